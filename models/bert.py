@@ -47,12 +47,12 @@ class BertConfig:
         if self.hidden_size % self.num_attention_heads:
             raise UsageError(
                 "bad-config",
-                f"hidden_size {self.hidden_size} is no multiple of num_attention_heads {self.num_attention_heads}",
+                f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}",
             )
         if self.hidden_act not in ACTIVATIONS:
             raise UsageError(
                 "bad-config",
-                f"activation {self.hidden_act!r} is not known",
+                f"unknown activation {self.hidden_act!r}",
                 help=f"one of {', '.join(ACTIVATIONS)}",
             )
 
@@ -69,7 +69,7 @@ class BertConfig:
                 "bad-config", f"position embeddings of type {kind!r} are not supported"
             )
         if fields.get("is_decoder"):
-            raise UsageError("bad-config", "BERT as a decoder is not supported")
+            raise UsageError("bad-config", "BERT decoders are not supported")
         return cls(**config_fields(cls, fields))
 
     @classmethod

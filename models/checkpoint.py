@@ -30,8 +30,8 @@ def read_config(directory: Path, model_type: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise UsageError(
             "bad-checkpoint",
-            f"{directory} is no checkpoint: it has no {CONFIG_FILE}",
-            help=f"give a directory with {CONFIG_FILE}, {WEIGHTS_FILE} and tokenizer.json",
+            f"{directory} is not a checkpoint: it has no {CONFIG_FILE}",
+            help=f"use a directory with {CONFIG_FILE}, {WEIGHTS_FILE} and tokenizer.json",
         ) from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UsageError("bad-checkpoint", f"{path} is not JSON: {error}") from None
@@ -39,7 +39,7 @@ def read_config(directory: Path, model_type: str) -> dict[str, Any]:
     if found != model_type:
         raise UsageError(
             "bad-checkpoint",
-            f"{path} describes a model of type {found!r}; this one reads {model_type!r}",
+            f"{path} is for a model of type {found!r}, not {model_type!r}",
         )
     return config
 
@@ -104,7 +104,7 @@ def gather(
         if value.shape != shapes[name]:
             expected = _expected(source, shapes[name])
             problems.append(
-                f"wrong shape: {source.name} is {tensor.shape}, the configuration says {expected}"
+                f"wrong shape: {source.name} is {tensor.shape}, but the configuration requires {expected}"
             )
             continue
         if "float" not in value.dtype.name:
@@ -116,7 +116,7 @@ def gather(
     if problems:
         raise UsageError(
             "bad-weights",
-            f"the weights do not fit the model: {len(problems)} names",
+            f"the weights do not match the model: {len(problems)} problems",
             notes=[
                 *problems[:12],
                 *([f"... and {len(problems) - 12} more"] if len(problems) > 12 else []),

@@ -60,20 +60,20 @@ class LlamaConfig:
         if not self.head_dim and self.hidden_size % heads:
             raise UsageError(
                 "bad-config",
-                f"hidden_size {self.hidden_size} is no multiple of num_attention_heads {heads}",
+                f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {heads}",
             )
         object.__setattr__(self, "head_dim", self.head_dim or self.hidden_size // heads)
         if heads % self.num_key_value_heads:
             raise UsageError(
                 "bad-config",
-                f"num_attention_heads {heads} is no multiple of num_key_value_heads {self.num_key_value_heads}",
+                f"num_attention_heads {heads} is not a multiple of num_key_value_heads {self.num_key_value_heads}",
             )
         if self.head_dim % 2:
             raise UsageError(
-                "bad-config", f"head_dim {self.head_dim} is odd: rotary embeddings turn pairs"
+                "bad-config", f"head_dim {self.head_dim} is odd: rotary embeddings rotate pairs"
             )
         if not DType(self.dtype).is_float:
-            raise UsageError("bad-config", f"dtype {self.dtype} is no float")
+            raise UsageError("bad-config", f"dtype {self.dtype} is not a float dtype")
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any], dtype: str | None = None) -> LlamaConfig:

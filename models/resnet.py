@@ -40,13 +40,13 @@ class ResNetConfig:
         if self.layer_type not in ("basic", "bottleneck"):
             raise UsageError(
                 "bad-config",
-                f"layer_type {self.layer_type!r} is not known",
+                f"unknown layer_type {self.layer_type!r}",
                 help="one of basic, bottleneck",
             )
         if len(self.hidden_sizes) != len(self.depths):
             raise UsageError(
                 "bad-config",
-                f"{len(self.hidden_sizes)} hidden_sizes and {len(self.depths)} depths: one of each a stage",
+                f"{len(self.hidden_sizes)} hidden_sizes and {len(self.depths)} depths: each stage needs one of each",
             )
 
     @classmethod

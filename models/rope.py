@@ -73,7 +73,7 @@ class Rope:
         if kind not in SCALINGS:
             raise UsageError(
                 "bad-config",
-                f"rotary embeddings of type {kind!r} are not known",
+                f"unknown type of rotary embeddings {kind!r}",
                 help=f"one of {', '.join(SCALINGS)}",
             )
         scaling = SCALINGS[kind]

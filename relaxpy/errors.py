@@ -301,10 +301,10 @@ def out_of_range(program: str, name: str, dim: int, index: int, extent: int) -> 
     """The message of a `tir-bounds` error, for compiled and interpreted programs. The error is an index into dimension
     `dim` of the buffer `name`, the value of an axis (dimension -1), or a negative size (dimension -2)."""
     if dim == -2:
-        return f"{program}: {name} is {index}, and must not be negative"
+        return f"{program}: {name} must not be negative, got {index}"
     if dim == -1:
-        return f"{program}: {name} is {index}, and its extent {extent}"
-    return f"{program}: index {index} is outside of dimension {dim} of {name}, of extent {extent}"
+        return f"{program}: {name} must be less than its extent {extent}, got {index}"
+    return f"{program}: index {index} is out of bounds for dimension {dim} of {name}, of extent {extent}"
 
 
 class UsageError(RelaxError):

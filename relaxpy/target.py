@@ -44,11 +44,9 @@ class Target(ABC):
             return text
         if not isinstance(text, str):
             if type(text).__module__.partition(".")[0] == "tvm":
-                help = (
-                    f'write it as text: "{getattr(text, "kind", "llvm")}", or "llvm -mcpu=haswell"'
-                )
-                fail("target-kind", f"a target is text, got TVM's own {type(text).__name__}", help)
-            fail("target-kind", f"a target is text, got {text!r}", 'for example "llvm"')
+                help = f'write a string: "{getattr(text, "kind", "llvm")}", or "llvm -mcpu=haswell"'
+                fail("target-kind", f"a target is a string, got TVM's {type(text).__name__}", help)
+            fail("target-kind", f"a target is a string, got {text!r}", 'for example "llvm"')
         return read_target(text)
 
     @staticmethod
@@ -122,7 +120,7 @@ def options_of(text: str, known: Collection[str], example: str = "") -> dict[str
         if name not in known:
             fail("target-option", f"unknown target option -{name}", nearest(name, known))
         if name in options:
-            fail("target-option", f"the target option -{name} is given twice")
+            fail("target-option", f"the target option -{name} is repeated")
         options[name] = value
     return options
 

@@ -31,7 +31,7 @@ def test_options() -> None:
         ("kind a=1", 'cannot read "a=1"'),
         ("kind -a", 'cannot read "-a"'),
         ("kind -a=", 'cannot read "-a="'),
-        ("kind -a=1 -a=2", "given twice"),
+        ("kind -a=1 -a=2", "is repeated"),
         ("kind -aa=1", "unknown target option -aa"),
         ("kind '", "cannot read the target"),
     ],
@@ -44,7 +44,7 @@ def test_options_that_cannot_be_read(text: str, match: str) -> None:
 
 @pytest.mark.parametrize("value", [5, None, b"llvm"])
 def test_a_target_is_text(value: object) -> None:
-    with pytest.raises(BuildError, match="a target is text") as error:
+    with pytest.raises(BuildError, match="a target is a string") as error:
         Target.parse(value)  # pyright: ignore[reportArgumentType]
     assert error.value.code == "target-kind"
 

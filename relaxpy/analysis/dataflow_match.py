@@ -169,8 +169,8 @@ def check_pattern(pattern: AnyPattern) -> None:
         if symbol not in defined:
             raise UsageError(
                 "pattern-shape",
-                f"the symbol {symbol} of {_shown(dims)} stands nowhere alone as a dimension",
-                help=f'a shape of the pattern must define it: has_shape(("{symbol}", …))',
+                f"the symbol {symbol} of {_shown(dims)} is not defined: no dimension of the pattern is {symbol} itself",
+                help=f'define it in a shape of the pattern: has_shape(("{symbol}", …))',
             )
 
 
@@ -346,9 +346,9 @@ class _Matcher:
         if not isinstance(program, TensorProgram):
             raise UsageError(
                 "pattern-module",
-                f"the tensor program {callee.name} is not at hand",
+                f"the tensor program {callee.name} is unknown without its module",
                 span=callee.span,
-                help="give the module: match(pattern, expr, bindings, mod)",
+                help="pass the module: match(pattern, expr, bindings, mod)",
             )
         return program
 

@@ -196,8 +196,8 @@ class _Checks:
                 elif not self.facts.at_most(self.facts.known(size), self.facts.known(part.extent)):
                     raise BuildError(
                         "tir-bounds",
-                        f"the part of {buffer.name} that {match.buffer.name} names may be smaller than it",
-                        help="give T.match_buffer the shape of the part",
+                        f"{match.buffer.name} may be larger than the part of {buffer.name} that it is matched with",
+                        help="use the shape of the part in T.match_buffer",
                     )
         return checks
 
@@ -300,7 +300,7 @@ class _Inserted(_Checks):
                 if head:
                     raise BuildError(
                         "tir-bounds",
-                        "an index in the condition of a while loop cannot be checked",
+                        "an index in the condition of a while loop cannot be bounds-checked",
                         help="bind it to a variable before the loop, and at the end of its body",
                     )
                 return tirx.While(stmt.condition, self.within(stmt.body))
@@ -475,7 +475,7 @@ def _ends(index: Expr, buffer: Any) -> list[Expr]:
         return [ramp.base, ramp.base + ramp.stride * (lanes(index) - 1)]
     raise BuildError(
         "tir-bounds",
-        f"a vector of indices of {buffer.name} is no T.Ramp, and cannot be checked",
+        f"a vector of indices of {buffer.name} is not a T.Ramp, so it cannot be bounds-checked",
         help="write a loop over T.vectorized(…)",
     )
 

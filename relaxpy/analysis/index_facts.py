@@ -248,7 +248,7 @@ class _Dims(VarTable):
 
     def to_dim(self, expr: Expr) -> Dim:
         if not _is_whole(expr) or (isinstance(expr, tirx.Cast) and not _keeps_value(expr)):
-            raise PassError("dimension", f"{expr} is no dimension")
+            raise PassError("dimension", f"{expr} is not a dimension")
         return super().to_dim(expr)
 
 

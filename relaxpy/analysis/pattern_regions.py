@@ -45,7 +45,10 @@ class PatternReport:
         reasons = dict[str, list[str]]()
         for reason, span in self.refused:
             reasons.setdefault(reason, []).append(str(span) if span else "?")
-        seen = [f"\n  {len(at)} of its form left: {why} ({at[0]})" for why, at in reasons.items()]
+        seen = [
+            f"\n  {len(at)} of its form were rejected: {why} ({at[0]})"
+            for why, at in reasons.items()
+        ]
         return f"the pattern {self.name!r} matched nothing" + "".join(seen)
 
 
@@ -106,7 +109,7 @@ class PatternRegions:
             return f"{self._scope.bindings[inner[0]].var.name} is used elsewhere too"
         # No path leads from an output that is last in its region back into the region.
         if seen != [max(members)] and self._comes_back(members):
-            return "what follows from a part of it goes into another"
+            return "a value computed from one part of it is an operand of another part"
         return ""
 
     def _seen_outside(self, i: int, members: frozenset[int]) -> bool:

@@ -97,7 +97,7 @@ def check_prim_func_call(call: Call, mod: IRModule) -> list[VerifyError]:
     if not isinstance(program, TensorProgram):
         error = VerifyError(
             CODE,
-            f"{callee.name} is no tensor program",
+            f"{callee.name} is not a tensor program",
             span=callee.span or call.span,
             help=f"call a graph function directly: cls.{callee.name}(…)",
         )
@@ -275,15 +275,15 @@ def _compare(call: _Handover) -> list[VerifyError]:
     buffers, variables = call.buffers, call.variables
     if len(buffers) != len(given):
         outputs = sum(item.expr is None for item in given)
-        message = f"{name} takes {_count(len(buffers), 'tensor')}, outputs included, and gets {len(given)}"
-        note = f"{_count(len(given) - outputs, 'argument')} and {_count(outputs, 'output')}"
-        return [VerifyError(CODE, message, span=call.span, notes=[f"the call gives it {note}"])]
-    if len(variables) != len(scalars):
         message = (
-            f"{name} takes {_count(len(variables), 'scalar')}, and gets {len(scalars)} in tir_vars"
+            f"{name} takes {_count(len(buffers), 'tensor')}, outputs included, got {len(given)}"
         )
+        note = f"{_count(len(given) - outputs, 'argument')} and {_count(outputs, 'output')}"
+        return [VerifyError(CODE, message, span=call.span, notes=[f"the call has {note}"])]
+    if len(variables) != len(scalars):
+        message = f"{name} takes {_count(len(variables), 'scalar')}, got {len(scalars)} in tir_vars"
         names = ", ".join(variable.name for variable in variables)
-        help = f"write tir_vars=R.shape([…]) with values for {names}" if names else "leave it out"
+        help = f"write tir_vars=R.shape([…]) with values for {names}" if names else "remove it"
         return [VerifyError(CODE, message, span=call.span, help=help)]
     for param, scalar in zip(variables, scalars, strict=True):
         if _kind(param.dtype) != _kind(scalar.dtype):
@@ -304,10 +304,10 @@ def _compare(call: _Handover) -> list[VerifyError]:
             return [
                 VerifyError(
                     CODE,
-                    f"the value of {var} in {name} does not follow from what it is called with",
+                    f"the value of {var} in {name} cannot be determined from the arguments",
                     span=call.span,
-                    help=f"let {var} stand alone as a dimension of a buffer, or be a scalar parameter "
-                    f"({var}: T.int64) that the call gives in tir_vars=R.shape([…])",
+                    help=f"make {var} itself a dimension of a buffer, or a scalar parameter "
+                    f"({var}: T.int64) with a value in tir_vars=R.shape([…])",
                 )
             ]
     bound = _bound(call)

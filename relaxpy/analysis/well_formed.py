@@ -136,7 +136,7 @@ class _Checker:
         for key, (kind, expected) in _ATTRIBUTES.items():
             value = function.attrs.get(key)
             if value is not None and not isinstance(value, kind):
-                problem = f"the attribute {key} is {expected}, got {value!r}"
+                problem = f"the attribute {key} must be {expected}, got {value!r}"
                 self.report("wf-attribute", problem, function.span)
             elif isinstance(value, int) and value < 0:
                 self.report(
@@ -147,9 +147,9 @@ class _Checker:
         if other not in (None, name):
             self.report(
                 "wf-attribute",
-                f"the functions {other} and {name} have one global symbol: {symbol}",
+                f"the functions {other} and {name} have the same global symbol: {symbol}",
                 function.span,
-                help="leave the attribute global_symbol out: a function is called by its name",
+                help="remove the attribute global_symbol: a function is called by its name",
             )
 
     def check(self, name: str, function: Function) -> None:
@@ -228,7 +228,7 @@ class _Checker:
                 param.annotation,
                 param.span or function.span,
                 f"the annotation of parameter {param.name}",
-                "a symbol must be determined by a parameter: stand alone in one, or with numbers only",
+                "a parameter must have the symbol as a dimension, or a dimension that is a linear expression of it",
             )
         # TVM's lowered functions are declared pure whatever they call
         pure = function.pure and not function.attrs.get("relax.force_pure")
@@ -237,7 +237,7 @@ class _Checker:
         if result is not None and accepts(function.ret, result, None, equal) is Verdict.NO:
             self.report(
                 "wf-return",
-                f"the function returns {result}, and is declared to return {function.ret}",
+                f"the function returns {result}, but is declared to return {function.ret}",
                 function.body.body.span or function.span,
             )
         self.close(start)
@@ -252,7 +252,9 @@ class _Checker:
         result: Annotation | None = None
         if not is_leaf(body.body):
             self.report(
-                "wf-anf", f"a body ends with a leaf, not with {_what(body.body)}", body.body.span
+                "wf-anf",
+                f"the result of a body must be a leaf, not {_what(body.body)}",
+                body.body.span,
             )
         elif self.check_leaf(body.body, _place(body.body, span)):
             result = self.deduced(body.body, _place(body.body, span))
@@ -317,7 +319,7 @@ class _Checker:
 
     def check_if(self, value: If, span: Span | None, *, pure: bool) -> Walk:
         if self.dataflow:
-            self.report("wf-dataflow", "a dataflow block has no branches", value.span or span)
+            self.report("wf-dataflow", "a dataflow block cannot contain an if", value.span or span)
         self.argument(value.cond, "the condition of a branch", value.span or span)
         then = yield self.check_body(value.then, span, pure=pure)
         otherwise = yield self.check_body(value.otherwise, span, pure=pure)
@@ -332,9 +334,13 @@ class _Checker:
             case Call():
                 good = self.check_call(value, span, pure=pure)
             case TupleGetItem():
-                good = self.argument(value.tuple, "what a field is taken of", span)
+                good = self.argument(value.tuple, "the tuple of a field", span)
             case SeqExpr():
-                self.report("wf-anf", "a body is not a value: bind what is in it", span)
+                self.report(
+                    "wf-anf",
+                    "a body is not a value: move its bindings to the enclosing block",
+                    span,
+                )
                 return None
             case _:
                 good = (
@@ -347,7 +353,7 @@ class _Checker:
     def check_call(self, call: Call, span: Span | None, *, pure: bool) -> bool:
         good = True
         if isinstance(call.op, Expr):
-            good = self.argument(call.op, "what is called", span)
+            good = self.argument(call.op, "the callee", span)
         for i, arg in enumerate(call.args):
             good = self.argument(arg, f"argument {i + 1} of a call", span) and good
         for annotation in call.ty_args:
@@ -357,14 +363,14 @@ class _Checker:
             if self.dataflow:
                 self.report(
                     "wf-dataflow-pure",
-                    f"{name} has an effect, so it cannot be called in a dataflow block",
+                    f"{name} has side effects, so it cannot be called in a dataflow block",
                     span,
-                    help="call it outside of the block, or as R.call_pure_packed if it has none",
+                    help="call it outside the block, or with R.call_pure_packed if it has none",
                 )
             elif pure:
                 self.report(
                     "wf-pure",
-                    f"{name} has an effect, so it cannot be called in a pure function",
+                    f"{name} has side effects, so it cannot be called in a pure function",
                     span,
                     help="declare the function @R.function(pure=False)",
                 )
@@ -406,11 +412,11 @@ class _Checker:
         if var in self.vars:
             return True
         if var in self.defined and isinstance(var, DataflowVar):
-            message = f"{var.name} is known only inside its dataflow block"
-            help = f"R.output({var.name}) makes it known outside"
+            message = f"{var.name} is visible only inside its dataflow block"
+            help = f"R.output({var.name}) makes it visible after the block"
         elif var in self.defined:
             message, help = (
-                f"{var.name} is not known here: it is defined in another function or branch",
+                f"{var.name} is not visible here: it is defined in another function or branch",
                 None,
             )
         else:
@@ -444,7 +450,7 @@ class _Checker:
         if accepts(var.annotation, actual, None, equal) is Verdict.NO:
             self.report(
                 "wf-annotation",
-                f"{var.name} is declared {var.annotation}, and its value is {actual}",
+                f"{var.name} is declared {var.annotation}, but its value is {actual}",
                 span,
             )
 
@@ -494,7 +500,7 @@ class _Checker:
                 "wf-sym-scope",
                 f"the symbol {var} in {what} is not defined here",
                 span,
-                help=help or "a parameter or a match_cast before this line must determine it",
+                help=help or "a parameter or an earlier match_cast must define it",
             )
         return not missing
 
@@ -512,7 +518,7 @@ def _what(expr: Expr) -> str:
         case TupleGetItem():
             return "a field of a tuple"
         case Tuple():
-            return "a tuple of what is no leaf"
+            return "a tuple with a field that is not a leaf"
         case If():
             return "a branch"
         case Function():

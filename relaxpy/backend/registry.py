@@ -122,7 +122,7 @@ def _made(listed: Listed) -> Backend[Any]:
     except Exception as error:  # a package's own code may raise anything
         raise _unusable(listed, f"{type(error).__name__}: {error}") from error
     if not isinstance(value, Backend):
-        raise _unusable(listed, f"{listed.place} is no Backend but a {type(value).__name__}")
+        raise _unusable(listed, f"{listed.place} is not a Backend but a {type(value).__name__}")
     if listed.kind not in value.kinds:
         kinds = ", ".join(value.kinds) or "none"
         raise _unusable(listed, f"{listed.place} is a backend for {kinds}")
@@ -138,7 +138,7 @@ def _unusable(listed: Listed, reason: str) -> BuildError:
     )
 
 
-_HOST = 'target="llvm" is the processor at hand'
+_HOST = 'target="llvm" is the CPU of this machine'
 
 _DEVICES = {
     "cuda": "NVIDIA GPUs", "nvptx": "NVIDIA GPUs", "rocm": "AMD GPUs", "hip": "AMD GPUs",
@@ -162,12 +162,12 @@ def _fail_kind(kind: str) -> Any:
         fail(
             "target-kind",
             f'unknown target kind "{kind}"',
-            f'{_HOST}; another one is named by options: "llvm -mcpu=haswell", "llvm -mtriple=aarch64-linux-gnu"',
+            f'{_HOST}; for others use options: "llvm -mcpu=haswell", "llvm -mtriple=aarch64-linux-gnu"',
         )
     if family in _DEVICES and family not in known:
         fail(
             "target-kind",
             f'there is no code generator for {_DEVICES[family]} ("{kind}") in this version',
-            f"there is one for {', '.join(known)}; {_HOST}. A package may bring another (docs/add_a_target.md)",
+            f"known kinds: {', '.join(known)}; {_HOST}. Packages can add others (docs/add_a_target.md)",
         )
     fail("target-kind", f'unknown target kind "{kind}"', nearest(plain, known))

@@ -152,9 +152,9 @@ def _require_room(mod: IRModule, target: Target) -> None:
         if limit is not None and count > limit and name in called_functions(mod):
             raise BuildError(
                 "launch-buffers",
-                f'the tensor program "{name}" takes {count} buffers; a launch on {found} takes {limit} at most',
+                f'the tensor program "{name}" has {count} buffers, but a launch on {found} can have at most {limit}',
                 span=program.span or _call_of(mod, name),
-                help="divide it into programs that read and write fewer",
+                help="split it into programs with fewer buffers",
             )
 
 

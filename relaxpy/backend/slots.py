@@ -79,7 +79,7 @@ def _target(vdevice: VDevice, mod: IRModule) -> Target:
                 error.located(span)
                 break
         said = f'I.vdevice("{vdevice.target}", {vdevice.device})'
-        error.notes = (*error.notes, f"it is the target of a virtual device of the module: {said}")
+        error.notes = (*error.notes, f"it is the target of a virtual device of the module, {said}")
         raise
 
 

@@ -32,7 +32,7 @@ def check_scheduled(kernel: ScheduledKernel) -> None:
     if found:
         raise BuildError(
             "kernel-schedule",
-            f'the rule "{kernel.rule}" arranged a kernel badly: {found[0]}',
+            f'the rule "{kernel.rule}" wrote a slow schedule: {found[0]}',
             notes=(*found[1:], f"the tensor program:\n{kernel.parallel.script()}"),
         )
 
@@ -63,14 +63,14 @@ def _walk(stmt: Stmt, place: _Place) -> Iterator[str]:
     match stmt:
         case tirx.For():
             if stmt.kind == tirx.ForKind.PARALLEL and place.loops:
-                yield f'the parallel loop "{stmt.loop_var.name}" is inside of another loop'
+                yield f'the parallel loop "{stmt.loop_var.name}" is inside another loop'
             yield from _walk(stmt.body, replace(place, loops=(*place.loops, stmt)))
         case tirx.AllocBuffer():
             if place.is_ours and place.is_serial and not _is_small(stmt.buffer):
                 yield f'the workspace "{stmt.buffer.name}" is allocated in a serial loop'
         case tirx.BufferStore():
             if place.is_ours and _walks_neighbours(stmt, place):
-                yield f'"{stmt.buffer.name}" is written to neighbours one by one'
+                yield f'"{stmt.buffer.name}" is written to contiguous memory without vectors'
         case _:
             for part in _parts(stmt):
                 yield from _walk(part, place)

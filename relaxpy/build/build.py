@@ -85,19 +85,19 @@ def build(
     if not isinstance(arrays, Mapping):
         raise UsageError(
             "arguments",
-            f"params is a dictionary of arrays by name, got {type(params).__name__}",
+            f"params must be a dict of arrays by name, got {type(params).__name__}",
             help='write params={"weight": array}',
         )
     if not hasattr(passes, "run"):
         raise UsageError(
             "arguments",
-            f"a pipeline is a sequence of passes, got {type(pipeline).__name__}",
-            help="leave it out, or change the default: from relaxpy.build import default_pipeline (docs/add_a_pass.md)",
+            f"a pipeline must be a sequence of passes, got {type(pipeline).__name__}",
+            help="omit it, or modify the default: from relaxpy.build import default_pipeline (docs/add_a_pass.md)",
         )
     if isinstance(passes, Pipeline) and passes.kinds and resolved.kind not in passes.kinds:
         raise UsageError(
             "pipeline-target",
-            f'the pipeline compiles for {" and ".join(passes.kinds)}, the target is "{resolved.kind}"',
+            f'the pipeline is for {" and ".join(passes.kinds)}, but the target is "{resolved.kind}"',
             help=f'start with default_pipeline("{resolved.kind}")',
         )
     arrays = dict(arrays)
@@ -144,30 +144,30 @@ def _no_module(given: object) -> UsageError:
     came = f"{'an' if kind.__name__[0] in 'aeiouAEIOU' else 'a'} {kind.__name__}"
     help = "decorate a class with @I.ir_module, or parse text with relaxpy.parse(text)"
     if kind.__module__.partition(".")[0] == "tvm":
-        came = f"TVM's own {kind.__name__}"
-        help = "read its script: relaxpy.parse(mod.script(show_meta=True)); or import R, T and I from relaxpy.script"
+        came = f"TVM's {kind.__name__}"
+        help = "parse its script: relaxpy.parse(mod.script(show_meta=True)); or import R, T and I from relaxpy.script"
     elif kind.__module__.partition(".")[0] in ("torch", "jax", "jaxlib", "onnx"):
         came = f"a {kind.__module__.partition('.')[0]} {kind.__name__}"
-        help = "models are written with relaxpy.nn, and take its weights: model.load(state)"
+        help = "write the model with relaxpy.nn, and load its weights: model.load(state)"
     elif isinstance(given, str):
         came = "a text"
-        help = "parse it first: relaxpy.build(relaxpy.parse(text)), of a program or of the path of a file"
+        help = "parse it first: relaxpy.build(relaxpy.parse(text)); text is a program or the path of a file"
     elif isinstance(given, os.PathLike):
         came, help = "a path", "parse the file first: relaxpy.build(relaxpy.parse(path))"
     elif isinstance(given, TensorProgram):
         came = "a tensor program"
-        help = "put it into a module, and call it there from an @R.function with R.call_tir"
+        help = "put it into a module, and call it from an @R.function with R.call_tir"
     elif isinstance(given, Executable):
-        came, help = "what was built already", "run it: relaxpy.VirtualMachine(exe)"
+        came, help = "an executable", "run it: relaxpy.VirtualMachine(exe)"
     elif isinstance(given, type):
         came = f"the class {given.__name__}"
         help = "decorate it with @I.ir_module" if not _is_layers(given) else _EXPORT
     elif _is_layers(kind):
-        came, help = f"a module of layers ({kind.__name__})", _EXPORT
+        came, help = f"an nn.Module ({kind.__name__})", _EXPORT
     elif callable(given):
-        came, help = "a function of Python", "decorate it with @R.function"
+        came, help = "a Python function", "decorate it with @R.function"
     elif isinstance(given, tuple):
-        help = "export gives a module and its weights: mod, params = model.export(spec); build(mod, params=params)"
+        help = "export returns a module and its weights: mod, params = model.export(spec); build(mod, params=params)"
     return UsageError("build-module", f"a module is expected, got {came}", help=help)
 
 

@@ -197,8 +197,8 @@ def parse_size(text: str) -> int:
     if match is None:
         raise UsageError(
             "cache-size",
-            f"{text!r} is no size",
-            help="RELAXPY_CACHE_SIZE is a number of bytes, or of K, M, G: 500M; 0 or off: no cache",
+            f"{text!r} is not a size",
+            help="set RELAXPY_CACHE_SIZE to a number of bytes, with or without K, M or G (500M), or to 0 or off",
         )
     return int(float(match[1]) * _UNITS[match[2].upper()])
 

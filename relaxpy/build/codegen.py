@@ -276,9 +276,9 @@ class _FunctionWriter:
             case _:
                 raise BuildError(
                     "not-lowered",
-                    f"{type(value).__name__} cannot be turned into VM code",
+                    f"{type(value).__name__} cannot be compiled to bytecode",
                     span=binding.span,
-                    help="build with the whole pipeline: relaxpy.build(mod)",
+                    help="build with the complete pipeline: relaxpy.build(mod)",
                 )
 
     def define(self, var: Var) -> int:
@@ -314,7 +314,7 @@ class _FunctionWriter:
             case _:
                 raise BuildError(
                     "not-lowered",
-                    f"{type(expr).__name__} cannot be turned into VM code",
+                    f"{type(expr).__name__} cannot be compiled to bytecode",
                     span=expr.span,
                 )
 
@@ -418,7 +418,7 @@ class _FunctionWriter:
             case _:
                 raise BuildError(
                     "not-lowered",
-                    f"{getattr(op, 'name', op)} has no tensor program and is no instruction of the VM",
+                    f"{getattr(op, 'name', op)} has no tensor program and is not an instruction of the VM",
                     span=call.span,
                 )
 
@@ -483,9 +483,9 @@ class _FunctionWriter:
         if self.program.kernel_slots.setdefault(callee.name, slot) != slot:
             raise BuildError(
                 "not-lowered",
-                f"{callee.name} is called with tensors of two devices",
+                f"{callee.name} is called with tensors on two devices",
                 span=call.span,
-                help="build with the whole pipeline: relaxpy.build(mod)",
+                help="build with the complete pipeline: relaxpy.build(mod)",
             )
         self.emit(bc.Kernel, index, operands, *self.costs_of(callee.name, kernel, args))
 

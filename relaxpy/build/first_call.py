@@ -54,9 +54,9 @@ class ModuleFunction:
         if "global_symbol" not in function.attrs:
             raise UsageError(
                 "function-name",
-                f"{self._name} is private: only functions of its module call it",
+                f"{self._name} is private: only functions of its module can call it",
                 span=function.span,
-                help="leave private=True out",
+                help="remove private=True",
             )
         return machine_of(self._mod)[self._name](*args, **kwargs)
 
@@ -72,7 +72,7 @@ class ModuleFunction:
         return inspect.Signature(params, return_annotation=str(function.ret))
 
     def __repr__(self) -> str:
-        return f"<{self._mod.name}.{self._name}: built when it is first called>"
+        return f"<{self._mod.name}.{self._name}: built at the first call>"
 
 
 def function_of_module(mod: IRModule, name: str) -> ModuleFunction:
@@ -96,7 +96,7 @@ def call_function(function: Function, args: tuple[Any, ...], kwargs: dict[str, A
             "build-module",
             f"{name} calls {others[0]}, another function of its module",
             span=function.span,
-            help=f"call it of the module, which has both: Module.{name}(…)",
+            help=f"call it through the module, which has both: Module.{name}(…)",
         )
     return machine_of(function)[name](*args, **kwargs)
 
@@ -106,5 +106,5 @@ def _refuse_expressions(name: str, args: tuple[Any, ...]) -> None:
         raise UsageError(
             "arguments",
             f"{name} is called with an expression of a program",
-            help="a program calls it by its global name: builder.emit(Call(GlobalVar(name), args)); arrays run it",
+            help="in a program call it by name: builder.emit(Call(GlobalVar(name), args)); to run it pass arrays",
         )

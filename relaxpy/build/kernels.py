@@ -230,7 +230,7 @@ def _compile(
         raise BuildError(
             "kernel-compile",
             f'the kernel "{name}" does not compile for {target}: {type(error).__name__}: {error}',
-            help=f'this is a bug in the backend for "{target.kind}"',
+            help=f'this is a defect of the backend for "{target.kind}"',
         ) from error
     seconds += perf_counter() - start
     return CompiledKernel(info, scheduled.rule, seconds, compiled.objects)

@@ -89,8 +89,8 @@ class TuningRecords:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             problem = UsageError(
                 "tuning-file",
-                f"{path} does not hold tuning records: {type(error).__name__}: {error}",
-                help="delete it, or name another file; `relaxpy tune` writes it anew",
+                f"{path} is not a file of tuning records: {type(error).__name__}: {error}",
+                help="delete it, or use another file; `relaxpy tune` creates a new one",
             )
             if strict:
                 raise problem from None

@@ -46,21 +46,21 @@ Inputs are written as for `relaxpy run`. The exit code is 1 if a step is found.
     "inputs",
     multiple=True,
     metavar="NAME=VALUE|FILE.npz",
-    help="An argument; those not given are generated.",
+    help="An argument. Others are generated.",
 )
 @click.option(
     "--size",
     "sizes",
     multiple=True,
     metavar="NAME=N",
-    help="What a symbol stands for, in what is generated.",
+    help="The value of a symbolic variable, for generated arguments.",
 )
 @click.option(
     "--seed",
     default=0,
     show_default=True,
     type=click.IntRange(min=0),
-    help="Seed of what is generated.",
+    help="The seed of generated arguments.",
 )
 @click.option(
     "--params",
@@ -73,7 +73,7 @@ Inputs are written as for `relaxpy run`. The exit code is 1 if a step is found.
     metavar="MODULE:NAME",
     help="A pass or pipeline in a Python module (which is imported), instead of the default one.",
 )
-@click.option("--without", multiple=True, metavar="PASS", help="Leave a pass out.")
+@click.option("--without", multiple=True, metavar="PASS", help="Remove a pass.")
 @click.option(
     "--dump",
     type=click.Path(file_okay=False, path_type=Path),
@@ -113,8 +113,8 @@ def bisect(
         if not isinstance(pipeline, Pipeline):
             raise UsageError(
                 "bad-pipeline",
-                f"no passes can be left out of {type(pipeline).__name__}",
-                help="--without takes those of the default pipeline, or of a Pipeline made of it",
+                f"passes cannot be removed from a {type(pipeline).__name__}",
+                help="--without needs the default pipeline, or a Pipeline derived from it",
             )
         pipeline = pipeline.without(*without)
     console = Console(stderr=True)
@@ -132,7 +132,7 @@ def bisect(
         return
     if found is None:
         click.echo(
-            f"{function}: all passes, the kernels and the virtual machine give what the interpreter does"
+            f"{function}: all passes, the kernels and the virtual machine agree with the interpreter"
         )
         return
     if as_json:
@@ -218,7 +218,7 @@ def load_pipeline(text: str) -> Pass:
     if not colon or not name.isidentifier():
         raise UsageError(
             "bad-pipeline",
-            f"{text!r} names no pipeline",
+            f"{text!r} is not the name of a pipeline",
             help="write MODULE:NAME, e.g. mypasses:pipeline",
         )
     sys.path.insert(0, "")
@@ -237,7 +237,7 @@ def load_pipeline(text: str) -> Pass:
     if not isinstance(value, Pass):
         raise UsageError(
             "bad-pipeline",
-            f"{text} is {type(value).__name__}, no pass",
-            help="it must be a relaxpy.transform.Pass, or a function that gives one",
+            f"{text} is {type(value).__name__}, not a pass",
+            help="it must be a relaxpy.transform.Pass, or a function that returns one",
         )
     return value

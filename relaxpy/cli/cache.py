@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from relaxpy.build.build_cache import Entry
 
 
-_OFF = "the cache is off (RELAXPY_CACHE_SIZE is 0, or there is no home folder to keep it in)"
+_OFF = "the cache is off (RELAXPY_CACHE_SIZE is 0, or there is no home folder)"
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -23,13 +23,13 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
     epilog="""
 \b
 Examples:
-  relaxpy cache          the folder, how much is in it, how often it helped
-  relaxpy cache verify   read every entry, and delete those that are damaged
+  relaxpy cache          show the folder, its size and its hit rate
+  relaxpy cache verify   read all entries, and delete damaged ones
   relaxpy cache clear    delete all entries
 
-A build is found again by all that it is made from, and so is each of its kernels. RELAXPY_CACHE_DIR is another
-folder, RELAXPY_CACHE_SIZE another bound than 1 GiB (500M; 0 or off: no cache). relaxpy.build(..., cache=False) goes
-without.
+The key of a build or kernel is a digest of all its inputs. RELAXPY_CACHE_DIR sets another folder,
+RELAXPY_CACHE_SIZE another size limit than 1 GiB (500M; 0 or off: no cache). relaxpy.build(..., cache=False) does
+not use the cache.
 """,
 )
 @json_option
@@ -76,7 +76,7 @@ def show(as_json: bool) -> None:
     if entries:
         click.echo(f"oldest   last used {_ago(entries[0].used)}")
     if not writable:
-        click.echo("The folder cannot be written: nothing new is kept.")
+        click.echo("The folder is not writable: new builds are not cached.")
 
 
 @cache.command()
@@ -102,7 +102,7 @@ def clear(as_json: bool) -> None:
         raise click.ClickException(f"{_count(len(left))} could not be deleted from {kept.folder}")
 
 
-@cache.command(short_help="Read every entry, delete damaged ones.")
+@cache.command(short_help="Read all entries, and delete damaged ones.")
 @json_option
 def verify(as_json: bool) -> None:
     """Read every entry and delete the damaged ones; the next build compiles them again."""

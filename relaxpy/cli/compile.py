@@ -36,14 +36,14 @@ The executable runs without the compiler: `relaxpy run`, or relaxpy.load(...) in
     "-o",
     required=True,
     type=OutputFile(),
-    help="Where the executable goes.",
+    help="The file of the executable.",
 )
 @click.option(
     "--target",
     "-t",
     default="llvm",
     show_default=True,
-    help="What to compile for. Plain llvm is this CPU.",
+    help="The target. llvm without options is this CPU.",
 )
 @click.option(
     "--params",
@@ -55,22 +55,22 @@ The executable runs without the compiler: `relaxpy run`, or relaxpy.load(...) in
     type=click.Choice(["inside", "beside"]),
     default="inside",
     show_default=True,
-    help="Keep constants in the executable, or in a second file beside it.",
+    help="Write constants into the executable, or into a second file beside it.",
 )
 @click.option(
     "--bound",
     "bounds",
     multiple=True,
     metavar="NAME=INT",
-    help="The largest value of a symbolic variable, n=2048 or main.n=2048: memory is planned for it.",
+    help="An upper bound of a symbolic variable, n=2048 or main.n=2048, for the memory plan.",
 )
-@click.option("--timings", is_flag=True, help="Say where the time went: steps, kernels.")
+@click.option("--timings", is_flag=True, help="Show the time of each step and kernel.")
 @click.option(
     "--dump",
     type=click.Path(file_okay=False, path_type=Path),
-    help="A folder for the module after each pass, as scripts.",
+    help="Write the module after each pass to this folder.",
 )
-@click.option("--no-cache", is_flag=True, help="Compile every kernel, kept ones too.")
+@click.option("--no-cache", is_flag=True, help="Do not use the cache.")
 @json_option
 def compile_command(
     file: str,

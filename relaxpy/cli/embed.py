@@ -56,14 +56,14 @@ and length, and kept in a cache (RELAXPY_CACHE, else the folder that `relaxpy ca
     metavar="DIR",
     help="A BERT checkpoint: config.json, model.safetensors, tokenizer.json.",
 )
-@click.option("--target", default="llvm", show_default=True, help="What to compile for.")
+@click.option("--target", default="llvm", show_default=True, help="The target.")
 @click.option(
     "--max-tokens",
     type=int,
     metavar="N",
-    help="Cut sentences after N tokens (default: as the model says).",
+    help="Truncate sentences after N tokens (default: the limit of the model).",
 )
-@click.option("--no-cache", is_flag=True, help="Compile anew and keep nothing.")
+@click.option("--no-cache", is_flag=True, help="Do not use the cache.")
 @json_option
 def embed(
     sentences: tuple[str, ...],
@@ -88,7 +88,7 @@ def embed(
 
     if save is not None and save.suffix not in (".npy", ".json"):
         raise UsageError(
-            "bad-output", f"cannot save as {str(save)!r}", help="end the name in .npy or .json"
+            "bad-output", f"cannot save as {str(save)!r}", help="use the suffix .npy or .json"
         )
     texts = read_sentences(sentences, file)
     from relaxpy.models.sentence_embedding import SentenceEmbedder
@@ -120,7 +120,7 @@ def embed(
     finished = time.perf_counter()
     for i in result.truncated:
         notes.print(
-            f"note: sentence {i + 1} is longer than {embedder.max_tokens} tokens; its beginning was embedded: "
+            f"note: sentence {i + 1} is longer than {embedder.max_tokens} tokens and was truncated: "
             f"{shorten(texts[i], 40)}",
             markup=False,
             soft_wrap=True,
@@ -168,8 +168,8 @@ def read_sentences(arguments: Sequence[str], file: str | None) -> list[str]:
     if not found:
         raise UsageError(
             "no-sentences",
-            "there is no sentence to embed",
-            help='give some: relaxpy embed "A sentence." (or --file PATH, or stdin)',
+            "there are no sentences to embed",
+            help='write relaxpy embed "A sentence.", or use --file PATH, or stdin',
         )
     for line in found:
         if any("\ud800" <= character <= "\udfff" for character in line):
@@ -178,7 +178,7 @@ def read_sentences(arguments: Sequence[str], file: str | None) -> list[str]:
             )
     if blank := len(lines) - len(found):
         lines_are = "line is" if blank == 1 else "lines are"
-        click.echo(f"note: {blank} blank {lines_are} left out", err=True)
+        click.echo(f"note: {blank} blank {lines_are} ignored", err=True)
     return found
 
 
@@ -192,7 +192,9 @@ def show(texts: Sequence[str], vectors: np.ndarray) -> None:
         numbers = " ".join(f"{number:+.4f}" for number in vector[:6])
         console.print(f"{i:3}  {shorten(text, 48):48}  [{numbers} …]", markup=False)
     if len(texts) > SHOWN:
-        console.print(f"… and {len(texts) - SHOWN} more; --save PATH keeps them all", markup=False)
+        console.print(
+            f"… and {len(texts) - SHOWN} more; --save PATH writes all of them", markup=False
+        )
     if len(texts) in TABLE_SENTENCES:
         console.print()
         console.print(similarity_table(texts, vectors, console.width))

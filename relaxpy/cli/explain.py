@@ -46,7 +46,7 @@ The page needs no network and no other file.
 @click.option(
     "--target",
     "-t",
-    help="What to compile for.  [default: llvm, this CPU]",
+    help="The target.  [default: llvm, this CPU]",
 )
 @click.option(
     "--params",
@@ -58,16 +58,16 @@ The page needs no network and no other file.
     "bounds",
     multiple=True,
     metavar="NAME=INT",
-    help="The largest value of a symbol: memory and costs are shown for it.",
+    help="An upper bound of a symbolic variable, for memory and costs.",
 )
 @click.option(
     "--size",
     "sizes",
     multiple=True,
     metavar="NAME=INT",
-    help="The value of a symbol to show memory and costs for.",
+    help="The value of a symbolic variable, for memory and costs.",
 )
-@click.option("--without", multiple=True, metavar="PASS", help="Leave a pass out.")
+@click.option("--without", multiple=True, metavar="PASS", help="Remove a pass.")
 @feature_option
 @click.option(
     "--input",

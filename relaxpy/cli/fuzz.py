@@ -29,31 +29,35 @@ Examples:
 """,
 )
 @click.option(
-    "--count", default=100, show_default=True, type=click.IntRange(min=1), help="How many programs."
+    "--count",
+    default=100,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="The number of programs.",
 )
 @click.option(
     "--seed",
     default=0,
     show_default=True,
     type=click.IntRange(min=0),
-    help="The first seed; program i has seed + i.",
+    help="The seed of the first program; the next has seed + 1.",
 )
 @click.option(
     "--jobs",
     default=1,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Processes that work side by side.",
+    help="The number of parallel processes.",
 )
 @click.option(
     "--keep",
     type=click.Path(file_okay=False, path_type=Path),
-    help="A folder for the small programs that fail.",
+    help="Write reduced failing programs to this folder.",
 )
 @click.option(
     "--files",
     type=click.IntRange(min=1),
-    help="Change so many executables instead, with right checksums, and load and run them.",
+    help="Mutate this number of executables instead, with valid checksums, and load and run them.",
 )
 @json_option
 def fuzz(

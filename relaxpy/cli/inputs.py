@@ -50,7 +50,7 @@ FORMS = "x=FILE.npy, FILE.npz, x=f32[4,64], x=i64[4]<100, n=3, p=0.5, flag=true 
 
 
 def bad_input(message: str) -> UsageError:
-    return UsageError("bad-input", message, help=f"an input is {FORMS}")
+    return UsageError("bad-input", message, help=f"write {FORMS}")
 
 
 def parse_inputs(specs: Sequence[str], seed: int) -> dict[str, Value]:
@@ -60,7 +60,7 @@ def parse_inputs(specs: Sequence[str], seed: int) -> dict[str, Value]:
     for spec in specs:
         for name, value in parse_input(spec, random):
             if name in values:
-                raise bad_input(f"input {name!r} is given twice")
+                raise bad_input(f"input {name!r} is repeated")
             values[name] = value
     return values
 
@@ -70,10 +70,10 @@ def parse_input(spec: str, random: np.random.Generator) -> list[tuple[str, Value
     name, equals, text = spec.partition("=")
     if not equals:
         if not spec.endswith(".npz"):
-            raise bad_input(f"{spec!r} has neither a name nor the ending .npz")
+            raise bad_input(f"{spec!r} has neither a name nor the suffix .npz")
         return [(key, array) for key, array in read_arrays(spec).items()]
     if not name.isidentifier():
-        raise bad_input(f"{name!r} in {spec!r} is no parameter name")
+        raise bad_input(f"{name!r} in {spec!r} is not a parameter name")
     return [(name, parse_value(text.strip(), random))]
 
 
@@ -82,7 +82,7 @@ def parse_value(text: str, random: np.random.Generator) -> Value:
     if text.endswith((".npy", ".npz")):
         arrays = read_arrays(text)
         if len(arrays) != 1:
-            raise bad_input(f"{text} holds {len(arrays)} arrays: give the file without NAME=")
+            raise bad_input(f"{text} contains {len(arrays)} arrays: write the file without NAME=")
         return next(iter(arrays.values()))
     if match := GENERATED.fullmatch(text):
         below = match["below"]
@@ -116,7 +116,7 @@ def generate(
     if long not in SHORT_DTYPES.values():
         raise bad_input(f"unknown dtype {dtype!r}: one of {', '.join(SHORT_DTYPES)}")
     if max((*shape, math.prod(shape))) >= MOST:
-        raise bad_input(f"an array of shape {list(shape)} has more elements than can be counted")
+        raise bad_input(f"an array of shape {list(shape)} is too large")
     if long == "bool":
         return random.integers(0, 2, shape).astype(bool)
     if "int" in long:
@@ -139,7 +139,7 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
             if not file.read(6).startswith(_ARRAY_FILES):
                 raise UsageError(
                     "bad-array-file",
-                    f"{path} cannot be read as arrays: it is no .npy, .npz or .safetensors file",
+                    f"{path} cannot be read as arrays: it is not a .npy, .npz or .safetensors file",
                 )
             file.seek(0)
             stored = np.load(file, allow_pickle=False)

@@ -39,19 +39,19 @@ COMMANDS = {
     "show": Entry("Parse, check and print a program."),
     "compile": Entry("Compile a program, once for all shapes.", function="compile_command"),
     "run": Entry("Run a compiled function."),
-    "embed": Entry("Turn sentences into vectors with a real model."),
-    "plan": Entry("Say how much memory a program takes."),
-    "profile": Entry("Where the time of a call goes."),
-    "explain": Entry("A page about what a build does."),
-    "tune": Entry("Measure which schedules are the fastest here."),
-    "bisect": Entry("Find the pass that makes numbers wrong."),
-    "fuzz": Entry("Try random programs against the interpreter."),
+    "embed": Entry("Compute sentence embeddings with a transformer."),
+    "plan": Entry("Show the memory that a program needs."),
+    "profile": Entry("Measure the time of a call by kernel."),
+    "explain": Entry("Write an HTML page about a build."),
+    "tune": Entry("Find the fastest schedules on this machine."),
+    "bisect": Entry("Find the pass that gives wrong results."),
+    "fuzz": Entry("Test random programs against the interpreter."),
     "ops": Entry("List the operators."),
     "passes": Entry("List the passes of a build, in order."),
-    "targets": Entry("List what can be compiled for, and the devices that are here."),
-    "cache": Entry("Builds and kernels kept on disk: show, clear, verify."),
-    "doctor": Entry("What works on this machine."),
-    "completion": Entry("Print the completions of bash, zsh or fish."),
+    "targets": Entry("List the targets, and the devices of this machine."),
+    "cache": Entry("Show, verify or clear the cache of builds and kernels."),
+    "doctor": Entry("Check the installation and the targets."),
+    "completion": Entry("Print the completion script of bash, zsh or fish."),
 }
 """The commands in the order of `relaxpy --help`. The module of a command is imported on demand, and imports the
 compiler only when the command runs: help and completion take a tenth of a second, the compiler more."""
@@ -119,16 +119,16 @@ def _quiet_about_pipes() -> Iterator[None]:
 
 EPILOG = """
 \b
-A tour:
-  relaxpy doctor                                   what works on this machine
+Examples:
+  relaxpy doctor                                   check the installation
   relaxpy show mlp.py                              parse, check and print a program
   relaxpy compile mlp.py --target llvm -o mlp.rxe  compile it, once for all shapes
-  relaxpy run mlp.rxe main --input 'x=f32[4,64]'   run it on generated numbers
-  relaxpy embed "A sentence." "Another one."       embeddings from a real transformer
+  relaxpy run mlp.rxe main --input 'x=f32[4,64]'   run it on random arrays
+  relaxpy embed "A sentence." "Another one."       sentence embeddings
   relaxpy ops softmax                              operators by name
 
-`relaxpy COMMAND --help` explains a command, `--json` prints JSON where a command lists something.
-RELAXPY_DEBUG=1 shows the traceback of a failure, NO_COLOR=1 leaves colours out.
+`relaxpy COMMAND --help` explains a command. Commands that list something print JSON with `--json`.
+RELAXPY_DEBUG=1 shows tracebacks of errors, NO_COLOR=1 disables colours.
 """
 
 

@@ -20,7 +20,7 @@ Examples:
 The names are those of `explain --without` and `bisect --without`, and of the methods of a Pipeline.
 """
 )
-@click.option("--target", "-t", default="llvm", show_default=True, help="What to compile for.")
+@click.option("--target", "-t", default="llvm", show_default=True, help="The target.")
 @json_option
 def passes(target: str, as_json: bool) -> None:
     """List the passes of the pipeline in order, by phase."""

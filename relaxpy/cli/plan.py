@@ -32,19 +32,21 @@ Examples:
     "bounds",
     multiple=True,
     metavar="NAME=INT",
-    help="The largest value of a symbolic variable, n=2048 or main.n=2048.",
+    help="An upper bound of a symbolic variable, n=2048 or main.n=2048.",
 )
 @click.option(
     "--size",
     "sizes",
     multiple=True,
     metavar="NAME=INT",
-    help="The value of a symbolic variable to show the plan for.",
+    help="The value of a symbolic variable, for which the plan is shown.",
 )
-@click.option("--params", type=click.Path(exists=True, dir_okay=False), help="As for `compile`.")
-@click.option("--target", "-t", default="llvm", show_default=True, help="As for `compile`.")
-@click.option("--svg", type=OutputFile(), help="Write the timeline to this file.")
-@click.option("--tensors", is_flag=True, help="List every tensor.")
+@click.option(
+    "--params", type=click.Path(exists=True, dir_okay=False), help="See `relaxpy compile`."
+)
+@click.option("--target", "-t", default="llvm", show_default=True, help="See `relaxpy compile`.")
+@click.option("--svg", type=OutputFile(), help="Draw the plan over time into this file.")
+@click.option("--tensors", is_flag=True, help="List all tensors.")
 @json_option
 def plan(
     file: str,
@@ -72,8 +74,8 @@ def plan(
         if limits or params is not None:
             raise UsageError(
                 "plan-sizes",
-                "an executable has its bounds and parameters already",
-                help="say --size n=2048 for the values to show the plan for",
+                "the bounds and parameters of an executable are fixed",
+                help="write --size n=2048 to choose the sizes of the plan",
             )
         found = relaxpy.load(file, any_cpu=True).memory_plan(values)
     else:
@@ -91,7 +93,7 @@ def plan(
                 where = f"storage {tensor.storage} at {tensor.offset}"
                 click.echo(
                     f"{function.name}.{tensor.name}: {tensor.nbytes} bytes, "
-                    f"{where if tensor.storage >= 0 else 'of its own'}, instructions {tensor.begin}-{tensor.end}"
+                    f"{where if tensor.storage >= 0 else 'separate'}, instructions {tensor.begin}-{tensor.end}"
                 )
     if svg is not None:
         write_text(svg, found.svg())

@@ -34,19 +34,23 @@ Inputs are written as for `relaxpy run`.
 @click.option(
     "--params",
     type=click.Path(exists=True, dir_okay=False),
-    help="Of a program: arrays that are bound to the parameters of the same names.",
+    help="Arrays to bind to the parameters of the same names, if FILE is a program.",
 )
 @click.option(
     "--seed",
     default=0,
     show_default=True,
     type=click.IntRange(min=0),
-    help="Seed of the generated numbers.",
+    help="The seed of generated arrays.",
 )
 @click.option(
-    "--repeat", default=20, show_default=True, type=click.IntRange(min=1), help="Calls to time."
+    "--repeat",
+    default=20,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="The number of calls.",
 )
-@click.option("--lines", is_flag=True, help="By line of the source too.")
+@click.option("--lines", is_flag=True, help="Show the time by source line, too.")
 @click.option("--trace", type=OutputFile(), help="Write a Chrome trace.")
 @json_option
 def profile(

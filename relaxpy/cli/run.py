@@ -48,21 +48,21 @@ Examples:
     "--save",
     "-s",
     type=OutputFile(),
-    help="Save the results: .npy for one array, .npz for any.",
+    help="Save the results: .npy for one array, .npz for any number.",
 )
 @click.option(
     "--seed",
     default=0,
     show_default=True,
     type=click.IntRange(min=0),
-    help="Seed of the generated numbers.",
+    help="The seed of generated arrays.",
 )
 @click.option(
     "--repeat",
     default=1,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Run so often, and print the median time.",
+    help="Repeat the call, and print the median time.",
 )
 @feature_option
 @json_option
@@ -84,7 +84,7 @@ def run(
 
     if save is not None and save.suffix not in (".npy", ".npz"):
         raise UsageError(
-            "bad-output", f"cannot save as {str(save)!r}", help="end the name in .npy or .npz"
+            "bad-output", f"cannot save as {str(save)!r}", help="use the suffix .npy or .npz"
         )
     values = parse_inputs(inputs, seed)
     features = read_features(without_features)
@@ -94,7 +94,7 @@ def run(
     if function not in vm and "=" in function:
         raise UsageError(
             "bad-input",
-            f"{function!r} is no function",
+            f"{function!r} is not a function",
             help=f"write --input {shlex.quote(function)}",
         )
     call = vm[function]
@@ -104,8 +104,8 @@ def run(
         raise UsageError(
             "arguments",
             f"{function} lacks {', '.join(missing)}",
-            notes=[f"it is {call.signature}"],
-            help=f"write {given}, with a file, or a random array: --input 'x=f32[4,64]'",
+            notes=[f"the signature is {call.signature}"],
+            help=f"write {given}, with a file or a random array: --input 'x=f32[4,64]'",
         )
     seconds: list[float] = []
     result: object = None
@@ -199,7 +199,7 @@ def save_results(path: Path, leaves: dict[str, object]) -> None:
     if not several and len(arrays) != 1:
         raise UsageError(
             "bad-output",
-            f"there are {len(arrays)} results: one .npy file holds one",
+            f"there are {len(arrays)} results, but a .npy file contains one array",
             help="save as .npz",
         )
     with replacing(path) as beside, beside.open("wb") as file:

@@ -32,32 +32,32 @@ Examples:
 @click.option(
     "--plain",
     is_flag=True,
-    help="No colours, no line numbers, all data (as when not on a terminal).",
+    help="No colours, no line numbers, all data of constants, as if not on a terminal.",
 )
-@click.option("--kernels", is_flag=True, help="Of an executable: the tensor programs too.")
+@click.option("--kernels", is_flag=True, help="Show the tensor programs of an executable, too.")
 @click.option(
     "--function",
     metavar="NAME",
-    help="Only this function or tensor program, with what it calls.",
+    help="Show only this function or tensor program and its callees.",
 )
 @click.option(
-    "--after", metavar="PASS", help="The program behind this pass or phase of the pipeline."
+    "--after", metavar="PASS", help="Show the program after this pass or phase of the pipeline."
 )
 @click.option(
-    "--before", metavar="PASS", help="The program in front of this pass or phase of the pipeline."
+    "--before", metavar="PASS", help="Show the program before this pass or phase of the pipeline."
 )
-@click.option("--target", "-t", help="What the pipeline compiles for.  [default: llvm]")
+@click.option("--target", "-t", help="The target of the pipeline.  [default: llvm]")
 @click.option(
     "--params",
     type=click.Path(exists=True, dir_okay=False),
-    help="As for `compile`, for the pipeline.",
+    help="See `relaxpy compile`; for --after and --before.",
 )
 @click.option(
     "--bound",
     "bounds",
     multiple=True,
     metavar="NAME=INT",
-    help="As for `compile`, for the pipeline.",
+    help="See `relaxpy compile`; for --after and --before.",
 )
 @json_option
 def show(
@@ -83,17 +83,15 @@ def show(
     from relaxpy.script import highlight
 
     if after is not None and before is not None:
-        raise click.UsageError("--after and --before are two places: give one")
+        raise click.UsageError("--after and --before exclude each other")
     compiled = after is not None or before is not None
     if not compiled and (target is not None or params is not None or bounds):
-        raise click.UsageError(
-            "--target, --params and --bound are for the pipeline: say --after PASS or --before PASS"
-        )
+        raise click.UsageError("--target, --params and --bound need --after PASS or --before PASS")
     if is_executable(file):
         if compiled or function is not None:
             raise UsageError(
                 "not-a-script",
-                f"{file} is a compiled program: --after, --before and --function take its source",
+                f"{file} is an executable: --after, --before and --function need the source of a program",
             )
         executable = relaxpy.load(file, any_cpu=True)
         if as_json:

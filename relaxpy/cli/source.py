@@ -32,7 +32,7 @@ def read_text(path: str) -> str:
     if data.startswith(MAGIC):
         raise UsageError(
             "not-a-script",
-            f"{path} is a compiled program: this command takes its source",
+            f"{path} is an executable: this command needs the source of a program",
             help=EXECUTABLE_HELP,
         )
     try:
@@ -43,7 +43,7 @@ def read_text(path: str) -> str:
             f"{path} is not a text file in UTF-8 (byte {error.start}: {error.reason})",
         ) from None
     if "\0" in text:
-        raise UsageError("not-a-script", f"{path} is not a text file: it has bytes that are zero")
+        raise UsageError("not-a-script", f"{path} is not a text file: it contains NUL bytes")
     return text
 
 

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     epilog="""
 \b
 Examples:
-  relaxpy tune mlp.py --at n=1 --at n=128              for these two sizes, which count alike
+  relaxpy tune mlp.py --at n=1 --at n=128              for two sizes, with equal weight
   relaxpy tune model.py --at batch=8,seq=64 --params model.safetensors
-  relaxpy tune mlp.py --at n=64 --kernel '*matmul*'    only kernels of such names
-  relaxpy tune mlp.py --at n=64 --records mlp.json     into a file: relaxpy.build(mod, tuning="mlp.json")
+  relaxpy tune mlp.py --at n=64 --kernel '*matmul*'    only kernels with these names
+  relaxpy tune mlp.py --at n=64 --records mlp.json     to a file: relaxpy.build(mod, tuning="mlp.json")
 
-Records are found again by what a kernel computes: they hold for every program that has the same kernel.
-Without --records they are the user's (RELAXPY_TUNING, or tuning.json beside the cache), which all builds read.
+The key of a record is the computation of the kernel: it applies to all programs with the same kernel.
+Without --records, the file is that of RELAXPY_TUNING, or tuning.json beside the cache, which all builds read.
 """,
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
@@ -35,7 +35,7 @@ Without --records they are the user's (RELAXPY_TUNING, or tuning.json beside the
     "sizes",
     multiple=True,
     metavar="NAME=N,…",
-    help="Values of the program's symbols; repeat it for several.",
+    help="Values of the symbolic variables; repeat the option for several points.",
 )
 @click.option(
     "--params",
@@ -48,12 +48,12 @@ Without --records they are the user's (RELAXPY_TUNING, or tuning.json beside the
     default=32,
     show_default=True,
     type=click.IntRange(min=2),
-    help="Settings that are tried of a kernel, at most.",
+    help="The most schedules to measure for a kernel.",
 )
 @click.option(
     "--records",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The file to keep what is found in.",
+    help="The file of the tuning records.",
 )
 @json_option
 def tune(
@@ -81,7 +81,9 @@ def tune(
     path = records or TuningRecords.default_path()
     if path is None:
         raise UsageError(
-            "tuning-file", "there is no place for the records", help="name one: --records FILE"
+            "tuning-file",
+            "there is no folder for the records",
+            help="choose a file: --records FILE",
         )
     known = TuningRecords.read(path)
     at = [read_sizes([text], "--at") for text in sizes]
@@ -89,7 +91,9 @@ def tune(
     tuner = Tuner(read_module(file), at, params=weights, trials=trials)
     names = fnmatch.filter(tuner.kernels(), kernel)
     for name in fnmatch.filter(tuner.skipped, kernel):
-        click.echo(f"{name}: its shapes are not known; say more symbols with --at", err=True)
+        click.echo(
+            f"{name}: its shapes are unknown; give values to more symbols with --at", err=True
+        )
     if not names:
         raise UsageError(
             "tuning-kernel",

@@ -86,7 +86,7 @@ def _too_large(problem: str) -> UsageError:
     return UsageError(
         "dimension-size",
         f"a dimension {problem}",
-        help="give it a name of its own: y = R.match_cast(x, R.Tensor((m, 4))), with m = T.int64()",
+        help="bind it to a new variable: y = R.match_cast(x, R.Tensor((m, 4))), with m = T.int64()",
     )
 
 
@@ -251,9 +251,7 @@ class Dim:
 
     def __bool__(self) -> bool:
         if self.value is None:
-            raise TypeError(
-                f"the truth of {self} is not known while compiling; use relaxpy.shape.prove"
-            )
+            raise TypeError(f"{self} has no boolean value at compile time: use relaxpy.shape.prove")
         return self.value != 0
 
     def divide_exact(self, divisor: DimLike) -> Dim | None:
@@ -447,7 +445,7 @@ def _atom(op: str, args: tuple[Dim, ...]) -> Dim:
         atom.args = args
         atom.depth = max((arg.depth for arg in args), default=0) + (op not in _TRUTHS)
         if atom.depth > MOST_NESTED:
-            raise _too_large(f"has at most {MOST_NESTED} functions (//, %, min, max) in each other")
+            raise _too_large(f"has at most {MOST_NESTED} nested functions (//, %, min, max)")
         atom.key = (1, op, tuple(_dim_key(arg) for arg in args))
         atom = _ops.setdefault((op, args), atom)
     return _intern(((((atom, 1),), 1),))

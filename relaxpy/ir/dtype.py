@@ -45,7 +45,7 @@ class DType(str):
             except (TypeError, ValueError):
                 shown = repr(name) if isinstance(name, (int, float)) else f"a {type(name).__name__}"
                 raise UsageError(
-                    "unknown-dtype", f"{shown} is no dtype", help='write its name: "float32"'
+                    "unknown-dtype", f"{shown} is not a dtype", help='write its name: "float32"'
                 ) from None
         name = _ALIASES.get(name, name)
         if (found := cls._interned.get(name)) is not None:
@@ -120,14 +120,14 @@ def _advice(name: str) -> str:
         )
     if _NARROW.match(name.lower()):
         return (
-            "keep narrow numbers in int8 or uint8, with their scales beside them: R.quantize, R.dequantize; "
+            "store narrow numbers as int8 or uint8 with separate scales: R.quantize, R.dequantize; "
             f"dtypes are {', '.join(_BITS)}"
         )
     if _WIDE.match(name.lower()):
         return f"dtypes are {', '.join(_BITS)}"
     if name.lower() in ("float", "int", "uint", "double", "half", "long"):
         width = {"double": "float64", "half": "float16", "long": "int64"}.get(name.lower())
-        return f'write its width: "{width or name.lower() + "32"}"'
+        return f'write the width: "{width or name.lower() + "32"}"'
     digits = "".join(filter(str.isdigit, name))
     names = [*_BITS, *_ALIASES]
     known = [each for each in names if not digits or digits in each]

@@ -38,10 +38,10 @@ class IndexMap:
         if isinstance(function, IndexMap):
             return function
         if not callable(function):
-            raise _wrong(f"an index map is a function of places, got {function!r}")
+            raise _wrong(f"an index map is a function of indices, got {function!r}")
         parameters = inspect.signature(function).parameters.values()
         if any(p.kind not in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters):
-            raise _wrong("an index map takes a place for each axis, and nothing else")
+            raise _wrong("an index map has one parameter for each axis, and no others")
         return IndexMap.made(
             len(parameters), function(*(axis(a).dim for a in range(len(parameters))))
         )
@@ -52,7 +52,7 @@ class IndexMap:
         if not is_sequence(results) or not all(
             isinstance(r, (Dim, SymVar, int)) and not isinstance(r, bool) for r in results
         ):
-            raise _wrong(f"an index map gives a tuple of places, got {results!r}")
+            raise _wrong(f"an index map must return a tuple of indices, got {results!r}")
         return IndexMap(ndim, tuple(map(Dim.of, results)))
 
     def at(self, values: Mapping[SymVar, int]) -> tuple[int, ...]:

@@ -141,7 +141,7 @@ class IRModule:
         message = f"a module has no attribute {name!r}"
         near = difflib.get_close_matches(name, [*self.graph_functions, *_METHODS], 1)
         if function is not None:
-            message = f"{name} is no graph function: one that calls it, with R.call_tir, can be run"
+            message = f"{name} is not a graph function: run a graph function that calls it with R.call_tir"
         elif name in _INSTEAD:
             message += f": {_INSTEAD[name]}"
         elif near:
@@ -245,11 +245,11 @@ class IRModule:
 
 
 _INSTEAD = {
-    "astext": "its text is mod.script()",
-    "get_global_var": "its functions are mod.functions, by name",
-    "get_global_vars": "its functions are mod.functions, by name",
-    "update": "it is immutable: mod.with_functions({…}) is another",
-    "update_func": "it is immutable: mod.with_function(name, function) is another",
+    "astext": "use mod.script()",
+    "get_global_var": "use mod.functions, a mapping by name",
+    "get_global_vars": "use mod.functions, a mapping by name",
+    "update": "a module is immutable: mod.with_functions({…}) returns another",
+    "update_func": "a module is immutable: mod.with_function(name, function) returns another",
 }
 """Methods of TVM's modules → hint with the equivalent here."""
 _METHODS = tuple(name for name in vars(IRModule) if not name.startswith("_"))

@@ -378,7 +378,7 @@ def pattern_dims(shape: Sequence[PatternDim | EllipsisType]) -> PatternDims:
         raise UsageError("pattern-shape", f"a shape is a tuple of dimensions, got {shape!r}")
     dims = tuple(map(_pattern_dim, shape))
     if dims.count(...) > 1:
-        raise UsageError("pattern-shape", f"`...` stands twice in {shape!r}")
+        raise UsageError("pattern-shape", f"a shape has at most one `...`, got {shape!r}")
     return dims
 
 
@@ -391,8 +391,8 @@ def _pattern_dim(dim: PatternDim | EllipsisType) -> Dim | EllipsisType | None:
         return Dim.of(dim)
     raise UsageError(
         "pattern-shape",
-        f"a dimension of a pattern is an integer, a name, a Dim, None (any) or ... , got {dim!r}",
-        help='for a compound one take symbols: n = relaxpy.ir.SymVar("n"); has_shape((n, n.dim * 2))',
+        f"a dimension of a pattern must be an integer, a name, a Dim, None (any) or ..., got {dim!r}",
+        help='write an expression with symbols: n = relaxpy.ir.SymVar("n"); has_shape((n, n.dim * 2))',
     )
 
 

@@ -28,7 +28,7 @@ def unreadable(value: Any) -> str | None:
         if isinstance(value, str):
             value.encode()
     except UnicodeEncodeError:
-        return "a text holds half a character (a surrogate without its other half)"
+        return "a string contains an unpaired surrogate"
     return None
 
 

@@ -351,14 +351,12 @@ class _Comparison:
         if a in self.vars or b in self.vars_back:
             if self.vars.get(a) is b:
                 return None
-            return self.say(path, f"the variable {a.name} is not the one that {b.name} is")
+            return self.say(path, f"the variables {a.name} and {b.name} have different definitions")
         if a is b:
             return None
         if self.map_free_vars:
             return self.define(a, b, stack, path)
-        return self.say(
-            path, f"the variables {a.name} and {b.name} are defined outside, and are not the same"
-        )
+        return self.say(path, f"the free variables {a.name} and {b.name} differ")
 
     def define(
         self, a: Var, b: Var, stack: list[tuple[Any, Any, _Path]], path: _Path
@@ -398,9 +396,7 @@ class _Comparison:
                 return None
             return self.compare(a, b, path) if self.prove else self.say(path, f"{a} against {b}")
         if left is not right and not self.scopes and not self.map_free_vars:
-            return self.say(
-                path, f"the symbols {a} and {b} are defined outside, and are not the same"
-            )
+            return self.say(path, f"the free symbols {a} and {b} differ")
         self.syms[left] = right
         self.syms_back[right] = left
         if self.scopes:

@@ -28,11 +28,9 @@ def __getattr__(name: str) -> NoReturn:
     if name in ("functional", "F"):
         advice = ": write nn.op.nn.relu(x), nn.op.matmul(x, w), … in `forward`"
     elif name in ("Sequential", "ModuleDict", "ParameterList"):
-        advice = (
-            ": write nn.ModuleList([…]), whose modules run one after the other when it is called"
-        )
+        advice = ": write nn.ModuleList([…]), which applies its modules in order when it is called"
     elif name.startswith("Dropout") or name == "Identity":
-        advice = ": programs run as at inference, where it does nothing: leave it out"
+        advice = ": programs are for inference, where it does nothing: remove it"
     elif found is not None:
         advice = f": it has no weights, write nn.op.{found}(x) in `forward`"
     else:

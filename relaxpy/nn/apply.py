@@ -67,6 +67,6 @@ def _index(item: Any) -> Any:
         return int(item)
     raise UsageError(
         "tensor-index",
-        f"{item!r} is no index of a tensor",
-        help="an integer or dimension, a slice, None, ..., or one tensor of integers",
+        f"{item!r} is not an index of a tensor",
+        help="use an integer or dimension, a slice, None, ..., or one tensor of integers",
     )

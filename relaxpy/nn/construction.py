@@ -47,8 +47,8 @@ class Construction(ABC):
         if construction is None:
             raise UsageError(
                 "not-exporting",
-                "modules compute only while they are exported",
-                help="call module.export(spec), build the result, and call that",
+                "a module can be called only during export",
+                help="export the module (mod, params = module.export(spec)), build mod, and call the build",
             )
         return construction
 

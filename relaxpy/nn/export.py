@@ -54,10 +54,10 @@ class Exporter(Construction):
         if var is None:
             raise UsageError(
                 "foreign-parameter",
-                f"{parameter!r} is used but belongs to no part of the exported module",
+                f"{parameter!r} is used, but is not reachable from the exported module",
                 help=next(
                     (advice for _, advice in self.module.hidden()),
-                    "assign it, or the module that holds it, as an attribute",
+                    "assign it, or the module that contains it, to an attribute",
                 ),
             )
         return var
@@ -70,7 +70,7 @@ def _leaf(result: Any, name: str) -> Expr:
         return Tuple(tuple(_leaf(item, name) for item in result))
     raise UsageError(
         "bad-result",
-        f"{name} returned {type(result).__name__}; it must return tensors or tuples of tensors",
+        f"{name} returned {type(result).__name__}; it must return a tensor or a tuple of tensors",
     )
 
 
@@ -81,7 +81,7 @@ def export_module(
     if not isinstance(method_specs, Mapping):
         raise UsageError(
             "bad-spec",
-            f"a spec is a dictionary of methods, got {type(method_specs).__name__}",
+            f"a spec must be a dict of methods, got {type(method_specs).__name__}",
             help='write {"forward": {"x": nn.spec.Tensor(("n", 4), "float32")}}',
         )
     builder = BlockBuilder(IRModule(name=type(module).__name__))
@@ -138,7 +138,7 @@ def _method(module: Module, name: str, args: Mapping[str, Any]) -> Callable[...,
     if not isinstance(args, Mapping):
         raise UsageError(
             "bad-spec",
-            f"the spec of {name} is a {type(args).__name__}, not a dictionary of its arguments",
+            f"the spec of {name} must be a dict of its arguments, got {type(args).__name__}",
             help=f'write {{"{name}": {{"x": nn.spec.Tensor(("n", 4), "float32")}}}}',
         )
     signature = inspect.signature(method)
@@ -147,8 +147,8 @@ def _method(module: Module, name: str, args: Mapping[str, Any]) -> Callable[...,
     except TypeError as error:
         raise UsageError(
             "bad-spec",
-            f"the spec of {name} does not fit its arguments: {error}",
-            help=f"{name} is def {name}{signature}; the spec has {', '.join(map(str, args)) or 'none'}",
+            f"the spec of {name} does not match its parameters: {error}",
+            help=f"the signature is {name}{signature}; the spec has {', '.join(map(str, args)) or 'none'}",
         ) from None
     return method
 
@@ -157,7 +157,7 @@ def _input(arg: str, given: Any, symbols: dict[str, SymVar]) -> Var:
     if not isinstance(given, (spec.Tensor, spec.Tuple)):
         raise UsageError(
             "bad-spec",
-            f"argument {arg!r}: {given!r} is no spec",
+            f"argument {arg!r}: {given!r} is not a spec",
             help="write nn.spec.Tensor(shape, dtype)",
         )
     return Var(arg, _annotation(given, symbols))

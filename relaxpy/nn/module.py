@@ -28,8 +28,8 @@ class Parameter(Value):
             if isinstance(dim, bool) or not isinstance(dim, (int, np.integer)) or dim < 0:
                 raise UsageError(
                     "bad-spec",
-                    f"{dim!r} in a parameter's shape {tuple(shape)} is no integer from 0 up",
-                    help="sizes of parameters are numbers; only those of arguments can be symbolic",
+                    f"{dim!r} in a parameter's shape {tuple(shape)} is not a non-negative integer",
+                    help="sizes of parameters must be integers; only those of arguments can be symbolic",
                 )
         self._shape = tuple(int(dim) for dim in shape)
         self.dtype = DType(dtype)
@@ -54,9 +54,9 @@ class Parameter(Value):
             message = f"the parameter is {self.dtype}{list(self.shape)}, the value {value.dtype}{list(value.shape)}"
             help = None
             if turned:
-                help = "it is stored the other way round, as torch's Linear does with (out, in): give value.T"
+                help = "the value is transposed (torch's Linear has shape (out, in)): pass value.T"
             elif value.shape == self.shape:
-                help = f'types are never cast: value.astype("{self.dtype}"), or a parameter of dtype "{value.dtype}"'
+                help = f'there are no implicit casts: pass value.astype("{self.dtype}"), or declare "{value.dtype}"'
             raise UsageError("bad-weights", message, help=help)
         self._data = value
 
@@ -90,8 +90,8 @@ class Module:
         if is_array and isinstance(vars(self).get(name), Parameter):
             raise UsageError(
                 "bad-weights",
-                f"{name} is a parameter, and an array does not take its place",
-                help=f"give it numbers: module.{name}.data = array; or all at once: module.load(state)",
+                f"{name} is a parameter, and cannot be replaced by an array",
+                help=f"set its value: module.{name}.data = array; or set all at once: module.load(state)",
             )
         super().__setattr__(name, value)
 
@@ -125,7 +125,7 @@ class Module:
         if not isinstance(state, Mapping):
             raise UsageError(
                 "bad-weights",
-                f"weights are arrays by name, got {type(state).__name__}",
+                f"weights must be a dict of arrays by name, got {type(state).__name__}",
                 help="read the file first: numpy.load(path), or safetensors.numpy.load_file(path)",
             )
         parameters = dict(self.named_parameters())
@@ -140,7 +140,9 @@ class Module:
                     problems.append(f"{name}: {error.message}{advice}")
         if problems:
             notes = [*problems, *(f"{place}: {advice}" for place, advice in self.hidden())]
-            raise UsageError("bad-weights", "the weights do not fit the module", notes=notes)
+            raise UsageError(
+                "bad-weights", "the weights do not match the parameters of the module", notes=notes
+            )
 
     def hidden(self, path: str = "self") -> Iterator[tuple[str, str]]:
         """Attributes with modules or parameters in a list, tuple or dictionary, where they are not registered; each
@@ -184,16 +186,16 @@ class Module:
         return export_module(self, spec)
 
 
-_RUN = ": modules are exported, mod, params = model.export(spec), and the build of that runs"
+_RUN = ": export the module, mod, params = model.export(spec), and build mod"
 _INSTEAD = {
     "forward": ": write def forward(self, x), or export another method by its name",
-    "state_dict": ": its weights are dict(model.named_parameters()), each with .data",
+    "state_dict": ": use dict(model.named_parameters()); each parameter has .data",
     "parameters": ": write model.named_parameters()",
     "modules": ": write model.children()",
-    "load_state_dict": ": write model.load(state), strict about names, shapes and types",
+    "load_state_dict": ": write model.load(state), which checks names, shapes and dtypes",
     "export_tvm": ": write model.export(spec)",
     "jit": _RUN,
-    "register_buffer": ": a buffer is an nn.Parameter as any other",
+    "register_buffer": ": assign an nn.Parameter instead",
     **dict.fromkeys(
         ("to", "cuda", "cpu", "half", "bfloat16", "float", "eval", "train", "compile"), _RUN
     ),
@@ -210,7 +212,7 @@ class ModuleList(Module, Generic[M]):
             if not isinstance(module, Module):
                 raise UsageError(
                     "bad-spec",
-                    f"a ModuleList holds modules, got {type(module).__name__} at {i}",
+                    f"a ModuleList contains modules, got {type(module).__name__} at index {i}",
                     help="write nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])",
                 )
 

@@ -8,7 +8,6 @@ caused it.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ from relaxpy.nn.tensor import Tensor, Value
 from relaxpy.op import OPS
 from relaxpy.op.call import call_pure_packed
 from relaxpy.op.deduce import deduce
-from relaxpy.op.function import functions, names_below
+from relaxpy.op.function import functions, names_below, nearest
 
 
 def match_cast(x: Value, shape: Sequence[DimLike], dtype: str | None = None) -> Tensor:
@@ -66,10 +65,9 @@ def _lookup(name: str) -> Callable[..., Any] | Namespace:
         return function_on_tensors(OPS[name])
     if names_below(f"{name}.", functions()):
         return Namespace(f"{name}.")
-    near = difflib.get_close_matches(name, functions(), 1)
-    raise AttributeError(
-        f"there is no operator {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-    )
+    near = nearest(name)
+    hint = f": did you mean nn.op.{near}?" if near else ""
+    raise AttributeError(f"nn.op has no {name!r}{hint}")
 
 
 def __getattr__(name: str) -> Any:

@@ -841,7 +841,7 @@ class _grad:
 
         strides: Stride: one number, or one for each spatial axis.
 
-        padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+        padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
         all after.
 
         dilation: Distance of the elements of a window: one number, or one for each spatial axis.
@@ -878,7 +878,7 @@ class _grad:
 
         strides: Stride: one number, or one for each spatial axis.
 
-        padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+        padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
         all after.
 
         dilation: Distance of the elements of a window: one number, or one for each spatial axis.
@@ -1194,7 +1194,7 @@ class _nn:
 
         strides: Stride: one number, or one for each spatial axis.
 
-        padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+        padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
         all after.
 
         dilation: Distance of the elements of a window: one number, or one for each spatial axis.
@@ -1224,7 +1224,7 @@ class _nn:
 
         strides: Stride: one number, or one for each spatial axis.
 
-        padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+        padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
         all after.
 
         dilation: Distance of the elements of a window: one number, or one for each spatial axis.
@@ -1254,7 +1254,7 @@ class _nn:
 
         strides: Stride: one number, or one for each spatial axis.
 
-        padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+        padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
         all after.
 
         dilation: Distance of the elements of a window: one number, or one for each spatial axis.
@@ -1602,7 +1602,7 @@ class _nn:
 
         strides: Stride: one number, or one for each spatial axis.
 
-        padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+        padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
         all after.
 
         dilation: Distance of the elements of a window: one number, or one for each spatial axis.
@@ -1633,7 +1633,7 @@ class _nn:
 
         strides: Stride: one number, or one for each spatial axis.
 
-        padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+        padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
         all after.
 
         dilation: Distance of the elements of a window: one number, or one for each spatial axis.
@@ -1664,7 +1664,7 @@ class _nn:
 
         strides: Stride: one number, or one for each spatial axis.
 
-        padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+        padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
         all after.
 
         dilation: Distance of the elements of a window: one number, or one for each spatial axis.

@@ -26,7 +26,7 @@ class Tensor:
             if not number and not name:
                 raise UsageError(
                     "bad-spec",
-                    f"dimension {dim!r} is neither an integer from 0 up nor a name",
+                    f"dimension {dim!r} is neither a non-negative integer nor a name",
                     help='write e.g. nn.spec.Tensor(("batch", 128), "float32")',
                 )
         object.__setattr__(
@@ -47,7 +47,7 @@ class Tuple:
             if not isinstance(field, (Tensor, Tuple)):
                 raise UsageError(
                     "bad-spec",
-                    f"{field!r} in a tuple is no spec",
+                    f"{field!r} in a tuple is not a spec",
                     help="write nn.spec.Tensor(shape, dtype)",
                 )
         object.__setattr__(self, "fields", found)

@@ -130,10 +130,10 @@ class Value:
         size = Dim.of(self.shape[0]).value if self.shape else None
         if size is None:
             raise _not_python(
-                "the length of a tensor without axes is asked for"
+                "a 0-d tensor has no length"
                 if not self.shape
-                else f"the length of a tensor is asked for, which is {self.shape[0]}, a number that only a call has",
-                "loops of `forward` run while the module is exported: compute on whole tensors, or write nn.op calls",
+                else f"the length of this tensor is symbolic ({self.shape[0]}), so Python cannot use it during export",
+                "`forward` runs once, during export: replace the loop by operators on whole tensors",
             )
         return size
 
@@ -143,25 +143,29 @@ class Value:
 
     def __bool__(self) -> bool:
         raise _not_python(
-            "the truth of a tensor is asked for, which only a call has",
-            "`if` and `while` of `forward` run while the module is exported: choose with nn.op.where(condition, a, b); "
-            "whether there is a tensor at all is asked by `x is not None`",
+            "a tensor of `forward` has no boolean value during export",
+            "`forward` runs once, during export: replace `if` by nn.op.where(condition, a, b); "
+            "test for a missing tensor with `x is not None`",
         )
 
     def __float__(self) -> float:
-        raise _not_python("the number in a tensor is asked for, which only a call has", _COMPUTE)
+        raise _not_python(
+            "a tensor of `forward` cannot be converted to a Python number during export", _COMPUTE
+        )
 
     __int__ = __index__ = __float__  # type: ignore[assignment]
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise _not_python("the numbers of a tensor are asked for, which only a call has", _COMPUTE)
+        raise _not_python(
+            "a tensor of `forward` cannot be converted to an array during export", _COMPUTE
+        )
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Tensor:
         """Numpy's functions, and numpy values in Python's operators, if there is an operator with the same meaning."""
         name = _NUMPY_NAMES.get(ufunc.__name__, ufunc.__name__)
         if method != "__call__" or options or name not in OPS:
             raise _not_python(
-                f"numpy.{ufunc.__name__} does not compute on tensors of `forward`", _COMPUTE
+                f"numpy.{ufunc.__name__} does not support tensors of `forward`", _COMPUTE
             )
         return apply(name, *inputs)
 
@@ -172,9 +176,7 @@ class Value:
         """Torch's hook for tensors of other libraries: refuses its functions, with a hint."""
         del types, args, kwargs
         name = str(getattr(func, "__name__", func))
-        raise _not_python(
-            f"torch.{name} takes torch's tensors, and this is one of relaxpy", _advice(name)
-        )
+        raise _not_python(f"torch.{name} does not support tensors of relaxpy", _advice(name))
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -205,8 +207,8 @@ class Tensor(Value):
         if dims is None:
             raise UsageError(
                 "unknown-shape",
-                f"the shape of a {self.annotation} is not known here",
-                help="give it one with nn.op.match_cast",
+                f"the shape of a {self.annotation} is unknown",
+                help="declare it with nn.op.match_cast",
             )
         return dims
 
@@ -219,14 +221,16 @@ class Tensor(Value):
         """Its element type. UsageError if it is not known."""
         dtype = self.annotation.dtype if isinstance(self.annotation, TensorType) else None
         if dtype is None:
-            raise UsageError("unknown-dtype", f"the dtype of a {self.annotation} is not known here")
+            raise UsageError("unknown-dtype", f"the dtype of a {self.annotation} is unknown")
         return dtype
 
 
 _NUMPY_NAMES = {"remainder": "floor_mod", "absolute": "abs", "invert": "bitwise_not"}
 """numpy's name of an operator → our name, where they differ."""
 
-_COMPUTE = "`forward` runs while the module is exported, on tensors without numbers: use nn.op and Python's operators"
+_COMPUTE = (
+    "`forward` runs once, during export, on symbolic tensors: use nn.op and Python's operators"
+)
 
 
 def _advice(name: str) -> str:

@@ -184,7 +184,7 @@ class Prelu(Op):
         (count,) = alpha.dims
         d.ensure(
             dim_op("or", dim_op("eq", count, 1), dim_op("eq", count, data.dims[axis])),
-            f"alpha must have 1 element or one for each place of axis {self.axis}: "
+            f"alpha must have 1 element or one for each index of axis {self.axis}: "
             f"{count} and {data.dims[axis]}",
             arg="alpha",
         )

@@ -233,7 +233,7 @@ class Median(Op):
 def require_elements(d: Deduction, x: KnownTensor, axis: tuple[int, ...] | int | None) -> None:
     """Refuse a reduction over an axis of size 0."""
     count = product(tuple(x.dims[a] for a in d.axes(axis, x.ndim)))
-    message = f"there is no {d.op.name} of nothing: the size is {count}"
+    message = f"at least one element is needed: the size is {count}"
     d.ensure(dim_op("le", 1, count), message, arg="x")
 
 

@@ -238,7 +238,7 @@ class Op(Operator):
         shown = [f"{s.name}=None" if s.optional else s.name for s in cls.args]
         for f in attr_fields(cls):
             shown.append(f.name if f.default is dataclasses.MISSING else f"{f.name}={f.default!r}")
-        return f"it is called as R.{cls.name}({', '.join(shown)})"
+        return f"the signature is R.{cls.name}({', '.join(shown)})"
 
     def __call__(self, *args: Any, span: Span | None = None) -> Call:
         """Make a call of this operator; arguments are converted to expressions."""
@@ -351,7 +351,7 @@ class Op(Operator):
         ):
             raise DeduceError(
                 "op-dtype",
-                f"{self.name}: {spec.name} cannot be {value!r}: {dtype} does not reach that far",
+                f"{self.name}: {spec.name} cannot be {value!r}: it is out of range of {dtype}",
             ).about(spec.name)
         return Constant(constant)
 
@@ -465,10 +465,10 @@ def _argument_help(spec: ArgSpec, value: Any) -> str | None:
     if spec.kind is TensorType:
         return "wrap numbers and arrays in R.const(…)"
     if spec.kind is ShapeType and isinstance(value, (int, Dim, SymVar)):
-        return f"a shape is a tuple, also of one dimension: ({value},)"
+        return f"a shape is a tuple, also for one dimension: ({value},)"
     listed = value if spec.kind is ShapeType and isinstance(value, (tuple, list)) else ()
     if any(isinstance(item, str) for item in listed):
-        return "dimensions are quoted in annotations only: write n, not 'n'"
+        return "dimensions are quoted only in annotations: write n, not 'n'"
     return None
 
 

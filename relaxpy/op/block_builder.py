@@ -149,7 +149,7 @@ class BlockBuilder:
             if not isinstance(param, Var):
                 raise UsageError(
                     "builder",
-                    f"a parameter of {name} is a variable, got {param!r}",
+                    f"the parameters of {name} must be variables, got {param!r}",
                     help='write Var("x", TensorType((n, 4), "float32"))',
                 )
         outer_names, self._names = self._names, FreshNames(param.name for param in params)
@@ -183,7 +183,7 @@ class BlockBuilder:
             raise UsageError(
                 "builder",
                 "the function has a result already",
-                help="call bb.emit_func_output once; several values are one tuple",
+                help="call bb.emit_func_output once; return several values as a tuple",
             )
         expr = as_expr(output)
         self._output = self.checked(expr) if is_leaf(expr) else self.emit(expr)
@@ -195,7 +195,7 @@ class BlockBuilder:
         """Open a dataflow block: variables emitted inside are visible only there, except those of `emit_output`."""
         scope = self._scope()
         if scope.dataflow:
-            raise UsageError("builder", "a dataflow block cannot be opened inside another")
+            raise UsageError("builder", "dataflow blocks cannot be nested")
         scope.close_block()
         scope.dataflow = True
         yield
@@ -238,7 +238,7 @@ class BlockBuilder:
         if not self._scope().dataflow:
             raise UsageError(
                 "builder",
-                "there is no dataflow block that this could be an output of",
+                "emit_output is used outside a dataflow block",
                 help="use bb.emit(…), or open a block: with bb.dataflow(): …",
             )
         return self._bind(self.normalize(as_expr(value)), name, False, span)
@@ -276,11 +276,11 @@ class BlockBuilder:
             "builder",
             f"the {kind} {foreign.name} is not defined where it is used",
             span=span or expr.span,
-            help="it is of another function, or of a block that has ended: bb.emit_output keeps a value after its block"
+            help="it belongs to another function, or a block that has ended; use bb.emit_output for values of a block"
             if isinstance(foreign, Var)
-            else "symbols come from the annotations of parameters and of bb.match_cast",
+            else "symbolic variables are defined by annotations of parameters and by bb.match_cast",
         )
-        raise error.show(f"{foreign.name} is made here", getattr(foreign, "span", None))
+        raise error.show(f"{foreign.name} is created here", getattr(foreign, "span", None))
 
     def emit_if(
         self,
@@ -360,9 +360,7 @@ class BlockBuilder:
 
     def _scope(self) -> _Scope:
         if not self._scopes:
-            raise UsageError(
-                "builder", "there is no function being built", help="use bb.function(…)"
-            )
+            raise UsageError("builder", "no function is being built", help="use bb.function(…)")
         return self._scopes[-1]
 
     def _open(self) -> _Scope:

@@ -106,13 +106,13 @@ class CallTIRInplace(CrossLevelCall):
             raise self.wrong(
                 call,
                 f"{len(self.inplace_indices)} indices for {len(call.ty_args)} outputs",
-                "inplace_indices has one entry for each output: an argument's index, or -1",
+                "inplace_indices has one entry for each output: the index of an argument, or -1",
             )
         if any(not 0 <= i < count for i in taken) or len(set(taken)) != len(taken):
             problem = f"{list(self.inplace_indices)} must be different arguments of {count}, or -1"
             raise self.wrong(call, problem)
         if not taken:
-            raise self.wrong(call, "no output is in place", "write R.call_tir(…)")
+            raise self.wrong(call, "no output is updated in place", "write R.call_tir(…)")
         assert isinstance(args, Tuple)
         for index, out in zip(self.inplace_indices, call.ty_args, strict=True):
             if index < 0:
@@ -121,8 +121,8 @@ class CallTIRInplace(CrossLevelCall):
             if accepts(out, given, None, equal) is not Verdict.YES:
                 raise self.wrong(
                     call,
-                    f"output {out} cannot take the memory of argument {index}, which is {given}",
-                    "shape and dtype must be the same; R.match_cast checks what is not known",
+                    f"output {out} cannot use the memory of argument {index}, which is {given}",
+                    "shape and dtype must be equal; use R.match_cast for an unknown shape",
                 )
         return super().deduce_call(call, annotation_of)
 

@@ -79,7 +79,7 @@ class ConvolutionLike(Op):
         dtype = self.out_dtype or data.dtype
         d.require(
             dtype.is_float or (dtype.is_int and not dtype.is_bool and data.dtype.is_int),
-            f"the result of {data.dtype} cannot be {dtype}", arg="out_dtype", code="op-dtype",
+            f"the result dtype for {data.dtype} cannot be {dtype}", arg="out_dtype", code="op-dtype",
         )  # fmt: skip
         return dtype
 

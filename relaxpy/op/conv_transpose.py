@@ -61,7 +61,7 @@ class TransposedConvolution(ConvolutionLike):
             result[s] = (sizes[s] - 1) * stride + added
             d.ensure(
                 dim_op("and", dim_op("le", 1, kernel[s]), dim_op("le", 0, result[s])),
-                f"the padding leaves nothing of the result along {s}: {result[s]} places",
+                f"the padding leaves an empty result along {s}: size {result[s]}",
                 arg="data",
             )
         return TensorType(self.placed(result), dtype)

@@ -185,7 +185,7 @@ class FloatArange(Op):
             d.require(math.isfinite(number), f"{name} must be finite, got {number}", arg=name)
         d.require(
             self.dtype.is_float,
-            f"the dtype must be a float's, got {self.dtype}",
+            f"the dtype must be a float dtype, got {self.dtype}",
             arg="dtype",
             code="op-dtype",
         )
@@ -312,7 +312,7 @@ class HammingWindow(Op):
     def deduce(self, d: Deduction, window_size: PrimType) -> TensorType:
         d.require(
             self.dtype.is_float,
-            f"the dtype must be a float's, got {self.dtype}",
+            f"the dtype must be a float dtype, got {self.dtype}",
             arg="dtype",
             code="op-dtype",
         )

@@ -72,9 +72,9 @@ def check_layout(d: Deduction, text: str, letters: str, arg: str, x: KnownTensor
     given."""
     d.require(
         sorted(text) == sorted(letters),
-        f"{arg} {text!r} must have each of the letters {', '.join(letters)} once",
+        f"{arg} {text!r} must contain each of the letters {', '.join(letters)} once",
         arg=arg,
-        help="bring data of packed layouts, such as NCHW4c, into a plain one: R.permute_dims, R.reshape",
+        help="convert packed layouts such as NCHW4c with R.permute_dims and R.reshape",
     )
     if x is not None:
         name = "weight" if arg == "kernel_layout" else "data"

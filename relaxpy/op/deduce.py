@@ -176,7 +176,7 @@ def _purity_help(wanted: CallableType, actual: CallableType) -> str | None:
     """The advice if the two types differ only in purity."""
     if wanted.pure and not actual.pure:
         return (
-            "the function has an effect: let the parameter take such, R.Callable(…, purity=False)"
+            "the function has side effects: annotate the parameter with R.Callable(…, purity=False)"
         )
     return None
 

@@ -70,12 +70,12 @@ _KIND_HELP: dict[tuple[type[Annotation], type[Annotation]], str] = {
         TensorType,
     ): "write (n, 4), R.shape([n, 4]), or R.shape_of(x) for the shape of a tensor",
     (ShapeType, PrimType): "a shape is a tuple: one dimension is (n,), with a comma",
-    (TensorType, TupleType): "take one of its fields: t[0]",
-    (TensorType, PrimType): 'make a tensor of it: R.full((), value, dtype="float32")',
+    (TensorType, TupleType): "use one of its fields: t[0]",
+    (TensorType, PrimType): 'convert it to a tensor: R.full((), value, dtype="float32")',
     (
         TensorType,
         ShapeType,
-    ): "a constant tensor is R.const([1, 2]); a shape's numbers are R.shape_to_tensor(s)",
+    ): "for a constant write R.const([1, 2]); convert a shape with R.shape_to_tensor(s)",
     (TupleType, TensorType): "put the tensors into a tuple: (x, y)",
 }
 """The advice for an argument of the wrong kind: (wanted, given) → text."""
@@ -165,7 +165,7 @@ class Deduction:
             taken[i] = TensorType((), arg.dtype)
             is_written = i < len(self.call.args) and isinstance(self.call.args[i], PrimValue)
             for limit in _limits(arg) if is_written and arg.value is not None else ():
-                message = f"{spec.name} cannot be {arg.value}: {arg.dtype} does not reach that far"
+                message = f"{spec.name} cannot be {arg.value}: it is out of range of {arg.dtype}"
                 self.ensure(limit, message, arg=spec.name, code="op-dtype")
         return taken
 
@@ -316,7 +316,7 @@ class Deduction:
                 f"the arguments are on different devices: {first} and {second}",
                 arg=self._last_argument(lambda a: a.vdevice == second),
                 code="op-arguments",
-                help=f'move one of them: R.to_vdevice(…, "{first}")',
+                help=f'copy one of them: R.to_vdevice(…, "{first}")',
             )
         return with_device(found, devices.pop()) if devices else found
 
@@ -421,7 +421,7 @@ class Deduction:
         for spec, arg in zip(self.op.args, self.args, strict=False):
             if isinstance(arg, PrimType):
                 wanted = other if arg.dtype == first else first
-                return f'make a tensor of the scalar: R.full((), {self.written(spec.name)}, dtype="{wanted}")'
+                return f'convert the scalar to a tensor: R.full((), {self.written(spec.name)}, dtype="{wanted}")'
         return f'cast one of them: R.astype(…, "{first}")'
 
     def need_float(self, x: KnownTensor, arg: str) -> DType:
@@ -457,7 +457,7 @@ class Deduction:
             return tuple(range(ndim))
         picked = [self.axis(a, ndim, name) for a in ([axes] if isinstance(axes, int) else axes)]
         if len(set(picked)) != len(picked):
-            self.fail(f"{name} {list(picked)} names an axis twice", code="op-axis", arg=name)
+            self.fail(f"{name} {list(picked)} repeats an axis", code="op-axis", arg=name)
         return tuple(sorted(picked))
 
     def broadcast(self, *shapes: tuple[Dim, ...]) -> tuple[Dim, ...] | None:

@@ -154,7 +154,7 @@ def parse(text: str, ranks: Sequence[int]) -> Subscripts:
     left, arrow, right = text.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
-        raise ValueError(f"{text!r} is of {len(terms)} operands, got {len(ranks)}")
+        raise ValueError(f"{text!r} has {len(terms)} operands, got {len(ranks)}")
     operands = [_labels(t, rank, i) for i, (t, rank) in enumerate(zip(terms, ranks, strict=True))]
     named = [label for labels in operands for label in labels if is_letter(label)]
     dots = max(sum(not is_letter(label) for label in labels) for labels in operands)
@@ -168,7 +168,7 @@ def parse(text: str, ranks: Sequence[int]) -> Subscripts:
         if letters.count(letter) > 1:
             raise ValueError(f"the result has the axis {letter!r} twice")
     if dots and "..." not in right:
-        raise ValueError(f'"..." stands for {dots} axes, which the result does not have')
+        raise ValueError(f'the result lacks the {dots} axes of "...": write "..." after "->"')
     return Subscripts(tuple(operands), _labels(right, len(letters) + dots, None))
 
 
@@ -182,7 +182,7 @@ def _labels(term: str, rank: int, operand: int | None) -> tuple[str, ...]:
     before, dots, after = term.partition("...")
     letters = before + after
     if not all(letter.isascii() and letter.isalpha() for letter in letters):
-        raise ValueError(f"{term!r} is not made of letters and one ...")
+        raise ValueError(f"{term!r} must consist of letters and at most one ...")
     if len(letters) != rank and (not dots or len(letters) > rank):
         raise ValueError(f"{term!r} names {len(letters)} axes, operand {operand} has {rank}")
     return (*before, *_dots(rank - len(letters)), *after)

@@ -129,9 +129,17 @@ def member(name: str) -> Any:
         return function_of(cls)
     if names_below(f"{name}.", functions()):
         return _namespace(name)
-    near = difflib.get_close_matches(name, functions(), 1)
-    hint = f": did you mean {near[0]!r}?" if near else ""
+    near = nearest(name)
+    hint = f": did you mean {near!r}?" if near else ""
     raise AttributeError(f"relaxpy.op has no {name!r}{hint}")
+
+
+def nearest(name: str) -> str | None:
+    """The operator that an unknown name probably means: the one of this name in another namespace (`nn.softmax` for
+    `softmax`), else one with a similar name; None if there is none."""
+    known, last = functions(), name.split(".")[-1]
+    same = [each for each in known if each.split(".")[-1] == last]
+    return next(iter(same or difflib.get_close_matches(name, known, 1)), None)
 
 
 @cache

@@ -95,7 +95,7 @@ class Take(Op):
         if self.axis is None:
             d.require(
                 x.ndim == 1,
-                f"axis must be given for {x.ndim} dimensions",
+                f"axis is required for {x.ndim} dimensions",
                 code="op-axis",
                 arg="axis",
             )
@@ -169,7 +169,7 @@ class GatherElements(Op):
         axis = d.axis(self.axis, data.ndim)
         for a, (size, taken) in enumerate(zip(data.dims, indices.dims, strict=True)):
             if a != axis:
-                message = f"indices has {taken} places along axis {a}, where data has {size}"
+                message = f"indices has size {taken} along axis {a}, where data has {size}"
                 d.ensure(dim_op("le", taken, size), message, arg="indices")
         return TensorType(indices.dims, data.dtype)
 

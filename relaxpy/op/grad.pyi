@@ -24,7 +24,7 @@ def avg_pool2d_backward(
 
     strides: Stride: one number, or one for each spatial axis.
 
-    padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
     all after.
 
     dilation: Distance of the elements of a window: one number, or one for each spatial axis.
@@ -61,7 +61,7 @@ def max_pool2d_backward(
 
     strides: Stride: one number, or one for each spatial axis.
 
-    padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
     all after.
 
     dilation: Distance of the elements of a window: one number, or one for each spatial axis.

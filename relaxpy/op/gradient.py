@@ -160,7 +160,7 @@ class TakeBackward(Gradient):
         d.require(self.mode in known, f"mode {self.mode!r} is none of fast, clip", arg="mode")
         d.same_dtype(output_grad, x)
         taken = Take(self.axis).deduce(d, x, indices)
-        check_shape(d, output_grad, taken.dims or (), "what was taken", "output_grad")
+        check_shape(d, output_grad, taken.dims or (), "the result of take", "output_grad")
         return TensorType(x.dims, x.dtype)
 
     def legalize(

@@ -58,7 +58,9 @@ class AffineGrid(Op):
         d.same_dim(data.dims[1], Dim.of(count), matrix, arg="data")
         d.same_dim(data.dims[2], Dim.of(count + 1), matrix, arg="data")
         for wanted in size.dims:
-            d.ensure(dim_op("le", 0, wanted), f"a size cannot be {wanted}", arg="size")
+            d.ensure(
+                dim_op("le", 0, wanted), f"a size must be at least 0, got {wanted}", arg="size"
+            )
         return TensorType((data.dims[0], count, *size.dims), data.dtype)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
@@ -153,7 +155,7 @@ class GridSample(Op):
         for letter, places in zip(self.spatial, grid.dims[2:], strict=True):
             d.ensure(
                 dim_op("le", 1, sizes[letter]),
-                f"axis {letter} of data has no places to sample", arg="data",
+                f"axis {letter} of data is empty", arg="data",
             )  # fmt: skip
             sizes[letter] = places
         return TensorType(layout.order(sizes), data.dtype)

@@ -99,12 +99,12 @@ def _axes(items: Sequence[Any], annotation: TensorType) -> list[Any]:
         raise ScriptError(
             "tensor-index",
             "a tensor of unknown rank cannot be indexed",
-            help="find it out first: R.match_cast(x, R.Tensor(ndim=2))",
+            help="check it first: R.match_cast(x, R.Tensor(ndim=2))",
         )
     count = sum(1 for item in items if item is not None and item is not ...)
     dots = [i for i, item in enumerate(items) if item is ...]
     if len(dots) > 1:
-        raise _wrong("more than one `...`", "leave one")
+        raise _wrong("more than one `...`", "keep one")
     if count > annotation.ndim:
         raise ScriptError(
             "tensor-index",
@@ -140,7 +140,7 @@ def _add_slice(parts: _Slices, axis: int, item: slice, size: Dim | None) -> None
     stride = 1 if item.step is None else Dim.of(item.step).value
     if stride is None or stride == 0:
         what = "a step of 0" if stride == 0 else "a step that is known only at run time"
-        raise _wrong(what, "write a number other than 0")
+        raise _wrong(what, "write a constant other than 0")
     if item.start is None and item.stop is None and stride == 1:
         return
     whole: Any = (0, FAR if size is None else size) if stride > 0 else (FAR, -FAR)

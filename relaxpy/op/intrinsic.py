@@ -119,7 +119,7 @@ class TensorToShape(Op):
         if (input < 0).any():
             raise RuntimeCheckError(
                 "shape-value",
-                f"a shape is a 1-d tensor of integers from 0 up, got {input.dtype} {input.tolist()}",
+                f"a shape must be a 1-d tensor of integers of at least 0, got {input.dtype} {input.tolist()}",
             )
         return tuple(int(size) for size in input)
 
@@ -175,7 +175,7 @@ class TensorToScalar(Op):
             f"x must have no dimensions, got {x.ndim}",
             arg="x",
             code="op-rank",
-            help="take one element: x[0]",
+            help="select one element: x[0]",
         )
         return PrimType(x.dtype)
 
@@ -285,7 +285,7 @@ class AssertOp(Effect):
         )
         d.require(
             fits,
-            f"condition must be a bool without dimensions, got {condition}",
+            f"condition must be a scalar bool, got {condition}",
             arg="condition",
             code="op-dtype",
         )

@@ -35,7 +35,7 @@ class Concat(Op):
 
     def deduce(self, d: Deduction, tensors: TupleType) -> TensorType:
         parts = [part for part in tensors.fields if isinstance(part, KnownTensor)]
-        d.require(bool(parts), "there is nothing to concatenate", arg="tensors")
+        d.require(bool(parts), "there are no tensors to concatenate", arg="tensors")
         d.require(len(parts) == len(tensors.fields), "tensors must all be tensors", arg="tensors")
         dtype = d.same_dtype(*parts)
         first = parts[0]
@@ -121,7 +121,7 @@ class Stack(Op):
 
     def deduce(self, d: Deduction, tensors: TupleType) -> TensorType:
         parts = [part for part in tensors.fields if isinstance(part, KnownTensor)]
-        d.require(bool(parts), "there is nothing to stack", arg="tensors")
+        d.require(bool(parts), "there are no tensors to stack", arg="tensors")
         d.require(len(parts) == len(tensors.fields), "tensors must all be tensors", arg="tensors")
         dtype, first = d.same_dtype(*parts), parts[0]
         dims = list(first.dims)
@@ -193,11 +193,11 @@ class Meshgrid(Op):
             f'indexing {self.indexing!r} is neither "ij" nor "xy"', arg="indexing",
         )  # fmt: skip
         d.require(len(parts) == len(tensors.fields), "tensors must all be tensors", arg="tensors")
-        d.require(bool(parts), "there is nothing to make a grid of", arg="tensors")
+        d.require(bool(parts), "there are no tensors for a grid", arg="tensors")
         dims = [Dim.of(1)] * len(parts)
         for k, part in enumerate(parts):
             d.require(
-                part.ndim < 2, f"tensor {k} has {part.ndim} dimensions, and must have one",
+                part.ndim < 2, f"tensor {k} must have at most 1 dimension, got {part.ndim}",
                 arg="tensors", code="op-rank",
             )  # fmt: skip
             dims[self.axis_of(k, len(parts))] = (part.dims or (Dim.of(1),))[0]
@@ -243,7 +243,7 @@ MOST_PARTS = 4096
 def _require_few(d: Deduction, count: int) -> None:
     d.require(
         count <= MOST_PARTS,
-        f"{count} parts are too many: at most {MOST_PARTS}",
+        f"the number of parts must be at most {MOST_PARTS}, got {count}",
         arg="indices_or_sections",
     )
 
@@ -279,7 +279,7 @@ class Split(Op):
                 pass
             case other:
                 d.fail(
-                    f"indices_or_sections must be a constant or a list of places, got {other}",
+                    f"indices_or_sections must be a constant or a list of indices, got {other}",
                     arg="indices_or_sections",
                 )
         cuts = _cuts(indices_or_sections, size)
@@ -289,12 +289,12 @@ class Split(Op):
         )
 
     def _check_places(self, d: Deduction, given: Sequence[Dim], size: Dim) -> None:
-        message = f"the places {list(given)} must increase from 0 on"
+        message = f"the indices {list(given)} must be non-negative and increasing"
         for first, second in pairwise((Dim.of(0), *given)):
             increase = dim_op("le", first, second)
             d.ensure(increase, message, arg="indices_or_sections", code="op-arguments")
         for last in given[-1:]:
-            message = f"a size of {size} has no place {last}"
+            message = f"the index {last} is out of range for size {size}"
             d.ensure(dim_op("le", last, size), message, arg="indices_or_sections")
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:

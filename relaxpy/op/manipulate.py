@@ -36,7 +36,7 @@ class PermuteDims(Op):
         if self.axes is not None:
             d.require(
                 len(self.axes) == x.ndim,
-                f"axes names {len(self.axes)} axes of {x.ndim}", arg="axes", code="op-axis",
+                f"axes must have {x.ndim} entries, got {len(self.axes)}", arg="axes", code="op-axis",
             )  # fmt: skip
             d.axes(self.axes, x.ndim, "axes")
         dims = x.dims

@@ -53,7 +53,7 @@ class MultiboxTransformLoc(Op):
         d.same_dim(batch, loc_pred.dims[0], "batches differ", arg="loc_pred")
         d.same_dim(loc_pred.dims[1], count * 4, "an anchor has 4 offsets", arg="loc_pred")
         for size, wanted, what in (
-            (anchor.dims[0], Dim.of(1), "anchors are those of all images"),
+            (anchor.dims[0], Dim.of(1), "anchors are shared by all images"),
             (anchor.dims[1], count, "the numbers of anchors differ"),
             (anchor.dims[2], Dim.of(4), "an anchor has 4 numbers"),
         ):

@@ -131,7 +131,7 @@ def avg_pool1d(
 
     strides: Stride: one number, or one for each spatial axis.
 
-    padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
     all after.
 
     dilation: Distance of the elements of a window: one number, or one for each spatial axis.
@@ -161,7 +161,7 @@ def avg_pool2d(
 
     strides: Stride: one number, or one for each spatial axis.
 
-    padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
     all after.
 
     dilation: Distance of the elements of a window: one number, or one for each spatial axis.
@@ -191,7 +191,7 @@ def avg_pool3d(
 
     strides: Stride: one number, or one for each spatial axis.
 
-    padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
     all after.
 
     dilation: Distance of the elements of a window: one number, or one for each spatial axis.
@@ -539,7 +539,7 @@ def max_pool1d(
 
     strides: Stride: one number, or one for each spatial axis.
 
-    padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
     all after.
 
     dilation: Distance of the elements of a window: one number, or one for each spatial axis.
@@ -570,7 +570,7 @@ def max_pool2d(
 
     strides: Stride: one number, or one for each spatial axis.
 
-    padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
     all after.
 
     dilation: Distance of the elements of a window: one number, or one for each spatial axis.
@@ -601,7 +601,7 @@ def max_pool3d(
 
     strides: Stride: one number, or one for each spatial axis.
 
-    padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
     all after.
 
     dilation: Distance of the elements of a window: one number, or one for each spatial axis.

@@ -56,7 +56,7 @@ class Pad(Op):
         )  # fmt: skip
         d.require(
             len(self.pad_width) == 2 * data.ndim,
-            f"pad_width has {len(self.pad_width)} numbers, and must have two for each of "
+            f"pad_width has {len(self.pad_width)} numbers, but must have two for each of "
             f"{data.ndim} axes", arg="pad_width",
         )  # fmt: skip
         d.require(
@@ -176,7 +176,7 @@ def check_value(d: Deduction, value: float, data: KnownTensor) -> None:
         low, high = int(info.min), int(info.max)
     d.require(
         float(value).is_integer() and low <= value <= high,
-        f"pad_value {value} is no {data.dtype}", arg="pad_value", code="op-dtype",
+        f"pad_value {value} is not a {data.dtype}", arg="pad_value", code="op-dtype",
     )  # fmt: skip
 
 

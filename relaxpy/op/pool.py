@@ -51,7 +51,7 @@ class PoolLike(Op):
                 check_layout(d, self.out_layout, letters, "out_layout", None)
             return
         same = self.out_layout in (None, self.layout)
-        d.require(same, f"data of layout {self.layout} keeps it", arg="out_layout")
+        d.require(same, f"out_layout must be the layout of data, {self.layout}", arg="out_layout")
         check_packed_layout(d, self.layout, letters, "layout", data)
 
     def plain(self, x: np.ndarray) -> np.ndarray:
@@ -106,7 +106,7 @@ class Pooling(PoolLike):
     strides: tuple[int, ...] | int = 1
     """Stride: one number, or one for each spatial axis."""
     padding: tuple[int, ...] | int = 0
-    """Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    """How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
     all after."""
     dilation: tuple[int, ...] | int = 1
     """Distance of the elements of a window: one number, or one for each spatial axis."""
@@ -145,7 +145,7 @@ class Pooling(PoolLike):
             places = self.reach(sizes[w.letter], w)
             d.ensure(
                 dim_op("le", w.stride, places),
-                f"no window of {w.span} places fits into axis {w.letter} of size {sizes[w.letter]}",
+                f"a window of size {w.span} does not fit into axis {w.letter} of size {sizes[w.letter]}",
                 arg="data",
             )
             sizes[w.letter] = places // w.stride

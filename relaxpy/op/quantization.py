@@ -144,7 +144,7 @@ class Dequantize(Quantization):
         d.need_int(data, "data")
         d.require(
             self.out_dtype.is_float,
-            f"out_dtype must be a float's, got {self.out_dtype}",
+            f"out_dtype must be a float dtype, got {self.out_dtype}",
             arg="out_dtype",
             code="op-dtype",
         )

@@ -37,7 +37,7 @@ class LayoutTransform(Op):
     def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         d.require(
             self.index_map.ndim == x.ndim,
-            f"index_map takes {self.index_map.ndim} places, and x has {x.ndim} dimensions",
+            f"index_map takes {self.index_map.ndim} indices, but x has {x.ndim} dimensions",
             arg="index_map",
         )
         check_value(d, self.pad_value or 0.0, x)
@@ -55,7 +55,7 @@ class LayoutTransform(Op):
         span = reach(result, {axis(a): (Dim.of(0), size - 1) for a, size in enumerate(sizes)})
         if span is None:
             d.fail(
-                f"what {result} reaches is not known: an index map is made of +, *, // and % by constants",
+                f"the range of {result} is unknown: an index map consists of +, *, // and % by constants",
                 arg="index_map",
             )
         d.ensure(

@@ -113,16 +113,18 @@ class Resize(Op):
         dtype = self.out_dtype or data.dtype
         d.require(
             not dtype.is_bool or self.method == "nearest_neighbor",
-            f"method {self.method} makes fractions: the result cannot be {dtype}",
+            f"method {self.method} gives fractions: the result cannot be {dtype}",
             arg="data", code="op-dtype", help='pass out_dtype="float32"',
         )  # fmt: skip
         sizes = layout.named(data.dims)
         for letter, wanted in zip(self.spatial, size.dims, strict=True):
             d.ensure(
                 dim_op("le", 1, sizes[letter]),
-                f"axis {letter} of data has no places to resize", arg="data",
+                f"axis {letter} of data is empty", arg="data",
             )  # fmt: skip
-            d.ensure(dim_op("le", 0, wanted), f"a size cannot be {wanted}", arg="size")
+            d.ensure(
+                dim_op("le", 0, wanted), f"a size must be at least 0, got {wanted}", arg="size"
+            )
             sizes[letter] = wanted
         return TensorType(layout.order(sizes), dtype)
 

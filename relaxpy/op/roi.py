@@ -52,7 +52,7 @@ class RegionOperator(Op):
         sizes = Layout(self.layout).named(data.dims)
         for letter in "NHW":
             there = dim_op("le", 1, sizes[letter])
-            d.ensure(there, f"axis {letter} of data has no places", arg="data")
+            d.ensure(there, f"axis {letter} of data is empty", arg="data")
         rows, columns = per_axis(self.pooled_size, 2)
         sizes |= {"N": rois.dims[0], "H": Dim.of(rows), "W": Dim.of(columns)}
         return TensorType(Layout(self.layout).order(sizes), dtype)

@@ -118,7 +118,7 @@ class Reshape(Op):
             rest = product(tuple(size for size in dims if size != -1))
             if rest == 0:
                 d.fail(
-                    "what -1 stands for is not known beside a dimension of 0",
+                    "the size of the dimension -1 is ambiguous beside a dimension of 0",
                     arg="shape",
                     code="shape-mismatch",
                 )
@@ -132,7 +132,9 @@ class Reshape(Op):
         if exact is not None:
             return exact
         if rest.value is None:
-            message = f"{self.name}: what -1 stands for is not known beside a dimension of 0"
+            message = (
+                f"{self.name}: the size of the dimension -1 is ambiguous beside a dimension of 0"
+            )
             d.requirements.append(Requirement(dim_op("ne", rest, 0), message))
         size = total // (rest if rest.value is not None else maximum(rest, 1))
         self._same_size(d, total, size * rest)

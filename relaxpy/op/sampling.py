@@ -37,7 +37,7 @@ class MultinomialFromUniform(Op):
         d.need_float(uniform_sample, "uniform_sample")
         d.need_int(sample_indices, "sample_indices")
         d.require(
-            self.dtype.is_int, f"places are integers, and not {self.dtype}", arg="dtype",
+            self.dtype.is_int, f"indices must be integers, got {self.dtype}", arg="dtype",
             code="op-dtype",
         )  # fmt: skip
         tensors = {
@@ -57,7 +57,7 @@ class MultinomialFromUniform(Op):
             uniform_sample.dims[0], sample_indices.dims[0], "numbers of samples differ",
             arg="sample_indices",
         )  # fmt: skip
-        d.ensure(dim_op("le", 1, prob.dims[1]), "prob must have an item to draw", arg="prob")
+        d.ensure(dim_op("le", 1, prob.dims[1]), "prob must have at least one class", arg="prob")
         return TensorType((count, 1), self.dtype)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:

@@ -45,7 +45,7 @@ class Scan(Op):
             "the result must be numbers, got bool",
             arg="dtype" if self.dtype else "data",
             code="op-dtype",
-            help='say which: dtype="int64"',
+            help='pass another dtype: dtype="int64"',
         )
         if self.axis is None:
             return TensorType((product(data.dims),), dtype)

@@ -164,7 +164,7 @@ class ScatterElements(Op):
             message = f"sizes of axis {a} of indices and of updates differ"
             d.same_dim(count, updates.dims[a], message, arg="updates")
             if a != axis:
-                message = f"indices has {count} places along axis {a}, where data has {size}"
+                message = f"indices has size {count} along axis {a}, where data has {size}"
                 d.ensure(dim_op("le", count, size), message, arg="indices")
         return TensorType(data.shape, data.dtype)
 
@@ -237,7 +237,7 @@ class ScatterND(Op):
             )  # fmt: skip
             return TensorType(data.shape, data.dtype)
         d.require(
-            depth <= data.ndim, f"indices names {depth} axes, and data has {data.ndim}",
+            depth <= data.ndim, f"indices has {depth} axes, but data has {data.ndim}",
             arg="indices", code="op-rank",
         )  # fmt: skip
         wanted = (*indices.dims[:-1], *data.dims[depth:])
@@ -247,7 +247,7 @@ class ScatterND(Op):
             code="op-rank",
         )  # fmt: skip
         for a, (size, given) in enumerate(zip(wanted, updates.dims, strict=True)):
-            d.same_dim(size, given, f"axis {a} of updates has another size", arg="updates")
+            d.same_dim(size, given, f"the size of axis {a} of updates differs", arg="updates")
         return TensorType(data.shape, data.dtype)
 
     def legalize(

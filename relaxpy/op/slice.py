@@ -79,7 +79,7 @@ def check_stride(d: Deduction, stride: Dim, arg: str) -> None:
     """Refuse a stride that is 0, or whose sign is unknown."""
     direction = sign(stride)
     d.require(direction != 0, "a stride cannot be 0", arg=arg)
-    d.require(direction is not None, f"a stride of {stride} may go up or down", arg=arg)
+    d.require(direction is not None, f"the sign of the stride {stride} is unknown", arg=arg)
     if stride.value is None:
         d.ensure(dim_op("ne", stride, 0), "a stride cannot be 0", arg=arg, code="op-arguments")
 
@@ -101,12 +101,12 @@ class StridedSlice(Op):
         for name, given in (("begin", begin), ("end", end)):
             d.require(
                 given.ndim == axes.ndim,
-                f"{name} has {given.ndim} places for {axes.ndim} axes",
+                f"{name} has {given.ndim} entries for {axes.ndim} axes",
                 arg=name,
             )
         d.require(
             len(steps) == axes.ndim,
-            "strides must be one for each axis",
+            "strides must have one entry for each axis",
             arg="strides",
         )
         d.require(all(a.value is not None for a in axes.dims), "axes must be constants", arg="axes")
@@ -124,12 +124,10 @@ class StridedSlice(Op):
         low, high = (first, last) if sign(step) == 1 else (last + 1, first + 1)
         span = f"{first}:{last}"
         code = "op-arguments"
-        d.ensure(
-            dim_op("le", 0, low), f"{span} begins outside of the tensor", arg="begin", code=code
-        )
+        d.ensure(dim_op("le", 0, low), f"{span} begins out of bounds", arg="begin", code=code)
         d.ensure(dim_op("le", low, high), f"{span} ends before it begins", arg="end", code=code)
         d.ensure(
-            dim_op("le", high, size), f"{span} is not inside of a size of {size}", arg="end",
+            dim_op("le", high, size), f"{span} is out of bounds for size {size}", arg="end",
             code=code,
         )  # fmt: skip
 
@@ -270,11 +268,11 @@ class SliceScatter(Op):
         for name, given in (("start", start), ("end", end), ("step", step)):
             d.require(
                 given.value is not None,
-                f"{name} must be an integer that is known or has a symbol, got {given}", arg=name,
+                f"{name} must be an integer or a symbolic size, got {given}", arg=name,
             )  # fmt: skip
         assert step.value is not None
         check_stride(d, step.value, "step")
-        d.require(sign(step.value) == 1, f"step must go up, got {step.value}", arg="step")
+        d.require(sign(step.value) == 1, f"step must be positive, got {step.value}", arg="step")
         for a, (size, given) in enumerate(zip(input_tensor.dims, src.dims, strict=True)):
             if a == axis:
                 size = _places(start, end, step, size).count

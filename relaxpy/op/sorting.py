@@ -177,7 +177,7 @@ def order_of(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
 def _require_places(d: Deduction, dtype: DType) -> None:
     d.require(
         dtype.is_int and not dtype.is_bool,
-        f"places are integers, and not {dtype}",
+        f"indices must be integers, got {dtype}",
         arg="dtype",
         code="op-dtype",
     )

@@ -145,7 +145,7 @@ def offset(d: Deduction, k: PrimType | None) -> None:
     """Refuse a diagonal offset that is not known at compile time, as a number or symbolically."""
     d.require(
         k is None or k.value is not None,
-        "k must be an integer, or made of dimensions",
+        "k must be an integer or an expression of dimensions",
         arg="k",
     )
 

@@ -31,9 +31,7 @@ def tensor_to_shape(tensor: Tensor) -> Shape:
     """
     array = tensor.numpy()
     if array.ndim != 1 or array.dtype.kind not in "iu" or (array < 0).any():
-        message = (
-            f"a shape is a 1-d tensor of integers from 0 up, got {array.dtype} {array.tolist()}"
-        )
+        message = f"a shape must be a 1-d tensor of integers of at least 0, got {array.dtype} {array.tolist()}"
         raise RuntimeCheckError("shape-value", message)
     return sizes(array.tolist())
 
@@ -57,7 +55,7 @@ def tensor_to_scalar(tensor: Tensor) -> Any:
     Raises: RuntimeCheckError (`check`) for a tensor with dimensions.
     """
     if tensor.shape:
-        raise RuntimeCheckError("check", f"a tensor of shape {list(tensor.shape)} is no scalar")
+        raise RuntimeCheckError("check", f"a tensor of shape {list(tensor.shape)} is not a scalar")
     value = tensor.numpy().item()
     return value if isinstance(value, bool | int) else float(value)
 
@@ -90,7 +88,8 @@ def reshape(tensor: Tensor, shape: Shape) -> Tensor:
     out = tensor.copy()
     if math.prod(shape) != tensor.size:
         raise RuntimeCheckError(
-            "shape-value", f"{list(tensor.shape)} has {tensor.size} items, {list(shape)} has not"
+            "shape-value",
+            f"shape {list(tensor.shape)} has {tensor.size} elements, shape {list(shape)} has another number",
         )
     return Tensor(out.pointer, tuple(shape), out.dtype, out.owner)
 

@@ -225,9 +225,7 @@ def open_container(path: Path, what: str = "an executable") -> Container:
                     help="build it again with this version",
                 )
             if count > _MOST_SECTIONS or header != _pad(_HEAD.size + _ENTRY.size * count + _DIGEST):
-                raise ExecutableError(
-                    "file-damaged", f"{path} is damaged: its header does not make sense"
-                )
+                raise ExecutableError("file-damaged", f"{path} is damaged: its header is not valid")
             head += file.read(header - len(head))
             if len(head) < header:
                 raise _truncated(path, size, f"{header} bytes of header")
@@ -276,7 +274,7 @@ def _table(path: Path, head: bytes, count: int, header: int, total: int) -> dict
         if text in sections or offset != end or stored != _pad(length):
             raise ExecutableError(
                 "file-damaged",
-                f"{path} is damaged: its table of sections does not make sense at {text!r}",
+                f"{path} is damaged: its table of sections is not valid at {text!r}",
             )
         sections[text] = Section(text, offset, length, stored, digest)
         end += stored

@@ -51,7 +51,7 @@ def info(name: str) -> DTypeInfo:
     """
     found = INFO.get(name)
     if found is None:
-        raise RuntimeCheckError("dtype", f"the runtime has no tensors of element type {name!r}")
+        raise RuntimeCheckError("dtype", f"the runtime does not support the dtype {name!r}")
     return found
 
 
@@ -74,7 +74,7 @@ def from_numpy(dtype: np.dtype[Any]) -> str:
     """
     name = dtype.name
     if name not in INFO:
-        raise RuntimeCheckError("dtype", f"arrays of numpy type {dtype} cannot be passed")
+        raise RuntimeCheckError("dtype", f"arrays of the numpy dtype {dtype} are not supported")
     return name
 
 

@@ -174,7 +174,7 @@ class Executable:
         Raises: ExecutableError (`file-write`), UsageError (`weights`).
         """
         if weights not in ("inside", "beside"):
-            raise UsageError("weights", f"weights are 'inside' or 'beside', not {weights!r}")
+            raise UsageError("weights", f"weights must be 'inside' or 'beside', got {weights!r}")
         file = Path(path)
         sections = self.sections()
         if weights == "beside":
@@ -254,7 +254,7 @@ def load(path: str | os.PathLike[str], *, any_cpu: bool = False) -> Executable:
     except (ValueError, RecursionError) as error:
         # The checksums are right, so another program wrote this file.
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise ExecutableError("file-damaged", f"{file} cannot be understood: {reason}") from error
+        raise ExecutableError("file-damaged", f"{file} is damaged: {reason}") from error
     except RuntimeCheckError as error:  # an element type that this machine has no tensors of
         raise ExecutableError("file-damaged", f"{file}: {error.message}") from error
     exe.verify(str(file))
@@ -281,7 +281,7 @@ _META: dict[str, Any] = {
 def decode_meta(meta: Any) -> dict[str, Any]:
     """The entries of the section `meta`, each checked against its type. Raises: ValueError."""
     if not isinstance(meta, dict):
-        raise ValueError("the section 'meta' is no object")
+        raise ValueError("the section 'meta' is not an object")
     found: dict[str, Any] = {}
     for name, annotation in _META.items():
         if name not in meta:
@@ -293,7 +293,7 @@ def decode_meta(meta: Any) -> dict[str, Any]:
             raise
     texts = [found["target"].get(name, "") for name in ("kind", "mcpu", "text")]
     if not all(isinstance(text, str) for text in texts):
-        raise ValueError("target: its kind, processor and text are texts")
+        raise ValueError("target: its kind, processor and text must be strings")
     for number, weight in enumerate(found["weight_params"]):
         if not _is_weight(weight, found["functions"]):
             raise ValueError(f"weight_params[{number}]: it does not fit its function or its packer")
@@ -344,7 +344,7 @@ def _open_weights(wanted: dict[str, str], file: Path) -> Container:
     if not os.path.lexists(path):
         raise ExecutableError(
             "weights-missing",
-            f"{file} keeps its weights beside it, and {path.name} is not there",
+            f"{file} needs the weights in {path.name}, which does not exist",
             help=f"put {path.name} into {file.parent}, or save with weights='inside'",
         )
     try:
@@ -356,7 +356,7 @@ def _open_weights(wanted: dict[str, str], file: Path) -> Container:
     section = container.sections.get("weights")
     if section is None or section.digest.hex() != wanted["sha256"]:
         raise ExecutableError(
-            "weights-mismatch", f"{path} holds the weights of another build than {file}"
+            "weights-mismatch", f"{path} has the weights of another build than {file}"
         )
     return container
 
@@ -364,8 +364,8 @@ def _open_weights(wanted: dict[str, str], file: Path) -> Container:
 def _elsewhere(file: Path, name: str) -> ExecutableError:
     return ExecutableError(
         "weights-place",
-        f"{file} asks for weights in {name!r}, which is no file in its own folder",
-        help="weights lie beside their executable: put the file itself there, not a link to it",
+        f"{file} refers to weights in {name!r}, which is not a file in its folder",
+        help="put the file itself, not a link to it, into the folder of the executable",
     )
 
 
@@ -432,6 +432,6 @@ def _machine(object_code: bytes) -> tuple[str, ...]:
 def _not_running() -> UsageError:
     return UsageError(
         "executable",
-        "an Executable is code, which a virtual machine runs",
-        help='vm = relaxpy.VirtualMachine(exe); vm["main"](…); its code is exe.function("main")',
+        "an Executable cannot be called: a virtual machine runs it",
+        help='write vm = relaxpy.VirtualMachine(exe); vm["main"](…); for the bytecode write exe.function("main")',
     )

@@ -96,14 +96,15 @@ class Function:
         if missing:
             problems.append(f"lacks {', '.join(missing)}")
         if problems:
-            raise UsageError(
-                "arguments", f"{self.name} {'; '.join(problems)}", help=f"it is {self.signature}"
-            )
+            help = f"the signature is {self.signature}"
+            if 0 < len(missing) < len(names) and missing == names[-len(missing) :]:
+                help += "; bind weights with relaxpy.build(mod, params=…), in an nn.Module after model.load(state)"
+            raise UsageError("arguments", f"{self.name} {'; '.join(problems)}", help=help)
         return tuple(bound[name] for name in names)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"the function {self.name} is of this process, and so neither pickled nor copied: "
+            f"the function {self.name} belongs to this process, so it can be neither pickled nor copied: "
             "pickle the Executable that it came from"
         )
 

@@ -54,10 +54,10 @@ def _problem(info: KernelInfo, image: KernelImage) -> str:
     ):
         return "it was compiled with other parameters"
     if image.serial_symbol not in (image.symbol, f"{image.symbol}_serial"):
-        return "its serial twin is another kernel"
+        return "its serial version is another kernel"
     alone = image.alone
     if alone is not None and (alone.switch, alone.runner) != (f"{image.symbol}_alone", RUNNER):
-        return "what makes it run alone is another function"
+        return "its launcher is another function"
     return ""
 
 
@@ -93,9 +93,7 @@ def require_fit(info: KernelInfo, args: Sequence[Any]) -> None:
             wanted = f"{param.dtype} of {len(param.shape)} dimensions"
             raise _unfit(info, number, f"must be a tensor of {wanted}, got {describe(arg)}")
         if param.written and not arg.writable:
-            raise _unfit(
-                info, number, "is written to, and may not be: it is a constant or read-only"
-            )
+            raise _unfit(info, number, "is updated, but is a constant or read-only")
         for dim, size in zip(param.shape, arg.shape, strict=True):
             if isinstance(dim, Heap):
                 sizes.setdefault(dim.index, size)

@@ -114,7 +114,7 @@ def runs_anywhere(name: str) -> bool:
 
 def _check_name(name: str) -> None:
     if not isinstance(name, str) or not name:
-        raise UsageError("library-name", f"a function is registered under a name, got {name!r}")
+        raise UsageError("library-name", f"the name of a function must be a string, got {name!r}")
 
 
 def _register(table: dict[str, AnyFunction], name: str, func: Any, with_state: bool) -> Any:
@@ -125,7 +125,7 @@ def _register(table: dict[str, AnyFunction], name: str, func: Any, with_state: b
     if with_state and isinstance(func, ffi().Function):
         raise UsageError(
             "library-name",
-            f"{name!r} is no function of Python, and cannot take the state of a call",
+            f"{name!r} is not a Python function, so it cannot take the state of a call",
             help="call it from one: lambda state, *args: func(state.queues[slot].raw, *args)",
         )
     table[name] = Stateful(func) if with_state else func
@@ -165,7 +165,7 @@ def _find(table: dict[str, AnyFunction], name: str, what: str, register: str) ->
 def _help(table: dict[str, AnyFunction], name: str, register: str) -> str:
     for prefix, extra in EXTRAS.items():
         if name.startswith(prefix):
-            return f'it comes with an extra: pip install "relaxpy[{extra}]"'
+            return f'it belongs to an extra: pip install "relaxpy[{extra}]"'
     close = difflib.get_close_matches(name, table, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return f"register it first: {register}({name!r}, func){hint}"

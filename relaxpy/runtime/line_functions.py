@@ -66,10 +66,12 @@ def require_seen(
         raise RuntimeCheckError("check", f"expected a tensor, got {describe(source)}")
     require_room(shape, dtype, 0, source.nbytes)
     if source.owner is not None and getattr(source, "queue", None) is not queue:
-        raise RuntimeCheckError("check", f"the tensor is on {source.device}, not where it is seen")
+        raise RuntimeCheckError(
+            "check", f"the tensor is on {source.device}, not on the device of its view"
+        )
     begin = source.offset if isinstance(source, DeviceTensor) else source.pointer
     if begin % dtypes.info(dtype).itemsize:
-        raise RuntimeCheckError("check", f"its memory is not aligned for items of {dtype}")
+        raise RuntimeCheckError("check", f"its memory is not aligned for elements of {dtype}")
 
 
 def shown(shape: tuple[int, ...], dtype: str) -> Tensor:

@@ -302,7 +302,7 @@ class LinkedFunction:
             case Packed(index=index):
                 return "call-failed", f"the function {exe.packed[index]} failed"
             case Invoke():
-                return "callback-failed", "a function that was passed in failed"
+                return "callback-failed", "a function that was passed as an argument failed"
             case Call(index=index):
                 return "call-failed", f"the call of {exe.functions[index].name} failed"
             case _:
@@ -316,7 +316,7 @@ class LinkedFunction:
         except RuntimeCheckError as error:
             error.message = f"{self.code.name}: {error.message}"
             error.notes = tuple(
-                f"{params[i].name} is annotated {params[i].annotation}, and updated in place"
+                f"{params[i].name} is annotated {params[i].annotation}, and is updated in place"
                 for i in updated
             )
             raise
@@ -330,7 +330,7 @@ class LinkedFunction:
         match instr.pattern:
             case TensorPattern(dtype=dtype) if isinstance(value, Tensor) and value.dtype != dtype:
                 if dtype and check.what == "parameter":
-                    error.help = f'types are never cast; pass {check.name}.astype("{dtype}")'
+                    error.help = f'there are no implicit casts: pass {check.name}.astype("{dtype}")'
             case _:
                 pass
         return error
@@ -355,7 +355,7 @@ class LinkedFunction:
         ]
         notes = [f"{check.name} is annotated {check.annotation}"] if check.annotation else []
         if came:
-            notes.append(f"what came is {came}")
+            notes.append(f"the actual value is {came}")
         if bound:
             notes.append(f"bound so far: {', '.join(bound)}")
         return RuntimeCheckError("check", f"{self.code.name}: {subject}{reason}", notes=notes)

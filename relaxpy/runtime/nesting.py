@@ -50,7 +50,7 @@ def nesting_checked(name: str) -> Iterator[None]:
     raise ExecutableError(
         "nesting",
         f"the branches of {name} are nested too deeply for Python's stack",
-        help="put inner branches into a function of their own, or raise sys.setrecursionlimit",
+        help="move inner branches to a separate function, or raise sys.setrecursionlimit",
     )
 
 

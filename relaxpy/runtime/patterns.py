@@ -107,7 +107,7 @@ def _borrowed(value: Any, queues: Sequence[Queue]) -> Tensor | None:
                 return borrow(value, queue)
             except BufferError as error:
                 name = type(value).__name__
-                message = f"a {name} did not give its memory: {error}"
+                message = f"the __dlpack__ of a {name} failed: {error}"
                 raise RuntimeCheckError("dlpack", message) from error
     return None
 
@@ -191,7 +191,7 @@ def explain(value: Any, pattern: Pattern, place: str = "") -> str:
             if not isinstance(value, Tensor):
                 return f"expected a tensor{place}, got {describe(value)}"
             if dtype and value.dtype != dtype:
-                return f"the element type{place} is {value.dtype}, not {dtype}"
+                return f"the dtype{place} is {value.dtype}, not {dtype}"
             return _explain_sizes(value.shape, shape, ndim, place)
         case ShapePattern(dims, ndim):
             if not isinstance(value, Shape):
@@ -209,13 +209,13 @@ def explain(value: Any, pattern: Pattern, place: str = "") -> str:
             for index, (item, field) in enumerate(zip(value, fields, strict=True)):
                 if not fits(item, field):
                     return explain(item, field, f" of field {index}{place}")
-            return f"the tuple{place} does not fit"
+            return f"the tuple{place} does not match"
         case CallablePattern(arity):
             if not callable(value):
                 return f"expected a function{place}, got {describe(value)}"
             return f"expected a function of {arity} parameters{place}, got one of {getattr(value, 'arity', '?')}"
         case _:
-            return f"{describe(value)} does not fit{place}"
+            return f"{describe(value)} does not match{place}"
 
 
 def _explain_sizes(
@@ -232,7 +232,7 @@ def _explain_sizes(
     for axis, (size, want) in enumerate(zip(sizes, wanted or (), strict=False)):
         if not _size_fits(size, want):
             return f"dimension {axis}{place} is {size}, not {want}"
-    return f"the shape{place} does not fit"
+    return f"the shape{place} does not match"
 
 
 def _size_fits(size: int, want: None | int | Heap) -> bool:

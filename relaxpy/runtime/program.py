@@ -134,7 +134,7 @@ class Program:
                     if instr.offset % runtime.offset_alignment:
                         raise ExecutableError(
                             "device-offset",
-                            f"{code.name} has a tensor at byte {instr.offset} of its storage, and on {runtime.kind} "
+                            f"{code.name} has a tensor at byte {instr.offset} of its storage, but on {runtime.kind} "
                             f"tensors begin at multiples of {runtime.offset_alignment}",
                             help="build it again, for this device",
                         )

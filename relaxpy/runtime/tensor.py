@@ -177,9 +177,9 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         return given[0] if len(given) == 1 else result
 
     def __getattr__(self, name: str) -> Any:
-        advice = f": its numbers have, t.numpy().{name}" if hasattr(np.ndarray, name) else ""
+        advice = f": use t.numpy().{name}" if hasattr(np.ndarray, name) else ""
         if name in ("cpu", "detach", "to"):
-            advice = ": its numbers are t.numpy(), or torch.from_dlpack(t)"
+            advice = ": use t.numpy(), or torch.from_dlpack(t)"
         raise AttributeError(f"a Tensor has no attribute {name!r}{advice}")
 
     def __float__(self) -> float:
@@ -304,7 +304,8 @@ def sizes(values: Iterable[int]) -> Shape:
     for size in shape:
         if not 0 <= size <= LARGEST:
             raise RuntimeCheckError(
-                "shape-value", f"a size is an integer from 0 up, below 2**63, got {size}"
+                "shape-value",
+                f"a size must be an integer of at least 0 and less than 2**63, got {size}",
             )
     return shape
 
@@ -400,10 +401,10 @@ def _rearranged(tensor: Tensor, array: Array) -> Tensor:
         return copied(
             tensor,
             "is byte-swapped",
-            f'an array of this machine\'s bytes: x.astype("{tensor.dtype}")',
+            f'an array in native byte order: x.astype("{tensor.dtype}")',
         )
-    reason = "is misaligned" if array.flags.c_contiguous else "is not compact (it has strides)"
-    return copied(tensor, reason, "a compact array: x.copy()")
+    reason = "is misaligned" if array.flags.c_contiguous else "is not contiguous"
+    return copied(tensor, reason, "a contiguous array: x.copy()")
 
 
 def _from_python(value: float | list[Any], dtype: str) -> Tensor:
@@ -425,7 +426,7 @@ def _from_python(value: float | list[Any], dtype: str) -> Tensor:
         if all(type(each) is int and each >= 0 for each in whole.flat):
             natural, name = whole, dtype
     if kinds[name.rstrip("0123456789")] > kinds.get(dtype.split("_")[0].rstrip("0123456789"), 2):
-        raise RuntimeCheckError("lossy", f"{_short(value)} is not exact as {dtype}")
+        raise RuntimeCheckError("lossy", f"{_short(value)} cannot be converted to {dtype} exactly")
     with np.errstate(all="ignore"):
         cast = natural.astype(target)
         if natural.dtype.kind == "f":  # a float literal may be rounded, but not overflow
@@ -436,7 +437,7 @@ def _from_python(value: float | list[Any], dtype: str) -> Tensor:
                 natural.astype(object),
             )
     if not fits:
-        raise RuntimeCheckError("lossy", f"{_short(value)} does not fit {dtype}")
+        raise RuntimeCheckError("lossy", f"{_short(value)} is out of range of {dtype}")
     return from_numpy(cast)
 
 
@@ -477,7 +478,7 @@ def _from_dlpack(value: Any) -> Tensor:
     pointer = record.data + record.byte_offset
     item = dtypes.info(name).itemsize
     if strides is not None and not is_compact(shape, strides):
-        copy = "is not compact (it has strides)"
+        copy = "is not contiguous"
     elif pointer % item:
         copy = "is misaligned"
     else:
@@ -487,19 +488,19 @@ def _from_dlpack(value: Any) -> Tensor:
         if flags & READ_ONLY:
             tensor.owner = Fixed(capsule, True, "is read-only", _ARRAY)
         elif requires_grad:
-            advice = "what is not differentiated: x.detach()"
+            advice = "a detached tensor: x.detach()"
             tensor.owner = Fixed(capsule, False, "requires a gradient", advice)
         return copied(tensor, copy, _compact_copy(value)) if copy else tensor
     tensor = _copy_strided(pointer, shape, strides, name, capsule)
     return copied(tensor, copy, _compact_copy(value))
 
 
-_ARRAY = "a copy that may be written to: numpy.array(x)"
+_ARRAY = "a writable copy: numpy.array(x)"
 
 
 def _compact_copy(value: object) -> str:
     torch = type(value).__module__.partition(".")[0] == "torch"
-    return "a compact tensor: x.clone().contiguous()" if torch else _ARRAY
+    return "a contiguous tensor: x.clone().contiguous()" if torch else _ARRAY
 
 
 def _capsule(value: Any) -> object:
@@ -515,7 +516,7 @@ def _capsule(value: Any) -> object:
 
 def _no_memory(value: object, error: Exception) -> RuntimeCheckError:
     name = type(value).__name__
-    return RuntimeCheckError("dlpack", f"a {name} did not give its memory: {error}")
+    return RuntimeCheckError("dlpack", f"the __dlpack__ of a {name} failed: {error}")
 
 
 def is_compact(shape: Sequence[int], strides: Sequence[int]) -> bool:

@@ -31,13 +31,13 @@ def require_updatable(value: object) -> None:
         if isinstance(owner, Fixed) and not owner.read_only:
             raise RuntimeCheckError(
                 "update-lost",
-                f"the value {owner.reason}, and the function updates it in place: the update would be lost",
+                f"the value {owner.reason}, but the function updates it in place: the update would be lost",
                 help=f"pass {owner.advice}",
             )
         if not tensor.writable:
             raise RuntimeCheckError(
                 "read-only",
-                "the array is read-only, and the function updates it in place",
+                "the array is read-only, but the function updates it in place",
                 help=f"pass {owner.advice if isinstance(owner, Fixed) else 'a copy that may be written to: x.copy()'}",
             )
 

@@ -62,14 +62,14 @@ class VirtualMachine:
             raise UsageError(
                 "executable",
                 f"a VirtualMachine runs an Executable, got {type(executable).__name__}",
-                help="relaxpy.build(module) makes one, relaxpy.load(path) reads one",
+                help="relaxpy.build(module) returns one, relaxpy.load(path) reads one from a file",
             )
         executable.require_host()
         chosen = choose_devices(executable.slots, device, devices or {})
         if isinstance(without_features, str):
             raise UsageError(
                 "arguments",
-                f"without_features is a list of names, got the text {without_features!r}",
+                f"without_features must be a list of names, got the string {without_features!r}",
                 help=f"write without_features=[{without_features!r}]",
             )
         without = frozenset(without_features)
@@ -110,8 +110,8 @@ class VirtualMachine:
         if len(names) != 1 and "main" not in names:
             raise UsageError(
                 "function-name",
-                "a VirtualMachine is called where it has one function, or a main",
-                help=f'name one: vm["{names[0]}"](…), of {", ".join(names)}'
+                "a VirtualMachine can be called only if it has one function, or a main",
+                help=f'choose one of {", ".join(names)}: vm["{names[0]}"](…)'
                 if names
                 else "it has none",
             )
@@ -199,7 +199,7 @@ class VirtualMachine:
         """
         tensor = from_any(value)
         if tensor is None:
-            raise UsageError("device", f"a {type(value).__name__} is no tensor")
+            raise UsageError("device", f"a {type(value).__name__} is not a tensor")
         queue = self._bound.queues[self._slot(slot)]
         if queue.owns(tensor):
             return tensor.copy()
@@ -245,7 +245,7 @@ class VirtualMachine:
             raise UsageError(
                 "device",
                 f"{self.devices[number]} has no queues",
-                help="a call runs there in the thread that makes it: threads may call one machine at once",
+                help="calls run in the calling thread; several threads may call one machine at once",
             )
         return runtime.queue()
 
@@ -283,15 +283,15 @@ class VirtualMachine:
                 raise UsageError(
                     "device",
                     f"slot {slots[number].name} runs on queues of {self.devices[number]}, got {what}",
-                    help=f'open one: vm.open_queue("{slots[number].name}")',
+                    help=f'open a queue: vm.open_queue("{slots[number].name}")',
                 )
             chosen[number] = queue
         taken = [queue for queue in chosen if not queue.is_host]
         if len(set(taken)) < len(taken):
             raise UsageError(
                 "device",
-                "two slots cannot run on one queue: a copy from one to the other is memory of its own",
-                help="open a queue for each",
+                "two slots cannot share a queue",
+                help="open a queue for each slot",
             )
         heard = bound.state.communicator if communicator is None else communicator
         machine = object.__new__(VirtualMachine)
@@ -324,8 +324,8 @@ class VirtualMachine:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "a VirtualMachine is of this process, and so neither pickled nor copied: pickle its Executable, "
-            "or write it to a file with exe.save(path), and make a VirtualMachine of that"
+            "a VirtualMachine belongs to this process, so it can be neither pickled nor copied: pickle its Executable, "
+            "or save it with exe.save(path), and create a VirtualMachine from that"
         )
 
     def __repr__(self) -> str:
@@ -354,10 +354,10 @@ def choose_devices(
         if given.kind != slots[number].kind:
             raise UsageError(
                 "device",
-                f"the program was built for {slots[number].kind} where it is to run on {given}",
-                help=f'build it for that: relaxpy.build(mod, target="{given.kind}")'
+                f"the program was built for {slots[number].kind}, not for {given}",
+                help=f'build it for that device: relaxpy.build(mod, target="{given.kind}")'
                 if given.kind != "cpu"
-                else 'build it for that: relaxpy.build(mod, target="llvm")',
+                else 'build it for that device: relaxpy.build(mod, target="llvm")',
             )
     return tuple(
         chosen.get(number) or Device(slot.kind, slot.index) for number, slot in enumerate(slots)

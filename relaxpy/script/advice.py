@@ -57,14 +57,14 @@ _OTHERS = {
     "H": "write R.permute_dims(x)",
     "T": "write R.permute_dims(x)",
     "assert": "write R.assert_op(condition)",
-    "device": "the target says where a program runs",
+    "device": "the target of the build chooses the device",
     "dot": "write R.matmul(a, b), or a @ b",
-    "dtype": 'its annotation says it: R.Tensor((n, 4), "float32")',
-    "len": "the lengths are in its annotation: n of R.Tensor((n, 4))",
+    "dtype": 'its annotation has the dtype: R.Tensor((n, 4), "float32")',
+    "len": "its annotation has the sizes: n of R.Tensor((n, 4))",
     "mT": "write R.permute_dims(x, axes)",
     "max": "write R.max(x), or R.maximum(a, b)",
     "min": "write R.min(x), or R.minimum(a, b)",
-    "ndim": "its annotation says it: R.Tensor((n, 4)) has 2 dimensions",
+    "ndim": "its annotation has the rank: R.Tensor((n, 4)) has 2 dimensions",
     "pow": "write a ** b",
     "print": 'write R.print(x, format="x = {}"), in a function with pure=False',
     "range": "write R.arange(n)",
@@ -92,7 +92,7 @@ def instead_of(name: str) -> str:
         return found
     if name in ("ndarray", "Array", "array", "Tensor", "tensor"):
         return 'annotate it R.Tensor(("n", 4), "float32"); a constant is R.const([1, 2], "float32")'
-    return "operators are those of R: docs/operators.md lists all of them"
+    return "use the operators of R, listed in docs/operators.md"
 
 
 def like(name: str) -> str | None:

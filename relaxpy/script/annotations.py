@@ -58,7 +58,7 @@ class DimReader:
             raise ScriptError(
                 "bad-annotation",
                 f"{describe(value)} is not a dimension",
-                help='a size that is not known is a name in quotes: "n"'
+                help='write an unknown size as a quoted name: "n"'
                 if value is None
                 else 'a dimension is an integer, a variable, or an expression of them in quotes: "n * 4"',
             )
@@ -199,8 +199,8 @@ def _rank(ndim: Any, most: int = MOST_DIMENSIONS) -> int:
     if value is None or isinstance(ndim, bool) or not -1 <= value <= most:
         raise ScriptError(
             "bad-annotation",
-            f"ndim is an integer from 0 to {most}, got {describe(ndim)}",
-            help="leave it out where the number of dimensions is not known",
+            f"ndim must be an integer from 0 to {most}, got {describe(ndim)}",
+            help="omit it if the number of dimensions is unknown",
         ).about("ndim")
     return value
 
@@ -229,7 +229,7 @@ def _size(dim: Dim, written: Any) -> Dim:
         if symbol.dtype != "int64":
             raise ScriptError(
                 "bad-annotation",
-                f"dimensions are int64, and {symbol.name} is {symbol.dtype}",
+                f"dimensions must be int64, but {symbol.name} is {symbol.dtype}",
                 span=getattr(written, "span", None),
                 help=f"declare it {symbol.name} = T.int64()",
             )
@@ -239,7 +239,7 @@ def _size(dim: Dim, written: Any) -> Dim:
             "bad-annotation",
             f"a dimension {problem}: {dim}",
             span=getattr(written, "span", None),
-            help='a size that is not known is a name in quotes: "n"' if dim.value < 0 else None,
+            help='write an unknown size as a quoted name: "n"' if dim.value < 0 else None,
         )
     return dim
 
@@ -272,7 +272,7 @@ def _callable(
     purity = purity if pure is None else pure
     if not (purity is None or isinstance(purity, (bool, int))):
         raise ScriptError(
-            "bad-annotation", f"the purity of a function is True or False, got {describe(purity)}"
+            "bad-annotation", f"purity must be True or False, got {describe(purity)}"
         ).about("purity")
     pure = params is not None if purity is None else bool(purity)
     if params is None:

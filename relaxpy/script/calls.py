@@ -151,8 +151,8 @@ def _indices(word: str, given: Any) -> list[int]:
     if len(found) != len(values):
         raise ScriptError(
             "bad-value",
-            f"R.{word} needs inplace_indices, integers",
-            help="write inplace_indices=[0]: output 0 is the memory of argument 0",
+            f"R.{word} needs inplace_indices, a list of integers",
+            help="write inplace_indices=[0] to put output 0 into the memory of argument 0",
         ).about("inplace_indices")
     return found
 
@@ -166,7 +166,7 @@ def _function_name(word: str, func: Any) -> str:
         return str(func)
     raise ScriptError(
         "bad-value",
-        f"R.{word} takes a function's name, not {_name(func)}",
+        f"R.{word} takes the name of a function, not {_name(func)}",
         help=f'write R.{word}("library.f", …)',
     ).about("func")
 
@@ -179,7 +179,7 @@ def _outputs(word: str, out_ty: Any) -> Any:
     if out_ty is None:
         raise ScriptError(
             "bad-value",
-            f"R.{word} needs out_ty, what it gives",
+            f"R.{word} needs out_ty, the annotation of its output",
             help='write out_ty=R.Tensor((n, 4), dtype="float32")',
         )
     return _annotations(out_ty, "out_ty")

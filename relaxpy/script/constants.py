@@ -80,8 +80,8 @@ class ConstantTable:
         if not _SAFE_NAME.fullmatch(file.name):
             raise ScriptError(
                 "constant-data",
-                f"{file.name!r} is no name for a file of constants",
-                help='letters, digits, "_", "-", "+" and ".", and the ending ".npz"',
+                f"{file.name!r} is not a valid name of a file of constants",
+                help='use letters, digits, "_", "-", "+" and ".", and the suffix ".npz"',
             )
         if not self.found:
             return ""
@@ -194,7 +194,7 @@ class StoredConstants:
             try:
                 found = _decode(self.entries[name], annotation)
                 if data_name(found) != name:
-                    raise ValueError("its name, which is a digest of the data, says otherwise")
+                    raise ValueError("it does not match the digest in its name")
                 self._decoded[name] = found
             except (binascii.Error, zlib.error, ValueError, OverflowError) as error:
                 problem = str(error)
@@ -202,7 +202,7 @@ class StoredConstants:
                     "constant-data",
                     f"the data of constant {name} is damaged: {problem}",
                     span=self.places.get(name),
-                    help="print the module anew; by hand write R.const([…], dtype)",
+                    help="print the module again, or write R.const([…], dtype)",
                 ) from None
         found = self._decoded[name]
         if _annotation(found) != annotation:
@@ -216,9 +216,9 @@ def missing(name: str) -> ScriptError:
     """The error for a name without data."""
     return ScriptError(
         "constant-data",
-        f"the data of constant {name} is not in this text",
-        help="mod.script() ends with the data (mod.show() leaves it out); "
-        "data in a file beside it is given with parse(text, constants=…)",
+        f"the text has no data of constant {name}",
+        help="mod.script() includes the data, mod.show() omits it; "
+        "pass a separate file of data as parse(text, constants=…)",
     ).about("name")
 
 
@@ -230,7 +230,7 @@ def const_ref(name: str, annotation: Any, *, stored: Any = None) -> Constant:
     if not known or annotation.dtype is None:
         raise ScriptError(
             "constant-data",
-            f"a constant has a shape and a dtype that are known, not {annotation}",
+            f"a constant needs a known shape and dtype, got {annotation}",
             help='write R.Tensor((2, 3), dtype="float32")',
         ).about("annotation")
     if stored is POISON:
@@ -275,6 +275,6 @@ def read_beside(name: str, text: str) -> StoredConstants:
         raise ScriptError(
             "constant-data",
             f"{name!r} is not the name of an .npz file beside this text",
-            help="to read another file give it to parse(text, constants=…)",
+            help="pass another file as parse(text, constants=…)",
         )
     return read_file(Path(text).parent / name)

@@ -79,7 +79,7 @@ def _wrong(text: str, span: Span | None) -> ScriptError:
         "bad-annotation",
         f"{text!r} is not a dimension",
         span=span,
-        help='integers, names, +, -, *, //, %, min and max can stand in one: "n * 4 + 1"',
+        help='a dimension consists of integers, names, +, -, *, //, %, min and max: "n * 4 + 1"',
     )
 
 

@@ -47,7 +47,7 @@ class Statement:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise ScriptError(
             "statement-place",
-            f"R.{self.name} stands in a function decorated with @R.function only",
+            f"R.{self.name} is allowed only in a function decorated with @R.function",
             help=f"write {self.usage}",
         )
 
@@ -56,9 +56,9 @@ class Statement:
 
 
 dataflow = Statement("dataflow", "with R.dataflow(): …")
-output = Statement("output", "R.output(y) as the last line of a dataflow block")
+output = Statement("output", "R.output(y) as the last statement of a dataflow block")
 match_cast = Statement("match_cast", 'y = R.match_cast(x, R.Tensor(("m",), "float32"))')
-func_attr = Statement("func_attr", 'R.func_attr({"key": 1}) as the first line of a function')
+func_attr = Statement("func_attr", 'R.func_attr({"key": 1}) as the first statement of a function')
 
 
 @overload
@@ -97,8 +97,8 @@ def const(value: Any, dtype: str | None = None) -> Constant | Call:
     if isinstance(value, Expr):
         raise ScriptError(
             "bad-value",
-            "R.const takes a Python value",
-            help="a value of the program is used as it is",
+            "R.const takes a Python value, not a value of the program",
+            help="use the value without R.const",
         )
     if isinstance(dtype, DataTypeImm):
         dtype = dtype.dtype
@@ -107,15 +107,15 @@ def const(value: Any, dtype: str | None = None) -> Constant | Call:
     if isinstance(value, (list, tuple)) and _count(value) > LONGEST:
         raise ScriptError(
             "bad-value",
-            "a constant of this many elements is not written as lists",
-            help="in decorated code give R.const an array of numpy",
+            "this constant has too many elements for nested lists",
+            help="pass a numpy array to R.const, in a decorated function",
         )
     array = of_numbers(value)
     wide = [v for v in array.flat if isinstance(v, int)] if array.dtype.kind == "O" else []
     if wide and len(wide) == array.size:
         largest = max(wide, key=abs)
         raise ScriptError(
-            "bad-value", f"R.const: {_shortly(largest)} does not fit any dtype of integers"
+            "bad-value", f"R.const: {_shortly(largest)} is out of range of all integer dtypes"
         )
     if array.dtype.kind in "OUSM":
         raise ScriptError("bad-value", f"a constant cannot be made of {type(value).__name__}")
@@ -125,7 +125,7 @@ def const(value: Any, dtype: str | None = None) -> Constant | Call:
         raise ScriptError(
             "bad-value",
             f"R.const: {_shortly(value)} does not fit {dtype}",
-            help="say a wider dtype, or cast: R.astype(R.const(…), dtype)",
+            help="use a wider dtype, or cast: R.astype(R.const(…), dtype)",
         )
     try:
         with np.errstate(over="raise"):
@@ -224,7 +224,7 @@ def device(device_type: Any = "cpu", index: Any = 0) -> str:
     if not name or number is None or number.value is None:
         raise ScriptError(
             "bad-value",
-            f"R.device({describe(device_type)}, {describe(index)}) names no device",
+            f"R.device({describe(device_type)}, {describe(index)}) is not a device",
             help='write R.device("cpu", 0)',
         )
     return f"{name}:{number.value}"
@@ -250,7 +250,8 @@ def tuple_get_item(tuple_value: Any, index: Any) -> TupleGetItem:
     place = as_dim(index)
     if place is None or place.value is None or place.value < 0:
         raise ScriptError(
-            "tuple-index", f"a tuple is indexed by an integer from 0 up, got {describe(index)}"
+            "tuple-index",
+            f"the index of a tuple must be an integer of at least 0, got {describe(index)}",
         ).about("index")
     return TupleGetItem(as_expr(tuple_value), place.value)
 

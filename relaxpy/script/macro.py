@@ -38,7 +38,7 @@ class Macro:
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise ScriptError(
             "statement-place",
-            f"the macro {self.node.name} is used in a function of the script only",
+            f"the macro {self.node.name} can be used only in a function of the script",
             help="decorate the function that uses it with @R.function, or @T.prim_func",
         )
 
@@ -70,9 +70,9 @@ def refuse_endless(macro: Macro, depth: int, uses: int, span: Span, help: str) -
     """Raise `ScriptError` for a recursive macro, or too many macro uses."""
     name = macro.node.name
     if depth == DEEPEST:
-        message = f"the macro {name} uses itself, or macros use each other {DEEPEST} deep"
+        message = f"the macro {name} is recursive, or macros are nested {DEEPEST} deep"
     elif uses > MOST_USES:
-        message = f"macros are used more than {MOST_USES} times in this function"
+        message = f"this function expands macros more than {MOST_USES} times"
     else:
         return
     raise ScriptError("unsupported-syntax", message, span=span, help=help)

@@ -31,7 +31,7 @@ def read_metadata(node: ast.stmt, source: Source) -> StoredConstants | dict[str,
             return _stored(given, source)
         case ast.Assign(value=ast.Call(args=[ast.Constant(value=str() as text)])):
             return read_tvm_metadata(text)
-    raise ScriptError("bad-value", "this is no metadata", span=source.span(node))
+    raise ScriptError("bad-value", "this is not metadata", span=source.span(node))
 
 
 def metadata_of(body: Sequence[ast.stmt], source: Source) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _stored(given: ast.expr, source: Source) -> StoredConstants:
                 return StoredConstants(entries, places)
     raise ScriptError(
         "constant-data",
-        "I.metadata takes names and their data, or the name of a file",
+        "I.metadata takes a dict of names and data, or a file name",
         span=source.span(given),
-        help="script() writes it; to give data by hand use R.const([…], dtype)",
+        help="script() generates it; to write data by hand use R.const([…], dtype)",
     )

@@ -60,7 +60,7 @@ def parse(
         raise UsageError(
             "not-a-script",
             f"text or the path of a file is expected, got {type(text).__name__}",
-            help="what is decorated with @I.ir_module is a module already"
+            help="a class decorated with @I.ir_module is a module already"
             if isinstance(text, IRModule)
             else None,
         )
@@ -134,7 +134,7 @@ class _TextParser:
                     "not-a-module",
                     f"there are several modules: {', '.join(c.name for c, _ in classes)}",
                     span=self.source.span(second),
-                    help="give one at a time",
+                    help="parse one at a time",
                 )
             )
             return None
@@ -282,7 +282,7 @@ class _SingleParser(ModuleParser):
             return value
         raise ScriptError(
             "bad-value",
-            f"{name} is a tensor program, and a function on its own has no module to hold it",
+            f"{name} is a tensor program, which must be in the same module as the function",
             span=span,
             help="put both into a class decorated with @I.ir_module",
         )

@@ -70,7 +70,7 @@ class BindingParser(SignatureParser):
 
     def stmt_Assign(self, node: ast.Assign) -> None:
         if len(node.targets) > 1:
-            self.refuse("a = b = …", node, "bind one name in each line")
+            self.refuse("a = b = …", node, "bind one name in each statement")
         self.assign(node.targets[0], node.value, None, node)
 
     def stmt_AugAssign(self, node: ast.AugAssign) -> None:
@@ -125,15 +125,13 @@ class BindingParser(SignatureParser):
 
     def refuse_target(self, node: ast.expr) -> NoReturn:
         if isinstance(node, (ast.Tuple, ast.List)):
-            self.refuse(
-                "a pattern inside a pattern", node, "bind it to one name, and take that apart"
-            )
-        help = "bind the new value to a name of its own"
+            self.refuse("a pattern inside a pattern", node, "bind it to one name, and unpack that")
+        help = "bind the new value to another name"
         if isinstance(node, ast.Subscript):
             help += ": y = R.scatter_nd(x, indices, updates), or R.where(mask, value, x)"
         shown = ast.unparse(node)
         self.fail(
-            "assign-target", f"{shown} cannot be assigned to: values do not change", node, help
+            "assign-target", f"{shown} cannot be assigned to: values are immutable", node, help
         )
 
     def define(
@@ -193,7 +191,7 @@ class BindingParser(SignatureParser):
         """`a, b = value`"""
         for item in target.elts:
             if isinstance(item, ast.Starred):
-                self.refuse("a name with a star", item, "bind every item to a name of its own")
+                self.refuse("a name with a star", item, "bind each item to a name")
         value = self.leaf(value_node)
         count = len(target.elts)
         if isinstance(value, Tuple):
@@ -254,9 +252,9 @@ class BindingParser(SignatureParser):
         for symbol in sorted(missing, key=lambda symbol: symbol.key):
             raise ScriptError(
                 "symbol-undefined",
-                f"the value of {symbol} does not follow from the value that is matched",
+                f"the value of {symbol} cannot be determined from the matched value",
                 span=self.symbols.first_use.get(symbol),
-                help=f'let it stand alone as a dimension: "{symbol}", or be the one unknown of a linear one',
+                help=f'make it a dimension: "{symbol}", or the only unknown of a linear dimension',
             )
 
     def cast(self, value: Expr, target: Annotation, name: str, span: Span, output: bool) -> Var:
@@ -287,7 +285,7 @@ class BindingParser(SignatureParser):
                     "annotation-mismatch",
                     f"{name} is declared {annotation}, but the value is {deduced}",
                     where,
-                    "correct the declaration, or leave it out: it is deduced",
+                    "correct the declaration, or remove it: it is deduced",
                 )
             if verdict is Verdict.MAYBE:
                 inner = self.bind(name, value, node)
@@ -322,7 +320,7 @@ class BindingParser(SignatureParser):
             return value
         raise ScriptError(
             "bad-value",
-            f"{name} is a tensor program, and a function on its own has no module to hold it",
+            f"{name} is a tensor program, which must be in the same module as the function",
             span=span,
             help="put both into a class decorated with @I.ir_module",
         )

@@ -79,14 +79,14 @@ from relaxpy.script.scope import (
 
 REFUSED: dict[type[ast.expr], tuple[str, str]] = {
     ast.Lambda: ("lambda", "define a function with @R.function inside this one"),
-    ast.ListComp: ("a list comprehension", "write the items out"),
-    ast.SetComp: ("a set comprehension", "write the items out, in a tuple"),
-    ast.DictComp: ("a dict comprehension", "write the items out"),
-    ast.GeneratorExp: ("a generator", "write the items out, in a tuple"),
+    ast.ListComp: ("a list comprehension", "write all items"),
+    ast.SetComp: ("a set comprehension", "write all items in a tuple"),
+    ast.DictComp: ("a dict comprehension", "write all items"),
+    ast.GeneratorExp: ("a generator", "write all items in a tuple"),
     ast.Await: ("await", "call the function"),
     ast.Yield: ("yield", "return a tuple of all values"),
     ast.YieldFrom: ("yield from", "return a tuple of all values"),
-    ast.NamedExpr: ("`:=`", "bind the value in a line of its own"),
+    ast.NamedExpr: ("`:=`", "bind the value in a separate statement"),
     ast.Set: ("a set", "write a tuple"),
 }
 
@@ -117,7 +117,7 @@ class CoreParser:
         """Bind a value that is no leaf to a new variable, before the current statement."""
         raise ScriptError(
             "statement-place",
-            "a call of the program stands in a function only",
+            "a call of an operator is allowed only inside a function",
             span=self.span(node),
         )
 
@@ -213,7 +213,7 @@ class CoreParser:
         if problem is not None:
             self.fail("bad-value", problem, node)
         if isinstance(node.value, (complex, bytes)) or node.value is ...:
-            self.fail("bad-value", f"{node.value!r} is not a value of the language", node)
+            self.fail("bad-value", f"{node.value!r} is not a value of the script language", node)
         return node.value
 
     def eval_Name(self, node: ast.Name) -> Any:
@@ -235,15 +235,15 @@ class CoreParser:
         if name in self.around.not_run:
             self.fail(
                 "unknown-name",
-                f"{name} is a value of Python, and parsing a text runs no Python",
+                f"{name} is a Python value, and relaxpy.parse does not execute Python",
                 node,
-                "write the value itself, or import the file and use the decorated object",
+                "write the value itself, or import the file and use the decorated module",
                 [f"{name} is defined at {self.around.not_run[name]}"],
             )
         if name == "metadata":
             self.fail(
                 "unknown-name",
-                "this text was printed without its metadata, which holds the constants",
+                "this text was printed without its metadata, which has the constants",
                 node,
                 "print it with mod.script(show_meta=True)",
             )
@@ -364,7 +364,7 @@ class CoreParser:
         if not (self.around.trusted or is_of_script(func)):
             self.fail(
                 "unknown-name",
-                f"{ast.unparse(node.func)} is a function of Python, and parsing a text runs no Python",
+                f"{ast.unparse(node.func)} is a Python function, and relaxpy.parse does not execute Python",
                 node.func,
             )
         self.refuse_python(func, args, node)
@@ -394,7 +394,7 @@ class CoreParser:
 
     def expand(self, macro: Macro, node: ast.Call) -> Any:
         """Expand the use of a macro, and return its value."""
-        self.fail("statement-place", "a macro is used in a function", node)
+        self.fail("statement-place", "a macro can be used only inside a function", node)
 
     def refuse_python(self, func: Any, args: Sequence[Any], node: ast.Call) -> None:
         """Refuse to call a Python or numpy function on values of the program: it would operate on the expression
@@ -418,7 +418,7 @@ class CoreParser:
         )
 
     def statement_call(self, func: Statement, node: ast.Call) -> Any:
-        self.fail("statement-place", f"{func!r} cannot stand here", node, f"write {func.usage}")
+        self.fail("statement-place", f"{func!r} is not allowed here", node, f"write {func.usage}")
 
     def arguments(self, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
         """Evaluated arguments of a call."""
@@ -436,7 +436,7 @@ class CoreParser:
             elif isinstance(value, dict):
                 kwargs.update(value)
             else:
-                self.fail("bad-value", "what follows ** is not a dict", keyword.value)
+                self.fail("bad-value", "the value after ** is not a dict", keyword.value)
         return args, kwargs
 
     def unpacked(self, node: ast.Starred) -> list[Any]:
@@ -447,7 +447,7 @@ class CoreParser:
             annotation = self.annotation_of(value)
             if isinstance(annotation, TupleType):
                 return [self.item(value, i, node.value) for i in range(len(annotation.fields))]
-        return self.fail("bad-value", "what follows * is not a tuple", node.value)
+        return self.fail("bad-value", "the value after * is not a tuple", node.value)
 
     def call_value(
         self, func: Expr, args: list[Any], kwargs: dict[str, Any], node: ast.Call
@@ -457,9 +457,9 @@ class CoreParser:
             first = node.keywords[0]
             self.fail(
                 "bad-value",
-                "functions take their arguments by position",
+                "functions take positional arguments only",
                 first.value,
-                "leave the names out",
+                "remove the names",
             )
         if not isinstance(func, (GlobalVar, Var, ExternFunc)):
             shown = f"it is {self.annotation_of(func)}"

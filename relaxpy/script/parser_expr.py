@@ -69,7 +69,7 @@ UNARY: dict[type[ast.unaryop], tuple[str, Callable[[Any], Any]]] = {
 
 
 MEMBERSHIP = (
-    ("`is`", "no value of a program is None; equal elements are found by =="),
+    ("`is`", "values are never None; compare elements with =="),
     ("`in`", "write R.any(x == value)"),
 )
 
@@ -92,7 +92,7 @@ class ExprParser(CoreParser):
             if found is None or not all(isinstance(v, (Dim, SymVar, int)) for v in (left, right)):
                 self.fail(
                     "bad-value",
-                    "dimensions have +, -, *, // and % with integers only",
+                    "dimensions support only +, -, *, // and % with integers",
                     node,
                     "write // to round down; n * 1.0 is a float"
                     if isinstance(node.op, ast.Div)
@@ -144,7 +144,7 @@ class ExprParser(CoreParser):
         left, right = known_scalar(left), known_scalar(right)
         if isinstance(left, Dim) or isinstance(right, Dim):
             if not all(isinstance(v, (Dim, SymVar, int)) for v in (left, right)):
-                self.fail("bad-value", "dimensions are compared with integers only", node)
+                self.fail("bad-value", "dimensions can be compared only with integers", node)
             found = compare_dims(op, left, right)
             return found if found is None or found.value is None else bool(found.value)
         return self.python_operator(python, node, left, right)
@@ -169,7 +169,7 @@ class ExprParser(CoreParser):
         known = [int(v) if isinstance(v, bool) else v for v in map(known_scalar, values)]
         if any(isinstance(value, (Dim, SymVar)) for value in known):
             if not all(v in (0, 1) or (isinstance(v, Dim) and v.is_truth) for v in known):
-                self.fail("bad-value", "and and or are for booleans, not for dimensions", node)
+                self.fail("bad-value", "`and` and `or` take booleans, not dimensions", node)
             return reduce(partial(dim_op, name.removeprefix("logical_")), known)
         result = values[0]
         for value in values[1:]:
@@ -194,7 +194,7 @@ class ExprParser(CoreParser):
 
     def python_operator(self, function: Callable[..., Any], node: ast.expr, *args: Any) -> Any:
         if is_too_large(function, args):
-            self.fail("python-call", "the result is too large to be computed here", node)
+            self.fail("python-call", "the result is too large to compute while parsing", node)
         try:
             return function(*args)
         except Exception as error:
@@ -257,9 +257,9 @@ class ExprParser(CoreParser):
                 if is_value(value):
                     self.fail(
                         "bad-value",
-                        "a value of the program is not known while compiling",
+                        "values of the program are not known at compile time",
                         part,
-                        'to see it while the program runs write R.print(x, format="x = {}")',
+                        'to print it at run time write R.print(x, format="x = {}")',
                     )
                 spec = self.eval(part.format_spec) if part.format_spec is not None else ""
                 parts.append(self.python_operator(format, part, value, spec))
@@ -327,7 +327,7 @@ class ExprParser(CoreParser):
                 node,
                 "indices in a list are a constant: R.const([0, 1])"
                 if isinstance(node, ast.List)
-                else "to choose by a tensor of booleans write R.where(mask, x, other)",
+                else "boolean masks are not supported: write R.where(mask, x, other)",
             )
         return dim
 

@@ -50,8 +50,8 @@ def refuse_private_symbol(name: str) -> NoReturn:
     """Refuse a `global_symbol` on a private function, which has none by definition."""
     raise ScriptError(
         "bad-value",
-        f"{name} is private, and has the attribute global_symbol, the name for those outside",
-        help="leave out one of them",
+        f"{name} is private, but has the attribute global_symbol, its public name",
+        help="remove one of them",
     )
 
 
@@ -118,7 +118,7 @@ class FunctionParser(MacroParser):
             return None, None  # a return inside a branch, reported there
         last = statements[-1]
         self.report(
-            "missing-return", f"{node.name} returns nothing", last, "end it with return value"
+            "missing-return", f"{node.name} returns nothing", last, "end it with `return value`"
         )
         return None, None
 
@@ -152,7 +152,7 @@ class FunctionParser(MacroParser):
                 "return-mismatch",
                 f"{signature.name} returns {deduced}, but is declared to return {declared}",
                 node,
-                f"change the declaration in line {where.line}, or what is returned",
+                f"change the declaration in line {where.line}, or the returned value",
             )
         if verdict is Verdict.MAYBE:
             value = self.cast(value, declared, self.bb.fresh_name("gv"), self.span(node), False)
@@ -173,7 +173,7 @@ class FunctionParser(MacroParser):
                 "missing-decorator",
                 f"{node.name} has no @R.function",
                 node,
-                "decorate it; tensor programs stand in the module, beside this function",
+                "add @R.function; define tensor programs (@T.prim_func) in the class of the module",
             )
         inner = FunctionParser(self.source, self.around, self.bag, self.functions, self.mod, self)
         signature = inner.signature(node, options)
@@ -189,7 +189,7 @@ class FunctionParser(MacroParser):
                 "missing-annotation",
                 f"{node.name} calls itself, so its result cannot be deduced",
                 node,
-                "declare it: def f(…) -> R.Tensor(…):",
+                "declare the result: def f(…) -> R.Tensor(…):",
             )
         name = node.name
         var: Var | None = None

@@ -42,7 +42,7 @@ class MacroParser(StatementParser):
             self.env = {**self.env, **env}
             if not isinstance(last, ast.Return) or last.value is None:
                 self.fail(
-                    "missing-return", f"{macro.node.name} gives nothing", last, "return a value"
+                    "missing-return", f"{macro.node.name} returns nothing", last, "return a value"
                 )
             for statement in macro.node.body[:-1]:
                 self.statement(statement)

@@ -77,12 +77,12 @@ def decorator_kind(
             found = kind, _options(kind, call, scope) if call is not None else {}
             others.pop()
     for base in getattr(node, "bases", ()) if found[0] == "ir_module" else ():
-        scope.refuse("a base class", base, "a module stands alone: leave it out")
+        scope.refuse("a base class", base, "a module has no base classes: remove it")
     if found[0] is not None and others:
         scope.refuse(
             f"the decorator {ast.unparse(others[0])}",
             others[0],
-            f"{KINDS[found[0]]} stands alone",
+            f"{KINDS[found[0]]} must be the only decorator",
         )
     return found
 
@@ -104,7 +104,7 @@ def _options(kind: str, call: ast.Call, scope: ExprParser) -> dict[str, Any]:
     """Evaluate the arguments of a decorator. Raises `ScriptError` for an invalid one."""
     word, known = KINDS[kind], older_words.OPTIONS.get(kind, {}) | OPTIONS[kind]
     for arg in call.args:
-        scope.fail("op-arguments", f"{word} takes no arguments by position", arg)
+        scope.fail("op-arguments", f"{word} takes keyword arguments only", arg)
     found: dict[str, Any] = {}
     for keyword in call.keywords:
         name = keyword.arg or "**"
@@ -115,7 +115,7 @@ def _options(kind: str, call: ast.Call, scope: ExprParser) -> dict[str, Any]:
         if not isinstance(value, known[name]) and not (name == "name" and value is None):
             scope.fail(
                 "op-arguments",
-                f"{name} is {'a string' if known[name] is str else 'True or False'}, "
+                f"{name} must be {'a string' if known[name] is str else 'True or False'}, "
                 f"got {describe(value)}",
                 keyword.value,
             )
@@ -223,9 +223,9 @@ class ModuleParser:
             case _:
                 raise ScriptError(
                     "unsupported-syntax",
-                    "a module holds functions only",
+                    "a module contains only functions",
                     span=self.scope.span(node),
-                    help="definitions decorated with @R.function or @T.prim_func",
+                    help="write definitions decorated with @R.function or @T.prim_func",
                 )
 
     def declare_function(self, node: ast.FunctionDef) -> None:
@@ -236,9 +236,9 @@ class ModuleParser:
         if kind not in ("function", "prim_func"):
             raise ScriptError(
                 "missing-decorator",
-                f"{node.name} is not decorated as a function of the language",
+                f"{node.name} has no decorator of the script language",
                 span=self.scope.span(node),
-                help="write @R.function above a graph-level function, @T.prim_func above a tensor program",
+                help="add @R.function for a graph function, or @T.prim_func for a tensor program",
             )
         name = str(options.get("name", node.name))
         self.add_name(node.name, name, node)
@@ -258,9 +258,9 @@ class ModuleParser:
         if other != name:
             raise ScriptError(
                 "duplicate-name",
-                f"the functions {other} and {name} have one global symbol: {symbol}",
+                f"the functions {other} and {name} have the same global symbol: {symbol}",
                 span=self.scope.span(node),
-                help="leave the attribute global_symbol out: a program is called by its name",
+                help="remove the attribute global_symbol: a tensor program is called by its name",
             )
 
     def macro(self, node: ast.FunctionDef, options: Mapping[str, Any]) -> Macro:
@@ -303,9 +303,9 @@ class ModuleParser:
         ):
             raise ScriptError(
                 "statement-place",
-                "this call does nothing in a module",
+                "this call is not allowed in the class of a module",
                 span=self.scope.span(node),
-                help="I.module_attrs({…}) and I.module_global_infos({…}) may stand here",
+                help="the calls allowed here are I.module_attrs({…}) and I.module_global_infos({…})",
             )
         given = self.scope.eval(node.args[0])
         if not isinstance(given, dict):
@@ -415,7 +415,7 @@ class ModuleParser:
                     "missing-annotation",
                     f"{name} calls itself, so its result cannot be deduced",
                     span=self.scope.span(raise_at),
-                    help="declare it: def f(…) -> R.Tensor(…):",
+                    help="declare the result: def f(…) -> R.Tensor(…):",
                 )
             )
             signature.broken = True

@@ -94,7 +94,7 @@ class SignatureParser(ExprParser):
         if isinstance(annotation, PrimType) and annotation.dtype != "int64":
             raise ScriptError(
                 "bad-annotation",
-                f"dimensions are int64, and the parameter {name} is {annotation.dtype}",
+                f"dimensions must be int64, but the parameter {name} is {annotation.dtype}",
                 help=f'write {name}: R.Prim("int64")',
             )
 
@@ -128,7 +128,7 @@ class SignatureParser(ExprParser):
                         "missing-annotation",
                         "functions of a module have no self",
                         arg,
-                        "leave it out; other functions of the module are cls.f, with cls = Module",
+                        "remove it; call other functions of the module as cls.f, with cls = Module",
                     )
                 if arg.annotation is None:
                     self.fail(
@@ -162,7 +162,9 @@ class SignatureParser(ExprParser):
         extras = [arg for arg in (args.vararg, *args.kwonlyargs, args.kwarg) if arg is not None]
         for extra in extras:
             with self.bag.collect():
-                self.refuse("a parameter with or after * or **", extra, "name every parameter")
+                self.refuse(
+                    "a starred or keyword-only parameter", extra, "write ordinary parameters"
+                )
         for default in args.defaults:
             with self.bag.collect():
                 self.refuse("a default value", default, "pass the value in every call")
@@ -197,9 +199,9 @@ class SignatureParser(ExprParser):
                     span = self.symbols.first_use.get(var) or self.span(signature.node)
                     raise ScriptError(
                         "symbol-undefined",
-                        f"the value of {var.name} does not follow from the arguments",
+                        f"the value of {var.name} cannot be determined from the arguments",
                         span=span,
-                        help=f'let it stand alone in some parameter: R.Shape(["{var.name}"]), or '
+                        help=f'make it a dimension of a parameter, or add a parameter: R.Shape(["{var.name}"]), or '
                         f'R.Prim(value="{var.name}")',
                     )
 

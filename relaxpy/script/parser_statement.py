@@ -43,20 +43,20 @@ from relaxpy.script.scope import (
 REFUSED: dict[type[ast.stmt], tuple[str, str]] = {
     ast.For: (
         "a for loop",
-        "write the steps out, call a recursive function, or loop in a @T.prim_func",
+        "unroll it, call a recursive function, or write the loop in a @T.prim_func",
     ),
     ast.While: ("a while loop", "call a function that calls itself"),
-    ast.Try: ("try", "a program has no exceptions; check with R.assert_op"),
-    ast.Raise: ("raise", "check with R.assert_op"),
+    ast.Try: ("try", "there are no exceptions; check conditions with R.assert_op"),
+    ast.Raise: ("raise", "use R.assert_op(condition)"),
     ast.Assert: ("assert", "write R.assert_op(condition)"),
-    ast.Delete: ("del", "values are freed by themselves"),
+    ast.Delete: ("del", "memory is freed automatically"),
     ast.Import: ("import", "import at the top of the file"),
     ast.ImportFrom: ("import", "import at the top of the file"),
     ast.Global: ("global", "pass the value as an argument"),
-    ast.Nonlocal: ("nonlocal", "values of the function around are seen inside; return what is new"),
+    ast.Nonlocal: ("nonlocal", "read variables of the enclosing function, and return new values"),
     ast.ClassDef: ("a class", "define functions with @R.function"),
     ast.AsyncFunctionDef: ("async def", "write def"),
-    ast.AsyncFor: ("a for loop", "write the steps out"),
+    ast.AsyncFor: ("a for loop", "unroll it"),
     ast.AsyncWith: ("async with", "write with R.dataflow():"),
     ast.Match: ("match", "write if and else"),
     ast.Break: ("break", "there are no loops"),
@@ -83,9 +83,9 @@ class StatementParser(BindingParser):
         except RecursionError:
             self.report(
                 "unsupported-syntax",
-                "this is nested too deeply to be read",
+                "this expression is nested too deeply",
                 node,
-                "bind parts of it to names",
+                "bind parts of it to variables",
             )
         for name in targets(node):
             self.env[name] = POISON
@@ -105,7 +105,7 @@ class StatementParser(BindingParser):
             if word is namespace_r.output:
                 self.fail(
                     "dataflow-output",
-                    "R.output is the last line of a dataflow block",
+                    "R.output is allowed only as the last statement of a dataflow block",
                     value,
                     "write it at the end of `with R.dataflow():`",
                 )
@@ -117,12 +117,16 @@ class StatementParser(BindingParser):
             self.unused(value)
         deduced = self.deduced(found, value)
         if deduced != VOID and is_pure(found, self.mod):
-            self.unused(value, [f"it is {deduced}, and the call has no effect"])
+            self.unused(value, [f"it is {deduced}, and the call has no side effect"])
         self.env["_"] = self.bind("_", found, value)
 
     def unused(self, node: ast.expr, notes: Sequence[str] = ()) -> NoReturn:
         self.fail(
-            "unused-value", "this value is not used", node, "bind it: y = …, or remove it", notes
+            "unused-value",
+            "this value is not used",
+            node,
+            "bind it to a variable, y = …, or remove it",
+            notes,
         )
 
     def func_attr(self, node: ast.Call) -> None:
@@ -144,9 +148,9 @@ class StatementParser(BindingParser):
         if self.in_dataflow:
             self.fail(
                 "dataflow-nested",
-                "a dataflow block cannot stand inside another",
+                "dataflow blocks cannot be nested",
                 call,
-                "close it first",
+                "end the outer block first",
             )
         self.dataflow(node.body)
 
@@ -166,7 +170,7 @@ class StatementParser(BindingParser):
                     "dataflow-output",
                     "R.output takes variables of the block",
                     arg,
-                    "bind the value first",
+                    "bind the value to a variable first",
                 )
         before = dict(self.env)
         defined = {name: statement for statement in body for name in targets(statement)}
@@ -192,7 +196,7 @@ class StatementParser(BindingParser):
                     "dataflow-output",
                     f"{arg.id} is not defined in this dataflow block",
                     arg,
-                    suggest(arg.id, defined) or "R.output names variables that the block binds",
+                    suggest(arg.id, defined) or "R.output takes variables that the block defines",
                 )
 
     def eval_Name(self, node: ast.Name) -> Any:
@@ -200,7 +204,7 @@ class StatementParser(BindingParser):
         if isinstance(value, Hidden):
             self.fail(
                 "dataflow-output",
-                f"{node.id} is seen inside its dataflow block only",
+                f"{node.id} is visible only inside its dataflow block",
                 node,
                 f"end the block with R.output({node.id})",
                 [f"it is defined at {value.span}"],
@@ -210,7 +214,7 @@ class StatementParser(BindingParser):
     def stmt_Return(self, node: ast.Return) -> None:
         self.fail(
             "return-place",
-            "return stands in the middle: a function has one, as its last line",
+            "a function has one return, as its last statement",
             node,
             "end the block with R.output(y), and return y after it"
             if self.in_dataflow
@@ -223,7 +227,7 @@ class StatementParser(BindingParser):
                 "dataflow-if",
                 "a dataflow block has no control flow",
                 node.test,
-                "move the if out of it",
+                "move the if out of the block, or use R.where",
             )
         cond = self.eval(node.test)
         if isinstance(cond, bool):  # known at parse time
@@ -252,9 +256,9 @@ class StatementParser(BindingParser):
                 return
         self.fail(
             "if-condition",
-            f"the condition must be one boolean, got {annotation}",
+            f"the condition must be a scalar boolean, got {annotation}",
             node,
-            'its annotation must be R.Tensor((), "bool"); to choose element by element use R.where',
+            'its annotation must be R.Tensor((), "bool"); for an elementwise selection use R.where',
         )
 
     def branch_name(self, node: ast.If) -> str:
@@ -264,17 +268,17 @@ class StatementParser(BindingParser):
         if not node.orelse:
             self.fail(
                 "if-branches",
-                "an if needs an else: its value is that of one branch",
+                "an if needs an else branch, since it has a value",
                 node.test,
-                "write else:",
+                "add else:, and bind the same name in both branches",
             )
         names = [last_target(node.body), last_target(node.orelse)]
         if names[0] is None or names[0] != names[1]:
             self.fail(
                 "if-branches",
-                "both branches must bind the same name in their last line",
+                "both branches must bind the same name in their last statement",
                 node.test,
-                "the if's value is what that name is bound to: y = … in both",
+                "write y = … as the last statement of both branches: it is the value of the if",
                 [f"they bind {names[0] or 'nothing'} and {names[1] or 'nothing'}"],
             )
         return names[0]
@@ -405,5 +409,5 @@ def literal_attr(value: Any) -> Any:
     raise ScriptError(
         "bad-value",
         f"{describe(value)} cannot be an attribute",
-        help="attributes are numbers, strings, None, and lists and dicts of such",
+        help="attributes are numbers, strings, None, and lists and dicts of these",
     )

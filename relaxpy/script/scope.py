@@ -156,7 +156,7 @@ class Symbols(DimReader):
                 f"there is no symbolic variable {name}",
                 span=span,
                 help=suggest(name, self.names())
-                or "a variable is defined by a parameter's annotation or by R.match_cast",
+                or "symbolic variables are defined by annotations of parameters and by R.match_cast",
             )
         if found is None:
             found = self.declare(name)

@@ -57,7 +57,7 @@ def source_of_frame(frame: FrameType, name: str) -> Source:
         raise ScriptError(
             "no-source",
             f"the source of {name} cannot be read: it was defined in {file}",
-            help="put it into a file or a notebook cell, or give the text to relaxpy.parse",
+            help="put it into a file or a notebook cell, or pass the text to relaxpy.parse",
         )
     return _source("".join(lines), file)
 
@@ -82,6 +82,6 @@ def find_definition(source: Source, name: str, line: int) -> Definition:
         raise ScriptError(
             "no-source",
             f"the source of {name} is not at line {line} of {source.file}: has the file changed?",
-            help="start again, so that file and program agree",
+            help="restart Python to load the changed file",
         )
     return found

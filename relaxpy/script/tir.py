@@ -97,7 +97,7 @@ _TYPES = {name: ScalarDType(name) for name in _SCALARS}
 def _literal(dtype: str, value: Any) -> Any:
     """A number: `T.FloatImm("float32", 0.5)`, `T.IntImm("int32", 3)`."""
     if dtype not in _TYPES:
-        raise ScriptError("bad-value", f"{dtype!r} is no dtype of a number")
+        raise ScriptError("bad-value", f"{dtype!r} is not a numeric dtype")
     return _TYPES[dtype](value)
 
 

@@ -45,7 +45,7 @@ def _limits(attrs: Mapping[str, Any], key: str) -> Mapping[str, int]:
         return found
     raise UsageError(
         "bad-value",
-        f"{key} maps names of symbolic variables to integers, and is {found!r}",
+        f"{key} must map names of symbolic variables to integers, got {found!r}",
         help=f'write R.func_attr({{"{key}": {{"n": 2048}}}})',
     )
 
@@ -55,7 +55,7 @@ def requirements(attrs: Mapping[str, Any], symbols: Iterable[SymVar]) -> Iterato
     hold."""
     for symbol, (low, high) in declared_bounds(attrs, symbols).items():
         if high is not None:
-            yield dim_op("le", symbol, high), f"{symbol} is more than its upper bound {high}"
+            yield dim_op("le", symbol, high), f"{symbol} exceeds its upper bound {high}"
         if low is not None and low > 0:
             yield dim_op("le", low, symbol), f"{symbol} is less than its lower bound {low}"
 

@@ -28,7 +28,9 @@ def with_bounds(mod: IRModule, bounds: Mapping[str, int]) -> IRModule:
     limits: dict[str, dict[str, int]] = {name: {} for name in known}
     for key, limit in bounds.items():
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-            raise UsageError("bounds", f"the bound of {key} is an integer from 0 up, not {limit!r}")
+            raise UsageError(
+                "bounds", f"the bound of {key} must be a non-negative integer, got {limit!r}"
+            )
         owner, _, symbol = key.rpartition(".")
         of = [owner] if owner else [n for n in known if _is_public(mod.graph_functions[n])]
         of = [name for name in of if symbol in known.get(name, ())]

@@ -38,11 +38,11 @@ def disagreement(
         if overflows(got) and isinstance(wanted, RelaxError):
             return ""  # it may come before the check that rejects a size
         stable = all(_error(other) == _error(wanted) for other in others())
-        return f"{_short(got)} where {_short(wanted)} was wanted" if stable else ""
+        return f"{_short(got)} where {_short(wanted)} was expected" if stable else ""
     if isinstance(wanted, tuple):
         if not isinstance(got, tuple) or len(got) != len(wanted):
             return _unless_unstable(
-                f"{_short(got)} where a tuple of {len(wanted)} was wanted", wanted, others
+                f"{_short(got)} where a tuple of {len(wanted)} was expected", wanted, others
             )
         for i, (g, w) in enumerate(zip(got, wanted, strict=True)):
             part = disagreement(g, w, atol, rtol, lambda i=i: [_field(o, i) for o in others()])
@@ -53,7 +53,7 @@ def disagreement(
         return ""
     a, b = _array(got), _array(wanted)
     if a.shape != b.shape or a.dtype != b.dtype:
-        text = f"{a.dtype}{list(a.shape)} where {b.dtype}{list(b.shape)} was wanted"
+        text = f"{a.dtype}{list(a.shape)} where {b.dtype}{list(b.shape)} was expected"
         return _unless_unstable(text, wanted, others)
     wrong = _wrong(a, b, atol, rtol)
     if not wrong.any():

@@ -123,8 +123,8 @@ def bisect(
     if "global_symbol" not in mod.graph_function(name).attrs:
         raise UsageError(
             "unknown-function",
-            f"{name} is private: passes may inline it, change what it takes, and remove it",
-            help="take a function that calls it, or make it public for this",
+            f"{name} is private: passes may inline it, change its parameters, or remove it",
+            help="use a function that calls it, or make it public",
         )
     target = target or Target.host()
     steps, crash = _steps(mod, pipeline or default_pipeline(target), target, params)
@@ -190,7 +190,7 @@ def _wrong(run: Run, mod: IRModule) -> str:
         check_well_formed(mod)
         return run.disagreement(run.run(mod))
     except RelaxError as error:
-        return f"the module is not right: {error}"
+        return f"the module is not well formed: {error}"
 
 
 def _located(run: Run, before: Step, after: Step, count: int, problem: str) -> Finding:
@@ -261,7 +261,7 @@ def _behind_the_passes(
         with deep_recursion():
             executable = link(last.mod, generate(last.mod, target), target)
     except RelaxError as error:
-        return Finding(kernels, last, count, f"they cannot be compiled: {error}")
+        return Finding(kernels, last, count, f"the kernels cannot be compiled: {error}")
     progress("the kernels, one by one")
     observer = KernelObserver(Kernels.of(executable))
     run.run(last.mod, observe=observer)

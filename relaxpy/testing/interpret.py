@@ -420,7 +420,7 @@ class Interpreter:
         if isinstance(callee, Closure) and callee.machine is self:
             return (yield Activation(callee, tuple(args)))
         if callable(callee):
-            with _failures("callback-failed", "a function that was passed in", scope):
+            with _failures("callback-failed", "a function that was passed as an argument", scope):
                 return _plain(to_value(callee(*map(_to_runtime, args))))
         raise RuntimeCheckError(
             "not-callable", f"expected a function, got {describe(shown(callee))}", span=call.span
@@ -467,7 +467,7 @@ class Interpreter:
             if after is not None:
                 after()
         else:
-            raise PassError("interpret", f"{callee} is no tensor program")
+            raise PassError("interpret", f"{callee} is not a tensor program")
 
     def intrinsic(self, op: Intrinsic, call: Call, args: list[Value], scope: Scope) -> Value:
         """The memory and VM instructions of lowered programs."""

@@ -40,8 +40,8 @@ def call_of(text: str, name: str) -> Call:
     if line is None:
         raise UsageError(
             "kept-file",
-            f"{name} does not say how it is called",
-            help=f"a kept program has a line {MARK}main [arguments]",
+            f"{name} has no line with its call",
+            help=f"add a line {MARK}main [arguments]",
         )
     function, _, args = line.removeprefix(MARK).partition(" ")
     return Call(parse(text), function, [_decoded(arg) for arg in json.loads(args)], name)

@@ -35,7 +35,7 @@ COUNTER = TensorType((), "int64")
 
 def _leave_dataflow(g: Body) -> None:
     if g.dataflow or g.depth >= DEEPEST:
-        raise DeduceError("op-arguments", "control flow cannot stand here")
+        raise DeduceError("op-arguments", "control flow is not allowed here")
 
 
 def branch(g: Body) -> bool:

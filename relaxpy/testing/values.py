@@ -221,7 +221,7 @@ class Checks:
         annotation = map_annotation(subject.annotation, lambda dim: dim, self.held)
         came, pattern = shown(value), pattern_of(annotation)
         if not fits(came, pattern):
-            raise subject.error(explain(came, pattern), f"what came is {describe(came)}")
+            raise subject.error(explain(came, pattern), f"the actual value is {describe(came)}")
         for index, (dim, size) in enumerate(self.sizes(annotation, value)):
             symbol = dim.symbol
             if symbol is not None and symbol not in self.scope.syms:

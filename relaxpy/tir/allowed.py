@@ -41,7 +41,7 @@ def refusals(func: Any) -> Iterator[Refusal]:
     """The refused constructs in a function."""
     for name in (CHECKED, FINISHED):
         if func.attrs is not None and name in func.attrs:
-            yield Refusal(func, f"the attribute {name} is the compiler's own")
+            yield Refusal(func, f"the attribute {name} is reserved for the compiler")
     nodes: list[Any] = list(func.params)  # an exception must not leave a callback of TVM's walker
     walk(func.body, ((tvm.ir.Var, tvm.ir.Call, s_tir.SBlock, tirx.Stmt), nodes.append))
     check = _Check()
@@ -72,7 +72,7 @@ class _Check:
             case tirx.DeclBuffer():
                 self.view(node)
             case _ if type(node).__name__ not in _STATEMENTS:
-                self.refuse(node, f"a tensor program may not have a {type(node).__name__}")
+                self.refuse(node, f"a tensor program must not contain a {type(node).__name__}")
             case _:
                 pass
 
@@ -85,26 +85,30 @@ class _Check:
                 numbers = all("handle" not in str(e.ty) for e in (call, *call.args[1:]))
                 if not (numbers and is_c_function(str(callee))):
                     self.refuse(
-                        call, f"a tensor program may not call the C function {callee}", _HELP
+                        call, f"a tensor program must not call the C function {callee}", _HELP
                     )
             case "tvm_call_packed":
                 callee = str(getattr(call.args[0], "value", ""))
                 if callee != OUT_OF_RANGE and not callee.startswith(_SORTS):
-                    self.refuse(call, f"a tensor program may not call the function {callee}", _HELP)
+                    self.refuse(
+                        call, f"a tensor program must not call the function {callee}", _HELP
+                    )
             case "call_llvm_intrin" | "call_llvm_pure_intrin":
                 callee = _llvm_name(call)
                 if _LLVM.fullmatch(callee) is None:
-                    self.refuse(call, f"a tensor program may not use the intrinsic {callee}", _HELP)
+                    self.refuse(
+                        call, f"a tensor program must not use the intrinsic {callee}", _HELP
+                    )
             case "tvm_stack_make_array":
                 self.array(call)
             case "buffer_data":
                 pass  # its target is checked: an array, or a view
             case "reinterpret":
                 if "handle" in (str(call.ty.dtype), str(call.args[0].ty.dtype)):
-                    self.refuse(call, "a tensor program may not make pointers of numbers", None)
+                    self.refuse(call, "a tensor program must not convert numbers to pointers", None)
             case _:
                 if name.split(".")[0] not in ("tirx", "prim") or short not in _INTRINSICS:
-                    self.refuse(call, f"a tensor program may not use T.{short}", _HELP)
+                    self.refuse(call, f"a tensor program must not use T.{short}", _HELP)
 
     def array(self, call: Any) -> None:
         """Refuse an array argument, as a sort takes it, that is not a whole buffer."""
@@ -115,11 +119,11 @@ class _Check:
         if not whole or not all(
             map(_same, sizes or (), buffer.shape if buffer is not None else ())
         ):
-            self.refuse(call, "a function may only be given all of a buffer")
+            self.refuse(call, "only a whole buffer may be passed to a function")
 
     def key(self, key: str, where: Any) -> None:
         if key.startswith(("pragma_import", "pragma_debug", "pragma_parallel")):
-            self.refuse(where, f"a tensor program may not have {key}", _HELP)
+            self.refuse(where, f"a tensor program must not contain {key}", _HELP)
 
     def view(self, stmt: Any) -> None:
         """Refuse a view of a buffer's memory that exceeds it."""
@@ -130,8 +134,8 @@ class _Check:
         if buffer is None or not _fits(stmt.buffer, buffer):
             self.refuse(
                 stmt,
-                f"the buffer {stmt.buffer.name} may be larger than the memory that it is declared on",
-                "give it as many elements, or take a part of a buffer by T.match_buffer",
+                f"the buffer {stmt.buffer.name} may be larger than the memory of its declaration",
+                "declare it with as many elements, or use T.match_buffer for a part of a buffer",
             )
 
     def variable(self, var: Any) -> None:
@@ -141,11 +145,13 @@ class _Check:
         strides = list(var.strides or ())
         if strides and not _compact(strides, var.shape):
             self.refuse(
-                var, f"the buffer {var.name} has gaps: tensors are compact", "leave out strides"
+                var,
+                f"the buffer {var.name} has strides, but tensors are contiguous",
+                "remove strides",
             )
         offset = var.elem_offset
         if isinstance(offset, tirx.IntImm) and int(offset.value) != 0:
-            self.refuse(var, f"the buffer {var.name} begins at an offset", "leave out elem_offset")
+            self.refuse(var, f"the buffer {var.name} has an offset", "remove elem_offset")
 
 
 _HELP = "call it from a graph function: R.call_dps_library, R.call_packed"

@@ -125,7 +125,9 @@ def _index(value: Any) -> Any:
     if isinstance(value, int):
         return int64(value)
     if isinstance(value, float):
-        raise ScriptError("tir-index", f"{value} is no integer, so it cannot be a size or an index")
+        raise ScriptError(
+            "tir-index", f"{value} is not an integer, so it cannot be a size or an index"
+        )
     return to_tvm(Dim.of(value)) if isinstance(value, (Dim, SymVar)) else value
 
 
@@ -170,12 +172,12 @@ def _strict(name: str) -> Callable[[Any, Any], Any]:
             raise ScriptError(
                 "tir-dtype",
                 f"the dtypes of the operands differ: {a} and {b}",
-                help=f'convert one of them: T.Cast("{a}", …)',
+                help=f'cast one of them: T.Cast("{a}", …)',
             )
         if is_too_large(_SIZED.get(name, operator.add), (left, right)):
-            raise ScriptError("python-call", "the result is too large to be computed here")
+            raise ScriptError("python-call", "the result is too large to compute while parsing")
         if name == "Div" and "int" in (a or "") and "int" in (b or ""):
-            raise ScriptError("tir-dtype", "integers are divided by // (rounding down)")
+            raise ScriptError("tir-dtype", "use // for integers (it rounds down)")
         # Python's own `==` on TVM's expressions returns an object with a truth value, which `or` would use.
         return script_core.evaluator._eval_op(node, [left, right])
 
@@ -193,13 +195,13 @@ def _stored(buffer: Any, value: Any) -> Any:
     if isinstance(value, float) and "float" not in target:
         raise ScriptError(
             "tir-dtype",
-            f"the float {value} cannot be stored in {buffer.name}, which holds {target}",
+            f"the float {value} cannot be stored in {buffer.name}, a buffer of {target}",
         )
     if _differ(target, _dtype(value)):
         raise ScriptError(
             "tir-dtype",
-            f"{_dtype(value)} cannot be stored in {buffer.name}, which holds {target}",
-            help=f'convert it: T.Cast("{target}", …)',
+            f"{_dtype(value)} cannot be stored in {buffer.name}, a buffer of {target}",
+            help=f'cast it: T.Cast("{target}", …)',
         )
     return value
 
@@ -220,7 +222,7 @@ def _integer(dtype: str) -> Callable[[Any], Any]:
         if isinstance(value, (float, str)):
             raise ScriptError("tir-dtype", f"{value!r} is not an integer")
         if isinstance(value, int) and not limits.min <= value <= limits.max:
-            raise ScriptError("tir-dtype", f"{value} is not in the range of {dtype}")
+            raise ScriptError("tir-dtype", f"{value} is out of range of {dtype}")
         return tirx.const(int(value), dtype) if isinstance(value, int) else make(value)
 
     return checked
@@ -233,7 +235,7 @@ def _float64(value: Any) -> Any:
     try:
         return tirx.const(float(value), "float64")
     except OverflowError:
-        raise ScriptError("tir-dtype", f"{value} is not in the range of float64") from None
+        raise ScriptError("tir-dtype", f"{value} is out of range of float64") from None
 
 
 class _Iterated:
@@ -244,15 +246,15 @@ class _Iterated:
 
     def __call__(self, value: Any) -> Any:
         if isinstance(value, tvm.ir.Expr):
-            raise ScriptError("tir-script", "an expression has no elements to go through")
+            raise ScriptError("tir-script", "an expression cannot be iterated over")
         if isinstance(value, Sized):
             self.steps += len(value)
             if self.steps > MOST_STEPS:
                 shown = str(value) if isinstance(value, range) else "this"
                 raise ScriptError(
                     "tir-script",
-                    f"{shown} is too long to go through: {MOST_STEPS} steps in a program",
-                    help="a loop of the program is for i in T.serial(n):",
+                    f"{shown} is too long to unroll: a program has at most {MOST_STEPS} steps",
+                    help="write a loop of the program: for i in T.serial(n):",
                 )
         return value
 
@@ -350,23 +352,23 @@ _HINTS: tuple[tuple[re.Pattern[str], str, str | None], ...] = tuple(
     for pattern, message, help in (
         (
             r"The last frame is not SBlockFrame",
-            "this belongs into a block",
+            "this is allowed only in a block",
             'write with T.sblock("name"): around it',
         ),
         (
             r"Unknown axis kind: (.*)",
-            r"\1 is no kind of axis",
-            "S is a spatial axis, R one that is reduced",
+            r"\1 is not a kind of axis",
+            "write S for a spatial axis, R for a reduction axis",
         ),
         (
             r"unsupported operand type\(s\) for (.+): .*",
             r"\1 is not defined for these values",
-            "a buffer is computed with element by element: x[i] + 1",
+            "compute with elements of a buffer: x[i] + 1",
         ),
         (r"Undefined variable: (\w+)", r"\1 is not defined here", None),
         (
             r"Expect the for loop to be .*",
-            "this is no loop of tensor programs",
+            "this is not a loop of a tensor program",
             "write for i in range(n): or T.grid(n, m)",
         ),
     )

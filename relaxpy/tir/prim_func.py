@@ -205,8 +205,8 @@ def _read_params(func: Any) -> tuple[tuple[BufferParam | ScalarParam, ...], VarT
         elif isinstance(param.ty, tvm.ir.PointerType):
             raise UsageError(
                 "tir-script",
-                f"the parameter {param.name} is an address: what it points to is not known",
-                help='say it: x: T.Buffer((n, 4), "float32"), or T.match_buffer(x, …) in the program',
+                f"the parameter {param.name} is a pointer to an unknown buffer",
+                help='declare the buffer: x: T.Buffer((n, 4), "float32"), or T.match_buffer(x, …) in the program',
             )
         else:
             read.append(

@@ -95,7 +95,7 @@ class _ProgramCheck:
                 self.refuse(
                     where,
                     "tir-script",
-                    f"the value of {key} is no number, string or list of such (integers: int64)",
+                    f"the value of {key} must be a number (integers: int64), a string, or a list of these",
                 )
 
     def block(self, block: Any) -> None:
@@ -113,7 +113,7 @@ class _ProgramCheck:
                         block,
                         "tir-script",
                         f"an index of {region.source.name} depends on {var.name}, which its block allocates",
-                        f"allocate {var.name} outside of the block {block.name_hint}",
+                        f"allocate {var.name} outside the block {block.name_hint}",
                     )
                     return
 
@@ -194,7 +194,7 @@ class _ProgramCheck:
                 where,
                 "tir-index",
                 f"{what} must be an integer, got {dtype}",
-                'convert it: T.Cast("int64", …)',
+                'cast it: T.Cast("int64", …)',
             )
 
     def definitions(self, func: Any) -> None:

@@ -80,12 +80,10 @@ def _advice(wanted: Annotation, actual: TensorType) -> str | None:
     if not isinstance(wanted, TensorType):
         return None
     if wanted.dtype is not None and wanted.dtype != actual.dtype:
-        return f'types are never cast: give value.astype("{wanted.dtype}")'
+        return f'there are no implicit casts: pass value.astype("{wanted.dtype}")'
     dims = actual.dims or ()
     if len(dims) > 1 and wanted.dims == dims[::-1]:
-        return (
-            "it is stored the other way round, as torch's Linear does with (out, in): give value.T"
-        )
+        return "the value is transposed (torch's Linear has shape (out, in)): pass value.T"
     return None
 
 
@@ -97,7 +95,7 @@ def as_constant(name: str, value: Any) -> Constant:
         return Constant.shared(as_array(value))
     except Exception as error:
         raise PassError(
-            "parameter-value", f"the value of parameter {name!r} is no tensor: {error}"
+            "parameter-value", f"the value of parameter {name!r} is not a tensor: {error}"
         ) from None
 
 
@@ -158,9 +156,9 @@ class _NotWritten(Visitor):
             if i < len(args) and self.is_constant(args[i]):
                 raise PassError(
                     "parameter-value",
-                    f"{self.name} writes to a parameter that is bound to a value, in its call of {node.args[0].name}",
+                    f"{self.name} updates a parameter that is bound to a value, in its call of {node.args[0].name}",
                     span=node.span or self.place,
-                    help="bind only what the function reads, or give it a copy: R.memory.alloc_tensor(…)",
+                    help="bind only parameters that the function reads, or update a copy: R.memory.alloc_tensor(…)",
                 )
 
 

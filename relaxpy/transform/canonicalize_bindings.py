@@ -211,7 +211,7 @@ class _Canonical(Rewriter):
         error of the running program, and a module that contains one is not well formed. Raises DeduceError."""
         actual, bound = deduce(binding.value, self.mod), {s: s.dim for s in self.symbols}
         if accepts(binding.annotation, actual, bound, equal) is Verdict.NO:
-            raise DeduceError("wf-annotation", f"{actual} is no {binding.annotation}")
+            raise DeduceError("wf-annotation", f"{actual} is not a {binding.annotation}")
 
     def value(self, binding: VarBinding) -> Expr | None:
         match binding.value:

@@ -208,7 +208,7 @@ class _Checker(Rebuilder):
                     "op-arguments",
                     f"the size of {'a tensor in a storage' if placed else 'a storage'} must be known, got {known}",
                     span=self.span,
-                    help=f"say what it is: R.match_cast({size.name}, R.Shape([n]))",
+                    help=f"declare it: R.match_cast({size.name}, R.Shape([n]))",
                 )
         return dataclasses.replace(call, args=(sized, *call.args[1:]))
 
@@ -226,7 +226,7 @@ class _Checker(Rebuilder):
         made = deduce(call, self.mod)
         need = _nbytes(made)
         self.require_aligned(op.offset, made)
-        self.require_room(need + op.offset, size, "a tensor does not lie in its storage")
+        self.require_room(need + op.offset, size, "a tensor exceeds its storage")
 
     def check_view(self, call: Call, op: View) -> None:
         """Check that a view lies inside the tensor that it views."""
@@ -237,14 +237,12 @@ class _Checker(Rebuilder):
                 "unknown-shape",
                 f"memory.view: the shape and the dtype of the tensor must be known, got {known}",
                 span=self.span,
-                help='say what it is: R.match_cast(x, R.Tensor((n, m), dtype="float32"))',
+                help='declare it: R.match_cast(x, R.Tensor((n, m), dtype="float32"))',
             )
         made = deduce(call, self.mod)
         need = _nbytes(made)
         self.require_aligned(op.offset, made)
-        self.require_room(
-            need + op.offset, _nbytes(known), "a view is larger than the tensor that it is of"
-        )
+        self.require_room(need + op.offset, _nbytes(known), "a view is larger than its tensor")
 
     def require_aligned(self, offset: int, made: Annotation) -> None:
         """Check that an offset is not negative and is a multiple of the item size."""
@@ -253,9 +251,9 @@ class _Checker(Rebuilder):
         if offset < 0 or offset % made.dtype.itemsize:
             raise PassError(
                 "op-arguments",
-                f"an offset must be a number of whole items of {made.dtype} from 0 up, got {offset}",
+                f"an offset must be a non-negative multiple of the size of {made.dtype}, got {offset}",
                 span=self.span,
-                help=f"count in bytes: {made.dtype.itemsize} for each item",
+                help=f"the offset is in bytes, {made.dtype.itemsize} for each element",
             )
 
     def require_room(self, need: Dim, size: Dim, problem: str) -> None:
@@ -275,7 +273,7 @@ def _nbytes(annotation: Annotation) -> Dim:
     if annotation.dims is None:
         raise PassError(
             "unknown-shape",
-            f"the shape of a tensor must be known to find it a place in memory, got {annotation}",
+            f"the shape of a tensor must be known to allocate it, got {annotation}",
         )
     assert annotation.dtype is not None
     return product(annotation.dims) * annotation.dtype.itemsize

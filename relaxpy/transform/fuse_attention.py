@@ -170,11 +170,11 @@ class _Fuser:
         query, key, value, result, products = (_dims(t) for t in types)
         dtypes = {t.dtype for t in types[:4] if isinstance(t, TensorType)}
         if len(dtypes) != 1 or str(dtypes.pop()) not in _DTYPES:
-            return "query, key and value are not of one type of at most 32 bits"
+            return "query, key and value do not have one dtype of at most 32 bits"
         if any(d.value is None for d in (query[1], key[1], query[3], value[3])):
-            return "heads or widths are not known"
+            return "the number of heads or the head size is unknown"
         if value[3] == 1:
-            return "values are single numbers"
+            return "the head size of the values is 1"
         if not _equal((query[0], key[1], key[3]), (key[0], value[1], value[2])):
             return "keys and values differ in batch, heads or length"
         if not _equal((query[0], *query[:2]), (value[0], *result[:2])) or not _equal(
@@ -184,14 +184,14 @@ class _Fuser:
         if query[1].value and query[1].value % max(key[1].value or 1, 1):
             return "heads cannot be divided among those of the keys"
         if _scale(match) is None:
-            return "the scale is not one number"
+            return "the scale is not a scalar"
         bias = match.get(BIAS)
         if bias is not None:
             found = match.annotation(BIAS)
             if not isinstance(found, TensorType) or found.dims is None or found.ndim > 4:
                 return "the bias has no known shape of up to four dimensions"
             if found.dtype != types[0].dtype:  # type: ignore[union-attr]
-                return "the bias is of another type"
+                return "the bias has another dtype"
             if not all(
                 size == 1 or equal(size, wanted) is Verdict.YES
                 for size, wanted in zip(found.dims[::-1], products[::-1], strict=False)

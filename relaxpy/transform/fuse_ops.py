@@ -251,9 +251,9 @@ class _Partition:
             self.refuse(
                 node,
                 lambda: (
-                    "its value leaves the block whole"
+                    "its value is an output of the block"
                     if self.graph.nodes[node].escapes
-                    else "its uses come together in no one program"
+                    else "its uses have no common post-dominator"
                 ),
             )
             return
@@ -271,8 +271,8 @@ class _Partition:
             self.refuse(
                 node,
                 lambda: (
-                    f"with all that leads to {self.name(dominator.node)} it would take {need.buffers} buffers, and a "
-                    f"launch takes {self.most_buffers}"
+                    f"fused up to {self.name(dominator.node)}, it would take {need.buffers} buffers, but a "
+                    f"launch takes at most {self.most_buffers}"
                 ),
             )
             return
@@ -299,18 +299,18 @@ class _Partition:
         """The reason why `allowed` returned False, as text."""
         own, target = self.kind[self.root(node)], self.kind[self.root(sink)]
         if own is PatternKind.OPAQUE:
-            return "it is no tensor program of a known pattern (opaque)"
+            return "it is opaque: not a tensor program of a known pattern"
         if target is PatternKind.OPAQUE:
-            return f"{self.name(sink)} is no tensor program of a known pattern (opaque)"
+            return f"{self.name(sink)} is opaque: not a tensor program of a known pattern"
         if own is PatternKind.REDUCTION:
-            return "a reduction ends its group: what reads it needs whole sums"
+            return "a reduction ends its group: its consumers need complete sums"
         if own is PatternKind.OUTPUT_EWISE_FUSIBLE:
             if edge is not PatternKind.ELEMENT_WISE:
                 return f"{self.name(sink)} does not read the product element by element ({edge.name.lower()})"
-            return f"behind a product go element-wise programs; {self.name(sink)} is {target.name.lower()}"
+            return f"the epilogue of a product must be element-wise, but {self.name(sink)} is {target.name.lower()}"
         if target is PatternKind.OUTPUT_EWISE_FUSIBLE:
-            return f"in {self.name(sink)} each of its elements would be computed once for every use"
-        return f"{own.name.lower()} does not go into {target.name.lower()}"
+            return f"{self.name(sink)} would recompute each of its elements for every use"
+        return f"a program of kind {own.name.lower()} is not fused into one of kind {target.name.lower()}"
 
     def allowed(self, node: int, sink: int, edge: PatternKind, injective: bool) -> bool:
         """May the group of `node` be merged with its post-dominator `sink`? `edge` is the pattern kind of the reads on
@@ -364,7 +364,7 @@ class _Partition:
             root = self.root(at)
             if self.kind[root] > most:
                 return (), (
-                    f"on a way to {self.name(sink)}, where its uses come together, stands a program that does not join"
+                    f"a kernel between it and {self.name(sink)}, the post-dominator of its uses, cannot be fused"
                 )
             if root not in roots:
                 roots.add(root)
@@ -374,7 +374,7 @@ class _Partition:
         if length > LONGEST_PROGRAM:
             return (
                 (),
-                f"with all that leads to {self.name(sink)} it would be too long for one kernel",
+                f"fused with all kernels up to {self.name(sink)}, it would be too long for one kernel",
             )
         return list(found), ""
 

@@ -42,7 +42,7 @@ class FusionPattern:
         """The reason why a match is rejected; empty if it is accepted."""
         if self.check is None or self.check(match, self.annotations):
             return ""
-        return "its check refused it"
+        return "the check of the pattern returned false"
 
 
 @dataclass(frozen=True)

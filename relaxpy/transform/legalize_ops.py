@@ -213,7 +213,7 @@ class _Legalizer(Rebuilder):
                     "unknown-rank" if missing == "rank" else f"unknown-{missing}",
                     f"{op.name}: the {missing} of an argument or of the result is unknown: {annotation}",
                     span=self.span,
-                    help='say what it is: R.match_cast(x, R.Tensor((n, m), dtype="float32"))',
+                    help='declare it: R.match_cast(x, R.Tensor((n, m), dtype="float32"))',
                 )
             case _:
                 pass

@@ -246,9 +246,9 @@ class _Lowerer:
                 if offset:
                     raise PassError(
                         "op-arguments",
-                        "memory.view: a view that begins inside of its tensor is read, not compiled",
+                        "memory.view: a view with an offset cannot be compiled",
                         span=value.span,
-                        help="take a part of the tensor: R.strided_slice",
+                        help="copy a part of the tensor with R.strided_slice",
                     )
                 at = self.shape(dims)
                 value = Call(View(dtype=dtype, at=at), (tensor, value.args[1]), span=value.span)
@@ -372,10 +372,10 @@ class _Lowerer:
             if self.scope.slot(var.dim) is None:
                 raise PassError(
                     "undefined-symbol",
-                    f"the symbolic variable {var.name} is used in {dim}, but nothing gives it a value",
+                    f"the symbolic variable {var.name} is used in {dim}, but its value cannot be determined",
                     span=self.span or self.original.span,
-                    help=f"a parameter or match_cast must have {var.name} alone as a dimension, or linearly "
-                    f'in one, or pass it: s: R.Shape(["{var.name}"])',
+                    help=f"a parameter or match_cast must have the dimension {var.name}, or a linear expression of it; "
+                    f'or pass it: s: R.Shape(["{var.name}"])',
                 )
 
     # Matching values against annotations

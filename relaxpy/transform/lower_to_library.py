@@ -54,9 +54,9 @@ class LibraryPattern:
         """The reason why the library cannot compute a match; empty if it can."""
         root = match.roots[0]
         if not isinstance(root, Var) or _outputs(root.annotation) is None:
-            return "the shape or type of its result is not known"
+            return "the shape or dtype of its result is unknown"
         if self.condition is not None and not self.condition(match):
-            return "its condition refused it"
+            return "the condition of the rule returned false"
         return ""
 
     def tensors(self, match: Match) -> tuple[Expr, ...]:

@@ -45,7 +45,7 @@ class Rebuilder:
         self.span: Span | None = None
         self.names = FreshNames()
 
-    # What subclasses override
+    # Methods that subclasses override
 
     def value(self, value: Expr) -> Expr:
         """Return the new value of a binding. Its variables are mapped already."""
@@ -184,7 +184,7 @@ class Rebuilder:
         rewriter.vars = self.vars
         return rewriter.rewrite_annotation(annotation)
 
-    # What subclasses emit
+    # Methods with which subclasses emit bindings
 
     def emit(self, value: Expr, name: str = "lv", annotation: Annotation | None = None) -> Var:
         """Bind `value` before the current binding. Returns the new variable."""

@@ -156,13 +156,16 @@ def test_the_same_memory_twice_is_copied() -> None:
     ("arguments", "message"),
     [
         ('(x,), inplace_indices=[1], out_ty=R.Tensor((n,), "float32")', "different arguments of 1"),
-        ('(x,), inplace_indices=[-1], out_ty=R.Tensor((n,), "float32")', "no output is in place"),
+        (
+            '(x,), inplace_indices=[-1], out_ty=R.Tensor((n,), "float32")',
+            "no output is updated in place",
+        ),
         ('(x,), inplace_indices=[0, 0], out_ty=R.Tensor((n,), "float32")', "2 indices for 1"),
         (
             '(x,), inplace_indices=[0], out_ty=R.Tensor((n + 1,), "float32")',
-            "cannot take the memory",
+            "cannot use the memory",
         ),
-        ('(x,), inplace_indices=[0], out_ty=R.Tensor((n,), "int32")', "cannot take the memory"),
+        ('(x,), inplace_indices=[0], out_ty=R.Tensor((n,), "int32")', "cannot use the memory"),
         ('(x,), inplace_indices="a", out_ty=R.Tensor((n,), "float32")', "integers"),
         ("(x,), inplace_indices=[0]", "needs out_ty"),
     ],

@@ -173,7 +173,9 @@ INDEXED = f'{X}, i: R.Tensor(("m",), "int64")'
 
 
 def outside(index: int, extent: int = 4, buffer: str = "x") -> str:
-    return f"main: f: index {index} is outside of dimension 0 of {buffer}, of extent {extent}"
+    return (
+        f"main: f: index {index} is out of bounds for dimension 0 of {buffer}, of extent {extent}"
+    )
 
 
 ZERO = over("y[a] = T.float32(0)", "n") + "\n"
@@ -209,11 +211,11 @@ RUNS = {
     ),
     "beyond its range": Run(
         over("y[a] = x[a]", "n").replace("T.grid(n)", "range(n + 1)").replace('T.axis.remap("S", [i])', "T.axis.spatial(n, i)"), SAME, X, "n",
-        [((FOUR,), "main: f: axis a of the block b is 4, and its extent 4")],
+        [((FOUR,), "main: f: axis a of the block b must be less than its extent 4, got 4")],
     ),
     "one place for all": Run(
         over("y[a] = x[a]", "n").replace('T.axis.remap("S", [i])', "T.axis.spatial(1, i)"), SAME, X, "n",
-        [((FOUR,), "main: f: axis a of the block b is 1, and its extent 1"), (([5.0],), [5.0])],
+        [((FOUR,), "main: f: axis a of the block b must be less than its extent 1, got 1"), (([5.0],), [5.0])],
     ),
     "while": Run(
         "k = T.alloc_buffer((1,), 'int64')\nk[0] = T.int64(0)\nwhile k[0] < 3:\n    y[k[0]] = x[k[0]]\n    k[0] = k[0] + 1", SAME, X, "n",
@@ -222,7 +224,7 @@ RUNS = {
     "memory of its own": Run(
         "t = T.alloc_buffer((n - 2,), 'float32')\nfor l in range(n - 2):\n    t[l] = x[l + 2]\nfor l in range(n):\n"
         "    y[l] = T.if_then_else(l < n - 2, t[l], T.float32(9))", SAME, X, "n",
-        [((FOUR,), [3.0, 4.0, 9.0, 9.0]), (([1.0],), "main: f: dimension 0 of t is -1, and must not be negative")],
+        [((FOUR,), [3.0, 4.0, 9.0, 9.0]), (([1.0],), "main: f: dimension 0 of t must not be negative, got -1")],
     ),
     "reduced": Run(
         "for l, j in T.grid(m, 2):\n    with T.sblock('b'):\n        a, b = T.axis.remap('SR', [l, j])\n"
@@ -288,7 +290,7 @@ def test_large_and_in_threads() -> None:
     def work() -> None:
         for _ in range(3):
             np.testing.assert_array_equal(vm["main"](x, right).numpy(), x[::-1])
-            with pytest.raises(RuntimeCheckError, match="index 1048576 is outside"):
+            with pytest.raises(RuntimeCheckError, match="index 1048576 is out of bounds"):
                 vm["main"](x, wrong)
         found.append(None)
 
@@ -325,7 +327,7 @@ class M:
     vm = relaxpy.VirtualMachine(relaxpy.build(mod))
     x, i = np.ones((1 << 19, 8), np.float32), np.arange(1 << 19)
     assert vm["main"](x, i).numpy()[-1] == 8 << 19
-    with pytest.raises(RuntimeCheckError, match="main: f: index 524288 is outside") as caught:
+    with pytest.raises(RuntimeCheckError, match="main: f: index 524288 is out of bounds") as caught:
         vm["main"](x, i + 1)
     assert caught.value.span is not None
     assert caught.value.span.line == 16
@@ -334,7 +336,7 @@ class M:
 def test_arguments_may_be_checked_as_well() -> None:
     mod = module(RUNS["gather"])
     vm = relaxpy.VirtualMachine(relaxpy.build(mod, check_arguments=True))
-    with pytest.raises(RuntimeCheckError, match="index 9 is outside"):
+    with pytest.raises(RuntimeCheckError, match="index 9 is out of bounds"):
         vm["main"](np.zeros(3, np.float32), np.array([9]))
     assert vm["main"](np.ones(3, np.float32), np.array([1])).numpy().tolist() == [1]
 

@@ -74,7 +74,7 @@ def test_in_place() -> None:
     assert found.message.startswith("argument 2 of twice must be out: ")
     count = call_tir_inplace(GlobalVar("twice"), (x,), [0], tensor(n, 4))
     (found,) = check_prim_func_call(count, mod)
-    assert found.message == "twice takes 2 tensors, outputs included, and gets 1"
+    assert found.message == "twice takes 2 tensors, outputs included, got 1"
 
 
 def test_scalars() -> None:
@@ -82,4 +82,4 @@ def test_scalars() -> None:
     args = (Var("x", tensor(n, 4)), Var("y", tensor(m, 4)))
     extra = call_tir(GlobalVar("concat"), args, tensor(n.dim + m, 4), ShapeExpr((n,)))
     (found,) = check_prim_func_call(extra, concat())
-    assert found.message == "concat takes 0 scalars, and gets 1 in tir_vars"
+    assert found.message == "concat takes 0 scalars, got 1 in tir_vars"

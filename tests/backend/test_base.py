@@ -173,7 +173,7 @@ def test_a_pipeline_for_another_target_is_refused() -> None:
     with pytest.raises(UsageError) as error:
         relaxpy.build(relaxpy.parse(LAYER), "abacus", pipeline=default_pipeline())
     assert error.value.code == "pipeline-target"
-    assert "the pipeline compiles for llvm and c" in error.value.message
+    assert "the pipeline is for llvm and c" in error.value.message
     assert error.value.help == 'start with default_pipeline("abacus")'
     mine = default_pipeline("abacus").without("fuse")
     assert relaxpy.build(relaxpy.parse(LAYER), "abacus", pipeline=mine)
@@ -190,7 +190,7 @@ def test_a_crash_of_a_backend_names_the_kernel(monkeypatch: pytest.MonkeyPatch) 
         relaxpy.build(relaxpy.parse(LAYER), "abacus", cache=False)
     assert error.value.code == "kernel-compile"
     assert "does not compile for abacus -rods=13: KeyError: 'bead'" in error.value.message
-    assert error.value.help == 'this is a bug in the backend for "abacus"'
+    assert error.value.help == 'this is a defect of the backend for "abacus"'
 
 
 def test_doctor_tries_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,15 +91,15 @@ def test_kinds_of_packages_are_suggested(site: Path) -> None:
         ("import nowhere_to_be_found", ":TheBackend", "No module named 'nowhere_to_be_found'"),
         ("1 / 0", ":TheBackend", "ZeroDivisionError"),
         ("class Other: pass", ":TheBackend", "has no attribute 'TheBackend'"),
-        ("class TheBackend: pass", ":TheBackend", "is no Backend but a TheBackend"),
-        ("TheBackend = 5", ":TheBackend", "is no Backend but a int"),
+        ("class TheBackend: pass", ":TheBackend", "is not a Backend but a TheBackend"),
+        ("TheBackend = 5", ":TheBackend", "is not a Backend but a int"),
         (SOURCE.format(kind="another"), ":TheBackend", "is a backend for another"),
         (
             SOURCE.format(kind="abstract").replace("def compile", "def assemble"),
             ":TheBackend",
             "abstract",
         ),
-        ("x = 1", "", "is no Backend but a module"),
+        ("x = 1", "", "is not a Backend but a module"),
     ],
 )
 def test_a_backend_that_cannot_be_used(site: Path, source: str, place: str, reason: str) -> None:

@@ -265,5 +265,7 @@ def main(x: R.Tensor(("n", 8), "float32"), w: R.Tensor((8,), "float32"), b: R.Te
     with pytest.raises(BuildError) as caught:
         relaxpy.build(mod, "opencl -max-buffers=4")
     assert caught.value.code == "launch-buffers"
-    assert "takes 6 buffers; a launch on opencl -max-buffers=4 takes 4 at most" in str(caught.value)
+    assert "has 6 buffers, but a launch on opencl -max-buffers=4 can have at most 4" in str(
+        caught.value
+    )
     assert "norm.py:4" in caught.value.render()

@@ -32,7 +32,7 @@ def test_a_parallel_loop_in_another_loop() -> None:
         p.store(
             out, (i * int64(4) + j) * int64(16), load(x, (i * int64(4) + j) * int64(16), 16), 16
         )
-    with pytest.raises(BuildError, match='parallel loop "j" is inside of another loop') as caught:
+    with pytest.raises(BuildError, match='parallel loop "j" is inside another loop') as caught:
         check_scheduled(kernel(p, x, out))
     assert caught.value.code == "kernel-schedule"
 
@@ -59,7 +59,7 @@ def test_neighbours_one_by_one(rule: str) -> None:
     with p.loop("i", 4096) as i:
         p.store(out, i, load(x, i) + f32(1.0))
     if rule == "elementwise":
-        with pytest.raises(BuildError, match='"y" is written to neighbours one by one'):
+        with pytest.raises(BuildError, match='"y" is written to contiguous memory without vectors'):
             check_scheduled(kernel(p, x, out, rule=rule))
     else:
         check_scheduled(kernel(p, x, out, rule=rule))

@@ -124,7 +124,7 @@ def test_wrong_target(target: str, message: str) -> None:
 
 
 def test_a_target_that_is_no_text() -> None:
-    with pytest.raises(RelaxError, match="a target is text, got 3"):
+    with pytest.raises(RelaxError, match="a target is a string, got 3"):
         relaxpy.build(relaxpy.parse(MLP), target=3)  # pyright: ignore[reportArgumentType]
 
 

@@ -106,7 +106,9 @@ def main(f: R.Callable((R.Tensor(("n",), dtype="float32"),), R.Tensor(("n",), dt
 
     np.testing.assert_array_equal(vm["main"](double, np.ones(2, "float32")).numpy(), [4, 4])
     assert seen == [(2,), (2,)]
-    with pytest.raises(RelaxError, match="a function that was passed in failed") as error:
+    with pytest.raises(
+        RelaxError, match="a function that was passed as an argument failed"
+    ) as error:
         vm["main"](lambda x: 1 / 0, np.ones(2, "float32"))
     assert isinstance(error.value.__cause__, ZeroDivisionError)
 

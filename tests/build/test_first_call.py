@@ -214,11 +214,11 @@ def test_what_is_no_module_is_named() -> None:
 
     for given, message, help in (
         (TEXT, "a text", "parse it first"),
-        (exe, "what was built already", "VirtualMachine(exe)"),
-        (nn.Linear(2, 2), "a module of layers (Linear)", "export it first"),
+        (exe, "an executable", "VirtualMachine(exe)"),
+        (nn.Linear(2, 2), "an nn.Module (Linear)", "export it first"),
         (nn.Linear, "the class Linear", "export it first"),
         (Plain, "the class Plain", "@I.ir_module"),
-        (lambda x: x, "a function of Python", "@R.function"),
+        (lambda x: x, "a Python function", "@R.function"),
         (relaxpy.parse(TEXT)["twice"], "a tensor program", "R.call_tir"),
         ((Decorated, {}), "a tuple", "params=params"),
         (None, "a NoneType", "@I.ir_module"),
@@ -243,7 +243,7 @@ def test_modules_of_tvm_are_read_as_text() -> None:
                     v = tvm_t.axis.spatial(4, i)
                     y[v] = x[v] + x[v]
 
-    with pytest.raises(UsageError, match="got TVM's own IRModule") as caught:
+    with pytest.raises(UsageError, match="got TVM's IRModule") as caught:
         relaxpy.build(Other)  # type: ignore[arg-type]
     assert "relaxpy.parse(mod.script(show_meta=True))" in str(caught.value.help)
     assert "main" in relaxpy.parse(Other.script(show_meta=True))

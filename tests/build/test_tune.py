@@ -112,10 +112,10 @@ def test_records_are_kept_and_merged(tmp_path: Path) -> None:
 def test_a_damaged_file(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "tuning.json"
     path.write_text(text)
-    with pytest.raises(UsageError, match="does not hold tuning records"):
+    with pytest.raises(UsageError, match="is not a file of tuning records"):
         relaxpy.build(MOD, tuning=path)
     monkeypatch.setenv("RELAXPY_TUNING", str(path))
-    with pytest.warns(UserWarning, match="does not hold tuning records"):
+    with pytest.warns(UserWarning, match="is not a file of tuning records"):
         relaxpy.build(MOD)  # the user's own file never fails a build
 
 

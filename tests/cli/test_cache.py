@@ -78,7 +78,7 @@ def test_a_size_that_is_none(
     monkeypatch.setenv("RELAXPY_CACHE_SIZE", "lots")
     code, _, err = run(capsys, "cache")
     assert code == 1
-    assert "error[cache-size]: 'lots' is no size" in err
+    assert "error[cache-size]: 'lots' is not a size" in err
 
 
 def test_json_says_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,7 +109,7 @@ def test_long_sentences_are_noted(run: Callable[..., Result]) -> None:
         ((), "\n  \n", "no sentence"),
         (("a", "--file", "b"), None, "both as arguments and with --file"),
         (("--file", "no/such/file"), None, "no/such/file cannot be read: No such file"),
-        (("a", "--save", "out.txt"), None, "end the name in .npy or .json"),
+        (("a", "--save", "out.txt"), None, "use the suffix .npy or .json"),
     ],
 )
 def test_mistakes(
@@ -134,7 +134,7 @@ def test_blank_lines_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[
     file = tmp_path / "lines.txt"
     file.write_text("one\n\ntwo\n   \n")
     assert read_sentences([], str(file)) == ["one", "two"]
-    assert capsys.readouterr().err == "note: 2 blank lines are left out\n"
+    assert capsys.readouterr().err == "note: 2 blank lines are ignored\n"
 
 
 def test_an_argument_that_is_not_text() -> None:

@@ -37,7 +37,7 @@ def test_a_program(program: Path) -> None:
     assert result.exit_code == 0
     assert result.output.splitlines()[1].split()[:4] == ["main", "n=1024", "16.0", "KiB"]
     assert "main.a: 16384 bytes, storage 0 at 0" in result.output
-    assert "main.b: 16384 bytes, of its own" in result.output
+    assert "main.b: 16384 bytes, separate" in result.output
 
 
 def test_the_picture(program: Path, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_several_results_do_not_fit_an_npy(
         (["mian", "-i", "x=1"], "did you mean 'main'?"),
         (["same"], "lacks x"),
         (["same", "-i", "x=1", "-i", "z=1"], "has no parameter 'z'"),
-        (["same", "-i", "x=1", "--save", "out.txt"], "end the name in .npy or .npz"),
+        (["same", "-i", "x=1", "--save", "out.txt"], "use the suffix .npy or .npz"),
         (["same", "-i", "x=nothing.npy"], "nothing.npy: No such file or directory"),
     ],
 )

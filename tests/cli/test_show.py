@@ -220,7 +220,7 @@ def test_options_that_do_not_go_together(
     assert "give one" in err
     code, _, err = show(capsys, layer, "--target", "opencl")
     assert code == 2
-    assert "say --after PASS" in err
+    assert "need --after PASS" in err
     Executable(()).save(tmp_path / "x.rxe")
     for options in (("--after", "fuse"), ("--function", "main")):
         code, _, err = show(capsys, str(tmp_path / "x.rxe"), *options)

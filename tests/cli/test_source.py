@@ -22,7 +22,7 @@ def test_a_compiled_program_is_told_as_such(tmp_path: Path) -> None:
     file = tmp_path / "program.rxe"
     relaxpy.build(relaxpy.parse(PROGRAM)).save(file)
     assert is_executable(str(file))
-    with pytest.raises(UsageError, match="is a compiled program") as caught:
+    with pytest.raises(UsageError, match="is an executable") as caught:
         read_module(str(file))
     assert caught.value.code == "not-a-script"
     assert "relaxpy run" in (caught.value.help or "")
@@ -30,7 +30,7 @@ def test_a_compiled_program_is_told_as_such(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"\0\1ELF", "bytes that are zero"), (b"\xff\xfeA", r"byte 0: invalid start byte")],
+    [(b"\0\1ELF", "NUL bytes"), (b"\xff\xfeA", r"byte 0: invalid start byte")],
 )
 def test_other_binary_files(tmp_path: Path, content: bytes, message: str) -> None:
     file = tmp_path / "program.py"

@@ -76,7 +76,7 @@ def test_records_that_cannot_be_written(
         (["model.py", "--at", "n"], "NAME=INT is expected"),
         (["model.py", "--at", "k=3"], "no symbol 'k'"),
         (["model.py", "--at", "n=3", "--kernel", "conv*"], "matches 'conv*'"),
-        (["model.py", "--at", "n=3", "--records", "model.py"], "does not hold tuning records"),
+        (["model.py", "--at", "n=3", "--records", "model.py"], "is not a file of tuning records"),
     ],
 )
 def test_errors(

@@ -57,13 +57,13 @@ TOLD = {
     'exe.export_library("x.so")': "exe.save(path)",
     "mod.mian(X)": "did you mean 'main'",
     "relaxpy.VirtualMachine(mod)": "relaxpy.build(module)",
-    "hidden.main(X)": "leave private=True out",
+    "hidden.main(X)": "remove private=True",
     "mod.update_func(1, 2)": "mod.with_function",
     "mod.__setitem__('f', 1)": "mod.with_function('f'",
     "nn.Linear(2, 2).load('weights.npz')": "numpy.load(path)",
     # what there is
     "relaxpy.compile(mod)": "relaxpy.build(module)",
-    "relaxpy.tensor([1])": "numpy's arrays",
+    "relaxpy.tensor([1])": "pass numpy arrays",
     "relaxpy.buidl(mod)": "did you mean 'build'",
     "relaxpy.from_torch": "relaxpy.nn",
     # what is built
@@ -72,8 +72,8 @@ TOLD = {
     'relaxpy.build(mod, target="cpu")': 'target="llvm"',
     'relaxpy.build(mod, target="lvm")': "did you mean llvm",
     "relaxpy.build(mod, params=[X])": 'params={"weight": array}',
-    'relaxpy.build(mod, pipeline="default")': "a pipeline is a sequence of passes",
-    'relaxpy.VirtualMachine(exe, "cuda")': "others come with packages",
+    'relaxpy.build(mod, pipeline="default")': "a pipeline must be a sequence of passes",
+    'relaxpy.VirtualMachine(exe, "cuda")': "packages can add others",
     # results
     "t.mean()": "t.numpy().mean",
     "t.cpu()": "t.numpy()",
@@ -84,12 +84,12 @@ TOLD = {
     'program("y = R.relu(x)")': "R.nn.relu",
     "annotated(\"Tensor((4,), 'float32')\")": "write R.Tensor",
     'annotated("R.Tensor((None, 4))")': '"n"',
-    "annotated(\"R.Tensor((4,), 'float')\")": 'write its width: "float32"',
+    "annotated(\"R.Tensor((4,), 'float')\")": 'write the width: "float32"',
     "annotated(\"R.Tensor((4,), 'int4')\")": "int8 or uint8",
     # layers
     "nn.ReLU()": "nn.op.nn.relu(x)",
     "nn.Sequential()": "nn.ModuleList",
-    "nn.Dropout(0.1)": "leave it out",
+    "nn.Dropout(0.1)": "remove it",
     "nn.functional.relu": "nn.op.nn.relu(x)",
     "nn.Lineer(2, 2)": "did you mean 'Linear'",
     "nn.Linear(2, 2).state_dict()": "named_parameters()",
@@ -192,7 +192,7 @@ def test_a_build_of_first_calls_is_kept() -> None:
 
 def test_a_module_of_tvm_is_told_apart() -> None:
     tvm = pytest.importorskip("tvm")
-    with pytest.raises(relaxpy.RelaxError, match="got TVM's own IRModule") as caught:
+    with pytest.raises(relaxpy.RelaxError, match="got TVM's IRModule") as caught:
         relaxpy.build(tvm.IRModule())
     assert "relaxpy.parse(mod.script(show_meta=True))" in str(caught.value)
 

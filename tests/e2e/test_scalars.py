@@ -141,7 +141,7 @@ def test_conditions_of_asserts() -> None:
         ("", "return R.astype(x, 'float16') + n * 10000", X + 7, None),
         ("", "return R.astype(x, 'float16') + n * 30000", X, "float16 does not reach"),
         ("neg", "return R.zeros((neg, 2), 'float32')", X, "neg is negative"),
-        ("k", "return x[k]", X[:1], "is not inside of a size"),
+        ("k", "return x[k]", X[:1], "is out of bounds for size"),
     ],
 )
 def test_out_of_range_is_an_error_at_run_time(

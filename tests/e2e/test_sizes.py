@@ -116,7 +116,7 @@ WRONG = {
         'n = T.int64()\nk = T.int64()\nr = R.memory.view(x, R.shape([k]), dtype="float32")\nq = R.exp(r)\nreturn q',
         (np.zeros(4, "float32"), (1_000_000,)),
         "check",
-        "main: a view is larger than the tensor that it is of: k * 4 of n * 4 bytes",
+        "main: a view is larger than its tensor: k * 4 of n * 4 bytes",
     ),
     "a storage": (
         f"{VECTOR}, {SHAPE}",
@@ -124,7 +124,7 @@ WRONG = {
         'r = R.memory.alloc_tensor(R.shape([n]), m, dtype="float32")\nq = R.exp(r)\nreturn q',
         (np.zeros(0, "float32"), (3,)),
         "check",
-        "main: a tensor does not lie in its storage: n * 4 of k - 80 bytes",
+        "main: a tensor exceeds its storage: n * 4 of k - 80 bytes",
     ),
 }
 
@@ -214,7 +214,9 @@ def test_as_an_argument(size: int, annotation: str) -> None:
     given = Shape((size,)) if annotation == "R.Object" else (size,)
     for error in errors(mod, (given,)):
         assert error.code == "shape-value"
-        assert error.message.endswith(f"a size is an integer from 0 up, below 2**63, got {size}")
+        assert error.message.endswith(
+            f"a size must be an integer of at least 0 and less than 2**63, got {size}"
+        )
         assert "parameter s" in error.message
 
 
@@ -228,7 +230,7 @@ def main(f: R.Callable((R.Shape(["a"]),), R.Shape(ndim=1), purity=False), s: R.S
 """)
     main = relaxpy.VirtualMachine(relaxpy.build(mod))["main"]
     assert main(lambda s: Shape((s[0] + 1,)), (3,)) == (4,)
-    with pytest.raises(RuntimeCheckError, match="a size is an integer"):
+    with pytest.raises(RuntimeCheckError, match="a size must be an integer"):
         main(lambda s: Shape((s[0] - 4,)), (3,))
 
 
@@ -258,7 +260,7 @@ def test_in_an_annotation(size: str) -> None:
 )
 def test_memory_without_a_program(shape: tuple[int, ...]) -> None:
     for make in (lambda: empty(shape, "float32"), lambda: zeros(Shape(shape), "float32")):
-        with pytest.raises(RuntimeCheckError, match=r"a size is an integer|cannot allocate"):
+        with pytest.raises(RuntimeCheckError, match=r"a size must be an integer|cannot allocate"):
             make()
 
 
@@ -271,7 +273,7 @@ def test_bytes(nbytes: int) -> None:
 
 
 def test_shapes_from_tensors() -> None:
-    with pytest.raises(RuntimeCheckError, match="a size is an integer"):
+    with pytest.raises(RuntimeCheckError, match="a size must be an integer"):
         tensor_to_shape(from_numpy(np.array([1 << 63], np.uint64)))
     with pytest.raises(RuntimeCheckError, match="items"):
         # the number of items is 0 modulo 2**64
@@ -327,17 +329,18 @@ def test_a_view_that_never_fits_is_refused() -> None:
         'x: R.Tensor((4,), "float32")',
         'r = R.memory.view(x, R.shape([4]), dtype="float64")\nq = R.exp(r)\nreturn q',
     )
-    with pytest.raises(
-        PassError, match="a view is larger than the tensor that it is of: 32 of 16 bytes"
-    ):
+    with pytest.raises(PassError, match="a view is larger than its tensor: 32 of 16 bytes"):
         relaxpy.build(mod)
 
 
 @pytest.mark.parametrize(
     ("argument", "problem"),
     [
-        ("s=(-3,)", "a size is an integer from 0 up, below 2**63, got -3"),
-        (f"s=({LARGE},)", f"a size is an integer from 0 up, below 2**63, got {LARGE}"),
+        ("s=(-3,)", "a size must be an integer of at least 0 and less than 2**63, got -3"),
+        (
+            f"s=({LARGE},)",
+            f"a size must be an integer of at least 0 and less than 2**63, got {LARGE}",
+        ),
         (f"s=({1 << 62},)", f"cannot allocate {1 << 64} bytes"),
     ],
 )

@@ -234,9 +234,9 @@ def test_copies_are_asked_for() -> None:
     vm = machine(main_of(CHAIN))
     out = vm(ramp(5))
     np.testing.assert_array_equal(np.from_dlpack(out, device="cpu"), 3 * ramp(5))
-    with pytest.raises(BufferError, match="is not given elsewhere"):
+    with pytest.raises(BufferError, match="cannot be exported"):
         out.__dlpack__(dl_device=(2, 0))
-    with pytest.raises(BufferError, match="is not given elsewhere"):
+    with pytest.raises(BufferError, match="cannot be exported"):
         out.__dlpack__(dl_device=(1, 0), copy=False)
     tensor: Any = machine(main_of([Return(0, 0)]))(Library().give(ramp(5)))
     require_updatable(tensor)

@@ -383,7 +383,7 @@ def test_queues_that_a_machine_does_not_take() -> None:
         vm.open_queue("host")
     both = machine(main_of(CHAIN), slots=(HOST_SLOT, Slot("there", "hostile"), Slot("beside", "hostile")))  # fmt: skip
     queue = both.open_queue()
-    with pytest.raises(UsageError, match="two slots cannot run on one queue"):
+    with pytest.raises(UsageError, match="two slots cannot share a queue"):
         both.on({"there": queue, "beside": queue})
 
 

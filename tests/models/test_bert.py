@@ -155,7 +155,7 @@ def test_weights_with_a_prefix_and_a_head() -> None:
         (lambda s: s.update(odd=np.zeros(1)), "unexpected: odd"),
         (
             lambda s: s.update({"encoder.layer.1.output.dense.weight": np.zeros((32, 47))}),
-            "wrong shape: encoder.layer.1.output.dense.weight is (32, 47), the configuration says (32, 48)",
+            "wrong shape: encoder.layer.1.output.dense.weight is (32, 47), but the configuration requires (32, 48)",
         ),
     ],
 )
@@ -170,7 +170,7 @@ def test_weights_that_do_not_fit(change: Callable[[dict[str, np.ndarray]], Any],
 @pytest.mark.parametrize(
     ("fields", "match"),
     [
-        ({"num_attention_heads": 5}, "no multiple"),
+        ({"num_attention_heads": 5}, "not a multiple"),
         ({"hidden_act": "swish"}, "'swish' is not known"),
         ({"position_embedding_type": "relative_key"}, "relative_key"),
         ({"is_decoder": True}, "decoder"),

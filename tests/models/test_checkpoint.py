@@ -40,7 +40,7 @@ def test_gather_lists_every_problem() -> None:
         gather(bad, SOURCES, SHAPES, unused={"known"})
     assert caught.value.code == "bad-weights"
     assert caught.value.notes == (
-        "wrong shape: linear.weight is (3, 2), the configuration says (2, 3)",
+        "wrong shape: linear.weight is (3, 2), but the configuration requires (2, 3)",
         "missing: linear.bias (2,)",
         "unexpected: extra",
     )
@@ -60,7 +60,7 @@ def test_a_long_list_is_cut() -> None:
 
 def test_config_of_another_model(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
-    with pytest.raises(UsageError, match="'llama'; this one reads 'bert'"):
+    with pytest.raises(UsageError, match="'llama', not 'bert'"):
         read_config(tmp_path, "bert")
 
 
@@ -102,5 +102,5 @@ def test_weights_in_several_files(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"lacks model-2\.safetensors"):
         read_weights(tmp_path)
     index.write_text("[]")
-    with pytest.raises(UsageError, match="does not say where"):
+    with pytest.raises(UsageError, match="is not a valid index"):
         read_weights(tmp_path)

@@ -191,7 +191,7 @@ def test_dtype_of_a_configuration() -> None:
         ({"head_dim": 7}, "head_dim 7 is odd"),
         ({"hidden_act": "gelu"}, "'gelu' is not supported"),
         ({"rope_scaling": {"rope_type": "yarn"}}, "yarn"),
-        ({"torch_dtype": "int8"}, "dtype int8 is no float"),
+        ({"torch_dtype": "int8"}, "dtype int8 is not a float dtype"),
         ({"vocab_size": None}, "lacks vocab_size"),
     ],
 )

@@ -192,7 +192,7 @@ def test_long_sentences_are_cut_and_reported(embedder: SentenceEmbedder) -> None
 @pytest.mark.slow
 def test_more_tokens_than_positions_are_refused(embedder: SentenceEmbedder) -> None:
     ids = np.ones((1, 513), np.int64)
-    with pytest.raises(UsageError, match="513 tokens: this model has positions for 512"):
+    with pytest.raises(UsageError, match="513 tokens, but the model has 512 positions"):
         embedder.embed_tokens(ids, ids)
 
 

@@ -98,10 +98,10 @@ SPEC = {"forward": {"x": nn.spec.Tensor(("n", 4), "float32")}}
 
 def test_a_list_of_modules_says_what_to_write() -> None:
     for module, place in ((Stack(), "self.layers"), (Outer(), "self.inner.layers")):
-        with pytest.raises(UsageError, match="belongs to no part") as caught:
+        with pytest.raises(UsageError, match="is not reachable from the exported module") as caught:
             module.export(SPEC)
         assert f"{place} = nn.ModuleList({place})" in str(caught.value.help)
-        with pytest.raises(UsageError, match="do not fit") as caught:
+        with pytest.raises(UsageError, match="do not match") as caught:
             module.load({"layers.0.weight": np.zeros((4, 4), np.float32)})
         assert f"nn.ModuleList({place})" in str(caught.value)
     right = Stack()
@@ -112,7 +112,7 @@ def test_a_list_of_modules_says_what_to_write() -> None:
 
 def test_a_module_list_holds_modules() -> None:
     for wrong in ([1, 2], [nn.Linear(2, 2), None], 3):
-        with pytest.raises(UsageError, match="a ModuleList holds modules, got"):
+        with pytest.raises(UsageError, match="a ModuleList contains modules, got"):
             nn.ModuleList(wrong)  # type: ignore[arg-type]
     assert len(nn.ModuleList()) == 0
     assert len(nn.ModuleList(nn.Linear(2, 2) for _ in range(3))) == 3
@@ -121,7 +121,7 @@ def test_a_module_list_holds_modules() -> None:
 def test_weights_of_the_transposed_shape() -> None:
     torch = pytest.importorskip("torch")
     theirs, ours = torch.nn.Linear(4, 8), nn.Linear(4, 8)
-    with pytest.raises(UsageError, match="do not fit") as caught:
+    with pytest.raises(UsageError, match="do not match") as caught:
         ours.load(theirs.state_dict())
     assert "weight.T" in str(caught.value) or "value.T" in str(caught.value)
     ours.load({"weight": theirs.weight.T, "bias": theirs.bias})
@@ -145,7 +145,7 @@ def test_functions_of_other_packages_say_whose_tensor_it_is() -> None:
             return self.function(x)
 
     for function, told, help in (
-        (torch.relu, "torch.relu takes torch's tensors", "nn.op.nn.relu(x, …)"),
+        (torch.relu, "torch.relu does not support tensors", "nn.op.nn.relu(x, …)"),
         (torch.nn.functional.gelu, "torch.gelu takes torch's tensors", "nn.op.nn.gelu(x, …)"),
         (lambda x: torch.cat([x, x]), "torch.cat takes torch's tensors", "nn.op"),
     ):

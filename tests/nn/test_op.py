@@ -24,6 +24,10 @@ def test_listing() -> None:
 
 
 def test_unknown_name_suggests_a_known_one() -> None:
-    with pytest.raises(AttributeError, match="did you mean 'matmul'"):
+    with pytest.raises(AttributeError, match=r"did you mean nn\.op\.matmul\?"):
         _ = nn.op.matmull
+    with pytest.raises(AttributeError, match=r"did you mean nn\.op\.nn\.softmax\?"):
+        _ = nn.op.softmax
+    with pytest.raises(AttributeError, match=r"did you mean nn\.op\.matmul\?"):
+        _ = nn.op.nn.matmul
     assert not hasattr(nn.op, "__path__")

@@ -110,7 +110,12 @@ def test_namespaces_are_modules() -> None:
 
 @pytest.mark.parametrize(
     ("path", "match"),
-    [("matmull", "did you mean 'matmul'"), ("nn.relux", "did you mean 'nn.relu'"), ("zzz", "zzz")],
+    [
+        ("matmull", "did you mean 'matmul'"),
+        ("nn.relux", "did you mean 'nn.relu'"),
+        ("softmax", "did you mean 'nn.softmax'"),
+        ("zzz", "zzz"),
+    ],
 )
 def test_an_unknown_name_is_an_attribute_error(path: str, match: str) -> None:
     *spaces, name = path.split(".")

@@ -167,6 +167,6 @@ def test_others_are_called_as_ever() -> None:
 
 def test_functions_of_other_languages_take_no_state() -> None:
     func = ffi().convert(lambda x: x)
-    with pytest.raises(UsageError, match="is no function of Python") as caught:
+    with pytest.raises(UsageError, match="is not a Python function") as caught:
         register_library("test.state.ffi", func, with_state=True)
     assert caught.value.code == "library-name"

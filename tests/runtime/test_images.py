@@ -57,7 +57,7 @@ def test_a_device_that_lacks_something() -> None:
         choose_images(kernels, (WIDE, SMALL), SLOTS, {1: lambda needs: needs.features})
     assert caught.value.code == "device-features"
     one = (replace(kernels[0], images=IMAGES[:1]),)
-    with pytest.raises(ExecutableError, match="what the device lacks: big, small"):
+    with pytest.raises(ExecutableError, match="features that the device lacks: big, small"):
         choose_images(one, (WIDE, SMALL), SLOTS, {1: lambda needs: needs.features})
 
 

@@ -479,7 +479,7 @@ def test_tensor_checks_say_what_is_wrong() -> None:
     for x, y, text in [
         (np.zeros((2, 5), np.float32), row, "x: dimension 1 is 5, not 4"),
         (np.zeros(4, np.float32), row, "x: it has 1 dimension, not 2"),
-        (np.zeros((2, 4), np.float64), row, "x: the element type is float64, not float32"),
+        (np.zeros((2, 4), np.float64), row, "x: the dtype is float64, not float32"),
         ("text", row, "x: expected a tensor, got the str 'text'"),
         (None, row, "x: expected a tensor, got None"),
         (good, good, "y: it has 2 dimensions, not 1"),
@@ -651,7 +651,8 @@ def test_a_python_callback_fails() -> None:
         raise LookupError("mine")
 
     with pytest.raises(
-        RuntimeCheckError, match="a function that was passed in failed: LookupError: mine"
+        RuntimeCheckError,
+        match="a function that was passed as an argument failed: LookupError: mine",
     ) as caught:
         main(bad, floats(1))
     assert isinstance(caught.value.__cause__, LookupError)

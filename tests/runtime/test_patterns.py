@@ -47,7 +47,7 @@ def test_constants_are_copied_once_on_the_way_out() -> None:
 @pytest.mark.parametrize(
     ("value", "pattern", "text"),
     [
-        (from_numpy(np.zeros(2)), VECTOR, "the element type is float64, not float32"),
+        (from_numpy(np.zeros(2)), VECTOR, "the dtype is float64, not float32"),
         (from_numpy(np.zeros((2, 2), np.float32)), VECTOR, "it has 2 dimensions, not 1"),
         (3, VECTOR, "expected a tensor, got the int 3"),
         (Shape((1, 2)), ShapePattern((1, 3), 2), "dimension 1 is 2, not 3"),

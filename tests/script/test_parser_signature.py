@@ -75,10 +75,10 @@ REFUSED = {
     "loose call": (
         module(function("return x"), function("Module.f(x)\nreturn x").replace("def f", "def g")),
         "unused-value", "not used"),
-    "symbol twice": (module(named("f", '"k"'), named("g", '"k"')), "duplicate-name", "one global symbol"),
-    "symbol of another": (module(named("f", '"g"'), named("g", '"g"')), "duplicate-name", "one global symbol"),
+    "symbol twice": (module(named("f", '"k"'), named("g", '"k"')), "duplicate-name", "the same global symbol"),
+    "symbol of another": (module(named("f", '"g"'), named("g", '"g"')), "duplicate-name", "the same global symbol"),
     "symbol of a program": (
-        module(function("return x"), program('T.func_attr({"global_symbol": "f"})')), "duplicate-name", "one global"),
+        module(function("return x"), program('T.func_attr({"global_symbol": "f"})')), "duplicate-name", "the same global"),
     "private with a symbol": (named("f", '"f"', "(private=True)"), "bad-value", "private"),
     "private program with a symbol": (
         program('T.func_attr({"global_symbol": "k"})', "(private=True)"), "bad-value", "private"),
@@ -91,7 +91,7 @@ REFUSED = {
     "unknown option": (function("return x", options="(prvate=True)"), "op-arguments", "private"),
     "option of another type": (function("return x", options='(private="no")'), "op-arguments", "True or False"),
     "option is a number": (function("return x", options="(pure=3)"), "op-arguments", "True or False"),
-    "option by position": (function("return x", options="(True)"), "op-arguments", "by position"),
+    "option keyword arguments only": (function("return x", options="(True)"), "op-arguments", "keyword arguments only"),
     "unknown option of a program": (program(options="(prvate=True)"), "op-arguments", "private"),
     "unknown option of a module": (
         module(function("return x")).replace("ir_module", "ir_module(foo=1)"), "op-arguments", "foo"),

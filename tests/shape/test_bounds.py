@@ -36,7 +36,7 @@ def test_declared() -> None:
 
 @pytest.mark.parametrize("given", [3, {"n": "8"}, {"n": None}, {"n": True}])
 def test_what_declares_nothing(given: object) -> None:
-    with pytest.raises(UsageError, match="maps names of symbolic variables to integers"):
+    with pytest.raises(UsageError, match="must map names of symbolic variables to integers"):
         declared_bounds({"tir_var_upper_bound": given}, [n])
 
 

@@ -203,5 +203,5 @@ def main(
     assert text.startswith("# because\n# call: main [")
     back = call_of(text, "file")
     assert back.disagreement(Call(mod, "main", args).expected) == ""
-    with pytest.raises(UsageError, match="does not say how it is called"):
+    with pytest.raises(UsageError, match="has no line with its call"):
         call_of("no call", "file")

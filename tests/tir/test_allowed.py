@@ -97,7 +97,7 @@ def test_programs_that_are_no_text_are_refused() -> None:
     call = tirx.Evaluate(tirx.call_extern("int32", "system", "true"))
     hostile = PrimFunc(program.func.with_body(call), program.span)
     with pytest.raises(
-        BuildError, match="f: a tensor program may not call the C function system"
+        BuildError, match="f: a tensor program must not call the C function system"
     ) as e:
         relaxpy.build(IRModule({**mod.functions, "f": hostile}))
     assert e.value.code == "tir-extern"

@@ -97,7 +97,7 @@ def f(x: T.Buffer((4,), "float32"), o: T.Buffer((4,), "float32")):
 def test_reading_outside() -> None:
     """Python would take the last element."""
     with pytest.raises(
-        RuntimeCheckError, match="index -1 is outside of dimension 0 of x, of extent 4"
+        RuntimeCheckError, match="index -1 is out of bounds for dimension 0 of x, of extent 4"
     ):
         to_python(program(OUTSIDE).func)(np.zeros(4, np.float32), np.zeros(4, np.float32))
 

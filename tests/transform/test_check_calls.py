@@ -123,13 +123,13 @@ UNDECIDED = {
         f"{X}, k: R.Shape(ndim=2)",
         IN_A_STORAGE,
         (floats(5), (4, 4)),
-        "a tensor does not lie in its storage: n * 4 of k_0 * k_1 bytes",
+        "a tensor exceeds its storage: n * 4 of k_0 * k_1 bytes",
     ),
     "in a storage of a number that comes in": (
         f'{X}, k: R.Prim("int64")',
         IN_A_STORAGE,
         (floats(5), 16),
-        "a tensor does not lie in its storage: n * 4 of k bytes",
+        "a tensor exceeds its storage: n * 4 of k bytes",
     ),
     "a smaller output": (
         X,
@@ -171,7 +171,7 @@ UNDECIDED = {
         'x: R.Tensor(("n",)), y: R.Tensor(("n",))',
         'r = R.call_tir(cls.add, (x, y), out_ty=R.Tensor((n,), "float32"))\nreturn r',
         (floats(4), floats(4).astype("int8")),
-        "match_cast y_for_add: the element type is int8, not float32",
+        "match_cast y_for_add: the dtype is int8, not float32",
     ),
     "an argument of which nothing is known": (
         "x: R.Object, y: R.Object",
@@ -235,7 +235,7 @@ UNDECIDED = {
         'r = R.memory.alloc_tensor(R.shape([n]), s, dtype="float32")\n_ = R.vm.call_dps(cls.next, x, r)\n'
         'q = R.memory.alloc_tensor(R.shape([n]), dtype="float32")\n_1 = R.vm.call_dps(cls.next, r, q)\nreturn q',
         (floats(10_000),),
-        "a tensor does not lie in its storage: n * 4 of 16 bytes",
+        "a tensor exceeds its storage: n * 4 of 16 bytes",
     ),
     "behind the start of a storage": (
         X,
@@ -244,13 +244,13 @@ UNDECIDED = {
         "_ = R.vm.call_dps(cls.next, x, r)\n"
         'q = R.memory.alloc_tensor(R.shape([n]), dtype="float32")\n_1 = R.vm.call_dps(cls.next, r, q)\nreturn q',
         (floats(3),),
-        "a tensor does not lie in its storage: n * 4 + 8 of 16 bytes",
+        "a tensor exceeds its storage: n * 4 + 8 of 16 bytes",
     ),
     "a view": (
         f'{X}, s: R.Shape(["k"])',
         'k = T.int64()\nr = R.memory.view(x, R.shape([k]), dtype="float32")\nq = R.exp(r)\nreturn q',
         (floats(4), (1_000_000,)),
-        "a view is larger than the tensor that it is of: k * 4 of n * 4 bytes",
+        "a view is larger than its tensor: k * 4 of n * 4 bytes",
     ),
     "fused": (
         XY,
@@ -419,7 +419,7 @@ class Module:
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        ('r = R.memory.view(x, R.shape([n + 1]), dtype="float32")', "larger than the tensor"),
+        ('r = R.memory.view(x, R.shape([n + 1]), dtype="float32")', "larger than its tensor"),
         (
             's = R.memory.alloc_storage(R.prim_value(n * 4))\n'
             'r = R.memory.alloc_tensor(R.shape([n]), s, dtype="float32", offset=4)',
@@ -432,17 +432,17 @@ class Module:
         (
             's = R.memory.alloc_storage(R.prim_value(n * 8))\n'
             'r = R.memory.alloc_tensor(R.shape([n]), s, dtype="float32", offset=-4)',
-            "whole items of float32 from 0 up, got -4",
+            "non-negative multiple of the size of float32, got -4",
         ),
         (
             's = R.memory.alloc_storage(R.prim_value(n * 8))\n'
             'r = R.memory.alloc_tensor(R.shape([n]), s, dtype="float32", offset=2)',
-            "whole items of float32 from 0 up, got 2",
+            "non-negative multiple of the size of float32, got 2",
         ),
-        ('r = R.memory.view(x, R.shape([n]), dtype="float32", offset=4)', "larger than the tensor"),
+        ('r = R.memory.view(x, R.shape([n]), dtype="float32", offset=4)', "larger than its tensor"),
         (
             'r = R.memory.view(x, R.shape([n // 2]), dtype="float16", offset=1)',
-            "whole items of float16 from 0 up, got 1",
+            "non-negative multiple of the size of float16, got 1",
         ),
     ],
 )  # fmt: skip
@@ -453,5 +453,5 @@ def test_what_never_fits_is_refused(body: str, problem: str) -> None:
 
 
 def test_an_instruction_with_too_few_arguments_is_refused() -> None:
-    with pytest.raises(VerifyError, match="takes 3 tensors, outputs included, and gets 2"):
+    with pytest.raises(VerifyError, match="takes 3 tensors, outputs included, got 2"):
         module(X, "n = T.int64()\n_ = R.vm.call_dps(cls.add, x, x)\nreturn x")

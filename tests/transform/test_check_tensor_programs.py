@@ -77,7 +77,7 @@ def test_every_build_checks(checked: bool) -> None:
         with pytest.raises(RuntimeCheckError) as interpreted:
             interpret(mod, "main", x, np.array([0, wrong]))
         assert str(compiled.value.message) == str(interpreted.value.message)
-        assert f"gather: index {wrong} is outside of dimension 0 of x, of extent 4" in str(
+        assert f"gather: index {wrong} is out of bounds for dimension 0 of x, of extent 4" in str(
             compiled.value
         )
 
@@ -110,7 +110,7 @@ def test_an_error_is_an_effect() -> None:
     vm = relaxpy.VirtualMachine(relaxpy.build(relaxpy.parse(text)))
     x = np.arange(4, dtype=np.float32)
     assert vm["main"](x, np.array([3, 0])).shape == (4,)
-    with pytest.raises(RuntimeCheckError, match="index 9 is outside"):
+    with pytest.raises(RuntimeCheckError, match="index 9 is out of bounds"):
         vm["main"](x, np.array([9]))
 
 
@@ -133,7 +133,7 @@ class M:
 """
     vm = relaxpy.VirtualMachine(relaxpy.build(relaxpy.parse(text)))
     with pytest.raises(
-        RuntimeCheckError, match="f: index 7 is outside of dimension 0 of i, of extent 2"
+        RuntimeCheckError, match="f: index 7 is out of bounds for dimension 0 of i, of extent 2"
     ):
         vm["main"]()
 
@@ -176,7 +176,7 @@ class M:
     x, y = np.array([1, 2, 3, 4], np.float32), np.array([5, 6, 7, 8], np.float32)
     if expected is None:
         with pytest.raises(
-            RuntimeCheckError, match="main: f: index 4 is outside of dimension 0 of x"
+            RuntimeCheckError, match="main: f: index 4 is out of bounds for dimension 0 of x"
         ):
             vm["main"](x, y)
         assert x.tolist() == [1, 2, 3, 4]

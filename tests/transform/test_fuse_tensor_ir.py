@@ -216,7 +216,7 @@ def test_arguments_that_may_not_fit_are_checked() -> None:
     bounded = text.replace(
         '{"Primitive": True}', '{"Primitive": True, "tir_var_upper_bound": {"n": 3}}'
     )
-    with pytest.raises(RelaxError, match="n is more than its upper bound 3"):
+    with pytest.raises(RelaxError, match="n exceeds its upper bound 3"):
         relaxpy.VirtualMachine(relaxpy.build(relaxpy.parse(bounded)))["main"](x, x)
 
 

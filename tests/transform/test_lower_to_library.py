@@ -185,7 +185,7 @@ def test_a_pattern_that_never_matched_is_reported_with_what_stood_in_the_way() -
     assert isinstance(warning, UnmatchedPatternWarning)
     assert warning.report.matches == 0
     ((why, where),) = warning.report.refused
-    assert why == "its condition refused it"
+    assert why == "the condition of the rule returned false"
     assert where is not None
     assert "square product" in str(warning)
     with warnings.catch_warnings():
@@ -195,7 +195,7 @@ def test_a_pattern_that_never_matched_is_reported_with_what_stood_in_the_way() -
 
 def test_a_result_of_unknown_shape_is_left() -> None:
     mod = program("gv = R.exp(x)", 'x: R.Tensor(ndim=2, dtype="float32")')
-    with pytest.warns(UnmatchedPatternWarning, match="shape or type of its result"):
+    with pytest.warns(UnmatchedPatternWarning, match="shape or dtype of its result"):
         LowerToLibrary((LibraryPattern("exp", is_op("exp")(wildcard()), "tests.exp"),))(mod)
 
 

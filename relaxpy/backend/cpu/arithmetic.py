@@ -1,18 +1,19 @@
-"""How the factors of a product are multiplied in registers: one by one, widened first, or in groups by dot-product
-instructions.
+"""The arithmetic of a matrix product in registers: elementwise multiply-adds of widened factors, or dot-product
+instructions on groups of factors.
 
-A *word* is what one lane of a vector holds while factors are multiplied. Factors of the type that is summed in are
-words themselves. Narrower ones are converted one by one on any processor; where there are instructions for it, a word
-of 32 bits holds two bfloat16 or four bytes, neighbours along the depth, and one instruction adds the products of all
-of them to the lane's sum:
+A *word* is the content of one lane of a vector during the multiplication. A factor of the accumulator's dtype is a
+word. Narrower factors are widened to a word each on targets without special instructions. With these, a word of 32 bits
+contains a group of two bfloat16 or four bytes, contiguous along the depth, and one instruction adds the dot product of
+two groups to the accumulator of the lane:
 
-* `vdpbf16ps` (AVX512_BF16): twice the rate of fp32. It takes numbers below the normal range for zero, as bfloat16
-  units everywhere do.
-* `vpdpbusd` (AVX512_VNNI, AVX_VNNI): four times the rate, exact; one factor's bytes are unsigned. Of two signed
-  factors the left one's sign bits are flipped, which adds 128 to each, and 128 times the column's sum is taken off.
+* `vdpbf16ps` (AVX512_BF16): twice the rate of fp32. It treats subnormal numbers as zero, as bfloat16 units generally
+  do.
+* `vpdpbusd` (AVX512_VNNI, AVX_VNNI): four times the rate, exact; the bytes of one factor are unsigned. For two signed
+  factors, the sign bits of the left one are flipped, which adds 128 to each of its elements; the excess, 128 times the
+  sum of the column, is subtracted.
 
-TVM has no operations for these, and its passes would make float32 of bfloat16 operands: they are written in LLVM's
-language, on words of integers, and inlined.
+TVM has no operations for these, and its passes would convert bfloat16 operands to float32. Therefore they are LLVM IR
+functions on words of integers, which are inlined.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def compile_object(
         raise BuildError(
             "target-object",
             f'a "{target.kind}" target has no object files',
-            help='build for "llvm", or take the source text with compile_source',
+            help='build for "llvm", or get the source text with compile_source',
         )
     return object_of(_build(kernels, target, check_arguments, called))
 

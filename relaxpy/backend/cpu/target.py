@@ -63,7 +63,7 @@ class CpuTarget(Target):
         """
         parts = [part.strip() for part in text.split(";")]
         if "" in parts:
-            fail("target-option", f'there is nothing beside a ";" in the target "{text}"')
+            fail("target-option", f'an alternative beside ";" is empty in the target "{text}"')
         found = [target for part in parts for target in cls._read_one(part)]
         if len(found) == 1:
             return found[0]
@@ -72,11 +72,11 @@ class CpuTarget(Target):
                 fail(
                     "target-option",
                     f'the target "{text}" names {target.mcpu or target.kind} twice',
-                    "each alternative is named once",
+                    "name each alternative once",
                 )
         kinds = {target.kind for target in found}
         if kinds != {"llvm"}:
-            fail("target-option", f'alternatives are of the kind llvm, got "{text}"')
+            fail("target-option", f'alternatives must be targets of kind llvm, got "{text}"')
         *others, last = sorted(found, key=lambda each: each._demand, reverse=True)
         return replace(last, others=tuple(others))
 
@@ -93,12 +93,12 @@ class CpuTarget(Target):
             fail(
                 "target-option",
                 f'"{text}" does not begin with llvm',
-                'every alternative is a whole target: "llvm -mcpu=haswell; llvm -mcpu=znver4"',
+                'each alternative is a complete target: "llvm -mcpu=haswell; llvm -mcpu=znver4"',
             )
         triple = options.get("mtriple") or _host_triple()
         level = options.get("opt-level", "3")
         if level not in ("0", "1", "2", "3"):
-            fail("target-option", f"-opt-level is a number from 0 to 3, got {level}")
+            fail("target-option", f"-opt-level must be a number from 0 to 3, got {level}")
         _check_triple(triple)
         found: list[CpuTarget] = []
         for mcpu in options.get("mcpu", "").split(","):
@@ -108,12 +108,12 @@ class CpuTarget(Target):
             elif mcpu or "mcpu" not in options:
                 if triple != _host_triple():
                     if mcpu:
-                        fail("target-cpu", f'"native" is no processor for {triple}')
+                        fail("target-cpu", f'"native" is not a processor of {triple}')
                     mcpu = "generic"
                 else:
                     mcpu, own = _host_cpu()
             else:
-                fail("target-option", f'-mcpu lacks a name in "{text}"')
+                fail("target-option", f'-mcpu has an empty name in "{text}"')
             given = _parse_features(options.get("mattr", ""), mcpu, triple)
             found.append(cls(kind, mcpu, _merge_features((*own, *given)), triple, int(level)))
         return found
@@ -242,7 +242,7 @@ def _check_cpu(mcpu: str, triple: str) -> None:
     if not tvm.target.codegen.llvm_is_valid_cpu(mcpu, triple):
         fail(
             "target-cpu",
-            f'LLVM knows no processor "{mcpu}" for {triple.split("-", 1)[0]}',
+            f'LLVM has no processor "{mcpu}" for {triple.split("-", 1)[0]}',
             nearest(mcpu, _known_cpus(triple)),
         )
 

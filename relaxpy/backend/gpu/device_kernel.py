@@ -157,7 +157,7 @@ def _read(reader: _HostReader, device: tirx.PrimFunc, name: str) -> DeviceKernel
     except PassError as error:
         raise BuildError(
             "kernel-compile",
-            f'the size of a launch of the kernel "{name}" is no expression of its arguments\' sizes: {error.message}',
+            f'the launch size of the kernel "{name}" is not an expression of its arguments: {error.message}',
         ) from error
     if any(count is None for count in threads):
         raise BuildError(

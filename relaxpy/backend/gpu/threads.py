@@ -84,9 +84,9 @@ def _with_private_memory(func: tirx.PrimFunc) -> tirx.PrimFunc:
         if is_shared(buffer):
             raise BuildError(
                 "device-scratch",
-                f"{buffer.name} has a size that the program computes itself: no memory of this size can be set aside "
-                "before a device runs it",
-                help="allocate the largest size that it can have, in terms of the arguments' dimensions",
+                f"{buffer.name} has a size that the program computes itself, so that it cannot be allocated "
+                "before the launch",
+                help="allocate an upper bound of the size, in terms of the dimensions of the arguments",
             )
         own[buffer] = tirx.decl_buffer(
             list(buffer.shape), str(buffer.dtype), buffer.name, scope="local"

@@ -36,8 +36,8 @@ class OpenCLBackend(Backend[OpenCLTarget]):
             name = f' "{name_of(func)}"' if is_checked(func) else ""
             raise BuildError(
                 "device-assert",
-                f"the tensor program{name} may end with an error while it runs, which kernels of {target} cannot",
-                help="keep its indices in range by what the program says itself: T.max(T.min(i, n - 1), 0)",
+                f"the tensor program{name} may raise an error at run time, which kernels of {target} cannot",
+                help="clamp its indices to their range: T.max(T.min(i, n - 1), 0)",
             )
         bound = bind_threads(func, target.threads)
         return ScheduledKernel(bound, bound, "threads")

@@ -38,12 +38,12 @@ class OpenCLTarget(Target):
         options = options_of(text, ("threads", "max-buffers"), "-threads=64")
         given = options.get("threads", str(_THREADS))
         if not given.isdecimal() or not 1 <= int(given) <= _MOST:
-            fail("target-option", f"-threads is a number from 1 to {_MOST}, got {given}")
+            fail("target-option", f"-threads must be a number from 1 to {_MOST}, got {given}")
         buffers = options.get("max-buffers", str(_BUFFERS))
         if not buffers.isdecimal() or int(buffers) < _FEWEST_BUFFERS:
             fail(
                 "target-option",
-                f"-max-buffers is a number from {_FEWEST_BUFFERS} up, got {buffers}",
+                f"-max-buffers must be at least {_FEWEST_BUFFERS}, got {buffers}",
             )
         return cls(threads=int(given), max_buffers=int(buffers))
 

@@ -28,7 +28,7 @@ def apart(launcher: Launcher, info: KernelInfo, queue: Queue) -> Launcher:
                 if len(outputs) > 1 or info.params is None:
                     raise RuntimeCheckError(
                         "kernel-failed",
-                        f"{queue.device} gives no buffer to a kernel twice, and {info.name} writes to one by arguments "
+                        f"{queue.device} cannot pass a buffer twice, but {info.name} writes to one as arguments "
                         f"{' and '.join(map(str, outputs or positions))}",
                     )
                 kept = outputs[0] if outputs else positions[0]

@@ -145,12 +145,12 @@ class DeviceRuntime(ABC):
     def address(self, handle: Handle) -> int:
         """The address of memory for DLPack: the `data` field of its tensors. Only the device's libraries can
         dereference it."""
-        raise BufferError(f"{self.kind} gives no memory to others: tensor.numpy() is a copy")
+        raise BufferError(f"{self.kind} cannot export memory: copy it with tensor.numpy()")
 
     def wrap(self, address: int, nbytes: int) -> Handle:
         """A handle for `nbytes` bytes that another library owns. That library keeps them alive as long as the handle is
         in use."""
-        raise BufferError(f"{self.kind} takes no memory of others")
+        raise BufferError(f"{self.kind} cannot import memory of other libraries")
 
     def stream(self, queue: RawQueue) -> int | None:
         """The queue as a DLPack stream number; None if queues have no numbers, and other libraries wait until their

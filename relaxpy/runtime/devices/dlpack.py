@@ -46,7 +46,7 @@ def lend(tensor: DeviceTensor, stream: int | None, **options: Any) -> object:
     """
     queue, runtime = tensor.queue, tensor.queue.runtime
     if not runtime.dlpack_type:
-        raise BufferError(f"{runtime.kind} gives no memory to others: tensor.numpy() is a copy")
+        raise BufferError(f"{runtime.kind} cannot export memory: copy it with tensor.numpy()")
     address = runtime.address(tensor.buffer.handle)
     queue.behind({tensor.buffer.queue, *tensor.buffer.users})
     if stream != NO_STREAM:
@@ -118,10 +118,10 @@ def borrow(value: Any, queue: Queue) -> DeviceTensor:
     if 0 in shape:
         return queue.new(shape, name)
     if strides and not is_compact(shape, tuple(strides)):
-        raise BufferError("it is not compact (it has strides): pass a compact copy")
+        raise BufferError("it is not contiguous: pass a contiguous copy")
     if record.byte_offset % runtime.offset_alignment:
         raise BufferError(
-            f"it begins at byte {record.byte_offset}, and on {runtime.kind} tensors begin at multiples of "
+            f"it begins at byte {record.byte_offset}, but tensors on {runtime.kind} must begin at multiples of "
             f"{runtime.offset_alignment}: pass a copy"
         )
     nbytes = dtypes.info(name).itemsize
@@ -132,7 +132,7 @@ def borrow(value: Any, queue: Queue) -> DeviceTensor:
     tensor = DeviceTensor(buffer, record.byte_offset, shape, name)
     flags = dlpack_flags(capsule)
     if flags & READ_ONLY:
-        tensor.owner = Fixed(buffer, True, "is read-only", "a copy that may be written to")
+        tensor.owner = Fixed(buffer, True, "is read-only", "a writable copy")
     elif flags & IS_COPY:
         tensor.owner = Fixed(
             buffer, False, "gives a copy of its memory", "a tensor of vm.upload(x)"

@@ -58,15 +58,15 @@ def runtime_class(kind: str) -> type[DeviceRuntime]:
     if point is None:
         raise UsageError(
             "device",
-            f"no device is called {kind!r}",
-            help=f"there are: {', '.join(kinds())}; others come with packages (entry points of {GROUP})",
+            f"there is no device kind {kind!r}",
+            help=f"there are: {', '.join(kinds())}; packages can add others (entry points of {GROUP})",
         )
     try:
         loaded = point.load()
     except Exception as error:
         raise _broken(point, f"{type(error).__name__}: {error}") from error
     if not (isinstance(loaded, type) and issubclass(loaded, DeviceRuntime)):
-        raise _broken(point, "it is no DeviceRuntime")
+        raise _broken(point, "it is not a DeviceRuntime")
     if loaded.kind != kind:
         raise _broken(point, f"its kind is {loaded.kind!r}")
     return loaded
@@ -88,6 +88,6 @@ def _broken(point: EntryPoint, reason: str) -> UsageError:
     package = point.dist.name if point.dist is not None else point.value
     return UsageError(
         "device",
-        f"the package {package} says that it runs {point.name!r}, and cannot be used: {reason}",
+        f"the package {package} declares the device kind {point.name!r}, but cannot be used: {reason}",
         help=f"its entry point is {point.value}",
     )

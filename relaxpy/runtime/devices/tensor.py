@@ -51,8 +51,8 @@ class DeviceTensor(Tensor):
     def pointer(self) -> NoReturn:  # type: ignore[override]
         raise RuntimeCheckError(
             "device",
-            f"the tensor is on {self.device}, and its memory has no address in this process",
-            help="t.numpy() is a copy of its numbers",
+            f"the tensor is on {self.device}, which has no addresses in this process",
+            help="copy it with t.numpy()",
         )
 
     @property
@@ -100,8 +100,10 @@ class DeviceTensor(Tensor):
 
         if dl_device is not None and tuple(dl_device) != self.device.dlpack:
             if tuple(dl_device) != CPU.dlpack or copy is False:
-                raise BufferError(f"the tensor is on {self.device}, and is not given elsewhere")
+                raise BufferError(
+                    f"the tensor is on {self.device}, and cannot be exported to another device"
+                )
             return self.to_host().__dlpack__(**options)
         if copy is False and not self.writable:
-            raise BufferError("the tensor is read-only, and given as a copy only")
+            raise BufferError("the tensor is read-only: export a copy")
         return lend(self.copy() if copy or not self.writable else self, stream, **options)

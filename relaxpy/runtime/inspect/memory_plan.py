@@ -202,7 +202,7 @@ class MemoryPlan:
             lines.append("inside kernels nothing more")
         if unknown := sorted({kernel.name for kernel in kernels if not kernel.known}):
             listed = ", ".join(unknown[:_NAMED]) + (", …" if len(unknown) > _NAMED else "")
-            lines.append(f"what these take inside is not known: {listed}")
+            lines.append(f"the memory inside these kernels is unknown: {listed}")
         return lines
 
     def svg(self) -> str:
@@ -261,8 +261,8 @@ def plan_of(
             missing = [s for s, v in values.items() if v is None]
             raise UsageError(
                 "plan-sizes",
-                f"{code.name}: how much memory {unknown} takes is known when {', '.join(missing)} is",
-                help=f"say it: {_options('--size', missing)}, in Python memory_plan({_arguments(missing)}); "
+                f"{code.name}: the size of {unknown} depends on {', '.join(missing)}",
+                help=f"give a value: {_options('--size', missing)}, in Python memory_plan({_arguments(missing)}); "
                 f"or plan for an upper bound: {_options('--bound', missing)}",
             )
     return MemoryPlan(weights, tuple(plans), num_threads())

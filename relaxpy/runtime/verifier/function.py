@@ -77,7 +77,7 @@ class Function(KernelCalls):
             raise Refuted("it has more parameters than registers")
         if self.code.storage_slots:
             if len(self.code.storage_slots) != len(self.code.storages):
-                raise Refuted("it has not as many slots of storages as storages")
+                raise Refuted("the numbers of storages and of their slots differ")
             for slot in self.code.storage_slots:
                 self.home(slot)
         for number_, check in enumerate(self.code.checks):
@@ -139,7 +139,7 @@ class Function(KernelCalls):
             case Read(dst=dst, src=src):
                 source = self.values[self.read(src)]
                 if source.kind not in ("", "tensor") or source.dims:
-                    raise Refuted("it reads what is no tensor of one item")
+                    raise Refuted("it reads a value that is not a tensor of one element")
                 self.define(dst, Value("scalar", source.dtype))
             case Kernel():
                 if not self.kernel(instr):
@@ -327,7 +327,7 @@ class Function(KernelCalls):
             have = self.nbytes(source.dims, source.dtype)
             room = plus(have, self.nbytes(dims, instr.dtype), -1)
             if room and not self.sizes.is_at_least_0(room):
-                self.refuted(room, "the view is larger than what it views")
+                self.refuted(room, "the view is larger than its tensor")
                 proved = False
             wider = dtypes.info(instr.dtype).itemsize > dtypes.info(source.dtype).itemsize
             proved = proved and not wider

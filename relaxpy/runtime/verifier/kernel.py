@@ -156,7 +156,7 @@ class KernelCalls(State):
     def refuted_equal(self, position: int, difference: Size) -> None:
         known = value_of(difference)
         if known is not None:
-            raise Refuted(f"a size of argument {position} is not what the kernel takes, by {known}")
+            raise Refuted(f"a size of argument {position} differs from that of the kernel, by {known}")
 
     def learn_fit(
         self,

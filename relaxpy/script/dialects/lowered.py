@@ -162,7 +162,7 @@ def _constant_offset(name: str, offset: Any) -> int:
     dim = as_dim(offset)
     if dim is None or dim.value is None or dim.value < 0:
         raise DeduceError(
-            "op-arguments", f"{name}: an offset is a constant number of bytes from 0 up"
+            "op-arguments", f"{name}: the offset must be a constant number of bytes, at least 0"
         )
     return dim.value
 

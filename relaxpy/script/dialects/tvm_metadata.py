@@ -47,7 +47,7 @@ def read_tvm_metadata(text: str) -> dict[str, list[Any]]:
     raise ScriptError(
         "bad-value",
         f"the metadata of this text is damaged: {problem}",
-        help="print the module anew, with show_meta=True",
+        help="print the module again, with show_meta=True",
     )
 
 
@@ -66,12 +66,12 @@ def _tensor(text: str) -> np.ndarray:
         raise ValueError(str(error)) from None
     magic, _, _, _, ndim, code, bits, lanes = _HEADER.unpack_from(raw)
     if magic != _MAGIC or not 0 <= ndim <= 64 or lanes != 1:
-        raise ValueError("a tensor does not begin as one")
+        raise ValueError("the header of a tensor is wrong")
     dtype = DType("bool" if code == 6 else f"{_KINDS[code]}{bits}")
     shape = struct.unpack_from(f"<{ndim}q", raw, _HEADER.size)
     start = _HEADER.size + 8 * ndim
     (size,) = struct.unpack_from("<q", raw, start)
     data = raw[start + 8 :]
     if min(shape, default=0) < 0 or len(data) != size or size != math.prod(shape) * dtype.itemsize:
-        raise ValueError("a tensor has another size than it says")
+        raise ValueError("the size of a tensor does not match its header")
     return np.frombuffer(data, dtype.numpy).reshape(shape)

@@ -31,7 +31,7 @@ def declared_symbols(node: ast.FunctionDef, source: Source) -> list[str]:
                 "unsupported-syntax",
                 "this type parameter is not part of the language",
                 span=source.span(param),
-                help="between the brackets stand names of symbolic variables: def main[n, m](…)",
+                help="type parameters are names of symbolic variables: def main[n, m](…)",
             )
         found.append(str(param.name))
     return found

@@ -158,7 +158,7 @@ class Extents:
             if tvm_var in self.largest:
                 replaced[var] = self.largest[tvm_var]
             elif tvm_var not in self.known:
-                raise PassError("dimension", f"{var} is known only when the program runs")
+                raise PassError("dimension", f"{var} is known only at run time")
         return dim.substitute(replaced)
 
 
@@ -197,7 +197,7 @@ class _Counter(Extents):
                 body = getattr(node, "body", None)
                 return Dim.of(0) if body is None else self.stmt(body)
             case kind:
-                raise PassError("dimension", f"the work of a {kind} is not known")
+                raise PassError("dimension", f"the work of a {kind} is unknown")
 
 
 class _Products(_Counter):

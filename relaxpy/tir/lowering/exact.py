@@ -1,21 +1,22 @@
 """Protect arithmetic from compiler passes that ignore overflow, rounding and NaN.
 
-TVM's passes simplify values by the rules of whole and real numbers: they make `x - x` and `x * 0` of floats 0 (of a
-NaN and of infinity they are NaN), `x == x` true, and `x + 1 > x` of integers true (the greatest wraps around). Its
-code generator tells LLVM that sums, differences and products of 32 and 64 bits never wrap, and LLVM concludes the same.
-Fusion brings such pairs together: one operator's `x + 1` and another's `> x`.
+TVM's passes simplify values as integers and real numbers without overflow or NaN: they fold `x - x` and `x * 0` of
+floats to 0 (for NaN and infinities the result is NaN), `x == x` to true, and `x + 1 > x` of integers to true (the
+largest integer wraps around). Its code generator declares sums, differences and products of 32 and 64 bits to LLVM as
+free of overflow (`nsw`), so that LLVM folds the same. Fusion creates such expressions: `x + 1` of one operator and
+`> x` of another.
 
-So the arithmetic of *values* is put out of sight before TVM's passes run (`sealed`): every operation becomes a call to
-an operator of ours, which the passes carry along, vectorise, and know nothing of. Afterwards (`unsealed`) it is written
-out: on floats as it was, on integers as functions of LLVM's that wrap around, which are inlined. Arithmetic of
-*indices*, which is all of integers that were not read from a tensor, stays as it is: there the rules hold, and the
-passes live on them.
+Therefore the arithmetic of *values* is hidden before TVM's passes run (`sealed`): each operation becomes a call of an
+opaque operator, which the passes only copy and vectorise. Afterwards (`unsealed`) the operations are restored: on
+floats unchanged, on integers as wrapping LLVM functions, which are inlined. Arithmetic of *indices*, that is, all
+integer arithmetic on values that were not read from a tensor, is not hidden: indices do not overflow, and the passes
+rely on simplifying them.
 
-The masks of reads and writes are, too: where `select(m, f(masked_load(p, m)), x)` is simplified knowing that `m` holds,
-the read would be of the whole vector, beyond the end of the tensor.
+Masks of vector loads and stores are hidden, too. If `select(m, f(masked_load(p, m)), x)` were simplified under the
+assumption that `m` is true, the load would read the whole vector, beyond the end of the tensor.
 
-Values under a name are put out of sight as well, and indices that grow long with the names in them. Passes learn what
-a name means and write that in where it is used, names within included: time grows exponentially with how deep they go.
+Values of let-bound names are hidden as well, and so are indices that would grow long by substitution. The passes
+substitute the value of a name at each use, recursively, which takes time exponential in the nesting depth.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Turn nested `Let`s into a sequence of named values, each computed before the statement that uses it.
 
-TVM's code generator for LLVM tells its analyser what every name means, and the analyser writes that in wherever the
-name is used, names within included: time doubles with every name that is used twice in the value of another (`exp`
-eight deep does not end). It does so with statements as with `Let`s, but leaves alone what is read from memory. So a
-value goes through memory of its own, one element that LLVM makes a register of, and its name means that element.
-Integers that do not grow long keep their values: by these the analyser knows how accesses are aligned.
+TVM's code generator for LLVM binds each name to its value in the analyser, which substitutes the value at each use,
+recursively: time doubles with each name that is used twice in the value of another (eight nested `exp` do not
+terminate). It does so for `Let` expressions and for statements, but not for loads. Therefore each value is stored in a
+buffer of one element, which LLVM promotes to a register, and the name becomes a load of it. Integers whose values stay
+short under substitution keep them: the analyser derives the alignment of accesses from these.
 """
 
 from __future__ import annotations

@@ -267,7 +267,7 @@ def _exp2(x: Expr) -> Expr:
 
 def _sigmoid(x: Expr) -> Expr:
     def by_sign(x: Expr) -> Expr:
-        # exp of what is never positive does not overflow; the quotient for negative x keeps its small values.
+        # exp of a number that is at most 0 does not overflow; the quotient for negative x keeps its small values.
         decay = exp_float32(from_bits(to_bits(x) | i32(SIGN_BIT)))
         return let(
             "e",

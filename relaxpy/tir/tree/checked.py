@@ -68,8 +68,8 @@ class Checked(ast.NodeTransformer):
             self.refuse(
                 node,
                 "tir-script",
-                "a tensor program returns nothing: it writes its outputs",
-                "give it a parameter for the output, after the inputs",
+                "a tensor program returns nothing: it writes to output parameters",
+                "add a parameter for the output, after the inputs",
             )
         return node
 
@@ -132,7 +132,9 @@ class Checked(ast.NodeTransformer):
 
     def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.FormattedValue:
         if node.format_spec is not None:
-            self.refuse(node, "tir-script", "a format cannot stand in a tensor program")
+            self.refuse(
+                node, "tir-script", "a format specification is not part of a tensor program"
+            )
         self.generic_visit(node)
         return node
 

@@ -51,9 +51,9 @@ _EXPRESSIONS = frozenset(ast.expr.__subclasses__())
 def _too_deep(what: str, most: int, place: ast.AST, source: Source) -> ScriptError:
     return ScriptError(
         "tir-script",
-        f"{what} are at most {most} inside of each other",
+        f"{what} can be nested at most {most} deep",
         span=source.span(place),
-        help="bind a part of it to a name: v = …" if what == "expressions" else None,
+        help="bind a part of it to a variable: v = …" if what == "expressions" else None,
     )
 
 

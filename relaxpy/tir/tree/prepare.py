@@ -84,7 +84,7 @@ class _Preparation:
         given = node.args
         if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs or given.defaults:
             self.refuse(
-                node, "tir-script", "a tensor program takes plain parameters, without defaults"
+                node, "tir-script", "a tensor program has plain parameters, without defaults"
             )
         self.refuse_syntax()
         Rename(self.alias).visit(node)
@@ -186,7 +186,9 @@ class _Preparation:
                     dtype = t_attribute(func)
                     if name in self.quoted and dtype is not None and dtype not in INTEGERS:
                         self.refuse(
-                            stmt, "tir-dtype", f"a dimension is an integer, {name} is {dtype}"
+                            stmt,
+                            "tir-dtype",
+                            f"a dimension must be an integer, but {name} is {dtype}",
                         )
 
     def unquote_offset(self, keyword: ast.keyword) -> None:
@@ -233,7 +235,7 @@ class _Preparation:
                     part,
                     "unknown-name",
                     f"the name {part.id} is not defined",
-                    "operators of R take whole tensors; on elements there is T: T.exp(x[i])"
+                    "operators of R work on whole tensors; for elements use T: T.exp(x[i])"
                     if part.id == "R"
                     else None,
                 )

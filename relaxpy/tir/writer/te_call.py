@@ -78,7 +78,9 @@ def _te_value(annotation: Annotation | None, name: str, inputs: list[te.Tensor])
         case PrimType(value=value):
             return value
         case _:
-            raise PassError("unknown-shape", f"no tensor program can be made for {annotation}")
+            raise PassError(
+                "unknown-shape", f"call_te does not support an argument of type {annotation}"
+            )
 
 
 def _copied(tensor: te.Tensor) -> te.Tensor:

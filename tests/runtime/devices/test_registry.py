@@ -65,7 +65,7 @@ def test_a_package_brings_a_kind(site: Path) -> None:
     ("kind", "place", "reason"),
     [
         ("two", "Missing", "AttributeError"),
-        ("two", "NOTHING", "it is no DeviceRuntime"),
+        ("two", "NOTHING", "it is not a DeviceRuntime"),
         ("other", "Brought", "its kind is 'two'"),
     ],
 )
@@ -77,7 +77,7 @@ def test_packages_that_cannot_be_used(site: Path, kind: str, place: str, reason:
         Device(kind)
     assert caught.value.code == "device"
     assert module in caught.value.message
-    with pytest.raises(UsageError, match=r"no device is called 'three'") as caught:
+    with pytest.raises(UsageError, match=r"there is no device kind 'three'") as caught:
         Device("three")
     assert "cpu" in (caught.value.help or "")
 

@@ -65,7 +65,7 @@ def test_without_bounds_it_is_said_for_sizes(mod: IRModule) -> None:
 
 
 def test_what_is_missing_is_said(mod: IRModule) -> None:
-    with pytest.raises(UsageError, match=r"main: how much memory .* is known when n is") as error:
+    with pytest.raises(UsageError, match=r"main: the size of .* depends on n") as error:
         memory_plan(mod)
     assert error.value.code == "plan-sizes"
     assert error.value.help is not None

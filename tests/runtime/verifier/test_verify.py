@@ -165,7 +165,7 @@ WRONG: dict[str, tuple[list[Instr], str]] = {
         [Alloc(0, 1, 0, 0, "float32", 0, 2), Return(0, 0)], "cannot lie at byte 2",
     ),
     "larger view": (
-        [Const(0, 1, 0), View(0, 2, 1, 3, 1, "float32"), Return(0, 2)], "larger than what it views, by 12",
+        [Const(0, 1, 0), View(0, 2, 1, 3, 1, "float32"), Return(0, 2)], "larger than its tensor, by 12",
     ),
     "count": ([Kernel(0, TWICE, (Reg(0),), N), Return(0, 0)], "takes 2 arguments, it is given 1"),
     "no tensor": ([Kernel(0, TWICE, (Reg(0), 3), N), Return(0, 0)], "argument 1 must be a tensor"),
@@ -183,7 +183,7 @@ WRONG: dict[str, tuple[list[Instr], str]] = {
     ),
     "size": (
         [Const(0, 1, 0), Alloc(0, 2, 3, 1, "float32", -1), Kernel(0, TWICE, (Reg(1), Reg(2)), N), Return(0, 0)],
-        "a size of argument 1 is not what the kernel takes",
+        "a size of argument 1 differs from that of the kernel",
     ),
     "scalar": ([Kernel(0, FILL, (Reg(0), 2.5), N), Return(0, 0)], "argument 1 must be a int64"),
     "text": ([Kernel(0, FILL, (Reg(0), "3"), N), Return(0, 0)], "argument 1 must be a int64"),
@@ -250,7 +250,7 @@ def test_a_constant_is_not_written_to() -> None:
     fixed = np.zeros(2, np.float32)
     fixed.flags.writeable = False
     exe = program([Kernel(0, FILL, (Reg(0), 1), N), Return(0, 0)])
-    assert "is written to, and may not be" in error_of(exe, fixed)
+    assert "is updated, but is a constant or read-only" in error_of(exe, fixed)
     VirtualMachine(exe)["main"](np.zeros(2, np.float32))
 
 
@@ -394,7 +394,7 @@ def test_many_digits_are_computed_when_it_runs() -> None:
         ({"params": ()}, "compiled with other parameters"),
         ({"images": ()}, "it has no image"),
         ({"symbol": "add1", "serial_symbol": "add1"}, "compiled with other parameters"),
-        ({"serial_symbol": "k_serial"}, "its serial twin is another kernel"),
+        ({"serial_symbol": "k_serial"}, "its serial version is another kernel"),
         ({"object": 7}, "there is no object 7"),
         ({"needs": 7}, "there is no requirement 7"),
         ({"memory": KernelMemory(Heap(3), 0)}, "there is no size 3"),

@@ -230,7 +230,7 @@ def test_arrays_of_others(name: str) -> None:
     "body", ["R.const([1.0, 1e6], 'F')", "x + 1e6", "R.full((2,), R.const(1e6, 'F'), 'F')"]
 )
 def test_numbers_beyond_the_range(name: str, body: str) -> None:
-    with pytest.raises(RelaxError, match=r"too large|does not reach"):
+    with pytest.raises(RelaxError, match=r"too large|is out of range"):
         compiled(body, name, x='(2,), "F"')
 
 
@@ -245,7 +245,7 @@ def test_sizes_and_scalars(name: str) -> None:
     _, vm = compiled("x * n", name, x='("n",), "F"')
     x = np.arange(6).astype(DType(name).numpy)
     np.testing.assert_array_equal(bits(vm(x)), bits((np.arange(6) * 6).astype(x.dtype)))
-    with pytest.raises(RelaxError, match="does not reach"):
+    with pytest.raises(RelaxError, match="is out of range"):
         vm(np.zeros(100_000, x.dtype))
     mod = relaxpy.parse(f"""
 @R.function

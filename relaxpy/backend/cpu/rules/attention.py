@@ -11,12 +11,15 @@ read the same keys and values. Two programs, chosen when the kernel runs by how 
 * *rows* (`attention_rows`), for up to four lanes, which is how text is generated where few heads share keys: a task a
   query and key head, vectors along the heads' widths.
 
-Both go through the keys in blocks of 64 or fewer, with the online softmax:
+Both process the keys in blocks (64 keys, or 48 with 16 vector registers, in *lanes*; 8 vectors of keys in *rows*), with
+the online softmax (Milakov and Gimelshein, 2018). For each lane:
 
-    scores of the block; top grows to the largest of them
-    totals and sums of the keys before shrink by exp(old top - new top)
-    powers = exp(scores - top); totals += powers; sums += values weighted by powers
-    in the end: out = sums / totals
+    scores = f(query @ keys of the block)
+    new = max(top, max(scores)); decay = exp(top - new); top = new
+    powers = exp(scores - top)
+    totals = totals * decay + sum(powers)
+    sums = sums * decay + powers @ values of the block
+    after the last block: out = sums / totals
 
 Every result is computed by one task in one order, whatever the number of threads.
 """
@@ -37,7 +40,7 @@ from relaxpy.tir.writer.elementary import value_written_out
 from relaxpy.tir.writer.loops import PrimFunc, Stmt
 
 LARGEST_HEAD = 1024
-"""The largest head size: beyond it, a task's memory would exceed its share of a second-level cache."""
+"""The largest head size. With a larger one, the memory of a task would exceed its share of the L2 cache."""
 
 FEW_LANES = 4
 """The largest number of lanes sharing a key head for which vectors go along the head width. Across so few lanes they

@@ -7,8 +7,8 @@
             y[i, c] = total                                 totals[j] += x[i, 64 * group + j]
                                                             y[i, 64 * group + j] = totals[j]
 
-Each row does what it did, in the same order, so its numbers are the same to the bit; LLVM makes vectors of the loops
-over j. A row has cells only, single elements, of which a group holds one for each row.
+Each row computes the same values in the same order as before, so its results are bit-identical; LLVM vectorises the
+loops over j. A row may allocate cells (single elements) only; a group has one cell for each of its rows.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""Convolutions on CPUs: matrix products whose right-hand factor is gathered from data a tile at a time.
+"""Convolutions on CPUs as implicit matrix products (im2col): panels of the right-hand factor are gathered from data.
 
-The pixels of all images are one row of columns, cut into panels (two vector registers wide); a task makes some
-neighbouring panels for a range of channels. For a block of the depth (at most `DEPTH_BLOCK` places of windows) it
-gathers what its pixels see into contiguous memory that stays in the second-level cache, and multiplies a tile of up to
-8 channels (6 where there are 16 registers) by one panel at a time: the sums stay in vector registers over the block,
-between blocks they rest in the task's own memory.
+The columns of the product are the output pixels of all images, divided into panels two vector registers wide. A task
+computes some neighbouring panels for a range of channels. For a block of the depth (at most `DEPTH_BLOCK` window
+positions) it gathers the input elements of its pixels into contiguous memory that stays in the L2 cache. The
+micro-kernel multiplies a tile of up to 8 channels (6 on targets with 16 vector registers) by one panel. The sums of the
+tile are in vector registers during a block, and in the task's memory between blocks.
 
-Gathering goes run by run: neighbouring pixels of a row of the image read neighbours in data (or every second element),
-so each place of the window is a few vector loads and stores. Runs are written from left to right, whole vectors, each
-over the excess of the one before. Places outside of data are lanes of a mask that are not read; no branch asks for
-them.
+Elements are gathered in runs: neighbouring pixels of a row of the image read contiguous elements of data (or elements
+with the stride of the convolution), so that each window position takes a few vector loads and stores. Runs are written
+from left to right in whole vectors; each overwrites the excess lanes of the previous one. Positions in the padding are
+masked out of the loads, without branches.
 
-Where a panel goes over the end of an image its columns are stored in two parts, so that small images (7×7) fill
-vectors in a batch. Every element is summed in the order of the depth by one fused multiply-add after another: a result
-depends on nothing but what its window sees, neither on the batch nor on the number of threads.
+The columns of a panel that contains pixels of two images are stored in two parts, so that small images (7×7) fill
+vectors in a batch. Every element is accumulated in the order of the depth, one fused multiply-add at a time: a result
+depends on its window only, neither on the batch nor on the number of threads.
 """
 
 from __future__ import annotations

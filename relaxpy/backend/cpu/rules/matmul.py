@@ -4,26 +4,26 @@ The output is cut into panels of columns (two vector registers wide) and chunks 
 one panel, or of up to four neighbouring ones, and every product of a batch has its own. Inside, two programs, chosen
 when the kernel runs:
 
-* *packed*, for many rows: the task copies a block of its right-hand panels (at most 512 words deep, so that they stay
-  in the second-level cache) to contiguous memory, whichever way they lie in the source, and multiplies a tile of up to
-  8 rows (6 where there are 16 registers) at a time with one after the other. The tile's sums stay in vector registers
-  over the block; between blocks they rest in the task's own memory.
-  A factor that the build has packed already (`relaxpy.backend.cpu.panels`) is read where it lies.
-* *direct*, for at most one tile of rows: nothing would be read twice, so nothing is copied. The panel is as wide as
-  registers allow, because memory likes long rows.
+* *packed*, for many rows: the task packs a block of its right-hand panels (at most 512 words deep, so that it stays in
+  the L2 cache) into contiguous memory, from any layout of the source. The micro-kernel multiplies a tile of up to 8
+  rows (6 on targets with 16 vector registers) by one panel. The sums of the tile are in vector registers during a
+  block, and in the task's memory between blocks. A factor that was packed at build time
+  (`relaxpy.backend.cpu.panels`) is read in place.
+* *direct*, for at most one tile of rows: each element of the right-hand factor is read once, so it is not packed. The
+  panel is as wide as the registers allow, because long contiguous reads use the memory bandwidth better.
 
-What a word is, and how two of them are multiplied, depends on the types and the target
-(`relaxpy.backend.cpu.arithmetic`): a float32, a bfloat16 or half that was widened, two bfloat16 or four bytes; how
-they are read and copied is in `relaxpy.backend.cpu.rules.matmul_factors`.
+A word is the unit of multiplication, which depends on the dtypes and the target (`relaxpy.backend.cpu.arithmetic`): a
+float32, a widened bfloat16 or float16, two bfloat16 or four bytes. `relaxpy.backend.cpu.rules.matmul_factors` reads and
+packs words.
 
-Ragged edges: columns past the end are masked out of loads and stores; a row past the end reads the last row again and
-is not stored. So no tile is smaller than it is in the middle, and nothing is read out of bounds.
+Ragged edges: columns past the end are masked in loads and stores; a row past the end reads the last row again and is
+not stored. So all tiles have full size, and nothing is read out of bounds.
 
-Every element is summed in the order of the depth by one multiply-add after another, whatever the tile, the program and
-the number of threads: a row's result depends on nothing but its row.
+Every element is accumulated in the order of the depth, one multiply-add at a time, for any tile, program and number of
+threads: the result of a row depends on that row only.
 
-Two habits of LLVM and TVM shape the code. Divisions are written as the processor's (`loops.floordiv`), because TVM's
-rounding ones, nested, made LLVM take minutes; and what holds for a whole task is decided once, around all its loops.
+Two properties of LLVM and TVM shape the code. Divisions truncate (`loops.floordiv`), because nested floor divisions of
+TVM made LLVM take minutes. Conditions that hold for a whole task are branches around all its loops.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CHUNK_TILES = 24
 """The most row tiles of a task. Each task packs its panel anew, so it should reuse it often."""
 
 FEW_TASKS = 32
-"""With fewer tasks than this chunks are halved: a dozen threads should find work."""
+"""With fewer tasks than this, chunks are halved, so that a dozen threads have work."""
 
 MOST_PANELS = 4
 """The most panels of a task, if rows are copied (once for all of them) and the number of columns is known. Otherwise

@@ -146,4 +146,4 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 
 def _wrong(what: str) -> RuntimeCheckError:
-    return RuntimeCheckError("blas-argument", f"no matrix product of {what}")
+    return RuntimeCheckError("blas-argument", f"matrices cannot be multiplied: {what}")

@@ -116,7 +116,7 @@ def _require_memory(program: str, name: str, itemsize: int, *sizes: int) -> None
     """The callback before a kernel allocates a buffer. A failed allocation inside the kernel would end the process."""
     nbytes = itemsize * math.prod(sizes)
     if not _is_to_be_had(nbytes):
-        raise OutOfMemory(f"{program}: the {nbytes} bytes of {name} are not to be had")
+        raise OutOfMemory(f"{program}: cannot allocate the {nbytes} bytes of {name}")
 
 
 def _is_to_be_had(nbytes: int) -> bool:
@@ -157,7 +157,7 @@ def require_memory(name: str, nbytes: int) -> None:
     """
     if not _is_to_be_had(nbytes):
         raise RuntimeCheckError(
-            "out-of-memory", f"the kernel {name} cannot have the {nbytes} bytes that it takes"
+            "out-of-memory", f"cannot allocate the {nbytes} bytes that the kernel {name} needs"
         )
 
 

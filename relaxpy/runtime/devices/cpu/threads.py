@@ -36,7 +36,7 @@ def _from_environment() -> int:
     if text:
         if not text.isdigit() or int(text) < 1:
             raise UsageError(
-                "num-threads", f"{_VARIABLE} is {text!r}", help="set it to a number from 1 up"
+                "num-threads", f"{_VARIABLE} is {text!r}", help="set it to a positive integer"
             )
         return int(text)
     if hasattr(os, "sched_getaffinity"):

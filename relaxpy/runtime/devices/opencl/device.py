@@ -143,7 +143,7 @@ class OpenCLRuntime(DeviceRuntime):
             if missing:
                 raise ExecutableError(
                     "object-code",
-                    f"the kernel {info.name!r} needs {', '.join(missing)}, which {self._name} has not",
+                    f"the kernel {info.name!r} needs {', '.join(missing)}, which {self._name} lacks",
                 )
         program = self._program(images, kernels)
         return [self._loaded(program, info, images[info.image.object]) for info in kernels]
@@ -154,7 +154,7 @@ class OpenCLRuntime(DeviceRuntime):
             image = Image.decode(data)
         except (ValueError, KeyError, TypeError) as error:
             raise ExecutableError(
-                "object-code", f"the kernel {info.name!r} is no image of OpenCL: {error}"
+                "object-code", f"the kernel {info.name!r} is not an OpenCL image: {error}"
             ) from error
         if problem := image.misfit(info):
             raise ExecutableError(

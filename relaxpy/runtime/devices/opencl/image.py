@@ -77,7 +77,7 @@ class Image:
                 and info.params is not None
                 and not (place < len(scalars) and scalars[place] == ("scalar" in arg))
             ):
-                return f"it takes {dict(arg)}, which is no argument of its program"
+                return f"it takes {dict(arg)}, which is not an argument of its program"
         return ""
 
 
@@ -91,10 +91,10 @@ _KINDS: tuple[frozenset[str], ...] = (
 
 def _checked(arg: Any) -> Argument:
     if not isinstance(arg, dict) or frozenset(arg) not in _KINDS:
-        raise ValueError(f"{arg!r} is no argument of a kernel")
+        raise ValueError(f"{arg!r} is not an argument of a kernel")
     numbers: Sequence[Any] = [value for name, value in arg.items() if name != "dtype"]
     known = all(type(value) is int and value >= 0 for value in numbers)
     typed = isinstance(arg.get("dtype", "int64"), str) and arg.get("dtype", "int64") in dtypes.INFO
     if not known or not typed or arg.get("itemsize") == 0:
-        raise ValueError(f"{arg!r} is no argument of a kernel")
+        raise ValueError(f"{arg!r} is not an argument of a kernel")
     return arg

@@ -92,8 +92,8 @@ def test_an_empty_grid_runs_nothing() -> None:
 @pytest.mark.parametrize(
     ("image", "message"),
     [
-        (b"\x7fELF", "is no image of OpenCL"),
-        (IMAGE.encode()[:20], "is no image of OpenCL"),
+        (b"\x7fELF", "is not an OpenCL image"),
+        (IMAGE.encode()[:20], "is not an OpenCL image"),
         (IMAGE.encode()[:-40], "does not compile the kernel 'twice'"),
         (replace(IMAGE, source="Once upon a time").encode(), "does not compile the kernel 'twice'"),
         (replace(IMAGE, source="").encode(), "has no kernel 'twice'"),
