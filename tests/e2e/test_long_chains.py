@@ -89,5 +89,5 @@ class Module:
     x = np.arange(16, dtype=np.float32)
     main = relaxpy.VirtualMachine(exe)["main"]
     np.testing.assert_array_equal(main(x, (n,)), x[places])
-    with pytest.raises(relaxpy.RelaxError, match="outside of dimension 0 of x"):
+    with pytest.raises(relaxpy.RelaxError, match="out of bounds for dimension 0 of x"):
         main(x, (60,))
