@@ -72,7 +72,7 @@ def test_files(tmp_path: Path) -> None:
     values = parse_inputs([f"x={tmp_path}/a.npy", f"{tmp_path}/b.npz"], seed=0)
     assert list(values) == ["x", "p", "q"]
     np.testing.assert_array_equal(values["x"], [0, 1, 2])
-    with pytest.raises(RelaxError, match="holds 2 arrays"):
+    with pytest.raises(RelaxError, match="contains 2 arrays"):
         parse_inputs([f"x={tmp_path}/b.npz"], seed=0)
 
 

@@ -87,7 +87,7 @@ def test_nothing_inside_kernels(program: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ((), "is known when n is"),
+        ((), "depends on n"),
         (("--bound", "q=3"), "no function has a symbolic variable 'q'"),
         (("--size", "q=3"), "no function has a size 'q'"),
     ],

@@ -186,8 +186,8 @@ def test_dtype_of_a_configuration() -> None:
 @pytest.mark.parametrize(
     ("fields", "match"),
     [
-        ({"num_attention_heads": 30}, "hidden_size 4096 is no multiple"),
-        ({"num_key_value_heads": 5}, "num_attention_heads 32 is no multiple"),
+        ({"num_attention_heads": 30}, "hidden_size 4096 is not a multiple"),
+        ({"num_key_value_heads": 5}, "num_attention_heads 32 is not a multiple"),
         ({"head_dim": 7}, "head_dim 7 is odd"),
         ({"hidden_act": "gelu"}, "'gelu' is not supported"),
         ({"rope_scaling": {"rope_type": "yarn"}}, "yarn"),

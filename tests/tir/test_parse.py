@@ -427,7 +427,7 @@ def test_an_integer_beyond_float64() -> None:
 
 def test_attributes_are_int64() -> None:
     """TVM prints larger ones as `metadata["ffi.BigInt"][0]`, which no text holds."""
-    with pytest.raises(ScriptError, match="the value of big is no number"):
+    with pytest.raises(ScriptError, match="the value of big must be a number"):
         parse(HEAD + '    T.func_attr({"big": 10 ** 30})\n')
 
 

@@ -394,7 +394,7 @@ def test_what_is_proved_costs_nothing() -> None:
 
 
 def test_a_symbol_that_no_value_gives_is_refused() -> None:
-    with pytest.raises(VerifyError, match="the value of n in twice does not follow") as caught:
+    with pytest.raises(VerifyError, match="the value of n in twice cannot be determined") as caught:
         relaxpy.parse("""
 @I.ir_module
 class Module:

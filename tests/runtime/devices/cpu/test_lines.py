@@ -39,7 +39,7 @@ for check in (False, True):
         vm["main"](np.ones(3, np.float32))
     except relaxpy.RelaxError as error:
         assert error.code == "out-of-memory", error
-        assert "the kernel twice cannot have the 12000000000000 bytes" in error.message
+        assert "cannot allocate the 12000000000000 bytes that the kernel twice needs" in error.message
         assert error.span.line == 19, error.span
     else:
         raise AssertionError("there is no such memory")
