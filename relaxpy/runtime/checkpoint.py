@@ -59,7 +59,7 @@ def weight_files(place: str | os.PathLike[str]) -> list[Path]:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
-            "bad-checkpoint", f"{index} does not say where tensors are: {error}"
+            "bad-checkpoint", f"{index} is not a valid index of tensors: {error}"
         ) from None
     if missing := [name for name in names if not (directory / name).is_file()]:
         raise UsageError("bad-checkpoint", f"{directory} lacks {', '.join(missing)}")
