@@ -183,9 +183,9 @@ def _checked(
         )
         raise UsageError(
             "bad-weights",
-            f"the weights do not fit the program: {len(problems)} problems",
+            f"the weights do not match the program: {len(problems)} problems",
             notes=[*list(problems)[:_MOST_NOTES], *more],
-            help="types are never cast; names={parameter: tensor} maps the names of parameters to those of tensors",
+            help="there are no implicit casts; names={parameter: tensor} maps the names of parameters to those of tensors",
         )
     return arrays
 

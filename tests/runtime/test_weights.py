@@ -351,7 +351,7 @@ def test_everything_wrong_is_listed() -> None:
         vm.pack(wrong)
     notes = "\n".join(caught.value.notes)
     assert "missing: q; float32 (16, 30) is expected" in notes
-    assert "k: the element type is float64, not float32" in notes
+    assert "k: the dtype is float64, not float32" in notes
     assert "v: dimension 0 is 30, not 8" in notes
     assert "bq: it has 2 dimensions, not 1" in notes
     for value in ("text", 3.5, None, object()):
