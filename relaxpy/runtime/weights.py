@@ -185,7 +185,7 @@ def _checked(
             "bad-weights",
             f"the weights do not match the program: {len(problems)} problems",
             notes=[*list(problems)[:_MOST_NOTES], *more],
-            help="there are no implicit casts; names={parameter: tensor} maps the names of parameters to those of tensors",
+            help="there are no implicit casts; names={parameter: tensor} maps parameters to tensors",
         )
     return arrays
 
