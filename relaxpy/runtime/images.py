@@ -73,7 +73,9 @@ def _none_fits(
         help += ', or for several: target="llvm -mcpu=x86-64-v2,x86-64-v3,x86-64-v4"'
     if len(wanted) == 1:
         lacked = _some(wanted[0][1])
-        what = "CPU features that this machine lacks" if is_cpu else "features that the device lacks"
+        what = (
+            "CPU features that this machine lacks" if is_cpu else "features that the device lacks"
+        )
         if any(feature in without for feature in wanted[0][1]):
             what += " or that are left out"
         return ExecutableError(code, f"{where}the kernels need {what}: {lacked}", help=help)

@@ -207,7 +207,10 @@ def test_a_default_stream() -> None:
 def test_memory_that_is_not_taken() -> None:
     vm, library = machine(main_of(CHAIN)), Library()
     for changes, message in (
-        ({"byte_offset": 4}, "begins at byte 4, but tensors on hostile must begin at multiples of 256"),
+        (
+            {"byte_offset": 4},
+            "begins at byte 4, but tensors on hostile must begin at multiples of 256",
+        ),
         ({"bits": 24}, "DLPack type 2:24x1 cannot be passed"),
         ({"lanes": 4}, "DLPack type 2:32x4 cannot be passed"),
         ({"data": 7}, "memory of hostile begins elsewhere"),

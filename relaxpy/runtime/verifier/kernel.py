@@ -156,7 +156,9 @@ class KernelCalls(State):
     def refuted_equal(self, position: int, difference: Size) -> None:
         known = value_of(difference)
         if known is not None:
-            raise Refuted(f"a size of argument {position} differs from that of the kernel, by {known}")
+            raise Refuted(
+                f"a size of argument {position} differs from that of the kernel, by {known}"
+            )
 
     def learn_fit(
         self,

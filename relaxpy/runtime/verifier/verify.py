@@ -142,7 +142,9 @@ def _image(exe: Executable, info: KernelInfo, image: KernelImage) -> None:
     within(image.needs, exe.requirements, "requirement") if image.needs != -1 else None
     on_host = exe.slots[info.slot].kind == exe.slots[HOST].kind
     if not on_host and (info.params is None or image.alone is not None):
-        raise Refuted(f"it is not a kernel of {exe.slots[info.slot].name}: its parameters are missing")
+        raise Refuted(
+            f"it is not a kernel of {exe.slots[info.slot].name}: its parameters are missing"
+        )
     if image.alone is not None:
         within(image.alone.object, exe.objects, "object")
     params = info.params or ()
