@@ -180,5 +180,5 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     assert list(open_container(tmp_path / "c").sections) == ["\ufffd\ufffd"]
     write_container(tmp_path / "c", {"a": b"x", "b": b"x"})
     rewritten(tmp_path / "c", lambda data: data.__setitem__(32 + 72, data[32]))
-    with pytest.raises(ExecutableError, match="table of sections does not make sense at 'a'"):
+    with pytest.raises(ExecutableError, match="table of sections is not valid at 'a'"):
         open_container(tmp_path / "c")

@@ -197,7 +197,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Devices of the kind `toy` are here, as if a package had brought them. Gives the log."""
     point = EntryPoint("toy", f"{__name__}:ToyRuntime", registry.GROUP)
     registry.forget()
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
     ToyRuntime.log.clear()
     try:
         yield ToyRuntime.log
