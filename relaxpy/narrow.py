@@ -6,10 +6,12 @@ reports at each use.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:
@@ -30,4 +32,7 @@ def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
 
 
 def is_ndarray(value: object) -> TypeGuard[np.ndarray]:
-    return isinstance(value, np.ndarray)
+    """Is it an array? This module does not import numpy, for the command line's sake: while numpy is not imported,
+    there are no arrays."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)

@@ -43,6 +43,10 @@ def __dir__() -> list[str]:
 __all__ = ["OPS", "Op", "call_dps_library", "call_packed", "call_pure_packed", "call_tir"]
 __all__ += names_below("", functions())  # pyright: ignore[reportUnsupportedDunderAll]  # from the table
 
+for _name in {name.rpartition(".")[2] for name in functions() if "." in name}:
+    if isinstance(globals().get(_name), types.ModuleType):
+        del globals()[_name]  # the file softmax.py: the operator is `nn.softmax`
+
 for _name in names_below("", functions()):
     if _name not in OPS or isinstance(globals().get(_name), types.ModuleType):
         __getattr__(_name)  # a namespace, or an operator that has the name of its file

@@ -154,7 +154,7 @@ class Conv1dTranspose(TransposedConvolution):
         yield sample(last, rand(1, 3, 2), rand(3, 4, 2), dims="n w c, 3 4 c", atol=1e-5)
         yield sample(cls(), rand(1, 2, 0), rand(2, 2, 3), dims="n 2 w, 2 2 3")
         yield wrong(cls(), x, rand(2, 3, 3), code="shape-mismatch", match="3 and 2")
-        yield wrong(cls(padding=5), x, w, code="shape-mismatch", match="leaves nothing")
+        yield wrong(cls(padding=5), x, w, code="shape-mismatch", match="leaves an empty result")
         yield wrong(cls(2, output_padding=2), x, w, code="op-arguments", match="output_padding")
 
 

@@ -142,7 +142,7 @@ class Take(Op):
         yield sample(cls(0, mode="nan"), rand(0, 3), ids[0], dims="n 3, k")
         yield sample(cls(0), rand(4, 3), ids[0, :0], dims="n 3, k")
         yield wrong(cls(0), rand(4, 5), rand(3), code="op-dtype", match="indices must be integers")
-        yield wrong(cls(), rand(4, 5), ids, code="op-axis", match="axis must be given")
+        yield wrong(cls(), rand(4, 5), ids, code="op-axis", match="axis is required")
         yield wrong(cls(2), rand(4, 5), ids, code="op-axis", match="2")
         yield wrong(cls(0, mode="nearest"), rand(4, 5), ids, code="op-arguments", match="nearest")
         ints = rand(4, 5, dtype="int32")
@@ -198,7 +198,7 @@ class GatherElements(Op):
         yield sample(cls(), rand(3, 6), ids, dims="3 n, 2 m")
         yield sample(cls(), rand(0, 4), ids, dims="n 4, k 4")
         yield wrong(cls(), rand(3), ids, code="op-rank", match="1 dimensions and indices 2")
-        yield wrong(cls(), rand(3, 3), ids, code="shape-mismatch", match="4 places along axis 1")
+        yield wrong(cls(), rand(3, 3), ids, code="shape-mismatch", match="size 4 along axis 1")
         yield wrong(cls(2), rand(3, 4), ids, code="op-axis", match="2")
         yield wrong(cls(), rand(3, 4), rand(3, 4), code="op-dtype", match="integers")
 

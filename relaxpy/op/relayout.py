@@ -100,7 +100,7 @@ class LayoutTransform(Op):
         yield sample(mapped(lambda i, j: (i // 2, j, i % 2, 0)), x, dims="6 m")
         yield sample(mapped(lambda i: (i % 3,)), rand(8), dims="n")
         yield sample(mapped(lambda: ()), rand())
-        yield wrong(mapped(lambda i: (i,)), x, code="op-arguments", match="takes 1 places")
+        yield wrong(mapped(lambda i: (i,)), x, code="op-arguments", match="takes 1 indices")
         yield wrong(mapped(lambda i, j: (i - j,)), x, code="op-arguments", match="negative")
         pad = mapped(lambda i: (i,), pad_value=0.5)
         yield wrong(pad, rand(3, dtype="int8"), code="op-dtype", match="0.5")

@@ -140,7 +140,7 @@ class MultinomialFromUniform(Op):
         yield wrong(cls(), prob, u, rows[:4], code="shape-mismatch", match="5 and 4")
         yield wrong(cls(), prob, rand(5, 2), rows, code="shape-mismatch", match="one column")
         yield wrong(cls(), prob, u, u, code="op-dtype", match="integers")
-        yield wrong(cls(), prob[:, :0], u, rows, code="shape-mismatch", match="an item")
+        yield wrong(cls(), prob[:, :0], u, rows, code="shape-mismatch", match="at least one class")
 
 
 def _number_dtype(prob: str, uniform: str) -> DType:

@@ -204,7 +204,7 @@ class ScatterElements(Op):
         yield sample(cls(0, "add"), rand(0, 4), ids, rand(2, 4), dims="n 4, m 4, m 4")
         yield wrong(cls(), rand(3), ids, rand(2, 4), code="op-rank", match="data has 1")
         yield wrong(cls(), rand(3, 4), ids, rand(2, 3), code="shape-mismatch", match="4 and 3")
-        yield wrong(cls(), rand(3, 3), ids, rand(2, 4), code="shape-mismatch", match="4 places")
+        yield wrong(cls(), rand(3, 3), ids, rand(2, 4), code="shape-mismatch", match="size 4 along axis 1")
         yield wrong(cls(), rand(3, 4), ids, ids, code="op-dtype", match="int64")
         yield wrong(cls(0, "sub"), rand(3, 4), ids, rand(2, 4), code="op-arguments", match="sub")
         bools = rand(2, 4, dtype="bool")
@@ -282,7 +282,7 @@ class ScatterND(Op):
         yield sample(cls(), rand(5, 2), grid, rand(2, 3, 2), dims="n 2, k l 1, k l 2")
         yield sample(cls("mul"), rand(3), rows[:2, :0], rand(2, 3), dims="n, k 0, k n")
         yield sample(cls(), rand(0, 4), pairs, rand(4), dims="n 4, k 2, k")
-        yield wrong(cls(), rand(3), pairs, rand(4), code="op-rank", match="names 2 axes")
+        yield wrong(cls(), rand(3), pairs, rand(4), code="op-rank", match="indices has 2 axes")
         yield wrong(cls(), rand(3, 4), pairs, rand(3), code="shape-mismatch", match="4 and 3")
         yield wrong(
             cls(), rand(3, 4), pairs, rand(4, 2), code="op-rank", match="1 dimensions, got 2"

@@ -187,12 +187,12 @@ class StridedSlice(Op):
         yield sample(inside, y, (1,), (2,), (7,), (2,), dims="n m, 1, k, l, 2")
         yield sample(inside, y, (1,), (7,), (-1,), (-3,), dims="n m, 1, k, -1, -3")
         yield wrong(cls(), x, (2,), (0,), (1,), code="op-axis", match="2")
-        yield wrong(cls(), x, (0, -2), (0, 0), (1, 1), code="op-axis", match="twice")
+        yield wrong(cls(), x, (0, -2), (0, 0), (1, 1), code="op-axis", match="repeats an axis")
         yield wrong(cls(), x, (0,), (0, 1), (1,), code="op-arguments", match="begin")
         yield wrong(cls(), x, (0,), (0,), (1,), (0,), code="op-arguments", match="cannot be 0")
-        yield wrong(inside, x, (0,), (-1,), (1,), code="op-arguments", match="begins outside")
+        yield wrong(inside, x, (0,), (-1,), (1,), code="op-arguments", match="begins out of bounds")
         yield wrong(inside, x, (0,), (3,), (2,), code="op-arguments", match="ends before")
-        yield wrong(inside, x, (0,), (3,), (7,), code="op-arguments", match="size of 6")
+        yield wrong(inside, x, (0,), (3,), (7,), code="op-arguments", match="out of bounds for size 6")
 
 
 @define_op
@@ -315,7 +315,7 @@ class SliceScatter(Op):
         yield sample(cls(), rand(0, 2), rand(0, 2), 0, 3, 1, dims="n 2, n 2, 0, n, 1")
         yield wrong(cls(), x, rand(2, 5), 1, 4, 1, code="shape-mismatch", match="3 and 2")
         yield wrong(cls(), x, rand(3), 1, 4, 1, code="op-rank", match="2 and 1")
-        yield wrong(cls(), x, rand(3, 5), 1, 4, -1, code="op-arguments", match="go up")
+        yield wrong(cls(), x, rand(3, 5), 1, 4, -1, code="op-arguments", match="step must be positive")
         yield wrong(cls(2), x, rand(3, 5), 1, 4, 1, code="op-axis", match="2")
         ints = rand(3, 5, dtype="int32")
         yield wrong(cls(), x, ints, 1, 4, 1, code="op-dtype", match="int32")

@@ -37,7 +37,7 @@ def test_a_parameter_on_a_device_without_a_backend(table: str, name: str) -> Non
     assert error.span is not None
     assert error.span.line == 6
     assert error.span.column == 13
-    assert 'a virtual device of the module: I.vdevice("cuda", 0)' in str(error)
+    assert 'a virtual device of the module, I.vdevice("cuda", 0)' in str(error)
 
 
 def test_a_value_on_a_device_without_a_backend() -> None:

@@ -101,7 +101,7 @@ def test_a_private_function(here: Path, capsys: pytest.CaptureFixture[str]) -> N
         (["model.py", "--size", "n"], "NAME=INT is expected"),
         (["model.py", "--pipeline", "planted_passes"], "is not the name of a pipeline"),
         (["model.py", "--pipeline", "not_there:x"], "cannot import not_there"),
-        (["model.py", "--pipeline", "planted_passes:nothing"], "no pass"),
+        (["model.py", "--pipeline", "planted_passes:nothing"], "is int, not a pass"),
         (["model.py", "--pipeline", "broken:x"], "broken.py:1: "),
         (["model.py", "--pipeline", "failing:x"], "cannot import failing: ZeroDivisionError"),
         (["model.py", "--without", "fuse-op"], "did you mean 'fuse-ops'"),

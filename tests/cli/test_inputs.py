@@ -91,7 +91,7 @@ def test_mistakes_are_located_errors(spec: str) -> None:
 
 def test_same_name_twice() -> None:
     """An input given twice is a mistake, not an overwrite."""
-    with pytest.raises(RelaxError, match="given twice"):
+    with pytest.raises(RelaxError, match="is repeated"):
         parse_inputs(["x=1", "x=2"], seed=0)
 
 

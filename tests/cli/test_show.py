@@ -217,7 +217,7 @@ def test_options_that_do_not_go_together(
 ) -> None:
     code, _, err = show(capsys, layer, "--after", "fuse", "--before", "fuse")
     assert code == 2
-    assert "give one" in err
+    assert "exclude each other" in err
     code, _, err = show(capsys, layer, "--target", "opencl")
     assert code == 2
     assert "need --after PASS" in err

@@ -131,7 +131,7 @@ def test_indices_by_dimensions_and_tensors() -> None:
         (lambda x: -x if x else x, "no boolean value"),
         (lambda x: -x if x > 0 else x, "no boolean value"),
         (lambda x: -x if x == x else x, "no boolean value"),
-        (lambda x: sum(row for row in x), "the length of this tensor is symbolic (n)"),
+        (lambda x: sum(row for row in x), r"the length of this tensor is symbolic \(n\)"),
         (lambda x: float(x), "cannot be converted to a Python number"),
         (lambda x: range(x), "cannot be converted to a Python number"),
         (lambda x: np.asarray(x), "cannot be converted to an array"),

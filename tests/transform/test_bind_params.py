@@ -100,7 +100,7 @@ class Module:
 """)
     values = {"x": np.ones(4, "float32")}
     assert BindParams().run(mod, PassContext(params=values)) is not mod  # it is read only
-    with pytest.raises(PassError, match="main writes to a parameter that is bound") as caught:
+    with pytest.raises(PassError, match="main updates a parameter that is bound") as caught:
         BindParams().run(mod, PassContext(params={"w": np.ones(4, "float32")}))
     assert caught.value.span is not None
 

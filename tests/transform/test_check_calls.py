@@ -423,7 +423,7 @@ class Module:
         (
             's = R.memory.alloc_storage(R.prim_value(n * 4))\n'
             'r = R.memory.alloc_tensor(R.shape([n]), s, dtype="float32", offset=4)',
-            "does not lie in its storage",
+            "exceeds its storage",
         ),
         (
             'r = R.memory.alloc_tensor(R.shape([n]), o, dtype="float32")',

@@ -78,7 +78,7 @@ def test_another_architecture_does_not_load_here() -> None:
         (f"llvm {LINUX} -mattr=+avx51f", "target-feature", "did you mean avx512f"),
         ("llvm -cpu=haswell", "target-option", "did you mean mcpu"),
         ("llvm mcpu=haswell", "target-option", "-name=value"),
-        ("llvm -mcpu=haswell -mcpu=znver4", "target-option", "twice"),
+        ("llvm -mcpu=haswell -mcpu=znver4", "target-option", "is repeated"),
         ("llvm -mtriple=pdp11-unix", "target-option", "pdp11"),
         ("llvm 'x", "target-option", "cannot read"),
         ("llvm -opt-level=4", "target-option", "from 0 to 3"),

@@ -41,7 +41,7 @@ def test_images() -> None:
 def test_programs_that_may_fail() -> None:
     """A kernel cannot tell anybody."""
     func = program(MATMUL).func.with_attr(CHECK_INDICES, "look_up")
-    with pytest.raises(BuildError, match='"look_up" may end with an error') as caught:
+    with pytest.raises(BuildError, match='"look_up" may raise an error at run time') as caught:
         schedule_kernel(func, TARGET)
     assert caught.value.code == "device-assert"
 
