@@ -54,7 +54,7 @@ class Kernels:
     def _load(self, objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> None:
         handles: Sequence[Any] = runtime_of(HOST_SLOT.kind, 0).load(objects, infos)
         self._handles = {
-            info.name: handle.parallel for info, handle in zip(infos, handles, strict=True)
+            info.name: handle.run_parallel for info, handle in zip(infos, handles, strict=True)
         }
 
     def __contains__(self, name: str) -> bool:

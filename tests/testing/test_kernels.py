@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import numpy as np
+import pytest
 
 import relaxpy
 from relaxpy.testing.kernels import Kernels
@@ -32,3 +36,26 @@ def test_inputs_outputs_scalars() -> None:
             out = np.full(x.shape, 77, np.float32)
             kernels.run("scale", [x], [out], [3])
             np.testing.assert_array_equal(out, 3 * x)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_fork_after_a_run_ends() -> None:
+    """The thread pool of the parent does not exist in the child, whose kernels must not wait for it."""
+    program = MODULE["scale"]
+    assert isinstance(program, PrimFunc)
+    kernels = Kernels({"scale": program})
+    x = np.ones(1 << 20, np.float32)
+    kernels.run("scale", [x], [np.empty_like(x)], [3])
+    vm = relaxpy.VirtualMachine(
+        relaxpy.build(
+            relaxpy.parse(
+                "@R.function\ndef main(x: R.Tensor(('n',), 'float32')):\n    y = R.exp(x)\n    return y"
+            )
+        )
+    )
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        vm["main"](x)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -203,6 +203,12 @@ class KernelHandles:
             self.serial(*args)
             self.serial_rate = (perf_counter() - start) / work
 
+    def run_parallel(self, *args: Any) -> None:
+        """Runs one call of the parallel variant, for tests of kernels. The thread is recorded as one that launches, so
+        that it does not after a fork."""
+        threads.may_launch()
+        self.parallel(*args)
+
     def is_short(self, work: int, parallel: bool) -> bool:
         """Whether measurements predict that a call of `work` takes less than `SHORT_SECONDS`."""
         alone = self.parallel is self.serial or not parallel
