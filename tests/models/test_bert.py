@@ -171,7 +171,7 @@ def test_weights_that_do_not_fit(change: Callable[[dict[str, np.ndarray]], Any],
     ("fields", "match"),
     [
         ({"num_attention_heads": 5}, "not a multiple"),
-        ({"hidden_act": "swish"}, "'swish' is not known"),
+        ({"hidden_act": "swish"}, "unknown activation 'swish'"),
         ({"position_embedding_type": "relative_key"}, "relative_key"),
         ({"is_decoder": True}, "decoder"),
     ],
