@@ -23,6 +23,7 @@ from relaxpy.testing.fuzz import calls_of
 from relaxpy.testing.random_program import random_program
 from tests.op.support import COMPILED, Applied, apply, assert_close, reference_arrays, samples
 from tests.runtime.devices.opencl.support import needs_opencl
+from tests.sweeps import part, sweep
 
 pytestmark = needs_opencl
 
@@ -66,7 +67,8 @@ def leaves(value: Any) -> list[np.ndarray]:
     return [np.asarray(getattr(item, "numpy", lambda item=item: item)()) for item in items]
 
 
-@pytest.mark.parametrize("group", range(GROUPS))
+@sweep
+@pytest.mark.parametrize("group", part(range(GROUPS), 3))
 def test_operators(group: int) -> None:
     """Each operator's first sample gives what its reference gives."""
     chosen = first_samples(group)

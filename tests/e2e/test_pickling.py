@@ -163,7 +163,7 @@ def test_an_executable_and_what_is_of_a_process() -> None:
     for copied in (by_pickle, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="pickle its Executable"):
             copied(vm)
-        with pytest.raises(TypeError, match="function main is of this process"):
+        with pytest.raises(TypeError, match="function main belongs to this process"):
             copied(vm["main"])
     result = by_pickle(vm["main"](x))
     np.testing.assert_array_equal(result.numpy(), vm["main"](x).numpy())

@@ -137,9 +137,14 @@ def test_conditions_of_asserts() -> None:
 @pytest.mark.parametrize(
     ("scalars", "body", "x", "message"),
     [
-        ("", "return R.astype(x, 'int8') + n", np.zeros(300, np.float32), "int8 does not reach"),
+        (
+            "",
+            "return R.astype(x, 'int8') + n",
+            np.zeros(300, np.float32),
+            "it is out of range of int8",
+        ),
         ("", "return R.astype(x, 'float16') + n * 10000", X + 7, None),
-        ("", "return R.astype(x, 'float16') + n * 30000", X, "float16 does not reach"),
+        ("", "return R.astype(x, 'float16') + n * 30000", X, "it is out of range of float16"),
         ("neg", "return R.zeros((neg, 2), 'float32')", X, "neg is negative"),
         ("k", "return x[k]", X[:1], "is out of bounds for size"),
     ],

@@ -275,7 +275,7 @@ def test_bytes(nbytes: int) -> None:
 def test_shapes_from_tensors() -> None:
     with pytest.raises(RuntimeCheckError, match="a size must be an integer"):
         tensor_to_shape(from_numpy(np.array([1 << 63], np.uint64)))
-    with pytest.raises(RuntimeCheckError, match="items"):
+    with pytest.raises(RuntimeCheckError, match="has another number"):
         # the number of items is 0 modulo 2**64
         reshape(from_numpy(np.zeros(0, "float32")), Shape((1 << 32, 1 << 32)))
 
@@ -317,7 +317,7 @@ def test_a_view_of_memory_that_is_not_aligned() -> None:
     bytes_ = np.zeros(16, "uint8")
     start = -bytes_.ctypes.data % 4 + 1
     main = relaxpy.VirtualMachine(relaxpy.build(mod))["main"]
-    with pytest.raises(RuntimeCheckError, match="memory is not aligned for items of float32"):
+    with pytest.raises(RuntimeCheckError, match="memory is not aligned for elements of float32"):
         main(bytes_[start : start + 8])
     np.testing.assert_array_equal(
         main(bytes_[start + 3 : start + 11]).numpy(), np.ones(2, "float32")

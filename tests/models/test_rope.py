@@ -50,7 +50,10 @@ def test_fields_of_older_configurations() -> None:
 
 @pytest.mark.parametrize(
     ("scaling", "match"),
-    [({"rope_type": "yarn"}, "unknown type of rotary embeddings 'yarn'"), ({"rope_type": "linear"}, "lack factor")],
+    [
+        ({"rope_type": "yarn"}, "unknown type of rotary embeddings 'yarn'"),
+        ({"rope_type": "linear"}, "lack factor"),
+    ],
 )
 def test_scalings_that_are_refused(scaling: dict[str, Any], match: str) -> None:
     with pytest.raises(UsageError, match=match):

@@ -146,7 +146,11 @@ def test_functions_of_other_packages_say_whose_tensor_it_is() -> None:
 
     for function, told, help in (
         (torch.relu, "torch.relu does not support tensors", "nn.op.nn.relu(x, …)"),
-        (torch.nn.functional.gelu, "torch.gelu does not support tensors of relaxpy", "nn.op.nn.gelu(x, …)"),
+        (
+            torch.nn.functional.gelu,
+            "torch.gelu does not support tensors of relaxpy",
+            "nn.op.nn.gelu(x, …)",
+        ),
         (lambda x: torch.cat([x, x]), "torch.cat does not support tensors of relaxpy", "nn.op"),
     ):
         with pytest.raises(UsageError, match=told) as caught:
