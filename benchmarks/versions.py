@@ -21,6 +21,7 @@ the rows that they have there, if those are beside the same commit.
 from __future__ import annotations
 
 import argparse
+import compileall
 import importlib
 import json
 import os
@@ -398,6 +399,7 @@ def checked_out(references: Mapping[str, str]) -> Iterator[dict[str, Path]]:
         try:
             for version, tree in trees.items():
                 git("worktree", "add", "--detach", str(tree), references[version])
+                compileall.compile_dir(tree / "relaxpy", quiet=1)  # as in an installed package
             yield trees
         finally:
             for tree in trees.values():
