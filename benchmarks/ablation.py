@@ -121,7 +121,7 @@ def llama() -> Model:
         dtype="bfloat16",
     )
     model, rng = Llama(config), np.random.default_rng(0)
-    for name, parameter in model.named_parameters():
+    for name, parameter in model.named_tensors():
         size = 1.0 if name.endswith("norm.weight") else parameter.shape[0] ** -0.5
         values = rng.standard_normal(parameter.shape, np.float32) * size
         parameter.data = values.astype(parameter.dtype.numpy)

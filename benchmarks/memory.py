@@ -171,7 +171,7 @@ def executable(name: str) -> relaxpy.Executable:
         spec = bert.SPEC
     else:
         model, spec = llama.Llama(DECODER), llama.spec(DECODER)
-    for _, parameter in model.named_parameters():
+    for _, parameter in model.named_tensors():
         parameter.data = (rng.standard_normal(parameter.shape, np.float32) * 0.02).astype(
             parameter.dtype.numpy
         )

@@ -312,7 +312,7 @@ def chains() -> Iterator[Case]:
 
 def ours_rotate(_op: Any, x: Any, cosines: Any, sines: Any) -> Any:
     """The decoder's own."""
-    from relaxpy.models.rope import rotate  # the libraries' processes need not import the compiler
+    from relaxpy.nn.rotary import rotate  # the libraries' processes need not import the compiler
 
     return rotate(x, cosines, sines)
 

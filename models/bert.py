@@ -200,7 +200,7 @@ def sources(config: BertConfig) -> dict[str, Source]:
     found: dict[str, Source] = {}
 
     def linear(ours: str, theirs: str) -> None:
-        found[f"{ours}.weight"] = Source(f"{theirs}.weight", transpose=True)
+        found[f"{ours}.weight"] = Source(f"{theirs}.weight")
         found[f"{ours}.bias"] = Source(f"{theirs}.bias")
 
     def norm(ours: str, theirs: str) -> None:

@@ -21,8 +21,8 @@ from relaxpy import nn
 from relaxpy.errors import UsageError
 from relaxpy.ir import Dim, DType
 from relaxpy.models.checkpoint import Source, config_fields, gather, read_config
-from relaxpy.models.rope import Rope, rotate
 from relaxpy.nn import op
+from relaxpy.nn.rotary import Rope, rotate
 
 Cache = tuple[nn.Tensor, nn.Tensor]
 """The KV cache of a layer: keys and values, each (batch, cached tokens, key heads, head)."""
@@ -249,7 +249,7 @@ def sources(config: LlamaConfig) -> dict[str, Source]:
         "norm.weight": Source("model.norm.weight"),
     }
     if not config.tie_word_embeddings:
-        found["head.weight"] = Source("lm_head.weight", transpose=True)
+        found["head.weight"] = Source("lm_head.weight")
     for i in range(config.num_hidden_layers):
         ours, theirs = f"layers.{i}", f"model.layers.{i}"
         found[f"{ours}.attention_norm.weight"] = Source(f"{theirs}.input_layernorm.weight")
@@ -261,7 +261,7 @@ def sources(config: LlamaConfig) -> dict[str, Source]:
         for name in ("gate", "up", "down"):
             linears[f"{ours}.feed_forward.{name}"] = f"{theirs}.mlp.{name}_proj", config.mlp_bias
         for name, (place, bias) in linears.items():
-            found[f"{name}.weight"] = Source(f"{place}.weight", transpose=True)
+            found[f"{name}.weight"] = Source(f"{place}.weight")
             if bias:
                 found[f"{name}.bias"] = Source(f"{place}.bias")
     return found

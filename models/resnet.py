@@ -215,8 +215,8 @@ def spec(config: ResNetConfig, height: int | str = "height", width: int | str = 
 
 def sources(model: ResNet) -> dict[str, Source]:
     """The checkpoint tensor of each parameter, by transformers' names."""
-    found = {name: Source(name) for name, _ in model.named_parameters()}
-    found["classifier.linear.weight"] = Source("classifier.1.weight", transpose=True)
+    found = {name: Source(name) for name, _ in model.named_tensors()}
+    found["classifier.linear.weight"] = Source("classifier.1.weight")
     found["classifier.linear.bias"] = Source("classifier.1.bias")
     return found
 
@@ -224,5 +224,5 @@ def sources(model: ResNet) -> dict[str, Source]:
 def load_weights(model: ResNet, tensors: Mapping[str, np.ndarray]) -> None:
     """Load the model's weights from a checkpoint's tensors, strictly; the counters of training steps are ignored."""
     unused = {name for name in tensors if name.endswith(".num_batches_tracked")}
-    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    shapes = {name: tensor.shape for name, tensor in model.named_tensors()}
     model.load(gather(tensors, sources(model), shapes, unused))

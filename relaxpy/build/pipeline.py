@@ -34,6 +34,7 @@ from relaxpy.transform import (
     PlanMemory,
     RemoveUnusedOutputs,
     RewriteReshapes,
+    TransposeLinear,
     UpdateInPlace,
 )
 from relaxpy.transform.phases import Phase, Pipeline
@@ -61,7 +62,9 @@ STANDARD: tuple[Phase, ...] = (
     Phase("normalise", (BindUnknownShapes(), ConvertToDataflow())),
     # 4. Special patterns of operators, such as attention and wide products. Register library patterns and fusions of
     # your own here. What is computed only of weights that the caller packs moves to their packers.
-    Phase("match", (FuseAttention(), CombineParallelMatmul(), LiftPackers())),
+    Phase(
+        "match", (FuseAttention(), TransposeLinear(), CombineParallelMatmul(), LiftPackers())
+    ),
     # 5. The remaining operators become tensor programs.
     Phase("legalise", (LegalizeOps(),)),
     # 6. Tensor programs are fused (figure 9).

@@ -11,15 +11,89 @@
     mod, params = Classifier().export({"forward": {"x": nn.spec.Tensor(("n", 784), "float32")}})
 
 Export runs `forward` on symbolic tensors; `n` is a symbolic dimension. `params` holds the parameters that have data.
+Layers have the names, parameters and layouts of torch's: `model.load_state_dict(theirs.state_dict())`.
 """
 
 import difflib
 from typing import NoReturn
 
 from relaxpy.nn import op, spec
-from relaxpy.nn.layers import BatchNorm, Conv2d, Embedding, LayerNorm, Linear, RMSNorm
-from relaxpy.nn.module import Module, ModuleList, Parameter
+from relaxpy.nn.activation import (
+    ELU,
+    GELU,
+    GLU,
+    SELU,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    LeakyReLU,
+    LogSigmoid,
+    LogSoftmax,
+    Mish,
+    PReLU,
+    ReLU,
+    ReLU6,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Softplus,
+    Softsign,
+    Tanh,
+)
+from relaxpy.nn.attention import MultiheadAttention
+from relaxpy.nn.containers import ModuleDict, ModuleList, ParameterList, Sequential
+from relaxpy.nn.conv import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
+from relaxpy.nn.kv_cache import KVCache
+from relaxpy.nn.linear import (
+    AlphaDropout,
+    Dropout,
+    Dropout1d,
+    Dropout2d,
+    Dropout3d,
+    Embedding,
+    Flatten,
+    Identity,
+    Linear,
+    Unflatten,
+)
+from relaxpy.nn.mlp import GatedMLP, MixtureOfExperts
+from relaxpy.nn.module import Module
+from relaxpy.nn.norm import (
+    BatchNorm,
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LayerNorm,
+    RMSNorm,
+)
+from relaxpy.nn.parameter import Buffer, Parameter
+from relaxpy.nn.pool import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d,
+    AvgPool1d,
+    AvgPool2d,
+    AvgPool3d,
+    MaxPool1d,
+    MaxPool2d,
+    MaxPool3d,
+    PixelShuffle,
+)
+from relaxpy.nn.recurrent import GRU, LSTM, RNN
+from relaxpy.nn.rotary import Rope, RotaryEmbedding
 from relaxpy.nn.tensor import Tensor
+from relaxpy.nn.update import update_slice
 from relaxpy.op import OPS
 
 
@@ -27,10 +101,8 @@ def __getattr__(name: str) -> NoReturn:
     found = next((n for n in (name.lower(), f"nn.{name.lower()}") if n in OPS), None)
     if name in ("functional", "F"):
         advice = ": write nn.op.nn.relu(x), nn.op.matmul(x, w), … in `forward`"
-    elif name in ("Sequential", "ModuleDict", "ParameterList"):
-        advice = ": write nn.ModuleList([…]), which applies its modules in order when it is called"
-    elif name.startswith("Dropout") or name == "Identity":
-        advice = ": programs are for inference, where it does nothing: remove it"
+    elif name in ("Conv1D", "Conv2D", "Conv3D", "ConvTranspose1D"):
+        advice = f": did you mean {name[:-1]}d?"
     elif found is not None:
         advice = f": it has no weights, write nn.op.{found}(x) in `forward`"
     else:
@@ -40,18 +112,82 @@ def __getattr__(name: str) -> NoReturn:
 
 
 __all__ = [
+    "ELU",
+    "GELU",
+    "GLU",
+    "GRU",
+    "LSTM",
+    "RNN",
+    "SELU",
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d",
+    "AdaptiveAvgPool3d",
+    "AlphaDropout",
+    "AvgPool1d",
+    "AvgPool2d",
+    "AvgPool3d",
     "BatchNorm",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "Buffer",
+    "Conv1d",
     "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
+    "Dropout",
+    "Dropout1d",
+    "Dropout2d",
+    "Dropout3d",
     "Embedding",
+    "Flatten",
+    "GatedMLP",
+    "GroupNorm",
+    "Hardsigmoid",
+    "Hardswish",
+    "Hardtanh",
+    "Identity",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
+    "KVCache",
     "LayerNorm",
+    "LeakyReLU",
     "Linear",
+    "LogSigmoid",
+    "LogSoftmax",
+    "MaxPool1d",
+    "MaxPool2d",
+    "MaxPool3d",
+    "Mish",
+    "MixtureOfExperts",
     "Module",
+    "ModuleDict",
     "ModuleList",
+    "MultiheadAttention",
+    "PReLU",
     "Parameter",
+    "ParameterList",
+    "PixelShuffle",
     "RMSNorm",
+    "ReLU",
+    "ReLU6",
+    "Rope",
+    "RotaryEmbedding",
+    "Sequential",
+    "SiLU",
+    "Sigmoid",
+    "Softmax",
+    "Softplus",
+    "Softsign",
+    "Tanh",
     "Tensor",
+    "Unflatten",
     "op",
     "spec",
+    "update_slice",
 ]
 
 

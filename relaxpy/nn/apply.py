@@ -9,6 +9,7 @@ import numpy as np
 
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.ir import Constant, TensorType
+from relaxpy.ir.array import as_array
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.nn.construction import Construction, caller_span
 from relaxpy.op import OPS
@@ -20,13 +21,21 @@ def apply(name: str, *args: Any, **kwargs: Any) -> Any:
     """Call the operator `name` and bind the result: a `Tensor`, or a tuple of `Tensor`s for several results. numpy
     arrays and numbers become constants."""
     span = caller_span()
-    args = tuple(Constant(a) if isinstance(a, (np.generic, np.ndarray)) else a for a in args)
+    args = tuple(_constant(a) for a in args)
     try:
         return Construction.current().emit(
             OPS[name].make(*args, **kwargs), name.rsplit(".")[-1], span
         )
     except RelaxError as error:
         raise error.located(span) from None
+
+
+def _constant(value: Any) -> Any:
+    """An array of numpy or torch as a constant; anything else as it is."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return Constant(value)
+    of_torch = type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "__array__")
+    return Constant(as_array(value)) if of_torch else value
 
 
 def index(x: Any, items: Sequence[Any]) -> Any:

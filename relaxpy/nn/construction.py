@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -14,7 +14,8 @@ from typing import Any
 
 import relaxpy
 from relaxpy.errors import Span, UsageError
-from relaxpy.ir import Expr, TensorType, Var
+from relaxpy.ir import Dim, Expr, GlobalVar, TensorType, Var
+from relaxpy.ir.module import TensorProgram
 from relaxpy.op.block_builder import BlockBuilder
 
 _PACKAGE = str(Path(relaxpy.__file__).parent) + os.sep
@@ -40,12 +41,32 @@ class Construction(ABC):
     def parameter(self, parameter: Any) -> Var:
         """The function's variable for a parameter. Raises UsageError (`foreign-parameter`)."""
 
+    @abstractmethod
+    def program(self, program: TensorProgram, name: str) -> GlobalVar:
+        """Add a tensor program to the module under construction (once); return its global variable."""
+
+    @abstractmethod
+    def once(self, key: Hashable, make: Callable[[BlockBuilder], GlobalVar]) -> GlobalVar:
+        """A function of the module for a layer's own use, made at the first request for `key`."""
+
+    @abstractmethod
+    def effect(self) -> None:
+        """Record that the function has an effect: it becomes impure."""
+
+    @abstractmethod
+    def updated(self, parameter: Any, value: Expr) -> None:
+        """Record that a buffer was updated in place: from now on it is `value`."""
+
+    @abstractmethod
+    def dim(self, name: str) -> Dim:
+        """The symbolic dimension of the function with this name. Raises UsageError (`bad-spec`) if there is none."""
+
     @staticmethod
     def current() -> Construction:
         """The current construction. UsageError outside of `Module.export`."""
         construction = _current.get()
         if construction is None:
-            raise UsageError(
+            raise mistake(
                 "not-exporting",
                 "a module can be called only during export",
                 help="export the module (mod, params = module.export(spec)), build mod, and call the build",
@@ -60,6 +81,13 @@ class Construction(ABC):
             yield
         finally:
             _current.reset(token)
+
+
+def mistake(
+    code: str, message: str, help: str | None = None, notes: Sequence[str] = ()
+) -> UsageError:
+    """The error for a mistake in a model or its use, located at the nearest line outside of this package."""
+    return UsageError(code, message, span=caller_span(), help=help, notes=notes)
 
 
 def _is_ours(file: str) -> bool:

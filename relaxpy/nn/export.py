@@ -3,75 +3,53 @@ function."""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import inspect
-from collections.abc import Callable, Mapping
+import keyword
+import re
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from relaxpy.analysis.in_place import state, updatable
 from relaxpy.errors import Span, UsageError
-from relaxpy.ir import Dim, Expr, IRModule, SymVar, TensorType, Tuple, TupleGetItem, TupleType, Var
+from relaxpy.ir import (
+    Annotation,
+    BindingBlock,
+    Call,
+    DataflowVar,
+    Dim,
+    Expr,
+    Function,
+    GlobalVar,
+    IRModule,
+    PrimType,
+    PrimValue,
+    Rewriter,
+    ShapeType,
+    SymVar,
+    TensorProgram,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    TupleType,
+    Var,
+)
+from relaxpy.ir.names import FreshNames
 from relaxpy.nn import spec
-from relaxpy.nn.construction import Construction
+from relaxpy.nn.construction import Construction, mistake
 from relaxpy.nn.tensor import Tensor, Value
 from relaxpy.op.block_builder import BlockBuilder
+from relaxpy.op.call import CallTIRInplace
 
 if TYPE_CHECKING:
-    from relaxpy.nn.module import Module, Parameter
+    from relaxpy.nn.module import Module
+    from relaxpy.nn.parameter import Parameter
 
-
-class Exporter(Construction):
-    """The function under construction."""
-
-    def __init__(
-        self, builder: BlockBuilder, parameters: Mapping[int, Var], module: Module
-    ) -> None:
-        self.module = module
-        self.builder = builder
-        self.parameters = parameters
-        """Variables of the parameters, by `id` of the `Parameter`."""
-
-    def emit(self, value: Expr, name: str, span: Span | None = None) -> Any:
-        """Bind `value`; return a `Tensor`, or a tuple if it has several fields."""
-        return self.argument(self.builder.emit(value, name, span=span), span)
-
-    def argument(self, var: Var, span: Span | None = None) -> Any:
-        """The value of `var` in a method: a `Tensor`, or a tuple if it has several fields."""
-        if isinstance(var.annotation, TupleType):
-            fields = range(len(var.annotation.fields))
-            return tuple(self.emit(TupleGetItem(var, i), var.name, span) for i in fields)
-        return Tensor(var, var.annotation)
-
-    def match_cast(self, value: Expr, annotation: TensorType, span: Span | None) -> Tensor:
-        """Bind `value` with an annotation that is checked at run time."""
-        var = self.builder.match_cast(value, annotation, "cast", span=span)
-        return Tensor(var, var.annotation)
-
-    def parameter(self, parameter: Parameter) -> Var:
-        """The function's variable for a parameter."""
-        var = self.parameters.get(id(parameter))
-        if var is None:
-            raise UsageError(
-                "foreign-parameter",
-                f"{parameter!r} is used, but is not reachable from the exported module",
-                help=next(
-                    (advice for _, advice in self.module.hidden()),
-                    "assign it, or the module that contains it, to an attribute",
-                ),
-            )
-        return var
-
-
-def _leaf(result: Any, name: str) -> Expr:
-    if isinstance(result, Value):
-        return result.__relax_expr__
-    if isinstance(result, (tuple, list)):
-        return Tuple(tuple(_leaf(item, name) for item in result))
-    raise UsageError(
-        "bad-result",
-        f"{name} returned {type(result).__name__}; it must return a tensor or a tuple of tensors",
-    )
+SCRIPT_NAMES = frozenset({"R", "T", "I", "cls"})
+"""Names that have a meaning in script."""
 
 
 def export_module(
@@ -79,46 +57,261 @@ def export_module(
 ) -> tuple[IRModule, dict[str, np.ndarray]]:
     """The implementation of `Module.export`."""
     if not isinstance(method_specs, Mapping):
-        raise UsageError(
+        raise mistake(
             "bad-spec",
             f"a spec must be a dict of methods, got {type(method_specs).__name__}",
             help='write {"forward": {"x": nn.spec.Tensor(("n", 4), "float32")}}',
         )
-    builder = BlockBuilder(IRModule(name=type(module).__name__))
-    parameters = {
-        name.replace(".", "_"): parameter for name, parameter in module.named_parameters()
-    }
+    methods = {name: _method(module, name, args) for name, args in method_specs.items()}
     for name, args in method_specs.items():
-        _export_method(builder, module, name, args, parameters)
+        for arg, given in args.items():
+            spec.check(arg, given, name)
+    parameters = _named(module, method_specs)
+    builder = BlockBuilder(IRModule(name=type(module).__name__))
+    programs = _Programs(builder, frozenset(methods))
+    kept: set[int] = set()
+    for name, method in methods.items():
+        exporter = Exporter(builder, module, parameters, programs)
+        _export_method(exporter, name, method, method_specs[name])
+        kept |= exporter.state
     data = {
-        name: parameter.data for name, parameter in parameters.items() if parameter.data is not None
+        name: parameter.data
+        for name, parameter in parameters.items()
+        if parameter.data is not None and id(parameter) not in kept
     }
-    return builder.get(), data
+    mod = builder.get()
+    used = {param.name for function in mod.graph_functions.values() for param in function.params}
+    return mod, {name: array for name, array in data.items() if name in used}
+
+
+def _named(module: Module, method_specs: Mapping[str, Mapping[str, Any]]) -> dict[str, Parameter]:
+    """The parameters by their names in the program: paths with `_` for what no name has in it. A name that an argument,
+    a symbol or another parameter has gets a number."""
+    taken = FreshNames(SCRIPT_NAMES, separator="_")
+    for args in method_specs.values():
+        taken.update(args)
+        taken.update(name for given in args.values() for name in spec.symbols(given))
+    found: dict[str, Parameter] = {}
+    for path, parameter in module.named_tensors():
+        name = re.sub(r"\W", "_", path)
+        if keyword.iskeyword(name) or not name.isidentifier():
+            name = f"_{name}"
+        found[taken.fresh(name)] = parameter
+    return found
+
+
+class _Programs:
+    """The tensor programs of the module under construction: equal ones are added once."""
+
+    def __init__(self, builder: BlockBuilder, reserved: frozenset[str]) -> None:
+        self.builder = builder
+        self.reserved = reserved
+        """Names of the methods that are exported."""
+        self.found: dict[int, list[tuple[TensorProgram, GlobalVar]]] = {}
+        self.made: dict[Hashable, GlobalVar] = {}
+        """Functions that layers made for themselves, by what they are."""
+
+    def add(self, program: TensorProgram, name: str) -> GlobalVar:
+        same = self.found.setdefault(program.structural_hash(), [])
+        for other, gvar in same:
+            if other.structural_equal(program):
+                return gvar
+        name = f"{name}_program" if name in self.reserved else name
+        same.append((program, self.builder.add_func(program, name)))
+        return same[-1][1]
+
+
+class Exporter(Construction):
+    """The function under construction."""
+
+    def __init__(
+        self,
+        builder: BlockBuilder,
+        module: Module,
+        parameters: Mapping[str, Parameter],
+        programs: _Programs,
+    ) -> None:
+        self.module = module
+        self.builder = builder
+        self.programs = programs
+        self.names = {id(parameter): name for name, parameter in parameters.items()}
+        self.parameters = parameters
+        self.params: list[Var] = []
+        """The function's parameters: its arguments, then the module's parameters as they are used."""
+        self.variables: dict[int, Var] = {}
+        """Variables of the parameters that are used, by `id` of the `Parameter`."""
+        self.current: dict[int, Expr] = {}
+        """The value of a buffer after its updates."""
+        self.symbols: dict[str, SymVar] = {}
+        self.effects = False
+        self.state: set[int] = set()
+        """The buffers that the function updates in place, by `id`."""
+
+    def emit(self, value: Expr, name: str, span: Span | None = None) -> Any:
+        """Bind `value`; return a `Tensor`, or a tuple if it has several fields."""
+        return self.argument(self.builder.emit(value, name, span=span), span)
+
+    def argument(self, var: Var, span: Span | None = None) -> Any:
+        """The value of `var` in a method: a `Tensor`, a tuple if it has several fields, a dimension for an integer, and
+        dimensions for a shape."""
+        match var.annotation:
+            case TupleType(fields=fields):
+                every = range(len(fields))
+                return tuple(self.emit(TupleGetItem(var, i), var.name, span) for i in every)
+            case PrimType(value=Dim() as value):
+                return value
+            case ShapeType(dims=tuple() as dims):
+                return dims
+            case _:
+                return Tensor(var, var.annotation)
+
+    def match_cast(self, value: Expr, annotation: TensorType, span: Span | None) -> Tensor:
+        """Bind `value` with an annotation that is checked at run time."""
+        var = self.builder.match_cast(value, annotation, "cast", span=span)
+        return Tensor(var, var.annotation)
+
+    def parameter(self, parameter: Parameter) -> Expr:
+        """The function's variable for a parameter, or its value after an update."""
+        key = id(parameter)
+        if key in self.current:
+            return self.current[key]
+        if key not in self.variables:
+            if key not in self.names:
+                raise mistake(
+                    "foreign-parameter",
+                    f"{parameter!r} is used, but is not reachable from the exported module",
+                    help=next(
+                        (advice for _, advice in self.module.hidden()),
+                        "assign it, or the module that contains it, to an attribute",
+                    ),
+                )
+            self.variables[key] = Var(self.names[key], parameter.annotation)
+            self.params.append(self.variables[key])
+        return self.variables[key]
+
+    def program(self, program: TensorProgram, name: str) -> GlobalVar:
+        return self.programs.add(program, name)
+
+    def once(self, key: Hashable, make: Callable[[BlockBuilder], GlobalVar]) -> GlobalVar:
+        found = self.programs.made.get(key)
+        if found is None:
+            found = self.programs.made[key] = make(self.builder)
+        return found
+
+    def effect(self) -> None:
+        self.effects = True
+
+    def updated(self, parameter: Parameter, value: Expr) -> None:
+        self.current[id(parameter)] = value
+
+    def dim(self, name: str) -> Dim:
+        if name not in self.symbols:
+            known = ", ".join(self.symbols) or "none"
+            raise mistake(
+                "bad-spec",
+                f"there is no dimension {name!r} in this function",
+                help=f"the dimensions of its arguments are {known}; x.shape has those of a tensor",
+            )
+        return self.symbols[name].dim
 
 
 def _export_method(
-    builder: BlockBuilder,
-    module: Module,
-    name: str,
-    args: Mapping[str, Any],
-    parameters: Mapping[str, Parameter],
+    exporter: Exporter, name: str, method: Callable[..., Any], args: Mapping[str, Any]
 ) -> None:
-    method = _method(module, name, args)
-    symbols: dict[str, SymVar] = {}
-    inputs = {arg: _input(arg, given, symbols) for arg, given in args.items()}
-    if both := inputs.keys() & parameters.keys():
-        raise UsageError(
-            "bad-spec", f"{sorted(both)[0]!r} is both an argument of {name} and a parameter"
-        )
-    weights = {path: Var(path, p.annotation) for path, p in parameters.items()}
-    exporter = Exporter(builder, {id(p): weights[path] for path, p in parameters.items()}, module)
+    builder, params = exporter.builder, exporter.params
+    for given in args.values():
+        exporter.symbols.update({name: SymVar(name) for name in spec.sizes(given)})
+    params += [Var(arg, spec.annotation(g, exporter.symbols, arg)) for arg, g in args.items()]
+    inputs = list(params)
     attrs = {"num_input": len(inputs)}
-    params = [*inputs.values(), *weights.values()]
     with exporter.at_work(), builder.function(name, params, attrs=attrs):
+        for reserved in exporter.parameters:
+            builder.fresh_name(reserved)
         with builder.dataflow():
-            result = method(**{arg: exporter.argument(var) for arg, var in inputs.items()})
-            output = builder.emit_output(_leaf(result, name))
+            given = {var.name: exporter.argument(var) for var in inputs}
+            result = method(**given)
+            output = builder.emit_output(_leaf(result, name, method, exporter))
         builder.emit_func_output(output)
+        order = list(exporter.parameters)
+        params[len(inputs) :] = sorted(params[len(inputs) :], key=lambda p: order.index(p.name))
+    function = builder.get().functions[name]
+    assert isinstance(function, Function)
+    changed = dataclasses.replace(function, pure=False)
+    owned = state(changed)
+    if not owned and not exporter.effects:
+        return
+    changed = _plain(changed)
+    _check_updates(changed)
+    builder.update_func(name, changed)
+    own = {id(var) for var in owned}
+    exporter.state |= {key for key, var in exporter.variables.items() if id(var) in own}
+
+
+def _check_updates(function: Function) -> None:
+    """Refuse an update of the caller's memory that would go to a copy, because the memory is used elsewhere."""
+    owned, allowed = state(function), updatable(function)
+    for binding in function.body.bindings:
+        call = binding.value
+        if not isinstance(call, Call) or not isinstance(call.op, CallTIRInplace):
+            continue
+        fields = call.args[1]
+        assert isinstance(fields, Tuple)
+        for index in call.op.inplace_indices:
+            given = fields.fields[index] if index >= 0 else None
+            if isinstance(given, Var) and given in owned and (call, index) not in allowed:
+                raise UsageError(
+                    "update-lost",
+                    f"{given.name} is updated in place, but also used elsewhere, so only a copy would be updated",
+                    help="after the update, use its result instead",
+                    span=call.span or binding.span,
+                )
+
+
+class _Plain(Rewriter):
+    """Makes all bindings plain ones: those with effects, or on memory of the caller, are in no dataflow block."""
+
+    def rewrite_DataflowBlock(self, node: Any) -> BindingBlock:
+        bindings = []
+        for binding in node.bindings:
+            var = binding.var
+            if isinstance(var, DataflowVar):
+                self.vars[var] = Var(var.name, var.annotation, span=var.span)
+            new = self.rewrite(binding)
+            bindings.append(dataclasses.replace(new, var=self.vars.get(var, new.var)))
+        return BindingBlock(tuple(bindings), span=node.span)
+
+    def define(self, var: Var, annotation: Annotation | None = None) -> Var:
+        """Keep what `rewrite_DataflowBlock` made."""
+        return self.vars[var] if var in self.vars else super().define(var, annotation)
+
+
+def _plain(function: Function) -> Function:
+    return dataclasses.replace(function, body=_Plain().rewrite(function.body))
+
+
+def _leaf(result: Any, name: str, method: Callable[..., Any], exporter: Exporter) -> Expr:
+    if isinstance(result, Value):
+        return result.__relax_expr__
+    if isinstance(result, (tuple, list)):
+        return Tuple(tuple(_leaf(item, name, method, exporter) for item in result))
+    if isinstance(result, Dim):
+        return PrimValue(result)
+    if result is None and (exporter.effects or exporter.current):
+        return Tuple(())  # it is called for its effects
+    kind = "nothing" if result is None else type(result).__name__
+    help = "add a return statement" if result is None else None
+    raise UsageError(
+        "bad-result",
+        f"{name} returned {kind}; it must return a tensor or a tuple of tensors",
+        span=_span_of(method),
+        help=help,
+    )
+
+
+def _span_of(method: Callable[..., Any]) -> Span | None:
+    """Where a method is written."""
+    code = getattr(inspect.unwrap(method), "__code__", None)
+    return None if code is None else Span(code.co_filename, code.co_firstlineno)
 
 
 def _method(module: Module, name: str, args: Mapping[str, Any]) -> Callable[..., Any]:
@@ -127,8 +320,8 @@ def _method(module: Module, name: str, args: Mapping[str, Any]) -> Callable[...,
     method = getattr(module, name, None)
     if not callable(method):
         known = module.methods()
-        near = difflib.get_close_matches(name, known, 1)
-        raise UsageError(
+        near = difflib.get_close_matches(str(name), known, 1)
+        raise mistake(
             "bad-spec",
             f"{kind} has no method {name!r}",
             help=f"did you mean {near[0]!r}?"
@@ -136,7 +329,7 @@ def _method(module: Module, name: str, args: Mapping[str, Any]) -> Callable[...,
             else f"it has {', '.join(known) or 'none of its own'}",
         )
     if not isinstance(args, Mapping):
-        raise UsageError(
+        raise mistake(
             "bad-spec",
             f"the spec of {name} must be a dict of its arguments, got {type(args).__name__}",
             help=f'write {{"{name}": {{"x": nn.spec.Tensor(("n", 4), "float32")}}}}',
@@ -145,31 +338,9 @@ def _method(module: Module, name: str, args: Mapping[str, Any]) -> Callable[...,
     try:
         signature.bind(**dict.fromkeys(args))
     except TypeError as error:
-        raise UsageError(
+        raise mistake(
             "bad-spec",
             f"the spec of {name} does not match its parameters: {error}",
             help=f"the signature is {name}{signature}; the spec has {', '.join(map(str, args)) or 'none'}",
         ) from None
     return method
-
-
-def _input(arg: str, given: Any, symbols: dict[str, SymVar]) -> Var:
-    if not isinstance(given, (spec.Tensor, spec.Tuple)):
-        raise UsageError(
-            "bad-spec",
-            f"argument {arg!r}: {given!r} is not a spec",
-            help="write nn.spec.Tensor(shape, dtype)",
-        )
-    return Var(arg, _annotation(given, symbols))
-
-
-def _annotation(
-    given: spec.Tensor | spec.Tuple, symbols: dict[str, SymVar]
-) -> TensorType | TupleType:
-    if isinstance(given, spec.Tuple):
-        return TupleType(tuple(_annotation(field, symbols) for field in given.fields))
-    dims = [
-        symbols.setdefault(dim, SymVar(dim)).dim if isinstance(dim, str) else Dim.of(dim)
-        for dim in given.shape
-    ]
-    return TensorType(dims, given.dtype)

@@ -1,97 +1,43 @@
-"""Modules and their parameters: a tree of Python objects, named by attribute as in torch and TVM's `nn`."""
+"""Modules: a tree of Python objects with parameters, buffers and `forward`, named by attribute as in torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, NoReturn, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
-from relaxpy.errors import UsageError
-from relaxpy.ir import DType, Expr, IRModule, TensorType
-from relaxpy.ir.array import as_array
-from relaxpy.nn.construction import Construction
+from relaxpy.ir import DType, IRModule
+from relaxpy.nn.construction import mistake
+from relaxpy.nn.describe import describe
 from relaxpy.nn.export import export_module
+from relaxpy.nn.parameter import Buffer, Parameter
+from relaxpy.nn.state import LoadedKeys, load_state
 from relaxpy.nn.tensor import Value
-
-M = TypeVar("M", bound="Module")
-
-
-class Parameter(Value):
-    """A weight of fixed shape and dtype; `data` is None until it is loaded.
-
-    Raises: UsageError (`bad-spec`) for a dimension that is no integer from 0 up.
-    """
-
-    def __init__(self, shape: Sequence[int], dtype: str = "float32") -> None:
-        for dim in shape:
-            if isinstance(dim, bool) or not isinstance(dim, (int, np.integer)) or dim < 0:
-                raise UsageError(
-                    "bad-spec",
-                    f"{dim!r} in a parameter's shape {tuple(shape)} is not a non-negative integer",
-                    help="sizes of parameters must be integers; only those of arguments can be symbolic",
-                )
-        self._shape = tuple(int(dim) for dim in shape)
-        self.dtype = DType(dtype)
-        self._data: np.ndarray | None = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its dimensions."""
-        return self._shape
-
-    @property
-    def data(self) -> np.ndarray | None:
-        """Its values; None until they are loaded."""
-        return self._data
-
-    @data.setter
-    def data(self, value: np.ndarray) -> None:
-        """Set the values. UsageError if shape or dtype differ from the parameter's."""
-        value = as_array(value)
-        if value.shape != self.shape or value.dtype != self.dtype.numpy:
-            turned = len(self.shape) > 1 and value.shape == self.shape[::-1]
-            message = f"the parameter is {self.dtype}{list(self.shape)}, the value {value.dtype}{list(value.shape)}"
-            help = None
-            if turned:
-                help = "the value is transposed (torch's Linear has shape (out, in)): pass value.T"
-            elif value.shape == self.shape:
-                help = f'there are no implicit casts: pass value.astype("{self.dtype}"), or declare "{value.dtype}"'
-            raise UsageError("bad-weights", message, help=help)
-        self._data = value
-
-    @property
-    def annotation(self) -> TensorType:
-        """Its annotation as a value of the program."""
-        return TensorType(self.shape, self.dtype)
-
-    @property
-    def __relax_expr__(self) -> Expr:
-        return Construction.current().parameter(self)
-
-    def __repr__(self) -> str:
-        return f"Parameter({self.dtype}{list(self.shape)})"
 
 
 class Module:
     """Base class of layers and models. Assign parameters and modules as attributes, write `forward`, and call the
     module like a function.
 
-    `forward` runs once, during export, on symbolic tensors; the operators applied to them become the program.
+    `forward` runs once, during export, on symbolic tensors; the operators applied to them become the program. A module
+    is always that of inference: `eval()` does nothing.
     """
+
+    ignored_state: ClassVar[tuple[str, ...]] = ()
+    """Names in a `state_dict` of torch's layer that this one does not need."""
+    forward: Callable[..., Any]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.forward(*args, **kwargs)
 
-    forward: Callable[..., Any]
-
     def __setattr__(self, name: str, value: Any) -> None:
         is_array = hasattr(value, "__array__") and not isinstance(value, Value)
         if is_array and isinstance(vars(self).get(name), Parameter):
-            raise UsageError(
+            raise mistake(
                 "bad-weights",
                 f"{name} is a parameter, and cannot be replaced by an array",
-                help=f"set its value: module.{name}.data = array; or set all at once: module.load(state)",
+                help=f"set its value: module.{name}.data = array; or set all at once: module.load_state_dict(state)",
             )
         super().__setattr__(name, value)
 
@@ -99,69 +45,220 @@ class Module:
         advice = _INSTEAD.get(name, "")
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{advice}")
 
-    def children(self) -> Iterator[tuple[str, Module | Parameter]]:
-        """Direct submodules and parameters, by attribute name."""
+    def __repr__(self) -> str:
+        return describe(self)
+
+    def extra_repr(self) -> str:
+        """The options of the module in `repr`, without its parts."""
+        return ""
+
+    # Parts
+
+    def parts(self) -> Iterator[tuple[str, Module | Parameter]]:
+        """Direct submodules, parameters and buffers, by attribute name."""
         for name, value in vars(self).items():
             if isinstance(value, (Module, Parameter)):
                 yield name, value
 
-    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
-        """Every parameter once, by dotted path, in the order of definition; a shared one under its first path."""
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """Direct submodules by attribute name, each once."""
         seen: set[int] = set()
-        for name, parameter in self._walk(prefix):
-            if id(parameter) not in seen:
-                seen.add(id(parameter))
-                yield name, parameter
+        for name, part in self.parts():
+            if isinstance(part, Module) and id(part) not in seen:
+                seen.add(id(part))
+                yield name, part
 
-    def _walk(self, prefix: str) -> Iterator[tuple[str, Parameter]]:
-        for name, part in self.children():
-            if isinstance(part, Parameter):
-                yield prefix + name, part
-            else:
-                yield from part._walk(f"{prefix}{name}.")
+    def children(self) -> Iterator[Module]:
+        """Direct submodules, each once."""
+        return (module for _, module in self.named_children())
 
-    def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Load the values of all parameters, strictly. UsageError lists missing, unexpected and mis-shaped names."""
-        if not isinstance(state, Mapping):
-            raise UsageError(
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """This module and all inside it, each once, by dotted path; this one's path is `prefix`."""
+        seen: set[int] = set()
+        for path, module in _modules(self, prefix, ()):
+            if id(module) not in seen:
+                seen.add(id(module))
+                yield path, module
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all inside it, each once."""
+        return (module for _, module in self.named_modules())
+
+    def named_tensors(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """Every parameter and buffer once, by dotted path, in the order of definition; a shared one under its first
+        path, or with `remove_duplicate=False` under all. UsageError (`bad-module`) for two of the same path."""
+        seen: set[int] = set()
+        paths: dict[str, Parameter] = {}
+        for path, tensor in _tensors(self, prefix, (), recurse):
+            if paths.setdefault(path, tensor) is not tensor:
+                raise mistake(
+                    "bad-module",
+                    f"two parameters have the path {path!r}",
+                    help="names of modules and parameters must not contain dots: a.b is b in a",
+                )
+            if not (remove_duplicate and id(tensor) in seen):
+                seen.add(id(tensor))
+                yield path, tensor
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """Every parameter that is not a buffer; arguments and order as in `named_tensors`."""
+        found = self.named_tensors(prefix, recurse, remove_duplicate)
+        return ((name, part) for name, part in found if not isinstance(part, Buffer))
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """Every parameter that is not a buffer, once."""
+        return (parameter for _, parameter in self.named_parameters("", recurse))
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Buffer]]:
+        """Every buffer; arguments and order as in `named_tensors`."""
+        found = self.named_tensors(prefix, recurse, remove_duplicate)
+        return ((name, part) for name, part in found if isinstance(part, Buffer))
+
+    def buffers(self, recurse: bool = True) -> Iterator[Buffer]:
+        """Every buffer, once."""
+        return (buffer for _, buffer in self.named_buffers("", recurse))
+
+    def get_submodule(self, path: str) -> Module:
+        """The module at a dotted path; "" is this one. AttributeError if there is none."""
+        found: Module = self
+        for name in filter(None, path.split(".")):
+            inner = dict(found.parts()).get(name)
+            if not isinstance(inner, Module):
+                raise AttributeError(f"{type(found).__name__} has no module {name!r}")
+            found = inner
+        return found
+
+    def register_buffer(self, name: str, value: Any, persistent: bool = True) -> None:
+        """Make an attribute that is a buffer: from an array, a `Buffer`, or None."""
+        if value is not None and not isinstance(value, Buffer):
+            value = Buffer(value, persistent=persistent)
+        setattr(self, _checked_name(self, name), value)
+
+    def register_parameter(self, name: str, parameter: Parameter | None) -> None:
+        """Make an attribute that is a parameter, or None."""
+        setattr(self, _checked_name(self, name), parameter)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Make an attribute that is a module, or None."""
+        setattr(self, _checked_name(self, name), module)
+
+    register_module = add_module
+
+    def apply(self, function: Callable[[Module], Any]) -> Self:
+        """Call a function with every module, those inside first. Returns itself."""
+        for module in self.children():
+            module.apply(function)
+        function(self)
+        return self
+
+    # Values
+
+    def state_dict(self, prefix: str = "") -> dict[str, np.ndarray]:
+        """The values of all parameters and persistent buffers, by path, as in torch; a shared one under each of its
+        paths. Nothing is copied. UsageError (`bad-weights`) if some have no values."""
+        found = {n: t for n, t in self._all_tensors().items() if getattr(t, "persistent", True)}
+        empty = [name for name, tensor in found.items() if tensor.data is None]
+        if empty:
+            shown = ", ".join(empty[:3]) + (", …" if len(empty) > 3 else "")
+            raise mistake(
                 "bad-weights",
-                f"weights must be a dict of arrays by name, got {type(state).__name__}",
-                help="read the file first: numpy.load(path), or safetensors.numpy.load_file(path)",
+                f"{len(empty)} parameters have no values: {shown}",
+                help="load them first: model.load_state_dict(state)",
             )
-        parameters = dict(self.named_parameters())
-        problems = [f"missing: {name}" for name in parameters if name not in state]
-        problems += [f"unexpected: {name}" for name in state if name not in parameters]
-        for name, parameter in parameters.items():
-            if name in state:
-                try:
-                    parameter.data = state[name]
-                except UsageError as error:
-                    advice = f" ({error.help})" if error.help else ""
-                    problems.append(f"{name}: {error.message}{advice}")
-        if problems:
-            notes = [*problems, *(f"{place}: {advice}" for place, advice in self.hidden())]
-            raise UsageError(
-                "bad-weights", "the weights do not match the parameters of the module", notes=notes
+        return {f"{prefix}{n}": t.data for n, t in found.items() if t.data is not None}
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadedKeys:
+        """Load the values of parameters and buffers from arrays by path: those of torch's `state_dict` as they are.
+
+        Shapes and dtypes must match, and nothing is set if one does not: UsageError (`bad-weights`) lists all
+        problems. With `strict`, missing and unexpected names are problems, too; otherwise they are returned. A buffer
+        with values may be missing.
+        """
+        tensors = self._all_tensors()
+        ignored = [
+            f"{path}.{name}" if path else name
+            for path, module in self.named_modules()
+            for name in module.ignored_state
+        ]
+        optional = {
+            n
+            for n, t in tensors.items()
+            if isinstance(t, Buffer) and n not in state and not (t.persistent and t.data is None)
+        }
+        needed = {n: t for n, t in tensors.items() if n not in optional}
+        return load_state(needed, state, strict, ignored, list(self.hidden()))
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """`load_state_dict` with `strict`."""
+        self.load_state_dict(state)
+
+    def _all_tensors(self) -> dict[str, Parameter]:
+        return dict(self.named_tensors(remove_duplicate=False))
+
+    def to(self, dtype: Any = None, **options: Any) -> Self:
+        """Change the dtype of all floating-point parameters and buffers, and convert their values. Returns itself."""
+        given = str(dtype).removeprefix("torch.")
+        if options or dtype is None or given.split(":")[0] in _DEVICES:
+            raise mistake(
+                "bad-spec",
+                f"a module has no device: to({given if dtype is not None else options})",
+                help="choose the device when building: relaxpy.build(mod, target=…); to(dtype) changes dtypes",
             )
+        wanted = DType(given)
+        if not wanted.is_float:
+            raise mistake("bad-spec", f"to() takes a float dtype, got {wanted}")
+        for _, tensor in self.named_tensors():
+            if tensor.dtype.is_float:
+                tensor.to(wanted)
+        return self
+
+    def half(self) -> Self:
+        """`to("float16")`."""
+        return self.to("float16")
+
+    def bfloat16(self) -> Self:
+        """`to("bfloat16")`."""
+        return self.to("bfloat16")
+
+    def float(self) -> Self:
+        """`to("float32")`."""
+        return self.to("float32")
+
+    def double(self) -> Self:
+        """`to("float64")`."""
+        return self.to("float64")
+
+    def eval(self) -> Self:
+        """This module: it is always that of inference."""
+        return self
+
+    # Export
 
     def hidden(self, path: str = "self") -> Iterator[tuple[str, str]]:
         """Attributes with modules or parameters in a list, tuple or dictionary, where they are not registered; each
         with advice."""
-        found = {id(part) for _, part in self.children()}
-        for name, value in vars(self).items():
-            inside = list(value.values()) if isinstance(value, dict) else value
-            if isinstance(inside, list | tuple) and any(
-                isinstance(item, (Module, Parameter)) and id(item) not in found for item in inside
-            ):
-                place = f"{path}.{name}"
+        for base, module in _modules(self, "", ()):
+            found = {id(part) for _, part in module.parts()}
+            for name, value in vars(module).items():
+                inside = list(value.values()) if isinstance(value, dict) else value
+                if not isinstance(inside, list | tuple) or not any(
+                    isinstance(item, (Module, Parameter)) and id(item) not in found
+                    for item in inside
+                ):
+                    continue
+                place = ".".join(filter(None, (path, base, name)))
                 kind = type(value).__name__
-                if all(isinstance(item, Module) for item in inside) and kind != "dict":
-                    yield place, f"a {kind} hides its modules: {place} = nn.ModuleList({place})"
+                if all(isinstance(item, Module) for item in inside):
+                    holder = "ModuleDict" if kind == "dict" else "ModuleList"
+                    yield place, f"a {kind} hides its modules: {place} = nn.{holder}({place})"
                 else:
                     yield place, f"a {kind} hides its parts: make each an attribute of its own"
-        for name, part in self.children():
-            if isinstance(part, Module):
-                yield from part.hidden(f"{path}.{name}")
 
     def methods(self) -> list[str]:
         """Names of the methods that can be exported: `forward`, and the class's own methods."""
@@ -179,57 +276,68 @@ class Module:
         name.
 
         `spec` describes the arguments of each method: `{"forward": {"x": nn.spec.Tensor(("n", 4), "float32")}}`. A
-        dimension given by name is symbolic, and the same throughout the method. Every function takes the parameters of
-        this module after the arguments, named by their paths with `_` for `.`; `relaxpy.build(mod, params=params)`
-        binds them. The counterpart of TVM's `Module.export_tvm`.
+        dimension given by name is symbolic, and the same throughout the method. After the arguments, a function takes
+        the parameters that it uses, named by their paths with `_` for `.`; `relaxpy.build(mod, params=params)` binds
+        them. A function that updates memory in place is impure: its buffers are not in `params`, its caller keeps them.
+        The counterpart of TVM's `Module.export_tvm`.
         """
         return export_module(self, spec)
+
+
+def _modules(module: Module, path: str, above: tuple[Module, ...]) -> Iterator[tuple[str, Module]]:
+    """A module and those inside it by path, a shared one under each of its paths. UsageError for a module inside
+    itself."""
+    _check_outside(module, path, above)
+    yield path, module
+    for name, part in module.parts():
+        if isinstance(part, Module):
+            yield from _modules(part, f"{path}.{name}" if path else name, (*above, module))
+
+
+def _tensors(
+    module: Module, path: str, above: tuple[Module, ...], recurse: bool
+) -> Iterator[tuple[str, Parameter]]:
+    """The parameters and buffers of a module in the order of definition, shared ones under each of their paths."""
+    _check_outside(module, path, above)
+    for name, part in module.parts():
+        inner = f"{path}.{name}" if path else name
+        if isinstance(part, Parameter):
+            yield inner, part
+        elif recurse:
+            yield from _tensors(part, inner, (*above, module), recurse)
+
+
+def _check_outside(module: Module, path: str, above: tuple[Module, ...]) -> None:
+    """Raise UsageError (`bad-module`) if a module contains itself."""
+    if any(module is each for each in above):
+        raise mistake(
+            "bad-module",
+            f"module {path!r} ({type(module).__name__}) contains itself",
+            help="a submodule must not hold its parent; store what it needs of it (sizes, a configuration)",
+        )
+
+
+def _checked_name(module: Module, name: Any) -> str:
+    """A name for a part of a module. Raises UsageError (`bad-module`)."""
+    if not isinstance(name, str) or not name or "." in name:
+        raise mistake("bad-module", f"{name!r} is not a valid name", help="use a name without dots")
+    if hasattr(type(module), name):
+        raise mistake(
+            "bad-module",
+            f"{type(module).__name__} already has an attribute {name!r}",
+            help="use another name",
+        )
+    return name
 
 
 _RUN = ": export the module, mod, params = model.export(spec), and build mod"
 _INSTEAD = {
     "forward": ": write def forward(self, x), or export another method by its name",
-    "state_dict": ": use dict(model.named_parameters()); each parameter has .data",
-    "parameters": ": write model.named_parameters()",
-    "modules": ": write model.children()",
-    "load_state_dict": ": write model.load(state), which checks names, shapes and dtypes",
     "export_tvm": ": write model.export(spec)",
     "jit": _RUN,
-    "register_buffer": ": assign an nn.Parameter instead",
-    **dict.fromkeys(
-        ("to", "cuda", "cpu", "half", "bfloat16", "float", "eval", "train", "compile"), _RUN
-    ),
+    "train": ": modules are for inference",
+    **dict.fromkeys(("cuda", "cpu", "compile", "backward"), _RUN),
 }
 """Methods of torch's and TVM's modules → hint with the equivalent here."""
-
-
-class ModuleList(Module, Generic[M]):
-    """A sequence of modules, named by their index."""
-
-    def __init__(self, modules: Iterable[M] = ()) -> None:
-        self.modules = list(modules) if isinstance(modules, Iterable) else [modules]
-        for i, module in enumerate(self.modules):
-            if not isinstance(module, Module):
-                raise UsageError(
-                    "bad-spec",
-                    f"a ModuleList contains modules, got {type(module).__name__} at index {i}",
-                    help="write nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])",
-                )
-
-    def children(self) -> Iterator[tuple[str, Module | Parameter]]:
-        return ((str(i), module) for i, module in enumerate(self.modules))
-
-    def __iter__(self) -> Iterator[M]:
-        return iter(self.modules)
-
-    def __len__(self) -> int:
-        return len(self.modules)
-
-    def __getitem__(self, index: int) -> M:
-        return self.modules[index]
-
-    def forward(self, x: Any) -> Any:
-        """Apply the modules one after the other."""
-        for module in self.modules:
-            x = module(x)
-        return x
+_DEVICES = frozenset({"cpu", "cuda", "mps", "meta", "xpu"})
+"""Names of torch's devices."""

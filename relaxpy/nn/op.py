@@ -14,13 +14,31 @@ from typing import Any
 from relaxpy.ir import PrimValue, StringImm, TensorType
 from relaxpy.ir.dim import Dim, DimLike
 from relaxpy.nn.apply import index as index
+from relaxpy.nn.calls import call_dps_library as call_dps_library
+from relaxpy.nn.calls import call_inplace_packed as call_inplace_packed
+from relaxpy.nn.calls import call_packed as call_packed
+from relaxpy.nn.calls import call_pure_packed as call_pure_packed
+from relaxpy.nn.calls import call_te as call_te
+from relaxpy.nn.calls import call_tir as call_tir
+from relaxpy.nn.calls import call_tir_inplace as call_tir_inplace
 from relaxpy.nn.construction import Construction, caller_span
 from relaxpy.nn.function import function_on_tensors
 from relaxpy.nn.tensor import Tensor, Value
 from relaxpy.op import OPS
-from relaxpy.op.call import call_pure_packed
+from relaxpy.op import call as ir_call
 from relaxpy.op.deduce import deduce
 from relaxpy.op.function import functions, names_below, nearest
+
+CALLS = (
+    "call_dps_library",
+    "call_inplace_packed",
+    "call_packed",
+    "call_pure_packed",
+    "call_te",
+    "call_tir",
+    "call_tir_inplace",
+)
+"""The calls of `relaxpy.nn.calls`."""
 
 
 def match_cast(x: Value, shape: Sequence[DimLike], dtype: str | None = None) -> Tensor:
@@ -36,7 +54,7 @@ def check_range(x: Value, count: DimLike, what: str = "indices") -> Tensor:
     """`x`, an integer tensor, after a check at run time that its elements are at least 0 and below `count`. Without the
     check, `take` clamps an index out of range. `what` is the name of the elements in the error."""
     expr = x.__relax_expr__
-    call = call_pure_packed(
+    call = ir_call.call_pure_packed(
         "relaxpy.check_range", expr, PrimValue(Dim.of(count)), StringImm(what), ty_args=deduce(expr)
     )
     return Construction.current().emit(call, "checked", caller_span())
@@ -65,9 +83,20 @@ def _lookup(name: str) -> Callable[..., Any] | Namespace:
         return function_on_tensors(OPS[name])
     if names_below(f"{name}.", functions()):
         return Namespace(f"{name}.")
+    if name in _TVM_NAMES:
+        raise AttributeError(f"nn.op has no {name!r}: write nn.op.{_TVM_NAMES[name]}")
     near = nearest(name)
     hint = f": did you mean nn.op.{near}?" if near else ""
     raise AttributeError(f"nn.op has no {name!r}{hint}")
+
+
+_TVM_NAMES = {
+    "tensor_ir_op": "call_tir(program, args, out_ty)",
+    "tensor_ir_inplace_op": "call_tir_inplace(program, args, inplace_indices)",
+    "tensor_expr_op": "call_te(function, args)",
+    "extern": "call_dps_library(name, args, out_ty)",
+}
+"""Functions of TVM's `nn.op` → the call here."""
 
 
 def __getattr__(name: str) -> Any:
@@ -77,4 +106,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({"check_range", "index", "match_cast", *names_below("", functions())})
+    return sorted({*CALLS, "check_range", "index", "match_cast", *names_below("", functions())})

@@ -4,6 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 from relaxpy.ir.dim import DimLike
 from relaxpy.nn.apply import index as index
+from relaxpy.nn.calls import call_dps_library as call_dps_library
+from relaxpy.nn.calls import call_inplace_packed as call_inplace_packed
+from relaxpy.nn.calls import call_packed as call_packed
+from relaxpy.nn.calls import call_pure_packed as call_pure_packed
+from relaxpy.nn.calls import call_te as call_te
+from relaxpy.nn.calls import call_tir as call_tir
+from relaxpy.nn.calls import call_tir_inplace as call_tir_inplace
 from relaxpy.nn.tensor import Tensor
 from relaxpy.nn.tensor import Value
 from relaxpy.op.function import DTypeLike, ExprLike, Operand, ScalarLike, ShapeLike, TensorLike, TupleLike

@@ -36,6 +36,7 @@ from relaxpy.transform.normalize import Normalize
 from relaxpy.transform.plan_memory import PlanMemory
 from relaxpy.transform.remove_unused_outputs import RemoveUnusedOutputs
 from relaxpy.transform.rewrite_reshapes import RewriteReshapes
+from relaxpy.transform.transpose_linear import TransposeLinear
 from relaxpy.transform.update_in_place import UpdateInPlace
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "RemoveUnusedOutputs",
     "RewriteReshapes",
     "Sequential",
+    "TransposeLinear",
     "UpdateInPlace",
     "function_pass",
     "module_pass",

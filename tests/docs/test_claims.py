@@ -112,7 +112,7 @@ def test_layers_are_called_as_in_tvm() -> None:
     # and no layer of ours that TVM has is left out
     layers = {name for name in nn.__all__ if name[0].isupper() and hasattr(theirs, name)}
     assert layers == set(same)
-    assert nn.Linear(2, 3).weight.shape == (2, 3)
+    assert nn.Linear(2, 3).weight.shape == (3, 2)
 
 
 def test_passes_of_tvm_are_listed() -> None:

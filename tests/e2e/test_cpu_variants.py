@@ -68,7 +68,7 @@ def test_a_transformer_runs_with_each(tmp_path: Path) -> None:
     model.load(
         {
             name: rng.standard_normal(weight.shape).astype(np.float32) * 0.2
-            for name, weight in model.named_parameters()
+            for name, weight in model.named_tensors()
         }
     )
     mod, params = model.export(SPEC)

@@ -87,14 +87,16 @@ TOLD = {
     "annotated(\"R.Tensor((4,), 'float')\")": 'write the width: "float32"',
     "annotated(\"R.Tensor((4,), 'int4')\")": "int8 or uint8",
     # layers
-    "nn.ReLU()": "nn.op.nn.relu(x)",
-    "nn.Sequential()": "nn.ModuleList",
-    "nn.Dropout(0.1)": "remove it",
+    "nn.Reverse_Sequence()": "nn.op.reverse_sequence(x)",
+    "nn.Sequential(3)": "a Sequential contains modules",
+    "nn.Dropout(10)": "from 0 to 1",
+    "nn.Conv2D(1, 1, 1)": "did you mean Conv2d",
+    "nn.op.tensor_ir_op": "op.call_tir(program",
     "nn.functional.relu": "nn.op.nn.relu(x)",
     "nn.Lineer(2, 2)": "did you mean 'Linear'",
-    "nn.Linear(2, 2).state_dict()": "named_parameters()",
-    "nn.Linear(2, 2).load_state_dict({})": "model.load(state)",
-    'nn.Linear(2, 2).to("cuda")': "model.export(spec)",
+    "nn.Linear(2, 2).state_dict()": "model.load_state_dict(state)",
+    "nn.Linear(2, 2).load_state_dict({})": "missing: weight",
+    'nn.Linear(2, 2).to("cuda")': "relaxpy.build(mod, target=…)",
     "nn.Linear(2, 2).export_tvm({})": "model.export(spec)",
     "nn.Linear(2, 2).wieght": "no attribute 'wieght'",
 }
@@ -234,8 +236,8 @@ MODELS: dict[str, tuple[Any, str]] = {
     "nn.ModuleList([1, 2])": (lambda: nn.ModuleList([1, 2]), "nn.ModuleList([nn.Linear(4, 4)"),  # type: ignore[list-item]
     "if x:": (lambda: Of(lambda _, x: x if x else -x), "nn.op.where"),
     "a weight of torch": (
-        lambda: nn.Linear(4, 8).load(torch().nn.Linear(4, 8).state_dict()),
-        ".T",
+        lambda: nn.Linear(4, 8, bias=False).load({"weight": torch().zeros(4, 8)}),
+        "value.T",
     ),
 }
 

@@ -13,7 +13,7 @@ import relaxpy
 from relaxpy.errors import UsageError
 from relaxpy.ir import Function, TensorType
 from relaxpy.models.llama import TINY, Llama, LlamaConfig, load_weights, sources, spec
-from relaxpy.models.rope import Llama3Scaling, Rope
+from relaxpy.nn.rotary import Llama3Scaling, Rope
 
 SCALED = Rope(500000.0, Llama3Scaling(8.0, 1.0, 4.0, 16))
 CONFIGS = {
@@ -174,7 +174,7 @@ def test_a_model_without_weights() -> None:
     assert isinstance(prefill, Function)
     assert prefill.attrs["num_input"] == 1
     key = next(p for p in prefill.params if p.name == "layers_0_attention_key_weight")
-    assert key.annotation == TensorType((4096, 1024), "float16")
+    assert key.annotation == TensorType((1024, 4096), "float16")
 
 
 def test_dtype_of_a_configuration() -> None:

@@ -65,7 +65,7 @@ def test_scores(name: str) -> None:
 def test_normalisation_goes_into_the_weights() -> None:
     """Of 20 convolutions and as many normalisations of ResNet-18, the latter are gone."""
     model = ResNet(RESNET18)
-    for _, parameter in model.named_parameters():
+    for _, parameter in model.named_tensors():
         parameter.data = np.full(parameter.shape, 0.5, "float32")
     mod, params = model.export(spec(RESNET18))
     bound = BindParams()(Normalize()(mod), PassContext(params=params))

@@ -59,8 +59,7 @@ def test_tuples_of_arguments() -> None:
     assert nested.params[0].name == "pairs"
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
     vm = relaxpy.VirtualMachine(relaxpy.build(mod))
-    bound = [np.zeros((4, 4), np.float32), np.zeros(4, np.float32)]  # the weights, not used
-    total, (double, same) = vm["nested"](((x, x + 1), x), *bound)
+    total, (double, same) = vm["nested"](((x, x + 1), x))
     np.testing.assert_array_equal(total.numpy(), x + x + 1)
     np.testing.assert_array_equal(double.numpy(), x * 2)
     np.testing.assert_array_equal(same.numpy(), x)
@@ -143,8 +142,13 @@ def test_argument_with_the_name_of_a_parameter() -> None:
         def forward(self, w: nn.Tensor) -> nn.Tensor:
             return w + self.w
 
-    with pytest.raises(UsageError, match="'w' is both an argument"):
-        Clash().export({"forward": {"w": X}})
+    model = Clash()
+    model.w.data = np.ones(4, np.float32)
+    mod, params = model.export({"forward": {"w": X}})
+    forward = mod["forward"]
+    assert isinstance(forward, Function)
+    assert [param.name for param in forward.params] == ["w", "w_1"]
+    assert list(params) == ["w_1"]
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
+import relaxpy
 from relaxpy import nn
 from relaxpy.errors import UsageError
+from relaxpy.testing.interpret import interpret
 
 
 class Block(nn.Module):
@@ -32,12 +35,12 @@ def state() -> dict[str, np.ndarray]:
 def test_parameters_are_named_by_path_and_come_once() -> None:
     assert {name: parameter.shape for name, parameter in Model().named_parameters()} == {
         "table.weight": (5, 2),
-        "blocks.0.up.weight": (2, 3),
+        "blocks.0.up.weight": (3, 2),
         "blocks.0.up.bias": (3,),
-        "blocks.0.down.weight": (3, 2),
-        "blocks.1.up.weight": (2, 3),
+        "blocks.0.down.weight": (2, 3),
+        "blocks.1.up.weight": (3, 2),
         "blocks.1.up.bias": (3,),
-        "blocks.1.down.weight": (3, 2),
+        "blocks.1.down.weight": (2, 3),
     }
 
 
@@ -118,22 +121,6 @@ def test_a_module_list_holds_modules() -> None:
     assert len(nn.ModuleList(nn.Linear(2, 2) for _ in range(3))) == 3
 
 
-def test_weights_of_the_transposed_shape() -> None:
-    torch = pytest.importorskip("torch")
-    theirs, ours = torch.nn.Linear(4, 8), nn.Linear(4, 8)
-    with pytest.raises(UsageError, match="do not match") as caught:
-        ours.load(theirs.state_dict())
-    assert "weight.T" in str(caught.value) or "value.T" in str(caught.value)
-    ours.load({"weight": theirs.weight.T, "bias": theirs.bias})
-    with pytest.raises(UsageError, match="weight is a parameter") as caught:
-        ours.weight = theirs.weight
-    assert "module.weight.data" in str(caught.value.help)
-    ours.bias = None
-    with pytest.raises(UsageError) as caught:
-        ours.weight.data = np.zeros((4, 8))
-    assert 'astype("float32")' in str(caught.value.help)
-
-
 def test_functions_of_other_packages_say_whose_tensor_it_is() -> None:
     torch = pytest.importorskip("torch")
 
@@ -157,3 +144,120 @@ def test_functions_of_other_packages_say_whose_tensor_it_is() -> None:
             Wrong(function).export(SPEC)
         assert help in str(caught.value.help)
         assert caught.value.span is not None
+
+
+def test_parts_by_name() -> None:
+    model = Model()
+    assert [name for name, _ in model.named_children()] == ["table", "blocks"]
+    assert [name for name, _ in model.named_modules()] == [
+        "",
+        "table",
+        "blocks",
+        *(f"blocks.{i}{part}" for i in (0, 1) for part in ("", ".up", ".down")),
+    ]
+    assert len(list(model.parameters())) == 7
+    assert model.get_submodule("blocks.1.up") is model.blocks[1].up
+    with pytest.raises(AttributeError, match="has no module 'nothing'"):
+        model.get_submodule("blocks.nothing")
+    seen: list[str] = []
+    assert model.apply(lambda module: seen.append(type(module).__name__)) is model
+    assert seen == ["Embedding", *["Linear", "Linear", "Block"] * 2, "ModuleList", "Model"]
+
+
+def test_buffers_are_no_parameters() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            self.weight = nn.Parameter((2,))
+            self.register_buffer("mask", np.ones(3, np.float32))
+            self.register_buffer("cache", np.zeros(3, np.float32), persistent=False)
+            self.register_buffer("none", None)
+
+    model = Counts()
+    assert [name for name, _ in model.named_parameters()] == ["weight"]
+    assert [name for name, _ in model.named_buffers()] == ["mask", "cache"]
+    model.load_state_dict({"weight": np.ones(2, np.float32)})  # a buffer has its numbers
+    assert list(model.state_dict("inner.")) == ["inner.weight", "inner.mask"]
+    with pytest.raises(UsageError, match="unexpected: odd"):
+        model.load_state_dict({"weight": np.ones(2, np.float32), "odd": np.ones(2)})
+
+
+def test_dtypes_change_with_their_numbers() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Embedding(3, 2))
+    model.register_buffer("steps", np.zeros((), np.int64))
+    model.load_state_dict({n: np.ones(p.shape, np.float32) for n, p in model.named_parameters()})
+    assert model.to("float16") is model
+    assert {str(p.dtype) for p in model.parameters()} == {"float16"}
+    assert model[0].weight.data.dtype == np.float16
+    assert model.double().eval()[0].weight.data.dtype == np.float64
+    for wrong, told in (
+        (lambda: model.to("cuda:0"), "has no device"),
+        (lambda: model.to(device="cpu"), "has no device"),
+        (lambda: model.to("int8"), "takes a float dtype"),
+    ):
+        with pytest.raises(UsageError, match=told) as caught:
+            wrong()
+        assert caught.value.span is not None
+        assert caught.value.span.file == __file__
+
+
+def test_names_join_without_collisions() -> None:
+    """`a.b` and `a_b` are two parameters; neither takes the name of an argument, a dimension, or of script."""
+
+    class Inner(nn.Module):
+        def __init__(self) -> None:
+            self.b = nn.Parameter(np.full(2, 1, np.float32))
+
+    class Clash(nn.Module):
+        def __init__(self) -> None:
+            self.a = Inner()
+            self.a_b = nn.Parameter(np.full(2, 2, np.float32))
+            self.n = nn.Parameter(np.full(2, 4, np.float32))
+            self.R = nn.Parameter(np.full(2, 8, np.float32))
+            self.add = nn.Parameter(np.full(2, 16, np.float32))
+            self.unused = nn.Parameter(np.full(2, 32, np.float32))
+
+        def forward(self, x: nn.Tensor) -> nn.Tensor:
+            return x + self.a.b + self.a_b + self.n + self.R + self.add
+
+    mod, params = Clash().export({"forward": {"x": nn.spec.Tensor(("n", 2))}})
+    assert list(params) == ["a_b", "a_b_1", "n_1", "R_1", "add"]
+    relaxpy.assert_structural_equal(relaxpy.parse(mod.script()), mod)
+    x = np.zeros((1, 2), np.float32)
+    np.testing.assert_array_equal(interpret(mod, "forward", x, *params.values()), x + 31)
+
+
+def test_parts_that_cannot_be_told_apart() -> None:
+    class Cycle(nn.Module):
+        def __init__(self) -> None:
+            self.inner = nn.Linear(2, 2)
+
+    model = Cycle()
+    model.inner.outer = model  # type: ignore[attr-defined]
+    two = Cycle()
+    setattr(two, "inner.weight", nn.Parameter((2,)))
+    for wrong, told in (
+        (lambda: list(model.named_parameters()), "'inner.outer' (Cycle) contains itself"),
+        (lambda: list(model.modules()), "'inner.outer' (Cycle) contains itself"),
+        (lambda: list(two.named_parameters()), "two parameters have the path 'inner.weight'"),
+        (lambda: two.add_module("a.b", nn.Identity()), "'a.b' is not a valid name"),
+        (lambda: two.register_buffer("parameters", None), "already has an attribute 'parameters'"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(told)) as caught:
+            wrong()
+        assert caught.value.code == "bad-module"
+
+
+def test_one_module_at_two_places_is_one() -> None:
+    shared = nn.Linear(2, 2)
+    model = nn.Sequential(shared, nn.Tanh(), shared)
+    assert [name for name, _ in model.named_parameters()] == ["0.weight", "0.bias"]
+    found = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    assert found == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    mod, _ = model.export({"forward": {"x": nn.spec.Tensor(("n", 2))}})
+    assert len(mod["forward"].params) == 3  # type: ignore[union-attr]
+
+
+def test_a_hidden_module_is_told_when_names_are_left_aside() -> None:
+    state = {"layers.0.weight": np.zeros((4, 4), np.float32)}
+    with pytest.raises(UsageError, match=r"nn.ModuleList\(self.layers\)"):
+        Stack().load_state_dict(state, strict=False)

@@ -1,4 +1,4 @@
-"""Layers compute what their formulas say."""
+"""Linear layers, embeddings, and the layers that do nothing."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def x() -> np.ndarray:
 
 
 def test_linear(vm: relaxpy.VirtualMachine, weights: dict[str, np.ndarray], x: np.ndarray) -> None:
-    """The weight is (in, out); without a bias, the product alone."""
+    """The weight is (out, in); without a bias, the product alone."""
     with_bias, without = vm["linear"](x)
     np.testing.assert_allclose(
-        with_bias.numpy(), x @ weights["fc.weight"] + weights["fc.bias"], atol=1e-5, rtol=0
+        with_bias.numpy(), x @ weights["fc.weight"].T + weights["fc.bias"], atol=1e-5, rtol=0
     )
-    np.testing.assert_allclose(without.numpy(), x @ weights["plain.weight"], atol=1e-5, rtol=0)
+    np.testing.assert_allclose(without.numpy(), x @ weights["plain.weight"].T, atol=1e-5, rtol=0)
 
 
 def test_layer_norm(
@@ -106,5 +106,5 @@ def test_module_list(
 ) -> None:
     expected = x
     for i in (0, 1):
-        expected = expected @ weights[f"row.{i}.weight"] + weights[f"row.{i}.bias"]
+        expected = expected @ weights[f"row.{i}.weight"].T + weights[f"row.{i}.bias"]
     np.testing.assert_allclose(vm["in_a_row"](x).numpy(), expected, atol=1e-5, rtol=0)

@@ -1,0 +1,187 @@
+"""Pooling over one, two and three axes, and changes of resolution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from relaxpy.nn import op
+from relaxpy.nn.construction import mistake
+from relaxpy.nn.conv import Sizes, sizes_of
+from relaxpy.nn.describe import options
+from relaxpy.nn.module import Module
+from relaxpy.nn.tensor import Tensor
+
+
+class _Pool(Module):
+    """Base of pooling layers: windows along the last axes."""
+
+    axes: ClassVar[int]
+    """The number of axes that a window has."""
+
+    def _windows(self, kernel_size: Sizes, stride: Sizes | None, padding: Sizes) -> None:
+        self.kernel_size = sizes_of(kernel_size, self.axes, "kernel_size", 1)
+        given = kernel_size if stride is None else stride
+        self.stride = sizes_of(given, self.axes, "stride", 1)
+        self.padding = sizes_of(padding, self.axes, "padding")
+        if any(2 * p > k for p, k in zip(self.padding, self.kernel_size, strict=True)):
+            raise mistake(
+                "bad-spec",
+                f"padding {self.padding} is more than half of the window {self.kernel_size}",
+            )
+
+    def extra_repr(self) -> str:
+        return options(kernel_size=self.kernel_size, stride=self.stride, padding=self.padding)
+
+    def _pooled(self, kind: str, x: Tensor, **more: Any) -> Tensor:
+        if x.ndim == self.axes + 1:
+            return op.squeeze(self._pooled(kind, op.expand_dims(x, 0), **more), 0)
+        pool = getattr(op.nn, f"{kind}_pool{self.axes}d")
+        return pool(
+            x,
+            pool_size=self.kernel_size,
+            strides=self.stride,
+            padding=(*self.padding, *self.padding),
+            **more,
+        )
+
+
+class _MaxPool(_Pool):
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
+        if return_indices:
+            raise mistake("bad-spec", "return_indices is not supported")
+        self._windows(kernel_size, stride, padding)
+        self.dilation = sizes_of(dilation, self.axes, "dilation", 1)
+        self.ceil_mode = ceil_mode
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, channels, …) → (batch, channels, …), where the sizes are the numbers of windows."""
+        return self._pooled("max", x, dilation=self.dilation, ceil_mode=self.ceil_mode)
+
+
+class MaxPool1d(_MaxPool):
+    """The maximum of each window of (batch, channels, length)."""
+
+    axes = 1
+
+
+class MaxPool2d(_MaxPool):
+    """The maximum of each window of images (batch, channels, height, width)."""
+
+    axes = 2
+
+
+class MaxPool3d(_MaxPool):
+    """The maximum of each window of volumes (batch, channels, depth, height, width)."""
+
+    axes = 3
+
+
+class _AvgPool(_Pool):
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        self._windows(kernel_size, stride, padding)
+        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, channels, …) → (batch, channels, …), where the sizes are the numbers of windows."""
+        return self._pooled(
+            "avg", x, ceil_mode=self.ceil_mode, count_include_pad=self.count_include_pad
+        )
+
+
+class AvgPool1d(_AvgPool):
+    """The mean of each window of (batch, channels, length)."""
+
+    axes = 1
+
+
+class AvgPool2d(_AvgPool):
+    """The mean of each window of images (batch, channels, height, width)."""
+
+    axes = 2
+
+
+class AvgPool3d(_AvgPool):
+    """The mean of each window of volumes (batch, channels, depth, height, width)."""
+
+    axes = 3
+
+
+class _AdaptiveAvgPool(Module):
+    axes: ClassVar[int]
+
+    def __init__(self, output_size: int | None | Sequence[int | None]) -> None:
+        several = isinstance(output_size, (tuple, list))
+        found = tuple(output_size) if several else (output_size,) * self.axes
+        sizes_of([1 if n is None else n for n in found], self.axes, "output_size", 1)
+        self.output_size: tuple[int | None, ...] = found
+
+    def extra_repr(self) -> str:
+        return options(output_size=self.output_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, channels, …) → (batch, channels, *output_size); None keeps the size."""
+        if x.ndim == self.axes + 1:
+            return op.squeeze(self.forward(op.expand_dims(x, 0)), 0)
+        sizes = [
+            size.value if wanted is None else wanted
+            for wanted, size in zip(self.output_size, x.shape[2:], strict=True)
+        ]
+        if None not in sizes:
+            pool = getattr(op.nn, f"adaptive_avg_pool{self.axes}d")
+            return pool(x, output_size=tuple(sizes))
+        kept = [i + 2 for i, n in enumerate(self.output_size) if n is None]
+        if any(n not in (None, 1) for n in self.output_size):
+            raise mistake(
+                "bad-spec",
+                f"output_size {self.output_size} keeps axes {kept} of symbolic size",
+                help="with a kept axis of symbolic size, the other sizes must be 1",
+            )
+        others = tuple(i + 2 for i, n in enumerate(self.output_size) if n is not None)
+        return op.mean(x, axis=others, keepdims=True) if others else x
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+    """Means of (batch, channels, length), as many as `output_size`."""
+
+    axes = 1
+
+
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+    """Means of images (batch, channels, height, width), as many as `output_size`."""
+
+    axes = 2
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+    """Means of volumes (batch, channels, depth, height, width), as many as `output_size`."""
+
+    axes = 3
+
+
+class PixelShuffle(Module):
+    """(batch, channels * r * r, height, width) → (batch, channels, height * r, width * r)."""
+
+    def __init__(self, upscale_factor: int) -> None:
+        self.upscale_factor = upscale_factor
+
+    def extra_repr(self) -> str:
+        return options(upscale_factor=self.upscale_factor)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return op.nn.pixel_shuffle(x, upscale_factor=self.upscale_factor)

@@ -1,0 +1,88 @@
+"""Recurrent layers are torch's, for any length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from relaxpy import nn
+from relaxpy.errors import UsageError
+from tests.nn.against_torch import Case, Layers, torch
+
+SIZES = ({"l": 5, "b": 2}, {"l": 1, "b": 1}, {"l": 64, "b": 3})
+
+
+def both(kind: str, dims: str, sizes: Any = SIZES, **made: Any) -> Case:
+    ours, theirs = getattr(nn, kind)(3, 4, **made), getattr(torch.nn, kind)(3, 4, **made)
+    return Case(ours, theirs, dims, sizes, atol=1e-4)
+
+
+class TakesState(nn.Module):
+    """An LSTM whose state comes as two arguments."""
+
+    def __init__(self, lstm: Any) -> None:
+        self.lstm = lstm
+
+    def forward(self, x: nn.Tensor, h: nn.Tensor, c: nn.Tensor) -> Any:
+        return self.lstm(x, (h, c))
+
+
+class TheirsTakesState(torch.nn.Module):
+    def __init__(self, lstm: Any) -> None:
+        super().__init__()
+        self.lstm = lstm
+
+    def forward(self, x: Any, h: Any, c: Any) -> Any:
+        return self.lstm(x, (h, c))
+
+
+CASES = {
+    "lstm": both("LSTM", "l b 3"),
+    "lstm_layers": both("LSTM", "b l 3", num_layers=2, bidirectional=True, batch_first=True),
+    "lstm_single": both("LSTM", "l 3", bias=False),
+    "lstm_state": Case(
+        TakesState(nn.LSTM(3, 4)),
+        TheirsTakesState(torch.nn.LSTM(3, 4)),
+        "l b 3, 1 b 4, 1 b 4",
+        SIZES,
+        atol=1e-4,
+    ),
+    "gru": both("GRU", "l b 3", num_layers=2),
+    "rnn": both("RNN", "l b 3", nonlinearity="relu", bidirectional=True),
+}
+
+
+@pytest.fixture(scope="module")
+def layers() -> Layers:
+    return Layers(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_torch(layers: Layers, name: str) -> None:
+    layers.check(name)
+
+
+def test_layers_of_a_kind_share_their_steps(layers: Layers) -> None:
+    """The steps are one function for all layers and directions of the same size."""
+    names = [name for name in layers.mod.graph_functions if name.startswith("lstm_steps")]
+    assert len(names) == 2  # with and without bias
+
+
+def test_wrong_options() -> None:
+    with pytest.raises(UsageError, match="num_layers must be at least 1"):
+        nn.LSTM(3, 4, num_layers=0)
+    with pytest.raises(UsageError, match="nonlinearity must be"):
+        nn.RNN(3, 4, nonlinearity="gelu")
+
+    class Wrong(nn.Module):
+        def __init__(self) -> None:
+            self.lstm = nn.LSTM(3, 4)
+
+        def forward(self, x: nn.Tensor) -> Any:
+            return self.lstm(x, x)
+
+    with pytest.raises(UsageError, match="must be 2 tensors") as caught:
+        Wrong().export({"forward": {"x": nn.spec.Tensor(("l", 2, 3))}})
+    assert caught.value.span is not None
+    assert caught.value.span.file == __file__
