@@ -20,16 +20,53 @@ class Sequential(Module):
             given = list(modules[0].items())
         else:
             given = list(enumerate(modules))
-        self._modules = {_name(str(key), self): _module(m, self, key) for key, m in given}
+        modules: dict[str, Module] = vars(self).setdefault("_modules", {})
+        modules.update(
+            {
+                _name(str(key) if isinstance(key, int) else key, self): _module(m, self, key)
+                for key, m in given
+            }
+        )
+        self._modules = modules
 
-    def parts(self) -> Iterator[tuple[str, Module | Parameter]]:
+    def direct_parts(self) -> Iterator[tuple[str, Module | Parameter]]:
+        yield from super().direct_parts()
         yield from self._modules.items()
 
     def append(self, module: Module) -> Sequential:
         """Add a module at the end. Returns itself."""
         count = len(self._modules)
-        self._modules[str(count)] = _module(module, self, count)
+        name = str(count)
+        if name in self._modules:
+            raise mistake(
+                "bad-module",
+                f"the Sequential already has a module {name!r}",
+                help="name the module: model.add_module(name, module)",
+            )
+        self._modules[name] = _module(module, self, count)
         return self
+
+    def extend(self, modules: Iterable[Module]) -> Sequential:
+        """Add modules at the end. Returns itself."""
+        for module in modules:
+            self.append(module)
+        return self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """A module becomes the last one, or replaces the one with this name."""
+        super().__setattr__(name, value)
+        if isinstance(value, Module):
+            own = vars(self)
+            own.setdefault("_modules", {})[name] = own.pop(name)
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        self._modules[list(self._modules)[index]] = _module(module, self, index)
+
+    def __delitem__(self, index: int | slice) -> None:
+        """Remove modules; the others are numbered anew, as in torch."""
+        kept = list(self)
+        del kept[index]
+        self._modules = {str(i): module for i, module in enumerate(kept)}
 
     def __iter__(self) -> Iterator[Module]:
         return iter(self._modules.values())
@@ -61,8 +98,9 @@ class ModuleList(Module, Generic[M]):
         given = modules if isinstance(modules, Iterable) else [modules]
         self.extend(given)
 
-    def parts(self) -> Iterator[tuple[str, Module | Parameter]]:
-        return ((str(i), module) for i, module in enumerate(self._list))
+    def direct_parts(self) -> Iterator[tuple[str, Module | Parameter]]:
+        yield from super().direct_parts()
+        yield from ((str(i), module) for i, module in enumerate(self._list))
 
     def append(self, module: M) -> ModuleList[M]:
         """Add a module at the end. Returns itself."""
@@ -74,6 +112,13 @@ class ModuleList(Module, Generic[M]):
         for module in modules:
             self.append(module)
         return self
+
+    def __iadd__(self, modules: Iterable[M]) -> ModuleList[M]:
+        return self.extend(modules)
+
+    def pop(self, index: int = -1) -> M:
+        """Remove and return the module at `index`."""
+        return self._list.pop(index)
 
     def insert(self, index: int, module: M) -> None:
         """Insert a module before the one at `index`."""
@@ -108,7 +153,8 @@ class ModuleDict(Module, Generic[M]):
         self._dict: dict[str, M] = {}
         self.update(modules)
 
-    def parts(self) -> Iterator[tuple[str, Module | Parameter]]:
+    def direct_parts(self) -> Iterator[tuple[str, Module | Parameter]]:
+        yield from super().direct_parts()
         yield from self._dict.items()
 
     def update(self, modules: Mapping[str, M] | Iterable[tuple[str, M]]) -> None:
@@ -162,8 +208,9 @@ class ParameterList(Module):
         for parameter in parameters:
             self.append(parameter)
 
-    def parts(self) -> Iterator[tuple[str, Module | Parameter]]:
-        return ((str(i), parameter) for i, parameter in enumerate(self._list))
+    def direct_parts(self) -> Iterator[tuple[str, Module | Parameter]]:
+        yield from super().direct_parts()
+        yield from ((str(i), parameter) for i, parameter in enumerate(self._list))
 
     def append(self, parameter: Parameter) -> ParameterList:
         """Add a parameter at the end. Returns itself."""

@@ -94,8 +94,11 @@ class _Forward(_Conv):
     ) -> None:
         self._set((in_channels, out_channels), kernel_size, stride, dilation, groups)
         if padding_mode not in PADDING_MODES:
-            raise mistake("bad-spec", f"unknown padding_mode {padding_mode!r}",
-                help=f"one of {', '.join(PADDING_MODES)}",)
+            raise mistake(
+                "bad-spec",
+                f"unknown padding_mode {padding_mode!r}",
+                help=f"one of {', '.join(PADDING_MODES)}",
+            )
         self.padding_mode = padding_mode
         self.padding = self._border(padding)
         shape = (out_channels, in_channels // groups, *self.kernel_size)

@@ -67,8 +67,8 @@ def export_module(
         for arg, given in args.items():
             spec.check(arg, given, name)
     parameters = _named(module, method_specs)
-    builder = BlockBuilder(IRModule(name=type(module).__name__))
-    programs = _Programs(builder, frozenset(methods))
+    builder = BlockBuilder(IRModule(name=type(module).__name__), reserved=methods)
+    programs = _Programs(builder)
     kept: set[int] = set()
     for name, method in methods.items():
         exporter = Exporter(builder, module, parameters, programs)
@@ -103,10 +103,8 @@ def _named(module: Module, method_specs: Mapping[str, Mapping[str, Any]]) -> dic
 class _Programs:
     """The tensor programs of the module under construction: equal ones are added once."""
 
-    def __init__(self, builder: BlockBuilder, reserved: frozenset[str]) -> None:
+    def __init__(self, builder: BlockBuilder) -> None:
         self.builder = builder
-        self.reserved = reserved
-        """Names of the methods that are exported."""
         self.found: dict[int, list[tuple[TensorProgram, GlobalVar]]] = {}
         self.made: dict[Hashable, GlobalVar] = {}
         """Functions that layers made for themselves, by what they are."""
@@ -116,7 +114,6 @@ class _Programs:
         for other, gvar in same:
             if other.structural_equal(program):
                 return gvar
-        name = f"{name}_program" if name in self.reserved else name
         same.append((program, self.builder.add_func(program, name)))
         return same[-1][1]
 
@@ -181,7 +178,7 @@ class Exporter(Construction):
                     "foreign-parameter",
                     f"{parameter!r} is used, but is not reachable from the exported module",
                     help=next(
-                        (advice for _, advice in self.module.hidden()),
+                        (advice for _, advice in self.module.hidden_parts()),
                         "assign it, or the module that contains it, to an attribute",
                     ),
                 )
@@ -232,8 +229,8 @@ def _export_method(
             result = method(**given)
             output = builder.emit_output(_leaf(result, name, method, exporter))
         builder.emit_func_output(output)
-        order = list(exporter.parameters)
-        params[len(inputs) :] = sorted(params[len(inputs) :], key=lambda p: order.index(p.name))
+        order = {name: i for i, name in enumerate(exporter.parameters)}
+        params[len(inputs) :] = sorted(params[len(inputs) :], key=lambda p: order[p.name])
     function = builder.get().functions[name]
     assert isinstance(function, Function)
     changed = dataclasses.replace(function, pure=False)
@@ -319,7 +316,7 @@ def _method(module: Module, name: str, args: Mapping[str, Any]) -> Callable[...,
     kind = type(module).__name__
     method = getattr(module, name, None)
     if not callable(method):
-        known = module.methods()
+        known = module.exportable_methods()
         near = difflib.get_close_matches(str(name), known, 1)
         raise mistake(
             "bad-spec",

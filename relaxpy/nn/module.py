@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
@@ -32,6 +33,12 @@ class Module:
         return self.forward(*args, **kwargs)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, (Module, Parameter)) and hasattr(Module, name):
+            raise mistake(
+                "bad-module",
+                f"{name!r} is a method of every module, and cannot be the name of a {type(value).__name__}",
+                help="use another name",
+            )
         is_array = hasattr(value, "__array__") and not isinstance(value, Value)
         if is_array and isinstance(vars(self).get(name), Parameter):
             raise mistake(
@@ -54,7 +61,7 @@ class Module:
 
     # Parts
 
-    def parts(self) -> Iterator[tuple[str, Module | Parameter]]:
+    def direct_parts(self) -> Iterator[tuple[str, Module | Parameter]]:
         """Direct submodules, parameters and buffers, by attribute name."""
         for name, value in vars(self).items():
             if isinstance(value, (Module, Parameter)):
@@ -63,7 +70,7 @@ class Module:
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """Direct submodules by attribute name, each once."""
         seen: set[int] = set()
-        for name, part in self.parts():
+        for name, part in self.direct_parts():
             if isinstance(part, Module) and id(part) not in seen:
                 seen.add(id(part))
                 yield name, part
@@ -128,7 +135,7 @@ class Module:
         """The module at a dotted path; "" is this one. AttributeError if there is none."""
         found: Module = self
         for name in filter(None, path.split(".")):
-            inner = dict(found.parts()).get(name)
+            inner = dict(found.direct_parts()).get(name)
             if not isinstance(inner, Module):
                 raise AttributeError(f"{type(found).__name__} has no module {name!r}")
             found = inner
@@ -176,9 +183,9 @@ class Module:
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadedKeys:
         """Load the values of parameters and buffers from arrays by path: those of torch's `state_dict` as they are.
 
-        Shapes and dtypes must match, and nothing is set if one does not: UsageError (`bad-weights`) lists all
-        problems. With `strict`, missing and unexpected names are problems, too; otherwise they are returned. A buffer
-        with values may be missing.
+        Shapes and dtypes must match, and nothing is set if one does not: UsageError (`bad-weights`) lists all problems.
+        Arrays are not copied. With `strict`, missing and unexpected names are problems, too; otherwise they are
+        returned. A buffer with values may be missing.
         """
         tensors = self._all_tensors()
         ignored = [
@@ -192,7 +199,7 @@ class Module:
             if isinstance(t, Buffer) and n not in state and not (t.persistent and t.data is None)
         }
         needed = {n: t for n, t in tensors.items() if n not in optional}
-        return load_state(needed, state, strict, ignored, list(self.hidden()))
+        return load_state(needed, state, strict, ignored, list(self.hidden_parts()))
 
     def load(self, state: Mapping[str, Any]) -> None:
         """`load_state_dict` with `strict`."""
@@ -240,34 +247,23 @@ class Module:
 
     # Export
 
-    def hidden(self, path: str = "self") -> Iterator[tuple[str, str]]:
-        """Attributes with modules or parameters in a list, tuple or dictionary, where they are not registered; each
-        with advice."""
+    def hidden_parts(self) -> Iterator[tuple[str, str]]:
+        """Attributes with modules or parameters in a list, tuple, set or dictionary, where they are not registered;
+        each with advice."""
         for base, module in _modules(self, "", ()):
-            found = {id(part) for _, part in module.parts()}
+            found = {id(part) for _, part in module.direct_parts()}
             for name, value in vars(module).items():
-                inside = list(value.values()) if isinstance(value, dict) else value
-                if not isinstance(inside, list | tuple) or not any(
-                    isinstance(item, (Module, Parameter)) and id(item) not in found
-                    for item in inside
-                ):
-                    continue
-                place = ".".join(filter(None, (path, base, name)))
-                kind = type(value).__name__
-                if all(isinstance(item, Module) for item in inside):
-                    holder = "ModuleDict" if kind == "dict" else "ModuleList"
-                    yield place, f"a {kind} hides its modules: {place} = nn.{holder}({place})"
-                else:
-                    yield place, f"a {kind} hides its parts: make each an attribute of its own"
+                if any(id(part) not in found for part in _inside(value)):
+                    place = ".".join(filter(None, ("self", base, name)))
+                    yield place, _advice(place, value)
 
-    def methods(self) -> list[str]:
+    def exportable_methods(self) -> list[str]:
         """Names of the methods that can be exported: `forward`, and the class's own methods."""
-        own = [n for n in dir(self) if not n.startswith("_") and n not in dir(Module)]
-        names = ["forward"] * hasattr(self, "forward") + own
-        found = {name: getattr(self, name) for name in names}
-        return [
-            n for n, value in found.items() if callable(value) and not isinstance(value, Module)
-        ]
+        kind = type(self)
+        own = [n for n in dir(kind) if not n.startswith("_") and not hasattr(Module, n)]
+        return sorted(
+            (n for n in own if inspect.isroutine(getattr(kind, n))), key=lambda n: n != "forward"
+        )
 
     def export(
         self, spec: Mapping[str, Mapping[str, Any]]
@@ -289,7 +285,7 @@ def _modules(module: Module, path: str, above: tuple[Module, ...]) -> Iterator[t
     itself."""
     _check_outside(module, path, above)
     yield path, module
-    for name, part in module.parts():
+    for name, part in module.direct_parts():
         if isinstance(part, Module):
             yield from _modules(part, f"{path}.{name}" if path else name, (*above, module))
 
@@ -299,12 +295,34 @@ def _tensors(
 ) -> Iterator[tuple[str, Parameter]]:
     """The parameters and buffers of a module in the order of definition, shared ones under each of their paths."""
     _check_outside(module, path, above)
-    for name, part in module.parts():
+    for name, part in module.direct_parts():
         inner = f"{path}.{name}" if path else name
         if isinstance(part, Parameter):
             yield inner, part
         elif recurse:
             yield from _tensors(part, inner, (*above, module), recurse)
+
+
+def _inside(value: Any, above: tuple[int, ...] = ()) -> Iterator[Module | Parameter]:
+    """The modules and parameters in an attribute's value: itself, or those in lists, tuples, sets and dictionaries."""
+    if isinstance(value, (Module, Parameter)):
+        yield value
+    elif isinstance(value, (dict, list, tuple, set, frozenset)) and id(value) not in above:
+        items: Iterable[Any] = value.values() if isinstance(value, dict) else value
+        for item in items:
+            yield from _inside(item, (*above, id(value)))
+
+
+def _advice(place: str, value: Any) -> str:
+    """How to register the modules and parameters in the value of an attribute."""
+    kind = type(value).__name__
+    items: list[Any] = list(value.values() if isinstance(value, dict) else value)
+    if all(isinstance(item, Parameter) for item in items):
+        return f"a {kind} hides its parameters: {place} = nn.ParameterList({place})"
+    if all(isinstance(item, Module) for item in items):
+        holder = "ModuleDict" if isinstance(value, dict) else "ModuleList"
+        return f"a {kind} hides its modules: {place} = nn.{holder}({place})"
+    return f"a {kind} hides its parts: use nn.ModuleList, nn.ModuleDict and nn.ParameterList, also for what is nested"
 
 
 def _check_outside(module: Module, path: str, above: tuple[Module, ...]) -> None:

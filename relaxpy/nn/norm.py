@@ -144,7 +144,7 @@ class BatchNorm(Module):
         if not track_running_stats:
             raise mistake(
                 "bad-spec",
-                f"{type(self).__name__} needs track_running_stats: without, it normalises over the batch, as in training",
+                f"{type(self).__name__} needs track_running_stats: without, it would use statistics of the batch",
                 help="nn.InstanceNorm normalises each item by itself",
             )
         self.weight = Parameter((num_features,), dtype) if affine else None

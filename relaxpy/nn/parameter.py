@@ -76,7 +76,9 @@ class Parameter(Value):
                 f'"{array.dtype}" (module.to("{array.dtype}"))'
             )
         elif len(self.shape) > 1 and array.shape == self.shape[::-1]:
-            help = "the value is transposed (the weight of a Linear has shape (out, in)): pass value.T"
+            help = (
+                "the value is transposed (the weight of a Linear has shape (out, in)): pass value.T"
+            )
         raise mistake("bad-weights", message, help=help)
 
     def to(self, dtype: str) -> Self:

@@ -225,7 +225,9 @@ class RNN(_Recurrent):
         dtype: str = "float32",
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
-            raise mistake("bad-spec", f'nonlinearity must be "tanh" or "relu", got {nonlinearity!r}')
+            raise mistake(
+                "bad-spec", f'nonlinearity must be "tanh" or "relu", got {nonlinearity!r}'
+            )
         self.nonlinearity = nonlinearity
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype

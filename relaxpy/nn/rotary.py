@@ -335,7 +335,7 @@ class RotaryEmbedding(Module):
         if rope.rotated(width) % 2 or not rope.rotated(width):
             raise mistake(
                 "bad-spec",
-                f"rotary embeddings rotate pairs: the number of rotated elements must be even, got {rope.rotated(width)} of {width}",
+                f"the number of rotated elements must be even, got {rope.rotated(width)} of {width}",
             )
         self.width, self.rope, self.interleaved = width, rope, interleaved
 

@@ -169,7 +169,9 @@ def output(given: Any) -> TensorType:
 def _dims(dims: Any, example: str) -> tuple[DimSpec, ...]:
     """Checked dimensions. Raises UsageError (`bad-spec`)."""
     if isinstance(dims, (str, int)):
-        raise mistake("bad-spec", f"a shape must be a tuple, got {dims!r}", help=f"write e.g. {example}")
+        raise mistake(
+            "bad-spec", f"a shape must be a tuple, got {dims!r}", help=f"write e.g. {example}"
+        )
     for dim in dims:
         number = isinstance(dim, (int, np.integer)) and not isinstance(dim, bool) and dim >= 0
         name = isinstance(dim, str) and dim.isidentifier() and not keyword.iskeyword(dim)

@@ -35,8 +35,8 @@ def load_state(
     ignored: Iterable[str],
     hidden: Sequence[tuple[str, str]],
 ) -> LoadedKeys:
-    """Set the values of `tensors` (every name of each) from `state`. `ignored` are names that the module's layers accept
-    and do not need; `hidden` are places of modules in plain lists, each with advice. Raises UsageError (`bad-weights`)
+    """Set the values of `tensors` (every name of each) from `state`. `ignored` are names that the module's layers
+    accept and do not need; `hidden` are places of modules in plain lists, each with advice. Raises UsageError (`bad-weights`)
     with all problems."""
     if not isinstance(state, Mapping):
         raise mistake(
@@ -73,7 +73,9 @@ def load_state(
         more = [f"... and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
         advice = [f"{place}: {help}" for place, help in hidden]
         notes = [*problems[:SHOWN], *more, *advice]
-        raise mistake("bad-weights", "the weights do not match the parameters of the module", notes=notes)
+        raise mistake(
+            "bad-weights", "the weights do not match the parameters of the module", notes=notes
+        )
     for tensor, array in values:
         tensor.data = array
     return LoadedKeys(missing, unexpected)

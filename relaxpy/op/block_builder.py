@@ -17,7 +17,7 @@ leaf is bound to a variable of its own first.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -108,7 +108,9 @@ class SeqBuilder:
 class BlockBuilder:
     """Builds modules, functions, and bodies; the module docstring has an example."""
 
-    def __init__(self, mod: IRModule | None = None) -> None:
+    def __init__(self, mod: IRModule | None = None, reserved: Iterable[str] = ()) -> None:
+        """`reserved` are names of functions that follow: `add_func` does not use them."""
+        self._reserved = frozenset(reserved)
         self._functions: dict[str, BaseFunc] = dict(mod.functions) if mod is not None else {}
         self._mod = mod or IRModule()
         self._scopes: list[_Scope] = []
@@ -124,7 +126,7 @@ class BlockBuilder:
 
     def add_func(self, function: BaseFunc, name: str) -> GlobalVar:
         """Add a function under `name` (or `name1`, … if that is taken); return its global variable."""
-        unique = self._current().fresh_name(name)
+        unique = FreshNames((*self._current().functions, *self._reserved)).fresh(name)
         self._set(unique, function)
         return GlobalVar(unique)
 

@@ -1,25 +1,33 @@
-"""TransposeLinear: turn linear layers with constant weights into matrix products."""
+"""TransposeLinear: turn linear layers with known weights into matrix products."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from relaxpy.ir.expr import Call, Constant
+from relaxpy.analysis.called_functions import called_functions
+from relaxpy.analysis.weights import packed_params
+from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.expr import Call, Constant, Function, Var, VarBinding
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import Rewriter, Visitor
+from relaxpy.op.deduce import deduce
 from relaxpy.op.linear_algebra import Linear, Matmul
+from relaxpy.op.manipulate import PermuteDims
 from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.lifted_weights import weights_first
 
 
 @dataclass(frozen=True)
 class TransposeLinear(Pass):
     """Replace `linear(x, w)` with a constant matrix w, (out, in) as torch stores it, by `matmul(x, w.T)`. Passes that
-    combine or match matrix products then apply, and the weight is transposed once, when building. A weight that
-    anything else reads too (tied embeddings) stays as it is: it would be stored twice.
+    combine or match matrix products then apply, and the weight is transposed once, when building. A weight that the
+    caller packs (`packed_params`) is transposed by its packer (`LiftPackers`). A weight that anything else reads too
+    (tied embeddings) stays as it is: it would be stored twice.
 
     Before:
         @R.function
@@ -36,35 +44,48 @@ class TransposeLinear(Pass):
     name: ClassVar[str] = "transpose-linear"
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        uses = _Uses()
-        for function in mod.graph_functions.values():
-            uses.visit(function)
-        if uses.linear.keys() <= uses.others:
+        uses, called, packed = _Uses(), called_functions(mod), set[Var]()
+        for name, function in mod.graph_functions.items():
+            uses.visit(function.body)
+            packed.update(packed_params(function) if name not in called else ())
+        wanted = {
+            key
+            for key, weight in uses.linear.items()
+            if key not in uses.others and (isinstance(weight, Constant) or weight in packed)
+        }
+        if not wanted:
             return mod
-        rewriter = _Transposer(uses)
-        return mod.map_graph_functions(lambda _, f: rewriter.rewrite_Function(f))
+        transposer = _Transposer(wanted)
+        return mod.map_graph_functions(lambda _, function: transposer.change(function))
 
 
-def _weight(call: Call) -> Constant | None:
-    """The constant matrix of a linear layer without bias."""
+def _weight(call: Call) -> Constant | Var | None:
+    """The weight of a linear layer without bias: a constant matrix, or a variable."""
     if not isinstance(call.op, Linear) or len(call.args) != 2:
         return None
-    weight = call.args[1]
-    return weight if isinstance(weight, Constant) and weight.data.ndim == 2 else None
+    match call.args[1]:
+        case Constant() as weight if weight.data.ndim == 2:
+            return weight
+        case Var(annotation=TensorType(ndim=2)) as weight:
+            return weight
+        case _:
+            return None
 
 
-def _key(constant: Constant) -> tuple[Any, ...]:
-    """What tells the memory of two constants apart: bound parameters share theirs between functions."""
-    data = constant.data
+def _key(weight: Constant | Var) -> Hashable:
+    """A variable, or the memory of a constant: bound parameters share theirs between functions."""
+    if isinstance(weight, Var):
+        return weight
+    data = weight.data
     return data.ctypes.data, data.shape, data.strides, data.dtype
 
 
 class _Uses(Visitor):
-    """Collects the constants that are weights of linear layers, and those that anything else reads."""
+    """Collects the weights of linear layers, and the constants and variables that anything else reads."""
 
     def __init__(self) -> None:
-        self.linear: dict[tuple[Any, ...], Constant] = {}
-        self.others: set[tuple[Any, ...]] = set()
+        self.linear: dict[Hashable, Constant | Var] = {}
+        self.others: set[Hashable] = set()
 
     def visit_Call(self, node: Call) -> None:
         weight = _weight(node)
@@ -77,20 +98,40 @@ class _Uses(Visitor):
     def visit_Constant(self, node: Constant) -> None:
         self.others.add(_key(node))
 
+    def visit_Var(self, node: Var) -> None:
+        self.others.add(node)
+
+    visit_DataflowVar = visit_Var
+
 
 class _Transposer(Rewriter):
-    def __init__(self, uses: _Uses) -> None:
+    def __init__(self, wanted: Collection[Hashable]) -> None:
         super().__init__()
-        self.uses = uses
-        self.made: dict[tuple[Any, ...], Constant] = {}
+        self.wanted = wanted
+        self.made: dict[Hashable, Constant | Var] = {}
+        """The transposed weights."""
+        self.bindings: list[VarBinding] = []
+        """Bindings of the transposed variables of the function."""
+
+    def change(self, function: Function) -> Function:
+        """The function with matrix products, and the transpositions of its packed weights before them."""
+        self.bindings = []
+        return weights_first(self.rewrite_Function(function), self.bindings)
 
     def rewrite_Call(self, node: Call) -> Any:
         weight = _weight(node)
-        if weight is None or (key := _key(weight)) in self.uses.others:
+        if weight is None or (key := _key(weight)) not in self.wanted:
             return super().rewrite_Call(node)
         if key not in self.made:
-            turned = np.ascontiguousarray(weight.data.T)
-            self.made[key] = Constant.shared(turned, span=weight.span)
+            self.made[key] = self.transposed(weight)
         assert isinstance(node.op, Linear)
         args = (self.rewrite(node.args[0]), self.made[key])
         return dataclasses.replace(node, op=Matmul(node.op.out_dtype), args=args)
+
+    def transposed(self, weight: Constant | Var) -> Constant | Var:
+        if isinstance(weight, Constant):
+            return Constant.shared(np.ascontiguousarray(weight.data.T), span=weight.span)
+        value = PermuteDims()(weight)
+        var = Var(f"{weight.name}_transposed", deduce(value))
+        self.bindings.append(VarBinding(var, value))
+        return var

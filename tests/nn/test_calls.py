@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -137,6 +138,106 @@ def test_programs_and_libraries(exported: Any) -> None:
     same, doubled = vm["outside"](x)
     np.testing.assert_array_equal(same.numpy(), x)
     np.testing.assert_array_equal(doubled.numpy(), 2 * x)
+
+
+def test_programs_do_not_take_the_names_of_methods() -> None:
+    """Whichever comes first: a program, or the function of a recurrent layer, and a method of the same name."""
+
+    class Same(nn.Module):
+        def __init__(self) -> None:
+            self.rnn = nn.RNN(3, 4)
+
+        def double(self, x: nn.Tensor) -> Any:
+            return op.call_tir(double, (x,), VECTOR, name="double") + 1.0
+
+        def twice(self, x: nn.Tensor) -> Any:
+            return op.call_te(lambda a: a, x, name="double")
+
+        def rnn_steps(self, x: nn.Tensor) -> Any:
+            return self.rnn(x)[0]
+
+    spec = {"x": VECTOR}
+    sequence = {"x": nn.spec.Tensor(("n", 2, 3))}
+    x = np.arange(3, dtype=np.float32)
+    for methods in (
+        {"double": spec, "twice": spec, "rnn_steps": sequence},
+        {"rnn_steps": sequence, "twice": spec, "double": spec},
+    ):
+        mod, _ = Same().export(methods)
+        relaxpy.assert_structural_equal(relaxpy.parse(mod.script()), mod)
+        assert set(methods) <= set(mod.graph_functions)
+        assert mod.graph_function("rnn_steps").attrs["global_symbol"] == "rnn_steps"
+        np.testing.assert_array_equal(interpret(mod, "double", x), 2 * x + 1)
+        np.testing.assert_array_equal(interpret(mod, "twice", x), x)
+
+
+def test_one_buffer_in_two_functions_and_two_modules() -> None:
+    """A buffer that is shared is one argument, by its first path, of all functions that read or update it."""
+
+    class Reader(nn.Module):
+        def __init__(self, counts: nn.Buffer) -> None:
+            self.counts = counts
+
+        def forward(self, x: nn.Tensor) -> Any:
+            return x + self.counts
+
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            self.counts = nn.Buffer(np.zeros(4, np.float32))
+            self.reader = Reader(self.counts)
+
+        def up(self, x: nn.Tensor) -> Any:
+            before = self.reader(x)
+            op.call_tir_inplace(increment, (self.counts,))
+            return before, self.reader(x)
+
+        def twice(self, x: nn.Tensor) -> Any:
+            self.up(x)
+            return self.up(x)
+
+        def read(self, x: nn.Tensor) -> Any:
+            return self.reader(x)
+
+    mod, params = Shared().export({name: {"x": FOUR} for name in ("read", "up", "twice")})
+    assert not params
+    for function in mod.graph_functions.values():
+        assert [param.name for param in function.params] == ["x", "counts"]
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod))
+    counts, x = np.zeros(4, np.float32), np.ones(4, np.float32)
+    for name, seen in (("up", (1, 2)), ("twice", (3, 4)), ("up", (4, 5))):
+        for found, value in zip(vm[name](x, counts), seen, strict=True):
+            np.testing.assert_array_equal(found.numpy(), value * x)
+    np.testing.assert_array_equal(vm["read"](x, counts).numpy(), 5 * x)
+    np.testing.assert_array_equal(counts, 4 * x)
+
+
+def test_a_tensor_of_another_function_is_refused() -> None:
+    class Leak(nn.Module):
+        def forward(self, x: nn.Tensor) -> Any:
+            self.kept = x * 2.0
+            return self.kept
+
+        def later(self, x: nn.Tensor) -> Any:
+            return x + self.kept
+
+    with pytest.raises(relaxpy.RelaxError) as caught:
+        Leak().export({"forward": {"x": FOUR}, "later": {"x": FOUR}})
+    assert caught.value.span is not None
+    assert (caught.value.span.source_line() or "").strip() == "return x + self.kept"
+
+
+def test_threads_update_states_of_their_own(exported: Any) -> None:
+    _, _, vm = exported
+
+    def work(_: int) -> np.ndarray:
+        counts = np.zeros(4, np.float32)
+        for _ in range(50):
+            vm["bump"](counts)
+        return counts
+
+    with ThreadPoolExecutor(8) as pool:
+        for counts in pool.map(work, range(16)):
+            np.testing.assert_array_equal(counts, 50)
 
 
 def test_effects_of_python_stay_in_order() -> None:

@@ -32,6 +32,56 @@ def test_a_sequence_of_modules() -> None:
     assert named.up is named[0]
 
 
+def test_modules_of_a_sequence_are_replaced_and_added() -> None:
+    """By index, and by attribute, which torch registers too."""
+
+    class Named(nn.Sequential):
+        def __init__(self) -> None:
+            super().__init__(nn.Linear(4, 4))
+            self.scale = nn.Parameter((4,))
+            self.head = nn.Linear(4, 2)
+
+    model = Named()
+    assert [name for name, _ in model.named_parameters()] == [
+        "scale",
+        "0.weight",
+        "0.bias",
+        "head.weight",
+        "head.bias",
+    ]
+    assert model.head is model[-1]
+    model.head = nn.Linear(4, 3)
+    assert model[-1].out_features == 3
+    model[0] = nn.Identity()
+    assert len(model) == 2
+    with pytest.raises(IndexError):
+        model[2] = nn.Identity()
+    with pytest.raises(UsageError, match="contains modules, got int at index 0"):
+        model[0] = 3
+    del model[0]
+    assert [name for name, _ in model.named_children()] == ["0"]
+    model.extend([nn.ReLU(), nn.Tanh()])
+    assert [name for name, _ in model.named_children()] == ["0", "1", "2"]
+    with pytest.raises(UsageError, match="already has a module '1'"):
+        nn.Sequential({"1": nn.ReLU()}).append(nn.Tanh())
+
+
+def test_attributes_of_lists_and_dictionaries_are_registered() -> None:
+    class Experts(nn.ModuleList[nn.Linear]):
+        def __init__(self) -> None:
+            super().__init__([nn.Linear(2, 2, bias=False)])
+            self.router = nn.Linear(2, 1, bias=False)
+
+    experts = Experts()
+    assert [name for name, _ in experts.named_parameters()] == ["router.weight", "0.weight"]
+    experts += [nn.Linear(2, 2)]
+    assert experts.pop().bias is not None
+    assert len(experts) == 1
+    heads = nn.ModuleDict({"a": nn.Identity()})
+    heads.shared = nn.Linear(2, 2, bias=False)  # type: ignore[attr-defined]
+    assert [name for name, _ in heads.named_parameters()] == ["shared.weight"]
+
+
 def test_modules_by_name() -> None:
     heads = nn.ModuleDict({"a": nn.Linear(2, 2), "b-c": nn.Linear(2, 3, bias=False)})
     assert list(heads) == ["a", "b-c"]
@@ -58,7 +108,10 @@ def test_lists_grow() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (lambda: nn.Sequential([nn.Linear(2, 2)]), "a Sequential contains modules, got list at index 0"),
+        (
+            lambda: nn.Sequential([nn.Linear(2, 2)]),
+            "a Sequential contains modules, got list at index 0",
+        ),
         (lambda: nn.Sequential(nn.Linear), "a Sequential contains modules, got type"),
         (lambda: nn.ModuleDict({"a": 1}), "a ModuleDict contains modules, got int at 'a'"),
         (lambda: nn.ModuleDict({"a.b": nn.Identity()}), "'a.b' is not a valid name"),

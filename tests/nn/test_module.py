@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -111,6 +115,96 @@ def test_a_list_of_modules_says_what_to_write() -> None:
     right.layers = nn.ModuleList(right.layers)
     mod, _ = right.export(SPEC)
     assert len(mod["forward"].params) == 5  # type: ignore[union-attr]
+
+
+def test_hidden_parts_are_found_however_deep() -> None:
+    """In nested lists, tuples, sets and dictionaries, in lists that hold themselves, and beside a method's name."""
+    itself: list[Any] = [nn.Linear(4, 4)]
+    itself.append(itself)
+    weights = [nn.Parameter((4,)), nn.Parameter((4,))]
+    for value, advice in (
+        ([[nn.Linear(4, 4)], [nn.Linear(4, 4)]], "nn.ModuleList, nn.ModuleDict"),
+        ({"a": (nn.Linear(4, 4),)}, "nn.ModuleList, nn.ModuleDict"),
+        ({nn.Linear(4, 4)}, "nn.ModuleList(self.inner.parts)"),
+        ({"a": nn.Linear(4, 4)}, "nn.ModuleDict(self.inner.parts)"),
+        (weights, "nn.ParameterList(self.inner.parts)"),
+        (itself, "nn.ModuleList, nn.ModuleDict"),
+    ):
+        model = nn.Sequential({"inner": nn.Identity()})
+        model[0].parts = value
+        with pytest.raises(UsageError, match="do not match") as caught:
+            model.load({"odd": np.zeros(1, np.float32)})
+        assert advice in str(caught.value)
+
+
+def test_attributes_may_have_the_names_of_our_own_methods() -> None:
+    """`hidden` is a usual name of a layer; a name of torch's interface is refused where it is given."""
+
+    class Classifier(nn.Module):
+        def __init__(self) -> None:
+            self.hidden = nn.Linear(4, 4)
+            self.parts = nn.ModuleList([nn.Linear(4, 4)])
+
+        def forward(self, x: nn.Tensor) -> nn.Tensor:
+            return self.parts(self.hidden(x))
+
+    model = Classifier()
+    with pytest.raises(UsageError, match="do not match"):
+        model.load({})
+    model.load({name: np.ones(p.shape, np.float32) for name, p in model.named_parameters()})
+    assert len(model.export(SPEC)[1]) == 4
+    for name in ("parameters", "modules", "float", "load", "export", "apply"):
+        for part in (nn.Identity(), nn.Parameter((2,)), nn.Buffer((2,))):
+            with pytest.raises(UsageError, match=f"'{name}' is a method of every module") as caught:
+                setattr(model, name, part)
+            assert caught.value.code == "bad-module"
+            assert caught.value.span is not None
+            assert caught.value.span.file == __file__
+
+
+def test_models_are_copied_and_pickled() -> None:
+    """With their ties and numbers; a copy is apart from the original."""
+    model = Model()
+    model.load(state())
+    for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert again.tied is again.table.weight
+        assert repr(again) == repr(model)
+        found = again.state_dict()
+        assert found.keys() == model.state_dict().keys()
+        for name, value in model.state_dict().items():
+            np.testing.assert_array_equal(found[name], value)
+            assert found[name] is not value
+    named = pickle.loads(pickle.dumps(nn.Sequential({"up": nn.Linear(4, 4)})))
+    assert named.up is named[0]
+
+
+def test_threads_load_and_export_one_model() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.LSTM(4, 4))
+    values = {n: np.ones(p.shape, np.float32) for n, p in model.named_parameters()}
+    model.load(values)
+
+    def work(_: int) -> str:
+        model.load(values)
+        mod, params = model.export({"forward": {"x": nn.spec.Tensor(("n", 2, 4))}})
+        assert len(params) == 6
+        return mod.script()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(work, range(32)))) == 1
+
+
+def test_export_grows_with_the_number_of_parameters() -> None:
+    """N and 4 N layers: the time of one layer does not grow (a factor of 4 is left to a busy machine)."""
+
+    def seconds(count: int) -> float:
+        model = nn.ModuleList([nn.Linear(4, 4) for _ in range(count)])
+        start = time.process_time()
+        mod, _ = model.export(SPEC)
+        assert len(mod.graph_function("forward").params) == 2 * count + 1
+        return time.process_time() - start
+
+    seconds(10)
+    assert seconds(400) < 16 * seconds(100)
 
 
 def test_a_module_list_holds_modules() -> None:

@@ -63,7 +63,10 @@ def test_wrong_options() -> None:
     for wrong, told in (
         (lambda: nn.GroupNorm(4, 6), "not divisible"),
         (lambda: nn.BatchNorm2d(3, track_running_stats=False), "needs track_running_stats"),
-        (lambda: nn.InstanceNorm2d(3, track_running_stats=True), "does not support track_running_stats"),
+        (
+            lambda: nn.InstanceNorm2d(3, track_running_stats=True),
+            "does not support track_running_stats",
+        ),
         (lambda: nn.BatchNorm2d(3).export(export), "4 axes, got 2"),
     ):
         with pytest.raises(UsageError, match=told) as caught:

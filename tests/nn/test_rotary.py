@@ -51,7 +51,10 @@ def test_fields_of_older_configurations() -> None:
 
 @pytest.mark.parametrize(
     ("scaling", "match"),
-    [({"rope_type": "yarns"}, "unknown type of rotary embeddings 'yarns'"), ({"rope_type": "linear"}, "lack factor")],
+    [
+        ({"rope_type": "yarns"}, "unknown type of rotary embeddings 'yarns'"),
+        ({"rope_type": "linear"}, "lack factor"),
+    ],
 )
 def test_scalings_that_are_refused(scaling: dict[str, Any], match: str) -> None:
     with pytest.raises(UsageError, match=match):

@@ -108,6 +108,44 @@ def test_the_numbers_of_torch_in_any_memory() -> None:
     np.testing.assert_array_equal(half.weight.data.astype(np.float32), wide[:, ::2].numpy())
 
 
+def test_states_that_are_nearly_right() -> None:
+    """Wrong shapes, names one too many, names that are no texts, and all of it at once."""
+    right = {"weight": np.ones((2, 3), np.float32), "bias": np.ones(2, np.float32)}
+    for wrong, told in (
+        (
+            {**right, "weight": np.ones((2, 3, 1), np.float32)},
+            "float32[2, 3], the value float32[2, 3, 1]",
+        ),
+        ({**right, "weight": np.ones(6, np.float32)}, "the value float32[6]"),
+        ({**right, "weight": np.ones((0, 3), np.float32)}, "the value float32[0, 3]"),
+        ({**right, "weight": 3.0}, "weight: the parameter is float32[2, 3]"),
+        ({**right, "weight": right}, "weight: dict is not an array"),
+        ({**right, "Weight": right["weight"]}, "unexpected: Weight"),
+        ({**right, 3: right["weight"]}, "unexpected: 3"),
+        ({**right, "": right["weight"]}, "unexpected: "),
+    ):
+        layer = nn.Linear(3, 2)
+        with pytest.raises(UsageError) as caught:
+            layer.load_state_dict(wrong)  # type: ignore[arg-type]
+        assert told in str(caught.value)
+        assert layer.weight.data is None
+        assert layer.bias is not None
+        assert layer.bias.data is None
+    layer = nn.Linear(3, 2)
+    found = layer.load_state_dict({**right, "odd": 3, "more": None}, strict=False)
+    assert found == ([], ["odd", "more"])
+    layer.load_state_dict({}, strict=False)
+    assert layer.state_dict().keys() == right.keys()
+
+
+def test_a_second_state_replaces_the_first() -> None:
+    layer = nn.Linear(3, 2, bias=False)
+    for value in (1, 2):
+        layer.load_state_dict({"weight": np.full((2, 3), value, np.float32)})
+        _, params = layer.export({"forward": {"x": nn.spec.Tensor(("n", 3))}})
+        np.testing.assert_array_equal(params["weight"], np.full((2, 3), value))
+
+
 @pytest.mark.parametrize(
     ("value", "told"),
     [
