@@ -36,8 +36,8 @@ def load_state(
     hidden: Sequence[tuple[str, str]],
 ) -> LoadedKeys:
     """Set the values of `tensors` (every name of each) from `state`. `ignored` are names that the module's layers
-    accept and do not need; `hidden` are places of modules in plain lists, each with advice. Raises UsageError (`bad-weights`)
-    with all problems."""
+    accept and do not need; `hidden` are places of modules in plain lists, each with advice. Raises UsageError
+    (`bad-weights`) with all problems."""
     if not isinstance(state, Mapping):
         raise mistake(
             "bad-weights",
