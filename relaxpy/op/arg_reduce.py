@@ -81,8 +81,12 @@ class ArgExtreme(Reduction):
         specials = np.array([[1, _NAN, np.inf, _NAN], [-0.0, 0, -0.0, 0], [-np.inf] * 4])
         yield sample(cls(axis=1), specials, dims="n m")
         yield wrong(cls(axis=2), few, code="op-axis", match="2")
-        yield wrong(cls(axis=0), rand(0, 3), code="shape-mismatch", match="at least one element is needed")
-        yield wrong(cls(), rand(0, 3), code="shape-mismatch", match="at least one element is needed")
+        yield wrong(
+            cls(axis=0), rand(0, 3), code="shape-mismatch", match="at least one element is needed"
+        )
+        yield wrong(
+            cls(), rand(0, 3), code="shape-mismatch", match="at least one element is needed"
+        )
 
 
 @define_op
@@ -226,7 +230,9 @@ class Median(Op):
         yield sample(cls(), rand())
         yield wrong(cls(axis=2), few, code="op-axis", match="2")
         yield wrong(cls(axis=(0, 1)), few, code="op-axis", match="one axis")
-        yield wrong(cls(axis=0), rand(0, 3), code="shape-mismatch", match="at least one element is needed")
+        yield wrong(
+            cls(axis=0), rand(0, 3), code="shape-mismatch", match="at least one element is needed"
+        )
         yield wrong(cls(), rand(3, dtype="bool"), code="op-dtype", match="bool")
 
 

@@ -360,7 +360,9 @@ class Split(Op):
         yield sample(cls(), rand(4), (), dims="n,")
         yield wrong(cls(), rand(5), 4, code="shape-mismatch", match="5 cannot be split into 4")
         yield wrong(cls(), rand(6), (3, 1), code="op-arguments", match="increasing")
-        yield wrong(cls(), rand(6), (3, 7), code="shape-mismatch", match="7 is out of range for size 6")
+        yield wrong(
+            cls(), rand(6), (3, 7), code="shape-mismatch", match="7 is out of range for size 6"
+        )
         yield wrong(cls(axis=3), rand(6), 2, code="op-axis", match="3")
         yield wrong(cls(), rand(6), 0, code="op-arguments", match="0 parts")
         yield wrong(cls(), rand(6), rand(2), code="op-arguments", match="list of indices")

@@ -204,7 +204,9 @@ class ScatterElements(Op):
         yield sample(cls(0, "add"), rand(0, 4), ids, rand(2, 4), dims="n 4, m 4, m 4")
         yield wrong(cls(), rand(3), ids, rand(2, 4), code="op-rank", match="data has 1")
         yield wrong(cls(), rand(3, 4), ids, rand(2, 3), code="shape-mismatch", match="4 and 3")
-        yield wrong(cls(), rand(3, 3), ids, rand(2, 4), code="shape-mismatch", match="size 4 along axis 1")
+        yield wrong(
+            cls(), rand(3, 3), ids, rand(2, 4), code="shape-mismatch", match="size 4 along axis 1"
+        )
         yield wrong(cls(), rand(3, 4), ids, ids, code="op-dtype", match="int64")
         yield wrong(cls(0, "sub"), rand(3, 4), ids, rand(2, 4), code="op-arguments", match="sub")
         bools = rand(2, 4, dtype="bool")

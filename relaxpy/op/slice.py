@@ -192,7 +192,9 @@ class StridedSlice(Op):
         yield wrong(cls(), x, (0,), (0,), (1,), (0,), code="op-arguments", match="cannot be 0")
         yield wrong(inside, x, (0,), (-1,), (1,), code="op-arguments", match="begins out of bounds")
         yield wrong(inside, x, (0,), (3,), (2,), code="op-arguments", match="ends before")
-        yield wrong(inside, x, (0,), (3,), (7,), code="op-arguments", match="out of bounds for size 6")
+        yield wrong(
+            inside, x, (0,), (3,), (7,), code="op-arguments", match="out of bounds for size 6"
+        )
 
 
 @define_op
@@ -315,7 +317,9 @@ class SliceScatter(Op):
         yield sample(cls(), rand(0, 2), rand(0, 2), 0, 3, 1, dims="n 2, n 2, 0, n, 1")
         yield wrong(cls(), x, rand(2, 5), 1, 4, 1, code="shape-mismatch", match="3 and 2")
         yield wrong(cls(), x, rand(3), 1, 4, 1, code="op-rank", match="2 and 1")
-        yield wrong(cls(), x, rand(3, 5), 1, 4, -1, code="op-arguments", match="step must be positive")
+        yield wrong(
+            cls(), x, rand(3, 5), 1, 4, -1, code="op-arguments", match="step must be positive"
+        )
         yield wrong(cls(2), x, rand(3, 5), 1, 4, 1, code="op-axis", match="2")
         ints = rand(3, 5, dtype="int32")
         yield wrong(cls(), x, ints, 1, 4, 1, code="op-dtype", match="int32")
