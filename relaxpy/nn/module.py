@@ -33,7 +33,8 @@ class Module:
         return self.forward(*args, **kwargs)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, (Module, Parameter)) and hasattr(Module, name):
+        is_part = isinstance(value, (Module, Parameter))
+        if is_part and hasattr(Module, name) and name not in _SHORTHANDS:
             raise mistake(
                 "bad-module",
                 f"{name!r} is a method of every module, and cannot be the name of a {type(value).__name__}",
@@ -357,5 +358,7 @@ _INSTEAD = {
     **dict.fromkeys(("cuda", "cpu", "compile", "backward"), _RUN),
 }
 """Methods of torch's and TVM's modules → hint with the equivalent here."""
+_SHORTHANDS = frozenset({"half", "bfloat16", "float", "double", "eval"})
+"""Methods that an attribute may hide: nothing else uses them."""
 _DEVICES = frozenset({"cpu", "cuda", "mps", "meta", "xpu"})
 """Names of torch's devices."""

@@ -308,7 +308,7 @@ def _read_after(self: Wrong, x: nn.Tensor) -> Any:
         (
             lambda self, x: op.call_tir_inplace(increment, (x,), [0], nn.spec.Tensor((5,))),
             "call-out",
-            "cannot take the memory",
+            "cannot use the memory",
         ),
     ],
 )

@@ -144,6 +144,7 @@ def test_attributes_may_have_the_names_of_our_own_methods() -> None:
         def __init__(self) -> None:
             self.hidden = nn.Linear(4, 4)
             self.parts = nn.ModuleList([nn.Linear(4, 4)])
+            self.half = nn.Identity()
 
         def forward(self, x: nn.Tensor) -> nn.Tensor:
             return self.parts(self.hidden(x))
@@ -153,7 +154,7 @@ def test_attributes_may_have_the_names_of_our_own_methods() -> None:
         model.load({})
     model.load({name: np.ones(p.shape, np.float32) for name, p in model.named_parameters()})
     assert len(model.export(SPEC)[1]) == 4
-    for name in ("parameters", "modules", "float", "load", "export", "apply"):
+    for name in ("parameters", "modules", "load", "export", "apply"):
         for part in (nn.Identity(), nn.Parameter((2,)), nn.Buffer((2,))):
             with pytest.raises(UsageError, match=f"'{name}' is a method of every module") as caught:
                 setattr(model, name, part)
