@@ -29,6 +29,7 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import IRModule, TensorProgram
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import UsedVars, Visitor, used_vars
+from relaxpy.op.base import Op
 from relaxpy.op.call import (
     CallDPSLibrary,
     CallInplacePacked,
@@ -220,6 +221,10 @@ class _Memory:
                     self.same(binding.var, source, (), i)
                 case Call(op=CallTIR() | CallDPSLibrary() | CallTIRInplace()):
                     for arg in _fields(value):
+                        self.use(arg, i, kept=False)
+                    self.places[binding.var] = (binding.var, ())
+                case Call(op=Op(legalize=rule), args=args) if rule is not None:
+                    for arg in args:  # becomes a tensor program, whose result is new
                         self.use(arg, i, kept=False)
                     self.places[binding.var] = (binding.var, ())
                 case _:

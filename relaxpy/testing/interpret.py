@@ -211,6 +211,20 @@ def _arguments(
     return tuple(map(_plain, values))
 
 
+def _apart(result: Value, args: Sequence[Value]) -> Value:
+    """The result of an operator in memory of its own: a reference may return a view of an argument, which a call could
+    update in place."""
+    if isinstance(result, tuple):
+        return tuple(_apart(each, args) for each in result)
+    if not isinstance(result, np.ndarray):
+        return result
+    for arg in args:
+        for each in arg if isinstance(arg, tuple) else (arg,):
+            if isinstance(each, np.ndarray) and np.may_share_memory(result, each):
+                return result.copy()
+    return result
+
+
 def _own_constants(values: list[Value], indices: Sequence[int]) -> None:
     """Replaces constants that a function updates by copies, since constants are values."""
     for i in indices:
@@ -393,7 +407,7 @@ class Interpreter:
         try:
             match call.op:
                 case Op() as op:
-                    return self.references.run(op, call, args, scope)
+                    return _apart(self.references.run(op, call, args, scope), args)
                 case CrossLevelCall():
                     return self.cross_level(call, args, scope)
                 case CallPurePacked() | ExternFunc():

@@ -117,6 +117,25 @@ def test_an_impure_function_updates_its_parameters() -> None:
     np.testing.assert_array_equal(y, x)
 
 
+@pytest.mark.parametrize("reading", ["R.reshape(x, (n,))", "R.exp(x)", "R.astype(x, 'float32')"])
+def test_operators_read_a_parameter_before_its_update(reading: str) -> None:
+    """Their results are new, also where numpy gives a view."""
+    mod = module(
+        f"a = {reading}\nb = {TWICE.format('x')}\nc = {TWICE.format('a')}\nreturn (b, c)",
+        "(pure=False)",
+    )
+    assert count(mod) == 2
+    x, y = np.arange(3, dtype="float32"), np.arange(3, dtype="float32")
+    doubled, read = interpret(mod, "main", y)  # type: ignore[misc]
+    results = relaxpy.VirtualMachine(relaxpy.build(mod))["main"](x)
+    np.testing.assert_array_equal(x, [0, 2, 4])
+    np.testing.assert_array_equal(y, x)
+    np.testing.assert_array_equal(results[0].numpy(), doubled)
+    np.testing.assert_allclose(results[1].numpy(), read, rtol=1e-6)
+    expected = np.exp(np.arange(3)) if "exp" in reading else np.arange(3)
+    np.testing.assert_allclose(read, 2 * expected, rtol=1e-6)
+
+
 def test_a_field_of_a_parameter() -> None:
     mod = module(
         f"a = caches[0]\nb = caches[1]\nc = {TWICE.format('a')}\nreturn (c, b)",
