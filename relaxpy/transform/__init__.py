@@ -34,6 +34,7 @@ from relaxpy.transform.lower_shapes import LowerShapes
 from relaxpy.transform.lower_to_library import LibraryPattern, LowerToLibrary
 from relaxpy.transform.normalize import Normalize
 from relaxpy.transform.plan_memory import PlanMemory
+from relaxpy.transform.quantize_weights import QuantizeWeights
 from relaxpy.transform.remove_unused_outputs import RemoveUnusedOutputs
 from relaxpy.transform.rewrite_reshapes import RewriteReshapes
 from relaxpy.transform.transpose_linear import TransposeLinear
@@ -71,6 +72,7 @@ __all__ = [
     "Pass",
     "PassContext",
     "PlanMemory",
+    "QuantizeWeights",
     "RemoveUnusedOutputs",
     "RewriteReshapes",
     "Sequential",

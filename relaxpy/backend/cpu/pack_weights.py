@@ -11,6 +11,7 @@ from relaxpy.analysis.weights import PACKED, PACKERS, packed_params
 from relaxpy.backend.cpu.packers import Packers, known_shape, packed_type, without_unused_packers
 from relaxpy.backend.cpu.panels import Packing, wanted_packing, with_packed
 from relaxpy.backend.cpu.row_tiles import RowTiles, wanted_tiles, with_tiles
+from relaxpy.backend.cpu.rules.matmul_formula import wanted_formula_tiles
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.slots import slots_of
 from relaxpy.ir.annotation import Annotation, TensorType
@@ -28,9 +29,9 @@ from relaxpy.transform.rebuild import Rebuilder
 class PackWeights(Pass):
     """Pack the constant right-hand factors of matrix products into panels as wide as the target's kernels read them
     (`relaxpy.backend.cpu.panels`), so that no kernel copies a factor at run time. Pack the weights of convolutions into
-    tiles of rows (`relaxpy.backend.cpu.row_tiles`). The tensor program is rewritten to read the panels or tiles;
-    results are bit-identical. A constant is packed once for all its calls. Tensor programs without remaining calls are
-    dropped.
+    tiles of rows (`relaxpy.backend.cpu.row_tiles`), and likewise what a product's factor is computed from, as codes and
+    scales. The tensor program is rewritten to read the panels or tiles; results are bit-identical. A constant is
+    packed once for all its calls. Tensor programs without remaining calls are dropped.
 
     Weights that the caller packs (`packed_params`, an attribute of a function) are packed likewise, by functions of the
     module, the *packers*: `packers`, another attribute, names the one of each parameter. A weight that some calls read
@@ -114,9 +115,9 @@ class _Packer(Rebuilder):
         self.target = target
         self.programs: dict[str, PrimFunc] = {}
         """The new programs."""
-        self.callees: dict[str, tuple[Packing | RowTiles, str] | None] = {}
-        """For each program of the module, the packing that it needs and the name of the program that reads the packed
-        weight."""
+        self.callees: dict[str, tuple[tuple[Packing | RowTiles, ...], str] | None] = {}
+        """For each program of the module, the packings that it needs and the name of the program that reads the packed
+        weights."""
         self.constants: dict[tuple[Constant, Packing | RowTiles], Constant] = {}
         self.packers = Packers(mod)
         self.called = called_functions(mod)
@@ -185,36 +186,38 @@ class _Packer(Rebuilder):
         found = self.packing(name)
         if found is None:
             return value
-        packing, packed_name = found
-        weight = fields[packing.param]
-        if not self.may_be_packed(weight):
+        packings, packed_name = found
+        if not all(self.may_be_packed(fields[packing.param]) for packing in packings):
             return value
         if packed_name not in self.programs:
             program = self.mod.functions[name]
             assert isinstance(program, PrimFunc)
-            self.programs[packed_name] = (
-                with_tiles(program, packing)
-                if isinstance(packing, RowTiles)
-                else with_packed(program, packing)
-            )
+            for packing in packings:
+                program = (
+                    with_tiles(program, packing)
+                    if isinstance(packing, RowTiles)
+                    else with_packed(program, packing)
+                )
+            self.programs[packed_name] = program
         args = list(fields)
-        args[packing.param] = self.packed(weight, packing)
+        for packing in packings:
+            args[packing.param] = self.packed(fields[packing.param], packing)
         new = (GlobalVar(packed_name), Tuple(tuple(args)), *rest)
         return Call(op, new, value.ty_args, span=value.span)
 
-    def packing(self, name: str) -> tuple[Packing | RowTiles, str] | None:
-        """The packing that the program of this name needs, and the name of the program that reads it."""
+    def packing(self, name: str) -> tuple[tuple[Packing | RowTiles, ...], str] | None:
+        """The packings that the program of this name needs, and the name of the program that reads them."""
         if name not in self.callees:
             program = self.mod.functions.get(name)
-            packing: Packing | RowTiles | None = None
-            if isinstance(
-                program, PrimFunc
-            ):  # convolutions first, as in the order of the kernels' rules
-                packing = wanted_tiles(program, self.target)
-                packing = packing or wanted_packing(program, self.target)
+            packings = self.wanted(program) if isinstance(program, PrimFunc) else ()
             packed_name = self.mod.fresh_name(f"{name}_packed")
-            self.callees[name] = None if packing is None else (packing, packed_name)
+            self.callees[name] = (packings, packed_name) if packings else None
         return self.callees[name]
+
+    def wanted(self, program: PrimFunc) -> tuple[Packing | RowTiles, ...]:
+        """The packings that a program needs: of convolutions first, as in the order of the kernels' rules."""
+        packing = wanted_tiles(program, self.target) or wanted_packing(program, self.target)
+        return wanted_formula_tiles(program, self.target) if packing is None else (packing,)
 
     def may_be_packed(self, arg: Expr) -> bool:
         """Is an argument a constant, or a weight of known extents that the caller packs?"""

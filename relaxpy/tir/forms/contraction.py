@@ -7,11 +7,18 @@ and its stride in each buffer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from relaxpy.tir.analyzer import equal
-from relaxpy.tir.forms.stages import Stage, equal_indices, is_output, stages_of
+from relaxpy.tir.forms.stages import (
+    Stage,
+    equal_indices,
+    inlined_into,
+    is_output,
+    loads_of,
+    stages_of,
+)
 from relaxpy.tir.forms.stages import substitute as substitute_axes
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import rewritten, walk
@@ -33,6 +40,9 @@ class Operand:
     """The part of the offset that is not linear in single axes, such as a head number divided by the group size; over
     `Axis.var`."""
     panels: Panels | None = None
+    formula: Expr | None = None
+    """For a factor that the program computes, such as a quantised weight: its element, over `Axis.var`. `buffer` then
+    has no memory: it only gives the extents and the dtype of the factor."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +84,19 @@ class Epilogue:
 
 
 @dataclass(frozen=True, eq=False)
+class FactorReads:
+    """The two factors of a product of which the second is computed."""
+
+    lhs: tvm.ir.TensorLoad
+    rhs: tvm.ir.TensorLoad
+    """A load of a buffer without memory, in place of the formula."""
+    formula: Expr
+
+
+ReadFactors = Callable[[Stage], "FactorReads | None"]
+
+
+@dataclass(frozen=True, eq=False)
 class Contraction:
     """`out[...] += lhs[...] * rhs[...]` from zero, over all axes; factors converted to the output's dtype."""
 
@@ -86,9 +109,12 @@ class Contraction:
     epilogue: Epilogue | None = None
 
 
-def read_contraction(func: PrimFunc) -> Contraction | None:
+def read_contraction(func: PrimFunc, read: ReadFactors | None = None) -> Contraction | None:
     """Recognise a single contraction of the program's parameters, perhaps with element-wise stages after it (a bias, an
-    activation, a residual); None for other programs."""
+    activation, a residual); None for other programs. With `read`, one factor is computed from parameters
+    (`computed_factor`)."""
+    if read is not None:
+        return _with_epilogue(func, read)
     nest = _single_block(func)
     if nest is None:
         return _with_epilogue(func)
@@ -110,10 +136,12 @@ def read_contraction(func: PrimFunc) -> Contraction | None:
     return _contraction(func, axes, accesses, str(store.buffer.dtype))
 
 
-def _with_epilogue(func: PrimFunc) -> Contraction | None:
+def _with_epilogue(func: PrimFunc, read: ReadFactors | None = None) -> Contraction | None:
     """A contraction of operands that may be permuted (a transposition, split heads), perhaps with a stage after it that
     stores one element of the output for each sum, possibly at another place."""
     stages = stages_of(func)
+    if stages is not None and read is not None:
+        stages = _without_decoding(stages, func)
     if stages is None:
         return None
     if len(stages) > 2:
@@ -124,7 +152,11 @@ def _with_epilogue(func: PrimFunc) -> Contraction | None:
         return None
     if not is_output(last, func):
         return None
-    factors = _factors(product.value, str(product.buffer.dtype))
+    dtype = str(product.buffer.dtype)
+    factors, formula = _factors(product.value, dtype), None
+    if read is not None:
+        found = read(product) if factors is None else None
+        factors, formula = ((found.lhs, found.rhs), found.formula) if found else (None, None)
     if factors is None:
         return None
     axes = [(v, e, False) for v, e in zip(product.axes, product.extents, strict=True)]
@@ -139,7 +171,50 @@ def _with_epilogue(func: PrimFunc) -> Contraction | None:
             value = substitute_axes(last.value, moved)
             epilogue = Epilogue(value, product.buffer, place)
     accesses = [(last.buffer, place), *((f.source, tuple(f.indices)) for f in factors)]
-    return _contraction(func, axes, accesses, str(product.buffer.dtype), epilogue)
+    return _contraction(func, axes, accesses, dtype, epilogue, formula)
+
+
+def _without_decoding(stages: Sequence[Stage], func: PrimFunc) -> tuple[Stage, ...]:
+    """The stages with those before the only reduction inlined into it, however much work their values are."""
+    at = next((n for n, stage in enumerate(stages) if stage.combiner is not None), 0)
+    product = stages[at]
+    for stage in reversed(stages[:at]):
+        if is_output(stage, func) or any(after.reads(stage.buffer) for after in stages[at + 1 :]):
+            return tuple(stages)
+        product = inlined_into(stage, product)
+    return (product, *stages[at + 1 :])
+
+
+def computed_factor(product: Stage) -> FactorReads | None:
+    """The factors of a product of which one is read and the other is computed from parameters, such as a quantised
+    weight; None for other products."""
+    dtype = str(product.buffer.dtype)
+    if not isinstance(product.value, tirx.Mul):
+        return None
+    pair = product.value.a, product.value.b
+    for read, value in (pair, pair[::-1]):
+        factor = _stripped(read, dtype)
+        if _is_load(factor):
+            return factor_reads(product, factor, value)
+    return None
+
+
+def factor_reads(product: Stage, lhs: tvm.ir.TensorLoad, formula: Expr) -> FactorReads | None:
+    """A factor that is read and one that the formula computes. None if that does not depend on the depth, or reads at
+    places that are read from memory."""
+    used = _variables(formula)
+    if not all(_is_pure(index) for load in loads_of(formula) for index in load.indices):
+        return None
+    if not any(_contains(used, axis) for axis in product.reduce_axes):
+        return None
+    pairs = [  # along the columns elements are neighbours
+        *zip(product.reduce_axes, product.reduce_extents, strict=True),
+        *zip(product.axes, product.extents, strict=True),
+    ]
+    axes = [(axis, extent) for axis, extent in pairs if _contains(used, axis)]
+    extents = [extent for _, extent in axes]
+    buffer = tirx.decl_buffer(extents, str(product.buffer.dtype), "computed", layout=None)
+    return FactorReads(lhs, tirx.BufferLoad(buffer, [axis for axis, _ in axes]), formula)
 
 
 def places_behind(product: Stage, last: Stage) -> dict[Expr, Expr] | None:
@@ -189,11 +264,14 @@ def _contraction(
     accesses: Sequence[tuple[Buffer, Sequence[Expr]]],
     dtype: str,
     epilogue: Epilogue | None = None,
+    formula: Expr | None = None,
 ) -> Contraction | None:
     """The contraction over these axes (variable, extent, whether it is reduced) with these accesses of the output and
-    the factors."""
+    the factors, the second of which is computed by the formula if there is one."""
     out = accesses[0][0]
     buffers = [buffer for buffer, _ in accesses]
+    if formula is not None:
+        buffers[-1:] = [load.source for load in loads_of(formula)]
     if not all(any(buffer.same_as(param) for param in func.params) for buffer in buffers):
         return None
     if any(buffer.same_as(out) for buffer in buffers[1:]):
@@ -202,6 +280,8 @@ def _contraction(
     operands = [read_operand(buffer, tuple(indices), iters) for buffer, indices in accesses]
     if any(operand is None for operand in operands):
         return None
+    if formula is not None:
+        operands[-1] = replace(operands[-1], formula=formula)
     opaque = [var for operand in operands for var in _variables(operand.base)]
     read = tuple(
         Axis(var, loops.int64(extent), summed, _contains(opaque, var))

@@ -18,6 +18,8 @@ from relaxpy.tir.forms.contraction import (
     Epilogue,
     Operand,
     Panels,
+    ReadFactors,
+    computed_factor,
     read_contraction,
 )
 from relaxpy.tir.writer import loops
@@ -76,6 +78,27 @@ def matmul_of(func: PrimFunc) -> MatmulForm | None:
         return None
     factors = (str(o.buffer.dtype) for o in (form.lhs, form.rhs))
     return form if all(is_summable(factor, form.dtype) for factor in factors) else None
+
+
+def computed_matmul_of(func: PrimFunc) -> MatmulForm | None:
+    """Recognise a matrix product whose right-hand factor is computed from parameters, element by element: a weight of
+    small integers with scales (`Operand.formula`). Its columns and its depth are one loop each. None for other
+    programs."""
+    form = read_computed_matmul(func, computed_factor)
+    if form is None:
+        return None
+    return form if is_summable(str(form.lhs.buffer.dtype), form.dtype) else None
+
+
+def read_computed_matmul(func: PrimFunc, read: ReadFactors) -> MatmulForm | None:
+    """The contraction with these factors as a matrix product, whose columns and depth are one loop each."""
+    contraction = read_contraction(func, read)
+    if contraction is None or contraction.dtype not in BITS:
+        return None
+    form = _read(contraction, contraction.lhs, contraction.rhs)
+    if form is None or len(form.column.axes) != 1 or len(form.depth.axes) != 1:
+        return None
+    return form
 
 
 def read_matmul(contraction: Contraction) -> MatmulForm | None:

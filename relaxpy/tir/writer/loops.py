@@ -49,16 +49,17 @@ def ceildiv(value: Index, divisor: Index) -> Expr:
 
 def floordiv(value: Index, divisor: Index) -> Expr:
     """`value // divisor`; the value is not negative, the divisor positive."""
-    return _truncating(simplify(tirx.floordiv(int64(value), _not_zero(int64(divisor)))))
+    return truncating(simplify(tirx.floordiv(int64(value), _not_zero(int64(divisor)))))
 
 
 def floormod(value: Index, divisor: Index) -> Expr:
     """`value % divisor`; the value is not negative, the divisor positive."""
-    return _truncating(simplify(tirx.floormod(int64(value), _not_zero(int64(divisor)))))
+    return truncating(simplify(tirx.floormod(int64(value), _not_zero(int64(divisor)))))
 
 
-def _truncating(expr: Expr) -> Expr:
-    """Division as the processor does it: flooring division would add a chain of selections."""
+def truncating(expr: Expr) -> Expr:
+    """The expression with divisions as the processor does them, of numbers that are not negative: flooring division
+    would add a chain of selections."""
     divisions = (
         (tirx.FloorDiv, lambda node: tirx.Div(node.a, at_least_one(node.b))),
         (tirx.FloorMod, lambda node: tirx.Mod(node.a, at_least_one(node.b))),

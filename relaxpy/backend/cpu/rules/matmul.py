@@ -8,9 +8,11 @@ when the kernel runs:
   the L2 cache) into contiguous memory, from any layout of the source. The micro-kernel multiplies a tile of up to 8
   rows (6 on targets with 16 vector registers) by one panel. The sums of the tile are in vector registers during a
   block, and in the task's memory between blocks. A factor that was packed at build time
-  (`relaxpy.backend.cpu.panels`) is read in place.
+  (`relaxpy.backend.cpu.panels`) is read in place. One that the program computes, such as a weight of small integers
+  with scales, is computed into the panel.
 * *direct*, for at most one tile of rows: each element of the right-hand factor is read once, so it is not packed. The
-  panel is as wide as the registers allow, because long contiguous reads use the memory bandwidth better.
+  panel is as wide as the registers allow, because long contiguous reads use the memory bandwidth better. A computed
+  factor is computed in registers.
 
 A word is the unit of multiplication, which depends on the dtypes and the target (`relaxpy.backend.cpu.arithmetic`): a
 float32, a widened bfloat16 or float16, two bfloat16 or four bytes. `relaxpy.backend.cpu.rules.matmul_factors` reads and
@@ -39,7 +41,7 @@ from relaxpy.backend.cpu.rules.matmul_factors import Block, Factors, Left, Panel
 from relaxpy.backend.cpu.rules.matmul_finish import Finish, Total, place_of
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.contraction import substitute
-from relaxpy.tir.forms.matmul import MatmulForm, matmul_of
+from relaxpy.tir.forms.matmul import MatmulForm, computed_matmul_of, matmul_of
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt
 
@@ -66,8 +68,10 @@ def matmul_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
 
     The result has one kind of parallel loop, over tasks; run serially it computes the same bits.
     """
-    form = matmul_of(func)
-    if form is None or target.kind != "llvm":
+    if target.kind != "llvm":
+        return None
+    form = matmul_of(func) or computed_matmul_of(func)
+    if form is None:
         return None
     arithmetic = Arithmetic.of_product(form, target)
     panels = form.panels
@@ -148,6 +152,7 @@ class _Writer:
         self.out = p.flat_view(form.out.buffer)
         lhs = p.flat_view(form.lhs.buffer)
         shared = form.rhs.buffer.same_as(form.lhs.buffer)
+        shared = shared or form.rhs.formula is not None
         rhs = lhs if shared else p.flat_view(form.rhs.buffer)
         self.factors = Factors(p, form, arithmetic, lhs, rhs)
         self.finish = Finish(p, form, self.out) if form.epilogue is not None else None
@@ -192,13 +197,13 @@ class _Writer:
             # Copied rows are copied one block at a time; others need no blocks.
             words = self.block_words if copy is not None else None
             # A factor in panels is padded: only stores need masks.
-            is_filled = self.form.panels is not None
+            is_filled = self.factors.is_padded
             whole = [self._panel(number, vectors)]
             for panel in whole if is_filled else self._panels(number, vectors):
                 with self._blocks(words) as block:
                     left = self._left(copy, height, loops.int64(0), block)
                     right = self.factors.right(panel, block)
-                    self._tile(panel, left, right, block, partial)
+                    self._tile(panel, left, right, self.factors.computing(block), partial)
                     with p.when(block.is_last):
                         known = None if is_filled else panel
                         self._store(loops.int64(0), self.rows, number, vectors, partial, known)
@@ -248,7 +253,8 @@ class _Writer:
         vectors = self.tiling.panel_vectors
         whole = self._panel(number, vectors)
         if memory.right is not None:
-            panels = self._panels(number, vectors) if self.factors.reads_right else [whole]
+            cut = self.factors.reads_right and not self.factors.is_padded
+            panels = self._panels(number, vectors) if cut else [whole]
             for panel in panels:
                 self.factors.copy_right(memory.right, self._copied(n), whole.width, panel, block)
         if memory.excess is not None:
@@ -432,18 +438,19 @@ class _Writer:
         def add(total: Buffer, at: int, words: Expr, by: Expr) -> None:
             p.store(total, at, a.add_product(loops.load(total, at, lanes), words, by), lanes)
 
-        with p.loop("k", block.count) as k:
-            rights = [
-                (at, p.let("right", words))
-                for (at, _), words in zip(panel.vectors(), right(k), strict=True)
-            ]
-            for r, total in enumerate(sums):
-                words = p.let("left", left.word(r, k))
-                for at, by in rights:
-                    add(total, at, words, by)
-            if excess is not None:
-                for at, by in rights:
-                    add(excess, at, a.flipped(), by)
+        with block.words(p) as places:
+            for k in places:
+                rights = [
+                    (at, p.let("right", words))
+                    for (at, _), words in zip(panel.vectors(), right(k), strict=True)
+                ]
+                for r, total in enumerate(sums):
+                    words = p.let("left", left.word(r, k))
+                    for at, by in rights:
+                        add(total, at, words, by)
+                if excess is not None:
+                    for at, by in rights:
+                        add(excess, at, a.flipped(), by)
         return excess
 
     def _store(
@@ -528,4 +535,6 @@ class _Writer:
                 for base, operand in zip(bases, (form.out, form.lhs, form.rhs), strict=True)
             )
             self.batch_place = values
+            if self.factors.formula is not None:
+                self.factors.formula.place = values
             yield piece

@@ -6,6 +6,9 @@ layout are copied, one block of the depth at a time: the right-hand panel unless
 they must be converted or their groups are not contiguous. A panel whose columns are contiguous along the depth (a
 transposed factor) is transposed in registers, one square of vectors at a time.
 
+A right-hand factor may be computed instead of read (`relaxpy.backend.cpu.rules.matmul_formula`): in registers for a few
+rows, and once a task, into the copy of its panel, for many.
+
 Factors past the end of the depth that a group would contain are zero in both factors.
 """
 
@@ -13,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relaxpy.backend.cpu.arithmetic import BITS, Arithmetic
+from relaxpy.backend.cpu.rules.matmul_formula import Formula
 from relaxpy.tir.forms.contraction import Panels
 from relaxpy.tir.forms.matmul import MatmulForm
 from relaxpy.tir.tvm import tirx
@@ -35,6 +39,18 @@ class Block:
     is_first: Expr | bool
     is_last: Expr | bool
     """Do sums begin at zero with this block, and are they complete after it?"""
+    unroll: int = 1
+    """Words that are written out one after the other. It divides `count`."""
+
+    @contextmanager
+    def words(self, p: Program) -> Iterator[list[Expr]]:
+        """A loop over the words: yields the numbers of those that are written out."""
+        if self.unroll == 1:
+            with p.loop("k", self.count) as k:
+                yield [k]
+            return
+        with p.loop("k", loops.floordiv(self.count, self.unroll)) as k:
+            yield [k * self.unroll + n for n in range(self.unroll)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +97,22 @@ class Factors:
         """Is the depth known to be a multiple of the group?"""
         # The offset in each view of the product that a task works on.
         self.lhs_base = self.rhs_base = loops.int64(0)
+        computed = form.rhs.formula is not None
+        self.formula = Formula(program, form, arithmetic.lanes) if computed else None
+        """The right-hand factor, if it is computed."""
+
+    def computing(self, block: Block) -> Block:
+        """The block for code that reads the right-hand factor itself, not a copy."""
+        if self.formula is None:
+            return block
+        return replace(block, unroll=self.formula.unroll)
+
+    @property
+    def is_padded(self) -> bool:
+        """May all columns of a panel be read, also those that do not exist?"""
+        if self.formula is not None:
+            return self.formula.is_padded
+        return self.form.panels is not None
 
     @property
     def copies_left(self) -> bool:
@@ -92,7 +124,9 @@ class Factors:
 
     @property
     def reads_right(self) -> bool:
-        """Can vectors across a panel be read in place?"""
+        """Can vectors across a panel be read in place, or computed in registers?"""
+        if self.formula is not None:
+            return self.formula.is_vector
         return self.form.panels is not None or loops.constant(self.form.column.rhs) == 1
 
     def left(self, height: int, row: Expr, block: Block) -> Left:
@@ -133,6 +167,17 @@ class Factors:
         if self.form.panels is not None:
             return self._right_in_panels(self.form.panels, panel, block)
         p, form = self.program, self.form
+        formula = self.formula
+        if formula is not None:
+
+            def computed(k: Expr) -> list[Expr]:
+                place = loops.simplify(block.start + k)
+                return [
+                    formula.vector(place, panel.start, panel.width, at, mask)
+                    for at, mask in panel.vectors()
+                ]
+
+            return computed
         first = p.let("first", loops.simplify(block.start * self.group))
         line = p.let("start", self.rhs_base + panel.start + first * form.depth.rhs)
 
@@ -178,9 +223,18 @@ class Factors:
         p, form = self.program, self.form
         if self.reads_right:
             row = self.right(panel, block)
-            with p.loop("k", block.count) as k:
-                for n, words in enumerate(row(k)):
-                    p.store(copy, start + k * width + n * panel.lanes, words, panel.lanes)
+            with self.computing(block).words(p) as places:
+                for k in places:
+                    for n, words in enumerate(row(k)):
+                        p.store(copy, start + k * width + n * panel.lanes, words, panel.lanes)
+        elif self.formula is not None:
+            with p.loop("column", width) as column, self.computing(block).words(p) as places:
+                exists = p.let(
+                    "exists", loops.minimum(panel.start + column, form.column.extent - 1)
+                )
+                for k in places:
+                    word = self.formula.element(loops.simplify(block.start + k), exists)
+                    p.store(copy, start + k * width + column, word)
         elif loops.constant(form.depth.rhs) == 1:
             self._turn(copy, start, panel, block)
         else:

@@ -1,0 +1,225 @@
+"""A matrix product's right-hand factor that is computed from parameters: a weight of small integers with scales.
+
+The element at row k and column j is a formula (`relaxpy.tir.forms.contraction.Operand.formula`). Vectors across columns
+are computed in registers, from loads of these kinds:
+
+* of neighbours: the last index is j (a weight with its depth first)
+* of a tile: the indices are j // width, ..., j % width (`relaxpy.backend.cpu.row_tiles`, which a weight that is known
+  ahead is packed into). Tiles are padded, so nothing is masked.
+* of one element for all lanes: no index has j, or j // n where n is a multiple of the lanes
+
+Other formulas are computed element by element, into the memory of a task.
+
+Codes are packed along the depth, several to a word, so that `unroll` rows are written out one after the other: they
+share the loads of words and scales, and shift by constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from relaxpy.backend.cpu.panels import PANEL_VECTORS
+from relaxpy.backend.cpu.row_tiles import RowTiles
+from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.tir.forms import stages as s
+from relaxpy.tir.forms.matmul import BITS, MatmulForm, computed_matmul_of
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.schedule import is_scheduled
+from relaxpy.tir.tvm import tirx
+from relaxpy.tir.walk import rewritten, walk
+from relaxpy.tir.writer import loops
+from relaxpy.tir.writer.loops import Expr, Program
+from relaxpy.tir.writer.vectors import masked_value, vector_value
+
+_UNROLLED = (8, 4, 2)
+"""Rows that may be written out together: codes in a word of 32 or 16 bits, or in a byte."""
+
+
+def wanted_formula_tiles(program: PrimFunc, target: CpuTarget) -> tuple[RowTiles, ...]:
+    """The tiles that the parameters of a computed factor are packed into: along its columns, as wide as a panel. Empty
+    for other programs, for parameters that are packed already or have no dimension that is the column, and if padding
+    would double them."""
+    if target.kind != "llvm" or is_scheduled(program.func):
+        return ()
+    form = computed_matmul_of(program.func)
+    columns = None if form is None else loops.constant(form.column.extent)
+    if form is None or columns is None:
+        return ()
+    lanes = [each.lanes(BITS[form.dtype]) for each in target.alternatives]
+    width = max(PANEL_VECTORS * min(lanes), *lanes)
+    if -(-columns // width) * width >= 2 * columns:
+        return ()
+    found: dict[int, RowTiles] = {}
+    params = list(program.func.params)
+    for load in s.loads_of(form.rhs.formula):
+        number = next(n for n, param in enumerate(params) if param.same_as(load.source))
+        uses = [n for n, i in enumerate(load.indices) if s.uses(i, form.column.axes[0].var)]
+        if not uses:
+            continue
+        (axis, *more) = uses
+        own = load.indices[axis].same_as(form.column.axes[0].var) and not more
+        known = [loops.constant(dim) for dim in load.source.shape]
+        if not own or None in known or known[axis] != columns:
+            return ()
+        tiles = RowTiles(number, axis, width)
+        if found.setdefault(number, tiles) != tiles:
+            return ()
+    return tuple(found.values())
+
+
+class _Kind(Enum):
+    NEIGHBOURS = auto()
+    TILE = auto()
+    ONE = auto()
+    OTHER = auto()
+
+
+@dataclass(frozen=True, eq=False)
+class _Access:
+    """How a load of the formula reads across columns."""
+
+    kind: _Kind
+    width: int = 1
+    """Columns of a tile."""
+
+
+class Formula:
+    """Writes the elements of one product's computed factor, or those of another value over its rows and columns."""
+
+    def __init__(
+        self, program: Program, form: MatmulForm, lanes: int, value: Expr | None = None
+    ) -> None:
+        value = form.rhs.formula if value is None else value
+        assert value is not None, "a product with a computed factor"
+        self.program, self.value, self.lanes = program, value, lanes
+        self.columns = form.column.extent
+        self.place: Mapping[Expr, Expr] = {}
+        """The values of the loop variables of the batch."""
+        self.row_var, self.column_var = form.depth.axes[0].var, form.column.axes[0].var
+        loads = s.loads_of(value)
+        self.views = {load.source: program.flat_view(load.source) for load in loads}
+        kinds = [self._access(load).kind for load in loads]
+        self.is_vector = _Kind.OTHER not in kinds and self._vectorises()
+        """Are vectors across columns computed in registers?"""
+        self.is_padded = self.is_vector and _Kind.NEIGHBOURS not in kinds
+        """Is each column up to the end of a panel computed without masks?"""
+        self.unroll = self._unroll(form)
+        """Rows that are written out together. It divides the depth."""
+
+    def vector(self, row: Expr, panel: Expr, width: int, at: int, mask: Expr | None) -> Expr:
+        """The elements of a row, from column `at` of a panel on. The panel begins at column `panel`, a multiple of its
+        width, which is one of the lanes. Columns that do not exist are undefined."""
+        found = self._vector(row, panel, width, at)
+        assert found is not None, "vectorises, as was checked"
+        if mask is None:
+            return found
+        masked = masked_value(found, mask)
+        assert masked is not None, "neighbours are contiguous"
+        return masked
+
+    def element(self, row: Expr, column: Expr) -> Expr:
+        """One element."""
+
+        def load(node: s.Load) -> Expr:
+            return tirx.BufferLoad(self.views[node.source], [self._flat(node, row, column)])
+
+        return self._substituted(s.map_loads(self.value, load), row, column)
+
+    def _vectorises(self) -> bool:
+        row, panel = tirx.Var("row", "int64"), tirx.Var("panel", "int64")
+        return self._vector(row, panel, self.lanes, 0) is not None
+
+    def _vector(self, row: Expr, panel: Expr, width: int, at: int) -> Expr | None:
+        first = loops.simplify(panel + at)
+
+        def value(lane: Expr) -> Expr:
+            def load(node: s.Load) -> Expr:
+                offset, moves = self._across(node, row, panel, width, at)
+                return tirx.BufferLoad(
+                    self.views[node.source], [offset + lane if moves else offset]
+                )
+
+            return self._substituted(s.map_loads(self.value, load), row, first + lane)
+
+        return vector_value(value, self.lanes)
+
+    def _across(
+        self, node: s.Load, row: Expr, panel: Expr, width: int, at: int
+    ) -> tuple[Expr, bool]:
+        """The offset that a load reads in the first lane, and whether it moves on with the lanes."""
+        access, first = self._access(node), loops.simplify(panel + at)
+        if access.kind is not _Kind.TILE:
+            return self._flat(node, row, first), access.kind is _Kind.NEIGHBOURS
+        own = access.width
+        if width % own == 0:
+            tile, inside = loops.floordiv(panel, own) + at // own, loops.int64(at % own)
+        else:
+            tile, inside = loops.floordiv(first, own), loops.floormod(first, own)
+        tile = loops.minimum(tile, loops.floordiv(self.columns - 1, own))
+        return self._offset(node, [tile, *list(node.indices)[1:-1], inside], row, first), True
+
+    def _flat(self, node: s.Load, row: Expr, column: Expr) -> Expr:
+        return self._offset(node, list(node.indices), row, column)
+
+    def _offset(self, node: s.Load, indices: list[Expr], row: Expr, column: Expr) -> Expr:
+        values = {**self.place, self.row_var: row, self.column_var: column}
+        at = s.substitute(s.flat_index(indices, node.source.shape), values)
+        return loops.truncating(loops.simplify(at))
+
+    def _substituted(self, value: Expr, row: Expr, column: Expr) -> Expr:
+        """The value at a row and column. Only numbers made of these are simplified, such as the distance of a shift:
+        the arithmetic on floats stays as it is."""
+        values = {**self.place, self.row_var: row, self.column_var: column}
+
+        def cast(node: tirx.Cast) -> Expr:
+            if str(node.value.ty.dtype) != "int64":
+                return node
+            return loops.truncating(loops.simplify(node.value)).astype(str(node.ty.dtype))
+
+        return loops.truncating(rewritten(s.substitute(value, values), (tirx.Cast, cast)))
+
+    def _access(self, load: s.Load) -> _Access:
+        column = self.column_var
+        indices = list(load.indices)
+        uses = [n for n, index in enumerate(indices) if s.uses(index, column)]
+        last = len(indices) - 1
+        if not uses:
+            return _Access(_Kind.ONE)
+        if uses == [last] and indices[last].same_as(column):
+            return _Access(_Kind.NEIGHBOURS)
+        width = loops.constant(load.source.shape[-1])
+        if uses == [0, last] and width and width % self.lanes == 0:
+            piece, inside = indices[0], indices[last]
+            if (
+                _is_cut(piece, tirx.FloorDiv, column, width)
+                and _is_cut(inside, tirx.FloorMod, column, width)
+            ):  # fmt: skip
+                return _Access(_Kind.TILE, width)
+        if len(uses) == 1:
+            index = indices[uses[0]]
+            every = loops.constant(index.b) if isinstance(index, tirx.FloorDiv) else None
+            if every and every % self.lanes == 0 and _is_cut(index, tirx.FloorDiv, column, every):
+                return _Access(_Kind.ONE)
+        return _Access(_Kind.OTHER)
+
+    def _unroll(self, form: MatmulForm) -> int:
+        """The rows that share a word: as many as the formula divides the row's number by."""
+        depth = loops.constant(form.depth.extent)
+        found: list[int] = []
+
+        def visit(node: Expr) -> None:
+            if node.a.same_as(self.row_var):
+                found.append(loops.constant(node.b) or 0)
+
+        walk(self.value, ((tirx.FloorDiv, tirx.FloorMod), visit))
+        wanted = min((n for n in found if n > 1), default=1)
+        if depth is None:
+            return 1
+        return next((n for n in _UNROLLED if wanted % n == 0 and depth % n == 0), 1)
+
+
+def _is_cut(index: Expr, kind: type, column: Expr, width: int) -> bool:
+    """Is an index the column divided by a width, or the remainder?"""
+    return isinstance(index, kind) and index.a.same_as(column) and loops.constant(index.b) == width

@@ -1,0 +1,306 @@
+"""QuantizeWeights: keep the weights of matrix products as small integers with scales."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from relaxpy.analysis.weights import trailing_weights
+from relaxpy.errors import PassError
+from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.expr import (
+    Binding,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    Tuple,
+    Var,
+    VarBinding,
+)
+from relaxpy.ir.module import BaseFunc, IRModule
+from relaxpy.ir.names import FreshNames
+from relaxpy.ir.visitor import Visitor
+from relaxpy.op.call import CallTIR
+from relaxpy.op.linear_algebra import Linear, Matmul
+from relaxpy.op.manipulate import PermuteDims
+from relaxpy.op.weight_scheme import WeightScheme
+from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.rebuild import Rebuilder
+
+Choose = Callable[[str, TensorType], bool]
+
+
+def _any_weight(_name: str, _type: TensorType) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class QuantizeWeights(Pass):
+    """Replace the weights of matrix products by quantised ones, and compute the floats by a tensor program
+    (`relaxpy.op.weight_scheme`), which fusion moves into the product (figure 9 of the paper). Weights are matrices of
+    floats, of known size, that are the right-hand factor of `matmul`, transposed or not, or the weight of `linear`, and
+    that nothing else reads: parameters after the first `num_input` of a function, and constants. A parameter `w`
+    becomes `w_codes`, `w_scale`, and `w_zero` or `w_minimum`; `quantized_params` makes their arrays from those of the
+    weights.
+
+    Before (with groups of 2 weights of 8 bits):
+        @R.function
+        def main(
+            x: R.Tensor(("n", 4), dtype="float32"), w: R.Tensor((4, 3), dtype="float32")
+        ) -> R.Tensor(("n", 3), dtype="float32"):
+            R.func_attr({"num_input": 1})
+            y = R.matmul(x, w)
+            return y
+    After:
+        @I.ir_module
+        class Module:
+            @T.prim_func(private=True)
+            def dequantize(
+                codes: T.Buffer((4, 3), "uint8"), scale: T.Buffer((2, 3), "float16"),
+                dequantized: T.Buffer((4, 3), "float32"),
+            ):
+                T.func_attr({"tirx.noalias": True})
+                for i0, i1 in T.grid(4, 3):
+                    with T.sblock("dequantized"):
+                        v_i0, v_i1 = T.axis.remap("SS", [i0, i1])
+                        dequantized[v_i0, v_i1] = (
+                            T.Cast("float32", codes[v_i0, v_i1]) - T.float32(128)
+                        ) * T.Cast("float32", scale[v_i0 // 2, v_i1])
+
+            @R.function
+            def main(
+                x: R.Tensor(("n", 4), dtype="float32"),
+                w_codes: R.Tensor((4, 3), dtype="uint8"),
+                w_scale: R.Tensor((2, 3), dtype="float16"),
+            ) -> R.Tensor(("n", 3), dtype="float32"):
+                n = T.int64()
+                R.func_attr({"num_input": 1})
+                cls = Module
+                w = R.call_tir(cls.dequantize, (w_codes, w_scale), out_ty=R.Tensor((4, 3), dtype="float32"))
+                y: R.Tensor((n, 3), dtype="float32") = R.matmul(x, w)
+                return y
+    """
+
+    name: ClassVar[str] = "quantize-weights"
+    scheme: WeightScheme = field(default_factory=WeightScheme)
+    choose: Choose = _any_weight
+    """Is a weight quantised? Given its name (`constant` for constants) and type."""
+
+    def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        rewriter = _Quantizer(mod, self)
+        result = rewriter.run()
+        return result.with_functions({**rewriter.programs, **result.functions})
+
+    def weights(self, function: Function) -> dict[Var | Constant, int]:
+        """The weights of a function that are quantised, and the axis of the depth of each."""
+        return {
+            weight: axis
+            for weight, axis in _factors(function).items()
+            if self.choose(_name(weight), _type(weight))
+        }
+
+    def quantized_params(
+        self, mod: IRModule, params: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """The arrays that the module takes after the pass, by name, from those that it took before. Arrays that are not
+        quantised are passed on. Raises PassError (`quantized-params`) for a weight that functions read along different
+        axes, or whose array has another shape."""
+        axes: dict[str, tuple[int, TensorType]] = {}
+        for function in mod.graph_functions.values():
+            for weight, axis in self.weights(function).items():
+                if isinstance(weight, Var):
+                    known = axes.setdefault(weight.name, (axis, _type(weight)))
+                    if known != (axis, _type(weight)):
+                        raise PassError(
+                            "quantized-params",
+                            f"functions read {weight.name} in different ways, so it has no single quantised form",
+                            span=weight.span,
+                        )
+        found: dict[str, np.ndarray] = {}
+        for name, array in params.items():
+            if name not in axes:
+                found[name] = array
+                continue
+            axis, kind = axes[name]
+            if np.shape(array) != _sizes(kind):
+                raise PassError(
+                    "quantized-params",
+                    f"{name} must have shape {_sizes(kind)}, got {np.shape(array)}",
+                )
+            parts = self.scheme.quantize(array, axis)
+            found |= {f"{name}_{part}": value for part, value in parts.items()}
+        return found
+
+
+class _Quantizer(Rebuilder):
+    def __init__(self, mod: IRModule, step: QuantizeWeights) -> None:
+        super().__init__(mod)
+        self.step, self.scheme = step, step.scheme
+        self.programs: dict[str, BaseFunc] = {}
+        self._program_names = FreshNames(mod.functions)
+        self._known: dict[tuple[TensorType, int], str] = {}
+        self._parts: dict[Expr, tuple[int, TensorType, tuple[Expr, ...]]] = {}
+        """For each weight: the axis of its depth, its type, and its parts."""
+        self._turned: dict[Expr, Expr] = {}
+        """The transposed weights of the current function, and the weights."""
+        self._constants: dict[int, tuple[Expr, ...]] = {}
+
+    def run(self) -> IRModule:
+        return self.mod.map_graph_functions(lambda _, f: self.quantized(f))
+
+    def quantized(self, function: Function) -> Function:
+        weights = self.step.weights(function)
+        if not weights:
+            return function
+        names = FreshNames(param.name for param in function.params)
+        self._parts = {}
+        turned = _uses(function).turned
+        self._turned = {var: weight for var, weight in turned.items() if weight in weights}
+        params: list[Var] = []
+        for param in function.params:
+            if param in weights:
+                parts = tuple(
+                    Var(names.fresh(f"{param.name}_{part}"), kind, span=param.span)
+                    for part, kind in self.scheme.types(
+                        _sizes(_type(param)), weights[param]
+                    ).items()
+                )
+                self._parts[param] = (weights[param], _type(param), parts)
+                params += parts
+            else:
+                params.append(param)
+        for weight, axis in weights.items():
+            if isinstance(weight, Constant):
+                if id(weight) not in self._constants:
+                    made = self.scheme.quantize(weight.data, axis)
+                    self._constants[id(weight)] = tuple(
+                        Constant.shared(part, span=weight.span) for part in made.values()
+                    )
+                self._parts[weight] = (axis, _type(weight), self._constants[id(weight)])
+        with_params = dataclasses.replace(function, params=tuple(params))
+        return self.function(with_params)
+
+    def binding(self, binding: Binding) -> None:
+        if self._turned.get(binding.var) not in self._parts:
+            super().binding(binding)
+
+    def value(self, value: Expr) -> Expr:
+        if not isinstance(value, Call) or not isinstance(value.op, (Matmul, Linear)):
+            return value
+        weight, op = value.args[1], value.op
+        if weight in self._turned:
+            weight = self._turned[weight]
+            op = Linear(op.out_dtype)
+        if weight not in self._parts:
+            return value
+        axis, kind, parts = self._parts[weight]
+        call = Call(
+            CallTIR(), (GlobalVar(self.program(kind, axis)), Tuple(parts)), (kind,), span=value.span
+        )
+        name = weight.name if isinstance(weight, Var) else "weight"
+        floats = self.emit(call, name, kind)
+        return dataclasses.replace(value, op=op, args=(value.args[0], floats, *value.args[2:]))
+
+    def program(self, kind: TensorType, axis: int) -> str:
+        """The name of the program that computes a weight of this type."""
+        if (kind, axis) not in self._known:
+            name = self._program_names.fresh("dequantize")
+            self.programs[name] = self.scheme.program(_sizes(kind), axis, str(kind.dtype))
+            self._known[kind, axis] = name
+        return self._known[kind, axis]
+
+
+class _Uses(Visitor):
+    """Collects the factors of products, and everything that is read in another way."""
+
+    def __init__(self) -> None:
+        self.factors: dict[Expr, set[int]] = {}
+        """The axes of the depth along which a weight is read."""
+        self.others: set[Expr] = set()
+        self.turned: dict[Expr, Expr] = {}
+        """Transposed weights, and the weights."""
+
+    def visit_VarBinding(self, node: VarBinding) -> None:
+        match node.value:
+            case Call(
+                op=PermuteDims(axes=None | (1, 0)), args=((Var() | Constant()) as weight, *_)
+            ):
+                self.turned[node.var] = weight
+            case _:
+                self.visit(node.value)
+
+    def visit_Call(self, node: Call) -> None:
+        rest = list(node.args)
+        if isinstance(node.op, (Matmul, Linear)) and isinstance(node.args[1], (Var, Constant)):
+            read, axis = node.args[1], int(isinstance(node.op, Linear))
+            if not axis and read in self.turned:
+                read, axis = self.turned[read], 1
+            if read not in self.turned:
+                del rest[1]
+                self.factors.setdefault(read, set()).add(axis)
+        for arg in rest:
+            self.visit(arg)
+
+    def visit_Var(self, node: Var) -> None:
+        self.others.add(self.turned.get(node, node))
+
+    def visit_Constant(self, node: Constant) -> None:
+        self.others.add(node)
+
+
+def _uses(function: Function) -> _Uses:
+    uses = _Uses()
+    uses.visit(function.body)
+    return uses
+
+
+def _factors(function: Function) -> dict[Var | Constant, int]:
+    """The weights of a function that only products read, along one axis."""
+    uses = _uses(function)
+    params = set(trailing_weights(function))
+    return {
+        weight: axis
+        for weight, (axis, *more) in uses.factors.items()
+        if not more
+        and weight not in uses.others
+        and (isinstance(weight, Constant) or (isinstance(weight, Var) and weight in params))
+        and _is_matrix(_type_or_none(weight))
+    }
+
+
+def _is_matrix(kind: TensorType | None) -> bool:
+    """Is this a matrix of floats of known sizes?"""
+    return (
+        kind is not None
+        and kind.dtype is not None
+        and str(kind.dtype) in ("float32", "float16", "bfloat16")
+        and len(_sizes(kind)) == 2
+    )
+
+
+def _type_or_none(weight: Var | Constant) -> TensorType | None:
+    if isinstance(weight, Constant):
+        return TensorType(weight.data.shape, str(weight.data.dtype))
+    return weight.annotation if isinstance(weight.annotation, TensorType) else None
+
+
+def _type(weight: Var | Constant) -> TensorType:
+    kind = _type_or_none(weight)
+    assert kind is not None, "only matrices are weights"
+    return kind
+
+
+def _name(weight: Var | Constant) -> str:
+    return weight.name if isinstance(weight, Var) else "constant"
+
+
+def _sizes(kind: TensorType) -> tuple[int, ...]:
+    """The sizes of a tensor; empty if one is not known."""
+    sizes = [dim.value for dim in kind.dims or ()]
+    return tuple(size for size in sizes if size is not None) if None not in sizes else ()

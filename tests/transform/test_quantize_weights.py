@@ -1,0 +1,143 @@
+"""QuantizeWeights: figure 9 for every scheme, from a program of operators."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relaxpy
+from relaxpy.errors import PassError
+from relaxpy.ir.module import IRModule
+from relaxpy.op.weight_scheme import WeightScheme
+from relaxpy.testing.before_after import check_example
+from relaxpy.testing.interpret import interpret
+from relaxpy.transform import BindParams, QuantizeWeights
+from relaxpy.transform.base import PassContext
+
+SCHEMES = [
+    WeightScheme(bits, group, zero)  # type: ignore[arg-type]
+    for (bits, group), zero in itertools.product(
+        ((3, 40), (4, 32), (8, None)), ("symmetric", "zero_point", "minimum")
+    )
+]
+
+
+def layer(product: str, shape: tuple[int, int]) -> IRModule:
+    """A product with a weight `w`, then a bias and an activation."""
+    return relaxpy.parse(f"""
+@R.function
+def main(
+    x: R.Tensor(("n", 80), "float32"), w: R.Tensor({shape}, "float32"), b: R.Tensor((24,), "float32")
+) -> R.Tensor(("n", 24), "float32"):
+    R.func_attr({{"num_input": 1}})
+    with R.dataflow():
+        y = {product}
+        z = R.add(y, b)
+        r = R.nn.relu(z)
+        R.output(r)
+    return r
+""")
+
+
+PRODUCTS = {
+    "R.matmul(x, w)": (80, 24),
+    "R.linear(x, w)": (24, 80),
+    "R.matmul(x, R.permute_dims(w))": (24, 80),
+}
+
+
+def arguments(shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    return {
+        name: random.standard_normal(size, dtype="float32")
+        for name, size in {"x": (3, 80), "w": shape, "b": (24,)}.items()
+    }
+
+
+def test_example() -> None:
+    check_example(QuantizeWeights(WeightScheme(8, 2)))
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+def test_the_product_of_the_dequantised_weight(scheme: WeightScheme, product: str) -> None:
+    """The same as the program before with the floats that the codes mean."""
+    mod = layer(product, PRODUCTS[product])
+    step = QuantizeWeights(scheme)
+    given = arguments(PRODUCTS[product])
+    axis = 0 if product == "R.matmul(x, w)" else 1
+    floats = scheme.dequantize(scheme.quantize(given["w"], axis), axis, 80)
+    want = interpret(mod, "main", given["x"], floats, given["b"])
+    after = step(mod)
+    params = step.quantized_params(mod, {name: given[name] for name in ("w", "b")})
+    assert [p.name for p in after["main"].params] == ["x", *params]  # type: ignore[union-attr]
+    found = interpret(after, "main", given["x"], *params.values())
+    np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_the_floats_are_nowhere(product: str) -> None:
+    """One kernel computes weight, product, bias and activation (figure 9); nothing is planned in memory."""
+    mod = layer(product, PRODUCTS[product])
+    step = QuantizeWeights()
+    exe = relaxpy.build(step(mod))
+    assert len(exe.kernels) == 1
+    assert "storage" not in exe.as_text()
+    given = arguments(PRODUCTS[product])
+    params = step.quantized_params(mod, {name: given[name] for name in ("w", "b")})
+    want = interpret(step(mod), "main", given["x"], *params.values())
+    found: Any = relaxpy.VirtualMachine(exe)["main"](given["x"], *params.values())
+    np.testing.assert_allclose(found.numpy(), want, rtol=1e-4, atol=1e-4)
+
+
+def test_constants() -> None:
+    """A constant weight is quantised by the pass; used twice, it is stored once."""
+    w = arguments((80, 24))["w"]
+    two = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("n", 80), "float32"), w: R.Tensor((80, 24), "float32")) -> R.Tensor(("n", 24), "float32"):
+    with R.dataflow():
+        y = R.add(R.matmul(x, w), R.matmul(R.nn.relu(x), w))
+        R.output(y)
+    return y
+""")
+    bound = BindParams()(two, PassContext(params={"w": w}))
+    after = QuantizeWeights()(bound)
+    assert "float32" not in {str(c.data.dtype) for c in _constants(after)}
+    assert len({id(c) for c in _constants(after)}) == 2
+    x = arguments((80, 24))["x"]
+    floats = WeightScheme().dequantize(WeightScheme().quantize(w, 0), 0, 80)
+    want = x @ floats + np.maximum(x, 0) @ floats
+    np.testing.assert_allclose(interpret(after, "main", x), want, rtol=1e-4, atol=1e-4)
+
+
+def _constants(mod: IRModule) -> list[Any]:
+    from relaxpy.ir.expr import Constant
+    from relaxpy.ir.visitor import Visitor
+
+    found: list[Any] = []
+
+    class Constants(Visitor):
+        def visit_Constant(self, node: Constant) -> None:
+            found.append(node)
+
+    for function in mod.graph_functions.values():
+        Constants().visit(function)
+    return found
+
+
+def test_what_is_no_weight_stays() -> None:
+    """An input, a weight that something else reads too, and one that the caller does not choose."""
+    tied = layer("R.add(R.matmul(x, w), R.take(w, R.const([0]), axis=0))", (80, 24))
+    assert QuantizeWeights()(tied) is tied
+    plain = layer("R.matmul(x, w)", (80, 24))
+    assert QuantizeWeights(choose=lambda name, _: name != "w")(plain) is plain
+
+
+def test_arrays_of_another_shape() -> None:
+    mod = layer("R.matmul(x, w)", (80, 24))
+    with pytest.raises(PassError, match=r"w must have shape \(80, 24\)"):
+        QuantizeWeights().quantized_params(mod, {"w": np.zeros((24, 80), np.float32)})
