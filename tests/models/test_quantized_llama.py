@@ -30,6 +30,7 @@ def model() -> tuple[Any, dict[str, np.ndarray]]:
     return mod, params
 
 
+@cache
 def logits(step: QuantizeWeights | None) -> np.ndarray:
     """The logits of the model, with its weights quantised by the step."""
     mod, params = model()
@@ -44,8 +45,6 @@ def logits(step: QuantizeWeights | None) -> np.ndarray:
 DRIFTS = {
     "int8": (WeightScheme(8, 32), 0.01),
     "int4, groups of 32": (WeightScheme(4, 32), 0.2),
-    "int4, minimums": (WeightScheme(4, 32, "minimum"), 0.2),
-    "int4, zero points": (WeightScheme(4, 64, "zero_point"), 0.2),
     "3 bits": (WeightScheme(3, 40, "minimum"), 0.5),
 }
 """The largest difference to float32's logits, over the largest logit."""
