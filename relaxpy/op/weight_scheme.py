@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -26,7 +26,9 @@ from relaxpy.errors import UsageError
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dtype import DType
 from relaxpy.op import te
-from relaxpy.tir.prim_func import PrimFunc
+
+if TYPE_CHECKING:
+    from relaxpy.tir.prim_func import PrimFunc
 
 Zero = Literal["symmetric", "zero_point", "minimum"]
 
@@ -130,6 +132,8 @@ class WeightScheme:
 
     def program(self, shape: Sequence[int], axis: int, dtype: str = "float32") -> PrimFunc:
         """The tensor program from the parts to a matrix of this shape and dtype. It computes in float32."""
+        from relaxpy.tir.prim_func import PrimFunc  # loads TVM
+
         depth = shape[axis]
         size = self.group_size(depth)
         types = self.types(shape, axis)
