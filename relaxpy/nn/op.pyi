@@ -13,6 +13,7 @@ from relaxpy.nn.calls import call_tir as call_tir
 from relaxpy.nn.calls import call_tir_inplace as call_tir_inplace
 from relaxpy.nn.tensor import Tensor
 from relaxpy.nn.tensor import Value
+from relaxpy.op import call as ir_call
 from relaxpy.op.function import DTypeLike, ExprLike, Operand, ScalarLike, ShapeLike, TensorLike, TupleLike
 from relaxpy.ir.index_map import IndexMap
 
