@@ -214,7 +214,7 @@ def _arguments(
 def _apart(result: Value, args: Sequence[Value]) -> Value:
     """The result of an operator in memory of its own: a reference may return a view of an argument, which a call could
     update in place."""
-    if isinstance(result, tuple):
+    if type(result) is tuple:  # a `Shape` is a tuple too, and a value
         return tuple(_apart(each, args) for each in result)
     if not isinstance(result, np.ndarray):
         return result
