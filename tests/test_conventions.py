@@ -38,6 +38,7 @@ ALLOWED = {
     "script": {*LAYERS[: LAYERS.index("transform")], "script"},
     "nn": {*LAYERS[: LAYERS.index("transform")], "nn"},
     "runtime": {"runtime"},
+    "serve": {"runtime", "serve"},
     "explain": {*LAYERS, *PRODUCERS, "runtime", "explain"},
     "testing": {*LAYERS, *PRODUCERS, "runtime", "testing"},
 }

@@ -643,6 +643,49 @@ def pad(
     pad_width: Flat, or as pairs, one for each axis.
     """
 
+def page_slots(
+    positions: TensorLike,
+    starts: TensorLike,
+    tables: TensorLike,
+    page_size: int,
+) -> Call:
+    """The place in a paged cache of each token: page number * page_size + slot in the page, int64; -1 for a token that
+    is in no sequence, or whose position is beyond its table. `positions` (tokens,) are those within the sequences, and
+    starts and tables are as in `nn.paged_attention`.
+    """
+
+def paged_attention(
+    query: TensorLike,
+    key_pages: TensorLike,
+    value_pages: TensorLike,
+    starts: TensorLike,
+    tables: TensorLike,
+    lengths: TensorLike,
+    sinks: TensorLike | None = None,
+    key_scales: TensorLike | None = None,
+    value_scales: TensorLike | None = None,
+    scale: float | None = None,
+    causal: bool = True,
+    window_size: int | None = None,
+    soft_cap: float | None = None,
+) -> Call:
+    """Attention of each token to the keys of its own sequence, which are in pages. `query` is (tokens, heads, width):
+    the tokens of sequence s are those from starts[s] up to starts[s + 1], and they are its last ones. `key_pages` is
+    (pages, key heads, width, page size) and `value_pages` (pages, key heads, page size, value width); page p of
+    sequence s is number tables[s, p]. lengths[s] counts the keys of sequence s, with those of its tokens, which must be
+    in the pages already. Integer pages have `key_scales` and `value_scales` (pages, key heads, page size). `sinks`
+    (heads,) is for each head a score more in the softmax, that of no key. The result is (tokens, heads, value width); a
+    token in no sequence gives 0, and every sequence's result is the same to the bit whatever the others are.
+
+    scale: Factor of the scores; None: 1 / sqrt(width).
+
+    causal: Does a token attend to no later one?
+
+    window_size: Sliding window: the number of keys, up to its own, that a token attends to; None: all.
+
+    soft_cap: Scores are soft_cap * tanh(score / soft_cap); None: as they are.
+    """
+
 def pixel_shuffle(data: TensorLike, upscale_factor: int) -> Call:
     """Pixel shuffle: rearrange (…, C * r * r, H, W) to (…, C, H * r, W * r). Channel c * r * r + i * r + j holds the
     pixels at row i and column j of each r × r square (Shi et al., 2016).

@@ -15,6 +15,7 @@ import numpy as np
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.boxes import all_class_non_max_suppression
 from relaxpy.runtime.dtype import info, to_numpy
+from relaxpy.runtime.pages import check_pages
 from relaxpy.runtime.tensor import Shape, Tensor, empty, from_numpy, sizes
 from relaxpy.runtime.updates import require_updatable
 
@@ -257,6 +258,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "relaxpy.same": same,
     "relaxpy.unique": unique,
     "relaxpy.check_range": check_range,
+    "relaxpy.check_pages": check_pages,
     "relaxpy.all_class_non_max_suppression": all_class_non_max_suppression,
     "relaxpy.print": print_formatted,
     "relaxpy.assert": assert_true,

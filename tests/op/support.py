@@ -110,6 +110,9 @@ def program_of(s: Sample, symbolic: bool) -> tuple[PrimFunc, Applied, tuple[Dim,
     specs = list(s.op.args)
     types: list[Annotation | None] = [deduce(arg) for arg in applied.call.args]
     types += [None] * (len(specs) - len(types))
+    for i, spec in enumerate(specs):  # an optional argument left out before one that is given
+        if spec.optional and spec.kind is TensorType and types[i] == TupleType(()):
+            types[i] = None
     program, tir_vars = legal_program(s.op, types, out)
     return program, applied, (tir_vars.dims or ()) if tir_vars else ()
 

@@ -14,6 +14,7 @@ from relaxpy.backend.cpu.rules.convolution import convolution_program
 from relaxpy.backend.cpu.rules.elementwise import schedule_elementwise
 from relaxpy.backend.cpu.rules.fallback import schedule_any
 from relaxpy.backend.cpu.rules.matmul import matmul_program
+from relaxpy.backend.cpu.rules.paged_attention import paged_attention_program
 from relaxpy.backend.cpu.rules.reduction import schedule_reduction
 from relaxpy.backend.cpu.rules.rows import schedule_rows
 from relaxpy.backend.cpu.rules.window import window_program
@@ -33,6 +34,7 @@ CPU_RULES: tuple[Rule, ...] = (
     Rule("matmul", _of_arithmetic(matmul_program)),
     Rule("convolution", _of_arithmetic(convolution_program)),
     Rule("attention", attention_program),
+    Rule("paged_attention", paged_attention_program),
     Rule("elementwise", _of_arithmetic(schedule_elementwise)),
     Rule("window", _of_arithmetic(window_program)),
     Rule("reduction", _of_arithmetic(schedule_reduction)),

@@ -1,0 +1,421 @@
+"""The books of a paged cache: which pages of the cache hold which tokens of which sequence.
+
+    book = PageBook(pages=1024, page_size=32)
+    chat = book.add(prompt)                       # shares the pages of a prefix that is in the cache
+    batch = book.batch({chat: len(book.pending(chat))})
+    vm["copy_pages"](caches, batch.sources, batch.targets)
+    logits = vm["step"](*batch.arguments, caches)
+    book.commit(batch)
+    book.append(chat, [token])                    # and so on, with other sequences in the same batches
+
+Only numbers of pages are known here: how a page lies in memory is the executable's matter. A page is read by any number
+of sequences, and written by one: a token that comes to a shared page goes to a copy. Pages of sequences that are freed
+stay in the cache, by their tokens, until their memory is needed (the least recently used first).
+
+A cache has groups of layers with a table each. The layers of a group with a sliding window read only the last tokens,
+so older pages are given back while the sequence goes on.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from relaxpy.errors import UsageError
+
+ABSENT = -1
+"""The entry of a table for a page that is not there: the sequence ends before it, or no window reaches it."""
+
+
+@dataclass(eq=False)
+class _Prefix:
+    """A full page of tokens after certain others: a node in the tree of prefixes that are in the cache."""
+
+    parent: _Prefix | None
+    tokens: tuple[int, ...]
+    pages: list[int]
+    """The page of each group; `ABSENT` if it was given back."""
+
+    @property
+    def key(self) -> tuple[int, tuple[int, ...]]:
+        return id(self.parent), self.tokens
+
+
+@dataclass
+class _Sequence:
+    tokens: list[int]
+    done: int = 0
+    """The number of tokens, from the first on, whose keys and values are in the cache."""
+    pages: list[list[int]] = field(default_factory=list)
+    """For each group, the pages; `ABSENT` where they were given back."""
+    prefixes: list[_Prefix] = field(default_factory=list)
+    """The full pages that are in the tree of prefixes, from the first on."""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """The arguments of a step, and the copies to make before it."""
+
+    counts: Mapping[int, int]
+    """The number of new tokens of each sequence, in the order of the batch."""
+    tokens: np.ndarray
+    positions: np.ndarray
+    starts: np.ndarray
+    tables: np.ndarray
+    lengths: np.ndarray
+    rows: np.ndarray
+    """The last token of each sequence."""
+    sources: np.ndarray
+    """(groups, copies): pages to copy to `targets`, one for each group; `ABSENT` where a group has fewer."""
+    targets: np.ndarray
+
+    @property
+    def arguments(self) -> tuple[np.ndarray, ...]:
+        """The arguments of a step before the caches."""
+        return self.tokens, self.positions, self.starts, self.tables, self.lengths, self.rows
+
+
+class _Pool:
+    """The pages of a group: free, read by sequences, or kept for their tokens alone."""
+
+    def __init__(self, count: int) -> None:
+        self.free = deque(range(count))
+        self.users = [0] * count
+        self.prefix: list[_Prefix | None] = [None] * count
+        self.kept: OrderedDict[int, None] = OrderedDict()
+        """Pages without users that hold a prefix, the least recently used first."""
+
+    @property
+    def available(self) -> int:
+        return len(self.free) + len(self.kept)
+
+
+class PageBook:
+    """Sequences, and the pages of a cache that hold them. Sequences are named by numbers that are not used again.
+
+    A method that raises has changed nothing.
+    """
+
+    def __init__(self, pages: int, page_size: int = 32, windows: Sequence[int] = (0,)) -> None:
+        """A cache of `pages` pages in each group. `windows` has the sliding window of each group, 0 for none."""
+        if pages < 1 or page_size < 1 or not windows or min(windows) < 0:
+            raise UsageError(
+                "page-book",
+                f"a cache needs pages, a page size and windows, got {pages}, {page_size}, {list(windows)}",
+                help="PageBook(1024, 32, windows=(0,)): a window of 0 keeps all tokens",
+            )
+        self.page_size, self.windows = page_size, tuple(windows)
+        self._pools = [_Pool(pages) for _ in windows]
+        self._sequences: dict[int, _Sequence] = {}
+        self._prefixes: dict[tuple[int, tuple[int, ...]], _Prefix] = {}
+        self._next = 0
+
+    # What there is
+
+    def __len__(self) -> int:
+        """The number of sequences."""
+        return len(self._sequences)
+
+    def tokens(self, sequence: int) -> list[int]:
+        """All tokens of a sequence."""
+        return list(self._of(sequence).tokens)
+
+    def pending(self, sequence: int) -> list[int]:
+        """The tokens of a sequence that are not in the cache yet."""
+        own = self._of(sequence)
+        return own.tokens[own.done :]
+
+    def available(self, group: int = 0) -> int:
+        """The number of pages that no sequence uses."""
+        return self._pools[group].available
+
+    # Sequences
+
+    def add(self, tokens: Iterable[int]) -> int:
+        """Start a sequence. It shares the pages of its longest prefix that is in the cache; its last token is always
+        pending, since a step is needed for its logits."""
+        own = _Sequence(list(map(int, tokens)), pages=[[] for _ in self.windows])
+        found = self._longest_prefix(own.tokens)
+        own.done = len(found) * self.page_size
+        own.prefixes = found
+        for group, pages in enumerate(own.pages):
+            first = self._first_page(group, own.done)
+            for number, prefix in enumerate(found):
+                pages.append(prefix.pages[group] if number >= first else ABSENT)
+                self._use(group, pages[-1])
+        return self._named(own)
+
+    def append(self, sequence: int, tokens: Iterable[int]) -> None:
+        """Add tokens at the end."""
+        self._of(sequence).tokens.extend(list(map(int, tokens)))
+
+    def fork(self, sequence: int) -> int:
+        """A second sequence with the same tokens, which shares all pages."""
+        own = self._of(sequence)
+        for group, pages in enumerate(own.pages):
+            for page in pages:
+                self._use(group, page)
+        copied = [list(pages) for pages in own.pages]
+        return self._named(_Sequence(list(own.tokens), own.done, copied, list(own.prefixes)))
+
+    def pop(self, sequence: int, count: int) -> None:
+        """Remove the last tokens, such as drafts that were refused. Where a window has moved on, keys that it needs
+        again are gone: then as many of the last tokens as needed are pending once more."""
+        own = self._of(sequence)
+        if not 0 <= count <= len(own.tokens):
+            raise UsageError(
+                "page-book", f"{count} tokens to remove from a sequence of {len(own.tokens)}"
+            )
+        del own.tokens[len(own.tokens) - count :]
+        self._shorten(own, min(own.done, len(own.tokens)))
+
+    def free(self, sequence: int) -> None:
+        """End a sequence. Its full pages stay for sequences with the same beginning, as long as there is room."""
+        own = self._of(sequence)
+        for group, pages in enumerate(own.pages):
+            for page in reversed(pages):  # the end of a sequence is forgotten before its beginning
+                self._release(group, page)
+        del self._sequences[sequence]
+
+    def evict(self, count: int | None = None) -> int:
+        """Forget up to `count` pages of each group (None: all) that are kept for their tokens alone. Returns the number
+        of those that were forgotten."""
+        forgotten = 0
+        for group, pool in enumerate(self._pools):
+            for _ in range(len(pool.kept) if count is None else min(count, len(pool.kept))):
+                self._forget(group, next(iter(pool.kept)))
+                forgotten += 1
+        return forgotten
+
+    # Steps
+
+    def batch(self, counts: Mapping[int, int]) -> Batch:
+        """The step for the next `counts[s]` pending tokens of each sequence s. Raises UsageError (`cache-full`) if
+        there are not enough pages; evicting and freeing help, or fewer tokens."""
+        self._check(counts)
+        self._reserve(counts)
+        copies: list[list[tuple[int, int]]] = [[] for _ in self.windows]
+        width = 1
+        for name, count in counts.items():
+            own = self._sequences[name]
+            width = max(width, self._pages_for(own.done + count))
+            for group in range(len(self.windows)):
+                copies[group] += self._make_room(own, group, own.done + count)
+        tables = np.full((len(self.windows), len(counts), width), ABSENT, np.int32)
+        tokens: list[int] = []
+        positions: list[int] = []
+        starts, lengths = [0], []
+        for row, (name, count) in enumerate(counts.items()):
+            own = self._sequences[name]
+            end = own.done + count
+            tokens += own.tokens[own.done : end]
+            positions += range(own.done, end)
+            starts.append(len(tokens))
+            lengths.append(end)
+            for group, pages in enumerate(own.pages):
+                needed = pages[: self._pages_for(end)]
+                tables[group, row, : len(needed)] = needed
+        most = max(map(len, copies))
+        moved = np.full((2, len(self.windows), most), ABSENT, np.int32)
+        for group, pairs in enumerate(copies):
+            for n, pair in enumerate(pairs):
+                moved[:, group, n] = pair
+        return Batch(
+            dict(counts),
+            np.array(tokens, np.int64),
+            np.array(positions, np.int64),
+            np.array(starts, np.int32),
+            tables,
+            np.array(lengths, np.int32),
+            np.array(starts[1:], np.int32) - 1,
+            *moved,
+        )
+
+    def commit(self, batch: Batch) -> None:
+        """Note that a step has run: its tokens are in the cache."""
+        for name, count in batch.counts.items():
+            own = self._of(name)
+            own.done += count
+            self._keep_full_pages(own)
+            for group, pages in enumerate(own.pages):
+                for number in range(min(self._first_page(group, own.done), len(pages))):
+                    self._release(group, pages[number])
+                    pages[number] = ABSENT
+
+    # Inside
+
+    def _of(self, sequence: int) -> _Sequence:
+        own = self._sequences.get(sequence)
+        if own is None:
+            raise UsageError("page-book", f"there is no sequence {sequence}")
+        return own
+
+    def _named(self, own: _Sequence) -> int:
+        self._sequences[self._next] = own
+        self._next += 1
+        return self._next - 1
+
+    def _pages_for(self, tokens: int) -> int:
+        return -(-tokens // self.page_size)
+
+    def _first_page(self, group: int, done: int) -> int:
+        """The first page that the token after `done` others reads."""
+        window = self.windows[group]
+        return max(done + 1 - window, 0) // self.page_size if window else 0
+
+    def _check(self, counts: Mapping[int, int]) -> None:
+        for name, count in counts.items():
+            pending = len(self.pending(name))
+            if not 0 < count <= pending:
+                raise UsageError(
+                    "page-book",
+                    f"{count} tokens of sequence {name} are asked for, {pending} are pending",
+                )
+
+    def _reserve(self, counts: Mapping[int, int]) -> None:
+        """Evict what the batch needs; raise if that is not enough."""
+        for group, pool in enumerate(self._pools):
+            needed = sum(
+                self._needed(self._sequences[name], group, count)
+                for name, count in counts.items()
+            )  # fmt: skip
+            if needed > pool.available:
+                raise UsageError(
+                    "cache-full",
+                    f"the step needs {needed} pages, and {pool.available} are available",
+                    help="run fewer tokens or sequences in a step, or free a sequence",
+                )
+        for group, pool in enumerate(self._pools):
+            needed = sum(
+                self._needed(self._sequences[name], group, count)
+                for name, count in counts.items()
+            )  # fmt: skip
+            while len(pool.free) < needed:
+                self._forget(group, next(iter(pool.kept)))
+
+    def _needed(self, own: _Sequence, group: int, count: int) -> int:
+        """The number of new pages for some tokens: those that are missing, and a copy of the last one if others use
+        it."""
+        have = len(own.pages[group])
+        copied = self._is_shared(own, group)
+        return max(self._pages_for(own.done + count) - have, 0) + copied
+
+    def _is_shared(self, own: _Sequence, group: int) -> bool:
+        """Is the page of the next token one that others read?"""
+        number = own.done // self.page_size
+        if number >= len(own.pages[group]):
+            return False
+        page = own.pages[group][number]
+        return page != ABSENT and self._pools[group].users[page] > 1
+
+    def _make_room(self, own: _Sequence, group: int, end: int) -> list[tuple[int, int]]:
+        """Give a sequence pages up to a length. Returns the copy to make, source and target, if there is one."""
+        pages, pool, copies = own.pages[group], self._pools[group], []
+        number = own.done // self.page_size
+        if self._is_shared(own, group):
+            copies.append((pages[number], self._take(group)))
+            self._release(group, pages[number])
+            pages[number] = copies[0][1]
+        elif number < len(pages) and (kept := pool.prefix[pages[number]]) is not None:
+            self._detach(group, pages[number], kept)  # its tokens change
+        while len(pages) < self._pages_for(end):
+            pages.append(self._take(group))
+        return copies
+
+    def _take(self, group: int) -> int:
+        pool = self._pools[group]
+        page = pool.free.popleft()
+        pool.users[page] = 1
+        return page
+
+    def _use(self, group: int, page: int) -> None:
+        if page == ABSENT:
+            return
+        pool = self._pools[group]
+        pool.users[page] += 1
+        pool.kept.pop(page, None)
+
+    def _release(self, group: int, page: int) -> None:
+        if page == ABSENT:
+            return
+        pool = self._pools[group]
+        pool.users[page] -= 1
+        if pool.users[page]:
+            return
+        if pool.prefix[page] is None:
+            pool.free.append(page)
+        else:
+            pool.kept[page] = None
+
+    def _forget(self, group: int, page: int) -> None:
+        """Free a page that is kept for its tokens alone."""
+        pool = self._pools[group]
+        del pool.kept[page]
+        prefix = pool.prefix[page]
+        assert prefix is not None, "what is kept holds a prefix"
+        self._detach(group, page, prefix)
+        pool.free.append(page)
+
+    def _detach(self, group: int, page: int, prefix: _Prefix) -> None:
+        """Remove a page from the tree of prefixes."""
+        self._pools[group].prefix[page] = None
+        prefix.pages[group] = ABSENT
+        if all(each == ABSENT for each in prefix.pages):
+            self._prefixes.pop(prefix.key, None)
+
+    def _longest_prefix(self, tokens: Sequence[int]) -> list[_Prefix]:
+        """The longest prefix of full pages in the cache that leaves a token."""
+        found: list[_Prefix] = []
+        while (len(found) + 1) * self.page_size < len(tokens):
+            start = len(found) * self.page_size
+            chunk = tuple(tokens[start : start + self.page_size])
+            each = self._prefixes.get((id(found[-1]) if found else id(None), chunk))
+            if each is None:
+                break
+            found.append(each)
+        while found and not self._is_complete(found):
+            found.pop()
+        return found
+
+    def _is_complete(self, prefixes: Sequence[_Prefix]) -> bool:
+        """Are the pages that the next token reads all there?"""
+        done = len(prefixes) * self.page_size
+        return all(
+            prefix.pages[group] != ABSENT
+            for group in range(len(self.windows))
+            for prefix in prefixes[self._first_page(group, done) :]
+        )
+
+    def _keep_full_pages(self, own: _Sequence) -> None:
+        """Enter full pages into the tree of prefixes. A page whose tokens are there already is the sequence's own."""
+        for number in range(len(own.prefixes), own.done // self.page_size):
+            chunk = tuple(own.tokens[number * self.page_size : (number + 1) * self.page_size])
+            parent = own.prefixes[-1] if own.prefixes else None
+            absent = [ABSENT] * len(self.windows)
+            prefix = self._prefixes.setdefault((id(parent), chunk), _Prefix(parent, chunk, absent))
+            own.prefixes.append(prefix)
+            for group, pages in enumerate(own.pages):
+                page, pool = pages[number], self._pools[group]
+                if page == ABSENT or pool.prefix[page] is not None:
+                    continue
+                if prefix.pages[group] == ABSENT:
+                    prefix.pages[group] = page
+                    pool.prefix[page] = prefix
+
+    def _shorten(self, own: _Sequence, done: int) -> None:
+        """Let a sequence have only `done` tokens in the cache."""
+        for group in range(len(self.windows)):
+            first = self._first_page(group, done)
+            present = own.pages[group][first : self._pages_for(done)]
+            if ABSENT in present:
+                # The window cannot go back: what it read is gone. From its first page on, tokens are computed again.
+                done = 0
+        own.done = done
+        for group, pages in enumerate(own.pages):
+            for page in reversed(pages[self._pages_for(done) :]):
+                self._release(group, page)
+            del pages[self._pages_for(done) :]
+        del own.prefixes[done // self.page_size :]

@@ -1,0 +1,213 @@
+"""Paged attention with vectors, against the operator's reference: every option, page sizes, and processors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from relaxpy.backend.schedule import schedule_kernel
+from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.dim import SymVar
+from relaxpy.op import te
+from relaxpy.op.paged_attention import PagedAttention
+from relaxpy.target import Target
+from relaxpy.testing.kernels import Kernels
+from relaxpy.tir.forms.paged_attention import paged_attention_of
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.tvm import tirx
+from relaxpy.tir.walk import rewritten
+from tests.sweeps import quick_target, sweep
+
+TARGETS = ("llvm -opt-level=0", "llvm -mcpu=haswell", "llvm -mcpu=x86-64")
+NUMPY = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "int8": np.int8}
+NAMES = {name: SymVar(name) for name in "tnbwc"}
+PAGES = 9
+
+
+PLAIN = PagedAttention()
+
+
+@dataclass(frozen=True)
+class Case:
+    """Heads that share groups of keys; widths of keys and values; the tokens of a page."""
+
+    heads: int = 4
+    groups: int = 2
+    width: int = 8
+    column: int = 16
+    size: int = 16
+    op: PagedAttention = PLAIN
+    dtype: str = "float32"
+    pages: str = ""
+    sinks: bool = False
+
+    def shapes(self) -> dict[str, tuple[Sequence[Any], str]]:
+        """The inputs."""
+        kind = self.pages or self.dtype
+        found: dict[str, tuple[Sequence[Any], str]] = {
+            "query": (("t", self.heads, self.width), self.dtype),
+            "key_pages": (("n", self.groups, self.width, self.size), kind),
+            "value_pages": (("n", self.groups, self.size, self.column), kind),
+            "starts": (("c",), "int32"),
+            "tables": (("b", "w"), "int32"),
+            "lengths": (("b",), "int32"),
+        }
+        if self.sinks:
+            found["sinks"] = (self.heads,), "float32"
+        if kind == "int8":
+            scales = ("n", self.groups, self.size), "float32"
+            found |= {"key_scales": scales, "value_scales": scales}
+        return found
+
+    def program(self) -> PrimFunc:
+        """The operator legalised."""
+        x = {
+            name: te.placeholder([NAMES.get(d, d) for d in shape], dtype, name)
+            for name, (shape, dtype) in self.shapes().items()
+        }
+        out = TensorType((NAMES["t"], self.heads, self.column), self.dtype)
+        given = {name: x.get(name) for name in ("sinks", "key_scales", "value_scales")}
+        made = self.op.legalize(out, *list(x.values())[:6], **given)
+        return PrimFunc.from_te(list(x.values()), [made])
+
+    def inputs(self, lengths: Sequence[int], new: Sequence[int], seed: int = 0) -> dict[str, Any]:
+        """Random pages, in which whatever no sequence has is NaN (or the largest integer)."""
+        rng = np.random.default_rng(seed)
+        width = max(-(-length // self.size) for length in lengths)
+        sizes = {"t": sum(new), "n": PAGES, "b": len(new), "w": width, "c": len(new) + 1}
+        found: dict[str, Any] = {}
+        for name, (shape, dtype) in self.shapes().items():
+            at = tuple(sizes.get(d, d) for d in shape)
+            spread = 40 if dtype == "int8" else 1
+            found[name] = (
+                (rng.standard_normal(at) * spread)
+                .clip(-127, 127)
+                .astype(NUMPY.get(dtype, np.float32))
+            )
+        found["starts"] = np.cumsum([0, *new], dtype=np.int32)
+        found["lengths"] = np.array(lengths, np.int32)
+        found["tables"] = np.full((len(new), width), PAGES - 1, np.int32)
+        free = list(rng.permutation(PAGES - 1))
+        used = np.zeros((PAGES, self.size), bool)
+        for s, length in enumerate(lengths):
+            for page in range(-(-length // self.size)):
+                found["tables"][s, page] = free.pop()
+                used[found["tables"][s, page], : length - page * self.size] = True
+        if self.dtype == (self.pages or self.dtype):
+            found["key_pages"][~np.broadcast_to(used[:, None, None], found["key_pages"].shape)] = (
+                np.nan
+            )
+            found["value_pages"].transpose(0, 2, 1, 3)[~used] = np.nan
+        return found
+
+
+CASES = {
+    "plain": Case(),
+    "shared": Case(heads=6, groups=1, width=5, column=32, size=32),
+    "many": Case(heads=20, groups=1, width=3),
+    "alone": Case(heads=2, op=PagedAttention(scale=0.3)),
+    "everything": Case(op=PagedAttention(causal=False)),
+    "window": Case(op=PagedAttention(window_size=19), size=32),
+    "capped": Case(op=PagedAttention(soft_cap=1.5, window_size=1), sinks=True),
+    "sinks": Case(sinks=True),
+    "narrow": Case(dtype="bfloat16"),
+    "integers": Case(pages="int8", sinks=True),
+    "small integers": Case(dtype="bfloat16", pages="int8"),
+}
+BATCHES = (([1], [1]), ([40], [40]), ([17, 3, 48, 2], [1, 3, 20, 0]), ([16, 32], [2, 16]))
+
+
+@pytest.fixture(scope="module", params=[TARGETS[0], *(pytest.param(t, marks=[pytest.mark.slow, sweep]) for t in TARGETS[1:])])  # fmt: skip
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    target = Target.parse(TARGETS[0])
+    if request.param != TARGETS[0]:
+        target = quick_target(request.param)
+    if not target.is_host_loadable:
+        pytest.skip("this machine cannot run it")
+    programs: dict[str, PrimFunc] = {}
+    for name, case in CASES.items():
+        scheduled = schedule_kernel(case.program().func, target)
+        assert scheduled.rule == "paged_attention"
+        programs[name.replace(" ", "_")] = PrimFunc(scheduled.parallel)
+    return Kernels(programs, target, schedule=False)
+
+
+def run(kernels: Kernels, name: str, inputs: dict[str, Any]) -> np.ndarray:
+    """The result; nothing is written beyond it."""
+    shape = (*inputs["query"].shape[:2], inputs["value_pages"].shape[3])
+    size = int(np.prod(shape))
+    memory = np.full(size + 64, 77, inputs["query"].dtype)
+    kernels.run(name.replace(" ", "_"), list(inputs.values()), [memory[:size].reshape(shape)])
+    assert (memory[size:] == 77).all()
+    return memory[:size].reshape(shape)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_against_the_reference(kernels: Kernels, name: str) -> None:
+    case = CASES[name]
+    rough = (
+        {"rtol": 2e-2, "atol": 2e-2} if case.dtype == "bfloat16" else {"rtol": 1e-4, "atol": 1e-5}
+    )
+    for lengths, new in BATCHES:
+        inputs = case.inputs(lengths, new)
+        found = run(kernels, name, inputs).astype(np.float32)
+        wanted = case.op.reference(**inputs).astype(np.float32)
+        np.testing.assert_allclose(found, wanted, **rough)
+
+
+def test_bits_are_those_of_a_token_alone(kernels: Kernels) -> None:
+    """The last token of a sequence in any batch, in any pages, however many of its tokens come with it."""
+    case = CASES["plain"]
+    together = case.inputs([17, 3, 48, 2], [1, 3, 20, 0])
+    found = run(kernels, "plain", together)
+    alone = dict(together)
+    alone["query"] = together["query"][4:24][-1:]
+    alone["starts"] = np.array([0, 1], np.int32)
+    moved = np.random.default_rng(5).permutation(PAGES)
+    for pages in ("key_pages", "value_pages"):
+        alone[pages] = np.empty_like(together[pages])
+        alone[pages][moved] = together[pages]
+    alone["tables"] = moved[together["tables"][2:3]].astype(np.int32)
+    alone["lengths"] = together["lengths"][2:3]
+    np.testing.assert_array_equal(run(kernels, "plain", alone)[0], found[23])
+
+
+def test_nothing_is_trusted(kernels: Kernels) -> None:
+    """Pages, lengths and starts out of range read no other memory."""
+    inputs = CASES["plain"].inputs([17, 3], [2, 1])
+    for name in ("key_pages", "value_pages"):
+        inputs[name] = np.nan_to_num(inputs[name])
+    for name, value in (
+        ("tables", 1 << 30), ("tables", -1), ("lengths", 1 << 30), ("lengths", -5), ("starts", -3),
+        ("starts", 1 << 30),
+    ):  # fmt: skip
+        given = {**inputs, name: np.full_like(inputs[name], value)}
+        wanted = CASES["plain"].op.reference(**given)
+        np.testing.assert_allclose(run(kernels, "plain", given), wanted, atol=1e-5)
+
+
+def test_what_is_recognised() -> None:
+    """The options are read from the program; one that differs in an operation is another program."""
+    form = paged_attention_of(CASES["capped"].program().func)
+    assert form is not None
+    assert (form.scoring.window, form.scoring.soft_cap, form.scoring.has_sinks) == (1, 1.5, True)
+    func = Case().program().func
+    assert paged_attention_of(func) is not None
+
+    def other(node: tirx.Sub) -> tirx.Add:
+        return node.a + node.b
+
+    changed = func.with_body(rewritten(func.body, (tirx.Sub, other)))
+    assert paged_attention_of(changed) is None
+
+
+def test_sizes_that_are_not_whole_vectors() -> None:
+    """They are left to the rule for rows."""
+    for case in (Case(column=7), Case(size=6)):
+        scheduled = schedule_kernel(case.program().func, Target.parse("llvm"))
+        assert scheduled.rule == "rows"

@@ -1,0 +1,180 @@
+"""The books of a paged cache against a plain cache: after any sequence of operations, the pages that a table names hold
+what the tokens of the sequence put there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from relaxpy.errors import UsageError
+from relaxpy.runtime.pages import check_pages
+from relaxpy.runtime.tensor import from_numpy
+from relaxpy.serve import Batch, PageBook
+from tests.sweeps import FULL, sweep
+
+SIZE = 4
+
+
+class Cache:
+    """A cache beside its books. What a slot holds is the sequence of tokens up to its own, as keys and values depend on
+    all of them."""
+
+    def __init__(self, pages: int, windows: tuple[int, ...] = (0,)) -> None:
+        self.count, self.windows = pages, windows
+        self.book = PageBook(pages, SIZE, windows)
+        self.slots = [dict[int, tuple[int, ...]]() for _ in windows]
+
+    def step(self, counts: Mapping[int, int], run: bool = True) -> Batch:
+        """Run the batch as an executable would; every key that a token reads must be the right one."""
+        batch = self.book.batch(counts)
+        tensors = (from_numpy(np.ascontiguousarray(x)) for x in (
+            batch.tables, batch.positions, batch.starts, batch.lengths, batch.rows,
+        ))  # fmt: skip
+        check_pages(*tensors, self.count, SIZE, self.windows)
+        for group, slots in enumerate(self.slots):
+            for source, target in zip(batch.sources[group], batch.targets[group], strict=True):
+                for i in range(SIZE) if source >= 0 else ():
+                    slots[target * SIZE + i] = slots.get(source * SIZE + i, ())
+        if not run:
+            return batch
+        for group, (slots, window) in enumerate(zip(self.slots, self.windows, strict=True)):
+            for row, name in enumerate(counts):
+                tokens, table = self.book.tokens(name), batch.tables[group, row]
+                first, last = batch.starts[row : row + 2]
+                for token in range(first, last):
+                    place = batch.positions[token]
+                    assert batch.tokens[token] == tokens[place]
+                    at = table[place // SIZE] * SIZE + place % SIZE
+                    slots[at] = tuple(tokens[: place + 1])
+                for token in range(first, last):
+                    place = batch.positions[token]
+                    for key in range(max(0, place + 1 - window) if window else 0, place + 1):
+                        at = table[key // SIZE] * SIZE + key % SIZE
+                        assert slots[at] == tuple(tokens[: key + 1]), (name, group, key)
+        self.book.commit(batch)
+        return batch
+
+
+def fill(cache: Cache, *names: int) -> None:
+    """Steps of all pending tokens."""
+    cache.step({name: len(cache.book.pending(name)) for name in names})
+
+
+@sweep
+@pytest.mark.parametrize("windows", [(0,), (0, 6), (5,)])
+@pytest.mark.parametrize("seed", range(3))
+def test_random_steps(windows: tuple[int, ...], seed: int) -> None:
+    """Add, append, fork, pop, free, evict and step at random, in a cache that is mostly full."""
+    rng = np.random.default_rng(seed)
+    cache = Cache(24, windows)
+    book, names, refused = cache.book, list[int](), 0
+    prompts = [list(map(int, rng.integers(0, 3, 22))) for _ in range(3)]
+    for _ in range(1200 if FULL else 60):
+        choice = rng.integers(0, 10)
+        one = int(rng.choice(names)) if names else -1
+        if choice <= 1 or one < 0:
+            prompt = prompts[rng.integers(3)][: rng.integers(1, 22)]
+            names.append(book.add([*prompt, int(rng.integers(3))]))
+        elif choice == 2:
+            names.append(book.fork(one))
+        elif choice == 3:
+            book.pop(one, int(rng.integers(0, min(7, len(book.tokens(one)) + 1))))
+        elif choice == 4 and len(names) > 3:
+            book.free(one)
+            names.remove(one)
+        elif choice == 5:
+            book.evict(int(rng.integers(0, 4)))
+        elif choice == 6:
+            book.append(one, rng.integers(0, 3, rng.integers(0, 5)))
+        else:
+            counts: dict[int, int] = {}
+            for name in rng.permutation(names)[: rng.integers(1, 4)]:
+                pending = len(book.pending(int(name)))
+                if pending:
+                    counts[int(name)] = int(rng.integers(1, pending + 1))
+            try:
+                cache.step(counts, run=bool(rng.integers(8)))
+            except UsageError as error:
+                if error.code != "cache-full":
+                    raise
+                refused += 1
+                book.free(names.pop(0))
+    assert refused or not FULL
+    for name in names:
+        book.free(name)
+    book.evict()
+    assert all(book.available(group) == 24 for group in range(len(windows)))
+    assert len(book) == 0
+
+
+def test_a_prefix_is_shared() -> None:
+    """Full pages of a sequence that was freed serve the next one with the same beginning."""
+    cache = Cache(8)
+    first = cache.book.add(range(10))
+    fill(cache, first)
+    second = cache.book.add([*range(9), 7])
+    assert len(cache.book.pending(second)) == 2
+    fill(cache, second)
+    assert cache.book.available() == 8 - 4
+    cache.book.free(first)
+    third = cache.book.add(range(8))  # one token is always computed
+    assert len(cache.book.pending(third)) == 4
+    cache.book.free(second)
+    cache.book.free(third)
+    assert cache.book.available() == 8
+    assert cache.book.evict() == 2
+    assert len(cache.book.pending(cache.book.add(range(10)))) == 10
+
+
+def test_a_shared_page_is_copied() -> None:
+    """The first of two forks that writes gets a copy; the other goes on in the page."""
+    cache = Cache(8)
+    one = cache.book.add(range(6))
+    fill(cache, one)
+    two = cache.book.fork(one)
+    for name, token in ((one, 1), (two, 2)):
+        cache.book.append(name, [token])
+    batch = cache.step({one: 1, two: 1})
+    assert batch.sources.shape == (1, 1)
+    assert cache.book.available() == 8 - 3
+
+
+def test_a_window_gives_pages_back() -> None:
+    """A sequence in a window of 5 needs three pages, however long it is."""
+    cache = Cache(4, (5,))
+    one = cache.book.add([1])
+    for token in range(50):
+        fill(cache, one)
+        cache.book.append(one, [token])
+    assert cache.book.available() >= 1
+    cache.book.pop(one, 12)
+    assert len(cache.book.pending(one)) == 39  # what the window needs again is gone
+
+
+def test_a_full_cache_changes_nothing() -> None:
+    cache = Cache(2)
+    one, two = cache.book.add(range(5)), cache.book.add(range(9))
+    fill(cache, one)
+    with pytest.raises(UsageError, match="needs 3 pages, and 0 are available") as caught:
+        fill(cache, two)
+    assert caught.value.code == "cache-full"
+    cache.book.append(one, [5])
+    fill(cache, one)
+
+
+def test_mistakes_are_refused() -> None:
+    book = PageBook(4, SIZE)
+    one = book.add([1, 2])
+    for mistake in (
+        lambda: PageBook(0),
+        lambda: PageBook(4, windows=()),
+        lambda: book.pop(one, 3),
+        lambda: book.tokens(one + 1),
+        lambda: book.batch({one: 3}),
+        lambda: book.batch({one: 0}),
+    ):
+        with pytest.raises(UsageError):
+            mistake()
+    assert book.pending(one) == [1, 2]
