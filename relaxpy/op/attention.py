@@ -54,7 +54,7 @@ class AttentionLike(Op):
         d.same_dim(width, key.dims[3], "widths of query and key differ", arg="key")
         groups = key.dims[2]
         d.ensure(
-            _divides(groups, heads),
+            divides(groups, heads),
             f"the heads of query cannot be divided among those of key: {heads} and {groups}",
             arg="key",
         )
@@ -198,7 +198,7 @@ class AttentionLike(Op):
         return narrowed(result.transpose(0, 2, 1, 3), query)
 
 
-def _divides(divisor: Dim, x: Dim) -> Dim:
+def divides(divisor: Dim, x: Dim) -> Dim:
     """Whether `divisor`, which may be 0, divides x."""
     return dim_op("eq", x, x // maximum(divisor, 1) * divisor)
 

@@ -16,7 +16,7 @@ from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
-from relaxpy.op.attention import _divides
+from relaxpy.op.attention import divides
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import narrowed, widened
@@ -78,7 +78,7 @@ class PagedAttention(Op):
         d.same_dim(groups, value_pages.dims[1], "heads of key and value differ", arg="value_pages")
         d.same_dim(size, value_pages.dims[2], "page sizes differ", arg="value_pages")
         d.ensure(
-            _divides(groups, heads),
+            divides(groups, heads),
             f"the heads of query cannot be divided among those of key: {heads} and {groups}",
             arg="key_pages",
         )
