@@ -26,11 +26,21 @@ def check_pages(
     below `pages`, and no two tokens are written to one place; `rows` are tokens. `windows` has the sliding window of
     each group, 0 for none.
 
-    Raises: RuntimeCheckError (`index-range`) that names the first element which is wrong, and its place.
+    Raises: RuntimeCheckError (`index-range`) that names the first element which is wrong, and its place;
+    (`shape-mismatch`) for numbers of groups or sequences that differ.
     """
     table, place, start, length, row = (
         x.numpy().astype(np.int64) for x in (tables, positions, starts, lengths, rows)
     )
+    found = table.shape[:2], start.shape, length.shape
+    batch = length.size
+    expected = (len(windows), batch), (batch + 1,), (batch,)
+    if found != expected:
+        raise RuntimeCheckError(
+            "shape-mismatch",
+            f"tables of {table.shape[0]} groups and {table.shape[1]} sequences, {start.size} starts and "
+            f"{batch} lengths; {len(windows)} groups and a start more than sequences are expected",
+        )
     _check_sequences(place, start, length, table.shape[2] * page_size)
     _first((row < 0) | (row >= len(place)), row, "rows", f"tokens, from 0 to {len(place) - 1}")
     new = np.diff(start)

@@ -193,8 +193,9 @@ class PageBook:
     # Steps
 
     def batch(self, counts: Mapping[int, int]) -> Batch:
-        """The step for the next `counts[s]` pending tokens of each sequence s. Raises UsageError (`cache-full`) if
-        there are not enough pages; evicting and freeing help, or fewer tokens."""
+        """The step for the next `counts[s]` pending tokens of each sequence s. Its copies must be made even if the step
+        is not run. Raises UsageError (`cache-full`) if there are not enough pages; freeing a sequence helps, or fewer
+        tokens."""
         self._check(counts)
         self._reserve(counts)
         copies: list[list[tuple[int, int]]] = [[] for _ in self.windows]
@@ -236,6 +237,14 @@ class PageBook:
 
     def commit(self, batch: Batch) -> None:
         """Note that a step has run: its tokens are in the cache."""
+        for (name, count), length in zip(batch.counts.items(), batch.lengths, strict=True):
+            own = self._of(name)
+            if own.done + count != length or length > len(own.tokens):
+                raise UsageError(
+                    "page-book",
+                    f"sequence {name} is not as it was when the batch was made",
+                    help="commit a batch once, before tokens of its sequences are removed",
+                )
         for name, count in batch.counts.items():
             own = self._of(name)
             own.done += count

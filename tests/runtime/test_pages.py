@@ -59,3 +59,13 @@ def test_damage_is_named(name: str, value: Any, match: str) -> None:
     assert caught.value.code == "index-range"
     assert name in caught.value.message or "tokens" in caught.value.message
     assert match in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("starts", []), ("starts", [0, 4]), ("lengths", [7]), ("tables", GOOD["tables"][:1])],
+)
+def test_numbers_that_differ(name: str, value: Any) -> None:
+    with pytest.raises(RuntimeCheckError, match="2 groups and a start more") as caught:
+        check(**{name: value})
+    assert caught.value.code == "shape-mismatch"

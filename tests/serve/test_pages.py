@@ -164,6 +164,21 @@ def test_a_full_cache_changes_nothing() -> None:
     fill(cache, one)
 
 
+def test_a_batch_is_committed_once() -> None:
+    """And not after its tokens were removed; what it refuses is as it was."""
+    book = PageBook(4, SIZE)
+    one, two = book.add(range(3)), book.add(range(2))
+    batch = book.batch({one: 3, two: 2})
+    book.pop(two, 1)
+    with pytest.raises(UsageError, match=f"sequence {two} is not as it was"):
+        book.commit(batch)
+    assert len(book.pending(one)) == 3
+    book.append(two, [1])
+    book.commit(batch)
+    with pytest.raises(UsageError, match="commit a batch once"):
+        book.commit(batch)
+
+
 def test_mistakes_are_refused() -> None:
     book = PageBook(4, SIZE)
     one = book.add([1, 2])

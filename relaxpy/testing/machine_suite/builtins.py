@@ -178,6 +178,7 @@ def _data() -> list[Any]:
         ("relaxpy.check_range", [i64(), 0, "tokens"], i64()),
         _fails("relaxpy.check_range", [i64(0, 5), 5, "tokens"], "index-range"),
         _fails("relaxpy.check_range", [i64(0, -1), 5, "tokens"], "index-range"),
+        *_pages(),
         (boxes, [corners, scores, *limits, "onnx"], (i64([0, 0, 1], [0, 0, 2]), i64(2))),
         (
             boxes,
@@ -274,4 +275,41 @@ def _checks() -> list[Any]:
         _fails(count, [1, 1, ""], "check"),
         (func, [FunctionValue("main"), ""], ()),
         _fails(func, [3, ""], "check"),
+    ]
+
+
+def _pages() -> list[Any]:
+    """Two sequences of 3 and 1 tokens, of which 2 and 1 are new, in pages of 2; two groups, one with a window of 1."""
+    name = "relaxpy.check_pages"
+    tables = np.array([[[3, 0], [1, -1]], [[1, 2], [0, 9]]], np.int32)
+    good: list[Any] = [
+        tables,
+        i64(1, 2, 0),
+        i64(0, 2, 3),
+        i64(3, 1),
+        i64(2, 1),
+        4,
+        2,
+        Shape([0, 1]),
+    ]
+
+    def other(place: int, value: Any, code: str = "index-range") -> BuiltinCase:
+        return _fails(name, [*good[:place], value, *good[place + 1 :]], code)
+
+    wrong, shared = tables.copy(), tables.copy()
+    wrong[0, 0, 0], shared[0, 1, 0] = -1, 0
+    return [
+        (name, good, tables),
+        (name, [*good[:4], i64(), *good[5:]], tables),
+        other(0, wrong),
+        other(0, shared),
+        other(0, tables[:1], "shape-mismatch"),
+        other(1, i64(1, 2, 1)),
+        other(2, i64(0, 1, 3)),
+        other(2, i64(0, 2, 4)),
+        other(2, i64(), "shape-mismatch"),
+        other(3, i64(1, 1)),
+        other(3, i64(5, 1)),
+        other(4, i64(3)),
+        other(5, 3),
     ]
