@@ -11,6 +11,7 @@ from relaxpy.ir import Annotation, Dim, DType, Expr, TensorType
 from relaxpy.nn.apply import apply, index
 from relaxpy.nn.construction import caller_span
 from relaxpy.op import OPS
+from relaxpy.op.function import called
 
 
 class Value:
@@ -184,7 +185,7 @@ class Value:
         raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
-        found = next((n for n in (name, f"nn.{name}") if n in OPS), None)
+        found = called(name)
         advice = f": write nn.op.{found}(x, ...)" if found else ""
         raise AttributeError(f"a tensor of `forward` has no attribute {name!r}{advice}")
 
@@ -235,7 +236,7 @@ _COMPUTE = (
 
 def _advice(name: str) -> str:
     """The hint with the operator's name here."""
-    found = next((n for n in (name, f"nn.{name}") if n in OPS), None)
+    found = called(name)
     return f"write nn.op.{found}(x, …)" if found else _COMPUTE
 
 

@@ -20,6 +20,7 @@ from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, Expr
 from relaxpy.op.base import OPS, Op
+from relaxpy.op.familiar import FAMILIAR
 from relaxpy.op.memory import Intrinsic
 from relaxpy.op.parameters import names_of
 
@@ -136,10 +137,19 @@ def member(name: str) -> Any:
 
 def nearest(name: str) -> str | None:
     """The operator that an unknown name probably means: the one of this name in another namespace (`nn.softmax` for
-    `softmax`), else one with a similar name; None if there is none."""
-    known, last = functions(), name.split(".")[-1]
-    same = [each for each in known if each.split(".")[-1] == last]
-    return next(iter(same or difflib.get_close_matches(name, known, 1)), None)
+    `softmax`), else ours for a function of numpy or torch (`expand_dims` for `unsqueeze`), else one with a similar
+    name; None if there is none."""
+    return called(name.split(".")[-1]) or next(
+        iter(difflib.get_close_matches(name, functions(), 1)), None
+    )
+
+
+def called(name: str) -> str | None:
+    """The operator with this name in any namespace, else ours for a function of numpy or torch; None if neither."""
+    known = functions()
+    wanted = name if name in known else FAMILIAR.get(name, name)
+    same = (each for each in known if wanted in (each, each.split(".")[-1]))
+    return next(same, None)
 
 
 @cache

@@ -7,50 +7,13 @@ from contextlib import suppress
 
 from relaxpy.errors import RelaxError
 from relaxpy.ir.dtype import DType
+from relaxpy.op.familiar import FAMILIAR
 from relaxpy.script import relax as namespace_r
 
 LIBRARIES = frozenset(
     {"F", "cp", "cupy", "jax", "jnp", "math", "nn", "np", "numpy", "scipy", "tf", "torch"}
 )
 """Names by which users refer to other libraries."""
-
-FAMILIAR = {
-    "absolute": "abs",
-    "arccos": "acos",
-    "arcsin": "asin",
-    "arctan": "atan",
-    "bmm": "matmul",
-    "cast": "astype",
-    "cat": "concat",
-    "clamp": "clip",
-    "concatenate": "concat",
-    "div": "divide",
-    "dot": "matmul",
-    "eq": "equal",
-    "expand": "broadcast_to",
-    "fmod": "mod",
-    "ge": "greater_equal",
-    "gt": "greater",
-    "invert": "bitwise_not",
-    "le": "less_equal",
-    "lt": "less",
-    "mm": "matmul",
-    "mul": "multiply",
-    "ne": "not_equal",
-    "neg": "negative",
-    "permute": "permute_dims",
-    "pow": "power",
-    "remainder": "floor_mod",
-    "sub": "subtract",
-    "swapaxes": "permute_dims",
-    "t": "permute_dims",
-    "to": "astype",
-    "transpose": "permute_dims",
-    "true_divide": "divide",
-    "unsqueeze": "expand_dims",
-    "view": "reshape",
-}
-"""numpy's and torch's name of an operator → our name, where they differ."""
 
 _DTYPES = frozenset({"bool", "complex", "float", "int"})
 _OTHERS = {

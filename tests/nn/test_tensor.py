@@ -160,6 +160,9 @@ def test_methods_that_tensors_do_not_have() -> None:
         calls(lambda x: x.reshape((1,)))
     with pytest.raises(AttributeError, match=r"write nn.op.nn.relu\(x, ...\)"):
         calls(lambda x: x.relu())
+    for theirs, ours in (("chunk", "split"), ("unsqueeze", "expand_dims"), ("view", "reshape")):
+        with pytest.raises(AttributeError, match=rf"no attribute '{theirs}': write nn.op.{ours}\("):
+            calls(lambda x, name=theirs: getattr(x, name)(1))
     with pytest.raises(AttributeError, match=r"has no attribute 'foo'$"):
         calls(lambda x: x.foo())
 

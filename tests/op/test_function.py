@@ -114,6 +114,8 @@ def test_namespaces_are_modules() -> None:
         ("matmull", "did you mean 'matmul'"),
         ("nn.relux", "did you mean 'nn.relu'"),
         ("softmax", "did you mean 'nn.softmax'"),
+        ("unsqueeze", "did you mean 'expand_dims'"),
+        ("nn.cat", "did you mean 'concat'"),
         ("zzz", "zzz"),
     ],
 )
