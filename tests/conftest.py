@@ -31,6 +31,8 @@ if "RELAXPY_TESTS_CACHE" not in os.environ:
     atexit.register(shutil.rmtree, os.environ["RELAXPY_TESTS_CACHE"], ignore_errors=True)
 os.environ["RELAXPY_CACHE_DIR"] = os.environ["RELAXPY_TESTS_CACHE"]
 os.environ.pop("RELAXPY_CACHE_SIZE", None)
+# Tests start many processes: each would compile our sources to bytecode anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 WHOLE_PROGRAMS = (
@@ -74,14 +76,15 @@ def modules_round_trip(request: pytest.FixtureRequest) -> Iterator[list[IRModule
     """Whatever module a test makes, by whatever way: its script parses back to an equal one. Gives the modules so far;
     those that are taken out are not looked at.
 
-    Builds of whole programs make one after each pass: of these, one of eight is looked at, unless sweeps are in full: not always after the same passes.
+    In tests of the printer, the parser and the IR all are looked at. Elsewhere builds make one after each pass: of
+    these, one of eight is looked at, not always after the same pass, and all in a full sweep.
     """
     from relaxpy.testing.round_trip import check_all, modules_made
     from tests.sweeps import FULL
 
     with modules_made() as made:
         yield made
-    if FULL or request.node.get_closest_marker("slow") is None:
+    if FULL or request.path.parent.name in ("script", "ir"):
         check_all(made)
     else:
         check_all(made[zlib.crc32(request.node.nodeid.encode()) % 8 :: 8])

@@ -18,6 +18,7 @@ from relaxpy.target import Target
 from relaxpy.testing.interpret import interpret
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform import LegalizeOps
+from tests.sweeps import quick_target
 
 
 def test_the_rules_own_choice_unless_another_is_made() -> None:
@@ -68,7 +69,7 @@ def test_every_setting_computes_the_same(body: str) -> None:
     """Of every rule that applies; sizes around those of blocks."""
     mod = relaxpy.parse(f"@R.function\ndef main({SETTINGS[body]}):\n    y = {body}\n    return y\n")
     legal = LegalizeOps()(mod)
-    target = Target.host()
+    target = quick_target()
     rng = np.random.default_rng(0)
     function = mod["main"]
     assert isinstance(function, Function)
@@ -88,7 +89,7 @@ def test_every_setting_computes_the_same(body: str) -> None:
                 for value in values:
                     choices = {"rule": rule, knob_name: value}
                     records = TuningRecords({key: Record(name, choices)})
-                    exe = relaxpy.build(mod, tuning=records)
+                    exe = relaxpy.build(mod, target=target, tuning=records)
                     got = relaxpy.VirtualMachine(exe)["main"](*args).numpy()
                     np.testing.assert_allclose(
                         got, want, rtol=1e-4, atol=1e-5, err_msg=str(choices)

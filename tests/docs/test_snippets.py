@@ -11,18 +11,18 @@ the expression gives, in order.
 
 from __future__ import annotations
 
+import io
 import linecache
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from relaxpy.cli.main import main
 from relaxpy.errors import RelaxError
 from relaxpy.ir.module import IRModule
 from relaxpy.op.base import OPS
@@ -78,24 +78,25 @@ def check_excerpt(block: Block, namespace: dict[str, object]) -> None:
         assert line == "…" or line in rest, f"{line!r} is not (or not there) in\n{text}"
 
 
-def run_console(block: Block, cache: Path) -> None:
-    """Run the `$ relaxpy` lines of a block and compare what they print with what the page says. A page has a cache of
-    its own: it may empty it, and that of all tests is needed by others."""
+def run_console(block: Block) -> None:
+    """Run the `$ relaxpy` lines of a block, in this process, and compare what they print with what the page says."""
     for session in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         command, _, promised = session.partition("\n")
         words = shlex.split(command)
         if words[0] != "relaxpy":
             continue
-        done = subprocess.run(
-            [sys.executable, "-m", "relaxpy", *words[1:]],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "RELAXPY_CACHE_DIR": str(cache)}, check=False,
-        )  # fmt: skip
+        with (
+            redirect_stdout(io.StringIO()) as output,
+            redirect_stderr(output),
+            pytest.raises(SystemExit) as done,
+        ):
+            main(words[1:])
+        printed = output.getvalue()
         if promised.strip():
             pattern = ".*".join(re.escape(part) for part in promised.strip().split("…"))
-            assert re.fullmatch(pattern, done.stdout.strip(), re.DOTALL), done.stdout
+            assert re.fullmatch(pattern, printed.strip(), re.DOTALL), printed
         else:
-            assert done.returncode == 0, done.stdout
+            assert not done.value.code, printed
 
 
 @pytest.fixture
@@ -124,4 +125,7 @@ def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             if block.mark:
                 check_excerpt(block, namespace)
         else:
-            run_console(block, tmp_path / "cache")
+            # a cache of its own: the page may empty it, and that of all tests is needed by others
+            with monkeypatch.context() as patch:
+                patch.setenv("RELAXPY_CACHE_DIR", str(tmp_path / "cache"))
+                run_console(block)

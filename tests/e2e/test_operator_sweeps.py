@@ -36,7 +36,7 @@ from tests.op.support import (
 )
 from tests.sweeps import FULL, quick_target, sweep
 
-QUICK = 3
+QUICK = 6
 """One of so many samples is compiled as users' programs are. The others are compiled in a full sweep only."""
 
 

@@ -16,7 +16,7 @@ from relaxpy.op import te
 from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
-from tests.sweeps import quick_target, sweep
+from tests.sweeps import part, quick_target, sweep
 
 TARGETS = ("llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64")
 SUMS = {
@@ -117,9 +117,10 @@ def test_every_type_and_layout(target: str, layout: str) -> None:
             agrees(out, a, b)
 
 
+@sweep
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("depth", [64, 70, 1030])
+@pytest.mark.parametrize("depth", part([70, 64, 1030], 2))
 def test_packed(target: str, depth: int) -> None:
     """Weights in panels, in groups where the target has dot instructions, and the same bits as without."""
     host = Target.parse(target)
