@@ -174,7 +174,8 @@ def layers() -> str:
         p.labelled(x, y, width, height, name, _wrapped(rest.pop(name), letters), kind)
 
     p.labelled(24, 20, 440, 62, "cli", ["the command relaxpy"])
-    p.labelled(476, 20, 460, 62, "models", ["BERT, Llama, ResNet"])
+    p.labelled(476, 20, 224, 62, "models", ["BERT, Llama, ResNet"])
+    package("serve", 712, 20, 224, 62, "run", 34)
     package("explain", 24, 92, 440, 62, "box", 60)
     package("testing", 476, 92, 460, 62, "box", 60)
     package("build", 24, 164, 440, 62, "kernel", 60)

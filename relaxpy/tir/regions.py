@@ -17,15 +17,13 @@ def with_regions(func: Any) -> Any:
     def complete(block: Any) -> Any:
         if block.reads or block.writes or str(block.name_hint) == "root":
             return block
-        # Allocations of the outermost statements belong to the block, as the parser reads them.
         stmts = list(block.body.seq) if isinstance(block.body, tirx.SeqStmt) else [block.body]
         if all(map(_is_nest, stmts)):
             return block
-        own = [stmt.buffer for stmt in stmts if isinstance(stmt, tirx.AllocBuffer)]
-        rest = [stmt for stmt in stmts if not isinstance(stmt, tirx.AllocBuffer)]
+        own, rest = _allocations(block.body)
         reads, writes = _accessed(block)
         return s_tir.SBlock(
-            block.iter_vars, reads, writes, block.name_hint, _sequence(rest), block.init,
+            block.iter_vars, reads, writes, block.name_hint, rest, block.init,
             [*block.alloc_buffers, *own], block.match_buffers, block.annotations,
         )  # fmt: skip
 
@@ -46,6 +44,26 @@ def with_regions(func: Any) -> Any:
         root = s_tir.SBlock([], [], [], "root", body)
         body = s_tir.SBlockRealize([], tirx.const(True, "bool"), root)
     return func.with_body(body)
+
+
+def _allocations(stmt: Any) -> tuple[list[Any], Any]:
+    """The buffers that belong to the block, and the statement without their allocations: those of the outermost
+    statements and of their branches, as TVM's parser reads them."""
+    if isinstance(stmt, tirx.AllocBuffer):
+        return [stmt.buffer], _sequence([])
+    if isinstance(stmt, tirx.SeqStmt):
+        parts = [_allocations(each) for each in stmt.seq]
+        kept = [
+            rest for each, (_, rest) in zip(stmt.seq, parts, strict=True)
+            if not isinstance(each, tirx.AllocBuffer)
+        ]  # fmt: skip
+        return [buffer for own, _ in parts for buffer in own], _sequence(kept)
+    if isinstance(stmt, tirx.IfThenElse):
+        own, then = _allocations(stmt.then_case)
+        more, otherwise = _allocations(stmt.else_case) if stmt.else_case is not None else ([], None)
+        if own or more:
+            return [*own, *more], tirx.IfThenElse(stmt.condition, then, otherwise)
+    return [], stmt
 
 
 def _sequence(stmts: Sequence[Any]) -> Any:
