@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import relaxpy
+from tests.sweeps import part, sweep
 
 SECONDS = 30.0
 """Of processor time, for programs that take a tenth of it: one kernel for all tensors took minutes, or never ended."""
@@ -24,7 +25,8 @@ CASES: dict[str, tuple[str, int | None, int, Callable[[int], tuple[int | str, ..
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@sweep
+@pytest.mark.parametrize("name", part([*CASES], 2))
 def test_joined(name: str) -> None:
     op, axis, count, shape = CASES[name]
     params = ", ".join(f'x{i}: R.Tensor({shape(i)}, "float32")' for i in range(count))

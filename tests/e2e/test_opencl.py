@@ -68,7 +68,7 @@ def leaves(value: Any) -> list[np.ndarray]:
 
 
 @sweep
-@pytest.mark.parametrize("group", part(range(GROUPS), 3))
+@pytest.mark.parametrize("group", part(range(GROUPS), 6))
 def test_operators(group: int) -> None:
     """Each operator's first sample gives what its reference gives."""
     chosen = first_samples(group)

@@ -10,6 +10,7 @@ import pytest
 
 import relaxpy
 from relaxpy.errors import RelaxError
+from tests.sweeps import part, sweep
 
 relax = pytest.importorskip("tvm.relax")
 tvm = pytest.importorskip("tvm")
@@ -65,13 +66,14 @@ CASES: dict[str, tuple[list[np.ndarray], str, list[dict[str, Any]]]] = {
 }
 
 
+@sweep
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_numbers_are_those_of_tvm(case: str) -> None:
     """The text that TVM prints of a call, read and run, gives what TVM's kernel gives."""
     arrays, name, calls = CASES[case]
     make: Callable[..., Any] = getattr(relax.op.vision, name) if name else _all_classes
-    for options in calls:
+    for options in part(calls, 3):
         bb = relax.BlockBuilder()
         params = [
             relax.Var(f"x{i}", relax.TensorType(x.shape, str(x.dtype)))

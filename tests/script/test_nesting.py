@@ -99,7 +99,7 @@ def test_nested_branches(depth: int) -> None:
 
 @pytest.mark.slow
 def test_nested_functions() -> None:
-    mod = nested_functions(DEPTH)
+    mod = nested_functions(DEPTH // 2)
     every_stage(mod)
     run = relaxpy.VirtualMachine(relaxpy.build(mod))["main"]
     np.testing.assert_array_equal(run(np.ones(4, "float32")).numpy(), np.full(4, 2, "float32"))
