@@ -6,6 +6,13 @@ prompt, `decode` adds a token to each sequence. All sequences of a batch have th
 
     logits, cache = vm["prefill"](input_ids)                  (batch, seq) → (batch, vocab)
     logits, cache = vm["decode"](next_ids, cache)             (batch, 1)   → (batch, vocab)
+
+`step` serves many sequences at once from a paged cache, which it updates: prompts, parts of prompts, next tokens and
+drafts in any mixture. `relaxpy.serve.PageBook` keeps the books.
+
+    caches = vm["alloc_pages"](1024)
+    vm["copy_pages"](batch.sources, batch.targets, caches)
+    logits = vm["step"](tokens, positions, starts, tables, lengths, rows, caches)     (tokens,) → (rows, vocab)
 """
 
 from __future__ import annotations
@@ -49,6 +56,10 @@ class LlamaConfig:
     rope: Rope = field(default_factory=Rope)
     dtype: str = "float32"
     """Dtype of weights, activations and cache: float32, bfloat16 or float16."""
+    cache_dtype: str = ""
+    """Dtype of the paged cache: "" for that of the model, or int8 with a scale for each token and head."""
+    page_size: int = nn.PAGE_SIZE
+    """Number of tokens in a page of the cache."""
     check_inputs: bool = False
     """Whether token ids out of range, and more than `max_position_embeddings` positions, are an error. Otherwise an id
     is clamped to the first or last token, and positions continue."""
@@ -74,6 +85,16 @@ class LlamaConfig:
             )
         if not DType(self.dtype).is_float:
             raise UsageError("bad-config", f"dtype {self.dtype} is not a float dtype")
+        if self.page_dtype not in (self.dtype, "int8"):
+            raise UsageError(
+                "bad-config",
+                f"cache_dtype {self.cache_dtype} is neither that of the model, {self.dtype}, nor int8",
+            )
+
+    @property
+    def page_dtype(self) -> str:
+        """Dtype of the keys and values in the paged cache."""
+        return self.cache_dtype or self.dtype
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any], dtype: str | None = None) -> LlamaConfig:
@@ -123,19 +144,36 @@ class LlamaAttention(nn.Module):
         self, x: nn.Tensor, angles: tuple[nn.Tensor, nn.Tensor], cache: Cache | None
     ) -> tuple[nn.Tensor, Cache]:
         """X is (batch, seq, hidden). Returns a tensor of the same shape, and the cache with the new tokens appended."""
-        batch, seq, _ = x.shape
-        width = self.config.head_dim
-        shared = (batch, seq, self.config.num_key_value_heads, width)
-        query = op.reshape(self.query(x), (batch, seq, self.config.num_attention_heads, width))
-        query = rotate(query, *angles)
-        key = rotate(op.reshape(self.key(x), shared), *angles)
-        value = op.reshape(self.value(x), shared)
+        query, key, value = self._projected(x, angles)
         if cache is not None:
             key = op.concat((cache[0], key), axis=1)
             value = op.concat((cache[1], value), axis=1)
         mixed = op.nn.attention(query, key, value, causal_mask="BottomRight")
-        together = op.reshape(mixed, (batch, seq, self.config.num_attention_heads * width))
-        return self.output(together), (key, value)
+        return self._output(x, mixed), (key, value)
+
+    def step(
+        self, x: nn.Tensor, angles: tuple[nn.Tensor, nn.Tensor], cache: nn.PagedCache
+    ) -> nn.Tensor:
+        """The same for the tokens (1, tokens, hidden) of several sequences, whose pages are updated in place."""
+        query, key, value = (op.squeeze(each, 0) for each in self._projected(x, angles))
+        return self._output(x, cache.attend(query, key, value))
+
+    def _projected(
+        self, x: nn.Tensor, angles: tuple[nn.Tensor, nn.Tensor]
+    ) -> tuple[nn.Tensor, nn.Tensor, nn.Tensor]:
+        """Queries, keys and values (batch, seq, heads, head), rotated."""
+        batch, seq, _ = x.shape
+        width = self.config.head_dim
+        shared = (batch, seq, self.config.num_key_value_heads, width)
+        query = op.reshape(self.query(x), (batch, seq, self.config.num_attention_heads, width))
+        key = op.reshape(self.key(x), shared)
+        value = op.reshape(self.value(x), shared)
+        return rotate(query, *angles), rotate(key, *angles), value
+
+    def _output(self, x: nn.Tensor, mixed: nn.Tensor) -> nn.Tensor:
+        batch, seq, _ = x.shape
+        heads = self.config.num_attention_heads * self.config.head_dim
+        return self.output(op.reshape(mixed, (batch, seq, heads)))
 
 
 class LlamaFeedForward(nn.Module):
@@ -168,6 +206,13 @@ class LlamaLayer(nn.Module):
         mixed, grown = self.attention(self.attention_norm(x), angles, cache)
         x = x + mixed
         return x + self.feed_forward(self.norm(x)), grown
+
+    def step(
+        self, x: nn.Tensor, angles: tuple[nn.Tensor, nn.Tensor], cache: nn.PagedCache
+    ) -> nn.Tensor:
+        """Arguments and result as in `LlamaAttention.step`."""
+        x = x + self.attention.step(self.attention_norm(x), angles, cache)
+        return x + self.feed_forward(self.norm(x))
 
 
 class Llama(nn.Module):
@@ -204,6 +249,52 @@ class Llama(nn.Module):
         """The logits after each token, (batch, seq, vocab) float32, for integers (batch, seq)."""
         return self._logits(self._hidden(input_ids, None)[0])
 
+    def step(
+        self,
+        tokens: nn.Tensor,
+        positions: nn.Tensor,
+        starts: nn.Tensor,
+        tables: nn.Tensor,
+        lengths: nn.Tensor,
+        rows: nn.Tensor,
+        caches: tuple[nn.Pages, ...],
+    ) -> nn.Tensor:
+        """Process tokens of several sequences: `tokens` and `positions` (tokens,) of which those from starts[s] up to
+        starts[s + 1] are the last ones of sequence s, whose pages are tables[0, s] and which has lengths[s] tokens with
+        them. Returns the logits (rows, vocab) float32 after the tokens numbered `rows`. The pages are updated in
+        place. What a sequence gives is the same to the bit whatever else is in the call."""
+        config, count = self.config, tokens.shape[0]
+        tables = nn.check_pages(
+            tables, positions, starts, lengths, rows, caches[0][0].shape[0], config.page_size
+        )
+        if config.check_inputs:
+            positions = op.check_range(positions, config.max_position_embeddings, "positions")
+        batch = nn.PagedBatch(
+            positions, starts, op.squeeze(tables, 0), lengths, config.page_size
+        )  # fmt: skip
+        angles = config.rope.angles_at(positions, config.head_dim)
+        x = op.reshape(self.embedding(tokens), (1, count, config.hidden_size))
+        for layer, pages in zip(self.layers, caches, strict=True):
+            x = layer.step(x, angles, nn.PagedCache(pages, batch))
+        return self._logits(op.take(op.squeeze(x, 0), rows, axis=0))
+
+    def alloc_pages(self, pages: Dim) -> tuple[nn.Pages, ...]:
+        """The paged cache of all layers, with that many pages."""
+        config = self.config
+        heads, width = config.num_key_value_heads, config.head_dim
+        return tuple(
+            nn.PagedCache.empty(pages, heads, width, config.page_dtype, config.page_size)
+            for _ in self.layers
+        )
+
+    def copy_pages(
+        self, sources: nn.Tensor, targets: nn.Tensor, caches: tuple[nn.Pages, ...]
+    ) -> tuple[nn.Pages, ...]:
+        """Copy pages of all layers in place, numbers sources[0, i] to targets[0, i]; negative ones are skipped. Returns
+        the caches."""
+        sources, targets = op.squeeze(sources, 0), op.squeeze(targets, 0)
+        return tuple(nn.copy_pages(pages, sources, targets) for pages in caches)
+
     def _hidden(
         self, input_ids: nn.Tensor, cache: tuple[Cache, ...] | None
     ) -> tuple[nn.Tensor, tuple[Cache, ...]]:
@@ -239,6 +330,29 @@ def spec(config: LlamaConfig) -> dict[str, dict[str, Any]]:
         "prefill": {"input_ids": prompt},
         "decode": {"input_ids": nn.spec.Tensor(("batch", 1), "int64"), "cache": cache},
         "logits": {"input_ids": prompt},
+    }
+
+
+def step_spec(config: LlamaConfig) -> dict[str, dict[str, Any]]:
+    """The arguments of `step`, `alloc_pages` and `copy_pages`, symbolic in the numbers of tokens, sequences, rows,
+    pages, and pages of a sequence."""
+    heads = config.num_key_value_heads, config.head_dim
+    pages = nn.PagedCache.spec("pages", *heads, config.page_dtype, config.page_size)
+    caches = nn.spec.Tuple([pages] * config.num_hidden_layers)
+    of_tokens = nn.spec.Tensor(("count",), "int64")
+    copies = nn.spec.Tensor((1, "copies"), "int32")
+    return {
+        "step": {
+            "tokens": of_tokens,
+            "positions": of_tokens,
+            "starts": nn.spec.Tensor(("offsets",), "int32"),
+            "tables": nn.spec.Tensor((1, "sequences", "width"), "int32"),
+            "lengths": nn.spec.Tensor(("sequences",), "int32"),
+            "rows": nn.spec.Tensor(("outputs",), "int32"),
+            "caches": caches,
+        },
+        "alloc_pages": {"pages": nn.spec.Int()},
+        "copy_pages": {"sources": copies, "targets": copies, "caches": caches},
     }
 
 

@@ -77,6 +77,14 @@ from relaxpy.nn.norm import (
     LayerNorm,
     RMSNorm,
 )
+from relaxpy.nn.paged_cache import (
+    PAGE_SIZE,
+    PagedBatch,
+    PagedCache,
+    Pages,
+    check_pages,
+    copy_pages,
+)
 from relaxpy.nn.parameter import Buffer, Parameter
 from relaxpy.nn.pool import (
     AdaptiveAvgPool1d,
@@ -117,6 +125,7 @@ __all__ = [
     "GLU",
     "GRU",
     "LSTM",
+    "PAGE_SIZE",
     "RNN",
     "SELU",
     "AdaptiveAvgPool1d",
@@ -168,6 +177,9 @@ __all__ = [
     "ModuleList",
     "MultiheadAttention",
     "PReLU",
+    "PagedBatch",
+    "PagedCache",
+    "Pages",
     "Parameter",
     "ParameterList",
     "PixelShuffle",
@@ -185,6 +197,8 @@ __all__ = [
     "Tanh",
     "Tensor",
     "Unflatten",
+    "check_pages",
+    "copy_pages",
     "op",
     "spec",
     "update_slice",

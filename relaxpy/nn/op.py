@@ -50,13 +50,16 @@ def match_cast(x: Value, shape: Sequence[DimLike], dtype: str | None = None) -> 
     return Construction.current().match_cast(expr, TensorType(tuple(shape), dtype), caller_span())
 
 
-def check_range(x: Value, count: DimLike, what: str = "indices") -> Tensor:
-    """`x`, an integer tensor, after a check at run time that its elements are at least 0 and below `count`. Without the
-    check, `take` clamps an index out of range. `what` is the name of the elements in the error."""
+def check_range(x: Value, count: DimLike, what: str = "indices", lowest: int = 0) -> Tensor:
+    """`x`, an integer tensor, after a check at run time that its elements are at least `lowest` and below `count`.
+    Without the check, `take` clamps an index out of range. `what` is the name of the elements in the error."""
     expr = x.__relax_expr__
-    call = ir_call.call_pure_packed(
-        "relaxpy.check_range", expr, PrimValue(Dim.of(count)), StringImm(what), ty_args=deduce(expr)
+    numbers = (
+        PrimValue(Dim.of(count)),
+        StringImm(what),
+        *([PrimValue(Dim.of(lowest))] * (lowest != 0)),
     )
+    call = ir_call.call_pure_packed("relaxpy.check_range", expr, *numbers, ty_args=deduce(expr))
     return Construction.current().emit(call, "checked", caller_span())
 
 

@@ -21,9 +21,9 @@ from relaxpy.ir.index_map import IndexMap
 def match_cast(x: Value, shape: Sequence[DimLike], dtype: str | None=None) -> Tensor:
     """`x` with a shape (and dtype, if it has none) that is checked at run time."""
 
-def check_range(x: Value, count: DimLike, what: str='indices') -> Tensor:
-    """`x`, an integer tensor, after a check at run time that its elements are at least 0 and below `count`. Without the
-    check, `take` clamps an index out of range. `what` is the name of the elements in the error."""
+def check_range(x: Value, count: DimLike, what: str='indices', lowest: int=0) -> Tensor:
+    """`x`, an integer tensor, after a check at run time that its elements are at least `lowest` and below `count`.
+    Without the check, `take` clamps an index out of range. `what` is the name of the elements in the error."""
 
 class Namespace:
     """The operators with a common prefix such as `nn.`."""

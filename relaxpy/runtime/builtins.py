@@ -186,17 +186,17 @@ def assert_true(condition: object, values: tuple[object, ...], text: str) -> Non
         raise RuntimeCheckError("assertion-failed", text.format(*shown))
 
 
-def check_range(tensor: Tensor, count: int, what: str) -> Tensor:
-    """Returns the tensor if all its integers are at least 0 and below `count`.
+def check_range(tensor: Tensor, count: int, what: str, lowest: int = 0) -> Tensor:
+    """Returns the tensor if all its integers are at least `lowest` and below `count`.
 
     Raises: RuntimeCheckError (`index-range`) that names the first which is not, and its place.
     """
     array = tensor.numpy()
-    if array.size and (array.min() < 0 or array.max() >= count):
-        place = np.argwhere((array < 0) | (array >= count))[0].tolist()
+    if array.size and (array.min() < lowest or array.max() >= count):
+        place = np.argwhere((array < lowest) | (array >= count))[0].tolist()
         raise RuntimeCheckError(
             "index-range",
-            f"{what} must be from 0 to {count - 1}, got {array[tuple(place)]} at {place}",
+            f"{what} must be from {lowest} to {count - 1}, got {array[tuple(place)]} at {place}",
         )
     return tensor
 

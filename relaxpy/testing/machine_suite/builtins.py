@@ -179,6 +179,8 @@ def _data() -> list[Any]:
         _fails("relaxpy.check_range", [i64(0, 5), 5, "tokens"], "index-range"),
         _fails("relaxpy.check_range", [i64(0, -1), 5, "tokens"], "index-range"),
         *_pages(),
+        ("relaxpy.check_range", [i64(0, -1), 5, "tokens", -1], i64(0, -1)),
+        _fails("relaxpy.check_range", [i64(-2), 5, "tokens", -1], "index-range"),
         (boxes, [corners, scores, *limits, "onnx"], (i64([0, 0, 1], [0, 0, 2]), i64(2))),
         (
             boxes,
