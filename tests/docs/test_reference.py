@@ -19,6 +19,7 @@ PACKAGES = (
     ".build",
     ".explain",
     ".runtime",
+    ".serve",
     ".script",
 )
 """Packages whose `__all__` is the public interface."""
