@@ -188,8 +188,7 @@ def layers() -> str:
     package("shape", 24, 492, 736, 46, "ir", 90)
     package("tir", 24, 548, 736, 46, "ir", 100)
     package("ir", 24, 604, 736, 46, "ir", 90)
-    package("serve", 772, 164, 164, 62, "run", 22)
-    package("runtime", 772, 236, 164, 414, "run", 22)
+    package("runtime", 772, 164, 164, 486, "run", 22)
     p.text(24, 668, "errors, target, services: leaves that all may import", "small")
     p.text(936, 668, "no package imports one above it", "small", "end")
     assert not rest, f"packages without a place: {', '.join(rest)}"
