@@ -37,11 +37,17 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 WHOLE_PROGRAMS = (
     *("cli", "docs", "e2e", "fuzz", "models", "op", "backend", "build", "hostile", "testing", "explain"),
-    *("tir/lowering", "tir/numerics", "tir/writer"),
+    *("benchmarks", "nn", "serve", "tir/lowering", "tir/numerics", "tir/writer"),
 )  # fmt: skip
 """Folders of tests that build and run whole programs, or many kernels: all of them count as slow."""
 
-LONG = ("script/test_nesting.py", "runtime/test_updates.py", "runtime/devices/cpu/test_threads.py")
+LONG = (
+    *("script/test_nesting.py", "test_services.py", "test_wheel.py", "analysis/test_relayout.py", "tir/test_allowed.py"),
+    *("runtime/test_updates.py", "runtime/test_weights.py", "runtime/test_sizes.py"),
+    *("runtime/devices/cpu/test_lines.py", "runtime/devices/cpu/test_threads.py", "runtime/devices/opencl/test_device.py"),
+    *("transform/test_check_calls.py", "transform/test_fuse_tensor_ir.py", "transform/test_launches.py"),
+    *("transform/test_quantize_weights.py", "transform/test_update_in_place.py"),
+)  # fmt: skip
 """Other files that take several seconds."""
 
 RANDOM = "test_random_programs"

@@ -116,6 +116,7 @@ def test_deep_programs_of_decorated_python() -> None:
     assert k.script()
 
 
+@pytest.mark.slow
 def test_what_is_long_but_flat_is_read() -> None:
     body = "\n".join(f"y[0] = x[0] + T.float32({i})" for i in range(300))
     assert relaxpy.parse(program(body)).script().count("y[0] = ") == 300
