@@ -218,8 +218,9 @@ class VirtualMachine:
             y = vm["main"](x, *weights["main"])
 
         `source` is a safetensors file, a directory with `model.safetensors` or its shards, several of these, or arrays
-        by name. `names` maps parameters (`"w"`, or `"main.w"`) to names of tensors where they differ; for a parameter
-        of `nn`, `layers_0_weight`, the tensor `layers.0.weight` is found by itself. `Source(name, transpose=True)`
+        by name. `names` maps parameters (`"w"`, `"main.w"`, or as `nn` has them, `"layers.0.weight"`) to names of
+        tensors where they differ; for a parameter of `nn`, `layers_0_weight`, the tensor `layers.0.weight` is found by
+        itself. `Source(name, transpose=True)`
         transposes a matrix. Tensors that no parameter needs are ignored.
 
         Weights are packed one after the other while the files are mapped. The result is kept on disk, under a digest of

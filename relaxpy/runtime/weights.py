@@ -123,18 +123,23 @@ class _Names:
     def __init__(self, tensors: Mapping[str, Any], names: Mapping[str, str | Source]) -> None:
         self.tensors = tensors
         self.names = names
+        self.dotted = {key.replace(".", "_"): name for key, name in names.items() if "." in key}
+        """`names` by parameters of `nn`, which have underscores for dots."""
         self.written: dict[str, list[str]] = {}
         for name in tensors:
             self.written.setdefault(name.replace(".", "_"), []).append(name)
 
     def of(self, function: str, weight: str) -> Source:
-        for key in (f"{function}.{weight}", weight):
-            given = self.names.get(key)
+        own = f"{function}.{weight}", weight
+        for given in map(self.names.get, own):
             if given is not None:
                 return given if isinstance(given, Source) else Source(given)
-        for key in (f"{function}.{weight}", weight):
+        for key in own:
             if key in self.tensors:
                 return Source(key)
+        given = self.dotted.get(weight)
+        if given is not None:
+            return given if isinstance(given, Source) else Source(given)
         found = self.written.get(weight, ())
         return Source(found[0] if len(found) == 1 else weight)
 

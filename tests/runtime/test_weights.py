@@ -243,6 +243,17 @@ def test_names() -> None:
     same(vm["main"](x, *turned["main"]), expected)
 
 
+def test_names_with_dots() -> None:
+    """A mapping by the names of `nn`, for parameters whose dots are underscores."""
+    w, b, x = numbers(30, 40), numbers(40), numbers(5, 30)
+    dotted = (
+        LINEAR.replace("w:", "layer_w:").replace(", w)", ", layer_w)").replace("(w)", "(layer_w)")
+    )
+    vm = VirtualMachine(built(dotted))
+    weights = vm.pack({"theirs": w, "b": b}, names={"layer.w": "theirs"})
+    same(vm["main"](x, *weights["main"]), constant(LINEAR, w=w, b=b)["main"](x))
+
+
 def test_strided_and_foreign_arrays() -> None:
     torch = pytest.importorskip("torch")
     w, b, x = numbers(30, 40), numbers(40), numbers(5, 30)

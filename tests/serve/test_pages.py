@@ -71,7 +71,7 @@ def test_random_steps(windows: tuple[int, ...], seed: int) -> None:
     cache = Cache(24, windows)
     book, names, refused = cache.book, list[int](), 0
     prompts = [list(map(int, rng.integers(0, 3, 22))) for _ in range(3)]
-    for _ in range(1200 if FULL else 60):
+    for _ in range(10_000 if FULL else 400):
         choice = rng.integers(0, 10)
         one = int(rng.choice(names)) if names else -1
         if choice <= 1 or one < 0:
