@@ -86,7 +86,7 @@ class Program:
     packed: dict[str, int] = field(default_factory=dict[str, int])
     kernel_slots: dict[str, int] = field(default_factory=dict[str, int])
     """Tensor program → the slot where it runs."""
-    weight_params: list[bc.WeightParam] = field(default_factory=list)
+    weight_params: list[bc.WeightParam] = field(default_factory=list[bc.WeightParam])
     slots: Slots = ONLY_HOST
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Sequence
+from typing import cast
 
 from relaxpy.analysis.called_functions import called_functions
 from relaxpy.analysis.weights import NUM_INPUT, PACKED, trailing_weights
@@ -62,8 +63,9 @@ def with_packed_params(mod: IRModule, pack: bool | Sequence[str]) -> IRModule:
 
 
 def _names(pack: object) -> list[str]:
-    if isinstance(pack, (list, tuple)) and all(isinstance(name, str) for name in pack):
-        return list(dict.fromkeys(pack))
+    given = cast("Sequence[object]", pack) if isinstance(pack, (list, tuple)) else None
+    if given is not None and all(isinstance(name, str) for name in given):
+        return list(dict.fromkeys(map(str, given)))
     raise UsageError(
         "pack",
         f"pack is True or a list of names of parameters, got {pack!r}",

@@ -86,15 +86,18 @@ def _memory(found: Difference) -> str:
 
 
 def _figures(pair: MemoryPair) -> Iterator[tuple[str, str, str]]:
-    def both(get: str) -> list[str]:
-        plans = (pair.before, pair.after)
-        return ["none" if plan is None else shown(getattr(plan, get)) for plan in plans]
+    def row(title: str, get: str) -> tuple[str, str, str]:
+        before, after = (
+            "none" if plan is None else shown(getattr(plan, get))
+            for plan in (pair.before, pair.after)
+        )
+        return title, before, after
 
-    yield "storages", *(_storages(plan) for plan in (pair.before, pair.after))
-    yield "planned", *both("planned")
-    yield "least possible", *both("least")
-    yield "results", *both("unplanned")
-    yield "peak", *both("peak")
+    yield "storages", _storages(pair.before), _storages(pair.after)
+    yield row("planned", "planned")
+    yield row("least possible", "least")
+    yield row("results", "unplanned")
+    yield row("peak", "peak")
 
 
 def _storages(plan: FunctionPlan | None) -> str:

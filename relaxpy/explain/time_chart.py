@@ -216,10 +216,10 @@ def build_chart(explanation: Explanation) -> str:
         phases[run.phase or "passes"].append(Bar(label, run.seconds, words, run.name, 210))
         steps.remove((run.name, run.seconds))
     bars: list[Bar] = []
-    for phase, parts in phases.items():
-        seconds = sum(part.value for part in parts)
+    for phase, passes in phases.items():
+        seconds = sum(part.value for part in passes)
         label = f"phase {name(phase)}" if phase != "passes" else "passes"
-        bars.append(Bar(label, seconds, duration(seconds), phase, 210, tuple(parts)))
+        bars.append(Bar(label, seconds, duration(seconds), phase, 210, tuple(passes)))
     for step, seconds in steps:
         parts: tuple[Bar, ...] = ()
         note = ""

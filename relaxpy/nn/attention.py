@@ -69,17 +69,22 @@ class MultiheadAttention(Module):
         without a mask.
         """
         if query.ndim == 2:
-            grown = [op.expand_dims(x, 0) for x in (query, key, value)]
+            query, key, value = (op.expand_dims(x, 0) for x in (query, key, value))
             padding = None if key_padding_mask is None else op.expand_dims(key_padding_mask, 0)
-            y, weights = self._attend(*grown, padding, need_weights, attn_mask, is_causal)
+            y, weights = self._attend(
+                query, key, value, padding, need_weights, attn_mask, is_causal
+            )
             y = op.squeeze(y, 0)
             weights = None if weights is None else self._weights(weights, average_attn_weights)
             return y, None if weights is None else op.squeeze(weights, 0)
         if query.ndim != 3:
             raise mistake("op-rank", f"the query must have 2 or 3 axes, got {query.ndim}")
         turn = (1, 0, 2)
-        given = [x if self.batch_first else op.permute_dims(x, turn) for x in (query, key, value)]
-        y, weights = self._attend(*given, key_padding_mask, need_weights, attn_mask, is_causal)
+        if not self.batch_first:
+            query, key, value = (op.permute_dims(x, turn) for x in (query, key, value))
+        y, weights = self._attend(
+            query, key, value, key_padding_mask, need_weights, attn_mask, is_causal
+        )
         y = y if self.batch_first else op.permute_dims(y, turn)
         return y, None if weights is None else self._weights(weights, average_attn_weights)
 

@@ -87,9 +87,9 @@ def call_te(
 ) -> Any:
     """Call the tensor program that a function of te tensors describes (`relaxpy.op.te`)."""
     construction = Construction.current()
-    name = name or getattr(function, "__name__", "te_function").strip("<>")
-    made = construction.builder.call_te(function, *_args(args), name=name, **kwargs)
-    return _emit(made, name)
+    title = name or str(getattr(function, "__name__", "te_function")).strip("<>")
+    made = construction.builder.call_te(function, *_args(args), name=title, **kwargs)
+    return _emit(made, title)
 
 
 def call_dps_library(function: str, args: Any, out_ty: Any) -> Any:

@@ -20,14 +20,14 @@ class Sequential(Module):
             given = list(modules[0].items())
         else:
             given = list(enumerate(modules))
-        modules: dict[str, Module] = vars(self).setdefault("_modules", {})
-        modules.update(
+        found: dict[str, Module] = vars(self).setdefault("_modules", {})
+        found.update(
             {
                 _name(str(key) if isinstance(key, int) else key, self): _module(m, self, key)
                 for key, m in given
             }
         )
-        self._modules = modules
+        self._modules = found
 
     def direct_parts(self) -> Iterator[tuple[str, Module | Parameter]]:
         yield from super().direct_parts()
@@ -159,8 +159,7 @@ class ModuleDict(Module, Generic[M]):
 
     def update(self, modules: Mapping[str, M] | Iterable[tuple[str, M]]) -> None:
         """Add or replace modules."""
-        items = modules.items() if isinstance(modules, Mapping) else modules
-        for name, module in items:
+        for name, module in dict(modules).items():
             self[name] = module
 
     def __setitem__(self, name: str, module: M) -> None:

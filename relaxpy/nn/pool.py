@@ -126,10 +126,13 @@ class _AdaptiveAvgPool(Module):
     axes: ClassVar[int]
 
     def __init__(self, output_size: int | None | Sequence[int | None]) -> None:
-        several = isinstance(output_size, (tuple, list))
-        found = tuple(output_size) if several else (output_size,) * self.axes
+        found: tuple[int | None, ...] = (
+            (output_size,) * self.axes
+            if output_size is None or isinstance(output_size, int)
+            else tuple(output_size)
+        )
         sizes_of([1 if n is None else n for n in found], self.axes, "output_size", 1)
-        self.output_size: tuple[int | None, ...] = found
+        self.output_size = found
 
     def extra_repr(self) -> str:
         return options(output_size=self.output_size)

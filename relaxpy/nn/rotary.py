@@ -309,6 +309,7 @@ def rotate(x: Tensor, cosines: Tensor, sines: Tensor, interleaved: bool = False)
     turned = 2 * cosines.shape[-1]
     rest: list[Tensor] = []
     if turned != width:
+        assert turned.value is not None, "the number of angles is known when exporting"
         x, kept = op.split(x, [turned.value], axis=-1)
         rest.append(kept)
     x = op.astype(x, "float32")

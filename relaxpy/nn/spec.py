@@ -119,6 +119,8 @@ def sizes(given: Any) -> Iterator[str]:
                 yield from sizes(field)
         case Tensor(shape=dims) | Shape(dims=dims):
             yield from (dim for dim in dims if isinstance(dim, str))
+        case _:
+            pass
 
 
 def annotation(given: Any, named: dict[str, SymVar], arg: str) -> Annotation:

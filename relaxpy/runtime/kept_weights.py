@@ -149,7 +149,7 @@ class Writer:
         """Raises: OSError."""
         dtype, shape = dtypes.from_numpy(array.dtype), list(array.shape)
         self._index.append({"dtype": dtype, "shape": shape, "offset": self._end})
-        self._file.write(memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+        self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         padding = -array.nbytes % ALIGNMENT
         self._file.write(bytes(padding))
         self._end += array.nbytes + padding

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -95,7 +95,7 @@ def _first(wrong: np.ndarray, values: np.ndarray, what: str, expected: str) -> N
         _fail(what, values[found[0]], [found[0]], expected)
 
 
-def _fail(what: str, value: int, place: Sequence[int], expected: str) -> NoReturn:
+def _fail(what: str, value: Any, place: Sequence[int], expected: str) -> NoReturn:
     raise RuntimeCheckError(
         "index-range", f"{what} must be {expected}; got {value} at {list(map(int, place))}"
     )

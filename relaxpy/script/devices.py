@@ -76,9 +76,12 @@ _FIELDS: dict[type[Any], str] = {
 
 def with_device(value: Any) -> Any:
     """The value of a call in a script, with the complete name of the device that it names. Raises: ScriptError."""
-    field = _FIELDS.get(type(value.op)) if isinstance(value, Call) else None
-    given = None if field is None else getattr(value.op, field)
+    if not isinstance(value, Call):
+        return value
+    operator: Any = value.op
+    field = _FIELDS.get(type(operator))
+    given = None if field is None else getattr(operator, field)
     if field is None or given is None:
         return value
     name = device_name(given, field)
-    return value if name == given else replace(value, op=replace(value.op, **{field: name}))
+    return value if name == given else replace(value, op=replace(operator, **{field: name}))

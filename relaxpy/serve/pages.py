@@ -49,9 +49,9 @@ class _Sequence:
     tokens: list[int]
     done: int = 0
     """The number of tokens, from the first on, whose keys and values are in the cache."""
-    pages: list[list[int]] = field(default_factory=list)
+    pages: list[list[int]] = field(default_factory=list[list[int]])
     """For each group, the pages; `ABSENT` where they were given back."""
-    prefixes: list[_Prefix] = field(default_factory=list)
+    prefixes: list[_Prefix] = field(default_factory=list[_Prefix])
     """The full pages that are in the tree of prefixes, from the first on."""
 
 
@@ -208,7 +208,7 @@ class PageBook:
         tables = np.full((len(self.windows), len(counts), width), ABSENT, np.int32)
         tokens: list[int] = []
         positions: list[int] = []
-        starts, lengths = [0], []
+        starts, lengths = [0], list[int]()
         for row, (name, count) in enumerate(counts.items()):
             own = self._sequences[name]
             end = own.done + count
@@ -322,7 +322,7 @@ class PageBook:
 
     def _make_room(self, own: _Sequence, group: int, end: int) -> list[tuple[int, int]]:
         """Give a sequence pages up to a length. Returns the copy to make, source and target, if there is one."""
-        pages, pool, copies = own.pages[group], self._pools[group], []
+        pages, pool, copies = own.pages[group], self._pools[group], list[tuple[int, int]]()
         number = own.done // self.page_size
         if self._is_shared(own, group):
             copies.append((pages[number], self._take(group)))
