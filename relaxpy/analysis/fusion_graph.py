@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from relaxpy.analysis.prim_func_call import needed_types
 from relaxpy.analysis.scope import dependencies
-from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.expr import (
     Binding,
@@ -94,12 +94,9 @@ class FusionGraph:
         call = self.nodes[node].binding.value
         if self.nodes[node].program is None or not isinstance(call, Call):
             return False
-        inputs = call.args[1]
-        assert isinstance(inputs, Tuple)
-        given = tuple(deduce(arg, self._mod) for arg in inputs.fields)
-        key = (given, call.ty_args)
+        key = (_inputs(call, self._mod), call.ty_args)
         if key not in self._decompresses:
-            self._decompresses[key] = _is_less(given, call.ty_args)
+            self._decompresses[key] = _is_less(*key)
         return self._decompresses[key]
 
     def _read(self, binding: Binding) -> Node:
@@ -152,6 +149,17 @@ class FusionGraph:
             found[number] = meeting
             depth[number] = 1 if meeting is None else depth[meeting.node] + 1
         return found
+
+
+def decompresses(call: Call, mod: IRModule) -> bool:
+    """Does a call of a tensor program compute its outputs from clearly fewer bytes?"""
+    return _is_less(_inputs(call, mod), call.ty_args)
+
+
+def _inputs(call: Call, mod: IRModule) -> tuple[Annotation, ...]:
+    inputs = call.args[1]
+    assert isinstance(inputs, Tuple)
+    return tuple(deduce(arg, mod) for arg in inputs.fields)
 
 
 def _meet(

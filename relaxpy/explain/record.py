@@ -50,6 +50,7 @@ from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform import FuseOps
 from relaxpy.transform.base import Pass, PassContext, Sequential
 from relaxpy.transform.buffer_limit import buffer_limit
+from relaxpy.transform.decompressions import repeat_decompressions
 from relaxpy.transform.fuse_ops import explain_fusion
 from relaxpy.transform.phases import Pipeline
 
@@ -125,7 +126,7 @@ class _Recorder:
         self.result.steps.append((step.name, seconds))
         if isinstance(step, FuseOps):
             limit = buffer_limit(before, self.target)
-            self.result.blocks = self.blocks(before, step.relayouts, limit)
+            self.result.blocks = self.blocks(repeat_decompressions(before), step.relayouts, limit)
         phase = self.phases[number] if number < len(self.phases) else ""
         script = None if after is before else _script(after)
         self.result.passes.append(PassRun(number + 1, step.name, phase, seconds, script))

@@ -16,6 +16,7 @@ from relaxpy.tir.forms.pattern_kind import PatternKind
 from relaxpy.tir.forms.stages import LARGEST_VALUE
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.buffer_limit import buffer_limit
+from relaxpy.transform.decompressions import repeat_decompressions
 from relaxpy.transform.fuse_tensor_ir import program_groups, without_marks
 from relaxpy.transform.outline import PRIMITIVE, Region, outline
 
@@ -35,7 +36,8 @@ class FuseOps(Pass):
     * element-wise programs join a preceding matrix product, and any program that follows;
     * injective programs join each other and end in a reduction;
     * a program that decompresses (it reads fewer bytes than it writes: `decode_q4` of figure 9) joins the matrix
-      product after it;
+      product after it; if several products read it whose other factor is decompressed too, each gets its own
+      (`relaxpy.transform.decompressions`);
     * a program that only moves data (transpositions, split heads) joins the matrix product before or after it, if the
       product can access memory through strides as efficiently as without.
 
@@ -127,7 +129,7 @@ class FuseOps(Pass):
     """Fuse programs that only move data into matrix products, which then read or write through strides."""
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        mod = without_marks(mod, program_groups(mod))
+        mod = repeat_decompressions(without_marks(mod, program_groups(mod)))
         relayouts = Relayouts() if self.relayouts else None
         limit = buffer_limit(mod, ctx.target)
         return outline(mod, partial(_groups, relayouts=relayouts, most_buffers=limit))

@@ -10,8 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from relaxpy.analysis.weights import trailing_weights
-from relaxpy.errors import PassError
-from relaxpy.ir.annotation import TensorType
+from relaxpy.errors import PassError, UsageError
+from relaxpy.ir.annotation import TensorType, TupleType
+from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import (
     Binding,
     Call,
@@ -20,19 +21,27 @@ from relaxpy.ir.expr import (
     Function,
     GlobalVar,
     Tuple,
+    TupleGetItem,
     Var,
     VarBinding,
 )
 from relaxpy.ir.module import BaseFunc, IRModule
 from relaxpy.ir.names import FreshNames
 from relaxpy.ir.visitor import Visitor
+from relaxpy.op.activation_scheme import (
+    activation_types,
+    dequantize_activations,
+    quantize_activations,
+)
 from relaxpy.op.call import CallTIR
+from relaxpy.op.deduce import deduce
 from relaxpy.op.linear_algebra import Linear, Matmul
 from relaxpy.op.manipulate import PermuteDims
 from relaxpy.op.weight_scheme import WeightScheme
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
 
+_ACTIVATIONS = ("quantize", "dequantize")
 Choose = Callable[[str, TensorType], bool]
 
 
@@ -91,6 +100,24 @@ class QuantizeWeights(Pass):
     scheme: WeightScheme = field(default_factory=WeightScheme)
     choose: Choose = _any_weight
     """Is a weight quantised? Given its name (`constant` for constants) and type."""
+    activations: int | None = None
+    """Quantise what is multiplied by these weights to int8 as well, a scale for so many neighbours of a row
+    (`relaxpy.op.activation_scheme`): a multiple of 32, with weights of 4 bits. Where it does not divide the depth, and
+    by default, activations stay floats."""
+
+    def __post_init__(self) -> None:
+        group = self.activations
+        if group is not None and (type(group) is not int or group < 1 or group % 32):
+            raise UsageError(
+                "weight-scheme",
+                f"a scale of activations is for a multiple of 32 neighbours, got {group!r}",
+            )
+        if group is not None and self.scheme.bits != 4:
+            raise UsageError(
+                "weight-scheme",
+                f"int8 activations need weights of 4 bits, got {self.scheme.bits}",
+                help="leave activations out: floats are multiplied",
+            )
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         rewriter = _Quantizer(mod, self)
@@ -150,6 +177,8 @@ class _Quantizer(Rebuilder):
         self._turned: dict[Expr, Expr] = {}
         """The transposed weights of the current function, and the weights."""
         self._constants: dict[int, tuple[Expr, ...]] = {}
+        self._activations: dict[tuple[int, int, str], tuple[str, str]] = {}
+        """By rank, depth and dtype: the names of the programs that quantise activations, and turn them back."""
 
     def run(self) -> IRModule:
         return self.mod.map_graph_functions(lambda _, f: self.quantized(f))
@@ -205,7 +234,37 @@ class _Quantizer(Rebuilder):
         )
         name = weight.name if isinstance(weight, Var) else "weight"
         floats = self.emit(call, name, kind)
-        return dataclasses.replace(value, op=op, args=(value.args[0], floats, *value.args[2:]))
+        x = self.activations(value.args[0])
+        return dataclasses.replace(value, op=op, args=(x, floats, *value.args[2:]))
+
+    def activations(self, x: Expr) -> Expr:
+        """The activations, or what they are after quantisation."""
+        group = self.step.activations
+        kind = deduce(x, self.mod)
+        if group is None or not isinstance(kind, TensorType) or not kind.dims or not kind.dtype:
+            return x
+        depth = kind.dims[-1].value
+        if depth is None or depth % group:
+            return x
+        key = len(kind.dims), depth, str(kind.dtype)
+        if key not in self._activations:
+            rows = [SymVar(f"d{n}").dim for n in range(len(kind.dims) - 1)]
+            own = TensorType((*rows, depth), kind.dtype)
+            programs = quantize_activations(own, group), dequantize_activations(own, group)
+            names = [self._program_names.fresh(f"{name}_activations") for name in _ACTIVATIONS]
+            self.programs |= dict(zip(names, programs, strict=True))
+            self._activations[key] = names[0], names[1]
+        quantize, dequantize = self._activations[key]
+        parts = activation_types(kind, group)
+        call = Call(CallTIR(), (GlobalVar(quantize), Tuple((x,))), parts, span=self.span)
+        pair = self.emit(call, "quantized", TupleType(parts))
+        fields = [
+            self.emit(TupleGetItem(pair, n), name) for n, name in enumerate(("codes", "scale"))
+        ]
+        back = Call(
+            CallTIR(), (GlobalVar(dequantize), Tuple(tuple(fields))), (kind,), span=self.span
+        )
+        return self.emit(back, "rounded", kind)
 
     def program(self, kind: TensorType, axis: int) -> str:
         """The name of the program that computes a weight of this type."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import relaxpy
-from relaxpy.errors import PassError
+from relaxpy.errors import PassError, UsageError
 from relaxpy.ir.module import IRModule
 from relaxpy.op.weight_scheme import WeightScheme
 from relaxpy.testing.before_after import check_example
@@ -141,3 +141,48 @@ def test_arrays_of_another_shape() -> None:
     mod = layer("R.matmul(x, w)", (80, 24))
     with pytest.raises(PassError, match=r"w must have shape \(80, 24\)"):
         QuantizeWeights().quantized_params(mod, {"w": np.zeros((24, 80), np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("bits", "group", "match"),
+    [(8, 32, "4 bits"), (4, 16, "multiple of 32"), (4, 0, "multiple"), (4, 32.0, "multiple")],
+)
+def test_activations_that_no_kernel_takes(bits: int, group: Any, match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        QuantizeWeights(WeightScheme(bits), activations=group)
+
+
+def test_quantised_activations_are_in_the_program() -> None:
+    """By a tensor program that the module shows; without the option there is none, and one that does not fit the depth
+    stays out."""
+    mod = layer("R.matmul(x, w)", (80, 24))
+    assert "int8" not in QuantizeWeights()(mod).script()
+    assert "int8" not in QuantizeWeights(activations=32)(mod).script()
+    wide = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("b", "n", 64), "float32"), w: R.Tensor((64, 24), "float32")):
+    R.func_attr({"num_input": 1})
+    with R.dataflow():
+        y = R.matmul(x, w)
+        R.output(y)
+    return y
+""")
+    step = QuantizeWeights(activations=32)
+    after = step(wide)
+    assert "cls.quantize_activations, (x,)" in after.script()
+    random = np.random.default_rng(0)
+    x, w = (
+        random.standard_normal((2, 3, 64), "float32"),
+        random.standard_normal((64, 24), "float32"),
+    )
+    x[1, 2] = 0
+    params = step.quantized_params(wide, {"w": w})
+    floats = WeightScheme().dequantize(params_of(params), 0, 64)
+    found = np.asarray(interpret(after, "main", x, *params.values()))
+    np.testing.assert_allclose(found, x @ floats, rtol=0, atol=0.02 * np.abs(found).max())
+    assert not found[1, 2].any()
+
+
+def params_of(params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The parts of the weight `w` by their own names."""
+    return {name.removeprefix("w_"): part for name, part in params.items()}

@@ -15,6 +15,7 @@ from relaxpy.backend.cpu.rules.elementwise import schedule_elementwise
 from relaxpy.backend.cpu.rules.fallback import schedule_any
 from relaxpy.backend.cpu.rules.matmul import matmul_program
 from relaxpy.backend.cpu.rules.paged_attention import paged_attention_program
+from relaxpy.backend.cpu.rules.quantized_matmul import quantized_matmul_program
 from relaxpy.backend.cpu.rules.reduction import schedule_reduction
 from relaxpy.backend.cpu.rules.rows import schedule_rows
 from relaxpy.backend.cpu.rules.window import window_program
@@ -32,6 +33,7 @@ def _of_arithmetic(arrange: _Arrange) -> _Arrange:
 
 CPU_RULES: tuple[Rule, ...] = (
     Rule("matmul", _of_arithmetic(matmul_program)),
+    Rule("quantized_matmul", _of_arithmetic(quantized_matmul_program)),
     Rule("convolution", _of_arithmetic(convolution_program)),
     Rule("attention", attention_program),
     Rule("paged_attention", paged_attention_program),

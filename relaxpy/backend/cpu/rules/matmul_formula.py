@@ -25,6 +25,7 @@ from relaxpy.backend.cpu.row_tiles import RowTiles
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.matmul import BITS, MatmulForm, computed_matmul_of
+from relaxpy.tir.forms.quantized_matmul import quantized_matmul_of
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.schedule import is_scheduled
 from relaxpy.tir.tvm import tirx
@@ -44,6 +45,8 @@ def wanted_formula_tiles(program: PrimFunc, target: CpuTarget) -> tuple[RowTiles
     if target.kind != "llvm" or is_scheduled(program.func):
         return ()
     form = computed_matmul_of(program.func)
+    if form is None and (quantized := quantized_matmul_of(program.func)) is not None:
+        form = quantized.form
     columns = None if form is None else loops.constant(form.column.extent)
     if form is None or columns is None:
         return ()

@@ -1,0 +1,89 @@
+"""Dot products of unsigned codes of 4 bits with signed bytes, four to a word of 32 bits, summed in a vector.
+
+* `vpdpbusd` (AVX512_VNNI, AVX_VNNI) adds four products to a sum of 32 bits.
+* `vpmaddubsw` (AVX2, AVX512BW) adds pairs of products in 16 bits, with saturation. A pair is at most 2 * 15 * 128 in
+  magnitude, so that `MOST` of them are added before `vpmaddwd` joins neighbours into 32 bits.
+
+Both are exact. Like those of `relaxpy.backend.cpu.arithmetic`, they are LLVM IR functions on words of integers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from relaxpy.backend.cpu.arithmetic import Arithmetic
+from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.tir.tvm import tirx
+from relaxpy.tir.writer.loops import Expr, Stmt
+
+MOST = (2**15 - 1) // (2 * 15 * 128)
+"""The most words that are added to a sum before it is joined."""
+
+
+@dataclass(frozen=True)
+class Dots:
+    """The instructions of one target."""
+
+    lanes: int
+    """Sums of a vector."""
+    arithmetic: Arithmetic | None
+    """That of `vpdpbusd`; None for `vpmaddubsw`."""
+
+    @classmethod
+    def of(cls, target: CpuTarget) -> Dots | None:
+        """The fastest instructions of the target; None if it has none of these."""
+        arithmetic = Arithmetic.of("int8", "uint8", "int32", target)
+        if arithmetic.group == 4:
+            return cls(arithmetic.lanes, arithmetic)
+        needed = {256: "avx2", 512: "avx512bw"}.get(target.vector_bits)
+        if needed is None or not target.has(needed):
+            return None
+        return cls(target.vector_bits // 32, None)
+
+    def add(self, total: Expr, codes: Expr, signed: Expr) -> Expr:
+        """Add the products of two vectors of words to a sum in progress, which begins with zeros."""
+        if self.arithmetic is not None:
+            return self.arithmetic.add_product(total, signed, codes)
+        return self._call("pairs", total, codes, signed)
+
+    def joined(self, total: Expr) -> Expr:
+        """The sums in 32 bits, after at most `MOST` additions."""
+        return total if self.arithmetic is not None else self._call("joined", total)
+
+    def around(self, body: Stmt) -> Stmt:
+        """Return the body with the definitions that it needs."""
+        if self.arithmetic is not None:
+            return self.arithmetic.around(body)
+        key = tirx.const(0, "int32")
+        return tirx.AttrStmt(key, "pragma_import_llvm", self._definitions(), body)
+
+    def _call(self, name: str, *args: Expr) -> Expr:
+        return tirx.call_pure_extern(f"int32x{self.lanes}", self._name(name), *args)
+
+    def _name(self, name: str) -> str:
+        return f"relaxpy_{name}_x{self.lanes}"
+
+    def _definitions(self) -> str:
+        lanes = self.lanes
+        words, pairs, bytes_ = f"<{lanes} x i32>", f"<{lanes * 2} x i16>", f"<{lanes * 4} x i8>"
+        products = {8: "avx2.pmadd.ub.sw", 16: "avx512.pmaddubs.w.512"}[lanes]
+        joins = {8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[lanes]
+        ones = ", ".join(["i16 1"] * (lanes * 2))
+        return (
+            f"declare {pairs} @llvm.x86.{products}({bytes_}, {bytes_})\n"
+            f"declare {words} @llvm.x86.{joins}({pairs}, {pairs})\n"
+            f"define {words} @{self._name('pairs')}({words} %sum, {words} %a, {words} %b)"
+            " alwaysinline nounwind readnone {\n"
+            f"  %codes = bitcast {words} %a to {bytes_}\n"
+            f"  %signed = bitcast {words} %b to {bytes_}\n"
+            f"  %new = call {pairs} @llvm.x86.{products}({bytes_} %codes, {bytes_} %signed)\n"
+            f"  %before = bitcast {words} %sum to {pairs}\n"
+            f"  %after = add {pairs} %before, %new\n"
+            f"  %result = bitcast {pairs} %after to {words}\n"
+            f"  ret {words} %result\n}}\n"
+            f"define {words} @{self._name('joined')}({words} %sum)"
+            " alwaysinline nounwind readnone {\n"
+            f"  %pairs = bitcast {words} %sum to {pairs}\n"
+            f"  %result = call {words} @llvm.x86.{joins}({pairs} %pairs, {pairs} <{ones}>)\n"
+            f"  ret {words} %result\n}}\n"
+        )

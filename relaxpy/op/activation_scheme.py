@@ -1,0 +1,74 @@
+"""Activations in int8: the tensor programs that quantise the rows of a tensor, with a scale for each group of
+neighbours, and that turn them back into floats.
+
+With a quantised weight (`relaxpy.op.weight_scheme`) a product is computed on bytes, if the second program is fused into
+it. The first is a program of the module as well: nothing is quantised that the module does not say.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from relaxpy.ir.annotation import TensorType
+from relaxpy.op import te
+
+if TYPE_CHECKING:
+    from relaxpy.tir.prim_func import PrimFunc
+
+_LARGEST = 127
+"""The largest code. -128 is not used, so that a code and its negative are both there."""
+
+
+def activation_types(kind: TensorType, group: int) -> tuple[TensorType, TensorType]:
+    """The types of the codes and the scales of a tensor of this type, whose rows consist of such groups."""
+    assert kind.dims is not None, "the rank is known"
+    *rows, depth = kind.dims
+    return TensorType(kind.dims, "int8"), TensorType((*rows, depth // group), "float32")
+
+
+def quantize_activations(kind: TensorType, group: int) -> PrimFunc:
+    """The program from a tensor of this type to its codes and scales: the largest magnitude of a group is 127, ties go
+    to even, and a group of zeros has the scale 0. A group with a NaN or an infinity has no meaningful codes; its scale
+    is not finite."""
+    from relaxpy.tir.prim_func import PrimFunc  # loads TVM
+
+    assert kind.dims is not None, "the rank is known"
+    *rows, depth = kind.dims
+    x = te.placeholder(kind.dims, str(kind.dtype), "x")
+    k = te.reduce_axis(group)
+
+    def largest(*at: Any) -> Any:
+        *row, number = at
+        value = x(*row, number * te.dim(group) + k).astype("float32")
+        return te.max(te.select(value < 0, -value, value), k)
+
+    most = te.compute((*rows, depth // group), largest, "largest")
+    scale = te.compute(
+        (*rows, depth // group), lambda *at: most(*at) * te.const(1 / _LARGEST, "float32"), "scale"
+    )
+
+    def code(*at: Any) -> Any:
+        *row, place = at
+        own = most(*row, place // te.dim(group))
+        by = te.select(own > 0, te.const(_LARGEST, "float32") / own, te.const(0, "float32"))
+        return te.cast(te.round(x(*at).astype("float32") * by), "int8")
+
+    return PrimFunc.from_te([x], [te.compute(kind.dims, code, "codes"), scale])
+
+
+def dequantize_activations(kind: TensorType, group: int) -> PrimFunc:
+    """The program from codes and scales to a tensor of this type."""
+    from relaxpy.tir.prim_func import PrimFunc  # loads TVM
+
+    codes, scale = activation_types(kind, group)
+    inputs = [
+        te.placeholder(part.dims or (), str(part.dtype), name)
+        for name, part in (("codes", codes), ("scale", scale))
+    ]
+
+    def element(*at: Any) -> Any:
+        *row, place = at
+        value = inputs[0](*at).astype("float32") * inputs[1](*row, place // te.dim(group))
+        return te.cast(value, str(kind.dtype))
+
+    return PrimFunc.from_te(inputs, [te.compute(kind.dims or (), element, "dequantized")])
