@@ -92,43 +92,6 @@ def best(run: Callable[[], object], seconds: float) -> float:
     return least
 
 
-def byte_peak(threads: int) -> float:
-    """GOP/s of dot products of bytes (`relaxpy.backend.cpu.dots`) on registers."""
-    import numpy as np
-
-    from relaxpy.backend.cpu.dots import Dots
-    from relaxpy.backend.cpu.peak import CHAINS, STEPS, argument, loaded
-    from relaxpy.op import te
-    from relaxpy.target import Target
-    from relaxpy.tir.prim_func import PrimFunc
-    from relaxpy.tir.writer import loops
-
-    target: Any = Target.host()
-    dots = Dots.of(target)
-    if dots is None:
-        return 0.0
-    lanes, tasks = dots.lanes, threads * 4
-    x = te.placeholder((tasks, lanes), "int32", "X")
-    y = te.compute((tasks, lanes), lambda i, j: te.element(x(i, j)), "Y")
-    func = PrimFunc.from_te([x], [y]).func
-    p: Any = loops.Program()
-    source, out = (p.flat_view(buffer) for buffer in func.params)
-    with p.loop("task", tasks, parallel=True) as task:
-        value = p.let("value", loops.load(source, task * lanes, lanes))
-        sums = [p.allocate(f"sum{n}", lanes, "int32") for n in range(CHAINS)]
-        for chain in sums:
-            p.store(chain, 0, loops.zero("int32", lanes), lanes)
-        with p.loop("step", STEPS):
-            for chain in sums:
-                p.store(chain, 0, dots.add(loops.load(chain, 0, lanes), value, value), lanes)
-        for chain in sums:
-            so_far: Any = loops.load(out, task * lanes, lanes)
-            p.store(out, task * lanes, so_far + loops.load(chain, 0, lanes), lanes)
-    kernel = loaded(loops.finished(func, dots.around(p.body())), target)
-    args = [argument(np.ones((tasks, lanes), np.int32)) for _ in range(2)]
-    return 2 * tasks * lanes * CHAINS * STEPS * 4 / best(lambda: kernel.parallel(*args), 0.3) / 1e9
-
-
 def measure(options: argparse.Namespace) -> list[Result]:
     """All products of all schemes."""
     import numpy as np
@@ -154,9 +117,7 @@ def measure(options: argparse.Namespace) -> list[Result]:
                 turns = itertools.cycle(packed)
                 seconds = best(lambda: vm["main"](x, *next(turns)), options.seconds)  # noqa: B023
                 read = limits.bandwidth(COLD_BYTES)
-                peak = (
-                    byte_peak(options.threads) * 1e9 if name == "w4a8" else limits.peak("float32")
-                )
+                peak = limits.peak("codes" if name == "w4a8" else "float32")
                 flops = 2 * rows * depth * columns
                 memory, compute = nbytes / read, flops / peak if peak else 0.0
                 found.append(

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.turns import timed
-from relaxpy.backend.cpu.peak import argument, loaded, multiply_adds
+from relaxpy.backend.cpu.dots import Dots
+from relaxpy.backend.cpu.peak import CHAINS, STEPS, argument, loaded, multiply_adds
 from relaxpy.op import te
 from relaxpy.runtime.devices.cpu.kernels import KernelHandles
 from relaxpy.target import Target
@@ -46,8 +47,9 @@ class Limits:
         return (compute, "compute") if compute > memory else (memory, "memory")
 
     def peak(self, dtype: str) -> float:
-        """Operations a second of products of this dtype."""
-        flops, run = multiply_adds(dtype, self.threads, self.target)
+        """Operations a second of products of this dtype; `codes`: of bytes with codes of 4 bits."""
+        made = code_products if dtype == "codes" else partial(multiply_adds, dtype)
+        flops, run = made(self.threads, self.target)
         self._peaks[dtype] = max(self._peaks.get(dtype, 0.0), flops / min(timed(run, 3, SECONDS)))
         return self._peaks[dtype]
 
@@ -71,6 +73,37 @@ class Limits:
     def _measured_cost(self, kind: str, log2: int) -> float:
         measured = _read_seconds if kind == "read" else _copy_seconds
         return measured(1 << log2, self.threads, self.target)
+
+
+@cache
+def code_products(threads: int, target: Target) -> tuple[int, Callable[[], object]]:
+    """A loop of dot products of bytes with codes of 4 bits (`relaxpy.backend.cpu.dots`) on registers, or of float32
+    where the target has none. Returns its number of operations, and a function that runs it."""
+    dots = Dots.of(target)
+    if dots is None:
+        return multiply_adds("float32", threads, target)
+    lanes, tasks = dots.lanes, threads * 4
+    x = te.placeholder((tasks, lanes), "int32", "X")
+    y = te.compute((tasks, lanes), lambda i, j: te.element(x(i, j)), "Y")
+    func = PrimFunc.from_te([x], [y]).func
+    p: Any = loops.Program()
+    source, out = (p.flat_view(buffer) for buffer in func.params)
+    with p.loop("task", tasks, parallel=True) as task:
+        value = p.let("value", loops.load(source, task * lanes, lanes))
+        sums = [p.allocate(f"sum{n}", lanes, "int32") for n in range(CHAINS)]
+        for chain in sums:
+            p.store(chain, 0, loops.zero("int32", lanes), lanes)
+        with p.loop("step", STEPS):
+            for chain in sums:
+                # Products of what changes: others would be computed once, before the loop.
+                before = loops.load(chain, 0, lanes)
+                p.store(chain, 0, dots.add(before, value, before), lanes)
+        for chain in sums:
+            so_far: Any = loops.load(out, task * lanes, lanes)
+            p.store(out, task * lanes, so_far + loops.load(chain, 0, lanes), lanes)
+    kernel = loaded(loops.finished(func, dots.around(p.body())), target)
+    args = [argument(np.ones((tasks, lanes), np.int32)) for _ in range(2)]
+    return 2 * tasks * lanes * CHAINS * STEPS * 4, partial(kernel.parallel, *args)
 
 
 def _read_seconds(nbytes: int, threads: int, target: Target) -> float:

@@ -14,10 +14,17 @@ from dataclasses import dataclass
 from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.tvm import tirx
+from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Expr, Stmt
 
 MOST = (2**15 - 1) // (2 * 15 * 128)
 """The most words that are added to a sum before it is joined."""
+
+
+def total_of(pairs: Expr) -> Expr:
+    """The sum (int32) of the two lanes of a vector of int16."""
+    first, second = (tirx.Shuffle([pairs], [tirx.const(n, "int32")]) for n in range(2))
+    return first.astype("int32") + second.astype("int32")
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,15 @@ class Dots:
         if self.arithmetic is not None:
             return self.arithmetic.add_product(total, signed, codes)
         return self._call("pairs", total, codes, signed)
+
+    def start(self, pairs: Expr, added: int) -> Expr:
+        """The word that a sum in progress begins with, in every lane, so that each code counts `added` more: an integer
+        from -15 to 0. `pairs` (int16x2) are the sums of the signed bytes at places 0 and 1 of their words, and at
+        places 2 and 3. The sum of at most `MOST` additions still fits into 16 bits."""
+        if self.arithmetic is None:
+            by = loops.broadcast(tirx.const(added, "int16"), 2)
+            return tirx.reinterpret("int32", pairs * by)
+        return total_of(pairs) * tirx.const(added, "int32")
 
     def joined(self, total: Expr) -> Expr:
         """The sums in 32 bits, after at most `MOST` additions."""

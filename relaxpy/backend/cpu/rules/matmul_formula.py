@@ -122,6 +122,12 @@ class Formula:
         assert masked is not None, "neighbours are contiguous"
         return masked
 
+    def prefetch(self, row: Expr, panel: Expr, width: int, at: int) -> None:
+        """Prefetch what `vector` reads; the row need not exist."""
+        for load in s.loads_of(self.value):
+            offset, _ = self._across(load, row, panel, width, at)
+            self.program.prefetch(self.views[load.source], offset)
+
     def element(self, row: Expr, column: Expr) -> Expr:
         """One element."""
 

@@ -1,0 +1,294 @@
+"""A Llama of the TinyLlama-1.1B shape with random weights: prompts and decoding steps, beside the machine's limits and
+other libraries.
+
+    python benchmarks/llm.py                         everything; long
+    python benchmarks/llm.py --quick                 4 layers, few cells, one call each: minutes
+    python benchmarks/llm.py --schemes "int4 (W4A8)" --peers "llama.cpp q4_0" --cells prefill-128,decode-1x64
+
+Each library lives in a process of its own; for each cell they take turns (`turns.py`). After a turn the limits are
+measured: a loop that reads 256 MB, and a loop of the scheme's multiply-adds on registers. The least time of a cell is
+the longer of two: reading its weights and its cache at the one, its products at the other. `of the limit` is that over
+the median time.
+
+relaxpy builds one executable for all cells of a scheme. Head and layers have equal precision in all libraries; the
+embedding is read by rows. A library that is not installed is reported as absent, and nothing else changes
+(`pip install 'relaxpy[llm-bench]'`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import llm_peers  # noqa: E402
+from benchmarks.llm_peers import MEMORY, SCHEMES, Cell, Scheme, Shape  # noqa: E402
+from benchmarks.report import markdown_table, replace_section, save  # noqa: E402
+from benchmarks.turns import Peer  # noqa: E402
+
+SECTION = "A Llama of 1.1B parameters"
+READ_BYTES = 256 << 20
+PEERS = {
+    "llama.cpp q4_0": (llm_peers.llama_cpp, "q4_0"),
+    "llama.cpp q8_0": (llm_peers.llama_cpp, "q8_0"),
+    "OpenVINO int4": (llm_peers.openvino, "f32"),
+    "OpenVINO int4, bf16": (llm_peers.openvino, "bf16"),
+    "torch bf16": (llm_peers.transformers, "bfloat16"),
+    "torch fp32": (llm_peers.transformers, "float32"),
+}
+CELLS = (
+    "prefill-32,prefill-128,prefill-512,prefill-4096,"
+    "decode-1x64,decode-4x64,decode-16x64,decode-1x1024,decode-4x1024,decode-16x1024,decode-1x8192"
+)
+QUICK_CELLS = "prefill-32,prefill-128,decode-1x64,decode-4x64,decode-16x64,decode-1x1024"
+DEFAULT_SCHEMES = ("int4 (W4A8)", "int4 (W4A32)", "int8 (W8A32)", "bf16")
+QUICK_SCHEMES = ("int4 (W4A8)", "int4 (W4A32)")
+DEFAULT_PEERS = ("llama.cpp q4_0", "llama.cpp q8_0", "OpenVINO int4", "torch bf16")
+GOALS = {
+    ("int4 (W4A8)", "decode 1 × 64"): 0.82,
+    ("int4 (W4A8)", "prefill 128"): 0.60,
+    ("int4 (W4A8)", "prefill 512"): 0.60,
+    ("bf16", "prefill 128"): 0.75,
+    ("bf16", "decode 1 × 64"): 0.85,
+}
+"""Shares of the limit."""
+
+
+@dataclass
+class Result:
+    """A cell of a library."""
+
+    library: str
+    cell: str
+    seconds: float
+    """Median of its calls."""
+    rate: float
+    """Tokens a second."""
+    read_probe: float = 0.0
+    """Bytes a second of the loop that reads, of the same minute."""
+    peak: float = 0.0
+    """Operations a second of the scheme's arithmetic."""
+    limit: float = 0.0
+    """The least time by the two."""
+    bound: str = ""
+    """What sets it: memory or compute."""
+
+    @property
+    def share(self) -> float:
+        """Of the limit that is reached."""
+        return self.limit / self.seconds
+
+
+def read_cell(text: str) -> Cell:
+    """The cell of `prefill-128` or `decode-4x64`."""
+    kind, _, size = text.partition("-")
+    if kind == "prefill" and size.isdigit():
+        return Cell(tokens=int(size))
+    batch, _, context = size.partition("x")
+    if kind == "decode" and batch.isdigit() and context.isdigit():
+        return Cell(batch=int(batch), context=int(context))
+    raise SystemExit(f"a cell is prefill-TOKENS or decode-BATCHxCONTEXT, got {text!r}")
+
+
+def work(shape: Shape, scheme: Scheme, cell: Cell) -> tuple[float, float]:
+    """Bytes read, and operations: the matrices once, and the keys and values of the context. The head is computed for
+    the last token of each sequence."""
+    rows = cell.tokens or cell.batch
+    heads = 1 if cell.tokens else cell.batch
+    weights = shape.layers * shape.layer_weights
+    wide = 2 * shape.layers * shape.heads * shape.head
+    pairs = cell.tokens * (cell.tokens + 1) / 2 if cell.tokens else cell.batch * (cell.context + 1)
+    item = 2 if scheme.dtype == "bfloat16" else 4
+    cached = 0 if cell.tokens else cell.batch * cell.context
+    cache_bytes = 2 * shape.layers * shape.key_heads * shape.head * item * cached
+    operations = 2 * (rows * weights + heads * shape.head_weights) + 2 * wide * pairs
+    return scheme.weight_bytes * (weights + shape.head_weights) + cache_bytes, operations
+
+
+class Probes:
+    """The limits of the machine, measured when they are asked for."""
+
+    def __init__(self, threads: int) -> None:
+        from benchmarks.limits import Limits
+
+        self.limits = Limits(threads)
+
+    def add(self, result: Result, shape: Shape, scheme: Scheme, cell: Cell) -> None:
+        """Measure what limits a cell."""
+        nbytes, operations = work(shape, scheme, cell)
+        result.read_probe = self.limits.bandwidth(READ_BYTES)
+        result.peak = self.limits.peak(scheme.arithmetic)
+        memory, compute = nbytes / result.read_probe, operations / result.peak
+        result.limit, result.bound = max((memory, "memory"), (compute, "compute"))
+
+
+def start(name: str, shape: Shape, options: argparse.Namespace) -> Peer | str:
+    """The process of a library, or the reason why it is absent."""
+    if name in SCHEMES:
+        args: Sequence[Any] = (shape, SCHEMES[name], options.threads, options.cache)
+        return Peer.start(name, llm_peers.relaxpy, *args)
+    make, kind = PEERS[name]
+    return Peer.start(name, make, shape, kind, options.threads)
+
+
+def measure(options: argparse.Namespace, shape: Shape, cells: list[Cell]) -> dict[str, Any]:
+    """All cells of all libraries. One library is in memory at a time; the probes follow each of its cells."""
+    probes = Probes(options.threads)
+    names = [*options.schemes, *options.peers]
+    results: list[Result] = []
+    loads: dict[str, float] = {}
+    memory: dict[str, int] = {}
+    absent: dict[str, str] = {}
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("", total=len(names) * (len(cells) + 1))
+        for name in names:
+            progress.update(bar, description=f"{name}: load")
+            peer = start(name, shape, options)
+            progress.advance(bar)
+            if isinstance(peer, str):
+                absent[name] = peer.splitlines()[0][:200]
+                progress.advance(bar, len(cells))
+                continue
+            loads[name] = peer.load_seconds
+            for cell in cells:
+                progress.update(bar, description=f"{name}: {cell.name}")
+                try:
+                    times = peer.times(cell, options.calls, options.seconds)
+                except RuntimeError as error:
+                    absent[f"{name}, {cell.name}"] = str(error)[:200]
+                else:
+                    took = median(times)
+                    result = Result(name, cell.name, took, cell.computed / took)
+                    if name in SCHEMES:
+                        probes.add(result, shape, SCHEMES[name], cell)
+                    results.append(result)
+                progress.advance(bar)
+            memory[name] = peer.result(MEMORY)
+            peer.stop()
+    return {
+        "shape": asdict(shape),
+        "threads": options.threads,
+        "cells": [cell.name for cell in cells],
+        "results": [{**asdict(each), "share": each.share} for each in results],
+        "load_seconds": loads,
+        "peak_bytes": memory,
+        "absent": absent,
+        "executables": {name: 1 for name in loads if name in SCHEMES},
+    }
+
+
+def tables(report: dict[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
+    """Rates by cell and library, then the limits of relaxpy's."""
+    results = [
+        Result(**{k: v for k, v in each.items() if k != "share"}) for each in report["results"]
+    ]
+    libraries = list(dict.fromkeys(each.library for each in results))
+    by = {(each.library, each.cell): each for each in results}
+    rates = [
+        [cell, *(f"{by[name, cell].rate:.1f}" if (name, cell) in by else "—" for name in libraries)]
+        for cell in report["cells"]
+    ]
+    shown = {name: f"{count / 2**20:.0f}" for name, count in report["peak_bytes"].items()}
+    loads = {name: f"{seconds:.1f}" for name, seconds in report["load_seconds"].items()}
+    rates.append(["MiB of memory, at most", *(shown.get(name, "—") for name in libraries)])
+    rates.append(["s to load", *(loads.get(name, "—") for name in libraries)])
+    limits = []
+    for each in results:
+        if not each.limit:
+            continue
+        goal = GOALS.get((each.library, each.cell))
+        limits.append([
+            each.library, each.cell, f"{each.seconds * 1e3:.1f}", f"{each.limit * 1e3:.1f}", each.bound,
+            f"{each.read_probe / 1e9:.1f}", f"{each.peak / 1e9:.0f}", f"{each.share:.0%}",
+            "" if goal is None else f"{goal:.0%}",
+        ])  # fmt: skip
+    return [
+        (["tokens a second", *libraries], rates),
+        (
+            ["scheme", "cell", "ms", "limit, ms", "bound by", "probe, GB/s", "peak, GOP/s",
+             "of the limit", "goal"],
+            limits,
+        ),
+    ]  # fmt: skip
+
+
+def main() -> None:
+    """Parse the command line, measure, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="4 layers, few cells and calls")
+    parser.add_argument("--layers", type=int, help="default 22, with --quick 4")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--schemes", help=f"of relaxpy, with commas: {', '.join(SCHEMES)}")
+    parser.add_argument("--peers", help=f"with commas: {', '.join(PEERS)}")
+    parser.add_argument("--cells", help=f"with commas; default {CELLS}")
+    parser.add_argument("--calls", type=int, help="timed calls of a cell, at least")
+    parser.add_argument("--seconds", type=float, help="and for at least so long")
+    parser.add_argument("--cache", default="", help="dtype of the paged cache, if not the model's")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--docs", action="store_true", help="write docs/benchmarks.md")
+    options = parser.parse_args()
+    quick = options.quick
+    options.schemes = _names(options.schemes, QUICK_SCHEMES if quick else DEFAULT_SCHEMES, SCHEMES)
+    options.peers = _names(options.peers, DEFAULT_PEERS, PEERS)
+    options.calls = options.calls or (2 if quick else 3)
+    options.seconds = (0.3 if quick else 1.0) if options.seconds is None else options.seconds
+    os.environ["RELAXPY_NUM_THREADS"] = str(options.threads)
+    cells = [
+        read_cell(text) for text in (options.cells or (QUICK_CELLS if quick else CELLS)).split(",")
+    ]
+    shape = Shape(layers=options.layers or (4 if quick else Shape.layers))
+    begun = time.perf_counter()
+    report = measure(options, shape, cells)
+    found = tables(report)
+    console = Console()
+    for columns, rows in found:
+        table = Table(*columns)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+    for name, reason in report["absent"].items():
+        console.print(f"absent: {name}: {reason}", markup=False)
+    console.print(f"{time.perf_counter() - begun:.0f} s")
+    if options.json:
+        import json
+
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    if options.docs:
+        save("llm", report)
+        parts = [markdown_table(columns, rows, " rrrrrrrr") for columns, rows in found]
+        absent = "".join(f"\n- absent: {name}: {why}" for name, why in report["absent"].items())
+        intro = (
+            f"`python benchmarks/llm.py`: {shape.layers} layers of the TinyLlama-1.1B shape, random weights, "
+            f"{options.threads} threads. One executable a scheme."
+        )
+        replace_section(SECTION, "\n\n".join([intro, *parts]) + f"\n{absent}\n")
+
+
+def _names(text: str | None, default: Sequence[str], known: Any) -> list[str]:
+    names = list(default) if text is None else [name.strip() for name in text.split(",") if name]
+    for name in names:
+        if name not in known:
+            raise SystemExit(f"unknown {name!r}: one of {', '.join(known)}")
+    return names
+
+
+if __name__ == "__main__":
+    main()
