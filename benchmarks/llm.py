@@ -33,10 +33,10 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import llm_peers  # noqa: E402
-from benchmarks.llm_peers import MEMORY, SCHEMES, Cell, Scheme, Shape  # noqa: E402
-from benchmarks.report import markdown_table, replace_section, save  # noqa: E402
-from benchmarks.turns import Peer  # noqa: E402
+from benchmarks import llm_peers
+from benchmarks.llm_peers import MEMORY, SCHEMES, Cell, Scheme, Shape
+from benchmarks.report import markdown_table, replace_section, save
+from benchmarks.turns import Peer
 
 SECTION = "A Llama of 1.1B parameters"
 READ_BYTES = 256 << 20

@@ -23,7 +23,6 @@ from relaxpy.backend.cpu.dots import Dots, total_of
 from relaxpy.backend.cpu.rules.matmul_finish import Finish, Total
 from relaxpy.backend.cpu.rules.matmul_formula import Formula
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms.matmul import MatmulForm
 from relaxpy.tir.forms.quantized_matmul import QuantizedMatmul, quantized_matmul_of
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
