@@ -4,7 +4,9 @@
 * `vpmaddubsw` (AVX2, AVX512BW) adds pairs of products in 16 bits, with saturation. A pair is at most 2 * 15 * 128 in
   magnitude, so that `MOST` of them are added before `vpmaddwd` joins neighbours into 32 bits.
 
-Both are exact. Like those of `relaxpy.backend.cpu.arithmetic`, they are LLVM IR functions on words of integers.
+Both are exact. Like those of `relaxpy.backend.cpu.arithmetic`, they are LLVM IR functions on words of integers. The
+second is written in assembly whose order is kept: LLVM would reassociate the sums and compute row by row, with all
+codes of a tile on the stack.
 """
 
 from __future__ import annotations
@@ -81,21 +83,17 @@ class Dots:
 
     def _definitions(self) -> str:
         lanes = self.lanes
-        words, pairs, bytes_ = f"<{lanes} x i32>", f"<{lanes * 2} x i16>", f"<{lanes * 4} x i8>"
-        products = {8: "avx2.pmadd.ub.sw", 16: "avx512.pmaddubs.w.512"}[lanes]
+        words, pairs = f"<{lanes} x i32>", f"<{lanes * 2} x i16>"
         joins = {8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[lanes]
         ones = ", ".join(["i16 1"] * (lanes * 2))
         return (
-            f"declare {pairs} @llvm.x86.{products}({bytes_}, {bytes_})\n"
             f"declare {words} @llvm.x86.{joins}({pairs}, {pairs})\n"
             f"define {words} @{self._name('pairs')}({words} %sum, {words} %a, {words} %b)"
-            " alwaysinline nounwind readnone {\n"
-            f"  %codes = bitcast {words} %a to {bytes_}\n"
-            f"  %signed = bitcast {words} %b to {bytes_}\n"
-            f"  %new = call {pairs} @llvm.x86.{products}({bytes_} %codes, {bytes_} %signed)\n"
-            f"  %before = bitcast {words} %sum to {pairs}\n"
-            f"  %after = add {pairs} %before, %new\n"
-            f"  %result = bitcast {pairs} %after to {words}\n"
+            " alwaysinline nounwind {\n"
+            f"  %both = call {{{words}, {words}}} asm sideeffect"
+            ' "vpmaddubsw $4, $3, $1\\0A\\09vpaddw $1, $0, $0", "=v,=&v,0,v,v"'
+            f"({words} %sum, {words} %a, {words} %b)\n"
+            f"  %result = extractvalue {{{words}, {words}}} %both, 0\n"
             f"  ret {words} %result\n}}\n"
             f"define {words} @{self._name('joined')}({words} %sum)"
             " alwaysinline nounwind readnone {\n"
