@@ -278,6 +278,11 @@ class Llama(nn.Module):
             x = layer.step(x, angles, nn.PagedCache(pages, batch))
         return self._logits(op.take(op.squeeze(x, 0), rows, axis=0))
 
+    def sample(self, **arguments: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
+        """The next token of each row of logits, and its log-probability: `nn.sample`, by the spec
+        `nn.sampling_spec(config.vocab_size)`."""
+        return nn.sample(**arguments)
+
     def alloc_pages(self, pages: Dim) -> tuple[nn.Pages, ...]:
         """The paged cache of all layers, with that many pages."""
         config = self.config

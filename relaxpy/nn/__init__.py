@@ -100,6 +100,7 @@ from relaxpy.nn.pool import (
 )
 from relaxpy.nn.recurrent import GRU, LSTM, RNN
 from relaxpy.nn.rotary import Rope, RotaryEmbedding
+from relaxpy.nn.sampling import sample, sampling_spec, top_logprobs
 from relaxpy.nn.tensor import Tensor
 from relaxpy.nn.update import update_slice
 from relaxpy.op import OPS
@@ -200,7 +201,10 @@ __all__ = [
     "check_pages",
     "copy_pages",
     "op",
+    "sample",
+    "sampling_spec",
     "spec",
+    "top_logprobs",
     "update_slice",
 ]
 

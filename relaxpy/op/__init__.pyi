@@ -554,6 +554,20 @@ def quantize(
     range of the dtype; NaN gives 0. One scale and zero point, or one for each index of `axis`.
     """
 
+def random_uniform(
+    seeds: TensorLike,
+    streams: TensorLike,
+    positions: TensorLike,
+    dtype: DTypeLike = "float32",
+) -> Call:
+    """Random numbers, uniform in [0, 1): each is a function of its seed, stream and position alone (integers, int64 or
+    narrower, all of one shape), by Philox4x32-10 with the seed as the key. Numbers of different seeds, streams or
+    positions are independent of each other; equal ones give equal numbers, in any batch and on any device. float32
+    numbers have 24 random bits, float64 ones 53.
+
+    dtype: Dtype of the result: float32 or float64.
+    """
+
 def repeat(data: TensorLike, repeats: int, axis: int | None = None) -> Call:
     """Repeat each slice along `axis` `repeats` times in a row, as `numpy.repeat`; without `axis`, each element of the
     flattened tensor.

@@ -146,3 +146,96 @@ class MultinomialFromUniform(Op):
 def _number_dtype(prob: str, uniform: str) -> DType:
     """The dtype in which probabilities and samples are compared."""
     return DType("float64" if "float64" in (prob, uniform) else "float32")
+
+
+@define_op
+class RandomUniform(Op):
+    """Random numbers, uniform in [0, 1): each is a function of its seed, stream and position alone (integers, int64 or
+    narrower, all of one shape), by Philox4x32-10 with the seed as the key. Numbers of different seeds, streams or
+    positions are independent of each other; equal ones give equal numbers, in any batch and on any device. float32
+    numbers have 24 random bits, float64 ones 53."""
+
+    name = "random_uniform"
+    dtype: DType = DType("float32")
+    """Dtype of the result: float32 or float64."""
+
+    def deduce(
+        self, d: Deduction, seeds: KnownTensor, streams: KnownTensor, positions: KnownTensor
+    ) -> TensorType:
+        d.require(
+            self.dtype in ("float32", "float64"),
+            f"random numbers are float32 or float64, got {self.dtype}", arg="dtype", code="op-dtype",
+        )  # fmt: skip
+        d.need_int(seeds, "seeds")
+        for name, x in (("streams", streams), ("positions", positions)):
+            d.need_int(x, name)
+            d.require(
+                x.ndim == seeds.ndim,
+                f"{name} must have {seeds.ndim} dimensions as seeds, got {x.ndim}", arg=name,
+                code="op-rank",
+            )  # fmt: skip
+            for size, other in zip(seeds.dims, x.dims, strict=True):
+                d.same_dim(size, other, f"sizes of seeds and {name} differ", arg=name)
+        return TensorType(seeds.dims, self.dtype)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        seeds = args[0]
+        assert isinstance(seeds, TensorType)
+        return TensorType(seeds.dims, self.dtype, seeds.ndim)
+
+    def legalize(
+        self, out: KnownTensor, seeds: te.Tensor, streams: te.Tensor, positions: te.Tensor
+    ) -> te.Tensor:
+        from relaxpy.tir.writer.random import random_uniform
+
+        return random_uniform(seeds, streams, positions, out.dims, self.dtype)
+
+    def reference(
+        self, seeds: np.ndarray, streams: np.ndarray, positions: np.ndarray
+    ) -> np.ndarray:
+        first, second, *_ = philox(
+            [*_halves(positions), *_halves(streams)], _halves(seeds)
+        )  # fmt: skip
+        if self.dtype == "float64":
+            return ((first >> 5) * np.uint64(1 << 26) + (second >> 6)).astype(np.float64) * 2.0**-53
+        return (first >> 8).astype(np.float32) * np.float32(2.0**-24)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        seeds = np.array([0, 7, -1, 1 << 40, 7], np.int64)
+        streams = np.array([0, 1, 2, -(1 << 63), 1], np.int64)
+        positions = np.array([0, 5, 5, (1 << 63) - 1, 6], np.int64)
+        exact = {"rtol": 0.0, "atol": 0.0}
+        yield sample(cls(), seeds, streams, positions, dims="n, n, n", **exact)
+        yield sample(cls(DType("float64")), seeds, streams, positions, dims="n, n, n", **exact)
+        narrow = [x.astype(np.int32).reshape(5, 1) for x in (seeds, streams, positions)]
+        yield sample(cls(), *narrow, dims="n m, n m, n m", **exact)
+        yield sample(cls(), seeds[:0], streams[:0], positions[:0], dims="n, n, n")
+        yield wrong(cls(), seeds, streams[1:], positions, code="shape-mismatch", match="streams")
+        yield wrong(cls(), seeds, streams, positions[None], code="op-rank", match="positions")
+        yield wrong(cls(), rand(5), streams, positions, code="op-dtype", match="seeds")
+        half = cls(DType("float16"))
+        yield wrong(half, seeds, streams, positions, code="op-dtype", match="float16")
+
+
+def _halves(x: np.ndarray) -> list[np.ndarray]:
+    """The low and the high words of integers, as uint64."""
+    whole = x.astype(np.int64).view(np.uint64)
+    return [whole & np.uint64(0xFFFFFFFF), whole >> np.uint64(32)]
+
+
+def philox(counter: Sequence[np.ndarray], key: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Philox4x32-10 on arrays of words, as uint64: four random words for a counter of four and a key of two."""
+    word, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+    a, b, c, d = counter
+    k, m = key
+    for _ in range(10):
+        first, second = a * np.uint64(0xD2511F53), c * np.uint64(0xCD9E8D57)
+        a, b, c, d = (
+            (second >> shift) ^ b ^ k,
+            second & word,
+            (first >> shift) ^ d ^ m,
+            first & word,
+        )
+        k, m = (k + np.uint64(0x9E3779B9)) & word, (m + np.uint64(0xBB67AE85)) & word
+    return [a, b, c, d]
