@@ -17,7 +17,7 @@ drafts in any mixture. `relaxpy.serve.PageBook` keeps the books.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,13 @@ from relaxpy.nn.rotary import Rope, rotate
 
 Cache = tuple[nn.Tensor, nn.Tensor]
 """The KV cache of a layer: keys and values, each (batch, cached tokens, key heads, head)."""
+
+
+LINEARS: Mapping[str, str] = {
+    **{name: f"self_attn.{name[0]}_proj" for name in ("query", "key", "value", "output")},
+    **{name: f"mlp.{name}_proj" for name in ("gate", "up", "down")},
+}
+"""The linear maps of a layer, and their names in checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,8 @@ class LlamaConfig:
     """Dtype of the paged cache: "" for that of the model, or int8 with a scale for each token and head."""
     page_size: int = nn.PAGE_SIZE
     """Number of tokens in a page of the cache."""
+    adapters: tuple[str, ...] = ()
+    """The linear maps that take low-rank adapters in a step: of query, key, value, output, gate, up, down."""
     check_inputs: bool = False
     """Whether token ids out of range, and more than `max_position_embeddings` positions, are an error. Otherwise an id
     is clamped to the first or last token, and positions continue."""
@@ -89,6 +98,13 @@ class LlamaConfig:
             raise UsageError(
                 "bad-config",
                 f"cache_dtype {self.cache_dtype} is neither that of the model, {self.dtype}, nor int8",
+            )
+
+        if unknown := sorted({*self.adapters} - {*LINEARS}):
+            raise UsageError(
+                "bad-config",
+                f"no linear map is named {', '.join(unknown)}",
+                help=f"adapters are of {', '.join(LINEARS)}",
             )
 
     @property
@@ -127,6 +143,10 @@ TINY = LlamaConfig(
 """A small configuration for tests."""
 
 
+NO_ADAPTERS = nn.Adapters(None, {})
+"""Of a call without adapters."""
+
+
 class LlamaAttention(nn.Module):
     """Causal self-attention with grouped key heads, over the cached and the new tokens."""
 
@@ -144,36 +164,42 @@ class LlamaAttention(nn.Module):
         self, x: nn.Tensor, angles: tuple[nn.Tensor, nn.Tensor], cache: Cache | None
     ) -> tuple[nn.Tensor, Cache]:
         """X is (batch, seq, hidden). Returns a tensor of the same shape, and the cache with the new tokens appended."""
-        query, key, value = self._projected(x, angles)
+        query, key, value = self._projected(x, angles, NO_ADAPTERS)
         if cache is not None:
             key = op.concat((cache[0], key), axis=1)
             value = op.concat((cache[1], value), axis=1)
         mixed = op.nn.attention(query, key, value, causal_mask="BottomRight")
-        return self._output(x, mixed), (key, value)
+        return self._output(x, mixed, NO_ADAPTERS), (key, value)
 
     def step(
-        self, x: nn.Tensor, angles: tuple[nn.Tensor, nn.Tensor], cache: nn.PagedCache
+        self,
+        x: nn.Tensor,
+        angles: tuple[nn.Tensor, nn.Tensor],
+        cache: nn.PagedCache,
+        adapters: nn.Adapters,
     ) -> nn.Tensor:
         """The same for the tokens (1, tokens, hidden) of several sequences, whose pages are updated in place."""
-        query, key, value = (op.squeeze(each, 0) for each in self._projected(x, angles))
-        return self._output(x, cache.attend(query, key, value))
+        query, key, value = (op.squeeze(each, 0) for each in self._projected(x, angles, adapters))
+        return self._output(x, cache.attend(query, key, value), adapters)
 
     def _projected(
-        self, x: nn.Tensor, angles: tuple[nn.Tensor, nn.Tensor]
+        self, x: nn.Tensor, angles: tuple[nn.Tensor, nn.Tensor], adapters: nn.Adapters
     ) -> tuple[nn.Tensor, nn.Tensor, nn.Tensor]:
         """Queries, keys and values (batch, seq, heads, head), rotated."""
         batch, seq, _ = x.shape
         width = self.config.head_dim
+        all_heads = (batch, seq, self.config.num_attention_heads, width)
         shared = (batch, seq, self.config.num_key_value_heads, width)
-        query = op.reshape(self.query(x), (batch, seq, self.config.num_attention_heads, width))
-        key = op.reshape(self.key(x), shared)
-        value = op.reshape(self.value(x), shared)
+        query = op.reshape(adapters.add("query", x, self.query(x)), all_heads)
+        key = op.reshape(adapters.add("key", x, self.key(x)), shared)
+        value = op.reshape(adapters.add("value", x, self.value(x)), shared)
         return rotate(query, *angles), rotate(key, *angles), value
 
-    def _output(self, x: nn.Tensor, mixed: nn.Tensor) -> nn.Tensor:
+    def _output(self, x: nn.Tensor, mixed: nn.Tensor, adapters: nn.Adapters) -> nn.Tensor:
         batch, seq, _ = x.shape
         heads = self.config.num_attention_heads * self.config.head_dim
-        return self.output(op.reshape(mixed, (batch, seq, heads)))
+        together = op.reshape(mixed, (batch, seq, heads))
+        return adapters.add("output", together, self.output(together))
 
 
 class LlamaFeedForward(nn.Module):
@@ -185,9 +211,12 @@ class LlamaFeedForward(nn.Module):
         self.up = nn.Linear(hidden, inner, config.mlp_bias, config.dtype)
         self.down = nn.Linear(inner, hidden, config.mlp_bias, config.dtype)
 
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
+    def forward(self, x: nn.Tensor, adapters: nn.Adapters | None = None) -> nn.Tensor:
         """(batch, seq, hidden) → the same shape."""
-        return self.down(op.nn.silu(self.gate(x)) * self.up(x))
+        adapters = adapters or NO_ADAPTERS
+        gate = adapters.add("gate", x, self.gate(x))
+        inner = op.nn.silu(gate) * adapters.add("up", x, self.up(x))
+        return adapters.add("down", inner, self.down(inner))
 
 
 class LlamaLayer(nn.Module):
@@ -208,11 +237,15 @@ class LlamaLayer(nn.Module):
         return x + self.feed_forward(self.norm(x)), grown
 
     def step(
-        self, x: nn.Tensor, angles: tuple[nn.Tensor, nn.Tensor], cache: nn.PagedCache
+        self,
+        x: nn.Tensor,
+        angles: tuple[nn.Tensor, nn.Tensor],
+        cache: nn.PagedCache,
+        adapters: nn.Adapters,
     ) -> nn.Tensor:
         """Arguments and result as in `LlamaAttention.step`."""
-        x = x + self.attention.step(self.attention_norm(x), angles, cache)
-        return x + self.feed_forward(self.norm(x))
+        x = x + self.attention.step(self.attention_norm(x), angles, cache, adapters)
+        return x + self.feed_forward(self.norm(x), adapters)
 
 
 class Llama(nn.Module):
@@ -258,11 +291,16 @@ class Llama(nn.Module):
         lengths: nn.Tensor,
         rows: nn.Tensor,
         caches: tuple[nn.Pages, ...],
+        ids: nn.Tensor | None = None,
+        adapters: tuple[tuple[tuple[nn.Tensor, nn.Tensor], ...], ...] = (),
     ) -> nn.Tensor:
         """Process tokens of several sequences: `tokens` and `positions` (tokens,) of which those from starts[s] up to
         starts[s + 1] are the last ones of sequence s, whose pages are tables[0, s] and which has lengths[s] tokens with
         them. Returns the logits (rows, vocab) float32 after the tokens numbered `rows`. The pages are updated in
-        place. What a sequence gives is the same to the bit whatever else is in the call."""
+        place. What a sequence gives is the same to the bit whatever else is in the call.
+
+        If the configuration names linear maps that take adapters, `ids` (tokens,) are the adapters of the tokens, -1
+        for none, and `adapters` the weights of each layer for these maps (`stack_adapters`)."""
         config, count = self.config, tokens.shape[0]
         tables = nn.check_pages(
             tables, positions, starts, lengths, rows, caches[0][0].shape[0], config.page_size
@@ -272,10 +310,15 @@ class Llama(nn.Module):
         batch = nn.PagedBatch(
             positions, starts, op.squeeze(tables, 0), lengths, config.page_size
         )  # fmt: skip
+        if ids is not None:
+            ids = nn.Adapters.checked(ids, adapters[0][0][0].shape[0])
         angles = config.rope.angles_at(positions, config.head_dim)
         x = op.reshape(self.embedding(tokens), (1, count, config.hidden_size))
-        for layer, pages in zip(self.layers, caches, strict=True):
-            x = layer.step(x, angles, nn.PagedCache(pages, batch))
+        for i, (layer, pages) in enumerate(zip(self.layers, caches, strict=True)):
+            own = NO_ADAPTERS
+            if ids is not None:
+                own = nn.Adapters(ids, dict(zip(config.adapters, adapters[i], strict=True)))
+            x = layer.step(x, angles, nn.PagedCache(pages, batch), own)
         return self._logits(op.take(op.squeeze(x, 0), rows, axis=0))
 
     def sample(self, **arguments: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
@@ -346,6 +389,15 @@ def step_spec(config: LlamaConfig) -> dict[str, dict[str, Any]]:
     caches = nn.spec.Tuple([pages] * config.num_hidden_layers)
     of_tokens = nn.spec.Tensor(("count",), "int64")
     copies = nn.spec.Tensor((1, "copies"), "int32")
+    adapters: dict[str, Any] = {}
+    if config.adapters:
+        shapes = {name: p.shape for name, p in LlamaLayer(config).named_parameters()}
+        of_layer = [
+            nn.Adapters.spec(*_shape_of(name, shapes)[::-1], config.dtype)
+            for name in config.adapters
+        ]
+        layers = nn.spec.Tuple([nn.spec.Tuple(of_layer)] * config.num_hidden_layers)
+        adapters = {"ids": nn.spec.Tensor(("count",), "int32"), "adapters": layers}
     return {
         "step": {
             "tokens": of_tokens,
@@ -355,10 +407,78 @@ def step_spec(config: LlamaConfig) -> dict[str, dict[str, Any]]:
             "lengths": nn.spec.Tensor(("sequences",), "int32"),
             "rows": nn.spec.Tensor(("outputs",), "int32"),
             "caches": caches,
+            **adapters,
         },
         "alloc_pages": {"pages": nn.spec.Int()},
         "copy_pages": {"sources": copies, "targets": copies, "caches": caches},
     }
+
+
+def _shape_of(linear: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int]:
+    """The shape (out, in) of the weight of a linear map of a layer."""
+    (found,) = (shape for name, shape in shapes.items() if name.endswith(f".{linear}.weight"))
+    rows, columns = found
+    return rows, columns
+
+
+def stack_adapters(
+    config: LlamaConfig, checkpoints: Sequence[tuple[Mapping[str, np.ndarray], float]]
+) -> tuple[tuple[tuple[np.ndarray, np.ndarray], ...], ...]:
+    """The argument `adapters` of `step`: for each layer and each linear map of `config.adapters`, the adapters of all
+    checkpoints in one array, `down` (adapters, rank, in) and `up` (adapters, out, rank).
+
+    A checkpoint is the tensors of a PEFT file by name and their scale (lora_alpha / r, or lora_alpha / sqrt(r) with
+    rsLoRA). A linear map that it does not adapt gets zeros. Raises: UsageError (`bad-weights`) that lists tensors of
+    other maps and of other shapes.
+    """
+    shapes = {name: p.shape for name, p in LlamaLayer(config).named_parameters()}
+    ranks = [len(x) for tensors, _ in checkpoints for n, x in tensors.items() if ".lora_A." in n]
+    rank, count = max(ranks, default=0), len(checkpoints)
+    problems: list[str] = []
+    taken: set[tuple[int, str]] = set()
+    layers = []
+    for i in range(config.num_hidden_layers):
+        pairs = []
+        for linear in config.adapters:
+            out, width = _shape_of(linear, shapes)
+            dtype = DType(config.dtype).numpy
+            pair = np.zeros((count, rank, width), dtype), np.zeros((count, out, rank), dtype)
+            place = f"model.layers.{i}.{LINEARS[linear]}"
+            for number, (tensors, scale) in enumerate(checkpoints):
+                own = {
+                    half: name
+                    for name in tensors
+                    for half in ("lora_A", "lora_B")
+                    if name.endswith(f"{place}.{half}.weight")
+                }
+                taken |= {(number, name) for name in own.values()}
+                if not own:
+                    continue
+                down, up = (tensors.get(own.get(half, "")) for half in ("lora_A", "lora_B"))
+                if (
+                    down is None or up is None or down.ndim != 2
+                    or down.shape[1] != width or up.shape != (out, len(down))
+                ):  # fmt: skip
+                    problems.append(f"adapter {number}: {place} needs (r, {width}) and ({out}, r)")
+                    continue
+                pair[0][number, : len(down)] = down
+                pair[1][number, :, : len(down)] = np.asarray(up, np.float32) * scale
+            pairs.append(pair)
+        layers.append(tuple(pairs))
+    problems += [
+        f"adapter {number}: unexpected {name}"
+        for number, (tensors, _) in enumerate(checkpoints)
+        for name in tensors
+        if (number, name) not in taken
+    ]
+    if problems:
+        raise UsageError(
+            "bad-weights",
+            f"the adapters do not match the model: {len(problems)} problems",
+            notes=problems[:12],
+            help=f"the configuration takes adapters of {', '.join(config.adapters) or 'no linear map'}",
+        )
+    return tuple(layers)
 
 
 def sources(config: LlamaConfig) -> dict[str, Source]:
@@ -373,16 +493,12 @@ def sources(config: LlamaConfig) -> dict[str, Source]:
         ours, theirs = f"layers.{i}", f"model.layers.{i}"
         found[f"{ours}.attention_norm.weight"] = Source(f"{theirs}.input_layernorm.weight")
         found[f"{ours}.norm.weight"] = Source(f"{theirs}.post_attention_layernorm.weight")
-        linears = {
-            f"{ours}.attention.{name}": (f"{theirs}.self_attn.{letter}_proj", config.attention_bias)
-            for name, letter in (("query", "q"), ("key", "k"), ("value", "v"), ("output", "o"))
-        }
-        for name in ("gate", "up", "down"):
-            linears[f"{ours}.feed_forward.{name}"] = f"{theirs}.mlp.{name}_proj", config.mlp_bias
-        for name, (place, bias) in linears.items():
-            found[f"{name}.weight"] = Source(f"{place}.weight")
-            if bias:
-                found[f"{name}.bias"] = Source(f"{place}.bias")
+        for name, place in LINEARS.items():
+            is_mlp = place.startswith("mlp")
+            linear = f"{ours}.{'feed_forward' if is_mlp else 'attention'}.{name}"
+            found[f"{linear}.weight"] = Source(f"{theirs}.{place}.weight")
+            if config.mlp_bias if is_mlp else config.attention_bias:
+                found[f"{linear}.bias"] = Source(f"{theirs}.{place}.bias")
     return found
 
 

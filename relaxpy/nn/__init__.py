@@ -40,6 +40,7 @@ from relaxpy.nn.activation import (
     Softsign,
     Tanh,
 )
+from relaxpy.nn.adapters import Adapters
 from relaxpy.nn.attention import MultiheadAttention
 from relaxpy.nn.containers import ModuleDict, ModuleList, ParameterList, Sequential
 from relaxpy.nn.conv import (
@@ -129,6 +130,7 @@ __all__ = [
     "PAGE_SIZE",
     "RNN",
     "SELU",
+    "Adapters",
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
@@ -28,6 +29,13 @@ from relaxpy.errors import UsageError
 
 ABSENT = -1
 """The entry of a table for a page that is not there: the sequence ends before it, or no window reaches it."""
+
+
+NONE = -1
+"""The adapter of a sequence without one."""
+
+_Key: TypeAlias = tuple[int, int, tuple[int, ...]]
+"""Of a prefix: the adapter, the prefix before, the tokens of the page."""
 
 
 @dataclass(eq=False)
@@ -38,10 +46,11 @@ class _Prefix:
     tokens: tuple[int, ...]
     pages: list[int]
     """The page of each group; `ABSENT` if it was given back."""
+    adapter: int = NONE
 
     @property
-    def key(self) -> tuple[int, tuple[int, ...]]:
-        return id(self.parent), self.tokens
+    def key(self) -> _Key:
+        return self.adapter, id(self.parent), self.tokens
 
 
 @dataclass
@@ -53,6 +62,7 @@ class _Sequence:
     """For each group, the pages; `ABSENT` where they were given back."""
     prefixes: list[_Prefix] = field(default_factory=list[_Prefix])
     """The full pages that are in the tree of prefixes, from the first on."""
+    adapter: int = NONE
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +81,8 @@ class Batch:
     sources: np.ndarray
     """(groups, copies): pages to copy to `targets`, one for each group; `ABSENT` where a group has fewer."""
     targets: np.ndarray
+    adapters: np.ndarray
+    """The adapter of each token, -1 for none: the argument `ids` of a step with adapters."""
 
     @property
     def arguments(self) -> tuple[np.ndarray, ...]:
@@ -110,7 +122,7 @@ class PageBook:
         self.page_size, self.windows = page_size, tuple(windows)
         self._pools = [_Pool(pages) for _ in windows]
         self._sequences: dict[int, _Sequence] = {}
-        self._prefixes: dict[tuple[int, tuple[int, ...]], _Prefix] = {}
+        self._prefixes: dict[_Key, _Prefix] = {}
         self._next = 0
 
     # What there is
@@ -134,11 +146,16 @@ class PageBook:
 
     # Sequences
 
-    def add(self, tokens: Iterable[int]) -> int:
+    def add(self, tokens: Iterable[int], adapter: int = NONE) -> int:
         """Start a sequence. It shares the pages of its longest prefix that is in the cache; its last token is always
-        pending, since a step is needed for its logits."""
-        own = _Sequence(list(map(int, tokens)), pages=[[] for _ in self.windows])
-        found = self._longest_prefix(own.tokens)
+        pending, since a step is needed for its logits. Keys and values depend on the adapter (`nn.Adapters`), so
+        sequences share pages with those of the same adapter."""
+        if not NONE <= adapter < 1 << 31:
+            raise UsageError("page-book", f"adapter {adapter} is neither a number nor {NONE}, none")
+        own = _Sequence(
+            list(map(int, tokens)), pages=[[] for _ in self.windows], adapter=int(adapter)
+        )
+        found = self._longest_prefix(own)
         own.done = len(found) * self.page_size
         own.prefixes = found
         for group, pages in enumerate(own.pages):
@@ -159,7 +176,9 @@ class PageBook:
             for page in pages:
                 self._use(group, page)
         copied = [list(pages) for pages in own.pages]
-        return self._named(_Sequence(list(own.tokens), own.done, copied, list(own.prefixes)))
+        return self._named(
+            _Sequence(list(own.tokens), own.done, copied, list(own.prefixes), own.adapter)
+        )
 
     def pop(self, sequence: int, count: int) -> None:
         """Remove the last tokens, such as drafts that were refused. Where a window has moved on, keys that it needs
@@ -233,6 +252,10 @@ class PageBook:
             np.array(lengths, np.int32),
             np.array(starts[1:], np.int32) - 1,
             *moved,
+            np.repeat(
+                np.array([self._sequences[name].adapter for name in counts], np.int32),
+                list(counts.values()),
+            ),
         )
 
     def commit(self, batch: Batch) -> None:
@@ -375,13 +398,14 @@ class PageBook:
         if all(each == ABSENT for each in prefix.pages):
             self._prefixes.pop(prefix.key, None)
 
-    def _longest_prefix(self, tokens: Sequence[int]) -> list[_Prefix]:
+    def _longest_prefix(self, own: _Sequence) -> list[_Prefix]:
         """The longest prefix of full pages in the cache that leaves a token."""
         found: list[_Prefix] = []
+        tokens = own.tokens
         while (len(found) + 1) * self.page_size < len(tokens):
             start = len(found) * self.page_size
             chunk = tuple(tokens[start : start + self.page_size])
-            each = self._prefixes.get((id(found[-1]) if found else id(None), chunk))
+            each = self._prefixes.get((own.adapter, id(found[-1] if found else None), chunk))
             if each is None:
                 break
             found.append(each)
@@ -404,7 +428,8 @@ class PageBook:
             chunk = tuple(own.tokens[number * self.page_size : (number + 1) * self.page_size])
             parent = own.prefixes[-1] if own.prefixes else None
             absent = [ABSENT] * len(self.windows)
-            prefix = self._prefixes.setdefault((id(parent), chunk), _Prefix(parent, chunk, absent))
+            made = _Prefix(parent, chunk, absent, own.adapter)
+            prefix = self._prefixes.setdefault(made.key, made)
             own.prefixes.append(prefix)
             for group, pages in enumerate(own.pages):
                 page, pool = pages[number], self._pools[group]
