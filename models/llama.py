@@ -302,6 +302,14 @@ class Llama(nn.Module):
         If the configuration names linear maps that take adapters, `ids` (tokens,) are the adapters of the tokens, -1
         for none, and `adapters` the weights of each layer for these maps (`stack_adapters`)."""
         config, count = self.config, tokens.shape[0]
+        scaling = config.rope.scaling
+        if scaling is not None and scaling.by_length:
+            raise UsageError(
+                "bad-config",
+                f"{type(scaling).__name__} depends on the length of a sequence, so a step cannot give equal results "
+                "whatever else is in it",
+                help="use prefill and decode, or a scaling of fixed frequencies: dataclasses.replace(config, rope=…)",
+            )
         tables = nn.check_pages(
             tables, positions, starts, lengths, rows, caches[0][0].shape[0], config.page_size
         )

@@ -51,9 +51,9 @@ class Sampling:
             need(math.isfinite(getattr(self, name)), name, "a finite number")
         need(-(1 << 63) <= self.seed < 1 << 63, "seed", "an integer of 64 bits")
         is_bias = all(
-            0 <= token < (1 << 31) - 1 and not math.isnan(by) for token, by in self.bias.items()
+            0 <= token < (1 << 31) - 1 and by < math.inf for token, by in self.bias.items()
         )
-        need(is_bias, "bias", "numbers by token")
+        need(is_bias, "bias", "numbers by token, finite or -infinity")
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ import pytest
 import relaxpy
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.models.llama import TINY, Llama, LlamaConfig, load_weights, step_spec
+from relaxpy.nn.rotary import DynamicScaling, Rope
 from relaxpy.serve import PageBook
 from tests.models.test_llama import reference_model
 from tests.sweeps import quick_target
@@ -179,6 +180,14 @@ def test_a_step_of_nothing(served: Served) -> None:
     empty = served.vm["alloc_pages"](0)
     batch = PageBook(1, served.config.page_size).batch({})
     assert served.vm["step"](*batch.arguments, empty).shape == (0, TINY.vocab_size)
+
+
+def test_frequencies_by_length_are_refused() -> None:
+    """The angles of a token would depend on the longest sequence of the step."""
+    config = dataclasses.replace(TINY, rope=Rope(scaling=DynamicScaling(2.0, 64)))
+    with pytest.raises(UsageError, match="DynamicScaling depends on the length") as caught:
+        Llama(config).export(step_spec(config))
+    assert caught.value.code == "bad-config"
 
 
 def test_a_cache_dtype_that_is_refused() -> None:

@@ -18,8 +18,8 @@ SIZE = 4
 
 
 class Cache:
-    """A cache beside its books. What a slot holds is the sequence of tokens up to its own, as keys and values depend on
-    all of them."""
+    """A cache beside its books. What a slot holds is the adapter, and the sequence of tokens up to its own, as keys and
+    values depend on all of them."""
 
     def __init__(self, pages: int, windows: tuple[int, ...] = (0,)) -> None:
         self.count, self.windows = pages, windows
@@ -47,12 +47,13 @@ class Cache:
                     place = batch.positions[token]
                     assert batch.tokens[token] == tokens[place]
                     at = table[place // SIZE] * SIZE + place % SIZE
-                    slots[at] = tuple(tokens[: place + 1])
+                    slots[at] = (batch.adapters[token], *tokens[: place + 1])
                 for token in range(first, last):
                     place = batch.positions[token]
                     for key in range(max(0, place + 1 - window) if window else 0, place + 1):
                         at = table[key // SIZE] * SIZE + key % SIZE
-                        assert slots[at] == tuple(tokens[: key + 1]), (name, group, key)
+                        expected = (batch.adapters[token], *tokens[: key + 1])
+                        assert slots[at] == expected, (name, group, key)
         self.book.commit(batch)
         return batch
 
@@ -76,7 +77,7 @@ def test_random_steps(windows: tuple[int, ...], seed: int) -> None:
         one = int(rng.choice(names)) if names else -1
         if choice <= 1 or one < 0:
             prompt = prompts[rng.integers(3)][: rng.integers(1, 22)]
-            names.append(book.add([*prompt, int(rng.integers(3))]))
+            names.append(book.add([*prompt, int(rng.integers(3))], int(rng.integers(-1, 1))))
         elif choice == 2:
             names.append(book.fork(one))
         elif choice == 3:

@@ -19,7 +19,7 @@ NAN, INF = float("nan"), float("inf")
         "temperature": (-0.1, NAN, INF), "top_k": (-1, 1 << 31), "top_p": (0.0, 1.5, NAN),
         "min_p": (-0.1, 1.1, NAN), "repetition_penalty": (0.0, -1.0, NAN, INF),
         "presence_penalty": (NAN, INF), "frequency_penalty": (NAN, -INF), "seed": (1 << 63,),
-        "bias": ({-1: 1.0}, {1 << 31: 1.0}, {3: NAN}),
+        "bias": ({-1: 1.0}, {1 << 31: 1.0}, {3: NAN}, {3: INF}),
     }.items(),
 )  # fmt: skip
 def test_options_that_are_refused(name: str, values: tuple[Any, ...]) -> None:
