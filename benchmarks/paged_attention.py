@@ -108,7 +108,7 @@ def measure(shape: tuple[int, int, int], pages: str, sequences: int, keys: int) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="the first shape only")
     args = parser.parse_args()

@@ -400,10 +400,8 @@ def step_spec(config: LlamaConfig) -> dict[str, dict[str, Any]]:
     adapters: dict[str, Any] = {}
     if config.adapters:
         shapes = {name: p.shape for name, p in LlamaLayer(config).named_parameters()}
-        of_layer = [
-            nn.Adapters.spec(*_shape_of(name, shapes)[::-1], config.dtype)
-            for name in config.adapters
-        ]
+        sizes = [_shape_of(name, shapes) for name in config.adapters]
+        of_layer = [nn.Adapters.spec(width, out, config.dtype) for out, width in sizes]
         layers = nn.spec.Tuple([nn.spec.Tuple(of_layer)] * config.num_hidden_layers)
         adapters = {"ids": nn.spec.Tensor(("count",), "int32"), "adapters": layers}
     return {

@@ -106,17 +106,10 @@ class PagedCache:
         `nn.paged_attention`, and `sinks`."""
         self.append(key, value)
         batch, (keys, values, *scales) = self.batch, self.pages
-        sinks = options.pop("sinks", None)
+        if scales:
+            options["key_scales"], options["value_scales"] = scales
         return op.nn.paged_attention(
-            query,
-            keys,
-            values,
-            batch.starts,
-            batch.tables,
-            batch.lengths,
-            sinks,
-            *scales,
-            **options,
+            query, keys, values, batch.starts, batch.tables, batch.lengths, **options
         )
 
 

@@ -243,6 +243,7 @@ class PageBook:
         for group, pairs in enumerate(copies):
             for n, pair in enumerate(pairs):
                 moved[:, group, n] = pair
+        adapters = [self._sequences[name].adapter for name in counts]
         return Batch(
             dict(counts),
             np.array(tokens, np.int64),
@@ -251,11 +252,9 @@ class PageBook:
             tables,
             np.array(lengths, np.int32),
             np.array(starts[1:], np.int32) - 1,
-            *moved,
-            np.repeat(
-                np.array([self._sequences[name].adapter for name in counts], np.int32),
-                list(counts.values()),
-            ),
+            moved[0],
+            moved[1],
+            np.repeat(np.array(adapters, np.int32), list(counts.values())),
         )
 
     def commit(self, batch: Batch) -> None:

@@ -29,7 +29,7 @@ class Sampling:
     """Subtracted from the logits of tokens that were generated."""
     frequency_penalty: float = 0.0
     """The same, for each time."""
-    bias: Mapping[int, float] = field(default_factory=dict)
+    bias: Mapping[int, float] = field(default_factory=dict[int, float])
     """Token → what is added to its logit."""
     seed: int = 0
 
@@ -80,7 +80,7 @@ def sampling_arguments(draws: Sequence[Draw], vocab: int) -> tuple[np.ndarray, .
         if draw.mask is None:
             continue
         mask = np.asarray(draw.mask)
-        if mask.shape != (words,) or mask.dtype not in (np.int32, np.uint32):
+        if mask.shape != (words,) or mask.dtype.name not in ("int32", "uint32"):
             raise UsageError(
                 "sampling",
                 f"a mask of {vocab} tokens has {words} words of 32 bits, got {mask.dtype} {mask.shape}",

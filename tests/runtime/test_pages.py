@@ -23,7 +23,10 @@ GOOD: dict[str, Any] = {
 
 def check(**given: Any) -> None:
     found = {**GOOD, **given}
-    check_pages(*(from_numpy(np.array(x, np.int32)) for x in found.values()), 8, 4, (0, 3))
+    tables, positions, starts, lengths, rows = (
+        from_numpy(np.array(x, np.int32)) for x in found.values()
+    )
+    check_pages(tables, positions, starts, lengths, rows, 8, 4, (0, 3))
 
 
 def test_what_fits_is_accepted() -> None:

@@ -29,10 +29,11 @@ class Cache:
     def step(self, counts: Mapping[int, int], run: bool = True) -> Batch:
         """Run the batch as an executable would; every key that a token reads must be the right one."""
         batch = self.book.batch(counts)
-        tensors = (from_numpy(np.ascontiguousarray(x)) for x in (
-            batch.tables, batch.positions, batch.starts, batch.lengths, batch.rows,
-        ))  # fmt: skip
-        check_pages(*tensors, self.count, SIZE, self.windows)
+        tables, positions, starts, lengths, rows = (
+            from_numpy(np.ascontiguousarray(x))
+            for x in (batch.tables, batch.positions, batch.starts, batch.lengths, batch.rows)
+        )
+        check_pages(tables, positions, starts, lengths, rows, self.count, SIZE, self.windows)
         for group, slots in enumerate(self.slots):
             for source, target in zip(batch.sources[group], batch.targets[group], strict=True):
                 for i in range(SIZE) if source >= 0 else ():

@@ -25,7 +25,7 @@ from tests.sweeps import quick_target, sweep
 
 TARGETS = ("llvm -opt-level=0", "llvm -mcpu=haswell", "llvm -mcpu=x86-64")
 NUMPY = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "int8": np.int8}
-NAMES = {name: SymVar(name) for name in "tnbwc"}
+NAMES: dict[Any, Any] = {name: SymVar(name) for name in "tnbwc"}
 PAGES = 9
 
 
@@ -70,7 +70,7 @@ class Case:
             name: te.placeholder([NAMES.get(d, d) for d in shape], dtype, name)
             for name, (shape, dtype) in self.shapes().items()
         }
-        out = TensorType((NAMES["t"], self.heads, self.column), self.dtype)
+        out: Any = TensorType((NAMES["t"], self.heads, self.column), self.dtype)
         given = {name: x.get(name) for name in ("sinks", "key_scales", "value_scales")}
         made = self.op.legalize(out, *list(x.values())[:6], **given)
         return PrimFunc.from_te(list(x.values()), [made])
@@ -79,7 +79,13 @@ class Case:
         """Random pages, in which whatever no sequence has is NaN (or the largest integer)."""
         rng = np.random.default_rng(seed)
         width = max(-(-length // self.size) for length in lengths)
-        sizes = {"t": sum(new), "n": PAGES, "b": len(new), "w": width, "c": len(new) + 1}
+        sizes: dict[Any, Any] = {
+            "t": sum(new),
+            "n": PAGES,
+            "b": len(new),
+            "w": width,
+            "c": len(new) + 1,
+        }
         found: dict[str, Any] = {}
         for name, (shape, dtype) in self.shapes().items():
             at = tuple(sizes.get(d, d) for d in shape)
@@ -150,14 +156,12 @@ def run(kernels: Kernels, name: str, inputs: dict[str, Any]) -> np.ndarray:
 @pytest.mark.parametrize("name", CASES)
 def test_against_the_reference(kernels: Kernels, name: str) -> None:
     case = CASES[name]
-    rough = (
-        {"rtol": 2e-2, "atol": 2e-2} if case.dtype == "bfloat16" else {"rtol": 1e-4, "atol": 1e-5}
-    )
+    rtol, atol = (2e-2, 2e-2) if case.dtype == "bfloat16" else (1e-4, 1e-5)
     for lengths, new in BATCHES:
         inputs = case.inputs(lengths, new)
         found = run(kernels, name, inputs).astype(np.float32)
         wanted = case.op.reference(**inputs).astype(np.float32)
-        np.testing.assert_allclose(found, wanted, **rough)
+        np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
 
 
 def test_bits_are_those_of_a_token_alone(kernels: Kernels) -> None:
@@ -199,7 +203,7 @@ def test_what_is_recognised() -> None:
     func = Case().program().func
     assert paged_attention_of(func) is not None
 
-    def other(node: tirx.Sub) -> tirx.Add:
+    def other(node: tirx.Sub) -> Any:
         return node.a + node.b
 
     changed = func.with_body(rewritten(func.body, (tirx.Sub, other)))
