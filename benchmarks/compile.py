@@ -250,7 +250,7 @@ SLOWEST = 300.0
 """Seconds after which a program of one shape is given up."""
 STEEP = 2.3
 """A growth that no shape should have. Others on the machine disturb short measurements: a shape above it is measured
-again, `TURNS` times at most, and each size's least time counts."""
+again, one build at a time, `TURNS` times at most, and each size's least time of these counts."""
 TURNS = 3
 
 
@@ -260,18 +260,21 @@ def growth(parts: Sequence[str], counts: Sequence[int], jobs: int) -> dict[str, 
 
     names = [name for name in shapes() if any(part in name for part in parts)]
     found: dict[str, Any] = {name: {} for name in names}
-    with ThreadPoolExecutor(jobs) as pool:
-        for _ in range(TURNS):
-            cases = [(name, count) for name in names for count in counts]
+    for turn in range(1 + TURNS):
+        cases = [(name, count) for name in names for count in counts]
+        if turn == 1:  # times of builds that shared a core are not compared with others
+            found |= {name: {} for name in names}
+        with ThreadPoolExecutor(1 if turn else jobs) as pool:
             results = pool.map(lambda case: in_process("shape", *case, limit=SLOWEST), cases)
             for (name, count), figures in zip(cases, results, strict=True):
                 print(
                     f"{name}, {count}: {figures.get('seconds', figures.get('failed'))}", flush=True
                 )
+                figures.pop("steps", None)
                 before = found[name].get(str(count), figures)
                 if seconds_of(figures) <= seconds_of(before):
                     found[name][str(count)] = figures
-            names = [name for name in names if ratio(found[name]) > STEEP]
+        names = [name for name in names if ratio(found[name]) > STEEP]
     return found
 
 

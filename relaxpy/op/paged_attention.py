@@ -155,6 +155,7 @@ class PagedAttention(Op):
         sinks: np.ndarray | None = None, key_scales: np.ndarray | None = None,
         value_scales: np.ndarray | None = None,
     ) -> np.ndarray:  # fmt: skip
+        starts, tables = starts.astype(np.int64), tables.astype(np.int64)
         q = widened(query)
         k, v = (widened(x).astype(q.dtype) for x in (key_pages, value_pages))
         if key_scales is not None and value_scales is not None:
@@ -291,6 +292,7 @@ class PageSlots(Op):
     def reference(
         self, positions: np.ndarray, starts: np.ndarray, tables: np.ndarray
     ) -> np.ndarray:
+        starts = starts.astype(np.int64)
         out = np.full(len(positions), -1, np.int64)
         for s, table in enumerate(tables.astype(np.int64)):
             for token in range(max(int(starts[s]), 0), min(int(starts[s + 1]), len(out))):

@@ -226,7 +226,7 @@ class _Row:
         width = self.x.query.shape[2]
         if (known_width := constant(width)) is not None:
             return te.const(max(known_width, 1) ** -0.5, self.wide)
-        return scalar.rsqrt(scalar.cast(width, self.wide))
+        return scalar.rsqrt(scalar.cast(scalar.maximum(width, te.dim(1)), self.wide))
 
     def _rescale(self, new: Expr) -> None:
         """Make `new` the largest score so far."""
