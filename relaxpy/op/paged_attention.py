@@ -111,7 +111,7 @@ class PagedAttention(Op):
         has_scales = [x is not None for x in scales]
         if keys.dtype.is_int:
             d.require(
-                all(has_scales), "integer pages need key_scales and value_scales", arg="key_scales"
+                all(has_scales), "integer pages need key_scales and value_scales", arg="key_pages"
             )
             for x in scales:
                 assert x is not None
