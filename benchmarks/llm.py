@@ -22,6 +22,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -181,7 +182,8 @@ def measure(options: argparse.Namespace, shape: Shape, cells: list[Cell]) -> dic
                         probes.add(result, shape, SCHEMES[name], cell)
                     results.append(result)
                 progress.advance(bar)
-            memory[name] = peer.result(MEMORY)
+            with suppress(RuntimeError):  # it has ended
+                memory[name] = peer.result(MEMORY)
             peer.stop()
     return {
         "shape": asdict(shape),

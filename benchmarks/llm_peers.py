@@ -370,7 +370,8 @@ def openvino(shape: Shape, kind: str, threads: int) -> Service:
 
     core = ov.Core()
     core.set_property("CPU", {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": kind})
-    request = core.compile_model(_openvino_model(shape), "CPU").create_infer_request()
+    kept: list[np.ndarray] = []
+    request = core.compile_model(_openvino_model(shape, kept), "CPU").create_infer_request()
 
     def call(cell: Cell) -> Callable[[], Any]:
         ids = np.ones((cell.batch, cell.tokens or 1), np.int64)
@@ -378,6 +379,7 @@ def openvino(shape: Shape, kind: str, threads: int) -> Service:
         past = np.zeros((cell.batch, shape.key_heads, cell.context, shape.head), np.float32)
 
         def run() -> None:
+            assert kept
             request.infer({"ids": ids, "positions": places})
 
         def fresh() -> None:
@@ -394,8 +396,9 @@ def openvino(shape: Shape, kind: str, threads: int) -> Service:
     return _service(call)
 
 
-def _openvino_model(shape: Shape) -> Any:
-    """Logits of the last token from `ids` (batch, tokens) and `positions` (tokens,)."""
+def _openvino_model(shape: Shape, kept: list[np.ndarray]) -> Any:
+    """Logits of the last token from `ids` (batch, tokens) and `positions` (tokens,). `kept` takes the memory of the
+    weights, which the model reads."""
     import openvino as ov
     from openvino import opset13 as ops
     from openvino.op.util import Variable, VariableInfo
@@ -409,6 +412,7 @@ def _openvino_model(shape: Shape) -> Any:
     def linear(x: Any, rows: int, depth: int) -> Any:
         groups = depth // GROUP
         codes = random.integers(0, 256, rows * depth // 2, np.uint8)
+        kept.append(codes)
         weight = ops.constant(ov.Tensor(codes, ov.Shape([rows, groups, GROUP]), ov.Type.i4))
         scale = np.full((rows, groups, 1), 0.002, np.float16)
         value = ops.multiply(ops.convert(weight, "f16"), ops.constant(scale))

@@ -72,8 +72,13 @@ class Peer:
         self.process.join(5)
 
     def _ask(self, request: Any, calls: int, seconds: float) -> Any:
-        self.pipe.send((request, calls, seconds))
-        ok, answer = self.pipe.recv()
+        try:
+            self.pipe.send((request, calls, seconds))
+            ok, answer = self.pipe.recv()
+        except (EOFError, BrokenPipeError) as error:
+            self.process.join(5)
+            code = self.process.exitcode
+            raise RuntimeError(f"{self.name}: its process ended with {code}") from error
         if not ok:
             raise RuntimeError(f"{self.name}: {answer}")
         return answer
