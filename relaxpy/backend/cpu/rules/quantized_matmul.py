@@ -33,8 +33,8 @@ CHUNK = 32
 of odd ones."""
 VECTORS = 2
 """Vectors across a panel."""
-MANY_TILES = 2
-"""Tiles of rows that share the unpacked codes of a panel, at least."""
+MANY_TILES = 6
+"""Tiles of rows that share the unpacked codes of a panel, at least: for fewer, memory is read while they compute."""
 AHEAD = 4
 """Chunks between a word that is read from memory and those that are prefetched."""
 _WORDS = CHUNK // 4
