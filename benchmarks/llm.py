@@ -35,7 +35,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import llm_peers
-from benchmarks.llm_peers import MEMORY, SCHEMES, Cell, Scheme, Shape
+from benchmarks.llm_peers import MEMORY, SCHEMES, Cell, Kernels, Scheme, Shape
 from benchmarks.report import markdown_table, replace_section, save
 from benchmarks.turns import Peer
 
@@ -152,6 +152,7 @@ def measure(options: argparse.Namespace, shape: Shape, cells: list[Cell]) -> dic
     loads: dict[str, float] = {}
     memory: dict[str, int] = {}
     absent: dict[str, str] = {}
+    kernels: list[list[Any]] = []
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -180,6 +181,8 @@ def measure(options: argparse.Namespace, shape: Shape, cells: list[Cell]) -> dic
                     result = Result(name, cell.name, took, cell.computed / took)
                     if name in SCHEMES:
                         probes.add(result, shape, SCHEMES[name], cell)
+                        for kernel in peer.result(Kernels(cell)):
+                            kernels.append([name, cell.name, *kernel])
                     results.append(result)
                 progress.advance(bar)
             with suppress(RuntimeError):  # it has ended
@@ -193,12 +196,13 @@ def measure(options: argparse.Namespace, shape: Shape, cells: list[Cell]) -> dic
         "load_seconds": loads,
         "peak_bytes": memory,
         "absent": absent,
+        "kernels": kernels,
         "executables": {name: 1 for name in loads if name in SCHEMES},
     }
 
 
 def tables(report: dict[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
-    """Rates by cell and library, then the limits of relaxpy's."""
+    """Rates by cell and library, the limits of relaxpy's, and its kernels that take longest."""
     results = [
         Result(**{k: v for k, v in each.items() if k != "share"}) for each in report["results"]
     ]
@@ -222,6 +226,19 @@ def tables(report: dict[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
             f"{each.read_probe / 1e9:.1f}", f"{each.peak / 1e9:.0f}", f"{each.share:.0%}",
             "" if goal is None else f"{goal:.0%}",
         ])  # fmt: skip
+    kernels = [
+        [
+            scheme,
+            cell,
+            name,
+            str(calls),
+            f"{ms:.1f}",
+            f"{share:.0%}",
+            f"{nbytes:.1f}",
+            f"{operations:.0f}",
+        ]
+        for scheme, cell, name, calls, ms, share, nbytes, operations in report.get("kernels", ())
+    ]
     return [
         (["tokens a second", *libraries], rates),
         (
@@ -229,6 +246,7 @@ def tables(report: dict[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
              "of the limit", "goal"],
             limits,
         ),
+        (["scheme", "cell", "kernel", "calls", "ms", "of the time", "GB/s", "GOP/s"], kernels),
     ]  # fmt: skip
 
 
@@ -250,7 +268,7 @@ def main() -> None:
     quick = options.quick
     options.schemes = _names(options.schemes, QUICK_SCHEMES if quick else DEFAULT_SCHEMES, SCHEMES)
     options.peers = _names(options.peers, DEFAULT_PEERS, PEERS)
-    options.calls = options.calls or (2 if quick else 3)
+    options.calls = options.calls or 3
     options.seconds = (0.3 if quick else 1.0) if options.seconds is None else options.seconds
     os.environ["RELAXPY_NUM_THREADS"] = str(options.threads)
     cells = [
@@ -275,7 +293,7 @@ def main() -> None:
         options.json.write_text(json.dumps(report, indent=1) + "\n")
     if options.docs:
         save("llm", report)
-        parts = [markdown_table(columns, rows, " rrrrrrrr") for columns, rows in found]
+        parts = [markdown_table(columns, rows, " rrrrrrrr") for columns, rows in found if rows]
         absent = "".join(f"\n- absent: {name}: {why}" for name, why in report["absent"].items())
         intro = (
             f"`python benchmarks/llm.py`: {shape.layers} layers of the TinyLlama-1.1B shape, random weights, "

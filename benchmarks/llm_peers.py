@@ -1,8 +1,8 @@
 """The peers of `llm.py`: services (`turns.py`) that make a decoder with random weights, and prepare its calls.
 
-A request is a `Cell` or `MEMORY`. A prompt is computed into an empty cache; a decoding step computes one more token of
-each sequence after so many. Caches hold numbers that nobody computed where a library lets us make them: time does not
-depend on them. Every matrix has memory of its own, as in a real model.
+A request is a `Cell`, `Kernels` or `MEMORY`. A prompt is computed into an empty cache; a decoding step computes one
+more token of each sequence after so many. Caches hold numbers that nobody computed where a library lets us make them:
+time does not depend on them. Every matrix has memory of its own, as in a real model.
 """
 
 from __future__ import annotations
@@ -69,6 +69,15 @@ class Cell:
     def computed(self) -> int:
         """Tokens of a call."""
         return self.tokens or self.batch
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The request for the kernels of a cell that take longest: a list of (name, calls, milliseconds, share of the
+    time, GB/s, GOP/s)."""
+
+    cell: Cell
+    count: int = 4
 
 
 @dataclass(frozen=True)
@@ -141,7 +150,7 @@ def relaxpy(shape: Shape, scheme: Scheme, threads: int, cache_dtype: str) -> Ser
     del arrays
     random = np.random.default_rng(0)
 
-    def step(cell: Cell) -> Callable[[], Any]:
+    def step(cell: Cell, run: Callable[..., Any] | None = None) -> Callable[[], Any]:
         count, sequences = cell.computed, 1 if cell.tokens else cell.batch
         length = cell.tokens or cell.context + 1
         width = -(-length // PAGE)
@@ -158,21 +167,52 @@ def relaxpy(shape: Shape, scheme: Scheme, threads: int, cache_dtype: str) -> Ser
             ends[1:] - np.int32(1),
         )
         caches = vm["alloc_pages"](pages)
-        return lambda: vm["step"](*given, caches, *packed["step"])
+        return lambda: (run or vm["step"])(*given, caches, *packed["step"])
 
-    def call(cell: Cell) -> Callable[[], Any]:
+    def call(cell: Cell, run: Callable[..., Any] | None = None) -> Callable[[], Any]:
         if cell.tokens:
             prompt = random.integers(0, shape.vocab, (1, cell.tokens))
-            return lambda: vm["prefill"](prompt, *packed["prefill"])
+            return lambda: (run or vm["prefill"])(prompt, *packed["prefill"])
         import ml_dtypes
 
         kind = ml_dtypes.bfloat16 if scheme.dtype == "bfloat16" else np.float32
         past = np.zeros((cell.batch, cell.context, shape.key_heads, shape.head), kind)
         cache = tuple((past.copy(), past.copy()) for _ in range(shape.layers))
         ids = random.integers(0, shape.vocab, (cell.batch, 1))
-        return lambda: vm["decode"](ids, cache, *packed["decode"])
+        return lambda: (run or vm["decode"])(ids, cache, *packed["decode"])
 
-    return _service(step if paged else call)
+    prepare, main_name = (step, "step") if paged else (call, "")
+
+    def kernels(request: Kernels) -> Callable[[], Any]:
+        cell = request.cell
+        name = main_name or ("prefill" if cell.tokens else "decode")
+        arguments = _Arguments(vm[name])
+        prepare(cell, arguments)()
+
+        def found() -> list[tuple[Any, ...]]:
+            rows = vm.profile(name, *arguments.given, repeat=3).by_kernel()
+            whole = sum(row.seconds for row in rows)
+            rows = sorted(rows, key=lambda row: -row.seconds)[: request.count]
+            return [
+                (row.name, row.calls, row.seconds * 1e3, row.seconds / whole,
+                 row.gigabytes, row.gigaflops)
+                for row in rows
+            ]  # fmt: skip
+
+        return found
+
+    return _service(prepare, kernels)
+
+
+class _Arguments:
+    """Calls a function, and keeps what it was given."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.given = function, tuple[Any, ...]()
+
+    def __call__(self, *given: Any) -> Any:
+        self.given = given
+        return self.function(*given)
 
 
 def _params(function: Any) -> list[Any]:
@@ -238,7 +278,7 @@ def transformers(shape: Shape, dtype: str, threads: int) -> Service:
 
         def step() -> None:
             run(ids, cache)
-            cache.crop(cell.context)
+            cache.crop(-1)
 
         return step
 
@@ -500,11 +540,16 @@ def _openvino_mask(ops: Any, query: Any, key: Any, number: Any) -> Any:
     return ops.select(ops.greater(columns, rows), outside, ops.constant(np.float32(0)))
 
 
-def _service(call: Callable[[Cell], Callable[[], Any]]) -> Service:
+def _service(
+    call: Callable[[Cell], Callable[[], Any]],
+    kernels: Callable[[Kernels], Callable[[], Any]] | None = None,
+) -> Service:
     def prepare(request: Any) -> Callable[[], Any]:
+        if isinstance(request, Kernels):
+            return kernels(request) if kernels else list
         return _held if request == MEMORY else call(request)
 
-    return Service(prepare, lambda result: result if isinstance(result, int) else None)
+    return Service(prepare, lambda result: result if isinstance(result, (int, list)) else None)
 
 
 def _held() -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+import numpy as np
 import pytest
 
 from benchmarks.llm import PEERS, Result, read_cell, start, tables, work
-from benchmarks.llm_peers import SCHEMES, Cell, Shape
+from benchmarks.llm_peers import SCHEMES, Cell, Kernels, Shape, relaxpy
 
 TINY = Shape(layers=2, hidden=64, inner=96, heads=4, key_heads=2, vocab=64)
 
@@ -27,6 +28,20 @@ def test_work_of_a_token() -> None:
     assert operations == pytest.approx(2 * 1.034e9, rel=0.01)
     more, _ = work(Shape(), SCHEMES["int4 (W4A8)"], Cell(batch=2, context=100))
     assert more - nbytes == 2 * 100 * 22 * 2 * 256 * 4
+
+
+@pytest.mark.parametrize("scheme", ["int4 (W4A8)", "bf16"])
+def test_relaxpy_computes_the_cells(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts and steps are calls of one executable, and the kernels have names."""
+    monkeypatch.setenv("RELAXPY_NUM_THREADS", "2")
+    service = relaxpy(TINY, SCHEMES[scheme], 2, "")
+    for cell in (Cell(tokens=5), Cell(batch=3, context=33)):
+        logits = service.prepare(cell)().numpy()
+        assert logits.shape == (cell.batch, TINY.vocab)
+        assert np.isfinite(logits.astype("float32")).all()
+        rows = service.prepare(Kernels(cell))()
+        assert 0 < sum(share for _, _, _, share, _, _ in rows) <= 1
+        assert all(name for name, *_ in rows)
 
 
 def test_absent_peer() -> None:
@@ -53,7 +68,7 @@ def test_tables() -> None:
         "peak_bytes": {"int4 (W4A8)": 2**20},
         "load_seconds": {"int4 (W4A8)": 1.0},
     }
-    (_, rates), (_, limits) = tables(report)
+    (_, rates), (_, limits), _ = tables(report)
     assert rates[0] == ["prefill 128", "64.0"]
     assert rates[1] == ["decode 1 × 64", "—"]
     assert limits == [
