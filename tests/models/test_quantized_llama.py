@@ -98,10 +98,9 @@ def drift(found: np.ndarray, want: np.ndarray) -> float:
     return float(np.abs(found - want).max() / np.abs(want).max())
 
 
-@pytest.mark.parametrize("name", ["int4", "int3, minimums"])
-def test_weights_alone_change_nothing_else(name: str) -> None:
+def test_weights_alone_change_nothing_else() -> None:
     """Fused into the products or not, the numbers are those of the rounded weights."""
-    step = QuantizeWeights(DRIFTS[name][0])
+    step = QuantizeWeights(DRIFTS["int4"][0])
     np.testing.assert_array_equal(logits(step), float_logits(rounded(step)))
 
 
