@@ -36,6 +36,7 @@ from tests.hostile.device import fail, set_policy
 from tests.hostile.test_device import INCREASE, N, add, alloc, machine, main_of
 from tests.hostile.test_programs import f32, numbers
 from tests.runtime.support import floats
+from tests.sweeps import part, sweep
 
 POLICIES = ("lazy", "others", 1)
 
@@ -451,8 +452,9 @@ def test_there_are_enough() -> None:
     assert len(MUTATIONS) >= 30
 
 
+@sweep
 @pytest.mark.slow
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+@pytest.mark.parametrize("mutation", part(MUTATIONS, 2), ids=str)
 def test_what_is_taken_out_is_missed(mutation: Mutation) -> None:
     device.kernels()  # built as it is
     with mutation.applied():

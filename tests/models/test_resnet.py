@@ -13,6 +13,7 @@ from relaxpy.errors import UsageError
 from relaxpy.ir.expr import Call, Function
 from relaxpy.models.resnet import RESNET18, TINY, ResNet, ResNetConfig, load_weights, spec
 from relaxpy.transform import BindParams, FoldBatchNorm, Normalize, PassContext
+from tests.sweeps import part, sweep
 
 CONFIGS = {
     "basic": TINY,
@@ -44,7 +45,8 @@ def reference(config: ResNetConfig) -> Any:
     return model
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@sweep
+@pytest.mark.parametrize("name", part([*CONFIGS], 2))
 def test_scores(name: str) -> None:
     """Any batch and any size of images, an odd one too."""
     import torch

@@ -16,6 +16,7 @@ from relaxpy.ir.dtype import DType
 from relaxpy.testing.interpret import interpret
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
+from tests.sweeps import part, sweep
 
 NAMES = ("float8_e4m3fn", "float8_e5m2")
 each = pytest.mark.parametrize("name", NAMES)
@@ -109,9 +110,10 @@ def test_what_moves_numbers_keeps_their_bits(name: str, body: str) -> None:
 
 
 @each
+@sweep
 @pytest.mark.parametrize(
     "body",
-    [
+    part([
         "x + y",
         "x * 1.5 - y",
         "R.tanh(x) * y + x",
@@ -126,8 +128,8 @@ def test_what_moves_numbers_keeps_their_bits(name: str, body: str) -> None:
         "R.matmul(x, R.permute_dims(y), out_dtype='float32')",
         "R.astype(R.astype(x, 'float16') * R.const(0.5, 'float16'), 'F')",
         "R.unique(x)",
-    ],
-)
+    ], 2),
+)  # fmt: skip
 def test_arithmetic_is_of_float32(name: str, body: str) -> None:
     """And rounded once an operator, fused or not, as the reference does."""
     mod, vm = compiled(body, name, x='("n", 24), "F"', y='("n", 24), "F"')

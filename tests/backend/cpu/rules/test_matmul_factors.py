@@ -102,7 +102,7 @@ def agrees(actual: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
 @sweep
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", part(LAYOUTS, 2))
 def test_every_type_and_layout(target: str, layout: str) -> None:
     for lhs, rhs in pairs(target):
         for m, k, n in sizes():
