@@ -47,6 +47,9 @@ LONG = (
     *("runtime/devices/cpu/test_lines.py", "runtime/devices/cpu/test_threads.py", "runtime/devices/opencl/test_device.py"),
     *("transform/test_check_calls.py", "transform/test_fuse_tensor_ir.py", "transform/test_launches.py"),
     *("transform/test_quantize_weights.py", "transform/test_update_in_place.py"),
+    *("transform/test_fuse_ops.py", "transform/test_plan_memory.py", "transform/test_inline_private_functions.py"),
+    *("transform/test_check_tensor_programs.py", "transform/test_lift_transform_params.py"),
+    *("analysis/test_index_checks.py", "tir/test_parse.py", "runtime/test_link.py"),
 )  # fmt: skip
 """Other files that take several seconds."""
 

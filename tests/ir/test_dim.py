@@ -222,6 +222,7 @@ def test_product() -> None:
     assert product(()) == 1
 
 
+@pytest.mark.slow
 def test_interning_keeps_nothing_alive() -> None:
     """Dimensions that nobody holds are collected, but for some integers."""
     from relaxpy.ir import dim as module
