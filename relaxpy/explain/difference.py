@@ -78,7 +78,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs between two builds. `str` is the text for a terminal."""
+    """The differences between two builds. `str` is the text for a terminal."""
 
     before: Explanation
     after: Explanation
@@ -288,7 +288,7 @@ def _memories(before: Explanation, after: Explanation) -> Iterator[MemoryPair]:
 
 
 def _memory(plan: FunctionPlan | None) -> object:
-    """What a plan is compared by: storages, and sizes and offsets of tensors, whatever their names."""
+    """The key by which plans are compared: storages, and sizes and offsets of tensors, whatever their names."""
     if plan is None:
         return None
     return plan.storages, sorted((t.nbytes, t.storage, t.offset) for t in plan.tensors)

@@ -20,7 +20,7 @@ from relaxpy.runtime.inspect.memory_plan import FunctionPlan, shown
 
 
 def difference(found: Difference, links: Links) -> str:
-    """What changed, as HTML."""
+    """The changes, as HTML."""
     before, after = name(found.before.title), name(found.after.title)
     parts: list[str] = [f"<p>From {before} to {after}; all other sections are of {after}.</p>"]
     if found.before.error is not None:

@@ -1,4 +1,4 @@
-"""What belongs together on the page: kernels, fusion groups, source lines and storages, by the ids of their parts."""
+"""Which parts of the page belong together: kernels, fusion groups, source lines and storages, by their ids."""
 
 from __future__ import annotations
 

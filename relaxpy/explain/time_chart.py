@@ -38,7 +38,7 @@ class Bar:
     """The text by which the page's filter finds it."""
     hue: int | None = None
     parts: tuple[Bar, ...] = ()
-    """What it consists of."""
+    """Its parts."""
     note: str = ""
     """HTML behind the bar."""
     open: bool = False

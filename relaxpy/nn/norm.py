@@ -124,12 +124,32 @@ class GroupNorm(Module):
         )
 
 
-class BatchNorm(Module):
+class _OfChannels(Module):
+    """Normalisation of channels (axis 1), each with a weight and a bias, or with none."""
+
+    ranks: tuple[int, ...] = ()
+    """The numbers of axes of its argument; none: any."""
+
+    def _set(self, num_features: int, eps: float, affine: bool, dtype: str) -> None:
+        self.weight = Parameter((num_features,), dtype) if affine else None
+        self.bias = Parameter((num_features,), dtype) if affine else None
+        self.num_features, self.eps = num_features, eps
+
+    def extra_repr(self) -> str:
+        return f"{self.num_features}, {options(eps=self.eps, affine=self.weight is not None)}"
+
+    def _affine(self, x: Tensor) -> tuple[Tensor | Parameter, Tensor | Parameter]:
+        """The weights and biases for x, after a check of its rank."""
+        _check_rank(self, x, self.ranks)
+        weight = op.ones((self.num_features,), x.dtype) if self.weight is None else self.weight
+        bias = op.zeros((self.num_features,), x.dtype) if self.bias is None else self.bias
+        return weight, bias
+
+
+class BatchNorm(_OfChannels):
     """Batch normalisation at inference, over axis 1: with the mean and variance from training."""
 
     ignored_state = ("num_batches_tracked",)
-    ranks: tuple[int, ...] = ()
-    """The numbers of axes of its argument; none: any."""
 
     def __init__(
         self,
@@ -147,20 +167,13 @@ class BatchNorm(Module):
                 f"{type(self).__name__} needs track_running_stats: without, it would use statistics of the batch",
                 help="nn.InstanceNorm normalises each item by itself",
             )
-        self.weight = Parameter((num_features,), dtype) if affine else None
-        self.bias = Parameter((num_features,), dtype) if affine else None
+        self._set(num_features, eps, affine, dtype)
         self.running_mean = Buffer((num_features,), dtype)
         self.running_var = Buffer((num_features,), dtype)
-        self.num_features, self.eps = num_features, eps
-
-    def extra_repr(self) -> str:
-        return f"{self.num_features}, {options(eps=self.eps, affine=self.weight is not None)}"
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, features, …) → the same shape."""
-        _check_rank(self, x, self.ranks)
-        weight = op.ones((self.num_features,), x.dtype) if self.weight is None else self.weight
-        bias = op.zeros((self.num_features,), x.dtype) if self.bias is None else self.bias
+        weight, bias = self._affine(x)
         statistics = (self.running_mean, self.running_var)
         y, _, _ = op.nn.batch_norm(
             x, weight, bias, *statistics, axis=1, epsilon=self.eps, training=False
@@ -186,12 +199,9 @@ class BatchNorm3d(BatchNorm):
     ranks = (5,)
 
 
-class InstanceNorm(Module):
+class InstanceNorm(_OfChannels):
     """Instance normalisation: mean 0 and variance 1 over the axes after the channels (axis 1), of each channel of each
     item."""
-
-    ranks: tuple[int, ...] = ()
-    """The numbers of axes of its argument; none: any."""
 
     def __init__(
         self,
@@ -209,18 +219,11 @@ class InstanceNorm(Module):
                 f"{type(self).__name__} does not support track_running_stats",
                 help="with statistics from training it is nn.BatchNorm",
             )
-        self.weight = Parameter((num_features,), dtype) if affine else None
-        self.bias = Parameter((num_features,), dtype) if affine else None
-        self.num_features, self.eps = num_features, eps
-
-    def extra_repr(self) -> str:
-        return f"{self.num_features}, {options(eps=self.eps, affine=self.weight is not None)}"
+        self._set(num_features, eps, affine, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, features, …) → the same shape."""
-        _check_rank(self, x, self.ranks)
-        weight = op.ones((self.num_features,), x.dtype) if self.weight is None else self.weight
-        bias = op.zeros((self.num_features,), x.dtype) if self.bias is None else self.bias
+        weight, bias = self._affine(x)
         return op.nn.instance_norm(
             x, weight, bias, channel_axis=1, axes=tuple(range(2, x.ndim)), epsilon=self.eps
         )

@@ -45,7 +45,7 @@ class WeightScheme:
     group: int | None = 32
     """Neighbours along the depth that share a scale; None: all of them."""
     zero: Zero = "symmetric"
-    """What a code of 0 means; see above."""
+    """The value of code 0; see above."""
     scale_dtype: str = "float16"
     """Dtype of scales and minimums: float16 or float32."""
 

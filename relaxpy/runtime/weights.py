@@ -116,6 +116,10 @@ def pack_weights(
     return PackedWeights(arguments, kept)
 
 
+def _source(given: str | Source) -> Source:
+    return given if isinstance(given, Source) else Source(given)
+
+
 class _Names:
     """The tensor of each weight: the one that the caller names, of the same name, or of the name with dots for which
     `nn` writes underscores."""
@@ -133,13 +137,13 @@ class _Names:
         own = f"{function}.{weight}", weight
         for given in map(self.names.get, own):
             if given is not None:
-                return given if isinstance(given, Source) else Source(given)
+                return _source(given)
         for key in own:
             if key in self.tensors:
                 return Source(key)
         given = self.dotted.get(weight)
         if given is not None:
-            return given if isinstance(given, Source) else Source(given)
+            return _source(given)
         found = self.written.get(weight, ())
         return Source(found[0] if len(found) == 1 else weight)
 
@@ -223,7 +227,7 @@ def _made(
     folder: Path | None,
     files: Sequence[Path],
 ) -> tuple[dict[_Job, Any], Path | None]:
-    """What each job makes, and the file that it is mapped from."""
+    """The result of each job, and the file that it is mapped from."""
     made: dict[_Job, Any] = {}
     for job in jobs:
         if not job.packer:

@@ -16,7 +16,7 @@ from relaxpy.tir.writer.serial import Serial, serial
 FACTORS = 0xD2511F53, 0xCD9E8D57
 """The multipliers of a round."""
 STEPS = 0x9E3779B9, 0xBB67AE85
-"""What is added to the key after each round: the golden ratio, and the square root of 3 minus 1."""
+"""The increments of the key after each round: the golden ratio, and the square root of 3 minus 1."""
 ROUNDS = 10
 WORD = 0xFFFFFFFF
 
