@@ -5,9 +5,9 @@ depth of each of its columns. The low nibbles of its four bytes are the codes at
 places, so two instructions of `relaxpy.backend.cpu.dots` multiply them with two words of activations. A first loop
 brings the bytes of the activations into that order, and sums them by chunks.
 
-A task makes all rows of a panel, in tiles of some rows. For few rows a word is read once, by the tile that multiplies
-it. From `MANY_TILES` on, the task unpacks the codes of its panel, and the numbers of the groups, into memory first, and
-all tiles read those.
+A task makes all rows of a panel, in tiles of some rows. The rows of one tile read a word once, where they multiply it.
+For more rows the depth is cut into blocks, whose unpacked codes and numbers the L1 cache holds: the task unpacks a
+block into memory, and each of its tiles adds the block's sums to those that it has. Memory is read ahead by one block.
 
 Every `CHUNK` places of the depth the sums of integers become floats, are scaled, and are added to those of the row in
 order. So a row's result does not depend on other rows, nor on the number of threads.
@@ -26,17 +26,19 @@ from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.quantized_matmul import QuantizedMatmul, quantized_matmul_of
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt
+from relaxpy.tir.writer.loops import Buffer, Expr, Index, PrimFunc, Program, Stmt
 
 CHUNK = 32
 """Places of the depth whose products are summed as integers: `relaxpy.backend.cpu.dots.MOST` words of even places and
 of odd ones."""
 VECTORS = 2
 """Vectors across a panel."""
-MANY_TILES = 6
-"""Tiles of rows that share the unpacked codes of a panel, at least: for fewer, memory is read while they compute."""
 AHEAD = 4
-"""Chunks between a word that is read from memory and those that are prefetched."""
+"""Chunks between a word that is read from memory and those that are prefetched, for one tile of rows."""
+BLOCK = 16
+"""Chunks whose codes and numbers are unpacked at a time, for more rows."""
+TILES = 16
+"""Tiles of rows that share what was unpacked, at most: so many have their sums in the caches."""
 _WORDS = CHUNK // 4
 _PLACES = [8 * byte + at for byte in range(4) for at in (0, 2, 4, 6, 1, 3, 5, 7)]
 """The order of the bytes of a chunk: of each eight, those at even places, then those at odd places."""
@@ -79,7 +81,8 @@ class _Source:
     """Where a tile reads the weight of its panel."""
 
     codes: Callable[[Expr, int], tuple[list[Expr], list[Expr]]]
-    """The codes at even and at odd places of the word of this number in a chunk, by vector."""
+    """The codes at even and at odd places of the word of this number in a chunk, by vector. Chunks are counted from the
+    first one of the source."""
     number: Callable[[Formula, Expr, int], Expr]
     """The vector of this number that a formula has for a chunk."""
 
@@ -129,13 +132,14 @@ class _Writer:
         p = self.program
         with p.loop("row", self.rows, parallel=True) as row, p.loop("chunk", self.chunks) as chunk:
             self._order(row * self.chunks + chunk)
-        many = self.rows >= loops.int64(MANY_TILES * self.height)
         with p.loop("panel", loops.ceildiv(self.columns, self.width), parallel=True) as panel:
             start = p.let("start", loops.simplify(panel * self.width))
-            with p.when(many):
-                self._many_rows(start)
-            with p.otherwise(many):
-                self._few_rows(start)
+            for height in range(1, self.height + 1):
+                with p.when(loops.equals(self.rows, height)):
+                    self._one_tile(height, start)
+            blocks = loops.ceildiv(self.rows, TILES * self.height)
+            with p.when(self.rows > loops.int64(self.height)), p.loop("block", blocks) as block:
+                self._block(block * (TILES * self.height), start)
         return p.body()
 
     def _order(self, chunk: Expr) -> None:
@@ -157,33 +161,87 @@ class _Writer:
         if self.sums is not None:
             p.store(self.sums, chunk, total_of(value).astype("float32"))
 
-    def _few_rows(self, start: Expr) -> None:
-        """The rows of a panel, in tiles that read the weight from its memory."""
-        p = self.program
-        whole = p.let("whole", loops.floordiv(self.rows, self.height))
-        with p.loop("tile", whole) as tile:
-            self._tile(p.let("row", tile * self.height), self.height, start, self._packed(start))
-        done = p.let("done", loops.simplify(whole * self.height))
-        for height in range(1, self.height):
-            with p.when(loops.equals(self.rows - done, height)):
-                self._tile(done, height, start, self._packed(start))
+    def _one_tile(self, height: int, start: Expr) -> None:
+        """All rows of a panel in one tile, which reads the weight from its memory."""
+        source = self._packed(start, loops.int64(0), AHEAD)
+        sums = self._sums(height)
+        self._tile(loops.int64(0), sums, loops.int64(0), self.chunks, source)
+        for row, own in enumerate(sums):
+            self._store(loops.int64(row), start, Total(own, loops.int64(0)))
 
-    def _many_rows(self, start: Expr) -> None:
-        """The rows of a panel, in tiles that read its unpacked weight. The last tile may begin in the one before it,
-        whose rows it does not store again."""
+    def _block(self, first: Expr, start: Expr) -> None:
+        """The rows of a panel from `first` on, at most `TILES` tiles, which share the unpacked weight. The last tile
+        may begin in the one before it, whose rows it does not store again."""
+        p, size = self.program, self.height * self.width
+        needed = loops.ceildiv(self.rows - first, self.height)
+        tiles = p.let("tiles", loops.minimum(needed, TILES))
+        totals = p.allocate("totals", TILES * size, "float32")
+        with p.loop("vector", tiles * (size // self.lanes)) as n:
+            p.store(totals, n * self.lanes, loops.zero("float32", self.lanes), self.lanes)
+
+        def row_of(tile: Expr) -> tuple[Expr, Expr]:
+            new = p.let("new", first + tile * self.height)
+            return new, p.let("row", loops.minimum(new, self.rows - self.height))
+
+        memory = self._memory_of_block()
+        with p.loop("piece", -(-self.chunks // BLOCK)) as piece:
+            begin = p.let("begin", piece * BLOCK)
+            count = loops.int64(BLOCK)
+            if self.chunks % BLOCK:
+                count = p.let("count", loops.minimum(self.chunks - begin, BLOCK))
+            source = self._unpacked(start, begin, count, *memory)
+            with p.loop("tile", tiles) as tile:
+                _, row = row_of(tile)
+                sums = self._sums(self.height, totals, tile * size)
+                self._tile(row, sums, begin, count, source)
+                for r, at, n in self._vectors(self.height):
+                    value = loops.load(sums[r], n, self.lanes)
+                    p.store(totals, tile * size + at, value, self.lanes)
+        with p.loop("tile", tiles) as tile:
+            new, row = row_of(tile)
+            for r in range(self.height):
+                with p.when(row + r >= new):
+                    self._store(row + r, start, Total(totals, tile * size + r * self.width))
+
+    def _vectors(self, height: int) -> list[tuple[int, int, int]]:
+        """Of each vector of a tile's sums: its row, its place in the tile, and its place in the row."""
+        across = range(0, self.width, self.lanes)
+        return [(r, r * self.width + n, n) for r in range(height) for n in across]
+
+    def _sums(
+        self, height: int, before: Buffer | None = None, place: Expr | None = None
+    ) -> list[Buffer]:
+        """The sums of a tile, by row: zeros, or those at a place in memory."""
+        p, lanes = self.program, self.lanes
+        sums = [p.allocate(f"sums{r}", self.width, "float32") for r in range(height)]
+        for r, at, n in self._vectors(height):
+            value = loops.zero("float32", lanes)
+            if before is not None and place is not None:
+                value = loops.load(before, place + at, lanes)
+            p.store(sums[r], n, value, lanes)
+        return sums
+
+    def _memory_of_block(self) -> tuple[Buffer, list[Buffer]]:
+        """Memory for the codes of a block of the depth, and for each of the numbers."""
         p, width = self.program, self.width
-        packed = self._packed(start)
-        codes = p.allocate("unpacked", self.chunks * _WORDS * width, "int32")
-        memory = [p.allocate("by", self.chunks * width, "float32") for _ in self.numbers]
+        codes = p.allocate("unpacked", BLOCK * _WORDS * width, "int32")
+        return codes, [p.allocate("by", BLOCK * width, "float32") for _ in self.numbers]
+
+    def _unpacked(
+        self, start: Expr, begin: Expr, count: Expr, codes: Buffer, numbers: list[Buffer]
+    ) -> _Source:
+        """The weight of the panel from column `start` on, unpacked for `count` chunks from `begin` on."""
+        p, width = self.program, self.width
+        packed = self._packed(start, begin, BLOCK)
         across = [n * self.lanes for n in range(VECTORS)]
-        with p.loop("chunk", self.chunks) as chunk:
+        with p.loop("chunk", count) as chunk:
             for word in range(_WORDS // 2):
                 halves = packed.codes(chunk, word)
                 for half, vectors in enumerate(halves):
                     place = chunk * (_WORDS * width) + (2 * word + half) * width
                     for at, vector in zip(across, vectors, strict=True):
                         p.store(codes, place + at, vector, self.lanes)
-            for formula, kept in zip(self.numbers, memory, strict=True):
+            for formula, kept in zip(self.numbers, numbers, strict=True):
                 for n, at in enumerate(across):
                     value = packed.number(formula, chunk, n)
                     p.store(kept, chunk * width + at, value, self.lanes)
@@ -196,50 +254,43 @@ class _Writer:
             return load(codes, place), load(codes, place + width)
 
         def number(formula: Formula, chunk: Expr, n: int) -> Expr:
-            kept = memory[self.numbers.index(formula)]
+            kept = numbers[self.numbers.index(formula)]
             return loops.load(kept, chunk * width + n * self.lanes, self.lanes)
 
-        with p.loop("tile", loops.ceildiv(self.rows, self.height)) as tile:
-            new = p.let("new", tile * self.height)
-            row = p.let("row", loops.minimum(new, self.rows - self.height))
-            self._tile(row, self.height, start, _Source(unpacked, number), new)
+        return _Source(unpacked, number)
 
-    def _packed(self, start: Expr) -> _Source:
-        """The weight of the panel from column `start` on, in its memory."""
+    def _packed(self, start: Expr, begin: Expr, ahead: int) -> _Source:
+        """The weight of the panel from column `start` and chunk `begin` on, in its memory. Words are prefetched `ahead`
+        chunks before they are read."""
         p, lanes, width = self.program, self.lanes, self.width
         low = loops.broadcast(tirx.const(0x0F0F0F0F, "int32"), lanes)
         four = loops.broadcast(tirx.const(4, "uint32"), lanes)
         words = f"int32x{lanes}"
 
         def codes(chunk: Expr, word: int) -> tuple[list[Expr], list[Expr]]:
-            place = chunk * CHUNK + word * 8
+            place = (begin + chunk) * CHUNK + word * 8
             across = [n * lanes for n in range(VECTORS)]
             for at in across:
-                self.word.prefetch(place + AHEAD * CHUNK, start, width, at)
+                self.word.prefetch(place + ahead * CHUNK, start, width, at)
             raw = [p.let("raw", self.word.vector(place, start, width, at, None)) for at in across]
             even = [p.let("even", tirx.reinterpret(words, each) & low) for each in raw]
             odd = [p.let("odd", tirx.reinterpret(words, each >> four) & low) for each in raw]
             return even, odd
 
         def number(formula: Formula, chunk: Expr, n: int) -> Expr:
-            return formula.vector(chunk * CHUNK, start, width, n * lanes, None)
+            return formula.vector((begin + chunk) * CHUNK, start, width, n * lanes, None)
 
         return _Source(codes, number)
 
     def _tile(
-        self, row: Expr, height: int, start: Expr, source: _Source, new: Expr | None = None
+        self, row: Expr, sums: list[Buffer], begin: Expr, count: Index, source: _Source
     ) -> None:
-        """The sums of some rows in the panel from column `start` on. Rows before `new` are not stored."""
-        p, lanes = self.program, self.lanes
-        sums = [p.allocate(f"sums{r}", self.width, "float32") for r in range(height)]
-        for own in sums:
-            for n in range(VECTORS):
-                p.store(own, n * lanes, loops.zero("float32", lanes), lanes)
-        firsts = [p.let(f"first{r}", (row + r) * self.chunks) for r in range(height)]
-        with p.loop("chunk", self.chunks) as chunk:
+        """Add the products of some rows with `count` chunks from `begin` on to their sums."""
+        p = self.program
+        firsts = [p.let(f"first{r}", (row + r) * self.chunks + begin) for r in range(len(sums))]
+        with p.loop("chunk", count) as chunk:
             totals = self._integers(firsts, chunk, source)
             self._scaled(totals, sums, firsts, chunk, source)
-        self._store(row, start, sums, new)
 
     def _integers(self, firsts: list[Expr], chunk: Expr, source: _Source) -> list[list[Expr]]:
         """The sums of a chunk as integers, by row and vector."""
@@ -306,30 +357,21 @@ class _Writer:
                 before = loops.load(out, n * lanes, lanes)
                 p.store(out, n * lanes, before + scale * value, lanes)
 
-    def _store(self, row: Expr, start: Expr, sums: list[Buffer], new: Expr | None) -> None:
-        """Finish the sums of some rows and write them to the output."""
-        exact = loops.constant(loops.floormod(self.columns, self.width)) == 0
-        left = None
-        if not exact:
-            left = self.program.let("left", loops.clamped_int32(self.columns - start, self.width))
-        for r, own in enumerate(sums):
-            if new is None:
-                self._store_row(row + r, start, own, left)
-            else:
-                with self.program.when(row + r >= new):
-                    self._store_row(row + r, start, own, left)
-
-    def _store_row(self, row: Expr, start: Expr, own: Buffer, left: Expr | None) -> None:
+    def _store(self, row: Expr, start: Expr, own: Total) -> None:
+        """Finish the sums of a row in the panel from column `start` on, and write them to the output."""
         p, lanes = self.program, self.lanes
+        left = None
+        if loops.constant(loops.floormod(self.columns, self.width)) != 0:
+            left = p.let("left", loops.clamped_int32(self.columns - start, self.width))
         target = p.let("target", row * self.form.row.out + start + self.form.out.base)
         place = {} if self.finish is None else self.finish.row_place(row)
         for at in range(0, self.width, lanes):
             mask = None if left is None else loops.first_lanes(left - at, lanes)
             if self.finish is not None:
-                total = Total(own, loops.int64(at))
+                total = Total(own.buffer, own.start + at)
                 self.finish.store(total, place, start + at, target + at, lanes, mask)
             else:
-                value = loops.load(own, at, lanes)
+                value = loops.load(own.buffer, own.start + at, lanes)
                 p.store(self.out, target + at, value, lanes, mask)
 
 
