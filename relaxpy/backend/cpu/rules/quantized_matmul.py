@@ -37,9 +37,11 @@ AHEAD = 4
 """Chunks between a word that is read from memory and those that are prefetched, for one tile of rows."""
 BLOCK = 16
 """Chunks whose codes and numbers are unpacked at a time, for more rows."""
-TILES = 16
+TILES = 32
 """Tiles of rows that share what was unpacked, at most: so many have their sums in the caches."""
 _WORDS = CHUNK // 4
+_LINE = 64 // 4
+"""Words of a cache line."""
 _PLACES = [8 * byte + at for byte in range(4) for at in (0, 2, 4, 6, 1, 3, 5, 7)]
 """The order of the bytes of a chunk: of each eight, those at even places, then those at odd places."""
 
@@ -85,6 +87,26 @@ class _Source:
     first one of the source."""
     number: Callable[[Formula, Expr, int], Expr]
     """The vector of this number that a formula has for a chunk."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """The memory of a task for blocks of rows and of the depth."""
+
+    totals: Buffer
+    """The sums of each tile."""
+    codes: Buffer
+    """The unpacked codes of a block of the depth."""
+    numbers: list[Buffer]
+    """Its numbers, by formula."""
+
+    @classmethod
+    def allocated(cls, writer: _Writer) -> _Block:
+        allocate, width = writer.program.allocate, writer.width
+        totals = allocate("totals", TILES * writer.height * width, "float32")
+        codes = allocate("unpacked", BLOCK * _WORDS * width, "int32")
+        numbers = [allocate("by", BLOCK * width, "float32") for _ in writer.numbers]
+        return cls(totals, codes, numbers)
 
 
 class _Writer:
@@ -138,8 +160,10 @@ class _Writer:
                 with p.when(loops.equals(self.rows, height)):
                     self._one_tile(height, start)
             blocks = loops.ceildiv(self.rows, TILES * self.height)
-            with p.when(self.rows > loops.int64(self.height)), p.loop("block", blocks) as block:
-                self._block(block * (TILES * self.height), start)
+            with p.when(self.rows > loops.int64(self.height)):
+                memory = _Block.allocated(self)
+                with p.loop("block", blocks) as block:
+                    self._block(block * (TILES * self.height), start, memory)
         return p.body()
 
     def _order(self, chunk: Expr) -> None:
@@ -164,18 +188,22 @@ class _Writer:
     def _one_tile(self, height: int, start: Expr) -> None:
         """All rows of a panel in one tile, which reads the weight from its memory."""
         source = self._packed(start, loops.int64(0), AHEAD)
-        sums = self._sums(height)
+        memory = [self.program.allocate(f"sums{r}", self.width, "float32") for r in range(height)]
+        sums = [Total(own, loops.int64(0)) for own in memory]
+        for own in memory:
+            for at in range(0, self.width, self.lanes):
+                self.program.store(own, at, loops.zero("float32", self.lanes), self.lanes)
         self._tile(loops.int64(0), sums, loops.int64(0), self.chunks, source)
         for row, own in enumerate(sums):
-            self._store(loops.int64(row), start, Total(own, loops.int64(0)))
+            self._store(loops.int64(row), start, own)
 
-    def _block(self, first: Expr, start: Expr) -> None:
+    def _block(self, first: Expr, start: Expr, memory: _Block) -> None:
         """The rows of a panel from `first` on, at most `TILES` tiles, which share the unpacked weight. The last tile
         may begin in the one before it, whose rows it does not store again."""
         p, size = self.program, self.height * self.width
         needed = loops.ceildiv(self.rows - first, self.height)
         tiles = p.let("tiles", loops.minimum(needed, TILES))
-        totals = p.allocate("totals", TILES * size, "float32")
+        totals = memory.totals
         with p.loop("vector", tiles * (size // self.lanes)) as n:
             p.store(totals, n * self.lanes, loops.zero("float32", self.lanes), self.lanes)
 
@@ -183,55 +211,27 @@ class _Writer:
             new = p.let("new", first + tile * self.height)
             return new, p.let("row", loops.minimum(new, self.rows - self.height))
 
-        memory = self._memory_of_block()
         with p.loop("piece", -(-self.chunks // BLOCK)) as piece:
             begin = p.let("begin", piece * BLOCK)
             count = loops.int64(BLOCK)
             if self.chunks % BLOCK:
                 count = p.let("count", loops.minimum(self.chunks - begin, BLOCK))
-            source = self._unpacked(start, begin, count, *memory)
+            source = self._unpacked(start, begin, count, memory)
             with p.loop("tile", tiles) as tile:
                 _, row = row_of(tile)
-                sums = self._sums(self.height, totals, tile * size)
+                place = p.let("place", tile * size)
+                sums = [Total(totals, place + r * self.width) for r in range(self.height)]
                 self._tile(row, sums, begin, count, source)
-                for r, at, n in self._vectors(self.height):
-                    value = loops.load(sums[r], n, self.lanes)
-                    p.store(totals, tile * size + at, value, self.lanes)
         with p.loop("tile", tiles) as tile:
             new, row = row_of(tile)
             for r in range(self.height):
                 with p.when(row + r >= new):
                     self._store(row + r, start, Total(totals, tile * size + r * self.width))
 
-    def _vectors(self, height: int) -> list[tuple[int, int, int]]:
-        """Of each vector of a tile's sums: its row, its place in the tile, and its place in the row."""
-        across = range(0, self.width, self.lanes)
-        return [(r, r * self.width + n, n) for r in range(height) for n in across]
-
-    def _sums(
-        self, height: int, before: Buffer | None = None, place: Expr | None = None
-    ) -> list[Buffer]:
-        """The sums of a tile, by row: zeros, or those at a place in memory."""
-        p, lanes = self.program, self.lanes
-        sums = [p.allocate(f"sums{r}", self.width, "float32") for r in range(height)]
-        for r, at, n in self._vectors(height):
-            value = loops.zero("float32", lanes)
-            if before is not None and place is not None:
-                value = loops.load(before, place + at, lanes)
-            p.store(sums[r], n, value, lanes)
-        return sums
-
-    def _memory_of_block(self) -> tuple[Buffer, list[Buffer]]:
-        """Memory for the codes of a block of the depth, and for each of the numbers."""
-        p, width = self.program, self.width
-        codes = p.allocate("unpacked", BLOCK * _WORDS * width, "int32")
-        return codes, [p.allocate("by", BLOCK * width, "float32") for _ in self.numbers]
-
-    def _unpacked(
-        self, start: Expr, begin: Expr, count: Expr, codes: Buffer, numbers: list[Buffer]
-    ) -> _Source:
+    def _unpacked(self, start: Expr, begin: Expr, count: Expr, memory: _Block) -> _Source:
         """The weight of the panel from column `start` on, unpacked for `count` chunks from `begin` on."""
         p, width = self.program, self.width
+        codes, numbers = memory.codes, memory.numbers
         packed = self._packed(start, begin, BLOCK)
         across = [n * self.lanes for n in range(VECTORS)]
         with p.loop("chunk", count) as chunk:
@@ -270,7 +270,7 @@ class _Writer:
         def codes(chunk: Expr, word: int) -> tuple[list[Expr], list[Expr]]:
             place = (begin + chunk) * CHUNK + word * 8
             across = [n * lanes for n in range(VECTORS)]
-            for at in across:
+            for at in range(0, width, _LINE):
                 self.word.prefetch(place + ahead * CHUNK, start, width, at)
             raw = [p.let("raw", self.word.vector(place, start, width, at, None)) for at in across]
             even = [p.let("even", tirx.reinterpret(words, each) & low) for each in raw]
@@ -283,7 +283,7 @@ class _Writer:
         return _Source(codes, number)
 
     def _tile(
-        self, row: Expr, sums: list[Buffer], begin: Expr, count: Index, source: _Source
+        self, row: Expr, sums: list[Total], begin: Expr, count: Index, source: _Source
     ) -> None:
         """Add the products of some rows with `count` chunks from `begin` on to their sums."""
         p = self.program
@@ -324,7 +324,7 @@ class _Writer:
     def _scaled(
         self,
         totals: list[list[Expr]],
-        sums: list[Buffer],
+        sums: list[Total],
         firsts: list[Expr],
         chunk: Expr,
         source: _Source,
@@ -354,8 +354,8 @@ class _Writer:
                     value = slope * value
                 if offset is not None:
                     value = value + offset * of_codes
-                before = loops.load(out, n * lanes, lanes)
-                p.store(out, n * lanes, before + scale * value, lanes)
+                before = loops.load(out.buffer, out.start + n * lanes, lanes)
+                p.store(out.buffer, out.start + n * lanes, before + scale * value, lanes)
 
     def _store(self, row: Expr, start: Expr, own: Total) -> None:
         """Finish the sums of a row in the panel from column `start` on, and write them to the output."""

@@ -23,6 +23,7 @@ CASES = [
     (WeightScheme(4, 128, "zero_point"), 64, 256, 33, False),
     (WeightScheme(4, 64, "minimum"), 128, 384, 48, True),
     (WeightScheme(4, None, scale_dtype="float32"), 32, 64, 24, False),
+    (WeightScheme(4, 32), 32, 17 * 32, 24, True),  # more than a block of the depth
 ]
 
 
@@ -64,12 +65,12 @@ def test_near_the_program(
     vm = relaxpy.VirtualMachine(relaxpy.build(after, pack=True))
     params = step.quantized_params(mod, given)
     weights = vm.pack(params, keep=False)["main"]
-    x = np.random.default_rng(1).standard_normal((29, depth), dtype="float32")
+    x = np.random.default_rng(1).standard_normal((199, depth), dtype="float32")
     x[5] = 0
     found = vm["main"](x, *weights).numpy()
     want = np.asarray(interpret(after, "main", x, *params.values()))
     np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5 * np.abs(want).max())
-    for rows in (slice(0, 1), slice(3, 5), slice(2, 5), slice(1, 8), slice(4, 29), slice(0, 0)):
+    for rows in (slice(0, 1), slice(3, 5), slice(2, 5), slice(1, 8), slice(4, 29), slice(60, 190), slice(0, 0)):
         np.testing.assert_array_equal(vm["main"](x[rows], *weights).numpy(), found[rows])
 
 
