@@ -70,7 +70,15 @@ def test_near_the_program(
     found = vm["main"](x, *weights).numpy()
     want = np.asarray(interpret(after, "main", x, *params.values()))
     np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5 * np.abs(want).max())
-    for rows in (slice(0, 1), slice(3, 5), slice(2, 5), slice(1, 8), slice(4, 29), slice(60, 190), slice(0, 0)):
+    for rows in (
+        slice(0, 1),
+        slice(3, 5),
+        slice(2, 5),
+        slice(1, 8),
+        slice(4, 29),
+        slice(60, 190),
+        slice(0, 0),
+    ):
         np.testing.assert_array_equal(vm["main"](x[rows], *weights).numpy(), found[rows])
 
 
