@@ -16,8 +16,7 @@ from typing import Any
 
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.module import IRModule, ScalarParam
-from relaxpy.runtime import program
-from relaxpy.runtime.devices.cpu import kernels
+from relaxpy.runtime.devices.cpu import device, kernels
 from relaxpy.tir.forms.cost import loads, product_flops
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform.base import Pass
@@ -130,7 +129,7 @@ class Costs:
 def recording() -> Iterator[KernelTimes]:
     """Virtual machines made in the block time their kernels, then and later."""
     times = KernelTimes()
-    load = program.load_kernels
+    load = device.load_kernels
 
     def load_timed(*args: Any, **kwargs: Any) -> list[kernels.KernelHandles]:
         found = load(*args, **kwargs)
@@ -145,8 +144,8 @@ def recording() -> Iterator[KernelTimes]:
                 setattr(kernel, slot, wrapped[id(handle)])
         return found
 
-    program.load_kernels = load_timed
+    device.load_kernels = load_timed
     try:
         yield times
     finally:
-        program.load_kernels = load
+        device.load_kernels = load

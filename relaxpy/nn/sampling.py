@@ -11,9 +11,9 @@ apply in this order, as the logits processors of transformers do:
 
     bias, penalties, mask of the allowed tokens, temperature, top-k, top-p, min-p
 
-The tokens that remain are the first ones by logit, so the rest is arithmetic on sorted rows: a running sum, and the
-place at which it exceeds a random number. That number is a function of the row's seed, request and position
-(`random_uniform`), and a row is computed alone: a token does not depend on the other rows.
+`process_logits` does the first three, `sample_from_logits` the others and the draw: the first token, by descending
+logits, at which the running sum of the probabilities exceeds a random number. That number is a function of the row's
+seed, request and position (`random_uniform`), and a row is computed alone: a token does not depend on the other rows.
 """
 
 from __future__ import annotations
@@ -23,11 +23,7 @@ from typing import Any
 from relaxpy.nn import op, spec
 from relaxpy.nn.construction import mistake
 from relaxpy.nn.tensor import Tensor, Value
-
-MASK_BITS = 32
-"""Tokens of a word of a mask."""
-_NOWHERE = (1 << 31) - 1
-"""An index that is in no vocabulary: scattering skips it."""
+from relaxpy.op.sampling import MASK_BITS
 
 
 def sampling_spec(vocab: int) -> dict[str, spec.Tensor]:
@@ -82,85 +78,27 @@ def sample(
     if len(logits.shape) != 2:
         raise mistake("shape-mismatch", f"logits must be (rows, vocab), got {logits.shape}")
     plain: Any = op.astype(logits, "float32")
-    x = op.scatter_elements(plain, _places(bias_tokens), biases, axis=1, reduction="add")
-    penalties = repetition_penalties, presence_penalties, frequency_penalties
-    x = _penalised(x, histories, prompts, *map(_column, penalties))
-    x = op.where(_allowed(masks, x), x, float("-inf"))
+    x = op.process_logits(
+        plain, bias_tokens, biases, histories, prompts, repetition_penalties, presence_penalties,
+        frequency_penalties, masks,
+    )  # fmt: skip
     numbers = op.random_uniform(seeds, requests, positions, dtype="float64")
-    options = map(_column, (temperatures, top_ks, top_ps, min_ps, numbers))
-    token, found = _drawn(x, *options)
-    place = op.where(found, token, 0)
-    probability = op.gather_elements(op.nn.log_softmax(plain, axis=-1), place, axis=1)
-    token, probability = op.where(found, token, -1), op.where(found, probability, float("nan"))
-    return op.astype(op.squeeze(token, 1), "int64"), op.squeeze(probability, 1)
+    token = op.sample_from_logits(x, temperatures, top_ks, top_ps, min_ps, numbers)
+    place = op.expand_dims(op.maximum(token, 0), 1)
+    found = op.gather_elements(plain, place, axis=1) - _log_sum(plain)
+    is_any = op.greater_equal(token, 0)
+    return token, op.where(is_any, op.squeeze(found, 1), float("nan"))
 
 
 def top_logprobs(logits: Value, count: int) -> tuple[Tensor, Tensor]:
     """The `count` most probable tokens of each row of logits (rows, vocab), int64, and their log-probabilities,
-    float32, each (rows, count)."""
-    probabilities = op.nn.log_softmax(op.astype(logits, "float32"), axis=-1)
-    values, tokens = op.topk(probabilities, k=count, axis=-1, dtype="int64")
-    return tokens, values
+    float32, each (rows, count). Of equal logits the first token comes first."""
+    plain = op.astype(logits, "float32")
+    values, tokens = op.topk(plain, k=count, axis=-1, dtype="int64")
+    return tokens, values - _log_sum(plain)
 
 
-def _column(x: Value) -> Tensor:
-    return op.expand_dims(x, 1)
-
-
-def _places(tokens: Value) -> Tensor:
-    """Indices to scatter at, where padding is skipped."""
-    return op.where(op.less(tokens, 0), _NOWHERE, tokens)
-
-
-def _penalised(
-    x: Tensor,
-    histories: Value,
-    prompts: Value,
-    repetition: Tensor,
-    presence: Tensor,
-    frequency: Tensor,
-) -> Tensor:
-    """The logits after the penalties of the tokens so far."""
-    places, none = _places(histories), op.zeros_like(x)
-    number = op.arange(histories.shape[1], dtype="int64")
-    is_new = op.astype(op.greater_equal(number, _column(prompts)), "float32")
-    counts = op.scatter_elements(none, places, is_new, axis=1, reduction="add")
-    ones = op.ones_like(is_new)
-    seen = op.scatter_elements(none, places, ones, axis=1, reduction="update")
-    repeated = op.where(op.less(x, 0.0), x * repetition, x / repetition)
-    x = op.where(op.greater(seen, 0.0), repeated, x)
-    return x - counts * frequency - op.where(op.greater(counts, 0.0), presence, 0.0)
-
-
-def _allowed(masks: Value, x: Tensor) -> Tensor:
-    """Which tokens (rows, vocab) the words of the masks allow."""
-    token = op.arange(x.shape[1], dtype="int32")
-    words = op.take(masks, op.right_shift(token, 5), axis=1)
-    bits = op.right_shift(words, op.bitwise_and(token, MASK_BITS - 1))
-    return op.not_equal(op.bitwise_and(bits, 1), 0)
-
-
-def _drawn(
-    x: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, number: Tensor
-) -> tuple[Tensor, Tensor]:
-    """A token (rows, 1) int32 of each row, and whether the row has one. What top-k, top-p and min-p keep are the first
-    tokens of the sorted row, the first one always."""
-    values, order = op.topk(x, k=0, axis=-1, dtype="int32")
+def _log_sum(x: Tensor) -> Tensor:
+    """The logarithm of the sum of the exponentials of each row, (rows, 1)."""
     largest = op.max(x, axis=-1, keepdims=True)
-    place = op.arange(x.shape[1], dtype="int64")
-    is_first = op.equal(place, 0)
-    powers = op.exp((values - largest) / op.maximum(temperature, 1e-30))
-    inside = op.logical_or(op.less_equal(top_k, 0), op.less(place, top_k))
-    powers = op.where(inside, powers, 0.0)
-    wide = op.astype(powers, "float64")
-    sums = op.cumsum(wide, axis=1)
-    total = op.max(sums, axis=-1, keepdims=True)
-    inside = op.logical_and(inside, op.less(sums - wide, op.astype(top_p, "float64") * total))
-    inside = op.logical_and(inside, op.greater_equal(powers, min_p))
-    inside = op.logical_and(inside, op.greater(temperature, 0.0))
-    inside = op.logical_or(inside, is_first)
-    last = op.sum(op.astype(inside, "int64"), axis=-1, keepdims=True) - 1
-    bound = op.gather_elements(sums, last, axis=1) * number
-    passed = op.sum(op.astype(op.less_equal(sums, bound), "int64"), axis=-1, keepdims=True)
-    token = op.gather_elements(order, op.minimum(passed, last), axis=1)
-    return token, op.isfinite(largest)
+    return largest + op.log(op.sum(op.exp(x - largest), axis=-1, keepdims=True))

@@ -535,6 +535,26 @@ def power(x1: Operand, x2: Operand) -> Call:
 def print(*values: ExprLike, format: str = "") -> Call:
     """Print values at run time: one per line, or formatted into the `{}` of `format`."""
 
+def process_logits(
+    logits: TensorLike,
+    bias_tokens: TensorLike,
+    biases: TensorLike,
+    histories: TensorLike,
+    prompts: TensorLike,
+    repetition_penalties: TensorLike,
+    presence_penalties: TensorLike,
+    frequency_penalties: TensorLike,
+    masks: TensorLike,
+) -> Call:
+    """Logits (rows, vocab), float32 or narrower, as float32 after biases, penalties and masks, in this order, every row
+    by its own options. `bias_tokens` and `biases` (rows, biases): what is added to which token. `histories` (rows,
+    length) are the tokens so far, of which the first `prompts` (rows,) were given, not generated. A token in the
+    history has its logit divided by the repetition penalty (multiplied if negative); one that was generated has the
+    presence penalty subtracted, and the frequency penalty for each time. Bit t % 32 of word t // 32 of `masks` (rows,
+    words), int32, is set if token t is allowed; the others get minus infinity. Tokens out of range in `bias_tokens` and
+    `histories` are skipped, as padding is.
+    """
+
 def prod(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Call:
     """The product, in the argument's dtype; integers modulo 2**bits. The product of no elements is 1.
 
@@ -598,6 +618,24 @@ def round(x: TensorLike) -> Call:
 
 def rsqrt(x: TensorLike) -> Call:
     """The reciprocal square root 1 / sqrt(x): infinity at 0, NaN below."""
+
+def sample_from_logits(
+    logits: TensorLike,
+    temperatures: TensorLike,
+    top_ks: TensorLike,
+    top_ps: TensorLike,
+    min_ps: TensorLike,
+    uniform_samples: TensorLike,
+) -> Call:
+    """Draw a token of each row of logits (rows, vocab), float32 or narrower, with options of its own: the first in
+    descending order, of equal logits the first token, at which the running sum of the probabilities exceeds a number
+    in [0, 1) (`uniform_samples`) of all that is kept. The probabilities are the softmax of the logits divided by
+    `temperatures`. `top_ks` keeps so many first tokens (0 or less: all), `top_ps` the first ones whose probabilities
+    together reach it, `min_ps` those at least so probable, relative to the most probable token; the first token is
+    always kept. A temperature of 0 takes the first token. Result: (rows,) int64; -1 for a row whose greatest logit is
+    not finite. All options are (rows,). A row's token does not depend on the other rows. A probability below 2^-40 of
+    the greatest counts as 0.
+    """
 
 def scalar_to_tensor(value: ScalarLike, dtype: DTypeLike) -> Call:
     """Convert a scalar to a 0-d tensor. `dtype` is the scalar's own: at run time scalars carry no dtype."""

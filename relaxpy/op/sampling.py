@@ -1,7 +1,8 @@
-"""Sampling from distributions, with random numbers given by the caller."""
+"""Sampling: from distributions and from the logits of language models, with random numbers given by the caller."""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -146,6 +147,239 @@ class MultinomialFromUniform(Op):
 def _number_dtype(prob: str, uniform: str) -> DType:
     """The dtype in which probabilities and samples are compared."""
     return DType("float64" if "float64" in (prob, uniform) else "float32")
+
+
+UNIT_BITS = 40
+"""The sums of `sample_from_logits` are of units of 2 to this power, negative."""
+MASK_BITS = 32
+"""Tokens of a word of a mask."""
+_MOST = 1 << 22
+"""The largest vocabulary: the sums of more weights might not fit into 64 bits."""
+
+
+@define_op
+class ProcessLogits(Op):
+    """Logits (rows, vocab), float32 or narrower, as float32 after biases, penalties and masks, in this order, every row
+    by its own options. `bias_tokens` and `biases` (rows, biases): what is added to which token. `histories` (rows,
+    length) are the tokens so far, of which the first `prompts` (rows,) were given, not generated. A token in the
+    history has its logit divided by the repetition penalty (multiplied if negative); one that was generated has the
+    presence penalty subtracted, and the frequency penalty for each time. Bit t % 32 of word t // 32 of `masks` (rows,
+    words), int32, is set if token t is allowed; the others get minus infinity. Tokens out of range in `bias_tokens` and
+    `histories` are skipped, as padding is."""
+
+    name = "process_logits"
+
+    def deduce(
+        self, d: Deduction, logits: KnownTensor, bias_tokens: KnownTensor, biases: KnownTensor,
+        histories: KnownTensor, prompts: KnownTensor, repetition_penalties: KnownTensor,
+        presence_penalties: KnownTensor, frequency_penalties: KnownTensor, masks: KnownTensor,
+    ) -> TensorType:  # fmt: skip
+        _need_logits(d, logits)
+        row = {
+            "repetition_penalties": repetition_penalties, "presence_penalties": presence_penalties,
+            "frequency_penalties": frequency_penalties,
+        }  # fmt: skip
+        for name, x in {"biases": biases, **row}.items():
+            d.need_float(x, name)
+        tables = {"bias_tokens": bias_tokens, "histories": histories}
+        for name, x in {**tables, "prompts": prompts}.items():
+            d.need_int(x, name)
+        d.require(
+            masks.dtype == "int32",
+            f"masks must be int32, got {masks.dtype}",
+            arg="masks",
+            code="op-dtype",
+        )
+        _need_rows(d, logits, 1, **row, prompts=prompts)
+        _need_rows(d, logits, 2, **tables, biases=biases, masks=masks)
+        d.same_dim(bias_tokens.dims[1], biases.dims[1], "numbers of biases differ", arg="biases")
+        words = dim_op("floordiv", logits.dims[1] + (MASK_BITS - 1), MASK_BITS)
+        d.same_dim(masks.dims[1], words, "masks have not a bit for each token", arg="masks")
+        return TensorType(logits.dims, "float32")
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        return TensorType(None, DType("float32"), 2)
+
+    def legalize(self, out: KnownTensor, *given: te.Tensor) -> te.Tensor:
+        from relaxpy.tir.writer.sampling import process_logits
+
+        logits, tokens, biases, histories, prompts, *penalties, masks = given
+        return process_logits(
+            logits, tokens, biases, histories, prompts, penalties, masks, out.dims, MASK_BITS
+        )
+
+    def reference(self, *given: np.ndarray) -> np.ndarray:
+        logits, tokens, biases, histories, prompts, *penalties, masks = given
+        out = logits.astype(np.float32)
+        one = np.float32(1)
+        for row, x in enumerate(out):
+            repetition, presence, frequency = (np.float32(each[row]) for each in penalties)
+            for token, bias in zip(tokens[row].tolist(), biases[row], strict=True):
+                if 0 <= token < len(x):
+                    x[token] += np.float32(bias)
+            history = histories[row].tolist()
+            new = history[max(int(prompts[row]), 0) :]
+            for token in {t for t in history if 0 <= t < len(x)}:
+                count = np.float32(new.count(token))
+                x[token] = x[token] * repetition if x[token] < 0 else x[token] / repetition
+                x[token] -= count * frequency
+                x[token] -= np.minimum(count, one) * presence
+            place = np.arange(len(x))
+            x[(masks[row][place // MASK_BITS] >> (place % MASK_BITS)) & 1 == 0] = -np.inf
+        return out
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        logits = rand(3, 40)
+        tokens = np.array([[3, -1], [39, 3], [40, 3]], np.int32)
+        biases = np.array([[1.5, 9], [-2, 0.5], [7, -np.inf]], np.float32)
+        histories = np.array([[1, 5, 1, 1], [3, -1, 39, 3], [40, 1 << 30, 0, 0]], np.int32)
+        prompts = np.array([1, 0, 9])
+        penalties = [np.array(x, np.float32) for x in ([1.5, 1, 2], [0.5, 0, 1], [0.25, 0.5, 1])]
+        masks = np.array([[-1, -1], [0x55555555, 3], [-1, 0]], np.int32)
+        call = [logits, tokens, biases, histories, prompts, *penalties, masks]
+        dims = "r 40, r b, r b, r h, r, r, r, r, r w"
+        yield sample(cls(), *call, dims=dims)
+        yield sample(
+            cls(), logits.astype(np.float16), *call[1:], dims="r v, r b, r b, r h, r, r, r, r, r w"
+        )
+        yield sample(cls(), logits[:, :33], *call[1:], dims="r 33, r b, r b, r h, r, r, r, r, r w")
+        none = [x[:, :0] for x in (tokens, biases, histories)]
+        yield sample(cls(), logits, *none, *call[4:], dims=dims)
+        yield sample(cls(), *(x[:0] for x in call), dims=dims)
+        yield wrong(cls(), logits.astype(np.float64), *call[1:], code="op-dtype", match="float64")
+        yield wrong(cls(), *call[:-1], masks[:, :1], code="shape-mismatch", match="bit for each")
+        yield wrong(cls(), *call[:-1], rand(3, 2), code="op-dtype", match="masks must be int32")
+        yield wrong(
+            cls(), *call[:2], biases[:, :1], *call[3:], code="shape-mismatch", match="biases"
+        )
+        yield wrong(
+            cls(), *call[:4], prompts[:2], *call[5:], code="shape-mismatch", match="prompts"
+        )
+        yield wrong(cls(), *call[:3], histories[0], *call[4:], code="op-rank", match="histories")
+
+
+@define_op
+class SampleFromLogits(Op):
+    """Draw a token of each row of logits (rows, vocab), float32 or narrower, with options of its own: the first in
+    descending order, of equal logits the first token, at which the running sum of the probabilities exceeds a number
+    in [0, 1) (`uniform_samples`) of all that is kept. The probabilities are the softmax of the logits divided by
+    `temperatures`. `top_ks` keeps so many first tokens (0 or less: all), `top_ps` the first ones whose probabilities
+    together reach it, `min_ps` those at least so probable, relative to the most probable token; the first token is
+    always kept. A temperature of 0 takes the first token. Result: (rows,) int64; -1 for a row whose greatest logit is
+    not finite. All options are (rows,). A row's token does not depend on the other rows. A probability below 2^-40 of
+    the greatest counts as 0."""
+
+    name = "sample_from_logits"
+
+    def deduce(
+        self, d: Deduction, logits: KnownTensor, temperatures: KnownTensor, top_ks: KnownTensor,
+        top_ps: KnownTensor, min_ps: KnownTensor, uniform_samples: KnownTensor,
+    ) -> TensorType:  # fmt: skip
+        _need_logits(d, logits)
+        floats = {"temperatures": temperatures, "top_ps": top_ps, "min_ps": min_ps}
+        for name, x in {**floats, "uniform_samples": uniform_samples}.items():
+            d.need_float(x, name)
+        d.need_int(top_ks, "top_ks")
+        _need_rows(d, logits, 1, **floats, top_ks=top_ks, uniform_samples=uniform_samples)
+        d.ensure(
+            dim_op("le", logits.dims[1], _MOST),
+            f"logits must have at most {_MOST} tokens",
+            arg="logits",
+        )
+        return TensorType(logits.dims[:1], "int64")
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        return TensorType(None, DType("int64"), 1)
+
+    def legalize(self, out: KnownTensor, logits: te.Tensor, *options: te.Tensor) -> te.Tensor:
+        from relaxpy.tir.writer.sampling import sample_from_logits
+
+        return sample_from_logits(logits, *options, te.dims(logits), UNIT_BITS)
+
+    def reference(
+        self, logits: np.ndarray, temperatures: np.ndarray, top_ks: np.ndarray, top_ps: np.ndarray,
+        min_ps: np.ndarray, uniform_samples: np.ndarray,
+    ) -> np.ndarray:  # fmt: skip
+        tokens = np.full(len(logits), -1, np.int64)
+        for row, given in enumerate(logits.astype(np.float32)):
+            if not len(given) or not np.isfinite(given.max()):
+                continue
+            order = np.argsort(-given, kind="stable")
+            if not temperatures[row] > 0:
+                tokens[row] = order[0]
+                continue
+            x, scale = given[order], np.maximum(np.float32(temperatures[row]), np.float32(1e-30))
+            with np.errstate(all="ignore"):
+                powers = np.exp((x - x[0]) / scale, dtype=np.float32)
+            powers[np.isnan(powers)] = 0
+            weights = (powers * np.float32(2.0**UNIT_BITS)).astype(np.int64)
+            k = int(top_ks[row])
+            sums = np.cumsum(weights)
+            within = int(sums[k - 1] if 0 < k < len(x) else sums[-1])
+            kept = min(within, int(weights[powers >= np.float32(min_ps[row])].sum()))
+            if top_ps[row] < 1:
+                bound = math.ceil(max(float(top_ps[row]) * within, 1))
+                kept = min(kept, int(sums[np.argmax(sums >= bound)]))
+            number = float(uniform_samples[row])
+            bound = min(max(number, 0.0) * kept, max(kept - 1, 0)) if number == number else 0
+            tokens[row] = order[np.argmax(sums > int(bound))]
+        return tokens
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        logits = rand(6, 50) * 3
+        logits[4, 3:30] = logits[4].max()
+        logits[5, 2], logits[5, 3] = 0.0, -0.0
+
+        def floats(*values: float) -> np.ndarray:
+            return np.array(values, np.float32)
+
+        options = [
+            floats(1, 0.7, 0, 2, 1, 1), np.array([0, 5, 3, 60, 9, -1]), floats(1, 0.9, 0.5, 0.6, 1, 1),
+            floats(0, 0.1, 0, 0.05, 0, 0.001), np.array([0.3, 0.9, 0.5, 0.999, 0.7, 0.0]),
+        ]  # fmt: skip
+        dims = "r v, r, r, r, r, r"
+        yield sample(cls(), logits, *options, dims=dims)
+        yield sample(cls(), logits.astype(np.float16), *options, dims="r 50, r, r, r, r, r")
+        bad = logits.copy()
+        bad[0, 7], bad[1, 0], bad[3], bad[4, 5:] = np.nan, np.inf, -np.inf, -np.inf
+        yield sample(cls(), bad, *options[:-1], options[-1].astype(np.float32), dims=dims)
+        yield sample(cls(), logits[:0], *(x[:0] for x in options), dims=dims)
+        yield wrong(cls(), logits[0], *options, code="op-rank", match="logits")
+        yield wrong(cls(), logits.astype(np.float64), *options, code="op-dtype", match="float64")
+        yield wrong(
+            cls(), logits, options[0][1:], *options[1:], code="shape-mismatch", match="temp"
+        )
+        yield wrong(
+            cls(), logits, options[0], options[0], *options[2:], code="op-dtype", match="top_ks"
+        )
+        short = [x[None] for x in options]
+        yield wrong(cls(), logits, *short, code="op-rank", match="must have 1 dimension")
+
+
+def _need_logits(d: Deduction, logits: KnownTensor) -> None:
+    d.need_float(logits, "logits")
+    d.require(
+        logits.dtype != "float64", "logits must be float32 or narrower, got float64", arg="logits",
+        code="op-dtype", help='convert them: astype(logits, "float32")',
+    )  # fmt: skip
+    d.require(
+        logits.ndim == 2, f"logits must be (rows, vocab), got {logits.ndim} dimensions", arg="logits",
+        code="op-rank",
+    )  # fmt: skip
+
+
+def _need_rows(d: Deduction, logits: KnownTensor, ndim: int, **tensors: KnownTensor) -> None:
+    """Tensors of this rank with a row for each of the logits."""
+    for name, x in tensors.items():
+        d.require(
+            x.ndim == ndim, f"{name} must have {ndim} dimension{'s'[: ndim - 1]}, got {x.ndim}", arg=name,
+            code="op-rank",
+        )  # fmt: skip
+        d.same_dim(
+            logits.dims[0], x.dims[0], f"numbers of rows of logits and {name} differ", arg=name
+        )
 
 
 @define_op

@@ -11,7 +11,7 @@ import pytest
 import relaxpy
 from relaxpy import nn
 from relaxpy.ir import DType
-from relaxpy.op.sampling import RandomUniform, philox
+from relaxpy.op.sampling import RandomUniform, SampleFromLogits, philox
 from relaxpy.serve import Draw, Sampling, sampling_arguments
 from tests.sweeps import quick_target
 
@@ -227,3 +227,41 @@ def test_philox(counter: str, key: str, expected: str) -> None:
     """The known answers of Random123."""
     words = [[np.array([int(w, 16)], np.uint64) for w in text.split()] for text in (counter, key)]
     assert [f"{int(word[0]):08x}" for word in philox(*words)] == expected.split()
+
+
+def test_large_rows_of_any_shape() -> None:
+    """30 000 tokens beside the reference: normal logits, equal ones, few values, one far ahead, a smooth slope that is
+    drawn at the far end; every option. The kernel's exponentials may round otherwise, so a draw may be its neighbour."""
+    vocab, rng = 30_000, np.random.default_rng(3)
+    spec = {
+        "logits": nn.spec.Tensor(("rows", vocab), "float32"),
+        **{name: nn.spec.Tensor(("rows",), "float32") for name in ("t", "p", "m")},
+        "k": nn.spec.Tensor(("rows",), "int64"),
+        "u": nn.spec.Tensor(("rows",), "float64"),
+    }
+
+    class Draw(nn.Module):
+        def forward(self, logits: Any, t: Any, p: Any, m: Any, k: Any, u: Any) -> Any:
+            return nn.op.sample_from_logits(logits, t, k, p, m, u)
+
+    mod, _ = Draw().export({"forward": spec})
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, quick_target()))
+    peak = np.zeros(vocab)
+    peak[777] = 90
+    kinds = [
+        rng.standard_normal(vocab) * 3, np.full(vocab, -4.25), rng.integers(-2, 2, vocab), peak,
+        np.linspace(0, 3e-3, vocab), rng.permutation(np.linspace(-60, 60, vocab)),
+    ]  # fmt: skip
+    logits = np.repeat(np.array(kinds, np.float32), 8, 0)
+    count = len(logits)
+    t = rng.choice(np.array([0.3, 1, 5], np.float32), count)
+    k = rng.choice(np.array([0, 1, 40, 5000, vocab, 1 << 40]), count)
+    p = rng.choice(np.array([0.5, 0.9, 0.999, 1], np.float32), count)
+    m = rng.choice(np.array([0, 0, 0.01, 0.5], np.float32), count)
+    u = rng.choice(np.array([0.0, 0.5, 0.999999, 1 - 2**-53]), count)
+    found = vm["forward"](logits, t, p, m, k, u).numpy()
+    expected = SampleFromLogits().reference(logits, t, k, p, m, u)
+    for row, (one, other) in enumerate(zip(found, expected, strict=True)):
+        order = np.argsort(-logits[row], kind="stable").tolist()
+        assert abs(order.index(one) - order.index(other)) <= 1, row
+    assert (found == expected).mean() > 0.9

@@ -2,12 +2,13 @@
 
 A NaN is greater than every number, as in numpy: last in ascending order, first in descending. Equal elements (all
 NaNs are equal, and -0.0 and 0.0) keep their order either way. A row of n elements takes n * log2(n) steps and twice
-its size in working memory.
+its size in working memory. The first few elements of a row are found without sorting it: each element is compared with
+the last of those found so far, and inserted among them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from relaxpy.ir.dim import Dim
@@ -16,11 +17,13 @@ from relaxpy.tir import te
 from relaxpy.tir.numerics import scalar
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer.loops import Buffer, Expr
-from relaxpy.tir.writer.rows import cell, rows, scratch
+from relaxpy.tir.writer.rows import cell, known, rows, scratch
 from relaxpy.tir.writer.serial import Serial, serial
 
 _LONGEST = 62
 """A row has fewer than 2**62 elements."""
+_FEW = 64
+"""So many first elements are found by insertion."""
 _USUAL_STEPS = 10
 """The number of steps for rows of a thousand."""
 
@@ -40,6 +43,7 @@ def sort_rows(
     size = te.dim(shape[axis])
     others = [*shape[:axis], *shape[axis + 1 :]]
     dtype, wide = DType(str(x.dtype)), _key_dtype(DType(str(x.dtype)))
+    few = first is not None and first.value is not None and first.value <= _FEW
 
     def fill(p: Serial, *buffers: Buffer) -> None:
         *results, source = buffers
@@ -48,14 +52,22 @@ def sort_rows(
             def at(i: Expr) -> list[Expr]:
                 return [*outer[:axis], i, *outer[axis:]]
 
-            # Two rows one after the other: each pass merges from one into the other.
-            keys = scratch(p, "keys", shape[axis] * 2, wide)
-            places = scratch(p, "places", shape[axis] * 2, order) if order else None
-            with p.loop("i", size) as i:
-                p.write(keys, i, value=scalar.cast(p.read(source, *at(i)), wide))
-                if places is not None:
-                    p.write(places, i, value=i.astype(order))
-            start = _merge_passes(p, keys, places, size, descending)
+            def read(i: Expr) -> Expr:
+                return scalar.cast(p.read(source, *at(i)), wide)
+
+            # A whole row is two rows one after the other: each pass merges from one into the other.
+            count = first if few else shape[axis] * 2
+            keys = scratch(p, "keys", count, wide)
+            places = scratch(p, "places", count, order) if order else None
+            if few:
+                _insert_all(p, keys, places, te.dim(first), size, read, descending)
+                start = te.dim(0)
+            else:
+                with p.loop("i", size) as i:
+                    p.write(keys, i, value=read(i))
+                    if places is not None:
+                        p.write(places, i, value=i.astype(order))
+                start = _merge_passes(p, keys, places, size, descending)
             with p.loop("i", size if first is None else te.dim(first)) as i:
                 for result, row in zip(
                     results, [keys] * values + [places] * bool(order), strict=True
@@ -120,6 +132,38 @@ def _merge_runs(
                 p.write(places, target + first + i, value=p.read(places, taken))
             left.set(a + te.dim(1) - step)
             right.set(b + step)
+
+
+def _insert_all(
+    p: Serial,
+    keys: Buffer,
+    places: Buffer | None,
+    count: Expr,
+    size: Expr,
+    read: Callable[[Expr], Expr],
+    descending: bool,
+) -> None:
+    """Keep the first `count` elements of the row, sorted: insert each one that comes before the last of them."""
+    found = cell(p, "found", te.dim(0))
+    with p.loop("i", size) as i:
+        x = known(p, "x", read(i))
+        number = known(p, "number", found.get())
+        last = p.read(keys, tirx.max(number - 1, te.dim(0)))
+        with p.when(tirx.any(number < count, comes_before(x, last, descending))):
+            place = cell(p, "place", tirx.min(number, count - 1))
+            with p.loop("step", known(p, "steps", place.get()), about=1):
+                # Behind those that do not come after it, nothing moves.
+                at = p.let("at", place.get())
+                before = known(p, "before", p.read(keys, at - 1))
+                with p.when(comes_before(x, before, descending)):
+                    p.write(keys, at, value=before)
+                    if places is not None:
+                        p.write(places, at, value=p.read(places, at - 1))
+                    place.set(at - 1)
+            p.write(keys, place.get(), value=x)
+            if places is not None:
+                p.write(places, place.get(), value=i.astype(str(places.dtype)))
+            found.set(tirx.min(number + 1, count))
 
 
 def comes_before(a: Any, b: Any, descending: bool) -> Expr:

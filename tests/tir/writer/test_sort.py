@@ -59,3 +59,25 @@ def test_the_program_prints_and_parses(size: int | Dim) -> None:
     x = te.placeholder(shape, "float32", "x")
     mod = IRModule({"k": PrimFunc.from_te([x], sort_rows(x, shape, 1, order="int64"))})
     assert structural_equal(mod, relaxpy.parse(mod.script()))
+
+
+@pytest.mark.parametrize("count", [1, 3, 64, 65])
+@pytest.mark.parametrize("descending", [False, True])
+def test_the_first_few_are_those_of_the_sort(count: int, descending: bool) -> None:
+    """By insertion up to some number, by a whole sort above it: NaNs, zeros of both signs, equal elements, and rows in
+    the order in which every element is inserted."""
+    shape = (SymVar("n").dim, SymVar("m").dim)
+    x = te.placeholder(shape, "float32", "x")
+    found = sort_rows(x, shape, 1, descending=descending, order="int32", first=Dim.of(count))
+    kernels = Kernels({"k": PrimFunc.from_te([x], found)})
+    rng = np.random.default_rng(count)
+    few = np.array([np.nan, 1, 2, 3, -0.0, 0, np.inf, -np.inf], np.float32)
+    rows = [rng.choice(few, 300), rng.standard_normal(300).astype(np.float32)]
+    given = np.stack([*rows, np.sort(rows[1]), np.sort(rows[1])[::-1], rng.choice(few[4:6], 300)])
+    for length in (count, 100, 300):
+        array = np.ascontiguousarray(given[:, :length])
+        order = order_of(array, 1, descending)[:, :count]
+        values, places = np.empty(order.shape, np.float32), np.empty(order.shape, np.int32)
+        kernels.run("k", [array], [values, places])
+        np.testing.assert_array_equal(places, order)
+        np.testing.assert_array_equal(values, np.take_along_axis(array, order, 1))
