@@ -21,4 +21,6 @@ def test_calls_are_counted() -> None:
     for _ in range(3):
         vm["main"](np.ones((2, 4), np.float32))
     (softmax,) = times.by_time()
-    assert softmax.name == "softmax" and softmax.calls == 3 and softmax.seconds > 0
+    assert softmax.name == "softmax"
+    assert softmax.calls == 3
+    assert softmax.seconds > 0
