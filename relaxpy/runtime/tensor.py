@@ -58,6 +58,7 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
 
     __slots__ = (
         "__weakref__",
+        "_nbytes",
         "_numpy",
         "_record",
         "constant",
@@ -92,6 +93,7 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         self.owner = owner
         self.constant = constant
         self.device = CPU
+        self._nbytes = -1
         self._numpy: Array | None = None
         self._record: Any = None
 
@@ -106,7 +108,9 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def nbytes(self) -> int:
-        return self.size * dtypes.info(self.dtype).itemsize
+        if self._nbytes < 0:
+            self._nbytes = self.size * dtypes.info(self.dtype).itemsize
+        return self._nbytes
 
     def numpy(self) -> Array:
         """A numpy array over the same memory, which it keeps alive. It is read-only if the memory is."""

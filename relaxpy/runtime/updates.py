@@ -12,6 +12,9 @@ from typing import Any
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.tensor import Fixed, Shape, Tensor
 
+_Piece = tuple[int, int, int]
+"""Start, end, and position of the argument."""
+
 
 def tensors(value: object) -> Iterator[Tensor]:
     """The tensors in a value, which may be a tuple of tuples."""
@@ -51,24 +54,44 @@ def require_apart(
     Raises: RuntimeCheckError (`update-shared`).
     """
     written_to = frozenset(updated)
-    pieces: list[tuple[int, int, int]] = []
-    elsewhere: dict[int, list[tuple[int, int, int]]] = {}
+    pieces: list[_Piece] = []
+    elsewhere: dict[int, list[_Piece]] = {}
     """Buffer of a device → pieces of it."""
+    for position in written_to:
+        _add(values[position], position, pieces, elsewhere)
+    # The pieces that are only read are many, as the weights of a model. All but a few are outside of this range.
+    low = min((begin for begin, _, _ in pieces), default=0)
+    high = max((end for _, end, _ in pieces), default=0)
     for position, value in enumerate(values):
-        for tensor in (value,) if isinstance(value, Tensor) else tensors(value):
-            if tensor.__class__ is Tensor:
-                start, memory = tensor.pointer, pieces
-            else:
-                start, memory = tensor.offset, elsewhere.setdefault(id(tensor.buffer), [])
-            memory.append((start, start + tensor.nbytes, position))
+        if position in written_to:
+            continue
+        if value.__class__ is Tensor:
+            begin = value.pointer
+            if begin >= high or (end := begin + value.nbytes) <= low:
+                continue
+            pieces.append((begin, end, position))
+        else:
+            _add(value, position, pieces, elsewhere)
     for memory in (pieces, *elsewhere.values()):
         _require_apart(memory, written_to, name)
 
 
-def _require_apart(
-    pieces: list[tuple[int, int, int]], written_to: frozenset[int], name: Callable[[int], str]
+def _add(
+    value: object, position: int, pieces: list[_Piece], elsewhere: dict[int, list[_Piece]]
 ) -> None:
-    """Checks the pieces of one memory for overlap. A piece is (start, end, position of the argument)."""
+    """Add the pieces of an argument to those of the host's memory and of buffers."""
+    for tensor in (value,) if isinstance(value, Tensor) else tensors(value):
+        if tensor.__class__ is Tensor:
+            start, memory = tensor.pointer, pieces
+        else:
+            start, memory = tensor.offset, elsewhere.setdefault(id(tensor.buffer), [])
+        memory.append((start, start + tensor.nbytes, position))
+
+
+def _require_apart(
+    pieces: list[_Piece], written_to: frozenset[int], name: Callable[[int], str]
+) -> None:
+    """Checks the pieces of one memory for overlap."""
     pieces.sort()
     reach = {False: (0, -1), True: (0, -1)}
     """The furthest end of the preceding pieces and its argument: of those that are only read (False), and of those that
