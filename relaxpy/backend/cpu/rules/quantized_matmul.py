@@ -278,6 +278,8 @@ class _Writer:
             return even, odd
 
         def number(formula: Formula, chunk: Expr, n: int) -> Expr:
+            if n == 0:
+                formula.prefetch((begin + chunk + ahead) * CHUNK, start, width, 0)
             return formula.vector((begin + chunk) * CHUNK, start, width, n * lanes, None)
 
         return _Source(codes, number)
