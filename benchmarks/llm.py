@@ -5,10 +5,10 @@ other libraries.
     python benchmarks/llm.py --quick                 4 layers, few cells, one call each: minutes
     python benchmarks/llm.py --schemes "int4 (W4A8)" --peers "llama.cpp q4_0" --cells prefill-128,decode-1x64
 
-Each library lives in a process of its own; for each cell they take turns (`turns.py`). After a turn the limits are
-measured: a loop that reads 256 MB, and a loop of the scheme's multiply-adds on registers. The least time of a cell is
-the longer of two: reading its weights and its cache at the one, its products at the other. `of the limit` is that over
-the median time.
+Each library lives in a process of its own, with the model in memory; for each cell they take turns (`turns.py`). After
+a turn the limits are measured: a loop that reads 256 MB, and a loop of the scheme's multiply-adds on registers. The
+least time of a cell is the longer of two: reading its weights and its cache at the one, its products at the other.
+`of the limit` is that over the time; both are medians over the turns.
 
 relaxpy builds one executable for all cells of a scheme. Head and layers have equal precision in all libraries; the
 embedding is read by rows. A library that is not installed is reported as absent, and nothing else changes
@@ -57,6 +57,7 @@ QUICK_CELLS = "prefill-32,prefill-128,decode-1x64,decode-4x64,decode-16x64,decod
 DEFAULT_SCHEMES = ("int4 (W4A8)", "int4 (W4A32)", "int8 (W8A32)", "bf16")
 QUICK_SCHEMES = ("int4 (W4A8)", "int4 (W4A32)")
 DEFAULT_PEERS = ("llama.cpp q4_0", "llama.cpp q8_0", "OpenVINO int4", "torch bf16")
+TURNS, QUICK_TURNS = 3, 1
 GOALS = {
     ("int4 (W4A8)", "decode 1 × 64"): 0.82,
     ("int4 (W4A8)", "prefill 128"): 0.60,
@@ -65,6 +66,26 @@ GOALS = {
     ("bf16", "decode 1 × 64"): 0.85,
 }
 """Shares of the limit."""
+BATCH_GOALS = {"decode 4 × 64": 3.0, "decode 16 × 64": 4.5}
+"""Tokens a second over those of one sequence."""
+MAIN = "int4 (W4A8)"
+"""The scheme that is to be ahead of every peer."""
+
+
+@dataclass
+class Turn:
+    """One turn of a library at a cell."""
+
+    seconds: float
+    """Median of its calls."""
+    read_probe: float = 0.0
+    """Bytes a second of the loop that reads, right after it."""
+    peak: float = 0.0
+    """Operations a second of the scheme's arithmetic, right after it."""
+    limit: float = 0.0
+    """The least time by the two."""
+    bound: str = ""
+    """What sets it: memory or compute."""
 
 
 @dataclass
@@ -73,23 +94,35 @@ class Result:
 
     library: str
     cell: str
-    seconds: float
-    """Median of its calls."""
-    rate: float
-    """Tokens a second."""
-    read_probe: float = 0.0
-    """Bytes a second of the loop that reads, of the same minute."""
-    peak: float = 0.0
-    """Operations a second of the scheme's arithmetic."""
-    limit: float = 0.0
-    """The least time by the two."""
-    bound: str = ""
-    """What sets it: memory or compute."""
+    tokens: int
+    """That are computed in a call."""
+    turns: list[Turn]
+
+    def median(self, field: str) -> float:
+        """Over the turns."""
+        return median(getattr(turn, field) for turn in self.turns)
+
+    @property
+    def seconds(self) -> float:
+        return self.median("seconds")
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return self.tokens / self.seconds
+
+    @property
+    def limit(self) -> float:
+        return self.median("limit")
 
     @property
     def share(self) -> float:
         """Of the limit that is reached."""
-        return self.limit / self.seconds
+        return median(turn.limit / turn.seconds for turn in self.turns)
+
+    def record(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "seconds": self.seconds, "rate": self.rate, "share": self.share}
 
 
 def read_cell(text: str) -> Cell:
@@ -118,21 +151,16 @@ def work(shape: Shape, scheme: Scheme, cell: Cell) -> tuple[float, float]:
     return scheme.weight_bytes * (weights + shape.head_weights) + cache_bytes, operations
 
 
-class Probes:
-    """The limits of the machine, measured when they are asked for."""
+def limits_now(turn: Turn, shape: Shape, scheme: Scheme, cell: Cell, threads: int) -> None:
+    """Measure what limits a cell, at this moment."""
+    from benchmarks.limits import Limits
 
-    def __init__(self, threads: int) -> None:
-        from benchmarks.limits import Limits
-
-        self.limits = Limits(threads)
-
-    def add(self, result: Result, shape: Shape, scheme: Scheme, cell: Cell) -> None:
-        """Measure what limits a cell."""
-        nbytes, operations = work(shape, scheme, cell)
-        result.read_probe = self.limits.bandwidth(READ_BYTES)
-        result.peak = self.limits.peak(scheme.arithmetic)
-        memory, compute = nbytes / result.read_probe, operations / result.peak
-        result.limit, result.bound = max((memory, "memory"), (compute, "compute"))
+    limits = Limits(threads)
+    nbytes, operations = work(shape, scheme, cell)
+    turn.read_probe = limits.bandwidth(READ_BYTES)
+    turn.peak = limits.peak(scheme.arithmetic)
+    memory, compute = nbytes / turn.read_probe, operations / turn.peak
+    turn.limit, turn.bound = max((memory, "memory"), (compute, "compute"))
 
 
 def start(name: str, shape: Shape, options: argparse.Namespace) -> Peer | str:
@@ -145,14 +173,9 @@ def start(name: str, shape: Shape, options: argparse.Namespace) -> Peer | str:
 
 
 def measure(options: argparse.Namespace, shape: Shape, cells: list[Cell]) -> dict[str, Any]:
-    """All cells of all libraries. One library is in memory at a time; the probes follow each of its cells."""
-    probes = Probes(options.threads)
+    """All cells of all libraries, which are in memory together and take turns."""
     names = [*options.schemes, *options.peers]
-    results: list[Result] = []
-    loads: dict[str, float] = {}
-    memory: dict[str, int] = {}
     absent: dict[str, str] = {}
-    kernels: list[list[Any]] = []
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -160,31 +183,42 @@ def measure(options: argparse.Namespace, shape: Shape, cells: list[Cell]) -> dic
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        bar = progress.add_task("", total=len(names) * (len(cells) + 1))
+        bar = progress.add_task("", total=len(names) * (len(cells) * options.turns + 1))
+        peers: dict[str, Peer] = {}
         for name in names:
             progress.update(bar, description=f"{name}: load")
             peer = start(name, shape, options)
             progress.advance(bar)
             if isinstance(peer, str):
                 absent[name] = peer.splitlines()[0][:200]
-                progress.advance(bar, len(cells))
-                continue
-            loads[name] = peer.load_seconds
-            for cell in cells:
-                progress.update(bar, description=f"{name}: {cell.name}")
-                try:
-                    times = peer.times(cell, options.calls, options.seconds)
-                except RuntimeError as error:
-                    absent[f"{name}, {cell.name}"] = str(error)[:200]
-                else:
-                    took = median(times)
-                    result = Result(name, cell.name, took, cell.computed / took)
+            else:
+                peers[name] = peer
+        results: list[Result] = []
+        kernels: list[list[Any]] = []
+        for cell in cells:
+            own = {name: Result(name, cell.name, cell.computed, []) for name in peers}
+            for turn in range(options.turns):
+                order = list(peers)[turn % len(peers) :] + list(peers)[: turn % len(peers)]
+                for name in order:
+                    progress.update(bar, description=f"{name}: {cell.name}")
+                    progress.advance(bar)
+                    if f"{name}, {cell.name}" in absent:
+                        continue
+                    try:
+                        times = peers[name].times(cell, options.calls, options.seconds)
+                    except RuntimeError as error:
+                        absent[f"{name}, {cell.name}"] = str(error)[:200]
+                        continue
+                    own[name].turns.append(one := Turn(median(times)))
                     if name in SCHEMES:
-                        probes.add(result, shape, SCHEMES[name], cell)
-                        for kernel in peer.result(Kernels(cell)):
-                            kernels.append([name, cell.name, *kernel])
-                    results.append(result)
-                progress.advance(bar)
+                        limits_now(one, shape, SCHEMES[name], cell, options.threads)
+            for name in peers:
+                if name in SCHEMES and own[name].turns:
+                    found = peers[name].result(Kernels(cell))
+                    kernels += [[name, cell.name, *kernel] for kernel in found]
+            results += [each for each in own.values() if each.turns]
+        memory: dict[str, int] = {}
+        for name, peer in peers.items():
             with suppress(RuntimeError):  # it has ended
                 memory[name] = peer.result(MEMORY)
             peer.stop()
@@ -192,20 +226,60 @@ def measure(options: argparse.Namespace, shape: Shape, cells: list[Cell]) -> dic
         "shape": asdict(shape),
         "threads": options.threads,
         "cells": [cell.name for cell in cells],
-        "results": [{**asdict(each), "share": each.share} for each in results],
-        "load_seconds": loads,
+        "results": [each.record() for each in results],
+        "load_seconds": {name: peer.load_seconds for name, peer in peers.items()},
         "peak_bytes": memory,
         "absent": absent,
         "kernels": kernels,
-        "executables": {name: 1 for name in loads if name in SCHEMES},
+        "executables": {name: 1 for name in peers if name in SCHEMES},
     }
+
+
+def results_of(report: dict[str, Any]) -> list[Result]:
+    """The results of a report."""
+    return [
+        Result(each["library"], each["cell"], each["tokens"], [Turn(**t) for t in each["turns"]])
+        for each in report["results"]
+    ]
+
+
+def verdicts(report: dict[str, Any]) -> list[list[str]]:
+    """Each goal, what was reached, and for a lost one the kernel that takes longest."""
+    by = {(each.library, each.cell): each for each in results_of(report)}
+    slowest: dict[tuple[str, str], str] = {}
+    for scheme, cell, name, _, ms, share, nbytes, operations in report["kernels"]:
+        if not name.startswith("("):
+            slowest.setdefault(
+                (scheme, cell),
+                f"{name}: {ms:.1f} ms, {share:.0%}; {nbytes:.1f} GB/s, {operations:.0f} GOP/s",
+            )
+    rows: list[list[str]] = []
+
+    def add(goal: str, key: tuple[str, str], reached: str, won: bool) -> None:
+        why = "" if won else slowest.get(key, "")
+        rows.append([key[0], key[1], goal, reached, "reached" if won else "lost", why])
+
+    for key, goal in GOALS.items():
+        if key in by:
+            share = by[key].share
+            add(f"{goal:.0%} of the limit", key, f"{share:.0%}", share >= goal)
+    one = by.get((MAIN, "decode 1 × 64"))
+    for cell, goal in BATCH_GOALS.items():
+        if one is not None and (MAIN, cell) in by:
+            ratio = by[MAIN, cell].rate / one.rate
+            add(f"{goal:.1f} times one sequence", (MAIN, cell), f"{ratio:.2f}", ratio >= goal)
+    for cell in report["cells"]:
+        beside = {n: r.rate for (n, c), r in by.items() if c == cell and n not in SCHEMES}
+        if beside and (MAIN, cell) in by:
+            best = max(beside, key=lambda name: beside[name])
+            ratio = by[MAIN, cell].rate / beside[best]
+            add("ahead of every peer", (MAIN, cell), f"{ratio:.2f} times {best}", ratio > 1)
+    return rows
 
 
 def tables(report: dict[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
     """Rates by cell and library, the limits of relaxpy's, and its kernels that take longest."""
-    results = [
-        Result(**{k: v for k, v in each.items() if k != "share"}) for each in report["results"]
-    ]
+    results = results_of(report)
     libraries = list(dict.fromkeys(each.library for each in results))
     by = {(each.library, each.cell): each for each in results}
     rates = [
@@ -222,8 +296,10 @@ def tables(report: dict[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
             continue
         goal = GOALS.get((each.library, each.cell))
         limits.append([
-            each.library, each.cell, f"{each.seconds * 1e3:.1f}", f"{each.limit * 1e3:.1f}", each.bound,
-            f"{each.read_probe / 1e9:.1f}", f"{each.peak / 1e9:.0f}", f"{each.share:.0%}",
+            each.library, each.cell, f"{each.seconds * 1e3:.1f}", f"{each.limit * 1e3:.1f}",
+            each.turns[0].bound,
+            f"{each.median('read_probe') / 1e9:.1f}", f"{each.median('peak') / 1e9:.0f}",
+            f"{each.share:.0%}",
             "" if goal is None else f"{goal:.0%}",
         ])  # fmt: skip
     kernels = [
@@ -246,6 +322,7 @@ def tables(report: dict[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
              "of the limit", "goal"],
             limits,
         ),
+        (["library", "cell", "goal", "reached", "", "kernel that takes longest"], verdicts(report)),
         (["scheme", "cell", "kernel", "calls", "ms", "of the time", "GB/s", "GOP/s"], kernels),
     ]  # fmt: skip
 
@@ -259,6 +336,7 @@ def main() -> None:
     parser.add_argument("--schemes", help=f"of relaxpy, with commas: {', '.join(SCHEMES)}")
     parser.add_argument("--peers", help=f"with commas: {', '.join(PEERS)}")
     parser.add_argument("--cells", help=f"with commas; default {CELLS}")
+    parser.add_argument("--turns", type=int, help=f"of each library at a cell; default {TURNS}")
     parser.add_argument("--calls", type=int, help="timed calls of a cell, at least")
     parser.add_argument("--seconds", type=float, help="and for at least so long")
     parser.add_argument("--cache", default="", help="dtype of the paged cache, if not the model's")
@@ -268,7 +346,8 @@ def main() -> None:
     quick = options.quick
     options.schemes = _names(options.schemes, QUICK_SCHEMES if quick else DEFAULT_SCHEMES, SCHEMES)
     options.peers = _names(options.peers, DEFAULT_PEERS, PEERS)
-    options.calls = options.calls or 3
+    options.calls = options.calls or 1
+    options.turns = options.turns or (QUICK_TURNS if quick else TURNS)
     options.seconds = (0.3 if quick else 1.0) if options.seconds is None else options.seconds
     os.environ["RELAXPY_NUM_THREADS"] = str(options.threads)
     cells = [

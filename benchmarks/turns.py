@@ -27,6 +27,8 @@ class Service:
     """From what a call gives to what can be sent."""
 
 
+LONG_SECONDS = 5.0
+"""A first call that takes longer is not repeated: what it has to set up does not matter."""
 PAUSE_SECONDS = 0.05
 """Between turns: pools of threads spin for a while after their last work, on cores that the next peer needs."""
 
@@ -62,7 +64,9 @@ class Peer:
         return self._ask(request, 0, 0.0)
 
     def times(self, request: Any, calls: int, seconds: float = 0.0) -> list[float]:
-        """Seconds of each call after one to warm up: so many calls, and more until so many seconds are over."""
+        """Seconds of each call after one to warm up: so many calls, and more until so many seconds are over. A request
+        that is repeated is prepared and warmed up once. If the call to warm up takes more than `LONG_SECONDS`, it is
+        the only one."""
         time.sleep(PAUSE_SECONDS)
         return self._ask(request, calls, seconds)
 
@@ -95,19 +99,36 @@ def _serve(make: Callable[..., Service], args: tuple[Any, ...], pipe: Connection
         pipe.send(f"{type(error).__name__}: {error}")
         return
     pipe.send(time.perf_counter() - started)
+    kept: tuple[Any, Callable[[], Any], float] | None = None
+    """The last request that was timed, its call, and how long that took at first."""
     while True:
         try:
             request, calls, seconds = pipe.recv()
         except EOFError:
             return
         try:
-            call = service.prepare(request)
-            result = call()  # and warm
-            answer = timed(call, calls, seconds) if calls else service.portable(result)
+            if kept is None or not calls or not _equal(request, kept[0]):
+                kept = None  # frees its memory
+                call = service.prepare(request)
+                start = time.perf_counter()
+                result = call()  # and warm
+                if not calls:
+                    pipe.send((True, service.portable(result)))
+                    continue
+                kept = request, call, time.perf_counter() - start
+            _, call, first = kept
+            answer = [first] if first > LONG_SECONDS else timed(call, calls, seconds)
         except Exception as error:
+            kept = None
             pipe.send((False, f"{type(error).__name__}: {error}"))
         else:
             pipe.send((True, answer))
+
+
+def _equal(request: Any, other: Any) -> bool:
+    """Are two requests the same? Arrays are not compared."""
+    same = request == other
+    return same is True
 
 
 def timed(call: Callable[[], Any], calls: int, seconds: float = 0.0) -> list[float]:

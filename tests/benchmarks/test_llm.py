@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from multiprocessing import Pipe
+from threading import Thread
 
 import numpy as np
 import pytest
 
-from benchmarks.llm import PEERS, Result, read_cell, start, tables, work
+from benchmarks.llm import PEERS, Result, Turn, read_cell, results_of, start, tables, work
 from benchmarks.llm_peers import SCHEMES, Cell, Kernels, Shape, relaxpy
+from benchmarks.turns import Service, _serve
 
 TINY = Shape(layers=2, hidden=64, inner=96, heads=4, key_heads=2, vocab=64)
 
@@ -60,16 +64,59 @@ def _missing(*_: object) -> None:
 
 
 def test_tables() -> None:
-    result = Result("int4 (W4A8)", "prefill 128", 2.0, 64.0, 20e9, 100e9, 1.0, "compute")
+    slow, fast = (Turn(time, 20e9, 100e9, 1.0, "compute") for time in (2.0, 1.9))
+    mine = Result("int4 (W4A8)", "prefill 128", 128, [slow, fast, slow])
+    other = Result("llama.cpp q4_0", "prefill 128", 128, [Turn(3.0)])
     report = {
-        "results": [{**vars(result), "share": result.share}],
+        "results": [each.record() for each in (mine, other)],
         "cells": ["prefill 128", "decode 1 × 64"],
         "peak_bytes": {"int4 (W4A8)": 2**20},
         "load_seconds": {"int4 (W4A8)": 1.0},
+        "kernels": [["int4 (W4A8)", "prefill 128", "linear", 22, 1500.0, 0.75, 1.0, 250.0]],
     }
-    (_, rates), (_, limits), _ = tables(report)
-    assert rates[0] == ["prefill 128", "64.0"]
-    assert rates[1] == ["decode 1 × 64", "—"]
+    assert results_of(report) == [mine, other]
+    (_, rates), (_, limits), (_, goals), _ = tables(report)
+    assert rates[0] == ["prefill 128", "64.0", "42.7"]
+    assert rates[1] == ["decode 1 × 64", "—", "—"]
     assert limits == [
         ["int4 (W4A8)", "prefill 128", "2000.0", "1000.0", "compute", "20.0", "100", "50%", "60%"]
     ]
+    why = "linear: 1500.0 ms, 75%; 1.0 GB/s, 250 GOP/s"
+    assert goals == [
+        ["int4 (W4A8)", "prefill 128", "60% of the limit", "50%", "lost", why],
+        ["int4 (W4A8)", "prefill 128", "ahead of every peer", "1.50 times llama.cpp q4_0", "reached", ""],
+    ]  # fmt: skip
+
+
+class _Tally:
+    """A service whose calls are counted."""
+
+    def __init__(self) -> None:
+        self.prepared, self.calls = 0, 0
+
+    def service(self) -> Service:
+        def prepare(request: object) -> Callable[[], int]:
+            self.prepared += 1
+            return self.call
+
+        return Service(prepare)
+
+    def call(self) -> int:
+        self.calls += 1
+        return self.calls
+
+
+def test_a_request_that_is_repeated_is_prepared_once() -> None:
+    tally, (ours, theirs) = _Tally(), Pipe()
+    thread = Thread(target=_serve, args=(tally.service, (), theirs))
+    thread.start()
+    assert ours.recv() >= 0
+    for request, calls, prepared, called in (
+        ("a", 2, 1, 3), ("a", 2, 1, 5), ("b", 1, 2, 7), ("b", 0, 3, 8), ("b", 1, 4, 10),
+    ):  # fmt: skip
+        ours.send((request, calls, 0.0))
+        ok, _ = ours.recv()
+        assert ok
+        assert (tally.prepared, tally.calls) == (prepared, called)
+    ours.close()
+    thread.join()
