@@ -27,7 +27,8 @@ PACKED = "packed_params"
 executable's packers. `relaxpy.build(…, pack=True)` sets it."""
 PACKERS = "packers"
 """Attribute of a function that has `PACKED`: for each weight that a packer makes, the name of that function and the
-names of the weights that it takes, as the user declared them. Any other weight is passed as it is."""
+names of the weights that it takes, as the user declared them; if it returns a tuple, also the number of the field. Any
+other weight is passed as it is."""
 
 
 def trailing_weights(function: Function) -> tuple[Var, ...]:

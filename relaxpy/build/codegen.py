@@ -111,9 +111,11 @@ def _weight_params(
     for weight in packed_params(function):
         number = function.params.index(weight)
         if weight.name in packers:
-            name, sources = packers[weight.name]
+            name, sources, *field = packers[weight.name]
             layout = _layout(mod, program, program.functions[index[name]])
-            yield bc.WeightParam(at, number, tuple(sources), index[name], layout)
+            if field:
+                layout = f"{layout}.{field[0]}"
+            yield bc.WeightParam(at, number, tuple(sources), index[name], layout, *field)
         else:
             yield bc.WeightParam(at, number, (weight.name,))
 

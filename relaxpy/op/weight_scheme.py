@@ -117,7 +117,7 @@ class WeightScheme:
     def dequantize(self, parts: Mapping[str, np.ndarray], axis: int, depth: int) -> np.ndarray:
         """The matrix that the parts mean, in float32, computed in the order of `program`."""
         read = {name: np.moveaxis(part, axis, -1) for name, part in parts.items()}
-        words = read["codes"][..., None] >> self._shifts() & self._mask
+        words = read["codes"][..., None] >> self._shifts() & self.mask
         *outer, count, each = words.shape
         codes = words.reshape(*outer, count * each)[..., :depth].astype(np.float32)
         own = np.arange(depth) // self.group_size(depth)
@@ -127,7 +127,7 @@ class WeightScheme:
         elif self.zero == "zero_point":
             rows = (codes - read["zero"].astype(np.float32)[..., own]) * scale
         else:
-            rows = (codes - np.float32(self._middle)) * scale
+            rows = (codes - np.float32(self.middle)) * scale
         return np.ascontiguousarray(np.moveaxis(rows, -1, axis))
 
     def program(self, shape: Sequence[int], axis: int, dtype: str = "float32") -> PrimFunc:
@@ -153,7 +153,7 @@ class WeightScheme:
             code = part("codes", self.per_word)
             if self.per_word > 1:
                 shift = (k % te.dim(self.per_word) * te.dim(self.bits)).astype(self.word)
-                code = code >> shift & te.const(self._mask, self.word)
+                code = code >> shift & te.const(self.mask, self.word)
             value = code.astype("float32")
             scale = part("scale", size).astype("float32")
             if self.zero == "minimum":
@@ -161,18 +161,27 @@ class WeightScheme:
             elif self.zero == "zero_point":
                 value = (value - part("zero", size).astype("float32")) * scale
             else:
-                value = (value - te.const(self._middle, "float32")) * scale
+                value = (value - te.const(self.middle, "float32")) * scale
             return te.cast(value, str(DType(dtype)))
 
         made = te.compute(shape, element, "dequantized")
         return PrimFunc.from_te(list(inputs.values()), [made])
 
+    def quantizer(self, shape: Sequence[int], axis: int, dtype: str = "float32") -> PrimFunc:
+        """The tensor program from a matrix of this shape and dtype to its parts, in the order of `types`: the numbers
+        of `quantize`, to the bit. It reports nothing: a group with an infinity or a NaN, or whose scale overflows, has
+        a scale (or minimum) that is not finite."""
+        from relaxpy.op.quantizer import Quantizer
+
+        return Quantizer(self, tuple(shape), axis, dtype).program()
+
     @property
-    def _mask(self) -> int:
+    def mask(self) -> int:
+        """The largest code."""
         return 2**self.bits - 1
 
     @property
-    def _middle(self) -> int:
+    def middle(self) -> int:
         """The code that means 0 in the symmetric scheme."""
         return 2 ** (self.bits - 1)
 
@@ -183,11 +192,11 @@ class WeightScheme:
         """The codes of groups (..., groups, size), and the other parts (..., groups)."""
         low, high = groups.min(axis=-1), groups.max(axis=-1)
         if self.zero == "symmetric":
-            span, steps = np.maximum(high, -low), self._middle - 1
+            span, steps = np.maximum(high, -low), self.middle - 1
         else:
             if self.zero == "zero_point":  # so that zero has a code
                 low, high = np.minimum(low, 0), np.maximum(high, 0)
-            span, steps = high - low, self._mask
+            span, steps = high - low, self.mask
         with np.errstate(over="ignore"):
             scale = (span / np.float32(steps)).astype(self.scale_dtype)
         least = low.astype(self.scale_dtype)
@@ -203,13 +212,13 @@ class WeightScheme:
             codes = np.rint((groups - least.astype(np.float32)[..., None]) * by)
             parts = {"scale": scale, "minimum": least}
         elif self.zero == "zero_point":
-            zero = np.clip(np.rint(-low * by[..., 0]), 0, self._mask)
+            zero = np.clip(np.rint(-low * by[..., 0]), 0, self.mask)
             codes = np.rint(groups * by) + zero[..., None]
             parts = {"scale": scale, "zero": zero.astype("uint8")}
         else:
-            codes = np.rint(groups * by) + self._middle
+            codes = np.rint(groups * by) + self.middle
             parts = {"scale": scale}
-        return np.clip(codes, 0, self._mask).astype(self.word), parts
+        return np.clip(codes, 0, self.mask).astype(self.word), parts
 
     def _words(self, codes: np.ndarray) -> np.ndarray:
         """Pack codes (..., depth) into words; codes past the end are 0."""

@@ -435,7 +435,10 @@ class WeightParam:
     packer: OrNone = -1
     """The function from these tensors to the argument; -1: the argument is the only source itself."""
     layout: str = ""
-    """A digest of the packer's code: arguments packed by an equal packer of another executable are accepted."""
+    """A digest of the packer's code, and the field: arguments packed by an equal packer of another executable are
+    accepted."""
+    field: OrNone = -1
+    """The field of the packer's result, a tuple; -1: the result is a tensor, the argument."""
 
 
 @dataclass(frozen=True, slots=True)

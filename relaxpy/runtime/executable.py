@@ -308,7 +308,7 @@ def _is_weight(weight: WeightParam, functions: Sequence[FunctionCode]) -> bool:
     if weight.param >= len(functions[weight.function].params):
         return False
     if weight.packer < 0:
-        return len(weight.sources) == 1
+        return len(weight.sources) == 1 and weight.field < 0
     if weight.packer not in known or not functions[weight.packer].public:
         return False
     return 0 < len(weight.sources) == len(functions[weight.packer].params)

@@ -79,8 +79,9 @@ class _Job:
 
     packer: str
     """The name of the function; "": the tensor is passed as it is."""
-    layout: str
     sources: tuple[Source, ...]
+    fields: tuple[tuple[int, str], ...] = ()
+    """The fields of the function's result that are wanted, and their layouts; -1: the result itself."""
 
 
 def pack_weights(
@@ -111,8 +112,8 @@ def pack_weights(
     arguments: dict[str, dict[str, Any]] = {}
     for weight in exe.weight_params:
         code = exe.functions[weight.function]
-        job = owners[weight]
-        arguments.setdefault(code.name, {})[code.params[weight.param].name] = packed[job]
+        made = packed[owners[weight], weight.field]
+        arguments.setdefault(code.name, {})[code.params[weight.param].name] = made
     return PackedWeights(arguments, kept)
 
 
@@ -153,13 +154,15 @@ def _jobs(
 ) -> tuple[list[_Job], dict[WeightParam, _Job]]:
     """The distinct jobs, in order, and that of each weight."""
     functions = vm.executable.functions
-    owners: dict[WeightParam, _Job] = {}
+    wanted: dict[tuple[str, tuple[Source, ...]], dict[int, str]] = {}
+    keys: dict[WeightParam, tuple[str, tuple[Source, ...]]] = {}
     for weight in weights:
         owner = functions[weight.function].name
         sources = tuple(names.of(owner, name) for name in weight.sources)
-        packer = functions[weight.packer].name if weight.packer >= 0 else ""
-        owners[weight] = _Job(packer, weight.layout, sources)
-    return list(dict.fromkeys(owners.values())), owners
+        keys[weight] = functions[weight.packer].name if weight.packer >= 0 else "", sources
+        wanted.setdefault(keys[weight], {})[weight.field] = weight.layout
+    jobs = {key: _Job(*key, tuple(sorted(fields.items()))) for key, fields in wanted.items()}
+    return [*jobs.values()], {weight: jobs[key] for weight, key in keys.items()}
 
 
 def _checked(
@@ -226,14 +229,14 @@ def _made(
     arrays: Mapping[Source, Any],
     folder: Path | None,
     files: Sequence[Path],
-) -> tuple[dict[_Job, Any], Path | None]:
-    """The result of each job, and the file that it is mapped from."""
-    made: dict[_Job, Any] = {}
+) -> tuple[dict[tuple[_Job, int], Any], Path | None]:
+    """The results of each job, by field, and the file that they are mapped from."""
+    made: dict[tuple[_Job, int], Any] = {}
     for job in jobs:
         if not job.packer:
             tensor = from_any(arrays[job.sources[0]])
             assert tensor is not None  # as it was checked
-            made[job] = tensor
+            made[job, -1] = tensor
     own = [job for job in jobs if job.packer]
     kept = None
     if folder is not None and own:
@@ -241,10 +244,12 @@ def _made(
     else:
         tensors = None
     if tensors is None:
-        kept, tensors = None, [_run(vm, job, arrays) for job in own]
+        kept, tensors = None, [each for job in own for each in _run(vm, job, arrays)]
         vm.release_memory()
-    for job, tensor in zip(own, tensors, strict=True):
-        made[job] = PackedTensor(tensor, job.layout, tuple(source.name for source in job.sources))
+    places = [(job, field, layout) for job in own for field, layout in job.fields]
+    for (job, field, layout), tensor in zip(places, tensors, strict=True):
+        names = tuple(source.name for source in job.sources)
+        made[job, field] = PackedTensor(tensor, layout, names)
     return made, kept
 
 
@@ -258,18 +263,21 @@ def _kept(
     """The tensors mapped from a file, which is written if it is not there; None if that fails."""
     try:
         facts = [
-            (job.layout, [(source.name, source.transpose) for source in job.sources])
+            (
+                [layout for _, layout in job.fields],
+                [(source.name, source.transpose) for source in job.sources],
+            )
             for job in jobs
         ]
         digest = hashlib.sha256(repr((digest_of(folder, files), facts)).encode())
         path = folder / digest.hexdigest()
         tensors = map_kept(path)
-        if tensors is None or len(tensors) != len(jobs):
+        if tensors is None or len(tensors) != sum(len(job.fields) for job in jobs):
             with kept_file(path, sum(arrays[s].nbytes for job in jobs for s in job.sources)) as out:
                 for job in jobs:
-                    tensor = _run(vm, job, arrays)
-                    out.write(tensor.numpy())
-                    del tensor
+                    results = _run(vm, job, arrays)
+                    while results:
+                        out.write(results.pop(0).numpy())
             vm.release_memory()
             tensors = map_kept(path)
     except OSError:  # a full disk, a folder that cannot be written: no error of the program
@@ -277,14 +285,36 @@ def _kept(
     return path, tensors
 
 
-def _run(vm: VirtualMachine, job: _Job, arrays: Mapping[Source, Any]) -> Tensor:
-    """The result of a packer."""
+def _run(vm: VirtualMachine, job: _Job, arrays: Mapping[Source, Any]) -> list[Tensor]:
+    """The results of a packer that are wanted, in the order of their fields."""
     try:
         result = vm[job.packer](*(arrays[source] for source in job.sources))
     except RuntimeCheckError as error:
-        names = ", ".join(source.name for source in job.sources)
-        error.notes = (*error.notes, f"while {names} was packed")
+        error.notes = (*error.notes, f"while {_names_of(job)} was packed")
         raise
-    if not isinstance(result, Tensor):  # a file may say anything
-        raise RuntimeCheckError("check", f"{job.packer} is no packer: its result is no tensor")
-    return result
+    found: list[Tensor] = []
+    for field, _ in job.fields:
+        known = field < 0 or (isinstance(result, tuple) and field < len(result))
+        tensor = (result if field < 0 else result[field]) if known else None
+        if not isinstance(tensor, Tensor):  # a file may say anything
+            what = "result" if field < 0 else f"result {field}"
+            raise RuntimeCheckError("check", f"{job.packer} is no packer: its {what} is no tensor")
+        if field >= 0:
+            _check_scale(job, tensor)
+        found.append(tensor)
+    return found
+
+
+def _check_scale(job: _Job, part: Tensor) -> None:
+    """Raises: UsageError (`weight-values`) if a part of a quantised weight has floats that are not finite."""
+    if part.dtype in ("float16", "float32") and not np.isfinite(part.numpy()).all():
+        raise UsageError(
+            "weight-values",
+            f"{_names_of(job)} cannot be quantised: its weights, and the scales of its groups in {part.dtype}, must be "
+            "finite",
+            help="look for NaN and infinity in the checkpoint; scale_dtype='float32' is for very large weights",
+        )
+
+
+def _names_of(job: _Job) -> str:
+    return ", ".join(source.name for source in job.sources)

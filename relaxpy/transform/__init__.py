@@ -11,6 +11,7 @@ from relaxpy.transform.base import (
 from relaxpy.transform.bind_params import BindParams
 from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
 from relaxpy.transform.canonicalize_bindings import CanonicalizeBindings
+from relaxpy.transform.cast_weights import CastWeights
 from relaxpy.transform.check_calls import CheckCalls
 from relaxpy.transform.check_tensor_programs import CheckTensorPrograms
 from relaxpy.transform.combine_parallel_matmul import CombineParallelMatmul
@@ -44,6 +45,7 @@ __all__ = [
     "BindParams",
     "BindUnknownShapes",
     "CanonicalizeBindings",
+    "CastWeights",
     "CheckCalls",
     "CheckTensorPrograms",
     "CombineParallelMatmul",

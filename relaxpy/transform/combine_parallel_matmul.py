@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -10,7 +11,7 @@ import numpy as np
 
 from relaxpy.analysis.called_functions import called_functions
 from relaxpy.analysis.weights import packed_params, weight_only
-from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.expr import (
     Binding,
     BindingBlock,
@@ -20,17 +21,22 @@ from relaxpy.ir.expr import (
     DataflowVar,
     Expr,
     Function,
+    GlobalVar,
     Tuple,
     Var,
     VarBinding,
 )
-from relaxpy.ir.module import IRModule
+from relaxpy.ir.module import BaseFunc, IRModule
+from relaxpy.ir.names import FreshNames
 from relaxpy.ir.visitor import Rewriter, used_vars
 from relaxpy.op.binary import Add
+from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
 from relaxpy.op.join import Concat
-from relaxpy.op.linear_algebra import Matmul
+from relaxpy.op.linear_algebra import Linear, Matmul
 from relaxpy.op.slice import StridedSlice
+from relaxpy.tir.forms.joined import JoinedProgram, joined_program
+from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.dataflow_vars import with_outputs
 from relaxpy.transform.lifted_weights import weights_first
@@ -43,6 +49,9 @@ class CombineParallelMatmul(Pass):
     several narrow ones. If every product is used only by the addition of a constant bias vector, the biases are
     concatenated, too. The pass works on dataflow blocks, in which x cannot be modified. Weights that the caller packs
     (`packed_params`) are combined like constants: a packer concatenates them (`LiftPackers`).
+
+    Weights that a tensor program computes from such matrices, as a dequantised weight from codes and scales, are joined
+    as well, in `matmul` and `linear`: the program for all columns reads the parts of all, concatenated.
 
     Before:
         @R.function
@@ -71,16 +80,48 @@ class CombineParallelMatmul(Pass):
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         called = called_functions(mod)
+        programs = _Programs(mod)
 
         def change(name: str, function: Function) -> Function:
             weights = () if name in called else packed_params(function)
             made = weight_only(mod, function, weights) if weights else []
             first = weights_first(function, made)
-            combiner = _Combiner(mod, self.min_products, first, {*weights, *(b.var for b in made)})
+            known = {*weights, *(b.var for b in made)}
+            combiner = _Combiner(programs, self.min_products, first, known)
             combined = combiner.rewrite_Function(first)
             return function if combined is first else with_outputs(combined)
 
-        return mod.map_graph_functions(change)
+        result = mod.map_graph_functions(change)
+        return (
+            result.with_functions({**result.functions, **programs.made})
+            if programs.made
+            else result
+        )
+
+
+class _Programs:
+    """The tensor programs of joined weights that the pass adds."""
+
+    def __init__(self, mod: IRModule) -> None:
+        self.mod = mod
+        self.made: dict[str, BaseFunc] = {}
+        self._names = FreshNames(mod.functions)
+        self._known: dict[tuple[tuple[str, ...], int], tuple[str, JoinedProgram] | None] = {}
+
+    def joined(self, names: Sequence[str], axis: int) -> tuple[str, JoinedProgram] | None:
+        """The program that computes what these compute, concatenated along an axis, and its name; None if there is
+        none."""
+        key = tuple(names), axis
+        if key not in self._known:
+            parts = [self.mod.functions.get(name) for name in names]
+            programs = [part for part in parts if isinstance(part, PrimFunc)]
+            joined = joined_program(programs, axis) if len(programs) == len(parts) else None
+            found = None
+            if joined is not None:
+                found = self._names.fresh(f"{names[0]}_joined"), joined
+                self.made[found[0]] = joined.program
+            self._known[key] = found
+        return self._known[key]
 
 
 @dataclass
@@ -94,12 +135,33 @@ class _Group:
     weights: list[Expr] = field(default_factory=list[Expr])
 
 
+@dataclass
+class _ComputedGroup:
+    """The products of one input with weights that tensor programs compute."""
+
+    x: Var
+    op: Matmul | Linear
+    products: list[int] = field(default_factory=list[int])
+    weights: list[int] = field(default_factory=list[int])
+    """The positions of the bindings of the weights."""
+
+    @property
+    def axis(self) -> int:
+        """The axis of a weight that is the product's columns."""
+        return int(isinstance(self.op, Matmul))
+
+
 class _Combiner(Rewriter):
     def __init__(
-        self, mod: IRModule, min_products: int, function: Function, weights: Collection[Var]
+        self,
+        programs: _Programs,
+        min_products: int,
+        function: Function,
+        weights: Collection[Var],
     ) -> None:
         super().__init__()
-        self.mod = mod
+        self.programs = programs
+        self.mod = programs.mod
         self.min_products = min_products
         self.weights = weights
         """Variables that depend on packed weights only. They are bound before all others."""
@@ -112,13 +174,18 @@ class _Combiner(Rewriter):
         groups = [
             g for g in _groups(node.bindings, weights) if len(g.products) >= self.min_products
         ]
-        if not groups:
-            return node
         made: dict[int, list[Binding]] = {}
         gone: set[int] = set()
+        for computed in _computed_groups(node.bindings, weights):
+            found = None
+            if len(computed.products) >= self.min_products:
+                found = self.computed(computed, node.bindings, weights, gone)
+            if found is not None:
+                made[computed.products[0]] = found
+        if not groups and not made:
+            return node
         for group in groups:
             made[group.products[0]] = self.combined(group, node.bindings, weights, gone)
-            gone.update(group.products)
         bindings: list[Binding] = []
         for i, binding in enumerate(node.bindings):
             bindings += made.get(i, [])
@@ -136,10 +203,73 @@ class _Combiner(Rewriter):
         """Return the bindings for a group: the product, the sum, and the slices. Variables that are no longer needed
         are added to `gone`.
         """
+        found: list[Binding] = []
+        weight = self.joined(group.weights, 1, found)
+        sizes = [_sizes(each)[1] for each in group.weights]
+        self.sliced(group, weight, sizes, bindings, weights, gone, found)
+        return found
+
+    def computed(
+        self,
+        group: _ComputedGroup,
+        bindings: Sequence[Binding],
+        weights: Collection[Var],
+        gone: set[int],
+    ) -> list[Binding] | None:
+        """Likewise for weights that are computed; None if they are not of one program."""
+        calls = [bindings[i].value for i in group.weights]
+        names: list[str] = []
+        parts: list[tuple[Expr, ...]] = []
+        for call in calls:
+            assert isinstance(call, Call)
+            program, fields = call.args[:2]
+            assert isinstance(program, GlobalVar)
+            assert isinstance(fields, Tuple)
+            names.append(program.name)
+            parts.append(fields.fields)
+        kinds = [deduce(call, self.mod) for call in calls]
+        sizes = [
+            size.value or 0
+            for kind in kinds
+            if isinstance(kind, TensorType) and kind.dims is not None
+            for size in (kind.dims[group.axis],)
+        ]
+        found = self.programs.joined(names, group.axis)
+        if found is None or len(sizes) != len(kinds) or not _are_alike(parts):
+            return None
+        name, joined = found
+        made: list[Binding] = []
+        fields = tuple(
+            self.joined(arrays, axis, made)
+            for arrays, axis in zip(zip(*parts, strict=True), joined.axes, strict=True)
+        )
+        (first, *_) = kinds
+        assert isinstance(first, TensorType)
+        assert first.dims is not None
+        dims = [sum(sizes) if n == group.axis else dim for n, dim in enumerate(first.dims)]
+        kind = TensorType(tuple(dims), first.dtype)
+        span = bindings[group.products[0]].span
+        call = Call(CallTIR(), (GlobalVar(name), Tuple(fields)), (kind,), span=span)
+        weight = self.bind(bindings[group.weights[0]].var.name, call, made, kind)
+        self.sliced(group, weight, sizes, bindings, weights, gone, made)
+        gone.update(group.weights)
+        return made
+
+    def sliced(
+        self,
+        group: _Group | _ComputedGroup,
+        weight: Expr,
+        sizes: Sequence[int],
+        bindings: Sequence[Binding],
+        weights: Collection[Var],
+        gone: set[int],
+        found: list[Binding],
+    ) -> None:
+        """Add the product with the joined weight, the sum, and the slices of these sizes to `found`. Variables that are
+        no longer needed are added to `gone`."""
         span = bindings[group.products[0]].span
         outputs = [bindings[i].var for i in group.products]
-        found: list[Binding] = []
-        product = group.op(group.x, self.joined(group.weights, 1, found), span=span)
+        product = group.op(group.x, weight, span=span)
         source = self.bind(f"{group.x.name}_matmul", product, found)
         sums = _sums(outputs, bindings, weights)
         if sums is not None:
@@ -149,12 +279,12 @@ class _Combiner(Rewriter):
             gone.update(i for i, _ in sums)
         assert isinstance(source.annotation, TensorType)
         axis, begin = source.annotation.ndim - 1, 0
-        for output, weight in zip(outputs, group.weights, strict=True):
-            end = begin + _sizes(weight)[1]
+        gone.update(group.products)
+        for output, size in zip(outputs, sizes, strict=True):
+            end = begin + size
             part = StridedSlice()(source, (axis,), (begin,), (end,), span=output.span)
             found.append(VarBinding(output, part, span=span))
             begin = end
-        return found
 
     def joined(self, arrays: Sequence[Expr], axis: int, bindings: list[Binding]) -> Expr:
         """Arrays along an axis: a constant, or the variable of a new binding."""
@@ -164,8 +294,10 @@ class _Combiner(Rewriter):
         names = "_".join(dict.fromkeys(a.name for a in arrays if isinstance(a, Var)))
         return self.bind(names, Concat(axis)(Tuple(tuple(arrays))), bindings)
 
-    def bind(self, name: str, value: Call, bindings: list[Binding]) -> Var:
-        var = DataflowVar(name, deduce(value, self.mod), span=value.span)
+    def bind(
+        self, name: str, value: Call, bindings: list[Binding], kind: Annotation | None = None
+    ) -> Var:
+        var = DataflowVar(name, kind or deduce(value, self.mod), span=value.span)
         bindings.append(VarBinding(var, value, span=value.span))
         return var
 
@@ -185,6 +317,49 @@ def _groups(bindings: Sequence[Binding], weights: Collection[Var]) -> list[_Grou
             case _:
                 pass
     return list(found.values())
+
+
+def _computed_groups(bindings: Sequence[Binding], weights: Collection[Var]) -> list[_ComputedGroup]:
+    """The products of one input with weights that only they read, and that programs compute of constants, or of weights
+    that the caller packs."""
+    uses = Counter(var for binding in bindings for var in used_vars(binding.value))
+    places = {binding.var: place for place, binding in enumerate(bindings)}
+    found: dict[tuple[object, ...], _ComputedGroup] = {}
+    for i, binding in enumerate(bindings):
+        match binding.value:
+            case Call(
+                op=(Matmul() | Linear()) as op,
+                args=(Var(annotation=TensorType(dims=(*_, _)) as x) as var, DataflowVar() as w),
+            ) if w in places and uses[w] == 1 and x.dtype is not None:
+                pass
+            case _:
+                continue
+        match bindings[places[w]].value:
+            case Call(
+                op=made, args=(GlobalVar(), Tuple(fields=parts)), ty_args=(TensorType() as kind,)
+            ) if (
+                type(made) is CallTIR
+                and all(isinstance(p, Constant) or p in weights for p in parts)
+                and kind.ndim == 2
+            ):
+                pass
+            case _:
+                continue
+        depth = kind.dims[int(isinstance(op, Linear))] if kind.dims is not None else None
+        group = found.setdefault((var, op, depth, str(kind.dtype)), _ComputedGroup(var, op))
+        group.products.append(i)
+        group.weights.append(places[w])
+    return list(found.values())
+
+
+def _are_alike(parts: Sequence[Sequence[Expr]]) -> bool:
+    """Have all weights as many parts, and is each either a constant of all or a variable of all?"""
+    if len({len(each) for each in parts}) != 1:
+        return False
+    return all(
+        len({isinstance(each, Constant) for each in column}) == 1
+        for column in zip(*parts, strict=True)
+    )
 
 
 def _sizes(weight: Expr) -> tuple[int, ...]:

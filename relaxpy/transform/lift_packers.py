@@ -10,11 +10,12 @@ from typing import ClassVar
 from relaxpy.analysis.called_functions import called_functions
 from relaxpy.analysis.weights import PACKED, PACKERS, packed_params, weight_only
 from relaxpy.ir.annotation import TensorType
-from relaxpy.ir.expr import Function, Var, VarBinding
+from relaxpy.ir.expr import Call, Function, Var, VarBinding
 from relaxpy.ir.module import BaseFunc, IRModule
 from relaxpy.ir.names import FreshNames
 from relaxpy.ir.structural import structural_equal, structural_hash
 from relaxpy.ir.visitor import UsedVars
+from relaxpy.op.call import CallTIR
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.dataflow_vars import with_outputs
 from relaxpy.transform.lifted_weights import WithoutBindings, still_needed, weight_function
@@ -29,7 +30,9 @@ class LiftPackers(Pass):
     functions of their own, the *packers*: transpositions, casts, joins. Each makes one tensor, so that weights can be
     packed one after the other; `LiftTransformParams` makes a single function of all of them. The function takes the
     results instead of the weights, and its attribute `packers` says which packer makes which parameter from which
-    weights. Equal packers are one function.
+    weights. Equal packers are one function. Results that share a tensor program with several outputs, as the codes and
+    scales of a weight that is quantised at load, come from one packer, which returns a tuple; `packers` then also says
+    which of its fields a parameter is.
 
     Before:
         @R.function
@@ -139,17 +142,24 @@ def _split(
     names = FreshNames(param.name for param in (*inputs, *kept))
     table = {**function.attrs.get(PACKERS, {})}
     new: list[Var] = []
-    for var in made:
-        bindings, sources = _closure(var, weights, lifted)
+    for group in _groups(made, lifted):
+        bindings, sources = _closure(group, weights, lifted)
         label = "_".join(source.name for source in sources)
         if len(label) > LONGEST:
             label = f"{sources[0].name}_and_{len(sources) - 1}_more"
-        param = Var(names.fresh(label), var.annotation, span=sources[0].span)
-        packer = packers.name(name, param.name)
-        code = weight_function(packers.mod, sources, bindings, var, packer)
-        table[param.name] = [packers.add(packer, code), [source.name for source in sources]]
-        rest.vars[var] = param
-        new.append(param)
+        several = len(group) > 1
+        packer = packers.name(name, label)
+        result = group if several else group[0]
+        packer = packers.add(
+            packer, weight_function(packers.mod, sources, bindings, result, packer)
+        )
+        origins = [source.name for source in sources]
+        for number, var in enumerate(group):
+            own = names.fresh(var.name if several else label)
+            param = Var(own, var.annotation, span=sources[0].span)
+            table[own] = [packer, origins, number] if several else [packer, origins]
+            rest.vars[var] = param
+            new.append(param)
     attrs = {**function.attrs, PACKED: [v.name for v in (*kept, *new)], PACKERS: table}
     params = (*inputs, *kept, *new)
     return with_outputs(
@@ -157,11 +167,32 @@ def _split(
     )
 
 
+def _groups(made: Sequence[Var], lifted: Sequence[VarBinding]) -> list[list[Var]]:
+    """The values that one packer makes: those that need a call with several outputs are together."""
+    values = {binding.var: binding.value for binding in lifted}
+    used, calls = UsedVars(), dict[Var, frozenset[Var]]()
+    for var, value in values.items():  # in order, so that what a value uses is known
+        found = frozenset[Var]().union(*(calls.get(each, ()) for each in used(value)))
+        several = isinstance(value, Call) and type(value.op) is CallTIR and len(value.ty_args) > 1
+        calls[var] = found | {var} if several else found
+    groups: list[tuple[list[Var], frozenset[Var]]] = []
+    for var in made:
+        together, shared = [var], calls[var]
+        others: list[tuple[list[Var], frozenset[Var]]] = []
+        for group in groups:
+            if shared.isdisjoint(group[1]):
+                others.append(group)
+            else:
+                together, shared = [*group[0], *together], shared | group[1]
+        groups = [*others, (together, shared)]
+    return [sorted(group, key=made.index) for group, _ in groups]
+
+
 def _closure(
-    var: Var, weights: Sequence[Var], lifted: Sequence[VarBinding]
+    made: Sequence[Var], weights: Sequence[Var], lifted: Sequence[VarBinding]
 ) -> tuple[list[VarBinding], list[Var]]:
-    """The bindings that a value is computed by, in order, and the weights that they use."""
-    needed, used = {var}, UsedVars()
+    """The bindings that values are computed by, in order, and the weights that they use."""
+    needed, used = set(made), UsedVars()
     found: list[VarBinding] = []
     for binding in reversed(lifted):
         if binding.var in needed:

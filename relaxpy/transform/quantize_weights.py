@@ -13,6 +13,7 @@ from relaxpy.analysis.weights import trailing_weights
 from relaxpy.errors import PassError, UsageError
 from relaxpy.ir.annotation import TensorType, TupleType
 from relaxpy.ir.dim import SymVar
+from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
     Binding,
     Call,
@@ -34,6 +35,7 @@ from relaxpy.op.activation_scheme import (
     quantize_activations,
 )
 from relaxpy.op.call import CallTIR
+from relaxpy.op.datatype import Astype
 from relaxpy.op.deduce import deduce
 from relaxpy.op.linear_algebra import Linear, Matmul
 from relaxpy.op.manipulate import PermuteDims
@@ -42,6 +44,7 @@ from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
 
 _ACTIVATIONS = ("quantize", "dequantize")
+_FLOATS = ("float32", "float16", "bfloat16")
 Choose = Callable[[str, TensorType], bool]
 
 
@@ -56,7 +59,9 @@ class QuantizeWeights(Pass):
     floats, of known size, that are the right-hand factor of `matmul`, transposed or not, or the weight of `linear`, and
     that nothing else reads: parameters after the first `num_input` of a function, and constants. A parameter `w`
     becomes `w_codes`, `w_scale`, and `w_zero` or `w_minimum`; `quantized_params` makes their arrays from those of the
-    weights.
+    weights. With `on_load` the function keeps the parameter and quantises it by a tensor program, which packers run
+    once, when a checkpoint is loaded (`relaxpy.build(…, pack=True)`). A weight may be stored in another dtype than it
+    is computed in (`CastWeights`).
 
     Before (with groups of 2 weights of 8 bits):
         @R.function
@@ -104,6 +109,8 @@ class QuantizeWeights(Pass):
     """Quantise what is multiplied by these weights to int8 as well, a scale for so many neighbours of a row
     (`relaxpy.op.activation_scheme`): a multiple of 32, with weights of 4 bits. Where it does not divide the depth, and
     by default, activations stay floats."""
+    on_load: bool = False
+    """Are parameters quantised by the module, when they are packed, rather than by `quantized_params`?"""
 
     def __post_init__(self) -> None:
         group = self.activations
@@ -139,7 +146,7 @@ class QuantizeWeights(Pass):
         quantised are passed on. Raises PassError (`quantized-params`) for a weight that functions read along different
         axes, or whose array has another shape."""
         axes: dict[str, tuple[int, TensorType]] = {}
-        for function in mod.graph_functions.values():
+        for function in () if self.on_load else mod.graph_functions.values():
             for weight, axis in self.weights(function).items():
                 if isinstance(weight, Var):
                     known = axes.setdefault(weight.name, (axis, _type(weight)))
@@ -174,8 +181,11 @@ class _Quantizer(Rebuilder):
         self._known: dict[tuple[TensorType, int], str] = {}
         self._parts: dict[Expr, tuple[int, TensorType, tuple[Expr, ...]]] = {}
         """For each weight: the axis of its depth, its type, and its parts."""
-        self._turned: dict[Expr, Expr] = {}
-        """The transposed weights of the current function, and the weights."""
+        self._views: dict[Expr, _View] = {}
+        """The transposed and converted weights of the current function."""
+        self._quantizers: dict[tuple[TensorType, int], str] = {}
+        self._on_load: dict[Var, tuple[int, TensorType]] = {}
+        """The weights of the current function that it quantises itself: the axis of their depth, their type."""
         self._constants: dict[int, tuple[Expr, ...]] = {}
         self._activations: dict[tuple[int, int, str], tuple[str, str]] = {}
         """By rank, depth and dtype: the names of the programs that quantise activations, and turn them back."""
@@ -189,21 +199,24 @@ class _Quantizer(Rebuilder):
             return function
         names = FreshNames(param.name for param in function.params)
         self._parts = {}
-        turned = _uses(function).turned
-        self._turned = {var: weight for var, weight in turned.items() if weight in weights}
+        uses = _uses(function)
+        self._views = {var: view for var, view in uses.views.items() if view.weight in weights}
         params: list[Var] = []
         for param in function.params:
-            if param in weights:
-                parts = tuple(
-                    Var(names.fresh(f"{param.name}_{part}"), kind, span=param.span)
-                    for part, kind in self.scheme.types(
-                        _sizes(_type(param)), weights[param]
-                    ).items()
-                )
-                self._parts[param] = (weights[param], _type(param), parts)
-                params += parts
-            else:
+            if param not in weights or self.step.on_load:
                 params.append(param)
+                continue
+            parts = tuple(
+                Var(names.fresh(f"{param.name}_{part}"), kind, span=param.span)
+                for part, kind in self._types(param, weights[param]).items()
+            )
+            self._parts[param] = (weights[param], _computed(param, uses), parts)
+            params += parts
+        self._on_load = {
+            param: (weights[param], _computed(param, uses))
+            for param in function.params
+            if param in weights and self.step.on_load
+        }
         for weight, axis in weights.items():
             if isinstance(weight, Constant):
                 if id(weight) not in self._constants:
@@ -211,21 +224,45 @@ class _Quantizer(Rebuilder):
                     self._constants[id(weight)] = tuple(
                         Constant.shared(part, span=weight.span) for part in made.values()
                     )
-                self._parts[weight] = (axis, _type(weight), self._constants[id(weight)])
+                self._parts[weight] = (axis, _computed(weight, uses), self._constants[id(weight)])
         with_params = dataclasses.replace(function, params=tuple(params))
         return self.function(with_params)
 
+    def _types(self, weight: Var, axis: int) -> dict[str, TensorType]:
+        """The types of a weight's parts."""
+        return self.scheme.types(_sizes(_type(weight)), axis)
+
+    def start(self, function: Function) -> None:
+        """Quantise the weights that are quantised on load."""
+        given, self._on_load = self._on_load, {}
+        for param, (axis, kind) in given.items():
+            types = self._types(param, axis)
+            call = Call(
+                CallTIR(),
+                (GlobalVar(self.quantizer(_type(param), axis)), Tuple((param,))),
+                tuple(types.values()),
+                span=param.span,
+            )
+            whole = self.emit(call, f"{param.name}_quantized", TupleType(tuple(types.values())))
+            parts = [
+                self.emit(TupleGetItem(whole, number), f"{param.name}_{part}")
+                for number, part in enumerate(types)
+            ]
+            self._parts[param] = (axis, kind, tuple(parts))
+
     def binding(self, binding: Binding) -> None:
-        if self._turned.get(binding.var) not in self._parts:
+        view = self._views.get(binding.var)
+        if view is None or view.weight not in self._parts:
             super().binding(binding)
 
     def value(self, value: Expr) -> Expr:
         if not isinstance(value, Call) or not isinstance(value.op, (Matmul, Linear)):
             return value
         weight, op = value.args[1], value.op
-        if weight in self._turned:
-            weight = self._turned[weight]
-            op = Linear(op.out_dtype)
+        if weight in self._views:
+            view = self._views[weight]
+            weight = view.weight
+            op = Linear(op.out_dtype) if view.turned else op
         if weight not in self._parts:
             return value
         axis, kind, parts = self._parts[weight]
@@ -266,6 +303,14 @@ class _Quantizer(Rebuilder):
         )
         return self.emit(back, "rounded", kind)
 
+    def quantizer(self, kind: TensorType, axis: int) -> str:
+        """The name of the program that quantises a weight of this type."""
+        if (kind, axis) not in self._quantizers:
+            name = self._program_names.fresh("quantize")
+            self.programs[name] = self.scheme.quantizer(_sizes(kind), axis, str(kind.dtype))
+            self._quantizers[kind, axis] = name
+        return self._quantizers[kind, axis]
+
     def program(self, kind: TensorType, axis: int) -> str:
         """The name of the program that computes a weight of this type."""
         if (kind, axis) not in self._known:
@@ -275,42 +320,65 @@ class _Quantizer(Rebuilder):
         return self._known[kind, axis]
 
 
+@dataclass(frozen=True)
+class _View:
+    """A value that has the elements of a weight, converted, transposed, or both."""
+
+    weight: Var | Constant
+    turned: bool = False
+
+
 class _Uses(Visitor):
     """Collects the factors of products, and everything that is read in another way."""
 
     def __init__(self) -> None:
-        self.factors: dict[Expr, set[int]] = {}
-        """The axes of the depth along which a weight is read."""
+        self.factors: dict[Expr, set[tuple[int, str]]] = {}
+        """The axes of the depth along which a weight is read, and the dtypes in which."""
         self.others: set[Expr] = set()
-        self.turned: dict[Expr, Expr] = {}
-        """Transposed weights, and the weights."""
+        self.views: dict[Expr, _View] = {}
 
     def visit_VarBinding(self, node: VarBinding) -> None:
         match node.value:
-            case Call(
-                op=PermuteDims(axes=None | (1, 0)), args=((Var() | Constant()) as weight, *_)
+            case (
+                Call(
+                    op=PermuteDims(axes=None | (1, 0)) | Astype(),
+                    args=((Var() | Constant()) as read, *_),
+                ) as call
             ):
-                self.turned[node.var] = weight
+                own, turns = self.views.get(read, _View(read)), isinstance(call.op, PermuteDims)
+                if not (turns and own.turned):
+                    self.views[node.var] = _View(own.weight, own.turned or turns)
+                    return
             case _:
-                self.visit(node.value)
+                pass
+        self.visit(node.value)
 
     def visit_Call(self, node: Call) -> None:
         rest = list(node.args)
         if isinstance(node.op, (Matmul, Linear)) and isinstance(node.args[1], (Var, Constant)):
-            read, axis = node.args[1], int(isinstance(node.op, Linear))
-            if not axis and read in self.turned:
-                read, axis = self.turned[read], 1
-            if read not in self.turned:
+            read = node.args[1]
+            view = self.views.get(read)
+            axis, kind = int(isinstance(node.op, Linear)), _type_or_none(read)
+            if kind is not None and not (axis and view is not None and view.turned):
+                if view is not None:
+                    read, axis = view.weight, int(axis or view.turned)
                 del rest[1]
-                self.factors.setdefault(read, set()).add(axis)
+                self.factors.setdefault(read, set()).add((axis, str(kind.dtype)))
         for arg in rest:
             self.visit(arg)
 
     def visit_Var(self, node: Var) -> None:
-        self.others.add(self.turned.get(node, node))
+        view = self.views.get(node)
+        self.others.add(node if view is None else view.weight)
 
     def visit_Constant(self, node: Constant) -> None:
         self.others.add(node)
+
+
+def _computed(weight: Var | Constant, uses: _Uses) -> TensorType:
+    """The type of a weight in the dtype in which products read it."""
+    ((_, dtype),) = uses.factors[weight]
+    return dataclasses.replace(_type(weight), dtype=DType(dtype))
 
 
 def _uses(function: Function) -> _Uses:
@@ -325,8 +393,9 @@ def _factors(function: Function) -> dict[Var | Constant, int]:
     params = set(trailing_weights(function))
     return {
         weight: axis
-        for weight, (axis, *more) in uses.factors.items()
+        for weight, ((axis, dtype), *more) in uses.factors.items()
         if not more
+        and dtype in _FLOATS
         and weight not in uses.others
         and (isinstance(weight, Constant) or (isinstance(weight, Var) and weight in params))
         and _is_matrix(_type_or_none(weight))
@@ -338,7 +407,7 @@ def _is_matrix(kind: TensorType | None) -> bool:
     return (
         kind is not None
         and kind.dtype is not None
-        and str(kind.dtype) in ("float32", "float16", "bfloat16")
+        and str(kind.dtype) in _FLOATS
         and len(_sizes(kind)) == 2
     )
 

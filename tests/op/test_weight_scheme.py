@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from relaxpy.errors import UsageError
+from relaxpy.ir.dtype import DType
 from relaxpy.op.weight_scheme import WeightScheme
 from relaxpy.testing.interpret import run_program
 
@@ -107,3 +109,39 @@ def test_weights_without_a_scale(value: float) -> None:
     w[1, 40] = value
     with pytest.raises(UsageError, match="finite"):
         WeightScheme().quantize(w, 1)
+
+
+def quantized(scheme: WeightScheme, given: np.ndarray, axis: int) -> dict[str, np.ndarray]:
+    """The parts by the tensor program."""
+    parts = {
+        name: np.zeros([dim.value for dim in kind.dims or ()], DType(kind.dtype).numpy)
+        for name, kind in scheme.types(given.shape, axis).items()
+    }
+    run_program(scheme.quantizer(given.shape, axis, str(given.dtype)), [given, *parts.values()])
+    return parts
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+def test_the_quantizer_gives_the_numbers_of_numpy(scheme: WeightScheme, axis: int) -> None:
+    """To the bit, for groups and words that do not divide the depth, a group of zeros, tiny and shifted weights."""
+    for depth, dtype in ((64, np.float32), (75, ml_dtypes.bfloat16), (7, np.float16)):
+        w = weight(3, depth, 0.25)
+        w[0], w[1] = 0, w[1] * 1e-6
+        given = np.ascontiguousarray(w if axis else w.T).astype(dtype)
+        found = quantized(scheme, given, axis)
+        for name, part in scheme.quantize(given, axis).items():
+            np.testing.assert_array_equal(found[name], part, err_msg=name)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e38])
+@pytest.mark.parametrize("zero", ["symmetric", "zero_point", "minimum"])
+def test_the_quantizer_shows_what_is_not_finite(zero: Any, value: float) -> None:
+    """In the scale or the minimum of that group, and of no other."""
+    scheme, w = WeightScheme(4, 8, zero), weight(2, 32)
+    w[1, 10] = value
+    parts = quantized(scheme, w, 1).values()
+    finite = np.logical_and.reduce([np.isfinite(p) for p in parts if p.dtype == np.float16])
+    assert finite.sum() == 7
+    assert not finite[1, 1]

@@ -19,7 +19,9 @@ import pytest
 
 import relaxpy
 from relaxpy.errors import ExecutableError, RuntimeCheckError, UsageError
+from relaxpy.op.weight_scheme import WeightScheme
 from relaxpy.runtime import Executable, PackedTensor, Source, VirtualMachine
+from relaxpy.transform import CastWeights, QuantizeWeights
 from tests.runtime.test_checkpoint import saved
 
 HEAD = "from relaxpy.script import ir as I, relax as R, tir as T\n\n"
@@ -209,6 +211,77 @@ def test_a_dequantised_weight_stays_small() -> None:
     expected = numbers(5, 30) @ (arrays["w"].astype(np.float32) * arrays["s"])
     found = vm["main"](numbers(5, 30), *weights["main"]).numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-2)
+
+
+def quantised_on_load() -> VirtualMachine:
+    """Two weights of one input, joined; their codes and scales are fields of one packer's result."""
+    code = function(
+        'x: R.Tensor(("n", 64), "float32"), a: R.Tensor((32, 64), "float32"), b: R.Tensor((64, 64), "float32")',
+        """
+R.func_attr({"num_input": 1})
+with R.dataflow():
+    y = R.linear(x, a)
+    z = R.linear(x, b)
+    R.output(y, z)
+return (y, z)""",
+    )
+    mod = CastWeights()(relaxpy.parse(f"{HEAD}@I.ir_module\nclass Module:\n{code}"))
+    step = QuantizeWeights(WeightScheme(4, 32), on_load=True)
+    return VirtualMachine(relaxpy.build(step(mod), target=TARGET, pack=True))
+
+
+def test_weights_that_are_quantised_on_load(tmp_path: Path) -> None:
+    """From arrays, from a file, and from what was kept: the numbers of the floats that the codes mean."""
+    vm = quantised_on_load()
+    params = [each for each in vm.executable.weight_params]
+    assert [(each.sources, each.field) for each in params] == [(("a", "b"), 0), (("a", "b"), 1)]
+    assert params[0].packer == params[1].packer
+    assert params[0].layout != params[1].layout
+    arrays = {
+        name: numbers(rows, 64, dtype=ml_dtypes.bfloat16) for name, rows in (("a", 32), ("b", 64))
+    }
+    path, x, scheme = saved(tmp_path / "x.safetensors", arrays), numbers(5, 64), WeightScheme(4, 32)
+    weights = [vm.pack(arrays), vm.pack(path), quantised_on_load().pack(path)]
+    assert weights[1].kept == weights[2].kept is not None
+    assert weights[0].nbytes == 96 * (32 + 2 * 2)
+    first, *others = [vm["main"](x, *each["main"]) for each in weights]
+    for other in others:
+        for found, each in zip(other, first, strict=True):
+            same(found, each)
+    for found, array in zip(first, arrays.values(), strict=True):
+        floats = scheme.dequantize(scheme.quantize(array, 1), 1, 64)
+        np.testing.assert_allclose(found.numpy(), x @ floats.T, rtol=1e-4, atol=1e-4)
+    with pytest.raises(RuntimeCheckError, match="packed in another way"):
+        vm["main"](x, *weights[0]["main"][::-1])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
+def test_weights_that_cannot_be_quantised(tmp_path: Path, folder: Path, value: float) -> None:
+    """An error with their names; nothing is kept."""
+    arrays = {
+        name: numbers(rows, 64, dtype=ml_dtypes.bfloat16) for name, rows in (("a", 32), ("b", 64))
+    }
+    arrays["b"][3, 5] = value
+    vm, path = quantised_on_load(), saved(tmp_path / "x.safetensors", arrays)
+    for source in (arrays, path):
+        with pytest.raises(UsageError, match="a, b cannot be quantised") as caught:
+            vm.pack(source)
+        assert caught.value.code == "weight-values"
+    assert [each for each in folder.glob("*") if each.is_file()] == []
+
+
+@pytest.mark.parametrize("change", [{"field": 7}, {"field": -1}, {"packer": -1, "sources": ("a",)}])
+def test_a_field_that_is_not_there(tmp_path: Path, change: dict[str, Any]) -> None:
+    exe = quantised_on_load().executable
+    first = dataclasses.replace(exe.weight_params[0], **change)
+    dataclasses.replace(exe, weight_params=(first, *exe.weight_params[1:])).save(tmp_path / "x.rxe")
+    arrays = {
+        name: numbers(rows, 64, dtype=ml_dtypes.bfloat16) for name, rows in (("a", 32), ("b", 64))
+    }
+    with pytest.raises(
+        (ExecutableError, RuntimeCheckError), match=r"weight_params\[0\]|is no packer"
+    ):
+        VirtualMachine(relaxpy.load(tmp_path / "x.rxe")).pack(arrays)
 
 
 def test_functions_share_what_they_pack_alike() -> None:

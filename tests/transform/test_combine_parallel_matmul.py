@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import relaxpy
+from relaxpy.analysis.well_formed import check_well_formed
+from relaxpy.build import default_pipeline
+from relaxpy.build.pack_option import with_packed_params
 from relaxpy.ir.expr import Call, Function
 from relaxpy.ir.module import IRModule
+from relaxpy.op.weight_scheme import WeightScheme
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.testing.pass_check import check_pass
@@ -16,6 +22,7 @@ from relaxpy.transform.bind_params import BindParams
 from relaxpy.transform.combine_parallel_matmul import CombineParallelMatmul
 from relaxpy.transform.convert_to_dataflow import ConvertToDataflow
 from relaxpy.transform.normalize import Normalize
+from relaxpy.transform.quantize_weights import QuantizeWeights
 
 HEADER = "from relaxpy.script import relax as R, tir as T\n"
 RNG = np.random.default_rng(0)
@@ -162,3 +169,133 @@ def test_branches_and_an_unknown_inner_dimension() -> None:
 def test_random_programs() -> None:
     before = Sequential((Normalize(), ConvertToDataflow()))
     check_pass(CombineParallelMatmul(), range(12), before)
+
+
+JOINED = [
+    WeightScheme(4, 32),
+    WeightScheme(8, 32, "minimum"),
+    WeightScheme(3, 40, "zero_point"),
+    WeightScheme(4, None),
+]
+
+
+def quantised(
+    product: str, scheme: WeightScheme, sizes: dict[str, int], *, on_load: bool
+) -> IRModule:
+    """Products of x, and a product of something else, with quantised weights that the caller packs."""
+    turned = "linear" in product
+
+    def param(name: str, size: int) -> str:
+        return f'{name}: R.Tensor({(size, 80) if turned else (80, size)}, "float32")'
+
+    text = (
+        HEADER
+        + f"""
+@R.function
+def main(x: R.Tensor(("n", 80), "float32"), {", ".join(param(*each) for each in sizes.items())}):
+    R.func_attr({{"num_input": 1}})
+    with R.dataflow():
+        z = R.nn.relu(x)
+"""
+    )
+    for name in sizes:
+        value = product.format(x="z" if name == "d" else "x", w=name)
+        text += f"        y_{name} = {value}\n"
+    outs = ", ".join(f"y_{name}" for name in sizes)
+    text += f"        R.output({outs})\n    return ({outs})\n"
+    step = QuantizeWeights(scheme, on_load=on_load)
+    return with_packed_params(ConvertToDataflow()(step(Normalize()(relaxpy.parse(text)))), True)
+
+
+@pytest.mark.parametrize("on_load", [False, True])
+@pytest.mark.parametrize("product", ["R.matmul({x}, {w})", "R.linear({x}, {w})"])
+@pytest.mark.parametrize("scheme", JOINED, ids=str)
+def test_quantised_weights_are_joined(scheme: WeightScheme, product: str, on_load: bool) -> None:
+    """One program dequantises the codes of all; the columns keep their bits. The product of another input stays."""
+    mod = quantised(product, scheme, {"a": 24, "b": 8, "c": 40, "d": 8}, on_load=on_load)
+    after = CombineParallelMatmul()(mod)
+    check_well_formed(after)
+    script = after.script()
+    assert script.count(product.split("(")[0] + "(") == 2
+    assert script.count("R.strided_slice(") == 3
+    assert script.count("R.concat(") == len(scheme.types((24, 80), 1))
+    shapes = [[d.value for d in p.annotation.dims] for p in after["main"].params[1:]]  # type: ignore[union-attr]
+    random = np.random.default_rng(0)
+    kinds = [str(p.annotation.dtype) for p in after["main"].params[1:]]  # type: ignore[union-attr]
+    given = [
+        random.integers(0, 255, shape).astype(kind)
+        if "int" in kind
+        else random.random(shape).astype(kind)
+        for shape, kind in zip(shapes, kinds, strict=True)
+    ]
+    x = _array(3, 80)
+    want = interpret(mod, "main", x, *given)
+    for found, each in zip(interpret(after, "main", x, *given), want, strict=True):
+        np.testing.assert_array_equal(found, each)
+    if not on_load:
+        return
+    named = {p.name: a for p, a in zip(mod["main"].params[1:], given, strict=True)}  # type: ignore[union-attr]
+    both: list[Any] = []
+    for without in ((), ("combine-parallel-matmul",)):
+        pipeline = default_pipeline(without=without)
+        vm = relaxpy.VirtualMachine(relaxpy.build(mod, pack=True, pipeline=pipeline))
+        both.append(vm["main"](x, *vm.pack(named)["main"]))
+    for found, each in zip(*both, strict=True):
+        np.testing.assert_array_equal(found.numpy(), each.numpy())
+
+
+def test_quantised_constants_are_joined() -> None:
+    text = (
+        HEADER
+        + f"@R.function\ndef main(x: R.Tensor(('n', 4), 'float32'), {PARAMS}):\n    with R.dataflow():\n"
+    )
+    text += "        u = R.matmul(x, a)\n        v = R.matmul(x, b)\n        R.output(u, v)\n    return (u, v)\n"
+    mod = BindParams()(Normalize()(relaxpy.parse(text)), PassContext(params=WEIGHTS))
+    mod = QuantizeWeights(WeightScheme(8, 2))(mod)
+    assert CombineParallelMatmul()(mod).script().count("R.matmul(") == 1
+    same_numbers(mod, _array(3, 4))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("(w, s), out_ty", "(w, s), out_ty"),
+        ("cls.scaled, (v, t)", "cls.doubled, (v, t)"),
+        ("y = R.matmul(x, b)", "y = R.matmul(x, R.exp(b))"),
+        ("R.output(y, z)", "R.output(y, z, b)"),
+    ],
+)
+def test_other_computed_weights_stay(change: tuple[str, str]) -> None:
+    """Programs that are not the same, weights that are read twice or changed."""
+    program = """
+    @T.prim_func
+    def {name}(w: T.Buffer((4, {n}), "int8"), s: T.Buffer(({n},), "float32"), out: T.Buffer((4, {n}), "float32")):
+        for i, j in T.grid(4, {n}):
+            with T.sblock("out"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                out[vi, vj] = T.Cast("float32", w[vi, vj]) * s[vj]{more}
+"""
+    text = "from relaxpy.script import ir as I, relax as R, tir as T\n@I.ir_module\nclass Module:"
+    for name, more, n in (("scaled3", "", 3), ("scaled", "", 5), ("doubled", " * T.float32(2)", 5)):
+        text += program.format(name=name, more=more, n=n)
+    text += """
+    @R.function
+    def main(
+        x: R.Tensor(("n", 4), "float32"), w: R.Tensor((4, 3), "int8"), s: R.Tensor((3,), "float32"),
+        v: R.Tensor((4, 5), "int8"), t: R.Tensor((5,), "float32"),
+    ):
+        R.func_attr({"packed_params": ["w", "s", "v", "t"]})
+        cls = Module
+        with R.dataflow():
+            a = R.call_tir(cls.scaled3, (w, s), out_ty=R.Tensor((4, 3), "float32"))
+            b = R.call_tir(cls.scaled, (v, t), out_ty=R.Tensor((4, 5), "float32"))
+            z = R.matmul(x, a)
+            y = R.matmul(x, b)
+            R.output(y, z)
+        return (y, z)
+"""
+    before, after = change
+    assert before in text
+    mod = Normalize()(relaxpy.parse(text.replace(before, after).replace("(y, z)\n", "(y, z)\n")))
+    joined = CombineParallelMatmul()(mod) is not mod
+    assert joined is (before == after)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import relaxpy
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.ir.module import IRModule
+from relaxpy.op.weight_scheme import WeightScheme
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
-from relaxpy.transform import LiftPackers, Normalize
+from relaxpy.transform import LiftPackers, Normalize, QuantizeWeights
 
 HEAD = "from relaxpy.script import ir as I, relax as R, tir as T\n\n"
 
@@ -43,8 +46,9 @@ def packed(mod: IRModule, name: str, **weights: np.ndarray) -> list[np.ndarray]:
     found = []
     for param in function.params:
         if param.name in function.attrs["packers"]:
-            packer, sources = function.attrs["packers"][param.name]
-            found.append(interpret(mod, packer, *(weights[source] for source in sources)))
+            packer, sources, *field = function.attrs["packers"][param.name]
+            result = interpret(mod, packer, *(weights[source] for source in sources))
+            found.append(result[field[0]] if field else result)
         elif param.name in function.attrs["packed_params"]:
             found.append(weights[param.name])
     return found
@@ -168,3 +172,35 @@ class Module:
         return y
 """)
     assert LiftPackers()(mod) is mod
+
+
+def test_results_of_one_program_come_from_one_packer() -> None:
+    """Codes and scales: the weight is read once. A value that has nothing to do with it has a packer of its own."""
+    step = QuantizeWeights(WeightScheme(8, 4), on_load=True)
+    plain = parsed(
+        'x: R.Tensor((6, 8), "float32"), w: R.Tensor((6, 8), "float32"), v: R.Tensor((6, 8), "float32"), '
+        'u: R.Tensor((6, 6), "float32")',
+        "a = R.linear(x, w)\nb = R.linear(x, v)\nt = R.permute_dims(u)\nc = R.multiply(a, b)\n"
+        "y = R.add(c, R.nn.relu(t))",
+        '"w", "v", "u"',
+    )
+    main = plain.graph_function("main")
+    marked = dataclasses.replace(main, attrs={**main.attrs, "num_input": 1})
+    mod = step(plain.with_functions({"main": marked}))
+    after = lifted(mod)
+    main = after.graph_function("main")
+    assert [param.name for param in main.params[1:]] == [
+        "w_codes",
+        "w_scale",
+        "v_codes",
+        "v_scale",
+        "u",
+    ]
+    assert main.attrs["packers"] == {
+        "w_codes": ["main_pack_w", ["w"], 0], "w_scale": ["main_pack_w", ["w"], 1],
+        "v_codes": ["main_pack_w", ["v"], 0], "v_scale": ["main_pack_w", ["v"], 1],
+        "u": ["main_pack_u", ["u"]],
+    }  # fmt: skip
+    x, w, v, u = numbers(6, 8), numbers(6, 8), numbers(7, 8)[1:], numbers(6, 6)
+    found = interpret(after, "main", x, *packed(after, "main", w=w, v=v, u=u))
+    np.testing.assert_array_equal(found, interpret(mod, "main", x, w, v, u))

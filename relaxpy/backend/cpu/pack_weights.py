@@ -8,7 +8,13 @@ from typing import ClassVar
 
 from relaxpy.analysis.called_functions import called_functions, without_unused_programs
 from relaxpy.analysis.weights import PACKED, PACKERS, packed_params
-from relaxpy.backend.cpu.packers import Packers, known_shape, packed_type, without_unused_packers
+from relaxpy.backend.cpu.packers import (
+    Layout,
+    Packers,
+    known_shape,
+    packed_type,
+    without_unused_packers,
+)
 from relaxpy.backend.cpu.panels import Packing, wanted_packing, with_packed
 from relaxpy.backend.cpu.row_tiles import RowTiles, wanted_tiles, with_tiles
 from relaxpy.backend.cpu.rules.matmul_formula import wanted_formula_tiles
@@ -148,19 +154,35 @@ class _Packer(Rebuilder):
         params: list[Var] = []
         added: list[Var] = []
         renamed = Rewriter()
+        several: dict[tuple[str, tuple[str, ...]], list[tuple[str, int, Layout | None]]] = {}
+        """By packer and sources: the parameters that are fields of its result, and their layouts."""
         for param in function.params:
             source = table.get(param.name)
             forms = [(p, var) for (weight, p), var in self.packed_vars.items() if weight is param]
+            fields: list[tuple[str, int, Layout | None]] = []
+            if source is not None and len(source) == 3:
+                fields = several.setdefault((source[0], tuple(source[1])), [])
             if not forms or param in used:
                 params.append(param)
+                if source is not None and len(source) == 3:
+                    fields.append((param.name, source[2], None))
             for i, (packing, var) in enumerate(forms):
                 alone = param not in used and i == 0
                 label = param.name if alone else names.fresh(f"{param.name}_packed")
                 new = Var(label, var.annotation, span=param.span)
                 renamed.vars[var] = new
-                packer = f"{name}_pack_{label}"
-                table[label] = self.packers.add(packer, param, source, packing)
+                if source is not None and len(source) == 3:
+                    fields.append((label, source[2], packing))
+                else:
+                    packer = f"{name}_pack_{label}"
+                    table[label] = self.packers.add(packer, param, source, packing)
                 (params if alone else added).append(new)
+        for (packer, sources), fields in several.items():
+            if any(layout is not None for _, _, layout in fields):
+                entries = self.packers.add_several(
+                    f"{packer}_packed", (packer, [*sources]), [each[1:] for each in fields]
+                )
+                table |= {label: entry for (label, *_), entry in zip(fields, entries, strict=True)}
         kept = [*function.attrs[PACKED], *(var.name for var in added)]
         return dataclasses.replace(
             function,
