@@ -40,6 +40,7 @@ class DeviceTensor(Tensor):
         self.queue = queue or buffer.queue
         self.constant = constant
         self.owner = buffer
+        self._nbytes = -1
         self._numpy = None
         self._record = None
 
