@@ -113,8 +113,8 @@ def test_drift_of_weights(name: str) -> None:
 
 
 def test_drift_of_activations() -> None:
-    """Against the rounded weights, and against float32; every product multiplies bytes, those that share activations
-    too."""
+    """Against the rounded weights, and against float32; every product multiplies bytes: queries, keys and values joined,
+    output, gate and up joined, down, head."""
     scheme, group, bound = DRIFTS["int4, int8 activations"]
     step, rules = QuantizeWeights(scheme, activations=group), list[str | None]()
     found = logits(step, rules)
@@ -125,4 +125,4 @@ def test_drift_of_activations() -> None:
     target: Any = Target.host()
     if Dots.of(target) is not None:
         assert "matmul" not in rules
-        assert rules.count("quantized_matmul") >= 6
+        assert rules.count("quantized_matmul") == 5
