@@ -32,6 +32,7 @@ from benchmarks.turns import timed  # noqa: E402
 from relaxpy import nn  # noqa: E402
 from relaxpy.ir import Function  # noqa: E402
 from relaxpy.nn import op  # noqa: E402
+from relaxpy.runtime.tensor import from_numpy  # noqa: E402
 
 HEADS, WIDTH = 32, 64
 Call = Callable[[], Any]
@@ -77,8 +78,10 @@ def calls(rows: int, tokens: int) -> dict[str, Call]:
         assert not cache.any()
     vm["update"](x, start, cache)
     np.testing.assert_array_equal(cache, expected)
+    new_rows, own_cache = from_numpy(x), from_numpy(cache)
     found: dict[str, Call] = {
         "in place": lambda: vm["update"](x, start, cache),
+        "in place, arguments converted before": lambda: vm["update"](new_rows, start, own_cache),
         "pure function: a copy": lambda: pure["update"](x, start, cache),
         "joined of its parts": lambda: vm["join"](x, start, cache),
     }
@@ -127,7 +130,8 @@ def main() -> None:
         save("state", report)
         intro = (
             f"`python benchmarks/state.py`. `forward` writes {options.rows} rows of a cache of {size:.1f} MB "
-            "([Modules](nn.md#state)), medians of calls that take turns."
+            "([Modules](nn.md#state)), medians of calls that take turns. The kernel in place takes 3 µs of a call; the "
+            "rest checks in Python that no argument shares memory with the cache, and converts numpy's arrays."
         )
         body = f"{intro}\n\n{markdown_table(columns, rows, ' rr')}"
         replace_section("State: a few rows of a large cache", body)

@@ -3,7 +3,7 @@
     book = PageBook(pages=1024, page_size=32)
     chat = book.add(prompt)                       # shares the pages of a prefix that is in the cache
     batch = book.batch({chat: len(book.pending(chat))})
-    vm["copy_pages"](caches, batch.sources, batch.targets)
+    vm["copy_pages"](batch.sources, batch.targets, caches)
     logits = vm["step"](*batch.arguments, caches)
     book.commit(batch)
     book.append(chat, [token])                    # and so on, with other sequences in the same batches
@@ -12,6 +12,11 @@ Only numbers of pages are known here: how a page lies in memory is the executabl
 of sequences, and written by one: a token that comes to a shared page goes to a copy. Pages of sequences that are freed
 stay in the cache, by their tokens, until their memory is needed (the least recently used first).
 
+Books are safe to use from several threads: a method runs alone. A batch that is not committed, because a step raised or
+was interrupted, has changed nothing either: the sequences' pages are as before, and their tokens still pending. If an
+exception from outside (KeyboardInterrupt, MemoryError) interrupts a method itself, the books forget all pages, and all
+tokens of all sequences are pending.
+
 A cache has groups of layers with a table each. The layers of a group with a sliding window read only the last tokens,
 so older pages are given back while the sequence goes on.
 """
@@ -19,9 +24,12 @@ so older pages are given back while the sequence goes on.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from functools import wraps
+from operator import index
+from threading import RLock
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -53,6 +61,19 @@ class _Prefix:
         return self.adapter, id(self.parent), self.tokens
 
 
+@dataclass(frozen=True)
+class _Copy:
+    """A shared page that a sequence's next tokens must not go to. Its source is held until the batch is committed."""
+
+    group: int
+    number: int
+    """The page of the sequence."""
+    source: int
+    target: int
+    done: int
+    """So many first tokens of the sequence are needed of the source."""
+
+
 @dataclass
 class _Sequence:
     tokens: list[int]
@@ -63,6 +84,8 @@ class _Sequence:
     prefixes: list[_Prefix] = field(default_factory=list[_Prefix])
     """The full pages that are in the tree of prefixes, from the first on."""
     adapter: int = NONE
+    copies: list[_Copy] = field(default_factory=list[_Copy])
+    """Of the last batch, until it is committed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,10 +122,42 @@ class _Pool:
         self.prefix: list[_Prefix | None] = [None] * count
         self.kept: OrderedDict[int, None] = OrderedDict()
         """Pages without users that hold a prefix, the least recently used first."""
+        self.held: dict[int, list[_Copy]] = {}
+        """Pages that are sources of copies whose batch is not committed. They are neither free nor kept."""
 
     @property
     def available(self) -> int:
         return len(self.free) + len(self.kept)
+
+
+class _Change:
+    """A change of the books. If one was interrupted, the next one begins with books that have no pages."""
+
+    def __init__(self, book: PageBook) -> None:
+        self.book, self.is_open = book, False
+
+    def __enter__(self) -> None:
+        if self.is_open:
+            self.book._forget_all()
+        self.is_open = True
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # Mistakes are found before anything is changed.
+        self.is_open = not (kind is None or issubclass(kind, UsageError))
+
+
+P, T = ParamSpec("P"), TypeVar("T")
+
+
+def _alone(method: Callable[Concatenate[PageBook, P], T]) -> Callable[Concatenate[PageBook, P], T]:
+    """A method of a book that one thread runs at a time."""
+
+    @wraps(method)
+    def run(self: PageBook, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._lock, self._change:
+            return method(self, *args, **kwargs)
+
+    return run
 
 
 class PageBook:
@@ -119,11 +174,12 @@ class PageBook:
                 f"a cache needs pages, a page size and windows, got {pages}, {page_size}, {list(windows)}",
                 help="PageBook(1024, 32, windows=(0,)): a window of 0 keeps all tokens",
             )
-        self.page_size, self.windows = page_size, tuple(windows)
+        self.page_size, self.windows, self._pages = page_size, tuple(windows), pages
         self._pools = [_Pool(pages) for _ in windows]
         self._sequences: dict[int, _Sequence] = {}
         self._prefixes: dict[_Key, _Prefix] = {}
         self._next = 0
+        self._lock, self._change = RLock(), _Change(self)
 
     # What there is
 
@@ -131,15 +187,18 @@ class PageBook:
         """The number of sequences."""
         return len(self._sequences)
 
+    @_alone
     def tokens(self, sequence: int) -> list[int]:
         """All tokens of a sequence."""
         return list(self._of(sequence).tokens)
 
+    @_alone
     def pending(self, sequence: int) -> list[int]:
         """The tokens of a sequence that are not in the cache yet."""
         own = self._of(sequence)
         return own.tokens[own.done :]
 
+    @_alone
     def available(self, group: int = 0) -> int:
         """The number of pages that no sequence uses."""
         return self._pools[group].available
@@ -152,9 +211,19 @@ class PageBook:
         sequences share pages with those of the same adapter."""
         if not NONE <= adapter < 1 << 31:
             raise UsageError("page-book", f"adapter {adapter} is neither a number nor {NONE}, none")
-        own = _Sequence(
-            list(map(int, tokens)), pages=[[] for _ in self.windows], adapter=int(adapter)
-        )
+        return self._add(_checked_tokens(tokens), int(adapter))
+
+    def append(self, sequence: int, tokens: Iterable[int]) -> None:
+        """Add tokens at the end."""
+        self._append(sequence, _checked_tokens(tokens))
+
+    @_alone
+    def _append(self, sequence: int, tokens: list[int]) -> None:
+        self._of(sequence).tokens.extend(tokens)
+
+    @_alone
+    def _add(self, tokens: list[int], adapter: int) -> int:
+        own = _Sequence(tokens, pages=[[] for _ in self.windows], adapter=adapter)
         found = self._longest_prefix(own)
         own.done = len(found) * self.page_size
         own.prefixes = found
@@ -165,13 +234,11 @@ class PageBook:
                 self._use(group, pages[-1])
         return self._named(own)
 
-    def append(self, sequence: int, tokens: Iterable[int]) -> None:
-        """Add tokens at the end."""
-        self._of(sequence).tokens.extend(list(map(int, tokens)))
-
+    @_alone
     def fork(self, sequence: int) -> int:
         """A second sequence with the same tokens, which shares all pages."""
         own = self._of(sequence)
+        self._roll_back(own)
         for group, pages in enumerate(own.pages):
             for page in pages:
                 self._use(group, page)
@@ -180,25 +247,30 @@ class PageBook:
             _Sequence(list(own.tokens), own.done, copied, list(own.prefixes), own.adapter)
         )
 
+    @_alone
     def pop(self, sequence: int, count: int) -> None:
         """Remove the last tokens, such as drafts that were refused. Where a window has moved on, keys that it needs
         again are gone: then as many of the last tokens as needed are pending once more."""
         own = self._of(sequence)
-        if not 0 <= count <= len(own.tokens):
+        if not 0 <= _whole(count) <= len(own.tokens):
             raise UsageError(
                 "page-book", f"{count} tokens to remove from a sequence of {len(own.tokens)}"
             )
+        self._roll_back(own)
         del own.tokens[len(own.tokens) - count :]
         self._shorten(own, min(own.done, len(own.tokens)))
 
+    @_alone
     def free(self, sequence: int) -> None:
         """End a sequence. Its full pages stay for sequences with the same beginning, as long as there is room."""
         own = self._of(sequence)
+        self._roll_back(own)
         for group, pages in enumerate(own.pages):
             for page in reversed(pages):  # the end of a sequence is forgotten before its beginning
                 self._release(group, page)
         del self._sequences[sequence]
 
+    @_alone
     def evict(self, count: int | None = None) -> int:
         """Forget up to `count` pages of each group (None: all) that are kept for their tokens alone. Returns the number
         of those that were forgotten."""
@@ -211,11 +283,14 @@ class PageBook:
 
     # Steps
 
+    @_alone
     def batch(self, counts: Mapping[int, int]) -> Batch:
-        """The step for the next `counts[s]` pending tokens of each sequence s. Its copies must be made even if the step
-        is not run. Raises UsageError (`cache-full`) if there are not enough pages; freeing a sequence helps, or fewer
-        tokens."""
+        """The step for the next `counts[s]` pending tokens of each sequence s. A batch that is not committed has no
+        effect: a later one of the same sequences begins anew. Raises UsageError (`cache-full`) if there are not enough
+        pages; freeing a sequence helps, or fewer tokens."""
         self._check(counts)
+        for name in counts:
+            self._roll_back(self._sequences[name])
         self._reserve(counts)
         copies: list[list[tuple[int, int]]] = [[] for _ in self.windows]
         width = 1
@@ -257,11 +332,19 @@ class PageBook:
             np.repeat(np.array(adapters, np.int32), list(counts.values())),
         )
 
+    @_alone
     def commit(self, batch: Batch) -> None:
         """Note that a step has run: its tokens are in the cache."""
-        for (name, count), length in zip(batch.counts.items(), batch.lengths, strict=True):
-            own = self._of(name)
-            if own.done + count != length or length > len(own.tokens):
+        for row, (name, count) in enumerate(batch.counts.items()):
+            own, start, end = self._of(name), *batch.starts[row : row + 2]
+            pages = [of_group[: self._pages_for(own.done + count)] for of_group in own.pages]
+            is_same = (
+                own.done + count == batch.lengths[row]
+                and own.tokens[own.done : own.done + count] == batch.tokens[start:end].tolist()
+                and pages
+                == [t[: len(p)].tolist() for t, p in zip(batch.tables[:, row], pages, strict=True)]
+            )
+            if not is_same:
                 raise UsageError(
                     "page-book",
                     f"sequence {name} is not as it was when the batch was made",
@@ -269,6 +352,7 @@ class PageBook:
                 )
         for name, count in batch.counts.items():
             own = self._of(name)
+            self._let_go(own)
             own.done += count
             self._keep_full_pages(own)
             for group, pages in enumerate(own.pages):
@@ -299,8 +383,9 @@ class PageBook:
 
     def _check(self, counts: Mapping[int, int]) -> None:
         for name, count in counts.items():
-            pending = len(self.pending(name))
-            if not 0 < count <= pending:
+            own = self._of(name)
+            pending = len(own.tokens) - own.done
+            if not 0 < _whole(count) <= pending:
                 raise UsageError(
                     "page-book",
                     f"{count} tokens of sequence {name} are asked for, {pending} are pending",
@@ -339,17 +424,24 @@ class PageBook:
         number = own.done // self.page_size
         if number >= len(own.pages[group]):
             return False
-        page = own.pages[group][number]
-        return page != ABSENT and self._pools[group].users[page] > 1
+        page, pool = own.pages[group][number], self._pools[group]
+        if page == ABSENT:
+            return False
+        held = pool.held.get(page, ())
+        return pool.users[page] > 1 or any(copy.done > own.done for copy in held)
 
     def _make_room(self, own: _Sequence, group: int, end: int) -> list[tuple[int, int]]:
         """Give a sequence pages up to a length. Returns the copy to make, source and target, if there is one."""
         pages, pool, copies = own.pages[group], self._pools[group], list[tuple[int, int]]()
         number = own.done // self.page_size
         if self._is_shared(own, group):
-            copies.append((pages[number], self._take(group)))
-            self._release(group, pages[number])
-            pages[number] = copies[0][1]
+            source, target = pages[number], self._take(group)
+            copy = _Copy(group, number, source, target, own.done)
+            pool.held.setdefault(source, []).append(copy)
+            own.copies.append(copy)
+            self._release(group, source)
+            pages[number] = target
+            copies.append((source, target))
         elif number < len(pages) and (kept := pool.prefix[pages[number]]) is not None:
             self._detach(group, pages[number], kept)  # its tokens change
         while len(pages) < self._pages_for(end):
@@ -374,12 +466,43 @@ class PageBook:
             return
         pool = self._pools[group]
         pool.users[page] -= 1
-        if pool.users[page]:
+        self._keep_or_free(group, page)
+
+    def _keep_or_free(self, group: int, page: int) -> None:
+        """Let a page that nobody needs any more be found by its prefix, or taken."""
+        pool = self._pools[group]
+        if pool.users[page] or page in pool.held:
             return
         if pool.prefix[page] is None:
             pool.free.append(page)
         else:
             pool.kept[page] = None
+
+    def _let_go(self, own: _Sequence) -> None:
+        """Hold the sources of a sequence's copies no longer."""
+        for copy in own.copies:
+            pool = self._pools[copy.group]
+            left = [each for each in pool.held.pop(copy.source) if each is not copy]
+            if left:
+                pool.held[copy.source] = left
+            self._keep_or_free(copy.group, copy.source)
+        own.copies = []
+
+    def _roll_back(self, own: _Sequence) -> None:
+        """Undo the copies of a batch that was not committed: they may not have been made."""
+        for copy in own.copies:
+            own.pages[copy.group][copy.number] = copy.source
+            self._pools[copy.group].users[copy.source] += 1
+            self._release(copy.group, copy.target)
+        self._let_go(own)
+
+    def _forget_all(self) -> None:
+        """Forget all pages: the tokens of all sequences are pending."""
+        self._pools = [_Pool(self._pages) for _ in self.windows]
+        self._prefixes = {}
+        for own in self._sequences.values():
+            own.done, own.prefixes, own.copies = 0, [], []
+            own.pages = [[] for _ in self.windows]
 
     def _forget(self, group: int, page: int) -> None:
         """Free a page that is kept for its tokens alone."""
@@ -452,3 +575,25 @@ class PageBook:
                 self._release(group, page)
             del pages[self._pages_for(done) :]
         del own.prefixes[done // self.page_size :]
+
+
+def _whole(number: int) -> int:
+    """The number, which must be an integer. Raises: UsageError (`page-book`)."""
+    try:
+        return index(number)
+    except TypeError:
+        raise UsageError("page-book", f"a number of tokens is an integer, got {number!r}") from None
+
+
+def _checked_tokens(tokens: Iterable[int]) -> list[int]:
+    """Raises: UsageError (`page-book`) if something else than integers of 64 bits is among the tokens."""
+    found: list[int] = []
+    for each in tokens:
+        try:
+            token = index(each)
+        except TypeError:
+            token = 1 << 63
+        if not -(1 << 63) <= token < 1 << 63:
+            raise UsageError("page-book", f"a token is an integer of 64 bits, got {each!r}")
+        found.append(token)
+    return found

@@ -3,7 +3,10 @@ what the tokens of the sequence put there."""
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,9 +29,12 @@ class Cache:
         self.book = PageBook(pages, SIZE, windows)
         self.slots = [dict[int, tuple[int, ...]]() for _ in windows]
 
-    def step(self, counts: Mapping[int, int], run: bool = True) -> Batch:
-        """Run the batch as an executable would; every key that a token reads must be the right one."""
+    def step(self, counts: Mapping[int, int], until: str = "commit") -> Batch:
+        """Run the batch as an executable would; every key that a token reads must be the right one. `until` is the last
+        of "batch", "copies", "step" and "commit" that is done."""
         batch = self.book.batch(counts)
+        if until == "batch":
+            return batch
         tables, positions, starts, lengths, rows = (
             from_numpy(np.ascontiguousarray(x))
             for x in (batch.tables, batch.positions, batch.starts, batch.lengths, batch.rows)
@@ -38,7 +44,7 @@ class Cache:
             for source, target in zip(batch.sources[group], batch.targets[group], strict=True):
                 for i in range(SIZE) if source >= 0 else ():
                     slots[target * SIZE + i] = slots.get(source * SIZE + i, ())
-        if not run:
+        if until == "copies":
             return batch
         for group, (slots, window) in enumerate(zip(self.slots, self.windows, strict=True)):
             for row, name in enumerate(counts):
@@ -55,8 +61,12 @@ class Cache:
                         at = table[key // SIZE] * SIZE + key % SIZE
                         expected = (batch.adapters[token], *tokens[: key + 1])
                         assert slots[at] == expected, (name, group, key)
-        self.book.commit(batch)
+        if until == "commit":
+            self.book.commit(batch)
         return batch
+
+
+STAGES = ("batch", "copies", "step", *["commit"] * 12)
 
 
 def fill(cache: Cache, *names: int) -> None:
@@ -97,7 +107,7 @@ def test_random_steps(windows: tuple[int, ...], seed: int) -> None:
                 if pending:
                     counts[int(name)] = int(rng.integers(1, pending + 1))
             try:
-                cache.step(counts, run=bool(rng.integers(8)))
+                cache.step(counts, STAGES[rng.integers(len(STAGES))])
             except UsageError as error:
                 if error.code != "cache-full":
                     raise
@@ -195,3 +205,153 @@ def test_mistakes_are_refused() -> None:
         with pytest.raises(UsageError):
             mistake()
     assert book.pending(one) == [1, 2]
+
+
+@pytest.mark.parametrize("until", ["batch", "copies", "step"])
+def test_a_batch_that_is_not_committed_has_no_effect(until: str) -> None:
+    """An exception between `batch` and `commit`: also the copies of shared pages may not have been made. The other fork
+    goes on meanwhile, and is freed."""
+    cache = Cache(8)
+    one = cache.book.add(range(6))
+    fill(cache, one)
+    two = cache.book.fork(one)
+    for name, token in ((one, 1), (two, 2)):
+        cache.book.append(name, [token])
+    lost = cache.step({one: 1}, until)
+    fill(cache, two)
+    cache.book.free(two)
+    cache.book.evict()
+    third = cache.book.fork(one)
+    with pytest.raises(UsageError, match="not as it was"):
+        cache.book.commit(lost)
+    fill(cache, one, third)
+    for name in (one, third):
+        cache.book.free(name)
+    cache.book.evict()
+    assert cache.book.available() == 8
+
+
+def test_other_tokens_are_not_committed() -> None:
+    book = PageBook(4, SIZE)
+    one = book.add(range(3))
+    batch = book.batch({one: 3})
+    book.pop(one, 1)
+    book.append(one, [7])
+    with pytest.raises(UsageError, match="not as it was"):
+        book.commit(batch)
+
+
+@pytest.mark.parametrize("count", [-1, 0, 4, 1 << 70, -(1 << 70), 1.5, "2", None, float("nan")])
+def test_counts_that_are_refused(count: Any) -> None:
+    """And nothing has changed: the next batch is whole."""
+    cache = Cache(4)
+    one, two = cache.book.add(range(3)), cache.book.add(range(3))
+    with pytest.raises(UsageError, match="tokens"):
+        cache.book.batch({one: 1, two: count})
+    with pytest.raises(UsageError, match="token"):
+        cache.book.pop(one, count or 9)
+    fill(cache, one, two)
+
+
+@pytest.mark.parametrize("token", [1 << 63, -(1 << 63) - 1, 1.0, "a", None])
+def test_tokens_that_are_refused(token: Any) -> None:
+    book = PageBook(4, SIZE)
+    one = book.add([1])
+    with pytest.raises(UsageError, match="integer of 64 bits"):
+        book.append(one, [2, token])
+    with pytest.raises(UsageError, match="integer of 64 bits"):
+        book.add([token])
+    assert book.pending(one) == [1]
+    assert len(book) == 1
+
+
+def test_threads() -> None:
+    """Each thread has sequences of its own, in books that all of them share. No page is lost, and none has two owners
+    that do not know of each other."""
+    book, failed = PageBook(64, SIZE), list[BaseException]()
+
+    def serve(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        try:
+            for _ in range(60):
+                one = book.add(rng.integers(0, 2, rng.integers(1, 12)))
+                other = book.fork(one)
+                for _ in range(3):
+                    book.append(one, [seed])
+                    batch = book.batch({name: len(book.pending(name)) for name in (one, other)})
+                    used = batch.tables[batch.tables >= 0]
+                    assert ((used >= 0) & (used < 64)).all()
+                    book.commit(batch)
+                    book.append(other, [9])
+                book.pop(one, 2)
+                book.free(other)
+                book.free(one)
+        except BaseException as error:
+            failed.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=serve, args=(seed,)) for seed in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not failed, failed
+    book.evict()
+    assert book.available() == 64
+    assert len(book) == 0
+
+
+def test_an_interrupted_method() -> None:
+    """An exception at any line of a method: the books are then empty or whole, and what they say of pages is right."""
+
+    class Interrupt(BaseException):
+        pass
+
+    def run(stop: int) -> bool:
+        """Interrupt after so many lines. Returns whether it came so far."""
+        cache, lines, came = Cache(16), 0, False
+        one = cache.book.add(range(10))
+        fill(cache, one)
+        two = cache.book.fork(one)
+        cache.book.append(one, [1])
+        cache.book.append(two, [2])
+
+        def trace(frame: Any, event: str, arg: Any) -> Any:
+            nonlocal lines
+            if not frame.f_code.co_filename.endswith("serve/pages.py"):
+                return None
+            if event == "line":
+                lines += 1
+                if lines == stop:
+                    raise Interrupt
+            return trace
+
+        sys.settrace(trace)
+        try:
+            batch = cache.book.batch({one: 1, two: 1})
+            cache.book.pop(one, 3)
+            cache.book.free(two)
+            del batch
+        except Interrupt:
+            came = True
+        finally:
+            sys.settrace(None)
+        names = [name for name in (one, two) if name in cache.book._sequences]
+        for name in names:
+            cache.book.append(name, [3])
+        fill(cache, *names)
+        fill(cache, new := cache.book.add(range(9)))
+        for name in (*names, new):
+            cache.book.free(name)
+        cache.book.evict()
+        assert cache.book.available() == 16, stop
+        return came
+
+    stop = 1
+    while run(stop):
+        stop += 1
+    assert stop > 100
