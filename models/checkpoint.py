@@ -15,28 +15,35 @@ from typing import Any
 import numpy as np
 
 from relaxpy.errors import UsageError
-from relaxpy.runtime.checkpoint import WEIGHTS_FILE, Source, weight_files
+from relaxpy.runtime.checkpoint import Source, weight_files
 
 CONFIG_FILE = "config.json"
 EXTRA_HELP = "pip install 'relaxpy[demo]'"
 """The command that installs safetensors and tokenizers."""
 
 
+def read_json(path: Path, kind: str) -> dict[str, Any]:
+    """The fields of the JSON file that every folder of this kind has. Raises: UsageError (`bad-checkpoint`)."""
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(
+            "bad-checkpoint",
+            f"{path.parent} is not {kind}: it has no {path.name}",
+            help=f"use the folder that {path.name} is in",
+        ) from None
+    except (ValueError, RecursionError) as error:  # not JSON, or not UTF-8
+        raise UsageError("bad-checkpoint", f"{path} is not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise UsageError("bad-checkpoint", f"{path} has no fields: it is a {type(fields).__name__}")
+    return fields
+
+
 def read_config(directory: Path, model_type: str) -> dict[str, Any]:
     """The fields of `config.json`. UsageError if it cannot be read or its `model_type` is a different one."""
     path = Path(directory) / CONFIG_FILE
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(
-            "bad-checkpoint",
-            f"{directory} is not a checkpoint: it has no {CONFIG_FILE}",
-            help=f"use a directory with {CONFIG_FILE}, {WEIGHTS_FILE} and tokenizer.json",
-        ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UsageError("bad-checkpoint", f"{path} is not JSON: {error}") from None
-    found = config.get("model_type") if isinstance(config, dict) else None
-    if found != model_type:
+    config = read_json(path, "a checkpoint")
+    if (found := config.get("model_type")) != model_type:
         raise UsageError(
             "bad-checkpoint",
             f"{path} is for a model of type {found!r}, not {model_type!r}",
@@ -62,11 +69,12 @@ def read_weights(directory: Path) -> dict[str, np.ndarray]:
     damaged."""
     tensors: dict[str, np.ndarray] = {}
     for path in weight_files(directory):
-        tensors |= _read_file(path)
+        tensors |= read_tensors(path)
     return tensors
 
 
-def _read_file(path: Path) -> dict[str, np.ndarray]:
+def read_tensors(path: Path) -> dict[str, np.ndarray]:
+    """All tensors of a safetensors file by name. UsageError if it is damaged."""
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError:

@@ -27,6 +27,7 @@ import numpy as np
 from relaxpy import nn
 from relaxpy.errors import UsageError
 from relaxpy.ir import Dim, DType
+from relaxpy.models.adapters import Adapter
 from relaxpy.models.checkpoint import Source, config_fields, gather, read_config
 from relaxpy.nn import op
 from relaxpy.nn.rotary import Rope, rotate
@@ -428,14 +429,14 @@ def _shape_of(linear: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, 
 
 
 def stack_adapters(
-    config: LlamaConfig, checkpoints: Sequence[tuple[Mapping[str, np.ndarray], float]]
+    config: LlamaConfig, checkpoints: Sequence[Adapter]
 ) -> tuple[tuple[tuple[np.ndarray, np.ndarray], ...], ...]:
     """The argument `adapters` of `step`: for each layer and each linear map of `config.adapters`, the adapters of all
     checkpoints in one array, `down` (adapters, rank, in) and `up` (adapters, out, rank).
 
-    A checkpoint is the tensors of a PEFT file by name and their scale (lora_alpha / r, or lora_alpha / sqrt(r) with
-    rsLoRA). A linear map that it does not adapt gets zeros. Raises: UsageError (`bad-weights`) that lists tensors of
-    other maps and of other shapes.
+    A checkpoint is the tensors of a PEFT file by name and their scale, as `load_adapter` reads them from a folder. A
+    linear map that it does not adapt gets zeros. Raises: UsageError (`bad-weights`) that lists tensors of other maps
+    and of other shapes.
     """
     shapes = {name: p.shape for name, p in LlamaLayer(config).named_parameters()}
     ranks = [len(x) for tensors, _ in checkpoints for n, x in tensors.items() if ".lora_A." in n]

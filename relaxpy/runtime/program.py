@@ -8,12 +8,13 @@ particular calls (`relaxpy.runtime.call_state`), so calls have the same overhead
 from __future__ import annotations
 
 import builtins
+import difflib
 from collections.abc import Collection, Mapping, Sequence
 from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from relaxpy.errors import ExecutableError, RuntimeCheckError
+from relaxpy.errors import ExecutableError, RuntimeCheckError, UsageError
 from relaxpy.runtime import library
 from relaxpy.runtime.bytecode import (
     HOST,
@@ -85,6 +86,7 @@ class Program:
         self.packed = [library.find_function(name) for name in executable.packed]
         self.runtimes = [runtime_of(device.kind, device.index) for device in devices]
         """The runtime of each slot."""
+        self._check_features(without_features)
         self._require_offsets()
         self.chosen = choose_images(
             executable.kernels,
@@ -123,6 +125,22 @@ class Program:
         host = self.runtimes[HOST].queue()
         others = self.runtimes[1:]
         return [host, *(host if r is self.runtimes[HOST] else r.queue() for r in others)]
+
+    def _check_features(self, names: Collection[str]) -> None:
+        """Raises: UsageError (`arguments`) for names of features that neither a device nor the executable knows."""
+        known = {each for runtime in self.runtimes for each in runtime.features}
+        known |= {
+            each for requirement in self.executable.requirements for each in requirement.features
+        }
+        for name in names:
+            if name not in known:
+                close = difflib.get_close_matches(str(name), known, n=1)
+                hint = f"did you mean {close[0]!r}? " if close else ""
+                raise UsageError(
+                    "arguments",
+                    f"without_features: there is no feature {name!r}",
+                    help=f"{hint}known are {', '.join(sorted(known))}",
+                )
 
     def _require_offsets(self) -> None:
         """Raises: ExecutableError (`device-offset`) if a device does not support the alignment of the planned

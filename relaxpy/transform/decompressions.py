@@ -35,9 +35,14 @@ def _repeated(block: DataflowBlock, mod: IRModule) -> DataflowBlock:
     if not shared:
         return block
     bindings: list[Binding] = []
+    again: dict[int, list[int]] = {}
+    """Of each binding, those that are repeated for it."""
+    for source, (_, *readers) in shared.items():
+        for reader in readers:
+            again.setdefault(reader, []).append(source)
     for number, binding in enumerate(block.bindings):
         own = _Renamed()
-        for source in (n for n, readers in shared.items() if number in readers[1:]):
+        for source in again.get(number, ()):
             old = block.bindings[source]
             assert isinstance(old, VarBinding)
             var = DataflowVar(old.var.name, old.var.annotation, span=old.var.span)

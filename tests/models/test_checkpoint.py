@@ -65,7 +65,8 @@ def test_config_of_another_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "match"), [(None, "no config.json"), ("{", "not JSON"), ("[]", "type None")]
+    ("text", "match"),
+    [(None, "no config.json"), ("{", "not JSON"), ("[]", "has no fields: it is a list")],
 )
 def test_config_that_is_none(tmp_path: Path, text: str | None, match: str) -> None:
     if text is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 
 import relaxpy
 from relaxpy.errors import RelaxError, UsageError
+from relaxpy.models.adapters import load_adapter
 from relaxpy.models.llama import (
     LINEARS,
     TINY,
@@ -191,3 +194,108 @@ def test_checkpoints_that_do_not_fit() -> None:
         dataclasses.replace(TINY, adapters=("query", "head"))
     with pytest.raises(UsageError, match="adapter -2 is neither"):
         PageBook(4).add([1], -2)
+
+
+class Folder:
+    """An adapter that PEFT made and wrote, with random weights, and what PEFT says of a text."""
+
+    def __init__(self, path: Path, **settings: Any) -> None:
+        import torch
+
+        peft = pytest.importorskip("peft")
+        base = reference_model(PLAIN)
+        self.state = {name: value.numpy().copy() for name, value in base.state_dict().items()}
+        names = [place.split(".")[1] for place in LINEARS.values()]
+        made = peft.LoraConfig(target_modules=names, **settings)
+        self.model = peft.get_peft_model(base, made).eval()
+        with torch.no_grad():
+            for name, weight in self.model.named_parameters():
+                if "lora_" in name:
+                    weight.copy_(torch.randn_like(weight) * 0.2)
+        self.model.save_pretrained(path)
+
+    def logits(self, tokens: np.ndarray) -> np.ndarray:
+        import torch
+
+        with torch.no_grad():
+            return self.model(torch.from_numpy(tokens[None])).logits.numpy()[0, -1]
+
+
+@pytest.mark.parametrize("is_rs", [False, True], ids=["lora", "rslora"])
+def test_folders_of_peft(served: Served, tmp_path: Path, is_rs: bool) -> None:
+    folder = Folder(tmp_path, r=4, lora_alpha=6, use_rslora=is_rs, lora_dropout=0.5)
+    for name, value in served.state.items():
+        np.testing.assert_array_equal(folder.state[name], value)
+    tensors, scale = load_adapter(tmp_path)
+    assert scale == (3.0 if is_rs else 1.5)
+    served.start()
+    adapters = stack_adapters(CONFIG, [(checkpoint(0), 1.0), (tensors, scale)])
+    found = served.run({served.book.add(TEXT, 1): len(TEXT)}, adapters)[0]
+    np.testing.assert_allclose(found, folder.logits(TEXT), atol=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"use_dora": True}, "use_dora = True"),
+        ({"bias": "all"}, "bias = 'all'"),
+        ({"modules_to_save": ["lm_head"]}, r"modules_to_save = \['lm_head'\]"),
+        ({"rank_pattern": {"q_proj": 2}}, "rank_pattern"),
+        ({"alpha_pattern": {"q_proj": 2}, "lora_bias": True}, "alpha_pattern .*, lora_bias = True"),
+        ({"init_lora_weights": "pissa"}, r"init_lora_weights = 'pissa' \(the model's own"),
+        ({"layer_replication": [[0, 1]]}, "layer_replication"),
+        ({"peft_type": "IA3"}, "peft_type = 'IA3'"),
+        ({"r": 0}, "r = 0"),
+        ({"r": 4.0}, "r = 4.0"),
+        ({"lora_alpha": float("nan")}, "lora_alpha = nan"),
+        ({"a_new_kind": {"x": 1}}, "a_new_kind"),
+    ],
+)
+def test_settings_that_are_refused(tmp_path: Path, settings: dict[str, Any], named: str) -> None:
+    write_adapter(tmp_path, **settings)
+    with pytest.raises(UsageError, match=named) as caught:
+        load_adapter(tmp_path)
+    assert caught.value.code == "bad-config"
+
+
+def test_folders_that_are_damaged(tmp_path: Path) -> None:
+    """Each says which file, and none is read as far as it goes."""
+    with pytest.raises(UsageError, match=r"is not an adapter: it has no adapter_config\.json"):
+        load_adapter(tmp_path)
+    with pytest.raises(UsageError, match="is not an adapter"):
+        load_adapter(write_adapter(tmp_path) / "adapter_config.json")
+    config, weights = (
+        tmp_path / name for name in ("adapter_config.json", "adapter_model.safetensors")
+    )
+    assert load_adapter(tmp_path)[1] == 2.0
+    whole = weights.read_bytes()
+    for end in (0, 7, 30, len(whole) - 1):
+        weights.write_bytes(whole[:end])
+        with pytest.raises(UsageError, match=r"adapter_model\.safetensors cannot be read"):
+            load_adapter(tmp_path)
+    weights.unlink()
+    with pytest.raises(UsageError, match=r"has no adapter_model\.safetensors"):
+        load_adapter(tmp_path)
+    for text in ("", "{", "[1]", "3", "[" * 100_000):
+        config.write_text(text)
+        with pytest.raises(UsageError) as caught:
+            load_adapter(tmp_path)
+        assert caught.value.code == "bad-checkpoint"
+    write_adapter(tmp_path, r=5)
+    with pytest.raises(UsageError, match=r"says r = 5, but .* has the shape \(4, 32\)"):
+        load_adapter(tmp_path)
+
+
+def write_adapter(folder: Path, **settings: Any) -> Path:
+    """An adapter of the queries, with rank 4."""
+    from safetensors.numpy import save_file
+
+    config = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "bias": "none", "modules_to_save": None}
+    (folder / "adapter_config.json").write_text(json.dumps({**config, **settings}))
+    place = f"base_model.model.model.layers.0.{LINEARS['query']}"
+    arrays = {"A": np.ones((4, 32), np.float32), "B": np.ones((32, 4), np.float32)}
+    save_file(
+        {f"{place}.lora_{half}.weight": x for half, x in arrays.items()},
+        folder / "adapter_model.safetensors",
+    )
+    return folder

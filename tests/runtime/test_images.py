@@ -111,7 +111,12 @@ def test_features_that_are_not_to_be_used() -> None:
     if some in exe.requirements[0].features:
         with pytest.raises(ExecutableError, match="images for future"):
             VirtualMachine(exe, without_features=[some])
-    VirtualMachine(exe, without_features=["no-feature"])
+    VirtualMachine(exe, without_features=["avx512f", "sve"])
+    with pytest.raises(UsageError, match="there is no feature 'avx512_f'") as caught:
+        VirtualMachine(exe, without_features=["avx2", "avx512_f"])
+    assert caught.value.help.startswith("did you mean 'avx512f'? known are ")
+    with pytest.raises(UsageError, match="there is no feature 3"):
+        VirtualMachine(exe, without_features=[3])
     with pytest.raises(UsageError, match="a list of names"):
         VirtualMachine(exe, without_features="avx512f")
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
+from relaxpy.runtime.devices.cpu.features import ISA_FEATURES
 from relaxpy.target import Target, fail, first_word, nearest, options_of
 from relaxpy.tir.tvm import tvm, tvm_ffi
 
@@ -20,19 +21,6 @@ KINDS = ("llvm", "c")
 """TVM's code generators for processors."""
 
 _OPTIONS = ("mcpu", "mattr", "mtriple", "opt-level")
-
-# Features that change which instructions the compiler may select. LLVM also lists tuning flags and system instructions
-# (prefetch hints, key loading, …) under "features"; a missing one of those must not make an executable unusable.
-_X86_FEATURES = """
-    sse3 ssse3 sse4.1 sse4.2 sse4a popcnt lzcnt bmi bmi2 movbe f16c fma fma4 xop tbm avx avx2 gfni
-    avx512f avx512bw avx512cd avx512dq avx512vl avx512vnni avx512bf16 avx512fp16 avx512vbmi avx512vbmi2
-    avx512bitalg avx512vpopcntdq avx512ifma avx512vp2intersect avxvnni avxvnniint8 avxvnniint16 avxifma
-    avxneconvert avx10.1 avx10.2 egpr amx-tile amx-int8 amx-bf16 amx-fp16
-"""
-_AARCH64_FEATURES = """
-    neon fp-armv8 lse rdm dotprod fullfp16 fp16fml bf16 i8mm sve sve2 sve2p1 sme sme2
-"""
-_ISA_FEATURES = frozenset(_X86_FEATURES.split()) | frozenset(_AARCH64_FEATURES.split())
 
 
 @dataclass(frozen=True)
@@ -157,7 +145,7 @@ class CpuTarget(Target):
         """
         if self.kind != "llvm":
             return ()
-        return tuple(sorted(_llvm_features(self.mcpu, self.features, self.triple) & _ISA_FEATURES))
+        return tuple(sorted(_llvm_features(self.mcpu, self.features, self.triple) & ISA_FEATURES))
 
     def has(self, feature: str) -> bool:
         """May code for this target use the instruction-set feature of this LLVM name?"""
@@ -266,7 +254,7 @@ def _host_cpu() -> tuple[str, tuple[str, ...]]:
     implied = _llvm_features(mcpu, (), _host_triple())
     added = [f"+{name}" for name, on in here.items() if on and name not in implied]
     hidden = [f"-{name}" for name, on in here.items() if not on and name in implied]
-    isa = [feature for feature in (*added, *hidden) if feature[1:] in _ISA_FEATURES]
+    isa = [feature for feature in (*added, *hidden) if feature[1:] in ISA_FEATURES]
     return mcpu, _merge_features(isa)
 
 

@@ -126,6 +126,11 @@ class DeviceRuntime(ABC):
         devices without features."""
         return tuple(filter(None, (requirement.arch, *requirement.features)))
 
+    @property
+    def features(self) -> frozenset[str]:
+        """The names of features of such devices, whether this one has them or not."""
+        return frozenset()
+
     @abstractmethod
     def load(self, objects: Sequence[bytes], kernels: Sequence[KernelInfo]) -> Sequence[Loaded]:
         """Loads all kernels of this device, so that they can be launched in any queue. `kernels[i].image` is the

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.devices.base import DeviceRuntime, Launcher
-from relaxpy.runtime.devices.cpu.features import missing_here
+from relaxpy.runtime.devices.cpu.features import ISA_FEATURES, host_features, missing_here
 from relaxpy.runtime.devices.cpu.kernels import KernelHandles, load_kernels
 from relaxpy.runtime.devices.cpu.lines import CpuLines
 from relaxpy.runtime.devices.lines import DeviceLines
@@ -66,6 +66,10 @@ class CpuRuntime(DeviceRuntime):
         nbytes: int,
     ) -> None:
         ctypes.memmove(target[1] + target_offset, source[1] + source_offset, nbytes)
+
+    @property
+    def features(self) -> frozenset[str]:
+        return ISA_FEATURES | host_features()
 
     def missing(self, requirement: Requirement) -> Sequence[str]:
         return missing_here(requirement)

@@ -40,6 +40,20 @@ _MAC_ARM = {
     "armv8_crc32": "crc",
 }  # fmt: skip
 
+# Features that change which instructions the compiler may select. LLVM also lists tuning flags and system instructions
+# (prefetch hints, key loading, …) under "features"; a missing one of those must not make an executable unusable.
+_X86_ISA = """
+    sse3 ssse3 sse4.1 sse4.2 sse4a popcnt lzcnt bmi bmi2 movbe f16c fma fma4 xop tbm avx avx2 gfni
+    avx512f avx512bw avx512cd avx512dq avx512vl avx512vnni avx512bf16 avx512fp16 avx512vbmi avx512vbmi2
+    avx512bitalg avx512vpopcntdq avx512ifma avx512vp2intersect avxvnni avxvnniint8 avxvnniint16 avxifma
+    avxneconvert avx10.1 avx10.2 egpr amx-tile amx-int8 amx-bf16 amx-fp16
+"""
+_AARCH64_ISA = """
+    neon fp-armv8 lse rdm dotprod fullfp16 fp16fml bf16 i8mm sve sve2 sve2p1 sme sme2
+"""
+ISA_FEATURES = frozenset(_X86_ISA.split()) | frozenset(_AARCH64_ISA.split())
+"""The features that executables may require."""
+
 _ARCHES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}
 """Alternative names of architectures."""
 

@@ -125,6 +125,10 @@ class OpenCLRuntime(DeviceRuntime):
 
     # Kernels
 
+    @property
+    def features(self) -> frozenset[str]:
+        return frozenset(self._device.extensions.split())
+
     def missing(self, requirement: Requirement) -> Sequence[str]:
         """Features are the names of extensions."""
         extensions = self._device.extensions.split()
