@@ -130,6 +130,15 @@ def every_second(low: Expr, high: Expr, lanes: int) -> Expr:
     return tirx.Shuffle([low, high], places)
 
 
+def interleaved(first: Expr, second: Expr, lanes: int) -> tuple[Expr, Expr]:
+    """The elements of two vectors in turns, as two vectors."""
+    low, high = (
+        [tirx.IntImm("int32", place) for lane in half for place in (lane, lanes + lane)]
+        for half in (range(lanes // 2), range(lanes // 2, lanes))
+    )
+    return tirx.Shuffle([first, second], low), tirx.Shuffle([first, second], high)
+
+
 def fold(p: Program, vector: Expr, lanes: int, combiner: Combiner) -> Expr:
     """Combine all lanes to one number in a fixed order: the lower half with the upper, and so on."""
     dtype = str(combiner.init.ty.dtype)

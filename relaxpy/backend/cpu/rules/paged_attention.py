@@ -1,41 +1,49 @@
-"""Attention over a paged cache on CPUs: a task for each token and key head.
+"""Attention over a paged cache on CPUs: a task for some tokens and a key head.
 
 Applies to what `relaxpy.tir.forms.paged_attention` recognises, if the sizes of pages and heads are known and are whole
-vectors, and scores are float32. A task computes all heads that share a key head (its *rows*), so that a key or value is
-read from memory and converted to float32 once for all of them. Keys lie across lanes: a page's scores are whole
-vectors, and no sum crosses lanes before the end. For each page, in the order of the sequence:
+vectors, and scores are float32. A task computes all heads that share a key head. It goes through the keys of its
+tokens in *blocks* of some neighbouring pages (`relaxpy.backend.cpu.rules.paged_tile`), and through those in *segments*
+of some blocks. Every segment has a softmax of its own, whose sums are merged with those of the segments before it.
+Blocks and segments begin at multiples of their sizes in the sequence, so a row's operations and their order depend on
+its own sequence only.
 
-    scores = query @ keys of the page                       a tile of sums in registers
-    new = max(top, max(scores)); decay = exp(top - new); top = new
-    powers = exp(scores - top); totals = totals * decay + powers
-    sums = sums * decay + powers @ values of the page       another tile
-
-A row's operations and their order depend on its own sequence only. What a page has after the last key is never added,
-since it may be anything.
+* Few rows (decoding) read the pages as they are.
+* Many rows, tokens of the same sequence (prefill), share a copy of a block as float32.
+* If there are few tasks, the segments are tasks. The sums are merged in a second step, in the same order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from relaxpy.backend.arrangement import Arrangement
-from relaxpy.backend.cpu.rules.attention_access import LOWEST, power, share_of, splat
+from relaxpy.backend.cpu.rules.attention_access import LOWEST, share_of, splat
+from relaxpy.backend.cpu.rules.paged_tile import (
+    LOG2_E,
+    Block,
+    Bounds,
+    Numbers,
+    Sizes,
+    Tiles,
+    power,
+)
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.paged_attention import PagedForm, paged_attention_of
 from relaxpy.tir.forms.stages import Combiner
-from relaxpy.tir.numerics import scalar
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.elementary import value_written_out
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Stmt, int64
-from relaxpy.tir.writer.vectors import fold, vector_value
-
-_MAX = Combiner("max", tirx.FloatImm("float32", LOWEST))
-_ADD = Combiner("add", tirx.FloatImm("float32", 0.0))
+from relaxpy.tir.writer.vectors import fold
 
 LARGEST_TASK = 1 << 14
 """Numbers of queries, or of sums, that a task keeps: 64 KiB each."""
+ROWS = 64
+"""Rows of a task with many tokens."""
+MANY_ROWS = 24
+"""Rows that share a copy of their keys and values: for fewer, it costs more than it saves."""
+BLOCK, SEGMENT = 64, 512
+"""Keys of a block and of a segment, if pages are not larger."""
+FEW_TASKS = 32
+"""Tasks below which segments are tasks, and which batches with many tokens are divided into."""
+_ADD = Combiner("add", tirx.FloatImm("float32", 0.0))
 
 
 def paged_attention_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
@@ -66,26 +74,429 @@ class _Program:
     def __init__(self, form: PagedForm, target: CpuTarget) -> None:
         self.form, self.x = form, form.x
         self.program = p = loops.Program()
-        self.lanes, self.registers = target.lanes(32), target.vector_registers
-        sizes = [*form.x.query.shape[1:], *form.x.key_pages.shape[1:], form.out.shape[2]]
-        heads, self.width, self.groups, _, self.size, self.columns = map(_known, sizes)
-        self.rows = heads // self.groups
-        self.heads = heads
-        self.views = {b: p.flat_view(b) for b in (*form.x.given, form.out)}
+        lanes = target.lanes(32)
+        given = [*form.x.query.shape[1:], *form.x.key_pages.shape[1:], form.out.shape[2]]
+        self.heads, width, self.groups, _, page, columns = map(_known, given)
+        self.sizes = Sizes(
+            self.heads // self.groups, width, columns, page, max(1, BLOCK // page), lanes,
+            target.vector_registers,
+        )  # fmt: skip
+        self.blocks = max(1, SEGMENT // self.sizes.block)
+        """Blocks of a segment."""
+        largest = LARGEST_TASK // (self.sizes.rows * max(width, columns))
+        self.most_tokens = max(1, min(ROWS // self.sizes.rows, largest))
+        """Tokens of a task."""
+        x = form.x
+        integers = (x.starts, x.tables, x.lengths)
+        self.views = {b: p.flat_view(b) for b in (x.query, *integers, form.out)}
+        if x.sinks is not None:
+            self.views[x.sinks] = p.flat_view(x.sinks)
+        self.keys = Numbers(p, x.key_pages, lanes, page)
+        self.values = Numbers(p, x.value_pages, lanes, columns)
+        self.scales = None
+        if x.key_scales is not None:
+            made = [Numbers(p, b, lanes, lanes) for b in (x.key_scales, x.value_scales)]
+            self.scales = made[0], made[1]
+        self.tokens = form.out.shape[0]
+        self.sequences = x.lengths.shape[0]
+        self.table_width = x.tables.shape[1]
 
     def body(self) -> Stmt:
-        """The parallel loop over all tasks."""
-        p = self.program
-        tokens = self.form.out.shape[0]
-        total = p.let("tasks", loops.simplify(tokens * self.groups))
-        with p.loop("task", total, parallel=True) as task:
-            self.token = p.let("token", loops.floordiv(task, self.groups))
-            self.group = p.let("group", loops.floormod(task, self.groups))
-            self.head = p.let("head", loops.simplify(self.group * self.rows))
-            self._task()
+        """The parallel loop over all tasks, and that which merges segments."""
+        p, sizes = self.program, self.sizes
+        rows = p.let("rows", loops.simplify(self.tokens * self.groups))
+        self.can_split = self.groups < FEW_TASKS
+        self.is_split: Expr | bool = False
+        parts: Expr = int64(1)
+        if self.can_split:
+            self._allocate_parts()
+            parts = p.let("parts", self._parts(rows))
+            self.is_split = parts > 1
+        span = tirx.Min(
+            loops.floordiv(rows, FEW_TASKS), tirx.Div(self.tokens, tirx.Max(self.sequences, int64(1)))
+        )
+        span = p.let("span", _between(span, 1, self.most_tokens))
+        if self.can_split:
+            span = p.let("tokens_of_task", tirx.Select(self.is_split, int64(1), span))
+        self.span, self.parts = span, parts
+        blocks = p.let("blocks", _quotient(self.tokens + span - 1, span))
+        total = p.let("tasks", blocks * self.groups * parts)
+        with p.loop("task", total, parallel=True, about=self.tokens * self.groups) as task:
+            # One from the front, one from the back: later tokens have more keys, so each thread has as many.
+            half = p.let("half", task >> int64(1))
+            number = tirx.Select(tirx.EQ(task & int64(1), int64(0)), half, total - 1 - half)
+            number = p.let("number", number)
+            self.part = p.let("part", _remainder(number, parts))
+            number = p.let("place", _quotient(number, parts))
+            self.group = p.let("group", _quotient(number, blocks))
+            first = p.let("first", _remainder(number, blocks) * span)
+            self._task(first, p.let("stop", tirx.Min(first + span, self.tokens)))
+        if self.can_split:
+            with p.when(self.is_split):  # noqa: SIM117
+                with p.loop("row", rows, parallel=True, about=self.groups) as row:
+                    self._merge_parts(row)
         return p.body()
 
-    def _read(self, buffer: Buffer, at: Expr, lanes: int = 1) -> Expr:
+    # Segments as tasks
+
+    @property
+    def _line(self) -> int:
+        """Numbers of a row's state in memory: its sums, top and total."""
+        return self.sizes.columns + 2
+
+    def _allocate_parts(self) -> None:
+        """Memory for the state of all rows after each of their segments, if segments are tasks."""
+        p = self.program
+        tokens = loops.minimum(self.tokens, FEW_TASKS // self.groups)
+        segments = loops.ceildiv(self.table_width * self.sizes.page, self._segment)
+        size = loops.simplify(tokens * segments * (self.heads * self._line))
+        self.memory = tirx.decl_buffer([size], "float32", "parts", scope="global", layout=None)
+        p.add(tirx.AllocBuffer(self.memory))
+
+    @property
+    def _segment(self) -> int:
+        """Keys of a segment."""
+        return self.sizes.block * self.blocks
+
+    def _parts(self, rows: Expr) -> Expr:
+        """The number of segments of the longest sequence if they are tasks, else 1."""
+        p = self.program
+        longest = p.allocate("longest", 1, "int64")
+        p.store(longest, 0, int64(0))
+        # as many rows as there is memory for
+        with p.when(loops.both(rows < FEW_TASKS, self.tokens <= FEW_TASKS // self.groups)):
+            with p.loop("s", self.sequences, about=4) as s:
+                found = tirx.Max(loops.load(longest, 0), self._length(s))
+                p.store(longest, 0, found)
+        segments = tirx.Div(loops.load(longest, 0) + (self._segment - 1), int64(self._segment))
+        return tirx.Max(segments, int64(1))
+
+    def _place(self, row: Expr, part: Expr, of_row: Expr | int) -> Expr:
+        """Where the state of a row after a segment is; `row` counts tokens and key heads."""
+        return ((row * self.parts + part) * self.sizes.rows + of_row) * self._line
+
+    def _store_part(self, token: Expr) -> None:
+        """Keep the state of a task's only token."""
+        p, sizes, lanes, tiles = self.program, self.sizes, self.sizes.lanes, self.tiles
+        row = p.let("row", token * self.groups + self.group)
+        with p.loop("r", sizes.rows) as r:
+            at = p.let("at", self._place(row, self.part, r))
+            with p.loop("c", sizes.columns // lanes) as c:
+                sums = loops.load(tiles.sums, r * sizes.columns + c * lanes, lanes)
+                p.store(self.memory, at + c * lanes, sums, lanes)
+            p.store(self.memory, at + sizes.columns, loops.load(tiles.tops, r))
+            p.store(self.memory, at + (sizes.columns + 1), self._total(r))
+
+    def _merge_parts(self, row: Expr) -> None:
+        """Merge the segments of a token and key head, and store the result."""
+        p, sizes = self.program, self.sizes
+        self._allocate_results(sizes.rows)
+        token = p.let("token", _quotient(row, int64(self.groups)))
+        self.group = p.let("group", _remainder(row, int64(self.groups)))
+        with p.loop("r", sizes.rows) as r:
+            self._begin(r)
+            with p.loop("part", self.parts, about=2) as part:
+                at = p.let("at", self._place(row, part, r))
+                top = p.let("own_top", loops.load(self.memory, at + sizes.columns))
+                total = p.let("own_total", loops.load(self.memory, at + (sizes.columns + 1)))
+                self._merge(r, self.memory, at, top, total)
+            self._finish(token, r, r)
+
+    # Tasks
+
+    def _task(self, first: Expr, stop: Expr) -> None:
+        """The tokens from `first` up to, not including, `stop`."""
+        p, sizes = self.program, self.sizes
+        rows = self.most_tokens * sizes.rows
+        self.first = first
+        # the last tile may have rows that there are not
+        state = rows + sizes.most_rows
+        self.tiles = Tiles(p, sizes, self.form.scoring, self.keys, self.scales, state)
+        self._allocate_results(rows)
+        self.key_copy = self.value_copy = None
+        if rows >= MANY_ROWS:
+            self.key_copy = p.allocate("keys", sizes.width * sizes.block, "float32")
+            self.value_copy = p.allocate("values", sizes.block * sizes.columns, "float32")
+        count = p.let("count", stop - first)
+        with p.loop("t", count, about=1) as t:
+            self._load_queries(t)
+        with p.loop("row", count * sizes.rows, about=sizes.rows) as row:
+            self.tiles.begin(row)
+            self._begin(row)
+        cursor = p.allocate("cursor", 1, "int64")
+        p.store(cursor, 0, first)
+        with p.loop("run", count, about=1):
+            token = p.let("token", loops.load(cursor, 0))
+            with p.when(token < stop):
+                sequence, end = self._run_from(token, stop)
+                is_any = loops.both(sequence >= 0, self.x.key_pages.shape[0] > int64(0))
+                with p.when(is_any):
+                    self._run(token, end, sequence)
+                p.store(cursor, 0, end)
+        if self.can_split:
+            with p.when(self.is_split):
+                self._store_part(first)
+        with p.otherwise(self.is_split), p.loop("t", count, about=1) as t:  # noqa: SIM117
+            with p.loop("r", sizes.rows) as r:
+                self._finish(first + t, r, t * sizes.rows + r)
+
+    def _load_queries(self, t: Expr) -> None:
+        """The queries of a token, with the factor of its scores."""
+        p, sizes, scoring = self.program, self.sizes, self.form.scoring
+        scale = scoring.scale if scoring.scale is not None else sizes.width**-0.5
+        scale = scale / scoring.soft_cap if scoring.soft_cap else scale * LOG2_E
+        token = (self.first + t) * self.heads + self.group * sizes.rows
+        size = sizes.rows * sizes.width
+        lanes = sizes.lanes if size % sizes.lanes == 0 else 1
+        line, own = p.let("line", token * sizes.width), p.let("own", t * size)
+        with p.loop("k", size // lanes) as k:
+            value = self._float(self.x.query, line + k * lanes, lanes) * splat(scale, lanes)
+            p.store(self.tiles.query, own + k * lanes, value, lanes)
+
+    def _run_from(self, token: Expr, stop: Expr) -> tuple[Expr, Expr]:
+        """The sequence of a token (the last one that has it; -1: none), and a token after it up to which all are in
+        that sequence."""
+        p = self.program
+        own, end = p.allocate("own", 1, "int64"), p.allocate("end", 1, "int64")
+        p.store(own, 0, int64(-1))
+        p.store(end, 0, stop)
+        with p.loop("s", self.sequences, about=4) as s:
+            begin = p.let("begin", self._integer(self.x.starts, s))
+            after = p.let("after", self._integer(self.x.starts, s + 1))
+            with p.when(loops.both(begin <= token, token < after)):
+                p.store(own, 0, s)
+            for edge in (begin, after):
+                with p.when(token < edge):
+                    p.store(end, 0, tirx.Min(loops.load(end, 0), edge))
+        return p.let("sequence", loops.load(own, 0)), p.let("end_of_run", loops.load(end, 0))
+
+    def _length(self, sequence: Expr) -> Expr:
+        """The number of keys of a sequence, at most as many as its table has."""
+        room = self.table_width * self.sizes.page
+        return _between(self._integer(self.x.lengths, sequence), 0, room)
+
+    def _run(self, token: Expr, end: Expr, sequence: Expr) -> None:
+        """All keys of neighbouring tokens of a sequence."""
+        p, sizes, scoring = self.program, self.sizes, self.form.scoring
+        length = p.let("length", self._length(sequence))
+        after = p.let("after", self._integer(self.x.starts, sequence + 1))
+
+        def bounds(of: Expr) -> tuple[Expr, Expr]:
+            """The keys of a token."""
+            place = p.let("place", _between(length - (after - of), -1, length - 1))
+            low = int64(0)
+            if scoring.window:
+                low = p.let("low", tirx.Max(place + 1 - scoring.window, int64(0)))
+            return low, p.let("high", place + 1) if scoring.causal else length
+
+        low, high = bounds(token)[0], bounds(end - 1)[1]
+        pages = _part(low, sizes.page), _part(high + (sizes.page - 1), sizes.page)
+        pages = p.let("first_page", pages[0]), p.let("last_page", pages[1])
+        first = p.let("first_block", _part(pages[0], sizes.pages))
+        last = p.let("last_block", _part(pages[1] + (sizes.pages - 1), sizes.pages))
+        from_, to = _part(first, self.blocks), _part(last + (self.blocks - 1), self.blocks)
+        if self.can_split:
+            from_ = tirx.Select(self.is_split, tirx.Max(from_, self.part), from_)
+            to = tirx.Select(self.is_split, tirx.Min(to, self.part + 1), to)
+        from_ = p.let("first_segment", from_)
+        count = p.let("segments", tirx.Max(to - from_, int64(0)))
+        # a token without keys has none anywhere
+        base = p.let("base", (token - self.first) * sizes.rows)
+        rows = p.let("rows", (end - token) * sizes.rows)
+        table = p.let("table", sequence * self.table_width)
+        with p.loop("n", count, about=2) as n:
+            segment = p.let("segment", from_ + n)
+            with p.loop("row", rows, about=sizes.rows) as row:
+                self.tiles.begin(base + row)
+            begin = p.let("begin", tirx.Max(first, segment * self.blocks))
+            until = tirx.Min(last, (segment + 1) * self.blocks)
+            number = p.let("blocks", tirx.Max(until - begin, int64(0)))
+            with p.loop("b", number, about=self.blocks) as b:
+                block = p.let("block", begin + b)
+                self._block(block, table, pages, (token, end), base, rows, bounds)
+            with p.otherwise(self.is_split), p.loop("row", rows, about=sizes.rows) as r:
+                row = p.let("own_row", base + r)
+                top = p.let("own_top", loops.load(self.tiles.tops, row))
+                total = p.let("own_total", self._total(row))
+                self._merge(row, self.tiles.sums, row * sizes.columns, top, total)
+
+    # Blocks
+
+    def _block(self, block: Expr, table: Expr, pages, tokens, base: Expr, rows: Expr, bounds) -> None:
+        """A block of a run."""
+        p, sizes = self.program, self.sizes
+        start = p.let("start", block * sizes.block)
+        exists, places = [], []
+        for n in range(sizes.pages):
+            page = p.let("page", block * sizes.pages + n)
+            exists.append(p.let("exists", loops.both(pages[0] <= page, page < pages[1])))
+            entry = tirx.Min(page, self.table_width - 1)
+            number = self._integer(self.x.tables, table + entry)
+            number = _between(number, 0, self.x.key_pages.shape[0] - 1)
+            places.append(p.let("place", number * self.groups + self.group))
+        is_copied = rows >= MANY_ROWS if self.key_copy is not None else False
+        with p.when(is_copied):
+            self._copied(self._copy(exists, places), start, tokens, base, rows, bounds)
+        with p.otherwise(is_copied):
+            self._as_it_is(self._in_pages(exists, places), start, tokens, base, bounds)
+
+    def _in_pages(self, exists: list[Expr], places: list[Expr]) -> Block:
+        """The block in its pages."""
+        p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
+        keys = [p.let("keys", place * (sizes.width * sizes.page)) for place in places]
+        values = [p.let("values", place * (sizes.columns * sizes.page)) for place in places]
+        scales = [p.let("scales", place * sizes.page) for place in places]
+
+        def key(page: int, k: Expr, first: int, count: int) -> list[Expr]:
+            return self.keys.read(keys[page] + k * sizes.page + first * lanes, count)
+
+        def value(line: Expr, column: Expr, count: int) -> list[Expr]:
+            return self.values.read(line + column, count)
+
+        lines = [(each, n * sizes.page, sizes.page) for n, each in enumerate(values)]
+        return Block(exists, key, scales, value, lines)
+
+    def _copy(self, exists: list[Expr], places: list[Expr]) -> Block:
+        """Copy the block's keys and values, as float32."""
+        p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
+        key_copy, value_copy = self.key_copy, self.value_copy
+        assert key_copy is not None
+        assert value_copy is not None
+        all_keys, all_values = sizes.width * sizes.page, sizes.columns * sizes.page
+        for page, (there, place) in enumerate(zip(exists, places, strict=True)):
+            with p.when(there):
+                for numbers, copy, size, line in (
+                    (self.keys, key_copy, all_keys, sizes.page),
+                    (self.values, value_copy, all_values, sizes.columns),
+                ):
+                    count = 2 if line % (2 * lanes) == 0 else 1
+                    begin = p.let("begin", place * size)
+                    with p.loop("n", size // (count * lanes)) as n:
+                        at = p.let("at", n * (count * lanes))
+                        for each, vector in enumerate(numbers.read(begin + at, count)):
+                            p.store(copy, at + (page * size + each * lanes), vector, lanes)
+        scales = [p.let("scales", place * sizes.page) for place in places]
+
+        def key(page: int, k: Expr, first: int, count: int) -> list[Expr]:
+            at = page * all_keys + k * sizes.page + first * lanes
+            return [p.let("key", loops.load(key_copy, at + n * lanes, lanes)) for n in range(count)]
+
+        def value(line: Expr, column: Expr, count: int) -> list[Expr]:
+            at = p.let("at", line + column)
+            return [p.let("value", loops.load(value_copy, at + n * lanes, lanes)) for n in range(count)]
+
+        return Block(exists, key, scales, value, [(int64(0), 0, sizes.block)])
+
+    def _as_it_is(self, block: Block, start: Expr, tokens, base: Expr, bounds) -> None:
+        """The tiles of a block in its pages: the rows of a token, token by token."""
+        p, sizes = self.program, self.sizes
+        token, end = tokens
+        tiles = -(-sizes.rows // sizes.most_rows)
+        height = -(-sizes.rows // tiles)
+        with p.loop("t", end - token, about=1) as t:
+            low, high = (p.let("bound", each - start) for each in bounds(token + t))
+            own = Bounds((low, high), (low, high))
+            with p.when(loops.both(low < sizes.block, int64(0) < high)):
+                row = p.let("row", base + t * sizes.rows)
+                whole = sizes.rows // height
+                with p.loop("tile", whole) as tile:
+                    self.tiles.tile(p.let("at", row + tile * height), height, block, own)
+                if sizes.rows > whole * height:
+                    rest = p.let("rest", row + whole * height)
+                    self.tiles.tile(rest, sizes.rows - whole * height, block, own)
+
+    def _copied(self, block: Block, start: Expr, tokens, base: Expr, rows: Expr, bounds) -> None:
+        """The tiles of a block that was copied: all rows of a run. The last tile may have rows after them, whose state
+        is never used."""
+        p, sizes = self.program, self.sizes
+        token, end = tokens
+        height = _height(sizes)
+        with p.loop("tile", _part(rows + (height - 1), height), about=8) as tile:
+            first = p.let("first", tile * height)
+
+            def of_row(r: Expr | int) -> tuple[Expr, Expr]:
+                own = tirx.Min(token + _part(first + r, sizes.rows), end - 1)
+                low, high = bounds(p.let("own", own))
+                return low - start, high - start
+
+            low, high = of_row(0)
+            last_low, last_high = (low, high) if sizes.rows % height == 0 else of_row(height - 1)
+            last_low, low = p.let("last_low", last_low), p.let("low", low)
+            last_high, high = p.let("last_high", last_high), p.let("high", high)
+            own = Bounds((low, high), (low, high))
+            if sizes.rows % height:
+                own = Bounds((low, last_high), (last_low, high), of_row)
+            with p.when(loops.both(low < sizes.block, int64(0) < last_high)):
+                self.tiles.tile(p.let("at", base + first), height, block, own)
+
+    # Results
+
+    def _allocate_results(self, rows: int) -> None:
+        """The state of as many rows, of all segments."""
+        p = self.program
+        self.sums = p.allocate("all_sums", rows * self.sizes.columns, "float32")
+        self.tops = p.allocate("all_tops", rows, "float32")
+        self.totals = p.allocate("all_totals", rows, "float32")
+
+    def _begin(self, row: Expr) -> None:
+        p, lanes, columns = self.program, self.sizes.lanes, self.sizes.columns
+        p.store(self.tops, row, tirx.FloatImm("float32", LOWEST))
+        p.store(self.totals, row, tirx.FloatImm("float32", 0.0))
+        with p.loop("c", columns // lanes) as c:
+            p.store(self.sums, row * columns + c * lanes, splat(0.0, lanes), lanes)
+
+    def _total(self, row: Expr) -> Expr:
+        """The total of a row in a segment."""
+        lanes = self.sizes.lanes
+        return fold(self.program, loops.load(self.tiles.totals, row * lanes, lanes), lanes, _ADD)
+
+    def _merge(self, row: Expr, sums: Buffer, at: Expr, top: Expr, total: Expr) -> None:
+        """Merge the state of a segment with that of those before it. A segment without keys changes nothing."""
+        p, lanes, columns = self.program, self.sizes.lanes, self.sizes.columns
+        with p.when(tirx.NE(total, tirx.FloatImm("float32", 0.0))):
+            old = p.let("old", loops.load(self.tops, row))
+            new = p.let("new", tirx.Max(old, top))
+            decay, share = p.let("decay", power(old - new, 1)), p.let("share", power(top - new, 1))
+            p.store(self.tops, row, new)
+            added = p.let("added", total * share)
+            p.store(self.totals, row, loops.load(self.totals, row) * decay + added)
+            with p.loop("c", columns // lanes) as c:
+                place = p.let("c", row * columns + c * lanes)
+                before = loops.load(self.sums, place, lanes) * loops.broadcast(decay, lanes)
+                own = loops.load(sums, at + c * lanes, lanes)
+                p.store(self.sums, place, before + own * loops.broadcast(share, lanes), lanes)
+
+    def _finish(self, token: Expr, head: Expr, row: Expr) -> None:
+        """Add the sink, divide the sums by their total, and store them."""
+        p, out, sizes, lanes = self.program, self.form.out, self.sizes, self.sizes.lanes
+        total = p.let("total", loops.load(self.totals, row))
+        rescale: Expr = tirx.FloatImm("float32", 1.0)
+        own_head = p.let("head", self.group * sizes.rows + head)
+        if self.form.scoring.has_sinks:
+            sink = self._float(self.x.sinks, own_head) * tirx.FloatImm("float32", LOG2_E)
+            sink = p.let("sink", sink)
+            old = p.let("old", loops.load(self.tops, row))
+            new = p.let("new", tirx.Max(old, sink))
+            rescale = p.let("rescale", power(old - new, 1))
+            # a row without keys has no sums, and no total but the sink's
+            total = p.let("with_sink", total * rescale + power(sink - new, 1))
+        share = p.let("share", share_of(total, 1) * rescale)
+        line = p.let("line", (token * self.heads + own_head) * sizes.columns)
+        count = 2 if self.values.is_paired else 1
+        with p.loop("c", sizes.columns // (count * lanes)) as part:
+            c = p.let("c", part * (count * lanes))
+            read = [
+                loops.load(self.sums, row * sizes.columns + c + n * lanes, lanes) for n in range(count)
+            ]
+            for n, value in enumerate(self.values.in_order(read)):
+                value = value * loops.broadcast(share, lanes)
+                if str(out.dtype) != "float32":
+                    value = value.astype(f"{out.dtype}x{lanes}")
+                p.store(self.views[out], line + c + n * lanes, value, lanes)
+
+    # Memory
+
+    def _float(self, buffer: Buffer, at: Expr, lanes: int = 1) -> Expr:
         """Numbers as float32."""
         value = loops.load(self.views[buffer], at, lanes)
         if str(buffer.dtype) == "float32":
@@ -95,189 +506,11 @@ class _Program:
     def _integer(self, buffer: Buffer, at: Expr) -> Expr:
         return loops.load(self.views[buffer], at).astype("int64")
 
-    def _task(self) -> None:
-        p, lanes = self.program, self.lanes
-        self.query = p.allocate("query", self.rows * self.width, "float32")
-        self.scores = p.allocate("scores", self.rows * self.size, "float32")
-        self.sums = p.allocate("sums", self.rows * self.columns, "float32")
-        self.top = p.allocate("top", self.rows, "float32")
-        self.decay = p.allocate("decay", self.rows, "float32")
-        self.totals = p.allocate("totals", self.rows * lanes, "float32")
-        line = p.let("line", (self.token * self.heads + self.head) * self.width)
-        with p.loop("k", self.rows * self.width) as k:
-            p.store(self.query, k, self._read(self.x.query, line + k))
-        with p.loop("c", self.rows * self.columns // lanes) as c:
-            p.store(self.sums, c * lanes, splat(0.0, lanes), lanes)
-        with p.loop("row", self.rows) as row:
-            p.store(self.top, row, tirx.FloatImm("float32", LOWEST))
-            p.store(self.totals, row * lanes, splat(0.0, lanes), lanes)
-        own = p.allocate("own", 1, "int64")
-        p.store(own, 0, int64(-1))
-        with p.loop("s", self.x.lengths.shape[0], about=4) as s:
-            after = self._integer(self.x.starts, s) <= self.token
-            before = self.token < self._integer(self.x.starts, s + 1)
-            with p.when(loops.both(after, before)):
-                p.store(own, 0, s)
-        sequence = p.let("sequence", loops.load(own, 0))
-        with p.when(loops.both(sequence >= 0, self.x.key_pages.shape[0] > int64(0))):
-            self._sequence(sequence)
-        with p.loop("row", self.rows) as row:
-            self._finish(row)
 
-    def _sequence(self, sequence: Expr) -> None:
-        """All pages of a sequence, with the bounds that the program has."""
-        p, x, size = self.program, self.x, self.size
-        width = x.tables.shape[1]
-        length = p.let("length", _between(self._integer(x.lengths, sequence), 0, width * size))
-        left = p.let("left", self._integer(x.starts, sequence + 1) - self.token)
-        place = p.let("place", _between(length - left, -1, length - 1))
-        low = int64(0)
-        if self.form.scoring.window:
-            low = p.let("low", tirx.Max(place + 1 - self.form.scoring.window, int64(0)))
-        high = p.let("high", place + 1) if self.form.scoring.causal else length
-        first = p.let("first_page", loops.floordiv(low, size))
-        last = loops.floordiv(high + (size - 1), size)
-        row = p.let("row", sequence * width)
-        with p.loop("step", p.let("count", tirx.Max(last - first, int64(0))), about=16) as step:
-            page = p.let("page", first + step)
-            start = p.let("start", tirx.Max(low - page * size, int64(0)))
-            end = p.let("end", tirx.Min(high - page * size, int64(size)))
-            following = p.let("following", tirx.Min(page + 1, width - 1))
-            self._page(self._number(row + page), self._number(row + following), start, end)
-
-    def _number(self, at: Expr) -> Expr:
-        """The number of a page, clamped."""
-        count = self.x.key_pages.shape[0]
-        return self.program.let("number", _between(self._integer(self.x.tables, at), 0, count - 1))
-
-    def _page(self, number: Expr, following: Expr, start: Expr, end: Expr) -> None:
-        p, lanes = self.program, self.lanes
-        place = p.let("place", number * self.groups + self.group)
-        self.next = p.let("next", following * self.groups + self.group)
-        vectors = self.size // lanes
-        for rows in _parts(range(self.rows), self.registers // 2 // vectors):
-            self._products(p.let("keys", place * (self.width * self.size)), rows)
-        seen = [
-            loops.lanes_between(*(_int32(x - n * lanes) for x in (start, end)), lanes)
-            for n in range(vectors)
-        ]
-        with p.loop("row", self.rows) as row:
-            self._softmax(row, p.let("scales", place * self.size), seen)
-        values = p.let("values", place * (self.columns * self.size))
-        width = self.registers // 2 // min(self.rows, 8)
-        for columns in _parts(range(0, self.columns, lanes), width):
-            for rows in _parts(range(self.rows), self.registers // 2 // len(columns)):
-                self._weigh(values, rows, columns, start, end)
-
-    def _products(self, keys: Expr, rows: Sequence[int]) -> None:
-        """The products of some rows with all keys of a page."""
-        p, lanes, vectors = self.program, self.lanes, self.size // self.lanes
-        with p.scope():
-            sums = [p.allocate("product", lanes, "float32") for _ in range(len(rows) * vectors)]
-            for buffer in sums:
-                p.store(buffer, 0, splat(0.0, lanes), lanes)
-            with p.loop("k", self.width) as k:
-                at = p.let("at", keys + k * self.size)
-                own = [
-                    p.let("key", self._read(self.x.key_pages, at + n * lanes, lanes))
-                    for n in range(vectors)
-                ]
-                for n, row in enumerate(rows):
-                    number = p.let("factor", loops.load(self.query, row * self.width + k))
-                    factor = loops.broadcast(number, lanes)
-                    for buffer, key in zip(sums[n * vectors :], own, strict=False):
-                        p.store(buffer, 0, loops.load(buffer, 0, lanes) + key * factor, lanes)
-            for n, row in enumerate(rows):
-                for v in range(vectors):
-                    value = loops.load(sums[n * vectors + v], 0, lanes)
-                    p.store(self.scores, row * self.size + v * lanes, value, lanes)
-
-    def _softmax(self, row: Expr, scales: Expr, seen: list[Expr]) -> None:
-        """Replace the products of a row by the weights of the values, and update the running maximum and total."""
-        p, x, lanes, scoring = self.program, self.x, self.lanes, self.form.scoring
-        scale = scoring.scale if scoring.scale is not None else self.width**-0.5
-        first = p.let("first", row * self.size)
-        largest = p.allocate("largest", lanes, "float32")
-        p.store(largest, 0, splat(LOWEST, lanes), lanes)
-        for n, mask in enumerate(seen):
-            score = loops.load(self.scores, first + n * lanes, lanes)
-            if scoring.is_quantised:
-                score = score * self._read(x.key_scales, scales + n * lanes, lanes)
-            score = score * splat(scale, lanes)
-            if scoring.soft_cap:
-                score = _capped(p, score, scoring.soft_cap, lanes)
-            score = tirx.Select(mask, score, splat(-float("inf"), lanes))
-            p.store(self.scores, first + n * lanes, score, lanes)
-            found = loops.load(self.scores, first + n * lanes, lanes)
-            p.store(largest, 0, tirx.Max(loops.load(largest, 0, lanes), found), lanes)
-        old = p.let("old", loops.load(self.top, row))
-        new = p.let("new", tirx.Max(old, fold(p, loops.load(largest, 0, lanes), lanes, _MAX)))
-        p.store(self.top, row, new)
-        decay = p.let("decay", power(old - new, 1))
-        p.store(self.decay, row, decay)
-        total = p.allocate("total", lanes, "float32")
-        before = loops.load(self.totals, row * lanes, lanes) * loops.broadcast(decay, lanes)
-        p.store(total, 0, before, lanes)
-        for n in range(len(seen)):
-            distance = loops.load(self.scores, first + n * lanes, lanes) - loops.broadcast(
-                new, lanes
-            )
-            own = p.let("power", power(distance, lanes))
-            p.store(total, 0, loops.load(total, 0, lanes) + own, lanes)
-            if scoring.is_quantised:
-                own = own * self._read(x.value_scales, scales + n * lanes, lanes)
-            p.store(self.scores, first + n * lanes, own, lanes)
-        p.store(self.totals, row * lanes, loops.load(total, 0, lanes), lanes)
-
-    def _weigh(
-        self, values: Expr, rows: Sequence[int], columns: Sequence[int], start: Expr, end: Expr
-    ) -> None:
-        """Add some columns of a page's values to the sums of some rows."""
-        p, lanes = self.program, self.lanes
-        with p.scope():
-            places = [(row, c) for row in rows for c in columns]
-            sums = [p.allocate("sum", lanes, "float32") for _ in places]
-            for buffer, (row, c) in zip(sums, places, strict=True):
-                decay = loops.broadcast(loops.load(self.decay, row), lanes)
-                old = loops.load(self.sums, row * self.columns + c, lanes)
-                p.store(buffer, 0, old * decay, lanes)
-            with p.loop("j", tirx.Max(end - start, int64(0)), about=self.size) as n:
-                j = p.let("j", start + n)
-                line = p.let("line", values + j * self.columns)
-                own = [
-                    p.let("value", self._read(self.x.value_pages, line + c, lanes)) for c in columns
-                ]
-                for r, row in enumerate(rows):
-                    number = p.let("weight", loops.load(self.scores, row * self.size + j))
-                    weight = loops.broadcast(number, lanes)
-                    for buffer, value in zip(sums[r * len(own) :], own, strict=False):
-                        p.store(buffer, 0, loops.load(buffer, 0, lanes) + value * weight, lanes)
-            for buffer, (row, c) in zip(sums, places, strict=True):
-                place = row * self.columns + c
-                p.store(self.sums, place, loops.load(buffer, 0, lanes), lanes)
-
-    def _finish(self, row: Expr) -> None:
-        """Add the sink, divide the sums by their total, and store them."""
-        p, lanes, out = self.program, self.lanes, self.form.out
-        found = fold(p, loops.load(self.totals, row * lanes, lanes), lanes, _ADD)
-        total = p.let("total", found)
-        rescale = tirx.FloatImm("float32", 1.0)
-        if self.form.scoring.has_sinks:
-            sink = p.let("sink", self._read(self.x.sinks, self.head + row))
-            old = p.let("old", loops.load(self.top, row))
-            new = p.let("new", tirx.Max(old, sink))
-            rescale = p.let("rescale", power(old - new, 1))
-            # a row without keys has no sums, and no total but the sink's
-            total = p.let("with_sink", total * rescale + power(sink - new, 1))
-        share = p.let("share", share_of(total, 1) * rescale)
-        line = p.let("line", (self.token * self.heads + self.head + row) * self.columns)
-        with p.loop("c", self.columns // lanes) as part:
-            c = p.let("c", part * lanes)
-            value = loops.load(self.sums, row * self.columns + c, lanes)
-            value = value * loops.broadcast(share, lanes)
-            if str(out.dtype) != "float32":
-                value = value.astype(f"{out.dtype}x{lanes}")
-            p.store(self.views[out], line + c, value, lanes)
+def _height(sizes: Sizes) -> int:
+    """Rows of a tile of many: those of a token or a part of them, if that is not much less than a tile can have."""
+    most = sizes.most_rows
+    return next((n for n in range(most, most // 2, -1) if sizes.rows % n == 0), most)
 
 
 def _known(extent: Expr) -> int:
@@ -286,29 +519,20 @@ def _known(extent: Expr) -> int:
     return value
 
 
-def _parts(places: range, count: int) -> list[range]:
-    """The places, that many at a time."""
-    count = max(1, count)
-    return [places[n : n + count] for n in range(0, len(places), count)]
-
-
-def _between(value: Expr, low: Any, high: Any) -> Expr:
+def _between(value: Expr, low: int, high: Expr | int) -> Expr:
     """The value, clamped."""
     return tirx.Max(tirx.Min(value, int64(high)), int64(low))
 
 
-def _int32(value: Expr) -> Expr:
-    return value.astype("int32")
+def _quotient(value: Expr, divisor: Expr) -> Expr:
+    """The quotient of numbers that are not negative, by one that is not 0."""
+    return tirx.Div(value, divisor)
 
 
-def _capped(p: loops.Program, score: Expr, cap: float, lanes: int) -> Expr:
-    """The soft-capped scores."""
-    kept = p.allocate("capped", lanes, "float32")
-    p.store(kept, 0, score * splat(1.0 / cap, lanes), lanes)
+def _remainder(value: Expr, divisor: Expr) -> Expr:
+    return tirx.Mod(value, divisor)
 
-    def element(lane: Expr) -> Expr:
-        return value_written_out(scalar.tanh(tirx.BufferLoad(kept, [lane])))
 
-    value = vector_value(element, lanes)
-    assert value is not None, "tanh has vectors"
-    return value * splat(cap, lanes)
+def _part(value: Expr, size: int) -> Expr:
+    """The quotient of a number that is not negative."""
+    return value if size == 1 else tirx.Div(value, int64(size))

@@ -157,6 +157,8 @@ def run(kernels: Kernels, name: str, inputs: dict[str, Any]) -> np.ndarray:
 def test_against_the_reference(kernels: Kernels, name: str) -> None:
     case = CASES[name]
     rtol, atol = (2e-2, 2e-2) if case.dtype == "bfloat16" else (1e-4, 1e-5)
+    if case.pages == "int8" and case.dtype == "float32":
+        atol = 1e-4  # values are up to 127, and scores hundreds
     for lengths, new in BATCHES:
         inputs = case.inputs(lengths, new)
         found = run(kernels, name, inputs).astype(np.float32)
