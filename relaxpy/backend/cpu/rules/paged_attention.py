@@ -14,15 +14,18 @@ its own sequence only.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.rules.attention_access import LOWEST, share_of, splat
 from relaxpy.backend.cpu.rules.paged_tile import (
     LOG2_E,
     Block,
-    Bounds,
     Numbers,
     Sizes,
     Tiles,
+    Tiling,
     power,
 )
 from relaxpy.backend.cpu.target import CpuTarget
@@ -66,6 +69,26 @@ def _fits(form: PagedForm, lanes: int) -> bool:
     rows = heads // groups
     whole = size % lanes == 0 and columns % lanes == 0 and heads % groups == 0
     return whole and rows * max(width, columns, size) <= LARGEST_TASK
+
+
+@dataclass(eq=False)
+class _Run:
+    """Neighbouring tokens of a sequence, in the same task."""
+
+    token: Expr
+    end: Expr
+    """The token after the last one."""
+    length: Expr
+    """Keys of the sequence."""
+    shift: Expr
+    """What added to a token is its place in the sequence."""
+    table: Expr
+    """Where the row of the table begins."""
+    base: Expr
+    """The number of the first row among those of the task."""
+    rows: Expr
+    pages: tuple[Expr, Expr] = (int64(0), int64(0))
+    """The pages that it needs: the first, and that after the last one."""
 
 
 class _Program:
@@ -277,157 +300,221 @@ class _Program:
 
     def _run(self, token: Expr, end: Expr, sequence: Expr) -> None:
         """All keys of neighbouring tokens of a sequence."""
-        p, sizes, scoring = self.program, self.sizes, self.form.scoring
+        p, sizes = self.program, self.sizes
         length = p.let("length", self._length(sequence))
         after = p.let("after", self._integer(self.x.starts, sequence + 1))
-
-        def bounds(of: Expr) -> tuple[Expr, Expr]:
-            """The keys of a token."""
-            place = p.let("place", _between(length - (after - of), -1, length - 1))
-            low = int64(0)
-            if scoring.window:
-                low = p.let("low", tirx.Max(place + 1 - scoring.window, int64(0)))
-            return low, p.let("high", place + 1) if scoring.causal else length
-
-        low, high = bounds(token)[0], bounds(end - 1)[1]
-        pages = _part(low, sizes.page), _part(high + (sizes.page - 1), sizes.page)
-        pages = p.let("first_page", pages[0]), p.let("last_page", pages[1])
-        first = p.let("first_block", _part(pages[0], sizes.pages))
-        last = p.let("last_block", _part(pages[1] + (sizes.pages - 1), sizes.pages))
+        run = _Run(
+            token, end, length, p.let("shift", length - after),
+            p.let("table", sequence * self.table_width),
+            p.let("base", (token - self.first) * sizes.rows),
+            p.let("rows", (end - token) * sizes.rows),
+        )  # fmt: skip
+        low, high = self._bounds(run, token)[0], self._bounds(run, end - 1)[1]
+        run.pages = (
+            p.let("first_page", _part(low, sizes.page)),
+            p.let("end_page", _part(high + (sizes.page - 1), sizes.page)),
+        )
+        first = p.let("first_block", _part(run.pages[0], sizes.pages))
+        last = p.let("end_block", _part(run.pages[1] + (sizes.pages - 1), sizes.pages))
         from_, to = _part(first, self.blocks), _part(last + (self.blocks - 1), self.blocks)
         if self.can_split:
             from_ = tirx.Select(self.is_split, tirx.Max(from_, self.part), from_)
             to = tirx.Select(self.is_split, tirx.Min(to, self.part + 1), to)
         from_ = p.let("first_segment", from_)
-        count = p.let("segments", tirx.Max(to - from_, int64(0)))
-        # a token without keys has none anywhere
-        base = p.let("base", (token - self.first) * sizes.rows)
-        rows = p.let("rows", (end - token) * sizes.rows)
-        table = p.let("table", sequence * self.table_width)
-        with p.loop("n", count, about=2) as n:
+        with p.loop("n", p.let("segments", tirx.Max(to - from_, int64(0))), about=2) as n:
             segment = p.let("segment", from_ + n)
-            with p.loop("row", rows, about=sizes.rows) as row:
-                self.tiles.begin(base + row)
+            with p.loop("row", run.rows, about=sizes.rows) as row:
+                self.tiles.begin(run.base + row)
             begin = p.let("begin", tirx.Max(first, segment * self.blocks))
             until = tirx.Min(last, (segment + 1) * self.blocks)
-            number = p.let("blocks", tirx.Max(until - begin, int64(0)))
-            with p.loop("b", number, about=self.blocks) as b:
-                block = p.let("block", begin + b)
-                self._block(block, table, pages, (token, end), base, rows, bounds)
-            with p.otherwise(self.is_split), p.loop("row", rows, about=sizes.rows) as r:
-                row = p.let("own_row", base + r)
+            with p.loop("b", p.let("blocks", tirx.Max(until - begin, int64(0))), about=4) as b:
+                self._block(p.let("block", begin + b), run)
+            with p.otherwise(self.is_split), p.loop("row", run.rows, about=sizes.rows) as r:
+                row = p.let("own_row", run.base + r)
                 top = p.let("own_top", loops.load(self.tiles.tops, row))
                 total = p.let("own_total", self._total(row))
                 self._merge(row, self.tiles.sums, row * sizes.columns, top, total)
 
+    def _bounds(self, run: _Run, token: Expr) -> tuple[Expr, Expr]:
+        """The keys that a token of a run attends to: from the first up to, not including, the second."""
+        p, scoring = self.program, self.form.scoring
+        place = p.let("place", _between(run.shift + token, -1, run.length - 1))
+        low = int64(0)
+        if scoring.window:
+            low = p.let("low", tirx.Max(place + 1 - scoring.window, int64(0)))
+        return low, p.let("high", place + 1) if scoring.causal else run.length
+
     # Blocks
 
-    def _block(self, block: Expr, table: Expr, pages, tokens, base: Expr, rows: Expr, bounds) -> None:
+    def _block(self, block: Expr, run: _Run) -> None:
         """A block of a run."""
         p, sizes = self.program, self.sizes
         start = p.let("start", block * sizes.block)
-        exists, places = [], []
+        exists, places, following = [], [], []
         for n in range(sizes.pages):
             page = p.let("page", block * sizes.pages + n)
-            exists.append(p.let("exists", loops.both(pages[0] <= page, page < pages[1])))
-            entry = tirx.Min(page, self.table_width - 1)
-            number = self._integer(self.x.tables, table + entry)
-            number = _between(number, 0, self.x.key_pages.shape[0] - 1)
-            places.append(p.let("place", number * self.groups + self.group))
-        is_copied = rows >= MANY_ROWS if self.key_copy is not None else False
-        with p.when(is_copied):
-            self._copied(self._copy(exists, places), start, tokens, base, rows, bounds)
-        with p.otherwise(is_copied):
-            self._as_it_is(self._in_pages(exists, places), start, tokens, base, bounds)
+            exists.append(p.let("exists", loops.both(run.pages[0] <= page, page < run.pages[1])))
+            places.append(self._place_of(run, page))
+            after = tirx.Max(tirx.Min(page + sizes.pages, run.pages[1] - 1), page)
+            following.append(self._place_of(run, after))
+        # The tokens that attend to a key of the block.
+        first, end = run.token, run.end
+        if self.form.scoring.causal:
+            first = p.let("first_token", tirx.Max(first, start - run.shift))
+        if self.form.scoring.window:
+            seen = start + (sizes.block + self.form.scoring.window - 1)
+            end = p.let("end_token", tirx.Min(end, seen - run.shift))
+        end = p.let("last_token", tirx.Max(end, first))
+        is_copied = run.rows >= MANY_ROWS if self.key_copy is not None else False
 
-    def _in_pages(self, exists: list[Expr], places: list[Expr]) -> Block:
+        def bounds(row: Expr) -> tuple[Expr, Expr]:
+            token = run.token + _part(row - run.base, sizes.rows)
+            low, high = self._bounds(run, p.let("token", tirx.Min(token, run.end - 1)))
+            return low - start, high - start
+
+        with p.when(is_copied):
+            source = self._copy(exists, places, following)
+            self.tiles.add(source, *self._many_rows(run, first, end), bounds)
+        with p.otherwise(is_copied):
+            source = self._in_pages(exists, places, following)
+            self.tiles.add(source, *self._few_rows(run, first, end), bounds)
+
+    def _place_of(self, run: _Run, page: Expr) -> Expr:
+        """The number of a page of a run and the task's key head among those of all pages. A page beyond the table is
+        its last one."""
+        entry = tirx.Min(page, self.table_width - 1)
+        number = self._integer(self.x.tables, run.table + entry)
+        number = _between(number, 0, self.x.key_pages.shape[0] - 1)
+        return self.program.let("place", number * self.groups + self.group)
+
+    def _few_rows(
+        self, run: _Run, first: Expr, end: Expr
+    ) -> tuple[list[Tiling], tuple[Expr, Expr]]:
+        """Tiles of the rows of tokens: each token's of its own."""
+        p, sizes = self.program, self.sizes
+        tiles = -(-sizes.rows // sizes.most_rows)
+        height = -(-sizes.rows // tiles)
+        whole = sizes.rows // height
+        begin = p.let("begin", run.base + (first - run.token) * sizes.rows)
+        count = p.let("tokens", end - first)
+
+        def tiles_of(tile: Callable[[Expr], None]) -> None:
+            with p.loop("t", count, about=1) as t, p.loop("tile", whole) as n:
+                tile(p.let("row", begin + t * sizes.rows + n * height))
+
+        def rest_of(tile: Callable[[Expr], None]) -> None:
+            with p.loop("t", count, about=1) as t:
+                tile(p.let("row", begin + t * sizes.rows + whole * height))
+
+        tilings = [Tiling(height, tiles_of, is_even=True)]
+        if sizes.rows > whole * height:
+            tilings.append(Tiling(sizes.rows - whole * height, rest_of, is_even=True))
+        return tilings, (begin, p.let("rows_end", begin + count * sizes.rows))
+
+    def _many_rows(
+        self, run: _Run, first: Expr, end: Expr
+    ) -> tuple[list[Tiling], tuple[Expr, Expr]]:
+        """Tiles of all rows of a run. The last one may have rows after them, whose state is never used."""
+        p, sizes = self.program, self.sizes
+        height = _height(sizes)
+        from_ = p.let("first_tile", _part((first - run.token) * sizes.rows, height))
+        to = p.let("end_tile", _part((end - run.token) * sizes.rows + (height - 1), height))
+        begin = p.let("begin", run.base + from_ * height)
+
+        def tiles_of(tile: Callable[[Expr], None]) -> None:
+            with p.loop("tile", to - from_, about=8) as n:
+                tile(p.let("row", begin + n * height))
+
+        tiling = Tiling(height, tiles_of, sizes.rows % height == 0)
+        return [tiling], (begin, p.let("rows_end", run.base + to * height))
+
+    def _in_pages(
+        self, exists: list[Expr], places: list[Expr], following: list[Expr]
+    ) -> Block:
         """The block in its pages."""
         p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
-        keys = [p.let("keys", place * (sizes.width * sizes.page)) for place in places]
-        values = [p.let("values", place * (sizes.columns * sizes.page)) for place in places]
-        scales = [p.let("scales", place * sizes.page) for place in places]
+        all_keys, all_values = sizes.width * sizes.page, sizes.columns * sizes.page
+        keys = [p.let("keys", place * all_keys) for place in places]
+        lines = [p.let("lines", place * sizes.page) for place in places]
+        regions = [
+            region
+            for place in following
+            for region in (
+                (self.keys, p.let("next_keys", place * all_keys), all_keys),
+                (self.values, p.let("next_values", place * all_values), all_values),
+            )
+        ]
 
         def key(page: int, k: Expr, first: int, count: int) -> list[Expr]:
             return self.keys.read(keys[page] + k * sizes.page + first * lanes, count)
 
-        def value(line: Expr, column: Expr, count: int) -> list[Expr]:
-            return self.values.read(line + column, count)
+        def value(line: Expr, part: Expr, count: int) -> list[Expr]:
+            return self.values.read(line * sizes.columns + part * (count * lanes), count)
 
-        lines = [(each, n * sizes.page, sizes.page) for n, each in enumerate(values)]
-        return Block(exists, key, scales, value, lines)
+        def ahead(page: int, first: int, count: int, k: Expr) -> None:
+            steps = sizes.pages * sizes.vectors
+            begin = page * sizes.vectors + first
+            own = regions[begin * len(regions) // steps : (begin + count) * len(regions) // steps]
+            for numbers, at, size in own:
+                numbers.prefetch(at, k, size // sizes.width)
 
-    def _copy(self, exists: list[Expr], places: list[Expr]) -> Block:
-        """Copy the block's keys and values, as float32."""
+        return Block(
+            exists, lines, key, value,
+            [(each, n * sizes.page, sizes.page) for n, each in enumerate(lines)], ahead,
+        )  # fmt: skip
+
+    def _copy(self, exists: list[Expr], places: list[Expr], following: list[Expr]) -> Block:
+        """Copy the block's keys and values as float32, in the order in which tiles read them."""
         p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
         key_copy, value_copy = self.key_copy, self.value_copy
         assert key_copy is not None
         assert value_copy is not None
-        all_keys, all_values = sizes.width * sizes.page, sizes.columns * sizes.page
-        for page, (there, place) in enumerate(zip(exists, places, strict=True)):
-            with p.when(there):
-                for numbers, copy, size, line in (
-                    (self.keys, key_copy, all_keys, sizes.page),
-                    (self.values, value_copy, all_values, sizes.columns),
-                ):
-                    count = 2 if line % (2 * lanes) == 0 else 1
-                    begin = p.let("begin", place * size)
-                    with p.loop("n", size // (count * lanes)) as n:
-                        at = p.let("at", n * (count * lanes))
-                        for each, vector in enumerate(numbers.read(begin + at, count)):
-                            p.store(copy, at + (page * size + each * lanes), vector, lanes)
+        height = _height(sizes)
+        across = sizes.across(height, sizes.vectors)
+        along = sizes.across(height, sizes.columns // lanes)
         scales = [p.let("scales", place * sizes.page) for place in places]
 
+        def key_place(page: int, k: Expr, first: int) -> Expr:
+            """Of some vectors across: of the first of those, all along the width, then of the next."""
+            part = (page * sizes.vectors + first) * (sizes.width * lanes)
+            return k * (across * lanes) + part
+
+        def value_place(line: Expr, part: Expr | int) -> Expr:
+            return line * (along * lanes) + part * (sizes.block * along * lanes)
+
+        for page, (there, place, after) in enumerate(zip(exists, places, following, strict=True)):
+            with p.when(there):
+                all_keys = sizes.width * sizes.page
+                begin, following_begin = p.let("begin", place * all_keys), p.let("next", after * all_keys)
+                with p.loop("k", sizes.width) as k:
+                    self.keys.prefetch(following_begin, k, sizes.page)
+                    for first in range(0, sizes.vectors, across):
+                        at = begin + k * sizes.page + first * lanes
+                        to = key_place(page, k, first)
+                        for n, vector in enumerate(self.keys.read(at, across)):
+                            p.store(key_copy, to + n * lanes, vector, lanes)
+                all_values = sizes.columns * sizes.page
+                begin, following_begin = p.let("begin", place * all_values), p.let("next", after * all_values)
+                with p.loop("j", sizes.page) as j:
+                    self.values.prefetch(following_begin, j, sizes.columns)
+                    with p.loop("part", sizes.columns // (along * lanes)) as part:
+                        at = begin + j * sizes.columns + part * (along * lanes)
+                        to = value_place(j + page * sizes.page, part)
+                        for n, vector in enumerate(self.values.read(at, along)):
+                            p.store(value_copy, to + n * lanes, vector, lanes)
+
         def key(page: int, k: Expr, first: int, count: int) -> list[Expr]:
-            at = page * all_keys + k * sizes.page + first * lanes
+            at = key_place(page, k, first)
             return [p.let("key", loops.load(key_copy, at + n * lanes, lanes)) for n in range(count)]
 
-        def value(line: Expr, column: Expr, count: int) -> list[Expr]:
-            at = p.let("at", line + column)
+        def value(line: Expr, part: Expr, count: int) -> list[Expr]:
+            at = value_place(line, part)
             return [p.let("value", loops.load(value_copy, at + n * lanes, lanes)) for n in range(count)]
 
-        return Block(exists, key, scales, value, [(int64(0), 0, sizes.block)])
+        def ahead(_page: int, _first: int, _count: int, _k: Expr) -> None:
+            """The copy was made ahead."""
 
-    def _as_it_is(self, block: Block, start: Expr, tokens, base: Expr, bounds) -> None:
-        """The tiles of a block in its pages: the rows of a token, token by token."""
-        p, sizes = self.program, self.sizes
-        token, end = tokens
-        tiles = -(-sizes.rows // sizes.most_rows)
-        height = -(-sizes.rows // tiles)
-        with p.loop("t", end - token, about=1) as t:
-            low, high = (p.let("bound", each - start) for each in bounds(token + t))
-            own = Bounds((low, high), (low, high))
-            with p.when(loops.both(low < sizes.block, int64(0) < high)):
-                row = p.let("row", base + t * sizes.rows)
-                whole = sizes.rows // height
-                with p.loop("tile", whole) as tile:
-                    self.tiles.tile(p.let("at", row + tile * height), height, block, own)
-                if sizes.rows > whole * height:
-                    rest = p.let("rest", row + whole * height)
-                    self.tiles.tile(rest, sizes.rows - whole * height, block, own)
-
-    def _copied(self, block: Block, start: Expr, tokens, base: Expr, rows: Expr, bounds) -> None:
-        """The tiles of a block that was copied: all rows of a run. The last tile may have rows after them, whose state
-        is never used."""
-        p, sizes = self.program, self.sizes
-        token, end = tokens
-        height = _height(sizes)
-        with p.loop("tile", _part(rows + (height - 1), height), about=8) as tile:
-            first = p.let("first", tile * height)
-
-            def of_row(r: Expr | int) -> tuple[Expr, Expr]:
-                own = tirx.Min(token + _part(first + r, sizes.rows), end - 1)
-                low, high = bounds(p.let("own", own))
-                return low - start, high - start
-
-            low, high = of_row(0)
-            last_low, last_high = (low, high) if sizes.rows % height == 0 else of_row(height - 1)
-            last_low, low = p.let("last_low", last_low), p.let("low", low)
-            last_high, high = p.let("last_high", last_high), p.let("high", high)
-            own = Bounds((low, high), (low, high))
-            if sizes.rows % height:
-                own = Bounds((low, last_high), (last_low, high), of_row)
-            with p.when(loops.both(low < sizes.block, int64(0) < last_high)):
-                self.tiles.tile(p.let("at", base + first), height, block, own)
+        return Block(exists, scales, key, value, [(int64(0), 0, sizes.block)], ahead)
 
     # Results
 

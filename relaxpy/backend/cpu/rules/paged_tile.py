@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import log2
 
 from relaxpy.backend.cpu.rules.attention_access import LOWEST, splat
 from relaxpy.tir.forms.stages import Combiner, map_loads
 from relaxpy.tir.numerics import math, scalar
-from relaxpy.tir.tvm import tirx
+from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.elementary import value_written_out
 from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
@@ -31,6 +32,7 @@ from relaxpy.tir.writer.vectors import fold, interleaved, vector_value, vectoris
 
 LOG2_E = log2(2.718281828459045)
 """Scores are kept as exponents of 2."""
+CACHE_LINE = 64
 _MAX = Combiner("max", tirx.FloatImm("float32", LOWEST))
 
 
@@ -66,7 +68,7 @@ class Sizes:
 
     def across(self, height: int, vectors: int) -> int:
         """The number of vectors across a tile of this height, of so many that there are."""
-        for count in (8, 6, 4, 3, 2):
+        for count in (8, 6, 4, 2):
             factors = count if height > 1 else 1
             if vectors % count == 0 and height * count + factors + 2 <= self.registers:
                 return count
@@ -111,6 +113,12 @@ class Numbers:
             return tirx.reinterpret(f"float32x{self.lanes}", words << by)
         return value.astype(f"float32x{self.lanes}")
 
+    def prefetch(self, begin: Expr, step: Expr, size: int) -> None:
+        """Prefetch the cache lines of a step of as many numbers, the first of which begins at `begin`."""
+        line = CACHE_LINE // max(1, tvm.DataType(self.dtype).bits // 8)
+        for n in range(0, size, line):
+            self.program.prefetch(self.view, begin + step * size + n)
+
     def in_order(self, vectors: Sequence[Expr]) -> list[Expr]:
         """Vectors that belong to places read by `read`, in the order of memory."""
         if not self.is_paired:
@@ -125,31 +133,32 @@ class Block:
 
     exists: Sequence[Expr]
     """Of each page: is it one of those that are read?"""
-    keys: Callable[[int, Expr, int, int], list[Expr]]
-    """(page, place in the width, first vector, count): vectors of keys."""
     scales: Sequence[Expr]
     """Of each page: where its scales begin."""
+    keys: Callable[[int, Expr, int, int], list[Expr]]
+    """(page, place in the width, first vector, count): vectors of keys."""
     values: Callable[[Expr, Expr, int], list[Expr]]
-    """(line, column, count): vectors of values."""
+    """(line, part of the columns, count): vectors of values."""
     lines: Sequence[tuple[Expr, int, int]]
-    """Parts of the block that have their values one after the other: where they begin, the first key, and how many."""
+    """Parts of the block whose lines of values are one after the other: where they begin, the number of the first key,
+    and how many there are."""
+    ahead: Callable[[int, int, int, Expr], None]
+    """(page, first vector, count, place in the width): prefetch what the next block has there."""
 
 
 @dataclass(frozen=True, eq=False)
-class Bounds:
-    """The keys of a block that rows attend to: from the first up to, not including, the second number. They may be
-    beyond the block."""
+class Tiling:
+    """Tiles of the same height."""
 
-    all: tuple[Expr, Expr]
-    """Those that any row of the tile has."""
-    shared: tuple[Expr, Expr]
-    """Those that every row has."""
-    of_row: Callable[[Expr | int], tuple[Expr, Expr]] | None = None
-    """Those of a row of the tile; None: all have the same."""
+    height: int
+    visit: Callable[[Callable[[Expr], None]], None]
+    """Write the loops over all tiles around what is written for one, given its first row."""
+    is_even: bool
+    """Have all rows of a tile the same keys?"""
 
 
 class Tiles:
-    """Writes the tiles of a task."""
+    """Writes what a block of keys does to the state of a task's rows."""
 
     def __init__(
         self, program: Program, sizes: Sizes, scoring: Scoring, keys: Numbers,
@@ -160,11 +169,15 @@ class Tiles:
         self.key_scales, self.value_scales = scales or (None, None)
         p, lanes = program, sizes.lanes
         self.query = p.allocate("query", rows * sizes.width, "float32")
+        self.scores = p.allocate("scores", rows * sizes.block, "float32")
         self.sums = p.allocate("sums", rows * sizes.columns, "float32")
         self.tops = p.allocate("tops", rows, "float32")
         self.totals = p.allocate("totals", rows * lanes, "float32")
-        self.scores = p.allocate("scores", sizes.most_rows * sizes.block, "float32")
-        self.decays = p.allocate("decays", sizes.most_rows, "float32")
+        self.decays = p.allocate("decays", rows + lanes, "float32")
+        self.first = p.allocate("first", rows, "int64")
+        """The first key of the block that a row attends to."""
+        self.end = p.allocate("end", rows, "int64")
+        """The key after the last one."""
 
     def begin(self, row: Expr) -> None:
         """The state of a row without keys."""
@@ -174,177 +187,180 @@ class Tiles:
         with p.loop("c", columns // lanes) as c:
             p.store(self.sums, row * columns + c * lanes, splat(0.0, lanes), lanes)
 
-    def tile(self, row: Expr, height: int, block: Block, bounds: Bounds) -> None:
-        """Update the state of some rows, from a number on."""
+    def add(
+        self, block: Block, tilings: Sequence[Tiling], rows: tuple[Expr, Expr],
+        bounds: Callable[[Expr], tuple[Expr, Expr]],
+    ) -> None:  # fmt: skip
+        """Add a block to the state of the rows from the first up to, not including, the second; the tiles have those.
+        `bounds` has the keys of a row, from the first up to, not including, the second, which may be beyond the
+        block."""
         p, sizes = self.program, self.sizes
         for page, exists in enumerate(block.exists):
             with p.when(exists):
-                self._products(row, height, block, page)
+                for tiling in tilings:
+                    across = sizes.across(tiling.height, sizes.vectors)
+                    for first in range(0, sizes.vectors, across):
+                        tiling.visit(partial(self._products, tiling.height, block, page, first))
+        first, end = rows
+        count = p.let("rows", end - first)
         if self.scoring.soft_cap:
-            self._cap(height)
-        start, end = bounds.shared
-        is_part = tirx.Or(int64(0) < start, end < int64(sizes.block))
-        with p.when(is_part):
-            self._hide(height, bounds)
-        self._weights(row, height, block)
-        self._sums(row, height, block, bounds)
+            self._cap(first, count)
+        with p.loop("r", count, about=sizes.rows) as r:
+            row = p.let("row", first + r)
+            self._largest(row, *bounds(row))
+        lanes = sizes.lanes
+        with p.loop("r", _quotient(count + (lanes - 1), lanes), about=1) as r:
+            at = p.let("at", first + r * lanes)
+            p.store(self.decays, at, power(loops.load(self.decays, at, lanes), lanes), lanes)
+        with p.loop("r", count, about=sizes.rows) as r:
+            self._weights(p.let("row", first + r), block)
+        for tiling in tilings:
+            across = sizes.across(tiling.height, sizes.columns // lanes)
+            with p.loop("part", sizes.columns // (across * lanes)) as part:
+                tiling.visit(partial(self._sums, tiling, block, part, across))
 
-    def _products(self, row: Expr, height: int, block: Block, page: int) -> None:
-        """The products of the rows with a page's keys."""
-        p, sizes = self.program, self.sizes
-        lanes, across = sizes.lanes, sizes.across(height, sizes.vectors)
+    def _products(self, height: int, block: Block, page: int, first: int, row: Expr) -> None:
+        """The scores of the rows of a tile, for some vectors of a page's keys."""
+        p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
+        across = sizes.across(height, sizes.vectors)
         line = p.let("line", row * sizes.width)
-        for first in range(0, sizes.vectors, across):
-            with p.scope():
-                sums = [
-                    [p.allocate("product", lanes, "float32") for _ in range(across)]
-                    for _ in range(height)
-                ]
-                for own in sums:
-                    for each in own:
-                        p.store(each, 0, splat(0.0, lanes), lanes)
-                with p.loop("k", sizes.width) as k:
-                    keys = block.keys(page, k, first, across)
-                    for r, own in enumerate(sums):
-                        number = loops.load(self.query, line + (r * sizes.width) + k)
-                        factor = p.let("factor", loops.broadcast(number, lanes))
-                        for each, key in zip(own, keys, strict=True):
-                            before = loops.load(each, 0, lanes)
-                            p.store(each, 0, before + key * factor, lanes)
-                for r, own in enumerate(sums):
-                    found = self.keys.in_order([loops.load(each, 0, lanes) for each in own])
-                    for n, score in enumerate(found):
-                        at = (first + n) * lanes
-                        if self.key_scales is not None:
-                            (scale,) = self.key_scales.read(block.scales[page] + at, 1)
-                            score = score * scale
-                        place = r * sizes.block + page * sizes.page + at
-                        p.store(self.scores, place, score, lanes)
+        sums = [
+            [p.allocate("product", lanes, "float32") for _ in range(across)] for _ in range(height)
+        ]
+        for own in sums:
+            for each in own:
+                p.store(each, 0, splat(0.0, lanes), lanes)
+        with p.loop("k", sizes.width) as k:
+            block.ahead(page, first, across, k)
+            keys = block.keys(page, k, first, across)
+            for r, own in enumerate(sums):
+                number = loops.load(self.query, line + (r * sizes.width) + k)
+                factor = p.let("factor", loops.broadcast(number, lanes))
+                for each, key in zip(own, keys, strict=True):
+                    p.store(each, 0, loops.load(each, 0, lanes) + key * factor, lanes)
+        begin = page * sizes.page + first * lanes
+        for r, own in enumerate(sums):
+            found = self.keys.in_order([loops.load(each, 0, lanes) for each in own])
+            for n, score in enumerate(found):
+                if self.key_scales is not None:
+                    place = block.scales[page] + (first + n) * lanes
+                    (scale,) = self.key_scales.read(place, 1)
+                    score = score * scale
+                place = (row + r) * sizes.block + (begin + n * lanes)
+                p.store(self.scores, place, score, lanes)
 
-    def _cap(self, height: int) -> None:
-        """The soft-capped scores."""
-        p, lanes = self.program, self.sizes.lanes
-        with p.loop("n", height * (self.sizes.block // lanes)) as n:
-            at = n * lanes
-            value = vector_value(
-                lambda lane: value_written_out(
-                    scalar.tanh(tirx.BufferLoad(self.scores, [at + lane]))
-                ),
-                lanes,
-            )
+    def _cap(self, first: Expr, count: Expr) -> None:
+        """The soft-capped scores of rows."""
+        p, lanes, block = self.program, self.sizes.lanes, self.sizes.block
+        with p.loop("n", count * (block // lanes), about=self.sizes.rows * (block // lanes)) as n:
+            at = p.let("at", first * block + n * lanes)
+
+            def element(lane: Expr) -> Expr:
+                return value_written_out(scalar.tanh(tirx.BufferLoad(self.scores, [at + lane])))
+
+            value = vector_value(element, lanes)
             assert value is not None, "tanh has vectors"
             p.store(self.scores, at, value * splat(self.scoring.soft_cap * LOG2_E, lanes), lanes)
 
-    def _hide(self, height: int, bounds: Bounds) -> None:
-        """Give keys that a row does not attend to a score of minus infinity."""
+    def _largest(self, row: Expr, low: Expr, high: Expr) -> None:
+        """Give the keys that a row does not attend to a score of minus infinity, and update the row's top."""
         p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
-        with p.loop("r", height) as r:
-            start, end = bounds.all if bounds.of_row is None else bounds.of_row(r)
-            first, last = (p.let("bound", each.astype("int32")) for each in (start, end))
-            for n in range(sizes.block // lanes):
-                at = r * sizes.block + n * lanes
-                mask = loops.lanes_between(first - n * lanes, last - n * lanes, lanes)
+        low = p.let("low", tirx.Max(tirx.Min(low, int64(sizes.block)), int64(0)))
+        high = p.let("high", tirx.Max(tirx.Min(high, int64(sizes.block)), int64(0)))
+        p.store(self.first, row, low)
+        p.store(self.end, row, high)
+        places = [row * sizes.block + n * lanes for n in range(sizes.block // lanes)]
+        with p.when(tirx.Or(int64(0) < low, high < int64(sizes.block))):
+            first, end = (p.let("bound", each.astype("int32")) for each in (low, high))
+            for n, at in enumerate(places):
+                mask = loops.lanes_between(first - n * lanes, end - n * lanes, lanes)
                 score = loops.load(self.scores, at, lanes)
                 score = tirx.Select(mask, score, splat(-float("inf"), lanes))
                 p.store(self.scores, at, score, lanes)
+        scores = [loops.load(self.scores, at, lanes) for at in places]
+        largest = fold(p, _joined(p, scores, tirx.Max), lanes, _MAX)
+        old = p.let("old", loops.load(self.tops, row))
+        new = p.let("new", tirx.Max(old, largest))
+        p.store(self.tops, row, new)
+        p.store(self.decays, row, old - new)
 
-    def _weights(self, row: Expr, height: int, block: Block) -> None:
-        """Replace the scores by the weights of the values; update the rows' tops and totals."""
+    def _weights(self, row: Expr, block: Block) -> None:
+        """Replace the scores of a row by the weights of the values, and update its total."""
         p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
-        vectors = sizes.block // lanes
-        with p.loop("r", height) as r:
-            found = [
-                loops.load(self.scores, r * sizes.block + n * lanes, lanes) for n in range(vectors)
-            ]
-            largest = fold(p, _joined(p, found, tirx.Max), lanes, _MAX)
-            old = p.let("old", loops.load(self.tops, row + r))
-            new = p.let("new", tirx.Max(old, largest))
-            p.store(self.tops, row + r, new)
-            p.store(self.decays, r, power(old - new, 1))
-        with p.loop("r", height) as r:
-            top = p.let("top", loops.broadcast(loops.load(self.tops, row + r), lanes))
-            powers: list[Expr] = []
-            for n in range(vectors):
-                at = r * sizes.block + n * lanes
-                own = p.let("power", power(loops.load(self.scores, at, lanes) - top, lanes))
-                powers.append(own)
-                if self.value_scales is not None:
-                    page, vector = divmod(n, sizes.vectors)
-                    place = block.scales[page] + vector * lanes
-                    (scale,) = self.value_scales.read(place, 1)
-                    own = own * scale
-                p.store(self.scores, at, own, lanes)
-            added = _joined(p, powers, tirx.Add)
-            decay = loops.broadcast(loops.load(self.decays, r), lanes)
-            before = loops.load(self.totals, (row + r) * lanes, lanes)
-            p.store(self.totals, (row + r) * lanes, before * decay + added, lanes)
+        top = p.let("top", loops.broadcast(loops.load(self.tops, row), lanes))
+        powers: list[Expr] = []
+        for n in range(sizes.block // lanes):
+            at = row * sizes.block + n * lanes
+            own = p.let("power", power(loops.load(self.scores, at, lanes) - top, lanes))
+            powers.append(own)
+            if self.value_scales is not None:
+                page, vector = divmod(n, sizes.vectors)
+                (scale,) = self.value_scales.read(block.scales[page] + vector * lanes, 1)
+                own = own * scale
+            p.store(self.scores, at, own, lanes)
+        decay = loops.broadcast(loops.load(self.decays, row), lanes)
+        before = loops.load(self.totals, row * lanes, lanes)
+        p.store(self.totals, row * lanes, before * decay + _joined(p, powers, tirx.Add), lanes)
 
-    def _sums(self, row: Expr, height: int, block: Block, bounds: Bounds) -> None:
-        """Add the weighted values of a block to the sums of the rows."""
+    def _sums(self, tiling: Tiling, block: Block, part: Expr, across: int, row: Expr) -> None:
+        """Add the weighted values of a block to the sums of a tile, in some vectors of the columns."""
         p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
-        across = sizes.across(height, sizes.columns // lanes)
-        steps = [
-            (line, first, *part)
-            for line, first, count in block.lines
-            for part in self._parts(bounds, first, count)
+        at = row * sizes.columns + part * (across * lanes)
+        line = p.let("line", at)
+        sums = [
+            [p.allocate("sum", lanes, "float32") for _ in range(across)]
+            for _ in range(tiling.height)
         ]
-        line = p.let("line", row * sizes.columns)
-        with p.loop("part", sizes.columns // (across * lanes)) as part:
-            column = p.let("column", part * (across * lanes))
-            sums = [
-                [p.allocate("sum", lanes, "float32") for _ in range(across)] for _ in range(height)
-            ]
-            for r, own in enumerate(sums):
-                decay = p.let("decay", loops.broadcast(loops.load(self.decays, r), lanes))
-                for n, each in enumerate(own):
-                    at = line + (r * sizes.columns + n * lanes) + column
-                    p.store(each, 0, loops.load(self.sums, at, lanes) * decay, lanes)
-            for begin, first, start, end, of_row in steps:
-                self._add(sums, block, (begin, first, start, end), column, of_row)
-            for r, own in enumerate(sums):
-                for n, each in enumerate(own):
-                    at = line + (r * sizes.columns + n * lanes) + column
-                    p.store(self.sums, at, loops.load(each, 0, lanes), lanes)
+        for r, own in enumerate(sums):
+            decay = p.let("decay", loops.broadcast(loops.load(self.decays, row + r), lanes))
+            for n, each in enumerate(own):
+                before = loops.load(self.sums, line + (r * sizes.columns + n * lanes), lanes)
+                p.store(each, 0, before * decay, lanes)
+        for begin, first, count in block.lines:
+            for start, end, is_shared in self._ranges(tiling, row, first, count):
+                with p.loop("n", end - start, about=count if is_shared else 1) as n:
+                    j = p.let("j", start + n)
+                    values = block.values(begin + j, part, across)
+                    self._add(sums, values, row, j + first, is_shared)
+        for r, own in enumerate(sums):
+            for n, each in enumerate(own):
+                place = line + (r * sizes.columns + n * lanes)
+                p.store(self.sums, place, loops.load(each, 0, lanes), lanes)
 
-    def _parts(self, bounds: Bounds, first: int, count: int):
-        """The ranges of keys, counted from the first, in the order in which they are added; and which rows have one of
-        those that not all have."""
-        p = self.program
+    def _ranges(
+        self, tiling: Tiling, row: Expr, first: int, count: int
+    ) -> list[tuple[Expr, Expr, bool]]:
+        """The keys that some row of a tile attends to, of so many from the first on, which is number 0, in the order in
+        which they are added; and whether all rows attend to them."""
+        p, last = self.program, tiling.height - 1
 
-        def within(value: Expr, low: Expr | int) -> Expr:
-            limited = tirx.Min(value - first, int64(count)) if first else tirx.Min(value, int64(count))
-            return p.let("edge", tirx.Max(limited, int64(low)))
+        def within(buffer: Buffer, place: Expr, low: Expr | int) -> Expr:
+            value = loops.load(buffer, place) - first
+            return p.let("edge", tirx.Max(tirx.Min(value, int64(count)), int64(low)))
 
-        start = within(bounds.all[0], 0)
-        if bounds.of_row is None:
-            return [(start, within(bounds.all[1], start), None)]
-        end = within(bounds.all[1], start)
-        from_ = p.let("from", tirx.Min(within(bounds.shared[0], start), end))
-        to = p.let("to", tirx.Min(within(bounds.shared[1], from_), end))
-        return [(start, from_, bounds.of_row), (from_, to, None), (to, end, bounds.of_row)]
+        start = within(self.first, row, 0)
+        if tiling.is_even:
+            return [(start, within(self.end, row, start), True)]
+        end = within(self.end, row + last, start)
+        shared = p.let("shared", tirx.Min(within(self.first, row + last, start), end))
+        to = p.let("to", tirx.Min(within(self.end, row, shared), end))
+        return [(start, shared, False), (shared, to, True), (to, end, False)]
 
-    def _add(self, sums, block: Block, keys, column: Expr, of_row) -> None:
-        """Add the weighted values of some keys."""
-        p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
-        begin, first, start, end = keys
-        with p.loop("n", end - start, about=1 if of_row else sizes.page) as n:
-            j = p.let("j", start + n)
-            values = block.values(begin + j * sizes.columns, column, len(sums[0]))
-            for r, own in enumerate(sums):
-                number = loops.load(self.scores, j + (r * sizes.block + first))
-                weight = p.let("weight", loops.broadcast(number, lanes))
-                added = [
-                    loops.load(each, 0, lanes) + value * weight
-                    for each, value in zip(own, values, strict=True)
-                ]
-                if of_row is None:
-                    for each, value in zip(own, added, strict=True):
-                        p.store(each, 0, value, lanes)
-                    continue
-                low, high = of_row(r)
-                with p.when(loops.both(low <= j + first, j + first < high)):
-                    for each, value in zip(own, added, strict=True):
-                        p.store(each, 0, value, lanes)
+    def _add(
+        self, sums: list[list[Buffer]], values: list[Expr], row: Expr, key: Expr, is_shared: bool
+    ) -> None:
+        """Add the weighted values of a key to the sums of a tile, or of those rows that attend to it."""
+        p, lanes = self.program, self.sizes.lanes
+        for r, own in enumerate(sums):
+            number = loops.load(self.scores, (row + r) * self.sizes.block + key)
+            weight = p.let("weight", loops.broadcast(number, lanes))
+            has_key: Expr | bool = True
+            if not is_shared:
+                first, end = (loops.load(buffer, row + r) for buffer in (self.first, self.end))
+                has_key = loops.both(first <= key, key < end)
+            with p.when(has_key):
+                for each, value in zip(own, values, strict=True):
+                    p.store(each, 0, loops.load(each, 0, lanes) + value * weight, lanes)
 
 
 def power(vector: Expr, lanes: int) -> Expr:
@@ -367,3 +383,8 @@ def _joined(p: Program, vectors: Sequence[Expr], join: Callable[[Expr, Expr], Ex
         pairs = [found[n : n + 2] for n in range(0, len(found), 2)]
         found = [p.let("joined", join(*pair)) if len(pair) > 1 else pair[0] for pair in pairs]
     return found[0]
+
+
+def _quotient(value: Expr, divisor: int) -> Expr:
+    """The quotient of a number that is not negative."""
+    return value if divisor == 1 else tirx.Div(value, int64(divisor))
