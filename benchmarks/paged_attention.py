@@ -7,9 +7,9 @@ random pages, so that the cache of the processor keeps none of them where they a
 sequence, causal.
 
 The limit of a case is the larger of two times: that in which a loop over as many bytes as the rotation has reads the
-keys and values of a call, and that in which a loop of float32 multiply-adds on registers does its products (4 operations
-for each pair of a query and a key that it sees, and number of the width; exponentials are not counted). The share is the
-limit's time by the measured time.
+keys and values of a call, and that in which a loop of float32 multiply-adds on registers does its products (4
+operations for each pair of a query and a key that it sees, and number of the width; exponentials are not counted). The
+share is the limit's time by the measured time.
 """
 
 from __future__ import annotations
@@ -174,7 +174,9 @@ def rows_of(only: list[str]) -> Iterator[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--docs", action="store_true", help="write the section of docs/benchmarks.md")
+    parser.add_argument(
+        "--docs", action="store_true", help="write the section of docs/benchmarks.md"
+    )
     parser.add_argument("--only", nargs="*", default=[], help="cases with one of these texts")
     args = parser.parse_args()
     rows = list(rows_of(args.only))

@@ -186,3 +186,20 @@ def test_exp_of_what_is_at_most_0(tmp_path: Path) -> None:
     assert odd[2] > 0
     assert (odd[3:7] == 0).all()
     assert np.isnan(odd[7])
+
+
+def test_exp2_of_what_is_at_most_0(tmp_path: Path) -> None:
+    """Close to 2**x, 1 at 0, 0 from where weights are no longer normal, NaN kept."""
+    x = tensor(n)
+    y = compute((n,), lambda i: math_of_tir.exp2_of_negative(x(i)))
+    library = load(tmp_path, {"k": schedule_kernel(te.create_prim_func([x, y]), HOST).parallel})
+    ends = [0.0, -0.0, -126.0, -126.6, -127.5, -1e30, -np.inf, np.nan]
+    values = np.concatenate([np.linspace(-120, 0, 100_001), ends]).astype(np.float32)
+    found = np.empty_like(values)
+    library["k"](as_tensor(values), as_tensor(found))
+    regular, odd = values[:-8].astype(np.float64), found[-8:]
+    assert np.abs(found[:-8] / np.exp2(regular) - 1).max() <= 1.5e-7
+    assert odd[0] == odd[1] == 1
+    assert odd[2] > 0
+    assert (odd[3:7] == 0).all()
+    assert np.isnan(odd[7])

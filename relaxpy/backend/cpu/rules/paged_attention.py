@@ -21,6 +21,7 @@ from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.rules.attention_access import LOWEST, share_of, splat
 from relaxpy.backend.cpu.rules.paged_tile import (
     LOG2_E,
+    Ahead,
     Block,
     Numbers,
     Sizes,
@@ -126,7 +127,7 @@ class _Program:
 
     def body(self) -> Stmt:
         """The parallel loop over all tasks, and that which merges segments."""
-        p, sizes = self.program, self.sizes
+        p = self.program
         rows = p.let("rows", loops.simplify(self.tokens * self.groups))
         self.can_split = self.groups < FEW_TASKS
         self.is_split: Expr | bool = False
@@ -136,7 +137,8 @@ class _Program:
             parts = p.let("parts", self._parts(rows))
             self.is_split = parts > 1
         span = tirx.Min(
-            loops.floordiv(rows, FEW_TASKS), tirx.Div(self.tokens, tirx.Max(self.sequences, int64(1)))
+            loops.floordiv(rows, FEW_TASKS),
+            tirx.Div(self.tokens, tirx.Max(self.sequences, int64(1))),
         )
         span = p.let("span", _between(span, 1, self.most_tokens))
         if self.can_split:
@@ -155,9 +157,11 @@ class _Program:
             first = p.let("first", _remainder(number, blocks) * span)
             self._task(first, p.let("stop", tirx.Min(first + span, self.tokens)))
         if self.can_split:
-            with p.when(self.is_split):  # noqa: SIM117
-                with p.loop("row", rows, parallel=True, about=self.groups) as row:
-                    self._merge_parts(row)
+            with (
+                p.when(self.is_split),
+                p.loop("row", rows, parallel=True, about=self.groups) as row,
+            ):
+                self._merge_parts(row)
         return p.body()
 
     # Segments as tasks
@@ -186,11 +190,9 @@ class _Program:
         p = self.program
         longest = p.allocate("longest", 1, "int64")
         p.store(longest, 0, int64(0))
-        # as many rows as there is memory for
-        with p.when(loops.both(rows < FEW_TASKS, self.tokens <= FEW_TASKS // self.groups)):
-            with p.loop("s", self.sequences, about=4) as s:
-                found = tirx.Max(loops.load(longest, 0), self._length(s))
-                p.store(longest, 0, found)
+        has_memory = loops.both(rows < FEW_TASKS, self.tokens <= FEW_TASKS // self.groups)
+        with p.when(has_memory), p.loop("s", self.sequences, about=4) as s:
+            p.store(longest, 0, tirx.Max(loops.load(longest, 0), self._length(s)))
         segments = tirx.Div(loops.load(longest, 0) + (self._segment - 1), int64(self._segment))
         return tirx.Max(segments, int64(1))
 
@@ -259,9 +261,12 @@ class _Program:
         if self.can_split:
             with p.when(self.is_split):
                 self._store_part(first)
-        with p.otherwise(self.is_split), p.loop("t", count, about=1) as t:  # noqa: SIM117
-            with p.loop("r", sizes.rows) as r:
-                self._finish(first + t, r, t * sizes.rows + r)
+        with (
+            p.otherwise(self.is_split),
+            p.loop("t", count, about=1) as t,
+            p.loop("r", sizes.rows) as r,
+        ):
+            self._finish(first + t, r, t * sizes.rows + r)
 
     def _load_queries(self, t: Expr) -> None:
         """The queries of a token, with the factor of its scores."""
@@ -428,35 +433,27 @@ class _Program:
         tiling = Tiling(height, tiles_of, sizes.rows % height == 0)
         return [tiling], (begin, p.let("rows_end", run.base + to * height))
 
-    def _in_pages(
-        self, exists: list[Expr], places: list[Expr], following: list[Expr]
-    ) -> Block:
+    def _in_pages(self, exists: list[Expr], places: list[Expr], following: list[Expr]) -> Block:
         """The block in its pages."""
         p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
         all_keys, all_values = sizes.width * sizes.page, sizes.columns * sizes.page
         keys = [p.let("keys", place * all_keys) for place in places]
         lines = [p.let("lines", place * sizes.page) for place in places]
-        regions = [
-            region
-            for place in following
-            for region in (
-                (self.keys, p.let("next_keys", place * all_keys), all_keys),
-                (self.values, p.let("next_values", place * all_values), all_values),
-            )
-        ]
+        ahead = Ahead(
+            self.keys,
+            self.values,
+            [p.let("next_keys", place * all_keys) for place in following],
+            [p.let("next_values", place * all_values) for place in following],
+        )
+        for place in following:
+            for numbers in self.scales or ():
+                numbers.prefetch(place * sizes.page, int64(0), sizes.page)
 
         def key(page: int, k: Expr, first: int, count: int) -> list[Expr]:
             return self.keys.read(keys[page] + k * sizes.page + first * lanes, count)
 
         def value(line: Expr, part: Expr, count: int) -> list[Expr]:
             return self.values.read(line * sizes.columns + part * (count * lanes), count)
-
-        def ahead(page: int, first: int, count: int, k: Expr) -> None:
-            steps = sizes.pages * sizes.vectors
-            begin = page * sizes.vectors + first
-            own = regions[begin * len(regions) // steps : (begin + count) * len(regions) // steps]
-            for numbers, at, size in own:
-                numbers.prefetch(at, k, size // sizes.width)
 
         return Block(
             exists, lines, key, value,
@@ -485,7 +482,10 @@ class _Program:
         for page, (there, place, after) in enumerate(zip(exists, places, following, strict=True)):
             with p.when(there):
                 all_keys = sizes.width * sizes.page
-                begin, following_begin = p.let("begin", place * all_keys), p.let("next", after * all_keys)
+                begin, following_begin = (
+                    p.let("begin", place * all_keys),
+                    p.let("next", after * all_keys),
+                )
                 with p.loop("k", sizes.width) as k:
                     self.keys.prefetch(following_begin, k, sizes.page)
                     for first in range(0, sizes.vectors, across):
@@ -494,7 +494,10 @@ class _Program:
                         for n, vector in enumerate(self.keys.read(at, across)):
                             p.store(key_copy, to + n * lanes, vector, lanes)
                 all_values = sizes.columns * sizes.page
-                begin, following_begin = p.let("begin", place * all_values), p.let("next", after * all_values)
+                begin, following_begin = (
+                    p.let("begin", place * all_values),
+                    p.let("next", after * all_values),
+                )
                 with p.loop("j", sizes.page) as j:
                     self.values.prefetch(following_begin, j, sizes.columns)
                     with p.loop("part", sizes.columns // (along * lanes)) as part:
@@ -509,12 +512,11 @@ class _Program:
 
         def value(line: Expr, part: Expr, count: int) -> list[Expr]:
             at = value_place(line, part)
-            return [p.let("value", loops.load(value_copy, at + n * lanes, lanes)) for n in range(count)]
+            return [
+                p.let("value", loops.load(value_copy, at + n * lanes, lanes)) for n in range(count)
+            ]
 
-        def ahead(_page: int, _first: int, _count: int, _k: Expr) -> None:
-            """The copy was made ahead."""
-
-        return Block(exists, scales, key, value, [(int64(0), 0, sizes.block)], ahead)
+        return Block(exists, scales, key, value, [(int64(0), 0, sizes.block)])
 
     # Results
 
@@ -573,7 +575,8 @@ class _Program:
         with p.loop("c", sizes.columns // (count * lanes)) as part:
             c = p.let("c", part * (count * lanes))
             read = [
-                loops.load(self.sums, row * sizes.columns + c + n * lanes, lanes) for n in range(count)
+                loops.load(self.sums, row * sizes.columns + c + n * lanes, lanes)
+                for n in range(count)
             ]
             for n, value in enumerate(self.values.in_order(read)):
                 value = value * loops.broadcast(share, lanes)
@@ -595,9 +598,8 @@ class _Program:
 
 
 def _height(sizes: Sizes) -> int:
-    """Rows of a tile of many: those of a token or a part of them, if that is not much less than a tile can have."""
-    most = sizes.most_rows
-    return next((n for n in range(most, most // 2, -1) if sizes.rows % n == 0), most)
+    """Rows of a tile of many."""
+    return sizes.most_rows
 
 
 def _known(extent: Expr) -> int:

@@ -128,6 +128,17 @@ class Numbers:
 
 
 @dataclass(frozen=True, eq=False)
+class Ahead:
+    """Pages that are prefetched, while those of a block are used."""
+
+    keys: Numbers
+    values: Numbers
+    key_pages: Sequence[Expr]
+    """Where the keys of each page begin."""
+    value_pages: Sequence[Expr]
+
+
+@dataclass(frozen=True, eq=False)
 class Block:
     """Where the keys and values of a block are."""
 
@@ -142,8 +153,8 @@ class Block:
     lines: Sequence[tuple[Expr, int, int]]
     """Parts of the block whose lines of values are one after the other: where they begin, the number of the first key,
     and how many there are."""
-    ahead: Callable[[int, int, int, Expr], None]
-    """(page, first vector, count, place in the width): prefetch what the next block has there."""
+    ahead: Ahead | None = None
+    """The pages of the next block, if it has pages that are not in a cache yet."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +242,9 @@ class Tiles:
             for each in own:
                 p.store(each, 0, splat(0.0, lanes), lanes)
         with p.loop("k", sizes.width) as k:
-            block.ahead(page, first, across, k)
+            if block.ahead is not None:
+                step = k + (first // across) * sizes.width
+                block.ahead.keys.prefetch(block.ahead.key_pages[page], step, across * lanes)
             keys = block.keys(page, k, first, across)
             for r, own in enumerate(sums):
                 number = loops.load(self.query, line + (r * sizes.width) + k)
@@ -316,10 +329,13 @@ class Tiles:
             for n, each in enumerate(own):
                 before = loops.load(self.sums, line + (r * sizes.columns + n * lanes), lanes)
                 p.store(each, 0, before * decay, lanes)
-        for begin, first, count in block.lines:
+        for page, (begin, first, count) in enumerate(block.lines):
             for start, end, is_shared in self._ranges(tiling, row, first, count):
                 with p.loop("n", end - start, about=count if is_shared else 1) as n:
                     j = p.let("j", start + n)
+                    if block.ahead is not None:
+                        of_page = block.ahead.value_pages[page]
+                        block.ahead.values.prefetch(of_page, part * count + j, across * lanes)
                     values = block.values(begin + j, part, across)
                     self._add(sums, values, row, j + first, is_shared)
         for r, own in enumerate(sums):

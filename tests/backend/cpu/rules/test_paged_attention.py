@@ -75,13 +75,15 @@ class Case:
         made = self.op.legalize(out, *list(x.values())[:6], **given)
         return PrimFunc.from_te(list(x.values()), [made])
 
-    def inputs(self, lengths: Sequence[int], new: Sequence[int], seed: int = 0) -> dict[str, Any]:
+    def inputs(
+        self, lengths: Sequence[int], new: Sequence[int], seed: int = 0, pages: int = PAGES
+    ) -> dict[str, Any]:
         """Random pages, in which whatever no sequence has is NaN (or the largest integer)."""
         rng = np.random.default_rng(seed)
         width = max(-(-length // self.size) for length in lengths)
         sizes: dict[Any, Any] = {
             "t": sum(new),
-            "n": PAGES,
+            "n": pages,
             "b": len(new),
             "w": width,
             "c": len(new) + 1,
@@ -97,9 +99,9 @@ class Case:
             )
         found["starts"] = np.cumsum([0, *new], dtype=np.int32)
         found["lengths"] = np.array(lengths, np.int32)
-        found["tables"] = np.full((len(new), width), PAGES - 1, np.int32)
-        free = list(rng.permutation(PAGES - 1))
-        used = np.zeros((PAGES, self.size), bool)
+        found["tables"] = np.full((len(new), width), pages - 1, np.int32)
+        free = list(rng.permutation(pages - 1))
+        used = np.zeros((pages, self.size), bool)
         for s, length in enumerate(lengths):
             for page in range(-(-length // self.size)):
                 found["tables"][s, page] = free.pop()
@@ -181,6 +183,44 @@ def test_bits_are_those_of_a_token_alone(kernels: Kernels) -> None:
     alone["tables"] = moved[together["tables"][2:3]].astype(np.int32)
     alone["lengths"] = together["lengths"][2:3]
     np.testing.assert_array_equal(run(kernels, "plain", alone)[0], found[23])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bits_of_a_long_sequence(kernels: Kernels, name: str) -> None:
+    """All tokens in one call, in chunks with a neighbour, and one by one: over segments, which are tasks where there
+    are few tokens, and with few or many rows in a task."""
+    case = CASES[name]
+    count, pages = 1300, 1300 // case.size + 8
+    whole = case.inputs([count, 20], [count, 20], pages=pages)
+    all_tokens = run(kernels, name, whole)
+
+    def part(first: int, end: int, neighbour: int) -> np.ndarray:
+        """The tokens from the first on, after so many tokens of the other sequence."""
+        given = dict(whole)
+        given["query"] = np.concatenate(
+            [whole["query"][count : count + neighbour], whole["query"][first:end]]
+        )
+        given["starts"] = np.array([0, neighbour, neighbour + end - first], np.int32)
+        given["tables"] = whole["tables"][[1, 0]]
+        given["lengths"] = np.array([neighbour, end], np.int32)
+        found = run(kernels, name, given)
+        np.testing.assert_array_equal(found[:neighbour], all_tokens[count : count + neighbour])
+        return found[neighbour:]
+
+    if not case.op.causal:
+        alone = dict(whole, query=whole["query"][5:6], starts=np.array([0, 1, 1], np.int32))
+        np.testing.assert_array_equal(run(kernels, name, alone)[0], all_tokens[5])
+        return
+    for token in (0, 1, 15, 63, 64, 511, 512, 513, 1023, 1024, 1298, 1299):
+        np.testing.assert_array_equal(part(token, token + 1, 0)[0], all_tokens[token])
+    for first, end, neighbour in ((0, 3, 1), (500, 640, 20), (1100, 1300, 3), (1290, 1300, 1)):
+        np.testing.assert_array_equal(part(first, end, neighbour), all_tokens[first:end])
+    last = dict(whole, query=whole["query"][count - 2 : count], lengths=whole["lengths"][:1])
+    last |= {"starts": np.array([0, 2], np.int32), "tables": whole["tables"][:1]}
+    wanted = case.op.reference(**last).astype(np.float32)
+    close = 2e-2 if case.dtype == "bfloat16" else 3e-4
+    found = all_tokens[count - 2 : count].astype(np.float32)
+    np.testing.assert_allclose(found, wanted, rtol=close, atol=close)
 
 
 def test_nothing_is_trusted(kernels: Kernels) -> None:
