@@ -108,7 +108,7 @@ def gather(
         if tensor is None:
             problems.append(f"missing: {source.name} {_expected(source, shapes[name])}")
             continue
-        value = tensor.T if source.transpose else tensor
+        value = source.read(tensor)
         if value.shape != shapes[name]:
             expected = _expected(source, shapes[name])
             problems.append(
@@ -135,7 +135,9 @@ def gather(
 
 
 def _expected(source: Source, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return shape[::-1] if source.transpose else shape
+    """The shape of the checkpoint's tensor, for that of a parameter."""
+    found = shape[::-1] if source.transpose else shape
+    return found if source.rows is None else (source.rows[2], *found[1:])
 
 
 def _unknown(names: Iterable[str], taken: Collection[str], unused: Collection[str]) -> list[str]:

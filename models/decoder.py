@@ -47,6 +47,13 @@ LINEARS: Mapping[str, str] = {
 """The linear maps of a layer, and their names in checkpoints."""
 
 
+SIZES = (
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
+    "num_key_value_heads", "head_dim", "max_position_embeddings",
+)  # fmt: skip
+"""The sizes that a `config.json` gives."""
+
+
 @dataclass(frozen=True)
 class DecoderConfig:
     """The fields of a checkpoint's `config.json`, by transformers' names, and what a family makes of the others."""
@@ -171,15 +178,20 @@ class DecoderConfig:
         `dtype` is the dtype of the computation; None: the dtype of the checkpoint.
         """
         given = {name: value for name, value in fields.items() if value is not None}
+        sizes = {name: value for name, value in config_fields(cls, given).items() if name in SIZES}
+        for name, value in sizes.items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise UsageError("bad-config", f"{name} must be a positive integer, got {value!r}")
         stored = given.get("dtype") or given.get("torch_dtype") or "float32"
-        read = {**given, **cls.settings(given)}
-        read.setdefault("rope", Rope.from_dict(given))
+        read = {**given, **cls.settings(fields)}
+        if "rope" not in read:
+            read["rope"] = Rope.from_dict(given)
         return cls(**config_fields(cls, {**read, "dtype": dtype or stored}))
 
     @classmethod
     def settings(cls, _fields: Mapping[str, Any]) -> dict[str, Any]:
-        """What a family makes of the fields of its `config.json`, as fields of this class. Raises: UsageError
-        (`bad-config`) for what is not supported."""
+        """What a family makes of the fields of its `config.json`, as fields of this class; a field may be null. Raises:
+        UsageError (`bad-config`) for what is not supported."""
         return {}
 
     @classmethod
@@ -225,15 +237,14 @@ class DecoderConfig:
         return self.attention_bias
 
 
-def windows_by_layer(fields: Mapping[str, Any], default: Sequence[str] = ()) -> tuple[int, ...]:
-    """The sliding window of each layer by `layer_types` and `sliding_window` of a `config.json`, 0 for none. Raises:
-    UsageError (`bad-config`)."""
-    kinds = fields.get("layer_types") or default
+def windows_by_layer(kinds: Sequence[str] | None, window: int | None) -> tuple[int, ...]:
+    """The sliding window of each layer, 0 for none, by the `layer_types` of a `config.json` and its `sliding_window`.
+    Raises: UsageError (`bad-config`)."""
+    kinds = kinds or ()
     if unknown := sorted({*kinds} - {"sliding_attention", "full_attention"}):
         raise UsageError("bad-config", f"layers of type {', '.join(unknown)} are not supported")
     if "sliding_attention" not in kinds:
         return ()
-    window = fields.get("sliding_window")
     if not isinstance(window, int) or window < 1:
         raise UsageError("bad-config", f"layers have a sliding window, but it is {window!r}")
     return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)

@@ -203,8 +203,7 @@ def _checked(
 
 
 def _array(source: Source, value: Any) -> Any:
-    array = value.numpy() if isinstance(value, Tensor) else value
-    return array.T if source.transpose else array
+    return source.read(value.numpy() if isinstance(value, Tensor) else value)
 
 
 def _described(value: Any) -> Any:
@@ -265,7 +264,7 @@ def _kept(
         facts = [
             (
                 [layout for _, layout in job.fields],
-                [(source.name, source.transpose) for source in job.sources],
+                [(source.name, source.transpose, source.rows) for source in job.sources],
             )
             for job in jobs
         ]

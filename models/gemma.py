@@ -1,0 +1,96 @@
+"""Gemma (Gemma Team, 2024), its second generation, and the text models of the third.
+
+Norms multiply by 1 + weight, in float32, embeddings are scaled, and the head is the embedding. Gemma 2 normalises also
+what attention and the feed-forward network give, caps scores and logits softly, and has a sliding window in every
+second layer. Gemma 3 normalises queries and keys instead of capping, and the layers with a window have rotary
+embeddings of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from relaxpy.errors import UsageError
+from relaxpy.models.decoder import DecoderConfig, windows_by_layer
+from relaxpy.nn.rotary import Rope
+
+
+@dataclass(frozen=True)
+class GemmaConfig(DecoderConfig):
+    """The configuration of a Gemma of the first generation."""
+
+    model_type: ClassVar[str] = "gemma"
+
+    @classmethod
+    def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """What all generations have."""
+        if fields.get("use_bidirectional_attention"):
+            raise UsageError("bad-config", "use_bidirectional_attention is not supported")
+        act = fields.get("hidden_activation") or fields.get("hidden_act") or "gelu_pytorch_tanh"
+        return {
+            # The first checkpoints say "gelu", and mean its approximation.
+            "hidden_act": "gelu_pytorch_tanh" if act == "gelu" else act,
+            "head_dim": fields.get("head_dim", 256),
+            "tie_word_embeddings": fields.get("tie_word_embeddings", True),
+            "norm_offset": 1.0,
+            "embedding_scale": fields["hidden_size"] ** 0.5,
+        }
+
+
+@dataclass(frozen=True)
+class Gemma2Config(GemmaConfig):
+    """The configuration of a Gemma 2."""
+
+    model_type: ClassVar[str] = "gemma2"
+    period: ClassVar[int] = 2
+    """One of so many layers attends to all tokens."""
+    caps: ClassVar[tuple[float | None, float | None]] = (50.0, 30.0)
+    """Of attention scores and of logits, where `config.json` does not say."""
+
+    @classmethod
+    def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The caps, the windows, and the further norms."""
+        scores, logits = cls.caps
+        period = fields.get("sliding_window_pattern") or cls.period
+        kinds = fields.get("layer_types") or [
+            "sliding_attention" if (i + 1) % period else "full_attention"
+            for i in range(fields["num_hidden_layers"])
+        ]
+        return {
+            **super().settings(fields),
+            "post_norms": True,
+            "attention_scale": float(fields.get("query_pre_attn_scalar", 256)) ** -0.5,
+            "attention_soft_cap": fields.get("attn_logit_softcapping", scores),
+            "logit_soft_cap": fields.get("final_logit_softcapping", logits),
+            "sliding_windows": windows_by_layer(kinds, fields.get("sliding_window", 4096)),
+        }
+
+
+@dataclass(frozen=True)
+class Gemma3Config(Gemma2Config):
+    """The configuration of a Gemma 3, text only."""
+
+    model_type: ClassVar[str] = "gemma3_text"
+    period: ClassVar[int] = 6
+    caps: ClassVar[tuple[float | None, float | None]] = (None, None)
+
+    @classmethod
+    def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Normalised queries and keys, and two kinds of rotary embeddings."""
+        given = fields.get("rope_parameters") or {}
+        if "full_attention" in given or "sliding_attention" in given:  # as transformers 5 writes
+            full, local = (
+                {**fields, "rope_parameters": {"rope_theta": theta, **(given.get(kind) or {})}}
+                for kind, theta in (("full_attention", 1e6), ("sliding_attention", 1e4))
+            )
+        else:
+            full = {"rope_theta": 1e6, **fields}
+            local = {"rope_theta": fields.get("rope_local_base_freq", 1e4)}
+        return {
+            **super().settings(fields),
+            "qk_norm": True,
+            "rope": Rope.from_dict(full),
+            "local_rope": Rope.from_dict(local),
+        }

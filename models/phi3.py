@@ -1,0 +1,48 @@
+"""Phi-3 (Abdin et al., 2024): a Llama whose checkpoints join queries, keys and values, and gate and up, in one tensor
+each. They are read apart; which of them a kernel reads together is decided when packing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from relaxpy.models.decoder import DecoderConfig
+from relaxpy.runtime.checkpoint import Source
+
+
+@dataclass(frozen=True)
+class Phi3Config(DecoderConfig):
+    """The configuration of a Phi-3, and of those Phi-4 that say to be one."""
+
+    model_type: ClassVar[str] = "phi3"
+
+    @classmethod
+    def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """A window is one of all layers."""
+        window = fields.get("sliding_window")
+        return {
+            "attention_bias": False,
+            "rms_norm_eps": fields.get("rms_norm_eps", 1e-5),
+            "sliding_windows": (window,) * fields["num_hidden_layers"] if window else (),
+        }
+
+    def sources(self) -> dict[str, Source]:
+        """Parts of the joined tensors."""
+        found = super().sources()
+        heads = self.num_attention_heads * self.head_dim
+        shared = self.num_key_value_heads * self.head_dim
+        inner = self.intermediate_size
+        joined = {
+            ("attention", "self_attn.qkv_proj"): {"query": heads, "key": shared, "value": shared},
+            ("feed_forward", "mlp.gate_up_proj"): {"gate": inner, "up": inner},
+        }
+        for i in range(self.num_hidden_layers):
+            for (block, name), sizes in joined.items():
+                start, total = 0, sum(sizes.values())
+                for linear, size in sizes.items():
+                    rows = start, start + size, total
+                    place = f"model.layers.{i}.{name}.weight"
+                    found[f"layers.{i}.{block}.{linear}.weight"] = Source(place, rows=rows)
+                    start += size
+        return found

@@ -1,0 +1,22 @@
+"""Qwen3 (Yang et al., 2025): a Qwen2 without biases, whose queries and keys are normalised head by head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from relaxpy.models.decoder import DecoderConfig
+from relaxpy.models.qwen2 import qwen_windows
+
+
+@dataclass(frozen=True)
+class Qwen3Config(DecoderConfig):
+    """The configuration of a Qwen3."""
+
+    model_type: ClassVar[str] = "qwen3"
+
+    @classmethod
+    def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Normalised queries and keys, and the windows."""
+        return {"qk_norm": True, "head_dim": fields.get("head_dim") or 128, **qwen_windows(fields)}
