@@ -48,10 +48,19 @@ class Limits:
 
     def peak(self, dtype: str) -> float:
         """Operations a second of products of this dtype; `codes`: of bytes with codes of 4 bits."""
-        made = code_products if dtype == "codes" else partial(multiply_adds, dtype)
-        flops, run = made(self.threads, self.target)
+        flops, run = self._products(dtype)
         self._peaks[dtype] = max(self._peaks.get(dtype, 0.0), flops / min(timed(run, 3, SECONDS)))
         return self._peaks[dtype]
+
+    def _products(self, dtype: str) -> tuple[int, Callable[[], object]]:
+        made = code_products if dtype == "codes" else partial(multiply_adds, dtype)
+        return made(self.threads, self.target)
+
+    def sustained(self, dtype: str, seconds: float) -> float:
+        """As `peak`, the median of the calls of so many seconds: for kernels that take long, on a machine whose clock
+        or neighbours change."""
+        flops, run = self._products(dtype)
+        return flops / median(timed(run, 3, seconds))
 
     def memory_seconds(self, read: float, written: float) -> float:
         """The least time to read and write so many bytes, over and over again."""
