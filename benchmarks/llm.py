@@ -53,7 +53,8 @@ PEERS = {
 }
 CELLS = (
     "prefill-32,prefill-128,prefill-512,prefill-4096,"
-    "decode-1x64,decode-4x64,decode-16x64,decode-1x1024,decode-4x1024,decode-16x1024,decode-1x8192"
+    "decode-1x64,decode-4x64,decode-16x64,decode-1x1024,decode-4x1024,decode-16x1024,"
+    "decode-1x8192,decode-4x8192,decode-16x8192"
 )
 QUICK_CELLS = "prefill-32,prefill-128,decode-1x64,decode-4x64,decode-16x64,decode-1x1024"
 DEFAULT_SCHEMES = ("int4 (W4A8)", "int4 (W4A32)", "int8 (W8A32)", "bf16")
@@ -70,6 +71,10 @@ GOALS = {
 """Shares of the limit."""
 BATCH_GOALS = {"decode 4 × 64": 3.0, "decode 16 × 64": 4.5}
 """Tokens a second over those of one sequence."""
+MOST_PROFILED = 1024
+"""Tokens of a prompt whose kernels are shown for every scheme; of longer ones, for `MAIN`."""
+LONGEST_SECONDS = 150.0
+"""Of a prompt, by the rate of the last one. Longer ones are not computed, unless the user says so."""
 MAIN = "int4 (W4A8)"
 """The scheme that is to be ahead of every peer."""
 
@@ -197,6 +202,8 @@ def measure(options: argparse.Namespace, shape: Shape, cells: list[Cell]) -> dic
                 peers[name] = peer
         results: list[Result] = []
         kernels: list[list[Any]] = []
+        rates: dict[str, float] = {}
+        """Tokens of a prompt a second."""
         for cell in cells:
             own = {name: Result(name, cell.name, cell.computed, []) for name in peers}
             for turn in range(options.turns):
@@ -206,17 +213,27 @@ def measure(options: argparse.Namespace, shape: Shape, cells: list[Cell]) -> dic
                     progress.advance(bar)
                     if f"{name}, {cell.name}" in absent:
                         continue
+                    expected = cell.tokens / rates.get(name, float("inf"))
+                    if expected > options.longest:
+                        why = f"would take {expected:.0f} s (--longest {options.longest:.0f})"
+                        absent[f"{name}, {cell.name}"] = why
+                        continue
                     try:
                         times = peers[name].times(cell, options.calls, options.seconds)
                     except RuntimeError as error:
                         absent[f"{name}, {cell.name}"] = str(error)[:200]
                         continue
                     own[name].turns.append(one := Turn(median(times)))
+                    if cell.tokens:
+                        rates[name] = cell.tokens / one.seconds
                     if name in SCHEMES:
                         limits_now(one, shape, SCHEMES[name], cell, options.threads)
-            for name in peers:
-                if name in SCHEMES and own[name].turns:
-                    found = peers[name].result(Kernels(cell))
+            for name, peer in peers.items():
+                with suppress(RuntimeError):  # it has ended
+                    peer.forget()
+                profiled = name in SCHEMES and (cell.tokens <= MOST_PROFILED or name == MAIN)
+                if profiled and own[name].turns:
+                    found = peer.result(Kernels(cell))
                     kernels += [[name, cell.name, *kernel] for kernel in found]
             results += [each for each in own.values() if each.turns]
         memory: dict[str, int] = {}
@@ -341,6 +358,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, help=f"of each library at a cell; default {TURNS}")
     parser.add_argument("--calls", type=int, help="timed calls of a cell, at least")
     parser.add_argument("--seconds", type=float, help="and for at least so long")
+    longest = f"of a prompt that is computed, in seconds; default {LONGEST_SECONDS:.0f}"
+    parser.add_argument("--longest", type=float, default=LONGEST_SECONDS, help=longest)
     parser.add_argument("--cache", default="", help="dtype of the paged cache, if not the model's")
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--docs", action="store_true", help="write docs/benchmarks.md")

@@ -70,6 +70,10 @@ class Peer:
         time.sleep(PAUSE_SECONDS)
         return self._ask(request, calls, seconds)
 
+    def forget(self) -> None:
+        """Free the memory of the last request that was timed."""
+        self._ask(None, 0, 0.0)
+
     def stop(self) -> None:
         """End the process."""
         self.pipe.close()
@@ -109,6 +113,9 @@ def _serve(make: Callable[..., Service], args: tuple[Any, ...], pipe: Connection
         try:
             if kept is None or not calls or not _equal(request, kept[0]):
                 kept = None  # frees its memory
+                if request is None:
+                    pipe.send((True, None))
+                    continue
                 call = service.prepare(request)
                 start = time.perf_counter()
                 result = call()  # and warm
