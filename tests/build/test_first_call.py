@@ -159,7 +159,7 @@ def main(x: R.Tensor((3,), "float32")):
 
 def test_what_cannot_be_called_says_so() -> None:
     mod = relaxpy.parse(TEXT)
-    with pytest.raises(AttributeError, match=r"twice is no graph function.*R\.call_tir"):
+    with pytest.raises(AttributeError, match=r"twice is not a graph function.*R\.call_tir"):
         mod.twice(X, Y)
     with pytest.raises(AttributeError, match="did you mean 'main'"):
         mod.mian  # noqa: B018
