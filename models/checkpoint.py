@@ -18,6 +18,7 @@ from relaxpy.errors import UsageError
 from relaxpy.runtime.checkpoint import Source, weight_files
 
 CONFIG_FILE = "config.json"
+_MOST = (1 << 31) - 1
 EXTRA_HELP = "pip install 'relaxpy[demo]'"
 """The command that installs safetensors and tokenizers."""
 
@@ -62,6 +63,41 @@ def config_fields(cls: type, fields: Mapping[str, Any]) -> dict[str, Any]:
     if missing := sorted(required - fields.keys()):
         raise UsageError("bad-config", f"the configuration lacks {', '.join(missing)}")
     return {name: fields[name] for name in known if name in fields}
+
+
+def whole(
+    fields: Mapping[str, Any],
+    name: str,
+    default: int | None = None,
+    *,
+    least: int = 1,
+    most: int = _MOST,
+) -> Any:
+    """An integer of a configuration, or None where the field is null. Raises: UsageError (`bad-config`)."""
+    value = fields.get(name, default)
+    is_one = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+    if not is_one and value is not None:
+        raise UsageError(
+            "bad-config", f"{name} must be an integer from {least} to {most}, got {value!r}"
+        )
+    return value
+
+
+def positive(fields: Mapping[str, Any], name: str, default: float | None = None) -> Any:
+    """A positive number of a configuration, or None where the field is null. Raises: UsageError (`bad-config`)."""
+    value = fields.get(name, default)
+    is_one = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e38
+    if not is_one and value is not None:
+        raise UsageError("bad-config", f"{name} must be a positive number, got {value!r}")
+    return value
+
+
+def flag(fields: Mapping[str, Any], name: str, default: bool = False) -> bool:
+    """A field that is true or false, the default where it is null. Raises: UsageError (`bad-config`)."""
+    value = fields.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise UsageError("bad-config", f"{name} must be true or false, got {value!r}")
+    return default if value is None else value
 
 
 def read_weights(directory: Path) -> dict[str, np.ndarray]:

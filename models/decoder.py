@@ -31,7 +31,15 @@ from relaxpy import nn
 from relaxpy.errors import UsageError
 from relaxpy.ir import Dim, DType
 from relaxpy.models.adapters import Adapter
-from relaxpy.models.checkpoint import Source, config_fields, gather, read_config
+from relaxpy.models.checkpoint import (
+    Source,
+    config_fields,
+    flag,
+    gather,
+    positive,
+    read_config,
+    whole,
+)
 from relaxpy.nn import op
 from relaxpy.nn.mlp import activation
 from relaxpy.nn.rotary import Rope, rotate
@@ -48,10 +56,12 @@ LINEARS: Mapping[str, str] = {
 
 
 SIZES = (
-    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
-    "num_key_value_heads", "head_dim", "max_position_embeddings",
+    "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "num_key_value_heads", "head_dim",
+    "max_position_embeddings",
 )  # fmt: skip
-"""The sizes that a `config.json` gives."""
+FLAGS = "tie_word_embeddings", "attention_bias", "mlp_bias"
+"""What is read of every `config.json`, beside the rotary embeddings."""
+_MOST_LAYERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -129,7 +139,7 @@ class DecoderConfig:
             raise UsageError(
                 "bad-config", f"head_dim {self.head_dim} is odd: rotary embeddings rotate pairs"
             )
-        if not DType(self.dtype).is_float:
+        if not _is_float(self.dtype):
             raise UsageError("bad-config", f"dtype {self.dtype} is not a float dtype")
         if self.page_dtype not in (self.dtype, "int8"):
             raise UsageError(
@@ -147,6 +157,8 @@ class DecoderConfig:
                 "bad-config",
                 f"{len(self.sliding_windows)} sliding windows for {self.num_hidden_layers} layers",
             )
+        if not isinstance(self.hidden_act, str):
+            raise UsageError("bad-config", f"hidden_act must be a name, got {self.hidden_act!r}")
         activation(self.hidden_act)
 
     @property
@@ -177,16 +189,20 @@ class DecoderConfig:
 
         `dtype` is the dtype of the computation; None: the dtype of the checkpoint.
         """
-        given = {name: value for name, value in fields.items() if value is not None}
-        sizes = {name: value for name, value in config_fields(cls, given).items() if name in SIZES}
-        for name, value in sizes.items():
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise UsageError("bad-config", f"{name} must be a positive integer, got {value!r}")
-        stored = given.get("dtype") or given.get("torch_dtype") or "float32"
-        read = {**given, **cls.settings(fields)}
-        if "rope" not in read:
-            read["rope"] = Rope.from_dict(given)
-        return cls(**config_fields(cls, {**read, "dtype": dtype or stored}))
+        read: dict[str, Any] = {
+            **{name: whole(fields, name) for name in SIZES},
+            "num_hidden_layers": whole(fields, "num_hidden_layers", most=_MOST_LAYERS),
+            "rms_norm_eps": positive(fields, "rms_norm_eps"),
+            **{name: flag(fields, name) for name in FLAGS},
+            "hidden_act": fields.get("hidden_act"),
+            "dtype": dtype or fields.get("dtype") or fields.get("torch_dtype") or "float32",
+        }
+        given = {name: value for name, value in read.items() if value is not None}
+        config_fields(cls, given)  # before anything is made of them
+        given |= cls.settings(fields)
+        if "rope" not in given:
+            given["rope"] = Rope.from_dict({n: v for n, v in fields.items() if v is not None})
+        return cls(**config_fields(cls, given))
 
     @classmethod
     def settings(cls, _fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,10 +253,19 @@ class DecoderConfig:
         return self.attention_bias
 
 
+def _is_float(dtype: object) -> bool:
+    try:
+        return isinstance(dtype, str) and DType(dtype).is_float
+    except UsageError:  # there is no such dtype
+        return False
+
+
 def windows_by_layer(kinds: Sequence[str] | None, window: int | None) -> tuple[int, ...]:
     """The sliding window of each layer, 0 for none, by the `layer_types` of a `config.json` and its `sliding_window`.
     Raises: UsageError (`bad-config`)."""
     kinds = kinds or ()
+    if not isinstance(kinds, list | tuple) or not all(isinstance(kind, str) for kind in kinds):
+        raise UsageError("bad-config", f"layer_types must be a list of names, got {kinds!r}")
     if unknown := sorted({*kinds} - {"sliding_attention", "full_attention"}):
         raise UsageError("bad-config", f"layers of type {', '.join(unknown)} are not supported")
     if "sliding_attention" not in kinds:

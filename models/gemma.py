@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from relaxpy.errors import UsageError
+from relaxpy.models.checkpoint import flag, positive, whole
 from relaxpy.models.decoder import DecoderConfig, windows_by_layer
 from relaxpy.nn.rotary import Rope
 
@@ -26,14 +27,14 @@ class GemmaConfig(DecoderConfig):
     @classmethod
     def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """What all generations have."""
-        if fields.get("use_bidirectional_attention"):
+        if flag(fields, "use_bidirectional_attention"):
             raise UsageError("bad-config", "use_bidirectional_attention is not supported")
         act = fields.get("hidden_activation") or fields.get("hidden_act") or "gelu_pytorch_tanh"
         return {
             # The first checkpoints say "gelu", and mean its approximation.
             "hidden_act": "gelu_pytorch_tanh" if act == "gelu" else act,
-            "head_dim": fields.get("head_dim", 256),
-            "tie_word_embeddings": fields.get("tie_word_embeddings", True),
+            "head_dim": whole(fields, "head_dim", 256),
+            "tie_word_embeddings": flag(fields, "tie_word_embeddings", True),
             "norm_offset": 1.0,
             "embedding_scale": fields["hidden_size"] ** 0.5,
         }
@@ -53,7 +54,7 @@ class Gemma2Config(GemmaConfig):
     def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The caps, the windows, and the further norms."""
         scores, logits = cls.caps
-        period = fields.get("sliding_window_pattern") or cls.period
+        period = whole(fields, "sliding_window_pattern") or cls.period
         kinds = fields.get("layer_types") or [
             "sliding_attention" if (i + 1) % period else "full_attention"
             for i in range(fields["num_hidden_layers"])
@@ -61,10 +62,10 @@ class Gemma2Config(GemmaConfig):
         return {
             **super().settings(fields),
             "post_norms": True,
-            "attention_scale": float(fields.get("query_pre_attn_scalar", 256)) ** -0.5,
-            "attention_soft_cap": fields.get("attn_logit_softcapping", scores),
-            "logit_soft_cap": fields.get("final_logit_softcapping", logits),
-            "sliding_windows": windows_by_layer(kinds, fields.get("sliding_window", 4096)),
+            "attention_scale": (positive(fields, "query_pre_attn_scalar") or 256.0) ** -0.5,
+            "attention_soft_cap": positive(fields, "attn_logit_softcapping", scores),
+            "logit_soft_cap": positive(fields, "final_logit_softcapping", logits),
+            "sliding_windows": windows_by_layer(kinds, whole(fields, "sliding_window", 4096)),
         }
 
 
@@ -79,18 +80,20 @@ class Gemma3Config(Gemma2Config):
     @classmethod
     def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Normalised queries and keys, and two kinds of rotary embeddings."""
-        given = fields.get("rope_parameters") or {}
-        if "full_attention" in given or "sliding_attention" in given:  # as transformers 5 writes
+        given = fields.get("rope_parameters")
+        kinds = {"full_attention": 1e6, "sliding_attention": 1e4}
+        if isinstance(given, Mapping) and not kinds.keys().isdisjoint(given):  # of transformers 5
             full, local = (
-                {**fields, "rope_parameters": {"rope_theta": theta, **(given.get(kind) or {})}}
-                for kind, theta in (("full_attention", 1e6), ("sliding_attention", 1e4))
+                Rope.from_dict({"rope_theta": theta, "rope_parameters": given.get(kind)})
+                for kind, theta in kinds.items()
             )
         else:
-            full = {"rope_theta": 1e6, **fields}
-            local = {"rope_theta": fields.get("rope_local_base_freq", 1e4)}
+            full = Rope.from_dict({"rope_theta": 1e6, **fields})
+            base = positive(fields, "rope_local_base_freq", 1e4)
+            local = Rope.from_dict({"rope_theta": base or 1e4})
         return {
             **super().settings(fields),
             "qk_norm": True,
-            "rope": Rope.from_dict(full),
-            "local_rope": Rope.from_dict(local),
+            "rope": full,
+            "local_rope": local,
         }

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from relaxpy.models.checkpoint import whole
 from relaxpy.models.decoder import DecoderConfig
 
 
@@ -18,5 +19,5 @@ class MistralConfig(DecoderConfig):
     @classmethod
     def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The window is of all layers."""
-        window = fields.get("sliding_window", 4096)
+        window = whole(fields, "sliding_window", 4096)
         return {"sliding_windows": (window,) * fields["num_hidden_layers"] if window else ()}

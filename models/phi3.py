@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from relaxpy.models.checkpoint import positive, whole
 from relaxpy.models.decoder import DecoderConfig
 from relaxpy.runtime.checkpoint import Source
 
@@ -20,10 +21,10 @@ class Phi3Config(DecoderConfig):
     @classmethod
     def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """A window is one of all layers."""
-        window = fields.get("sliding_window")
+        window = whole(fields, "sliding_window")
         return {
             "attention_bias": False,
-            "rms_norm_eps": fields.get("rms_norm_eps", 1e-5),
+            "rms_norm_eps": positive(fields, "rms_norm_eps", 1e-5),
             "sliding_windows": (window,) * fields["num_hidden_layers"] if window else (),
         }
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from relaxpy.models.checkpoint import flag, whole
 from relaxpy.models.decoder import DecoderConfig, windows_by_layer
 
 
@@ -24,9 +25,9 @@ class Qwen2Config(DecoderConfig):
 
 def qwen_windows(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The windows of the layers: those that `layer_types` says, or those from number `max_window_layers` on."""
-    if not fields.get("use_sliding_window"):
+    if not flag(fields, "use_sliding_window"):
         return {"sliding_windows": ()}
-    count, first = fields["num_hidden_layers"], fields.get("max_window_layers", 28)
+    count, first = fields["num_hidden_layers"], whole(fields, "max_window_layers", 28, least=0) or 0
     kinds = ["full_attention" if i < first else "sliding_attention" for i in range(count)]
     kinds = fields.get("layer_types") or kinds
-    return {"sliding_windows": windows_by_layer(kinds, fields.get("sliding_window", 4096))}
+    return {"sliding_windows": windows_by_layer(kinds, whole(fields, "sliding_window", 4096))}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from relaxpy.models.checkpoint import whole
 from relaxpy.models.decoder import DecoderConfig
 from relaxpy.models.qwen2 import qwen_windows
 
@@ -19,4 +20,4 @@ class Qwen3Config(DecoderConfig):
     @classmethod
     def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Normalised queries and keys, and the windows."""
-        return {"qk_norm": True, "head_dim": fields.get("head_dim") or 128, **qwen_windows(fields)}
+        return {"qk_norm": True, "head_dim": whole(fields, "head_dim", 128), **qwen_windows(fields)}

@@ -205,13 +205,19 @@ class Rope:
     def from_dict(cls, config: Mapping[str, Any]) -> Rope:
         """Read the fields of a `config.json`: `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling`.
         UsageError (`bad-config`) for an unknown `rope_type`, or one whose fields are missing."""
-        given = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
-        theta = float(given.get("rope_theta", config.get("rope_theta", cls.theta)))
-        partial = float(
-            given.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
-        )
+        given = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        if not isinstance(given, Mapping):
+            raise UsageError("bad-config", f"the rotary embeddings have no fields: {given!r}")
+        theta = _number("rope_theta", given.get("rope_theta", config.get("rope_theta", cls.theta)))
+        share = given.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
+        partial = _number("partial_rotary_factor", share)
+        if theta <= 0 or not 0 < partial <= 1:
+            raise UsageError(
+                "bad-config",
+                f"rope_theta must be above 0, and partial_rotary_factor from 0 to 1, got {theta} and {partial}",
+            )
         kind = given.get("rope_type", given.get("type", "default"))
-        if kind not in SCALINGS:
+        if not isinstance(kind, str) or kind not in SCALINGS:
             raise UsageError(
                 "bad-config",
                 f"unknown type of rotary embeddings {kind!r}",
@@ -294,11 +300,27 @@ def _fields(
         raise UsageError(
             "bad-config", f"rotary embeddings of type {kind!r} lack {', '.join(missing)}"
         )
-    return {
-        name: tuple(values[name]) if isinstance(values[name], list) else values[name]
-        for name in known
-        if name in values
-    }
+    return {name: _checked(name, values[name]) for name in known if name in values}
+
+
+def _checked(name: str, value: Any) -> Any:
+    """A field of a scaling: a number, a bool, or several numbers. Raises: UsageError (`bad-config`)."""
+    if isinstance(value, list | tuple):
+        return tuple(_number(name, each) for each in value)
+    if isinstance(value, bool):
+        return value
+    number = _number(name, value)
+    if number < 0 or (number == 0 and not name.startswith("mscale")):  # an mscale of 0 is none
+        raise UsageError("bad-config", f"{name} must be above 0, got {value!r}")
+    return value
+
+
+def _number(name: str, value: Any) -> float:
+    """The number. Raises: UsageError (`bad-config`) for anything else."""
+    is_one = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_one or not abs(value) < 1e38:
+        raise UsageError("bad-config", f"{name} must be a number, got {value!r}")
+    return float(value)
 
 
 def rotate(x: Tensor, cosines: Tensor, sines: Tensor, interleaved: bool = False) -> Tensor:
