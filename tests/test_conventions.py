@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -532,6 +533,15 @@ def documented_codes() -> list[str]:
     """Codes that have a section in docs/errors.md."""
     text = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
     return re.findall(r"^### `([\w-]+)`", text, re.MULTILINE)
+
+
+def test_every_folder_of_tests_is_collected(request: pytest.FixtureRequest) -> None:
+    """Pytest skips folders of some names, unless it is told not to: tests/build was one."""
+    skipped = request.config.getini("norecursedirs")
+    tests = ROOT / "tests"
+    for file in tests.rglob("test_*.py"):
+        for part in file.parent.relative_to(tests).parts:
+            assert not any(fnmatch(part, pattern) for pattern in skipped), file
 
 
 def test_every_error_code_is_documented() -> None:
