@@ -104,6 +104,14 @@ class DecoderConfig:
     """Added to the weights of the norms, which are then applied in float32."""
     post_norms: bool = False
     """Whether the results of attention and of the feed-forward network are normalised, too."""
+    layer_norm: bool = False
+    """Whether norms subtract the mean, and have a bias."""
+    gated: bool = True
+    """Whether the feed-forward network has a gate; without one it is down(activation(up(x)))."""
+    parallel: bool = False
+    """Whether attention and the feed-forward network both read the input of their layer."""
+    joined: bool = False
+    """Whether queries, keys and values are one linear map, in which those of a head are side by side."""
     sliding_windows: tuple[int, ...] = ()
     """Of each layer, the number of keys, up to its own, that a token attends to; 0: all. (): all, in every layer."""
     local_rope: Rope | None = None
@@ -146,11 +154,17 @@ class DecoderConfig:
                 "bad-config",
                 f"cache_dtype {self.cache_dtype} is neither that of the model, {self.dtype}, nor int8",
             )
-        if unknown := sorted({*self.adapters} - {*LINEARS}):
+        if self.joined and (self.num_key_value_heads != heads or self.qk_norm):
+            raise UsageError(
+                "bad-config", "joined queries, keys and values are as many, and not normalised"
+            )
+        absent = {"query", "key", "value"} if self.joined else set[str]()
+        absent |= set() if self.gated else {"gate"}
+        if unknown := sorted({*self.adapters} - ({*LINEARS} - absent)):
             raise UsageError(
                 "bad-config",
                 f"no linear map is named {', '.join(unknown)}",
-                help=f"adapters are of {', '.join(LINEARS)}",
+                help=f"adapters are of {', '.join(name for name in LINEARS if name not in absent)}",
             )
         if len(self.sliding_windows) not in (0, self.num_hidden_layers):
             raise UsageError(
@@ -244,6 +258,13 @@ class DecoderConfig:
                     found[f"{linear}.bias"] = Source(f"{theirs}.{place}.bias")
         return found
 
+    def unused(self) -> set[str]:
+        """Tensors that some checkpoints have beside the parameters: tied embeddings a second time, and frequencies of
+        rotary embeddings."""
+        layers = range(self.num_hidden_layers)
+        found = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq" for i in layers}
+        return found | ({"lm_head.weight"} if self.tie_word_embeddings else set())
+
     def has_bias(self, linear: str) -> bool:
         """Has this linear map of a layer a bias?"""
         if LINEARS[linear].startswith("mlp"):
@@ -295,6 +316,13 @@ class Norm(nn.RMSNorm):
         return op.astype(wide, x.dtype)
 
 
+def _norm(config: DecoderConfig, size: int) -> nn.Module:
+    """The norm of a configuration over the last axis."""
+    if config.layer_norm:
+        return nn.LayerNorm(size, config.rms_norm_eps, config.dtype)
+    return Norm(config, size)
+
+
 class Attention(nn.Module):
     """Causal self-attention with grouped key heads, over the cached and the new tokens."""
 
@@ -303,9 +331,12 @@ class Attention(nn.Module):
         hidden, dtype = config.hidden_size, config.dtype
         heads = config.num_attention_heads * config.head_dim
         shared = config.num_key_value_heads * config.head_dim
-        self.query = nn.Linear(hidden, heads, config.has_bias("query"), dtype)
-        self.key = nn.Linear(hidden, shared, config.has_bias("key"), dtype)
-        self.value = nn.Linear(hidden, shared, config.has_bias("value"), dtype)
+        if config.joined:
+            self.joined = nn.Linear(hidden, heads + 2 * shared, config.has_bias("query"), dtype)
+        else:
+            self.query = nn.Linear(hidden, heads, config.has_bias("query"), dtype)
+            self.key = nn.Linear(hidden, shared, config.has_bias("key"), dtype)
+            self.value = nn.Linear(hidden, shared, config.has_bias("value"), dtype)
         self.output = nn.Linear(heads, hidden, config.has_bias("output"), dtype)
         self.query_norm = Norm(config, config.head_dim) if config.qk_norm else None
         self.key_norm = Norm(config, config.head_dim) if config.qk_norm else None
@@ -352,6 +383,10 @@ class Attention(nn.Module):
         """Queries, keys and values (batch, seq, heads, head), rotated."""
         batch, seq, _ = x.shape
         width = self.config.head_dim
+        if self.config.joined:
+            shape = (batch, seq, self.config.num_attention_heads, 3 * width)
+            query, key, value = op.split(op.reshape(self.joined(x), shape), 3, axis=-1)
+            return rotate(query, *angles), rotate(key, *angles), value
         all_heads = (batch, seq, self.config.num_attention_heads, width)
         shared = (batch, seq, self.config.num_key_value_heads, width)
         query = op.reshape(adapters.add("query", x, self.query(x)), all_heads)
@@ -374,15 +409,20 @@ class FeedForward(nn.Module):
     def __init__(self, config: DecoderConfig) -> None:
         self.act = config.hidden_act
         hidden, inner = config.hidden_size, config.intermediate_size
-        self.gate = nn.Linear(hidden, inner, config.mlp_bias, config.dtype)
+        self.gate = (
+            nn.Linear(hidden, inner, config.mlp_bias, config.dtype) if config.gated else None
+        )
         self.up = nn.Linear(hidden, inner, config.mlp_bias, config.dtype)
         self.down = nn.Linear(inner, hidden, config.mlp_bias, config.dtype)
 
     def forward(self, x: nn.Tensor, adapters: nn.Adapters | None = None) -> nn.Tensor:
         """(batch, seq, hidden) → the same shape."""
         adapters = adapters or NO_ADAPTERS
-        gate = adapters.add("gate", x, self.gate(x))
-        inner = activation(self.act)(gate) * adapters.add("up", x, self.up(x))
+        if self.gate is None:
+            inner = activation(self.act)(adapters.add("up", x, self.up(x)))
+        else:
+            gate = adapters.add("gate", x, self.gate(x))
+            inner = activation(self.act)(gate) * adapters.add("up", x, self.up(x))
         return adapters.add("down", inner, self.down(inner))
 
 
@@ -391,10 +431,11 @@ class Layer(nn.Module):
 
     def __init__(self, config: DecoderConfig, window: int = 0) -> None:
         hidden = config.hidden_size
-        self.attention_norm = Norm(config, hidden)
+        self.attention_norm = _norm(config, hidden)
         self.attention = Attention(config, window)
-        self.norm = Norm(config, hidden)
+        self.norm = _norm(config, hidden)
         self.feed_forward = FeedForward(config)
+        self.parallel = config.parallel
         self.post_attention_norm = Norm(config, hidden) if config.post_norms else None
         self.post_norm = Norm(config, hidden) if config.post_norms else None
 
@@ -419,6 +460,8 @@ class Layer(nn.Module):
     def _after(self, x: nn.Tensor, mixed: nn.Tensor, adapters: nn.Adapters) -> nn.Tensor:
         if self.post_attention_norm is not None:
             mixed = self.post_attention_norm(mixed)
+        if self.parallel:
+            return self.feed_forward(self.norm(x), adapters) + mixed + x
         x = x + mixed
         y = self.feed_forward(self.norm(x), adapters)
         return x + (y if self.post_norm is None else self.post_norm(y))
@@ -435,7 +478,7 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(
             [Layer(config, config.window(i)) for i in range(config.num_hidden_layers)]
         )
-        self.norm = Norm(config, config.hidden_size)
+        self.norm = _norm(config, config.hidden_size)
         self.head = (
             None
             if config.tie_word_embeddings
@@ -713,8 +756,4 @@ def load_weights(model: Decoder, tensors: Mapping[str, np.ndarray]) -> None:
     """Load the model's weights from a checkpoint's tensors, strictly, in the dtype of its configuration."""
     config = model.config
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-    # Some checkpoints store tied embeddings twice; old ones contain the frequencies of the rotary embeddings.
-    unused = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq" for i in range(len(model.layers))}
-    if config.tie_word_embeddings:
-        unused.add("lm_head.weight")
-    model.load(gather(tensors, sources(config), shapes, unused, config.dtype))
+    model.load(gather(tensors, config.sources(), shapes, config.unused(), config.dtype))

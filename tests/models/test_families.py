@@ -47,6 +47,14 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "gemma3": ("Gemma3", {"sliding_window": 5, "rope_parameters": FAR, "query_pre_attn_scalar": 30}),
+    "gpt_neox": ("GPTNeoX", {"num_key_value_heads": None, "head_dim": None}),
+    "gpt_neox one after the other": (
+        "GPTNeoX",
+        {
+            "num_key_value_heads": None, "head_dim": None, "use_parallel_residual": False, "attention_bias": False,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5},
+        },
+    ),
     "phi3": ("Phi3", {"sliding_window": 11}),
     "phi3 in part": (
         "Phi3",
@@ -77,7 +85,7 @@ def checkpoint(name: str, folder: Path, **more: Any) -> Any:
             # Norms and biases start with numbers that would hide mistakes.
             weight.copy_(
                 torch.randn_like(weight) * 0.2
-                + (own.endswith("norm.weight") and "emma" not in kind)
+                + ("norm" in own and own.endswith("weight") and "emma" not in kind)
             )
     model.save_pretrained(folder)
     return model
