@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from relaxpy.errors import UsageError
@@ -55,6 +55,41 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 def cache_folder() -> str:
     """The cache directory of the user: `RELAXPY_CACHE_DIR` or the platform's; "" for a user without a home."""
     return os.environ.get("RELAXPY_CACHE_DIR") or _platform_folder()
+
+
+def kept_folder(name: str) -> Path | None:
+    """A folder in the user's cache; None if there is no cache (`RELAXPY_CACHE_SIZE=0`, or no home)."""
+    folder = cache_folder()
+    off = os.environ.get("RELAXPY_CACHE_SIZE", "").strip().lower() in ("0", "off")
+    return Path(folder) / name if folder and not off else None
+
+
+def tuning_path() -> Path | None:
+    """The user's records of tuned schedules: `RELAXPY_TUNING` (None if that is empty), else `tuning.json` beside the
+    caches; None if the user has no home directory."""
+    named = os.environ.get("RELAXPY_TUNING")
+    if named is not None:
+        return Path(named) if named else None
+    folder = cache_folder()
+    return Path(folder) / "tuning.json" if folder else None
+
+
+def trim(folder: Path, most_bytes: int, newest: Path) -> None:
+    """Delete the least recently used files of a folder, by their times, until the rest fits; never the newest."""
+    entries: list[tuple[float, int, Path]] = []
+    for path in folder.iterdir():
+        with suppress(OSError):
+            status = path.stat()
+            if path.is_file() and not path.name.startswith("."):
+                entries.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in entries)
+    for _, size, path in sorted(entries):
+        if total <= most_bytes:
+            break
+        if path != newest:
+            with suppress(OSError):
+                path.unlink()
+                total -= size
 
 
 def _platform_folder() -> str:

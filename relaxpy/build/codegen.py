@@ -98,23 +98,25 @@ def generate(mod: IRModule, target: Target | None = None) -> Program:
     for name, function in mod.graph_functions.items():
         writer = _FunctionWriter(mod, program, index, constants, name, function)
         program.functions.append(writer.write())
+    layouts: dict[str, str] = {}
     for name, function in mod.graph_functions.items():
-        program.weight_params += _weight_params(mod, program, index, index[name], function)
+        for packer, *_ in function.attrs.get(PACKERS, {}).values():
+            if packer not in layouts:
+                layouts[packer] = _layout(mod, program, program.functions[index[packer]])
+        program.weight_params += _weight_params(layouts, index, index[name], function)
     return program
 
 
 def _weight_params(
-    mod: IRModule, program: Program, index: Mapping[str, int], at: int, function: Function
+    layouts: Mapping[str, str], index: Mapping[str, int], at: int, function: Function
 ) -> Iterator[bc.WeightParam]:
-    """The weights of a function that its caller packs."""
+    """The weights of a function that its caller packs, given the layouts that packers make."""
     packers = function.attrs.get(PACKERS, {})
     for weight in packed_params(function):
         number = function.params.index(weight)
         if weight.name in packers:
             name, sources, *field = packers[weight.name]
-            layout = _layout(mod, program, program.functions[index[name]])
-            if field:
-                layout = f"{layout}.{field[0]}"
+            layout = f"{layouts[name]}.{field[0]}" if field else layouts[name]
             yield bc.WeightParam(at, number, tuple(sources), index[name], layout, *field)
         else:
             yield bc.WeightParam(at, number, (weight.name,))

@@ -19,13 +19,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate, pairwise
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import relaxpy.version
 from relaxpy.backend.base import Backend, CompileOptions
 from relaxpy.backend.int_expr import int_expr
 from relaxpy.backend.knobs import Choices
@@ -34,6 +31,7 @@ from relaxpy.backend.schedule import ScheduledKernel
 from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.tuning import TuningRecords
 from relaxpy.errors import BuildError, RelaxError
+from relaxpy.identity import sources_digest
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.module import BufferParam
 from relaxpy.runtime.bytecode import KernelInfo, KernelParam
@@ -44,13 +42,12 @@ from relaxpy.tir.prim_func import PrimFunc, given_workspaces
 
 _KERNEL_SOURCES = (
     *("errors.py", "ir", "tir", "shape", "analysis", "backend", "build/kernels.py"),
-    *("narrow.py", "services.py", "target.py", "transform/phases.py", "version.py"),
+    *("identity.py", "narrow.py", "services.py", "target.py", "transform/phases.py", "version.py"),
     *("runtime/bytecode.py", "runtime/codec.py", "runtime/dtype.py", "runtime/integers.py"),
     *("runtime/kernel_params.py", "runtime/devices/opencl/image.py"),
 )
 """Sources that affect a compiled tensor program or the format of its cache entry. A test compares them with the imports
 (tests/test_conventions.py)."""
-_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "sympy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,25 +266,5 @@ def compiler_id(
     """The identity of this compiler: a digest of versions, of its sources (by default those that affect tensor
     programs), and of the backend's sources. None if a source is unknown or has changed since relaxpy was imported,
     since the running code may then differ from the files."""
-    digest = hashlib.sha256(relaxpy.version.__version__.encode())
-    for package in _PACKAGES:
-        try:
-            digest.update(f"{package}={version(package)}\n".encode())
-        except PackageNotFoundError:
-            digest.update(f"{package}\n".encode())
-    root = Path(relaxpy.version.__file__).parent
-    files = [path for part in sources for path in _sources(root / part)]
     others = () if backend is None else backend.sources()
-    if others is None:
-        return None
-    for path in (*files, *others):
-        if path.stat().st_mtime > relaxpy.version.LOADED_AT:
-            return None
-        name = path.relative_to(root) if path.is_relative_to(root) else path
-        digest.update(f"{name.as_posix()}\n".encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest() if files else None
-
-
-def _sources(path: Path) -> list[Path]:
-    return sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    return None if others is None else sources_digest(sources, others)

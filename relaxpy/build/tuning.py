@@ -21,7 +21,7 @@ from typing import Any
 
 from relaxpy.backend.knobs import Choices
 from relaxpy.errors import UsageError
-from relaxpy.files import cache_folder, write_text
+from relaxpy.files import tuning_path, write_text
 from relaxpy.target import Target
 from relaxpy.tir.lowering.workspace import source
 from relaxpy.tir.prim_func import PrimFunc
@@ -67,13 +67,8 @@ class TuningRecords:
 
     @staticmethod
     def default_path() -> Path | None:
-        """The user's records: `RELAXPY_TUNING` (None if that is empty), else `tuning.json` beside the cache of kernels;
-        None if the user has no home directory."""
-        named = os.environ.get("RELAXPY_TUNING")
-        if named is not None:
-            return Path(named) if named else None
-        folder = cache_folder()
-        return Path(folder) / "tuning.json" if folder else None
+        """The file of the user's records, if there may be one."""
+        return tuning_path()
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], *, strict: bool = True) -> TuningRecords:

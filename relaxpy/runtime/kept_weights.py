@@ -28,7 +28,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
-from relaxpy.files import cache_folder, moved_to
+from relaxpy.files import moved_to, trim
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.container import ALIGNMENT, open_regular
 from relaxpy.runtime.tensor import Array, Tensor, from_numpy
@@ -45,13 +45,6 @@ _FRESH_SECONDS = 2.0
 """A file that changed less than this time ago may change again without another time: its digest is not recorded."""
 _ABANDONED_SECONDS = 3600.0
 """A temporary file that was not written to for this long belongs to a killed process."""
-
-
-def kept_folder() -> Path | None:
-    """The folder of packed weights; None if the user has no cache (`RELAXPY_CACHE_SIZE=0`, or no home)."""
-    folder = cache_folder()
-    off = os.environ.get("RELAXPY_CACHE_SIZE", "").strip().lower() in ("0", "off")
-    return Path(folder) / "weights" if folder and not off else None
 
 
 def digest_of(folder: Path, files: Sequence[Path]) -> str:
@@ -177,7 +170,7 @@ def kept_file(path: Path, nbytes: int) -> Iterator[Writer]:
         writer = Writer(file, [])
         yield writer
         writer.finish()
-    _trim(path.parent, path)
+    trim(path.parent, MOST_BYTES, path)
 
 
 def _remove_abandoned(folder: Path) -> None:
@@ -186,21 +179,3 @@ def _remove_abandoned(folder: Path) -> None:
         with contextlib.suppress(OSError):
             if now - path.stat().st_mtime > _ABANDONED_SECONDS:
                 path.unlink()
-
-
-def _trim(folder: Path, newest: Path) -> None:
-    """Deletes the least recently used files until the rest fits. Processes that have mapped one keep it."""
-    entries: list[tuple[float, int, Path]] = []
-    for path in folder.iterdir():
-        with contextlib.suppress(OSError):
-            status = path.stat()
-            if path.is_file() and not path.name.startswith("."):
-                entries.append((status.st_mtime, status.st_size, path))
-    total = sum(size for _, size, _ in entries)
-    for _, size, path in sorted(entries):
-        if total <= MOST_BYTES:
-            break
-        if path != newest:
-            with contextlib.suppress(OSError):
-                path.unlink()
-                total -= size

@@ -211,6 +211,7 @@ class VirtualMachine:
         *,
         names: Mapping[str, str | Source] | None = None,
         keep: bool = True,
+        unused: Collection[str] | None = None,
     ) -> PackedWeights:
         """Makes the weights of all functions from a checkpoint, for an executable that was built with `pack`:
 
@@ -221,16 +222,17 @@ class VirtualMachine:
         by name. `names` maps parameters (`"w"`, `"main.w"`, or as `nn` has them, `"layers.0.weight"`) to names of
         tensors where they differ; for a parameter of `nn`, `layers_0_weight`, the tensor `layers.0.weight` is found by
         itself. `Source(name, transpose=True)`
-        transposes a matrix. Tensors that no parameter needs are ignored.
+        transposes a matrix. Tensors that no parameter needs are ignored, or, with `unused`, only those that it names:
+        others are an error.
 
         Weights are packed one after the other while the files are mapped. The result is kept on disk, under a digest of
         the files and the packers, and mapped the next time (`relaxpy.runtime.kept_weights`); not with `keep=False`, and
         not for arrays.
 
         Raises: UsageError: `bad-checkpoint` for a file that cannot be read, `bad-weights` for missing tensors and other
-        shapes or types (all of them at once), `pack` for an executable without weights to pack.
+        shapes or types, and unexpected ones (all of them at once), `pack` for an executable without weights to pack.
         """
-        return pack_weights(self, source, names, keep)
+        return pack_weights(self, source, names, keep, unused)
 
     # Queues
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from relaxpy.errors import RuntimeCheckError, UsageError
+from relaxpy.files import kept_folder
 from relaxpy.runtime.bytecode import Pattern, TensorPattern, WeightParam
 from relaxpy.runtime.checkpoint import Source, map_tensors, weight_files
-from relaxpy.runtime.kept_weights import digest_of, kept_file, kept_folder, map_kept
+from relaxpy.runtime.kept_weights import digest_of, kept_file, map_kept
 from relaxpy.runtime.packed_tensor import PackedTensor
 from relaxpy.runtime.patterns import explain, fits
 from relaxpy.runtime.tensor import Tensor, from_any
@@ -89,6 +90,7 @@ def pack_weights(
     source: Place | Sequence[Place] | Mapping[str, Any],
     names: Mapping[str, str | Source] | None = None,
     keep: bool = True,
+    unused: Collection[str] | None = None,
 ) -> PackedWeights:
     """The implementation of `VirtualMachine.pack`."""
     exe = vm.executable
@@ -106,8 +108,10 @@ def pack_weights(
         files = [file for place in places for file in weight_files(place)]
         tensors = map_tensors(files)
     jobs, owners = _jobs(exe.weight_params, vm, _Names(tensors, names or {}))
-    arrays = _checked(owners, vm, tensors)
-    folder = kept_folder() if keep and files else None
+    wanted = {source.name for job in jobs for source in job.sources}
+    unexpected = [] if unused is None else [n for n in tensors if n not in {*wanted, *unused}]
+    arrays = _checked(owners, vm, tensors, unexpected)
+    folder = kept_folder("weights") if keep and files else None
     packed, kept = _made(vm, jobs, arrays, folder, files)
     arguments: dict[str, dict[str, Any]] = {}
     for weight in exe.weight_params:
@@ -169,8 +173,10 @@ def _checked(
     owners: Mapping[WeightParam, _Job],
     vm: VirtualMachine,
     tensors: Mapping[str, Any],
+    unexpected: Sequence[str],
 ) -> dict[Source, Any]:
-    """The arrays of all sources. Raises: UsageError (`bad-weights`) that lists what is missing or of another type."""
+    """The arrays of all sources. Raises: UsageError (`bad-weights`) that lists what is missing, of another type, or
+    unexpected."""
     problems: dict[str, None] = {}
     arrays: dict[Source, Any] = {}
     for weight, job in owners.items():
@@ -189,6 +195,7 @@ def _checked(
             if not fits(_described(arrays[source]), pattern):
                 reason = explain(_described(arrays[source]), pattern)
                 problems[f"{source.name}: {reason}{_wanted(pattern)}"] = None
+    problems |= dict.fromkeys(f"unexpected: {name}" for name in unexpected)
     if problems:
         more = (
             [f"... and {len(problems) - _MOST_NOTES} more"] if len(problems) > _MOST_NOTES else []

@@ -64,13 +64,14 @@ def still_needed(
 ) -> list[Var]:
     """The weights that a function still needs: those in `used`, and those that define a symbol which neither they nor
     `others` define."""
-    kept = [weight for weight in weights if weight in used]
-    for weight in weights:
+    kept = {weight for weight in weights if weight in used}
+    symbolic = [w for w in weights if w not in kept and free_sym_vars([w.annotation])]
+    needed = {*used_symbols(function.body), *free_sym_vars([function.ret])} if symbolic else set()
+    for weight in symbolic:
         annotations = [var.annotation for var in (*others, *kept)]
-        needed = {*used_symbols(function.body), *free_sym_vars([function.ret, *annotations])}
-        lacking = needed - defined_symbols(annotations)
-        if weight not in kept and not lacking.isdisjoint(free_sym_vars([weight.annotation])):
-            kept.append(weight)
+        lacking = {*needed, *free_sym_vars(annotations)} - defined_symbols(annotations)
+        if not lacking.isdisjoint(free_sym_vars([weight.annotation])):
+            kept.add(weight)
     return [weight for weight in weights if weight in kept]
 
 

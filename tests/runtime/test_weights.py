@@ -32,7 +32,7 @@ TARGET = "llvm -mcpu=haswell"
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of packed weights for each test; builds stay in the common cache."""
-    monkeypatch.setattr("relaxpy.runtime.weights.kept_folder", lambda: tmp_path / "weights")
+    monkeypatch.setattr("relaxpy.runtime.weights.kept_folder", lambda name: tmp_path / name)
     return tmp_path / "weights"
 
 

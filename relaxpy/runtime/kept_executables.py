@@ -1,0 +1,59 @@
+"""Executables on disk under a key of what they are built from, so that a process that finds one loads no compiler.
+
+    <cache>/executables/<key>.rxe       the executable
+    <cache>/executables/<key>.json      facts that the builder returned with it, as JSON
+
+`relaxpy.build` has a cache, too: its key is the module, which takes the compiler to make. Here the key is the caller's:
+a digest of the module's recipe. Files are written beside their place and moved. No failure of this cache fails a call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from relaxpy.errors import ExecutableError
+from relaxpy.files import kept_folder, moved_to, trim
+from relaxpy.runtime.executable import Executable, load
+
+MOST_BYTES = 1 << 30
+"""The limit of the folder in bytes. The least recently used files above it are deleted."""
+
+
+def find_executable(key: str) -> tuple[Executable, Any] | None:
+    """The executable that is kept under a key, and its facts; None if there is none, or one that is damaged or of
+    another version."""
+    folder = kept_folder("executables")
+    if folder is None:
+        return None
+    path, beside = _places(folder, key)
+    try:
+        facts = json.loads(beside.read_text(encoding="utf-8"))
+        exe = load(path)
+        for each in (path, beside):
+            os.utime(each)
+    except (OSError, ValueError, ExecutableError):
+        return None
+    return exe, facts
+
+
+def keep_executable(key: str, exe: Executable, facts: Any) -> None:
+    """Store an executable and facts under a key."""
+    folder = kept_folder("executables")
+    if folder is None:
+        return
+    path, beside = _places(folder, key)
+    with contextlib.suppress(OSError, ExecutableError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with moved_to(beside) as new:
+            new.write_text(json.dumps(facts), encoding="utf-8")
+        with moved_to(path) as new:
+            exe.save(new)
+        trim(folder, MOST_BYTES, path)
+
+
+def _places(folder: Path, key: str) -> tuple[Path, Path]:
+    return folder / f"{key}.rxe", folder / f"{key}.json"
