@@ -53,18 +53,18 @@ class Quantizer:
     @cached_property
     def low(self) -> Any:
         """The smallest weight of each group."""
-        return self._of_group(te.reduce_min, "low")
+        return self._of_group(te.min, "low")
 
     @cached_property
     def high(self) -> Any:
         """The largest weight of each group."""
-        return self._of_group(te.reduce_max, "high")
+        return self._of_group(te.max, "high")
 
     @cached_property
     def span(self) -> Any:
         """The distance that the codes of each group cover, or half of it in the symmetric scheme."""
         if self.scheme.zero == "symmetric":
-            return self._of_group(te.reduce_max, "span", lambda x: te.select(x < 0, -x, x))
+            return self._of_group(te.max, "span", lambda x: te.select(x < 0, -x, x))
         zero = _float(0)
 
         def spread(*at: Any) -> Any:
@@ -114,41 +114,37 @@ class Quantizer:
         return self._each_group(element, "zero")
 
     @cached_property
-    def codes(self) -> Any:
-        """The code of each weight."""
-        scheme = self.scheme
-
-        def element(*at: Any) -> Any:
-            own, value = self._at(at, at[self.axis] // te.dim(self.group)), self._read(at)
-            if scheme.zero == "minimum":
-                value = value - self.minimum(*own).astype("float32")
-                return self._code(te.round(value * self.inverse(*own)), scheme.word)
-            value = te.round(value * self.inverse(*own))
-            if scheme.zero == "symmetric":
-                return self._code(value + _float(scheme.middle), scheme.word)
-            return self._code(value + self.zero(*own).astype("float32"), scheme.word)
-
-        return te.compute(self.shape, element, "codes")
-
-    @cached_property
     def words(self) -> Any:
         """The codes as they are packed; those past the end are 0."""
         scheme, each, depth = self.scheme, self.scheme.per_word, self.depth
+        shape = scheme.types(self.shape, self.axis)["codes"].dims or ()
         if each == 1:
-            return self.codes
+            return te.compute(shape, lambda *at: self._code_at(at, at[self.axis], 0), "codes")
+        place = te.reduce_axis(each)
 
         def element(*at: Any) -> Any:
-            found = te.const(0, scheme.word)
-            for place in range(each):
-                k = at[self.axis] * te.dim(each) + te.dim(place)
-                code = self.codes(*self._at(at, self._inside(k, each)))
-                if depth % each:
-                    code = te.select(k < te.dim(depth), code, te.const(0, scheme.word))
-                found = found | (code << te.const(place * scheme.bits, scheme.word))
-            return found
+            k = at[self.axis] * te.dim(each) + place
+            code = self._code_at(at, self._inside(k, each), each)
+            if depth % each:
+                code = te.select(k < te.dim(depth), code, te.const(0, scheme.word))
+            shift = (place * te.dim(scheme.bits)).astype(scheme.word)
+            return te.sum(code << shift, place)
 
-        shape = scheme.types(self.shape, self.axis)["codes"].dims or ()
         return te.compute(shape, element, "words")
+
+    def _code_at(self, at: Sequence[Any], k: Any, every: int) -> Any:
+        """The code at a place of the depth. It is in the word that `at` names, if words have so many codes."""
+        scheme, group = self.scheme, k // te.dim(self.group)
+        if every and self.group % every == 0:
+            group = at[self.axis] // te.dim(self.group // every)
+        own, value = self._at(at, group), self._read(self._at(at, k))
+        if scheme.zero == "minimum":
+            value = value - self.minimum(*own).astype("float32")
+            return self._code(te.round(value * self.inverse(*own)), scheme.word)
+        value = te.round(value * self.inverse(*own))
+        if scheme.zero == "symmetric":
+            return self._code(value + _float(scheme.middle), scheme.word)
+        return self._code(value + self.zero(*own).astype("float32"), scheme.word)
 
     def _of_group(
         self,
@@ -156,14 +152,15 @@ class Quantizer:
         name: str,
         value: Callable[[Any], Any] = lambda x: x,
     ) -> Any:
-        """A number of each group. The last group is filled with the last weight."""
+        """A number of each group, that of a NaN if it has one. The last group is filled with the last weight."""
         k = te.reduce_axis(self.group)
 
         def element(*at: Any) -> Any:
             place = self._inside(at[self.axis] * te.dim(self.group) + k, self.group)
-            return combine(value(self._read(self._at(at, place))), k)
+            return combine(te.float_order(value(self._read(self._at(at, place)))), k)
 
-        return self._each_group(element, name)
+        words = self._each_group(element, f"{name}_order")
+        return self._each_group(lambda *at: te.in_float_order(words(*at)), name)
 
     def _each_group(self, element: Callable[..., Any], name: str) -> Any:
         groups = self.scheme.types(self.shape, self.axis)["scale"].dims or ()

@@ -16,7 +16,7 @@ from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
 from relaxpy.tir.analyzer import PrimExpr, to_tvm
 from relaxpy.tir.numerics import integer
-from relaxpy.tir.numerics.floats import let
+from relaxpy.tir.numerics.floats import from_bits, i32, let, to_bits
 from relaxpy.tir.tvm import te, tirx
 from relaxpy.tir.walk import contains
 
@@ -422,6 +422,22 @@ def _reducer(combine: Any, low: bool) -> Any:
         return tirx.const(integer_range(kind)[0 if low else 1], str(kind))
 
     return te.comm_reducer(combine, identity, name="maximum" if low else "minimum")
+
+
+def float_order(x: Any) -> PrimExpr:
+    """An int32 for a float32, in the same order: reductions of integers take one instruction a vector. NaNs are beyond
+    the infinities of their sign, so the largest or the smallest of numbers with a NaN tells that it is there."""
+    return _without_sign_order(to_bits(element(x)))
+
+
+def in_float_order(word: Any) -> PrimExpr:
+    """The float32 of an int32 of `float_order`."""
+    return from_bits(_without_sign_order(element(word)))
+
+
+def _without_sign_order(word: PrimExpr) -> PrimExpr:
+    """The bits with those below the sign inverted if it is set: its own inverse."""
+    return word ^ ((word >> i32(31)) & i32(0x7FFFFFFF))
 
 
 def reduce_max(value: Any, axis: Any) -> PrimExpr:
