@@ -561,7 +561,7 @@ def pack_in_process(exe: bytes, path: Path, folder: Path, result: Path, slowly: 
     import relaxpy.runtime.kept_weights as kept
     import relaxpy.runtime.weights as packing
 
-    packing.kept_folder = lambda: folder  # pyright: ignore
+    packing.kept_folder = lambda name: folder  # pyright: ignore
     if slowly:
 
         def wait(self: kept.Writer) -> None:
