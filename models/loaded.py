@@ -29,6 +29,7 @@ from relaxpy.runtime.checkpoint import Source
 from relaxpy.runtime.devices.cpu.features import host_features
 from relaxpy.runtime.kept_executables import find_executable, keep_executable
 
+
 @dataclass(frozen=True)
 class Scheme:
     """How a decoder keeps its weights, and computes. The defaults are W4A8: the least memory to read for a token."""
@@ -40,8 +41,8 @@ class Scheme:
     zero: Literal["symmetric", "zero_point", "minimum"] = "symmetric"
     """The value of code 0 (`relaxpy.op.weight_scheme`)."""
     activations: int | None = 32
-    """Quantise what is multiplied to int8, with a scale for so many neighbours; None: it stays a float. For weights of 4
-    bits."""
+    """Quantise what is multiplied to int8, with a scale for so many neighbours, where weights have 4 bits; None: it
+    stays a float."""
     dtype: str = "float32"
     """Dtype of the computation, and of the weights if they are not quantised."""
     cache_dtype: str = ""
@@ -72,7 +73,7 @@ class LoadedDecoder:
 
 def load_decoder(
     place: str | os.PathLike[str],
-    scheme: Scheme = Scheme(),  # noqa: B008 (immutable)
+    scheme: Scheme = Scheme(),
     *,
     target: str = "llvm",
     keep: bool = True,
@@ -81,8 +82,8 @@ def load_decoder(
     packed weights, nor written to them.
 
     Raises: UsageError: `bad-checkpoint` for a directory that cannot be read; `bad-config` for a family
-    (`relaxpy.models.families`) or a setting that is not supported; `bad-weights` for tensors that are missing, unexpected
-    or of another shape or type (all of them at once).
+    (`relaxpy.models.families`) or a setting that is not supported; `bad-weights` for tensors that are missing,
+    unexpected or of another shape or type (all of them at once).
     """
     fields = read_json(Path(place) / CONFIG_FILE, "a checkpoint")
     key = _key(fields, scheme, target) if keep else None
@@ -98,7 +99,9 @@ def load_decoder(
         for name, (tensor, turned, rows) in facts["sources"].items()
     }
     packed = vm.pack(place, names=names, keep=keep, unused=facts["unused"])
-    return LoadedDecoder(vm, packed, facts["vocab_size"], facts["page_size"], tuple(facts["windows"]), fields)
+    return LoadedDecoder(
+        vm, packed, facts["vocab_size"], facts["page_size"], tuple(facts["windows"]), fields
+    )
 
 
 def _built(
