@@ -24,9 +24,8 @@ from typing import Any, Literal
 from relaxpy.files import tuning_path
 from relaxpy.identity import sources_digest
 from relaxpy.models.checkpoint import CONFIG_FILE, read_json
-from relaxpy.runtime import Executable, PackedWeights, VirtualMachine
+from relaxpy.runtime import Executable, PackedWeights, VirtualMachine, host_features
 from relaxpy.runtime.checkpoint import Source
-from relaxpy.runtime.devices.cpu.features import host_features
 from relaxpy.runtime.kept_executables import find_executable, keep_executable
 
 
