@@ -363,13 +363,18 @@ class _Program:
             after = tirx.Max(tirx.Min(page + sizes.pages, run.pages[1] - 1), page)
             following.append(self._place_of(run, after))
         # The tokens that attend to a key of the block.
-        first, end = run.token, run.end
-        if self.form.scoring.causal:
-            first = p.let("first_token", tirx.Max(first, start - run.shift))
+        end = run.end
         if self.form.scoring.window:
             seen = start + (sizes.block + self.form.scoring.window - 1)
             end = p.let("end_token", tirx.Min(end, seen - run.shift))
-        end = p.let("last_token", tirx.Max(end, first))
+
+        def first(key: int) -> Expr:
+            """The first token that attends to a key of the block from a number on; the end if there is none."""
+            if not self.form.scoring.causal:
+                return run.token
+            found = tirx.Max(run.token, start + key - run.shift)
+            return p.let("first_token", tirx.Min(found, end))
+
         is_copied = run.rows >= MANY_ROWS if self.key_copy is not None else False
 
         def bounds(row: Expr) -> tuple[Expr, Expr]:
@@ -393,45 +398,57 @@ class _Program:
         return self.program.let("place", number * self.groups + self.group)
 
     def _few_rows(
-        self, run: _Run, first: Expr, end: Expr
+        self, run: _Run, first: Callable[[int], Expr], end: Expr
     ) -> tuple[list[Tiling], tuple[Expr, Expr]]:
         """Tiles of the rows of tokens: each token's of its own."""
         p, sizes = self.program, self.sizes
         tiles = -(-sizes.rows // sizes.most_rows)
         height = -(-sizes.rows // tiles)
         whole = sizes.rows // height
-        begin = p.let("begin", run.base + (first - run.token) * sizes.rows)
-        count = p.let("tokens", end - first)
 
-        def tiles_of(tile: Callable[[Expr], None]) -> None:
+        def rows_of(key: int) -> tuple[Expr, Expr]:
+            """The first row, and the number of tokens."""
+            token = first(key)
+            begin = p.let("begin", run.base + (token - run.token) * sizes.rows)
+            return begin, p.let("tokens", end - token)
+
+        def tiles_of(key: int, tile: Callable[[Expr], None]) -> None:
+            begin, count = rows_of(key)
             with p.loop("t", count, about=1) as t, p.loop("tile", whole) as n:
                 tile(p.let("row", begin + t * sizes.rows + n * height))
 
-        def rest_of(tile: Callable[[Expr], None]) -> None:
+        def rest_of(key: int, tile: Callable[[Expr], None]) -> None:
+            begin, count = rows_of(key)
             with p.loop("t", count, about=1) as t:
                 tile(p.let("row", begin + t * sizes.rows + whole * height))
 
         tilings = [Tiling(height, tiles_of, is_even=True)]
         if sizes.rows > whole * height:
             tilings.append(Tiling(sizes.rows - whole * height, rest_of, is_even=True))
+        begin, count = rows_of(0)
         return tilings, (begin, p.let("rows_end", begin + count * sizes.rows))
 
     def _many_rows(
-        self, run: _Run, first: Expr, end: Expr
+        self, run: _Run, first: Callable[[int], Expr], end: Expr
     ) -> tuple[list[Tiling], tuple[Expr, Expr]]:
         """Tiles of all rows of a run. The last one may have rows after them, whose state is never used."""
         p, sizes = self.program, self.sizes
         height = _height(sizes)
-        from_ = p.let("first_tile", _part((first - run.token) * sizes.rows, height))
         to = p.let("end_tile", _part((end - run.token) * sizes.rows + (height - 1), height))
-        begin = p.let("begin", run.base + from_ * height)
 
-        def tiles_of(tile: Callable[[Expr], None]) -> None:
-            with p.loop("tile", to - from_, about=8) as n:
+        def first_row(key: int) -> tuple[Expr, Expr]:
+            """That of the first tile, and the tile."""
+            token = first(key)
+            tile = p.let("first_tile", _part((token - run.token) * sizes.rows, height))
+            return p.let("begin", run.base + tile * height), tile
+
+        def tiles_of(key: int, tile: Callable[[Expr], None]) -> None:
+            begin, number = first_row(key)
+            with p.loop("tile", to - number, about=8) as n:
                 tile(p.let("row", begin + n * height))
 
         tiling = Tiling(height, tiles_of, sizes.rows % height == 0)
-        return [tiling], (begin, p.let("rows_end", run.base + to * height))
+        return [tiling], (first_row(0)[0], p.let("rows_end", run.base + to * height))
 
     def _in_pages(self, exists: list[Expr], places: list[Expr], following: list[Expr]) -> Block:
         """The block in its pages."""

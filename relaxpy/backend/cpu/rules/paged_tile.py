@@ -162,8 +162,9 @@ class Tiling:
     """Tiles of the same height."""
 
     height: int
-    visit: Callable[[Callable[[Expr], None]], None]
-    """Write the loops over all tiles around what is written for one, given its first row."""
+    visit: Callable[[int, Callable[[Expr], None]], None]
+    """Write the loops over the tiles around what is written for one, given its first row: over those with a row that
+    attends to a key of the block from a number on."""
     is_even: bool
     """Have all rows of a tile the same keys?"""
 
@@ -211,7 +212,9 @@ class Tiles:
                 for tiling in tilings:
                     across = sizes.across(tiling.height, sizes.vectors)
                     for first in range(0, sizes.vectors, across):
-                        tiling.visit(partial(self._products, tiling.height, block, page, first))
+                        key = page * sizes.page + first * sizes.lanes
+                        tile = partial(self._products, tiling.height, block, page, first)
+                        tiling.visit(key, tile)
         first, end = rows
         count = p.let("rows", end - first)
         if self.scoring.soft_cap:
@@ -228,7 +231,7 @@ class Tiles:
         for tiling in tilings:
             across = sizes.across(tiling.height, sizes.columns // lanes)
             with p.loop("part", sizes.columns // (across * lanes)) as part:
-                tiling.visit(partial(self._sums, tiling, block, part, across))
+                tiling.visit(0, partial(self._sums, tiling, block, part, across))
 
     def _products(self, height: int, block: Block, page: int, first: int, row: Expr) -> None:
         """The scores of the rows of a tile, for some vectors of a page's keys."""
