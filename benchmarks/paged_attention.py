@@ -1,6 +1,6 @@
 """Attention over a paged cache, beside what memory and arithmetic allow.
 
-    python benchmarks/paged_attention.py [--docs] [--json FILE] [--only TEXT …]
+    python benchmarks/paged_attention.py [--docs] [--only TEXT …]
 
 Decoding: sequences with one new token each. Every case rotates through the pages of 22 layers, as a model does, in
 random pages, so that the cache of the processor keeps none of them where they are large. Prefill: new tokens of one
@@ -15,11 +15,9 @@ share is the limit's time by the measured time.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -29,7 +27,7 @@ from rich.table import Table
 
 import relaxpy
 from benchmarks.limits import Limits
-from benchmarks.report import markdown_table, replace_section
+from benchmarks.report import markdown_table, replace_section, save, saved
 from benchmarks.turns import timed
 from relaxpy.runtime.devices.cpu.threads import num_threads
 from relaxpy.runtime.tensor import from_numpy
@@ -38,7 +36,7 @@ LAYERS, PAGE = 22, 32
 SHAPES = ((32, 4, 64), (32, 8, 128), (32, 32, 96), (4, 1, 256))
 """Heads, key heads, width."""
 KINDS: dict[str, Any] = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "int8": np.int8}
-SECTION = "Attention over a paged cache"
+SECTION, NAME = "Attention over a paged cache", "paged_attention"
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ def measure(run: Any, shape: tuple[int, int, int], pages: str, work: Work, limit
     kind = KINDS[pages]
     dtype = KINDS["bfloat16" if pages == "bfloat16" else "float32"]
     each = count * groups * width * PAGE * np.dtype(kind).itemsize * 2
-    layers = min(LAYERS, max(2, (1 << 30) // each))
+    layers = min(LAYERS, max(1, (1 << 30) // each))
     numbers = rng.standard_normal(1 << 20, np.float32)
 
     def array(*size: int, of: Any = kind) -> np.ndarray:
@@ -173,20 +171,31 @@ def rows_of(only: list[str]) -> Iterator[Row]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", type=Path)
     parser.add_argument(
-        "--docs", action="store_true", help="write the section of docs/benchmarks.md"
+        "--docs",
+        action="store_true",
+        help="keep the figures in benchmarks/results, write the section of docs/benchmarks.md",
     )
     parser.add_argument("--only", nargs="*", default=[], help="cases with one of these texts")
     args = parser.parse_args()
-    rows = list(rows_of(args.only))
     table = Table(*COLUMNS)
-    for row in rows:
+    found: dict[str, Any] = saved(NAME) if args.docs else {}
+    for row in rows_of(args.only):
         table.add_row(*row.text)
+        found[" ".join(row.text[:3])] = asdict(row)
     Console().print(table)
-    if args.json:
-        args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
     if args.docs:
+        save(NAME, found)
+        of_shape = {"{}/{}×{}".format(*shape): number for number, shape in enumerate(SHAPES)}
+        order = [str(work) for work in WORK]
+        rows = sorted(
+            (Row(**row) for row in found.values()),
+            key=lambda row: (
+                of_shape[row.shape],
+                list(KINDS).index(row.pages),
+                order.index(row.work),
+            ),
+        )
         intro = " ".join((__doc__ or "").split("\n\n", 2)[2].split())
         text = markdown_table(COLUMNS, [row.text for row in rows], "lllrrrlr")
         replace_section(SECTION, f"{intro}\n\n{text}\n")
