@@ -172,8 +172,8 @@ def gather(
 
 def _expected(source: Source, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of the checkpoint's tensor, for that of a parameter."""
-    found = shape[::-1] if source.transpose else shape
-    return found if source.rows is None else (source.rows[2], *found[1:])
+    found = shape if source.rows is None else (source.rows[2], *shape[1:])
+    return found[::-1] if source.transpose else found
 
 
 def _unknown(names: Iterable[str], taken: Collection[str], unused: Collection[str]) -> list[str]:

@@ -112,6 +112,8 @@ class DecoderConfig:
     """Whether attention and the feed-forward network both read the input of their layer."""
     joined: bool = False
     """Whether queries, keys and values are one linear map, in which those of a head are side by side."""
+    learned_positions: bool = False
+    """Whether positions are embedded by a table, and nothing is rotated."""
     sliding_windows: tuple[int, ...] = ()
     """Of each layer, the number of keys, up to its own, that a token attends to; 0: all. (): all, in every layer."""
     local_rope: Rope | None = None
@@ -203,6 +205,7 @@ class DecoderConfig:
 
         `dtype` is the dtype of the computation; None: the dtype of the checkpoint.
         """
+        fields = cls.renamed(fields)
         read: dict[str, Any] = {
             **{name: whole(fields, name) for name in SIZES},
             "num_hidden_layers": whole(fields, "num_hidden_layers", most=_MOST_LAYERS),
@@ -217,6 +220,11 @@ class DecoderConfig:
         if "rope" not in given:
             given["rope"] = Rope.from_dict({n: v for n, v in fields.items() if v is not None})
         return cls(**config_fields(cls, given))
+
+    @classmethod
+    def renamed(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The fields of a `config.json` by the names that most families have."""
+        return fields
 
     @classmethod
     def settings(cls, _fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -296,6 +304,9 @@ def windows_by_layer(kinds: Sequence[str] | None, window: int | None) -> tuple[i
     return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
 
 
+Angles = tuple[nn.Tensor, nn.Tensor] | None
+"""Cosines and sines of the tokens' positions; None: nothing is rotated."""
+
 NO_ADAPTERS = nn.Adapters(None, {})
 """Of a call without adapters."""
 
@@ -341,9 +352,7 @@ class Attention(nn.Module):
         self.query_norm = Norm(config, config.head_dim) if config.qk_norm else None
         self.key_norm = Norm(config, config.head_dim) if config.qk_norm else None
 
-    def forward(
-        self, x: nn.Tensor, angles: tuple[nn.Tensor, nn.Tensor], cache: Cache | None
-    ) -> tuple[nn.Tensor, Cache]:
+    def forward(self, x: nn.Tensor, angles: Angles, cache: Cache | None) -> tuple[nn.Tensor, Cache]:
         """X is (batch, seq, hidden). Returns a tensor of the same shape, and the cache with the new tokens appended."""
         query, key, value = self._projected(x, angles, NO_ADAPTERS)
         if cache is not None:
@@ -364,7 +373,7 @@ class Attention(nn.Module):
     def step(
         self,
         x: nn.Tensor,
-        angles: tuple[nn.Tensor, nn.Tensor],
+        angles: Angles,
         cache: nn.PagedCache,
         adapters: nn.Adapters,
     ) -> nn.Tensor:
@@ -378,7 +387,7 @@ class Attention(nn.Module):
         return self._output(x, mixed, adapters)
 
     def _projected(
-        self, x: nn.Tensor, angles: tuple[nn.Tensor, nn.Tensor], adapters: nn.Adapters
+        self, x: nn.Tensor, angles: Angles, adapters: nn.Adapters
     ) -> tuple[nn.Tensor, nn.Tensor, nn.Tensor]:
         """Queries, keys and values (batch, seq, heads, head), rotated."""
         batch, seq, _ = x.shape
@@ -386,7 +395,7 @@ class Attention(nn.Module):
         if self.config.joined:
             shape = (batch, seq, self.config.num_attention_heads, 3 * width)
             query, key, value = op.split(op.reshape(self.joined(x), shape), 3, axis=-1)
-            return rotate(query, *angles), rotate(key, *angles), value
+            return _rotated(query, angles), _rotated(key, angles), value
         all_heads = (batch, seq, self.config.num_attention_heads, width)
         shared = (batch, seq, self.config.num_key_value_heads, width)
         query = op.reshape(adapters.add("query", x, self.query(x)), all_heads)
@@ -394,13 +403,17 @@ class Attention(nn.Module):
         value = op.reshape(adapters.add("value", x, self.value(x)), shared)
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
-        return rotate(query, *angles), rotate(key, *angles), value
+        return _rotated(query, angles), _rotated(key, angles), value
 
     def _output(self, x: nn.Tensor, mixed: nn.Tensor, adapters: nn.Adapters) -> nn.Tensor:
         batch, seq, _ = x.shape
         heads = self.config.num_attention_heads * self.config.head_dim
         together = op.reshape(mixed, (batch, seq, heads))
         return adapters.add("output", together, self.output(together))
+
+
+def _rotated(x: nn.Tensor, angles: Angles) -> nn.Tensor:
+    return x if angles is None else rotate(x, *angles)
 
 
 class FeedForward(nn.Module):
@@ -439,9 +452,7 @@ class Layer(nn.Module):
         self.post_attention_norm = Norm(config, hidden) if config.post_norms else None
         self.post_norm = Norm(config, hidden) if config.post_norms else None
 
-    def forward(
-        self, x: nn.Tensor, angles: tuple[nn.Tensor, nn.Tensor], cache: Cache | None
-    ) -> tuple[nn.Tensor, Cache]:
+    def forward(self, x: nn.Tensor, angles: Angles, cache: Cache | None) -> tuple[nn.Tensor, Cache]:
         """Arguments and result as in `Attention.forward`."""
         mixed, grown = self.attention(self.attention_norm(x), angles, cache)
         return self._after(x, mixed, NO_ADAPTERS), grown
@@ -449,7 +460,7 @@ class Layer(nn.Module):
     def step(
         self,
         x: nn.Tensor,
-        angles: tuple[nn.Tensor, nn.Tensor],
+        angles: Angles,
         cache: nn.PagedCache,
         adapters: nn.Adapters,
     ) -> nn.Tensor:
@@ -474,6 +485,11 @@ class Decoder(nn.Module):
         self.config = config
         self.embedding = nn.Embedding(
             config.vocab_size, config.hidden_size, config.dtype, config.check_inputs, "token ids"
+        )
+        self.positions = (
+            nn.Embedding(config.max_position_embeddings, config.hidden_size, config.dtype)
+            if config.learned_positions
+            else None
         )
         self.layers = nn.ModuleList(
             [Layer(config, config.window(i)) for i in range(config.num_hidden_layers)]
@@ -546,13 +562,13 @@ class Decoder(nn.Module):
         if ids is not None:
             ids = nn.Adapters.checked(ids, adapters[0][0][0].shape[0])
         angles = {rope: rope.angles_at(positions, config.head_dim) for rope in ropes}
-        x = op.reshape(self._embedded(tokens), (1, count, config.hidden_size))
+        x = op.reshape(self._embedded(tokens, positions), (1, count, config.hidden_size))
         for i, (layer, pages) in enumerate(zip(self.layers, caches, strict=True)):
             own = NO_ADAPTERS
             if ids is not None:
                 own = nn.Adapters(ids, dict(zip(config.adapters, adapters[i], strict=True)))
             cache = nn.PagedCache(pages, batches[config.group(i)])
-            x = layer.step(x, angles[config.rope_of(i)], cache, own)
+            x = layer.step(x, angles.get(config.rope_of(i)), cache, own)
         return self._logits(op.take(op.squeeze(x, 0), rows, axis=0))
 
     def sample(self, **arguments: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
@@ -594,20 +610,29 @@ class Decoder(nn.Module):
             rope: rope.angles(past, input_ids.shape[1], config.head_dim, limit)
             for rope in self._ropes()
         }
-        x, grown = self._embedded(input_ids), []
+        positions = None
+        if self.positions is not None:
+            positions = op.arange(past, past + input_ids.shape[1])
+            if limit is not None:
+                positions = op.check_range(positions, limit, "positions")
+        x, grown = self._embedded(input_ids, positions), []
         for i, layer in enumerate(self.layers):
-            x, pair = layer(x, angles[config.rope_of(i)], None if cache is None else cache[i])
+            x, pair = layer(x, angles.get(config.rope_of(i)), None if cache is None else cache[i])
             grown.append(pair)
         return x, tuple(grown)
 
     def _ropes(self) -> list[Rope]:
         """The rotary embeddings of all layers, each once."""
         config = self.config
+        if config.learned_positions:
+            return []
         return list(dict.fromkeys(config.rope_of(i) for i in range(config.num_hidden_layers)))
 
-    def _embedded(self, ids: nn.Tensor) -> nn.Tensor:
+    def _embedded(self, ids: nn.Tensor, positions: nn.Tensor | None) -> nn.Tensor:
         x = self.embedding(ids)
         scale = self.config.embedding_scale
+        if self.positions is not None and positions is not None:
+            x = x + self.positions(positions)
         return x if scale == 1.0 else x * scale
 
     def _last_logits(self, x: nn.Tensor) -> nn.Tensor:

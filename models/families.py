@@ -8,6 +8,7 @@ from relaxpy.errors import UsageError
 from relaxpy.models.checkpoint import CONFIG_FILE, read_json
 from relaxpy.models.decoder import DecoderConfig
 from relaxpy.models.gemma import Gemma2Config, Gemma3Config, GemmaConfig
+from relaxpy.models.gpt2 import GPT2Config
 from relaxpy.models.gpt_neox import GPTNeoXConfig
 from relaxpy.models.llama import LlamaConfig
 from relaxpy.models.mistral import MistralConfig
@@ -19,7 +20,7 @@ FAMILIES: dict[str, type[DecoderConfig]] = {
     each.model_type: each
     for each in (
         LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, GemmaConfig, Gemma2Config, Gemma3Config, Phi3Config,
-        GPTNeoXConfig,
+        GPTNeoXConfig, GPT2Config,
     )
 }  # fmt: skip
 

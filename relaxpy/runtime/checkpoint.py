@@ -42,16 +42,15 @@ class Source:
     transpose: bool = False
     rows: tuple[int, int, int] | None = None
     """Of a tensor that several parameters are joined in: the first row, the one after the last, and the number of all
-    rows. None: the whole tensor."""
+    rows, as transposed. None: the whole tensor."""
 
     def read(self, tensor: Any) -> Any:
         """What the source names of the tensor, without a copy. A tensor of another number of rows is returned whole:
         its shape is not the wanted one."""
-        part = tensor
-        if self.rows is not None:
-            first, end, count = self.rows
-            part = tensor[first:end] if tensor.shape[:1] == (count,) else tensor
-        return part.T if self.transpose else part
+        found = tensor.T if self.transpose else tensor
+        if self.rows is None or found.shape[:1] != self.rows[2:]:
+            return found
+        return found[self.rows[0] : self.rows[1]]
 
 
 def weight_files(place: str | os.PathLike[str]) -> list[Path]:

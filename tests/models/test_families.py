@@ -26,6 +26,7 @@ SIZES = {
     "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 128, "pad_token_id": 0, "bos_token_id": 1,
     "eos_token_id": 2,
 }  # fmt: skip
+TOKENS = {name: SIZES[name] for name in SIZES if name.endswith(("_id", "vocab_size"))}
 LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0}
 FAR = {
     "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5000.0},
@@ -47,6 +48,14 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "gemma3": ("Gemma3", {"sliding_window": 5, "rope_parameters": FAR, "query_pre_attn_scalar": 30}),
+    "gpt2": (
+        "GPT2",
+        {"n_embd": 32, "n_inner": 48, "n_layer": 3, "n_head": 4, "n_positions": 128, "layer_norm_epsilon": 1e-3},
+    ),
+    "gpt2 of usual width": (
+        "GPT2",
+        {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 128, "activation_function": "relu"},
+    ),
     "gpt_neox": ("GPTNeoX", {"num_key_value_heads": None, "head_dim": None}),
     "gpt_neox one after the other": (
         "GPTNeoX",
@@ -73,22 +82,24 @@ def checkpoint(name: str, folder: Path, **more: Any) -> Any:
 
     kind, settings = CASES[name]
     text = "Text" if kind == "Gemma3" else ""
-    config = getattr(transformers, f"{kind}{text}Config")(**{**SIZES, **settings, **more})
+    sizes = TOKENS if kind == "GPT2" else SIZES
+    config = getattr(transformers, f"{kind}{text}Config")(**{**sizes, **settings, **more})
     if kind == "Gemma3":
         config.layer_types = ["sliding_attention", "full_attention", "sliding_attention"]
     torch.manual_seed(0)
     torch.set_num_threads(1)
     config._attn_implementation = "eager"  # the only one with a soft cap
-    model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
         for own, weight in model.named_parameters():
             # Norms and biases start with numbers that would hide mistakes.
-            weight.copy_(
-                torch.randn_like(weight) * 0.2
-                + ("norm" in own and own.endswith("weight") and "emma" not in kind)
-            )
+            weight.copy_(torch.randn_like(weight) * 0.2 + (_is_norm(own) and "emma" not in kind))
     model.save_pretrained(folder)
     return model
+
+
+def _is_norm(name: str) -> bool:
+    return name.endswith("weight") and ("norm" in name or "ln_" in name)
 
 
 class Served:
@@ -316,7 +327,8 @@ def test_damaged_configurations(tmp_path: Path, name: str) -> None:
 
     kind, settings = CASES[name]
     text = "Text" if kind == "Gemma3" else ""
-    whole = getattr(transformers, f"{kind}{text}Config")(**{**SIZES, **settings}).to_dict()
+    sizes = TOKENS if kind == "GPT2" else SIZES
+    whole = getattr(transformers, f"{kind}{text}Config")(**{**sizes, **settings}).to_dict()
     whole = json.loads(json.dumps(whole, default=str))
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     refused, codes = 0, set[str]()
