@@ -20,8 +20,8 @@ drafts in any mixture. `relaxpy.serve.PageBook` keeps the books, with a group of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -129,6 +129,8 @@ class DecoderConfig:
 
     model_type: ClassVar[str] = ""
     """The family's name in `config.json`."""
+    prefix: ClassVar[str] = "model."
+    """With which the names of a checkpoint's tensors begin, those of the head excepted. Some are saved without it."""
 
     def __post_init__(self) -> None:
         heads = self.num_attention_heads
@@ -265,6 +267,16 @@ class DecoderConfig:
                 if self.has_bias(name):
                     found[f"{linear}.bias"] = Source(f"{theirs}.{place}.bias")
         return found
+
+    def sources_in(self, names: Iterable[str]) -> dict[str, Source]:
+        """The sources in a checkpoint with tensors of these names: without the prefix, if none has it."""
+        found = self.sources()
+        if any(name.startswith(self.prefix) for name in names):
+            return found
+        return {
+            own: replace(source, name=source.name.removeprefix(self.prefix))
+            for own, source in found.items()
+        }
 
     def unused(self) -> set[str]:
         """Tensors that some checkpoints have beside the parameters: tied embeddings a second time, and frequencies of
@@ -781,4 +793,6 @@ def load_weights(model: Decoder, tensors: Mapping[str, np.ndarray]) -> None:
     """Load the model's weights from a checkpoint's tensors, strictly, in the dtype of its configuration."""
     config = model.config
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-    model.load(gather(tensors, config.sources(), shapes, config.unused(), config.dtype))
+    bare = {name.removeprefix(config.prefix) for name in config.unused()}
+    unused = config.unused() | bare
+    model.load(gather(tensors, config.sources_in(tensors), shapes, unused, config.dtype))

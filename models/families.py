@@ -15,6 +15,7 @@ from relaxpy.models.mistral import MistralConfig
 from relaxpy.models.phi3 import Phi3Config
 from relaxpy.models.qwen2 import Qwen2Config
 from relaxpy.models.qwen3 import Qwen3Config
+from relaxpy.runtime.checkpoint import Source, map_tensors, weight_files
 
 FAMILIES: dict[str, type[DecoderConfig]] = {
     each.model_type: each
@@ -23,6 +24,15 @@ FAMILIES: dict[str, type[DecoderConfig]] = {
         GPTNeoXConfig, GPT2Config,
     )
 }  # fmt: skip
+
+
+def checkpoint_sources(config: DecoderConfig, directory: str | Path) -> dict[str, Source]:
+    """Where the parameters of a decoder are in a checkpoint directory: `names` of `VirtualMachine.pack`. Unlike
+    `config.sources()` it looks at the names that are there: some checkpoints are saved without the family's prefix.
+
+    Raises: UsageError (`bad-checkpoint`) for files that cannot be read.
+    """
+    return config.sources_in(map_tensors(weight_files(directory)))
 
 
 def decoder_config(directory: str | Path, dtype: str | None = None) -> DecoderConfig:

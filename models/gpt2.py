@@ -25,6 +25,7 @@ class GPT2Config(DecoderConfig):
     """The configuration of a GPT-2."""
 
     model_type: ClassVar[str] = "gpt2"
+    prefix: ClassVar[str] = "transformer."
 
     @classmethod
     def renamed(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:

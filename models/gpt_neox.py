@@ -18,6 +18,7 @@ class GPTNeoXConfig(DecoderConfig):
     """The configuration of a GPT-NeoX."""
 
     model_type: ClassVar[str] = "gpt_neox"
+    prefix: ClassVar[str] = "gpt_neox."
 
     @classmethod
     def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,8 @@ import relaxpy
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.models.checkpoint import read_weights
 from relaxpy.models.decoder import Decoder, load_weights, spec, step_spec
-from relaxpy.models.families import FAMILIES, decoder_config
+from relaxpy.models.families import FAMILIES, checkpoint_sources, decoder_config
+from relaxpy.runtime.checkpoint import Source
 from relaxpy.serve import PageBook
 from tests.sweeps import FULL, quick_target
 
@@ -110,7 +111,9 @@ class Served:
         self.config = dataclasses.replace(decoder_config(folder), page_size=PAGE)
         mod, _ = Decoder(self.config).export(step_spec(self.config))
         self.vm = relaxpy.VirtualMachine(relaxpy.build(mod, quick_target(), pack=True))
-        self.weights = self.vm.pack(folder, names=self.config.sources(), keep=False)["step"]
+        self.weights = self.vm.pack(
+            folder, names=checkpoint_sources(self.config, folder), keep=False
+        )["step"]
         self.start()
 
     def start(self) -> None:
@@ -353,3 +356,27 @@ def test_damaged_configurations(tmp_path: Path, name: str) -> None:
             codes.add(error.code)
     assert refused > 5
     assert codes == {"bad-config"}
+
+
+def test_checkpoints_without_a_prefix(tmp_path: Path) -> None:
+    """As GPT-2 was published: the names begin with `h.0`, and masks are among the tensors."""
+    from safetensors.numpy import save_file
+
+    checkpoint("gpt2", tmp_path)
+    config = decoder_config(tmp_path)
+    whole = read_weights(tmp_path)
+    assert checkpoint_sources(config, tmp_path) == config.sources()
+    bare = {name.removeprefix("transformer."): x for name, x in whole.items()}
+    model, other = Decoder(config), Decoder(config)
+    load_weights(model, whole)
+    load_weights(other, {**bare, "h.0.attn.bias": np.zeros((1, 1, 8, 8), np.float32)})
+    for (name, one), (_, two) in zip(
+        model.named_parameters(), other.named_parameters(), strict=True
+    ):
+        np.testing.assert_array_equal(one.data, two.data, name)
+    save_file(bare, tmp_path / "model.safetensors")
+    found = checkpoint_sources(config, tmp_path)
+    assert found["layers.2.attention.key.weight"] == Source(
+        "h.2.attn.c_attn.weight", True, (32, 64, 96)
+    )
+    assert {source.name for source in found.values()} == set(bare)
