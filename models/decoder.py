@@ -328,14 +328,14 @@ class Norm(nn.RMSNorm):
 
     def __init__(self, config: DecoderConfig, size: int) -> None:
         super().__init__(size, config.rms_norm_eps, config.dtype)
-        self.offset = config.norm_offset
+        self.offset, self.epsilon = config.norm_offset, config.rms_norm_eps
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         """(..., size) → the same shape."""
         if not self.offset:
             return super().forward(x)
         weight = op.astype(self.weight, "float32") + self.offset
-        wide = op.nn.rms_norm(op.astype(x, "float32"), weight, axes=(-1,), epsilon=self.eps)
+        wide = op.nn.rms_norm(op.astype(x, "float32"), weight, axes=(-1,), epsilon=self.epsilon)
         return op.astype(wide, x.dtype)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from relaxpy.errors import UsageError
@@ -26,7 +27,9 @@ FAMILIES: dict[str, type[DecoderConfig]] = {
 }  # fmt: skip
 
 
-def checkpoint_sources(config: DecoderConfig, directory: str | Path) -> dict[str, Source]:
+def checkpoint_sources(
+    config: DecoderConfig, directory: str | os.PathLike[str]
+) -> dict[str, Source]:
     """Where the parameters of a decoder are in a checkpoint directory: `names` of `VirtualMachine.pack`. Unlike
     `config.sources()` it looks at the names that are there: some checkpoints are saved without the family's prefix.
 
@@ -35,7 +38,7 @@ def checkpoint_sources(config: DecoderConfig, directory: str | Path) -> dict[str
     return config.sources_in(map_tensors(weight_files(directory)))
 
 
-def decoder_config(directory: str | Path, dtype: str | None = None) -> DecoderConfig:
+def decoder_config(directory: str | os.PathLike[str], dtype: str | None = None) -> DecoderConfig:
     """The configuration of a checkpoint directory, of the family that its `config.json` names. `dtype` is that of the
     computation; None: that of the checkpoint.
 

@@ -295,7 +295,7 @@ class SampleFromLogits(Op):
     def legalize(self, out: KnownTensor, logits: te.Tensor, *options: te.Tensor) -> te.Tensor:
         from relaxpy.tir.writer.sampling import sample_from_logits
 
-        return sample_from_logits(logits, *options, te.dims(logits), UNIT_BITS)
+        return sample_from_logits(logits, options, te.dims(logits), UNIT_BITS)
 
     def reference(
         self, logits: np.ndarray, temperatures: np.ndarray, top_ks: np.ndarray, top_ps: np.ndarray,

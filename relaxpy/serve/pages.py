@@ -133,12 +133,12 @@ class _Pool:
 class _Change:
     """A change of the books. If one was interrupted, the next one begins with books that have no pages."""
 
-    def __init__(self, book: PageBook) -> None:
-        self.book, self.is_open = book, False
+    def __init__(self, reset: Callable[[], None]) -> None:
+        self.reset, self.is_open = reset, False
 
     def __enter__(self) -> None:
         if self.is_open:
-            self.book._forget_all()
+            self.reset()
         self.is_open = True
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -146,7 +146,8 @@ class _Change:
         self.is_open = not (kind is None or issubclass(kind, UsageError))
 
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def _alone(method: Callable[Concatenate[PageBook, P], T]) -> Callable[Concatenate[PageBook, P], T]:
@@ -154,7 +155,7 @@ def _alone(method: Callable[Concatenate[PageBook, P], T]) -> Callable[Concatenat
 
     @wraps(method)
     def run(self: PageBook, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._lock, self._change:
+        with self._lock, self._change:  # pyright: ignore[reportPrivateUsage]
             return method(self, *args, **kwargs)
 
     return run
@@ -179,7 +180,7 @@ class PageBook:
         self._sequences: dict[int, _Sequence] = {}
         self._prefixes: dict[_Key, _Prefix] = {}
         self._next = 0
-        self._lock, self._change = RLock(), _Change(self)
+        self._lock, self._change = RLock(), _Change(self._forget_all)
 
     # What there is
 

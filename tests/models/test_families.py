@@ -78,8 +78,8 @@ TOLERANCE = 1e-4
 
 def checkpoint(name: str, folder: Path, **more: Any) -> Any:
     """A model of transformers with random weights, written to the folder."""
-    import torch
-    import transformers
+    torch: Any = pytest.importorskip("torch")
+    transformers: Any = pytest.importorskip("transformers")
 
     kind, settings = CASES[name]
     text = "Text" if kind == "Gemma3" else ""
@@ -132,7 +132,7 @@ class Served:
 
     def expected(self, tokens: np.ndarray) -> np.ndarray:
         """Logits after every token by transformers."""
-        import torch
+        torch: Any = pytest.importorskip("torch")
 
         with torch.no_grad():
             return self.reference(torch.from_numpy(tokens[None])).logits.numpy()[0]
@@ -198,7 +198,7 @@ def test_ragged_mixtures(served: Served) -> None:
 def test_without_pages(tmp_path: Path) -> None:
     """`prefill`, `decode` and `logits` with windows, weights loaded by hand."""
     reference = checkpoint("gemma3", tmp_path)
-    import torch
+    torch: Any = pytest.importorskip("torch")
 
     config = decoder_config(tmp_path)
     model = Decoder(config)
@@ -300,7 +300,7 @@ def test_joined_tensors_of_another_size(tmp_path: Path) -> None:
     )
 
 
-JUNK = (
+JUNK: tuple[Any, ...] = (
     None,
     0,
     -1,
@@ -326,7 +326,7 @@ JUNK = (
 def test_damaged_configurations(tmp_path: Path, name: str) -> None:
     """Any field of any other value is read, or refused by name; never an exception of another kind, nor a program that
     is made for ever."""
-    import transformers
+    transformers: Any = pytest.importorskip("transformers")
 
     kind, settings = CASES[name]
     text = "Text" if kind == "Gemma3" else ""
@@ -360,8 +360,7 @@ def test_damaged_configurations(tmp_path: Path, name: str) -> None:
 
 def test_checkpoints_without_a_prefix(tmp_path: Path) -> None:
     """As GPT-2 was published: the names begin with `h.0`, and masks are among the tensors."""
-    from safetensors.numpy import save_file
-
+    files: Any = pytest.importorskip("safetensors.numpy")
     checkpoint("gpt2", tmp_path)
     config = decoder_config(tmp_path)
     whole = read_weights(tmp_path)
@@ -374,7 +373,7 @@ def test_checkpoints_without_a_prefix(tmp_path: Path) -> None:
         model.named_parameters(), other.named_parameters(), strict=True
     ):
         np.testing.assert_array_equal(one.data, two.data, name)
-    save_file(bare, tmp_path / "model.safetensors")
+    files.save_file(bare, tmp_path / "model.safetensors")
     found = checkpoint_sources(config, tmp_path)
     assert found["layers.2.attention.key.weight"] == Source(
         "h.2.attn.c_attn.weight", True, (32, 64, 96)

@@ -37,17 +37,11 @@ _COLDEST = 1e-30
 
 
 def sample_from_logits(
-    logits: Any,
-    temperatures: Any,
-    top_ks: Any,
-    top_ps: Any,
-    min_ps: Any,
-    numbers: Any,
-    shape: Sequence[Dim],
-    unit_bits: int,
+    logits: Any, options: Sequence[Any], shape: Sequence[Dim], unit_bits: int
 ) -> Any:
     """The tensor (rows,) int64 of the tokens drawn from logits of `shape` (rows, vocab); -1 for rows whose greatest
-    logit is not finite. A weight of 1 is 2 to the power of `unit_bits`."""
+    logit is not finite. `options` are the temperatures, top-k, top-p, min-p, and random numbers, each (rows,). A weight
+    of 1 is 2 to the power of `unit_bits`."""
 
     def fill(p: Serial, out: Buffer, source: Buffer, *options: Buffer) -> None:
         with rows(p, shape[:1]) as (row,):
@@ -59,8 +53,7 @@ def sample_from_logits(
             )
             p.write(out, row, value=token)
 
-    given = [logits, temperatures, top_ks, top_ps, min_ps, numbers]
-    return serial((shape[:1], "int64"), given, fill, "sample_from_logits")
+    return serial((shape[:1], "int64"), [logits, *options], fill, "sample_from_logits")
 
 
 Quantity = Literal["counts", "weights"]
