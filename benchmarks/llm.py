@@ -3,6 +3,7 @@ other libraries.
 
     python benchmarks/llm.py                         everything; long
     python benchmarks/llm.py --quick                 4 layers, few cells, one call each: minutes
+    python benchmarks/llm.py --starts                from a checkpoint to the first token: a minute
     python benchmarks/llm.py --schemes "int4 (W4A8)" --peers "llama.cpp q4_0" --cells prefill-128,decode-1x64
 
 Each library lives in a process of its own, with the model in memory; for each cell they take turns (`turns.py`). After
@@ -34,7 +35,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import llm_peers
+from benchmarks import llm_peers, llm_starts
 from benchmarks.llm_peers import MEMORY, SCHEMES, Cell, Kernels, Scheme, Shape
 from benchmarks.report import markdown_table, replace_section, save
 from benchmarks.turns import Peer
@@ -350,6 +351,7 @@ def main() -> None:
     """Parse the command line, measure, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="4 layers, few cells and calls")
+    parser.add_argument("--starts", action="store_true", help="measure starts alone")
     parser.add_argument("--layers", type=int, help="default 22, with --quick 4")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--schemes", help=f"of relaxpy, with commas: {', '.join(SCHEMES)}")
@@ -375,6 +377,9 @@ def main() -> None:
         read_cell(text) for text in (options.cells or (QUICK_CELLS if quick else CELLS)).split(",")
     ]
     shape = Shape(layers=options.layers or (4 if quick else Shape.layers))
+    if options.starts:
+        _measure_starts(shape, options)
+        return
     begun = time.perf_counter()
     report = measure(options, shape, cells)
     found = tables(report)
@@ -400,6 +405,20 @@ def main() -> None:
             f"{options.threads} threads. One executable a scheme."
         )
         replace_section(SECTION, "\n\n".join([intro, *parts]) + f"\n{absent}\n")
+    _measure_starts(shape, options)
+
+
+def _measure_starts(shape: Shape, options: argparse.Namespace) -> None:
+    """Starts (`llm_starts.py`), printed and written where the options say."""
+    report = llm_starts.measure(shape, options.threads)
+    table = Table(*llm_starts.COLUMNS)
+    for row in llm_starts.rows(report):
+        table.add_row(*row)
+    Console().print(table)
+    if options.docs:
+        save("llm_starts", report)
+        found = markdown_table(llm_starts.COLUMNS, llm_starts.rows(report), " rrrrrrrr")
+        replace_section("Starts of a Llama", f"{llm_starts.introduction(report)}\n\n{found}\n")
 
 
 def _names(text: str | None, default: Sequence[str], known: Any) -> list[str]:

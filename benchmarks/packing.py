@@ -51,15 +51,22 @@ files = [Path(file)]
 for array in map_tensors(files).values():  # a warm page cache
     array.view(np.uint8).reshape(-1)[::4096].sum()
 if step == "copy":
+    from concurrent.futures import ThreadPoolExecutor
     before = anonymous()
-    kept, wall, cpu = timed(lambda: [np.array(each) for each in map_tensors(files).values()])
+    whole = np.memmap(file, np.uint8, "r")
+    kept = np.empty(len(whole), np.uint8)
+    pieces = [slice(n, n + (4 << 20)) for n in range(0, len(whole), 4 << 20)]
+    def copy():
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda piece: np.copyto(kept[piece], whole[piece]), pieces))
+    _, wall, cpu = timed(copy)
 else:
     vm = runtime.VirtualMachine(runtime.load(exe))
     before = anonymous()
     if step == "plain":
         kept, wall, cpu = timed(lambda: {"main": list(map_tensors(files).values())})
     else:
-        kept, wall, cpu = timed(lambda: vm.pack(file, keep=step != "memory"))
+        kept, wall, cpu = timed(lambda: vm.pack(file, keep=not step.endswith("memory")))
 peak = anonymous() - before
 call = 0.0, 0.0
 if step != "copy":
@@ -143,13 +150,19 @@ def main() -> None:
     parser.add_argument("--docs", action="store_true", help="write docs/benchmarks.md")
     options = parser.parse_args()
     import relaxpy
+    from relaxpy.op.weight_scheme import WeightScheme
+    from relaxpy.transform import Normalize, QuantizeWeights
 
     steps = {
-        "copy": "copy of the mapped file (numpy, one thread)",
+        "copy": "copy of the mapped file (numpy, two threads)",
         "memory": "pack into memory",
         "first": "pack and keep: first start",
         "second": "kept: second start",
         "plain": "weights as they are",
+        "int4 memory": "quantise to int4 and pack into memory",
+        "int4 first": "quantise to int4, pack and keep",
+        "int4 second": "int4, kept",
+        "int8 memory": "quantise to int8 and pack into memory",
     }
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -157,13 +170,16 @@ def main() -> None:
         mod = relaxpy.parse(program(options.layers))
         relaxpy.build(mod, pack=True).save(place / "packed.rxe")
         relaxpy.build(mod).save(place / "plain.rxe")
+        for bits in (4, 8):
+            quantised = QuantizeWeights(WeightScheme(bits, 32), on_load=True)(Normalize()(mod))
+            relaxpy.build(quantised, pack=True).save(place / f"int{bits}.rxe")
         environment = {**os.environ, "RELAXPY_CACHE_DIR": str(place / "cache")}
         found = {step: run(step, place, environment) for step in steps}
     rows = []
     for step, title in steps.items():
         each = found[step]
         rate = [size / 1e9 / max(each[t], 1e-9) for t in ("wall", "cpu")]
-        shown = step in ("copy", "memory", "first")
+        shown = step == "copy" or step.endswith(("memory", "first"))
         rows.append([
             title,
             f"{each['wall'] * 1e3:.0f}", f"{each['cpu'] * 1e3:.0f}",
@@ -186,7 +202,9 @@ def main() -> None:
         intro = (
             f"`python benchmarks/packing.py`. {options.layers} layers of the TinyLlama-1.1B shape, {size / 1e6:.0f} MB "
             "of bfloat16 in a safetensors file, (out, in); two threads, a warm page cache, a process for each row. "
-            "Memory is anonymous: what is mapped from a file does not count. A call is the products of one token."
+            "Memory is anonymous: what is mapped from a file does not count. A call is the products of one token. "
+            "`pack and keep` computes a digest of the checkpoint and flushes the result to disk. Rates are of the "
+            "checkpoint's bytes."
         )
         body = f"{intro}\n\n{markdown_table(columns, rows, ' rrrrrrr')}\n"
         replace_section("Packing of weights", body)
@@ -194,7 +212,9 @@ def main() -> None:
 
 def run(step: str, place: Path, environment: dict[str, str]) -> dict[str, float]:
     """The figures of a fresh process."""
-    exe = "plain.rxe" if step == "plain" else "packed.rxe"
+    exe = {"plain": "plain.rxe", "int4": "int4.rxe", "int8": "int8.rxe"}.get(
+        step.split()[0], "packed.rxe"
+    )
     command = [
         sys.executable,
         "-c",
