@@ -127,7 +127,8 @@ class Packers:
 
     def _fused(self, bindings: Sequence[Binding]) -> VarBinding | None:
         """The last binding with those before it that can be fused into it: they call programs that only move or map
-        elements. None if there are none, or only one that joins tensors."""
+        elements. None if there are none, or only one that joins results
+        of other programs."""
         values: dict[Expr, Value] = {}
 
         def value(var: Var) -> Value:
@@ -150,8 +151,9 @@ class Packers:
             program, fields = step
             steps.append(Step(program, [value(field) for field in fields], [value(binding.var)]))
             wanted.update(fields)
-        if len(steps) < 2 or (len(steps) == 2 and len(steps[1].inputs) > 1):
-            return None  # joined tensors are copied faster than they are read in pieces
+        joins = len(steps) == 2 and len(steps[1].inputs) > 1
+        if len(steps) < 2 or (joins and len(inputs) == len(steps[1].inputs)):
+            return None  # results of other programs are copied faster than they are read in pieces
         bound = {binding.var for binding in bindings}
         inputs |= dict.fromkeys(var for var in values if isinstance(var, Var) and var not in bound)
         arguments = [*inputs]
