@@ -334,6 +334,7 @@ class Norm(nn.RMSNorm):
         """(..., size) → the same shape."""
         if not self.offset:
             return super().forward(x)
+        assert self.weight is not None, "made with a weight"
         weight = op.astype(self.weight, "float32") + self.offset
         wide = op.nn.rms_norm(op.astype(x, "float32"), weight, axes=(-1,), epsilon=self.epsilon)
         return op.astype(wide, x.dtype)

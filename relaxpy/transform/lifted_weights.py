@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Sequence
 
+from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import (
     Binding,
     BindingBlock,
@@ -66,7 +67,9 @@ def still_needed(
     `others` define."""
     kept = {weight for weight in weights if weight in used}
     symbolic = [w for w in weights if w not in kept and free_sym_vars([w.annotation])]
-    needed = {*used_symbols(function.body), *free_sym_vars([function.ret])} if symbolic else set()
+    needed: set[SymVar] = set()
+    if symbolic:
+        needed = {*used_symbols(function.body), *free_sym_vars([function.ret])}
     for weight in symbolic:
         annotations = [var.annotation for var in (*others, *kept)]
         lacking = {*needed, *free_sym_vars(annotations)} - defined_symbols(annotations)
