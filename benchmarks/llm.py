@@ -6,6 +6,9 @@ other libraries.
     python benchmarks/llm.py --starts                from a checkpoint to the first token: a minute
     python benchmarks/llm.py --schemes "int4 (W4A8)" --peers "llama.cpp q4_0" --cells prefill-128,decode-1x64
 
+With `--docs` the figures are kept in benchmarks/results and shown in docs/benchmarks.md; a run of some cells, schemes
+or peers replaces these among the ones that are kept.
+
 Each library lives in a process of its own, with the model in memory; for each cell they take turns (`turns.py`). After
 a turn the limits are measured: a loop that reads 256 MB, and a loop of the scheme's multiply-adds on registers. The
 least time of a cell is the longer of two: reading its weights and its cache at the one, its products at the other.
@@ -37,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import llm_peers, llm_starts
 from benchmarks.llm_peers import MEMORY, SCHEMES, Cell, Kernels, Scheme, Shape
-from benchmarks.report import markdown_table, replace_section, save
+from benchmarks.report import markdown_table, replace_section, save, saved
 from benchmarks.turns import Peer
 
 SECTION = "A Llama of 1.1B parameters"
@@ -310,6 +313,8 @@ def tables(report: dict[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
     loads = {name: f"{seconds:.1f}" for name, seconds in report["load_seconds"].items()}
     rates.append(["MiB of memory, at most", *(shown.get(name, "—") for name in libraries)])
     rates.append(["s to load", *(loads.get(name, "—") for name in libraries)])
+    built = {name: str(count) for name, count in report["executables"].items()}
+    rates.append(["executables for all cells", *(built.get(name, "—") for name in libraries)])
     limits = []
     for each in results:
         if not each.limit:
@@ -367,6 +372,7 @@ def main() -> None:
     parser.add_argument("--docs", action="store_true", help="write docs/benchmarks.md")
     options = parser.parse_args()
     quick = options.quick
+    partial = bool(options.cells or options.schemes or options.peers or quick)
     options.schemes = _names(options.schemes, QUICK_SCHEMES if quick else DEFAULT_SCHEMES, SCHEMES)
     options.peers = _names(options.peers, DEFAULT_PEERS, PEERS)
     options.calls = options.calls or 1
@@ -397,7 +403,9 @@ def main() -> None:
 
         options.json.write_text(json.dumps(report, indent=1) + "\n")
     if options.docs:
+        report = with_kept(report, saved("llm"))
         save("llm", report)
+        found = tables(report)
         parts = [markdown_table(columns, rows, " rrrrrrrr") for columns, rows in found if rows]
         absent = "".join(f"\n- absent: {name}: {why}" for name, why in report["absent"].items())
         intro = (
@@ -405,7 +413,48 @@ def main() -> None:
             f"{options.threads} threads. One executable a scheme."
         )
         replace_section(SECTION, "\n\n".join([intro, *parts]) + f"\n{absent}\n")
-    _measure_starts(shape, options)
+    if not partial:
+        _measure_starts(shape, options)
+
+
+def with_kept(report: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
+    """A report with what an earlier one of the same model has beyond it."""
+    if any(kept.get(name) != report[name] for name in ("shape", "threads")):
+        return report
+    new = {(each["library"], each["cell"]) for each in report["results"]}
+    profiled = {(scheme, cell) for scheme, cell, *_ in report["kernels"]}
+    wanted = [cell.name for cell in map(read_cell, CELLS.split(","))]
+    cells = {*kept["cells"], *report["cells"]}
+    order = [*DEFAULT_SCHEMES, *DEFAULT_PEERS]
+
+    def place(name: str) -> int:
+        return order.index(name) if name in order else len(order)
+
+    results = [
+        *(each for each in kept["results"] if (each["library"], each["cell"]) not in new),
+        *report["results"],
+    ]
+    absent = {
+        name: why
+        for name, why in {**kept["absent"], **report["absent"]}.items()
+        if tuple(name.split(", ")) not in new
+    }
+    return {
+        **report,
+        "cells": sorted(cells, key=lambda c: wanted.index(c) if c in wanted else len(wanted)),
+        "results": sorted(results, key=lambda each: place(each["library"])),
+        "kernels": [
+            *(each for each in kept["kernels"] if (each[0], each[1]) not in profiled),
+            *report["kernels"],
+        ],
+        "absent": absent,
+        "load_seconds": {**kept["load_seconds"], **report["load_seconds"]},
+        "peak_bytes": {
+            name: max(kept["peak_bytes"].get(name, 0), report["peak_bytes"].get(name, 0))
+            for name in {**kept["peak_bytes"], **report["peak_bytes"]}
+        },
+        "executables": {**kept["executables"], **report["executables"]},
+    }
 
 
 def _measure_starts(shape: Shape, options: argparse.Namespace) -> None:

@@ -10,7 +10,17 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from benchmarks.llm import PEERS, Result, Turn, read_cell, results_of, start, tables, work
+from benchmarks.llm import (
+    PEERS,
+    Result,
+    Turn,
+    read_cell,
+    results_of,
+    start,
+    tables,
+    with_kept,
+    work,
+)
 from benchmarks.llm_peers import SCHEMES, Cell, Kernels, Shape, relaxpy
 from benchmarks.turns import Service, _serve
 
@@ -72,6 +82,7 @@ def test_tables() -> None:
         "cells": ["prefill 128", "decode 1 × 64"],
         "peak_bytes": {"int4 (W4A8)": 2**20},
         "load_seconds": {"int4 (W4A8)": 1.0},
+        "executables": {"int4 (W4A8)": 1},
         "kernels": [["int4 (W4A8)", "prefill 128", "linear", 22, 1500.0, 0.75, 1.0, 250.0]],
     }
     assert results_of(report) == [mine, other]
@@ -86,6 +97,39 @@ def test_tables() -> None:
         ["int4 (W4A8)", "prefill 128", "60% of the limit", "50%", "lost", why],
         ["int4 (W4A8)", "prefill 128", "ahead of every peer", "1.50 times llama.cpp q4_0", "reached", ""],
     ]  # fmt: skip
+
+
+def test_a_run_of_some_cells_replaces_them() -> None:
+    def report(cell: str, seconds: float, **more: object) -> dict[str, object]:
+        result = Result("int4 (W4A8)", cell, 1, [Turn(seconds)])
+        return {
+            "shape": {"layers": 22},
+            "threads": 2,
+            "cells": [cell],
+            "results": [result.record()],
+            "kernels": [["int4 (W4A8)", cell, "linear", 1, seconds, 1.0, 1.0, 1.0]],
+            "absent": {},
+            "load_seconds": {"int4 (W4A8)": seconds},
+            "peak_bytes": {"int4 (W4A8)": int(seconds)},
+            "executables": {"int4 (W4A8)": 1},
+            **more,
+        }
+
+    first, second = report("decode 1 × 64", 3.0), report("prefill 32", 1.0)
+    both = with_kept(second, first)
+    assert both["cells"] == ["prefill 32", "decode 1 × 64"]
+    assert [each["seconds"] for each in both["results"]] == [3.0, 1.0]
+    assert both["peak_bytes"] == {"int4 (W4A8)": 3}
+    again = with_kept(report("prefill 32", 2.0), both)
+    assert [each["seconds"] for each in again["results"]] == [3.0, 2.0]
+    assert len(again["kernels"]) == 2
+    other = report("prefill 32", 1.0, shape={"layers": 4})
+    assert with_kept(other, first) == other
+    assert with_kept(second, {}) == second
+    lost = {"int4 (W4A8), prefill 32": "no reason", "torch, prefill 32": "none"}
+    assert with_kept(second, report("decode 1 × 64", 3.0, absent=lost))["absent"] == {
+        "torch, prefill 32": "none"
+    }
 
 
 class _Tally:
