@@ -209,7 +209,25 @@ def _taken(
 
 
 def _become(node: ast.expr, other: ast.expr) -> None:
-    """Turn `node` into a copy of `other`, in place, for the references to it."""
+    """Turn `node` into a copy of `other`, in place, for the references to it. A piece is parsed as a value; where the
+    placeholder is assigned to, so is what replaces it."""
+    context = getattr(node, "ctx", None)
+    if isinstance(context, (ast.Store, ast.Del)):
+        _assign_to(other, context)
     node.__class__ = other.__class__
     node.__dict__.clear()
     node.__dict__.update(vars(other))
+
+
+def _assign_to(target: ast.expr, context: ast.expr_context) -> None:
+    """Give a target and the targets in it this context."""
+    if hasattr(target, "ctx"):
+        target.ctx = context  # type: ignore[attr-defined]
+    match target:
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            for part in parts:
+                _assign_to(part, context)
+        case ast.Starred(value=value):
+            _assign_to(value, context)
+        case _:
+            pass

@@ -153,8 +153,8 @@ def test_all_that_is_wrong_is_listed(tmp_path: Path, cache: Path) -> None:
 
 
 def test_what_is_no_checkpoint(tmp_path: Path) -> None:
-    place = checkpoint(tmp_path / "tiny", tensors(), model_type="gpt2")
-    with pytest.raises(UsageError, match="type 'gpt2', which is not supported"):
+    place = checkpoint(tmp_path / "tiny", tensors(), model_type="mamba")
+    with pytest.raises(UsageError, match="type 'mamba', which is not supported"):
         load_decoder(place)
     place = checkpoint(tmp_path / "tiny", tensors())
     whole = (place / "model.safetensors").read_bytes()

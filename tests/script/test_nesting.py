@@ -162,6 +162,17 @@ SOURCES = [
 ]
 
 
+def test_pieces_that_are_assigned_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bracket that is cut out of a target is a target, with all targets in it."""
+    monkeypatch.setattr(nesting, "BRACKETS", 2)
+    text = "\n".join([
+        "x = [a for (a, (b, [c, *d])), (e) in y]", "(p, (q[0], r.s)), [t, [*f]] = u",
+        "for (v, (w)) in z:", "    del (v, [w])", "",
+    ])  # fmt: skip
+    expected = ast.dump(ast.parse(text), include_attributes=True)
+    assert ast.dump(nesting.parse_nested(text), include_attributes=True) == expected
+
+
 def test_pieces_give_the_tree_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut at every other level, our own sources (those without `match`) give Python's own tree, places included."""
     monkeypatch.setattr(nesting, "INDENTS", 2)
