@@ -23,6 +23,7 @@ from relaxpy.transform.combine_parallel_matmul import CombineParallelMatmul
 from relaxpy.transform.convert_to_dataflow import ConvertToDataflow
 from relaxpy.transform.normalize import Normalize
 from relaxpy.transform.quantize_weights import QuantizeWeights
+from tests.sweeps import part, sweep
 
 HEADER = "from relaxpy.script import relax as R, tir as T\n"
 RNG = np.random.default_rng(0)
@@ -171,6 +172,7 @@ def test_random_programs() -> None:
     check_pass(CombineParallelMatmul(), range(12), before)
 
 
+PRODUCTS = ["R.matmul({x}, {w})", "R.linear({x}, {w})"]
 JOINED = [
     WeightScheme(4, 32),
     WeightScheme(8, 32, "minimum"),
@@ -207,8 +209,10 @@ def main(x: R.Tensor(("n", 80), "float32"), {", ".join(param(*each) for each in 
     return with_packed_params(ConvertToDataflow()(step(Normalize()(relaxpy.parse(text)))), True)
 
 
-@pytest.mark.parametrize("on_load", [False, True])
-@pytest.mark.parametrize("product", ["R.matmul({x}, {w})", "R.linear({x}, {w})"])
+@sweep
+@pytest.mark.parametrize(
+    ("product", "on_load"), part([(p, o) for p in PRODUCTS for o in (False, True)], 3)
+)
 @pytest.mark.parametrize("scheme", JOINED, ids=str)
 def test_quantised_weights_are_joined(scheme: WeightScheme, product: str, on_load: bool) -> None:
     """One program dequantises the codes of all; the columns keep their bits. The product of another input stays."""
