@@ -304,8 +304,9 @@ def llama_cpp(shape: Shape, kind: str, threads: int) -> Service:
     if not model:
         raise RuntimeError("llama.cpp does not load the model")
     contexts: list[Any] = []
-    states: dict[int, Any] = {}
-    """The cache of a sequence, by its length: a prompt is computed once."""
+    states: dict[tuple[int, int], Any] = {}
+    """The cache of a sequence, by its length and the number of sequences of its context: its prompt is computed once,
+    and other contexts refuse it."""
 
     def context(cells: int, sequences: int, length: int) -> Any:
         for old in contexts:
@@ -335,12 +336,13 @@ def llama_cpp(shape: Shape, kind: str, threads: int) -> Service:
                 decode(own, prompt)
 
             return prefill
-        if length not in states:
+        key = length, sequences
+        if key not in states:
             decode(own, prompt)
-            states[length] = (ctypes.c_uint8 * lib.llama_state_seq_get_size(own, 0))()
-            lib.llama_state_seq_get_data(own, states[length], len(states[length]), 0)
+            states[key] = (ctypes.c_uint8 * lib.llama_state_seq_get_size(own, 0))()
+            lib.llama_state_seq_get_data(own, states[key], len(states[key]), 0)
             lib.llama_memory_clear(memory, False)
-        state = states[length]
+        state = states[key]
         for s in range(sequences):
             if not lib.llama_state_seq_set_data(own, state, len(state), s):
                 raise RuntimeError("llama.cpp does not restore a sequence")
