@@ -161,7 +161,7 @@ def rows(report: dict[str, Any]) -> list[list[str]]:
 
 
 def introduction(report: dict[str, Any]) -> str:
-    """What the table shows."""
+    """The paragraph before the table: what was measured, and how."""
     second = report["starts"]["second start"]
     return (
         f"`python benchmarks/llm.py --starts`: `load_decoder` on a checkpoint of {report['shape']['layers']} layers, "

@@ -60,7 +60,7 @@ SIZES = (
     "max_position_embeddings",
 )  # fmt: skip
 FLAGS = "tie_word_embeddings", "attention_bias", "mlp_bias"
-"""What is read of every `config.json`, beside the rotary embeddings."""
+"""The fields of every `config.json` that are read, beside those of the rotary embeddings."""
 _MOST_LAYERS = 10_000
 
 
@@ -230,7 +230,7 @@ class DecoderConfig:
 
     @classmethod
     def settings(cls, _fields: Mapping[str, Any]) -> dict[str, Any]:
-        """What a family makes of the fields of its `config.json`, as fields of this class; a field may be null. Raises:
+        """The fields of this class that a family reads from its `config.json`, whose fields may be null. Raises:
         UsageError (`bad-config`) for what is not supported."""
         return {}
 

@@ -26,7 +26,7 @@ class GemmaConfig(DecoderConfig):
 
     @classmethod
     def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """What all generations have."""
+        """The settings that all generations have."""
         if flag(fields, "use_bidirectional_attention"):
             raise UsageError("bad-config", "use_bidirectional_attention is not supported")
         act = fields.get("hidden_activation") or fields.get("hidden_act") or "gelu_pytorch_tanh"

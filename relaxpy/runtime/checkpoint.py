@@ -45,8 +45,8 @@ class Source:
     rows, as transposed. None: the whole tensor."""
 
     def read(self, tensor: Any) -> Any:
-        """What the source names of the tensor, without a copy. A tensor of another number of rows is returned whole:
-        its shape is not the wanted one."""
+        """The part of the tensor that the source names, without a copy. A tensor of another number of rows is returned
+        whole: its shape is not the wanted one."""
         found = tensor.T if self.transpose else tensor
         if self.rows is None or found.shape[:1] != self.rows[2:]:
             return found

@@ -319,7 +319,7 @@ JUNK: tuple[Any, ...] = (
     [None],
     [[]],
 )
-"""What a field may be by mistake."""
+"""Values that a field may have by mistake."""
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from relaxpy.tir.forms.stages import Combiner, loads_of
+from relaxpy.tir.forms.stages import Combiner, loads_of, map_loads
 from relaxpy.tir.numerics.floats import is_nan
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.writer.loops import (
@@ -137,6 +137,18 @@ def interleaved(first: Expr, second: Expr, lanes: int) -> tuple[Expr, Expr]:
         for half in (range(lanes // 2), range(lanes // 2, lanes))
     )
     return tirx.Shuffle([first, second], low), tirx.Shuffle([first, second], high)
+
+
+def mapped(function: Callable[[Expr], Expr], vector: Expr, lanes: int) -> Expr:
+    """A function of a float32, which must vectorise, applied to every lane of a vector."""
+    operand = tirx.decl_buffer([int64(lanes)], "float32", "x", layout=None)
+
+    def element(lane: Expr) -> tirx.BufferStore:
+        return tirx.BufferStore(operand, function(tirx.BufferLoad(operand, [lane])), [lane])
+
+    stmt = vectorise(element, lanes)
+    assert stmt is not None, "the function vectorises"
+    return map_loads(stmt.value, lambda _: vector)
 
 
 def fold(p: Program, vector: Expr, lanes: int, combiner: Combiner) -> Expr:

@@ -13,7 +13,7 @@ from relaxpy.tir.numerics import math
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
-from relaxpy.tir.writer.vectors import vectorise
+from relaxpy.tir.writer.vectors import mapped, vectorise
 
 LOWEST = -3.4028234663852886e38
 """The initial value of the largest score: finite, so that scores of minus infinity have powers of 0."""
@@ -167,15 +167,7 @@ class Access:
 
 def power(vector: Expr, lanes: int) -> Expr:
     """The exponentials of numbers that are at most 0."""
-    operand = tirx.decl_buffer([int64(lanes)], "float32", "x", layout=None)
-
-    def element(lane: Expr) -> tirx.BufferStore:
-        value = math.exp_of_negative(tirx.BufferLoad(operand, [lane]))
-        return tirx.BufferStore(operand, value, [lane])
-
-    stmt = vectorise(element, lanes)
-    assert stmt is not None, "powers have vectors"
-    return s.map_loads(stmt.value, lambda _: vector)
+    return mapped(math.exp_of_negative, vector, lanes)
 
 
 def splat(value: float, lanes: int) -> Expr:

@@ -82,7 +82,7 @@ class _Run:
     length: Expr
     """Keys of the sequence."""
     shift: Expr
-    """What added to a token is its place in the sequence."""
+    """The place of a token in its sequence is its number plus this."""
     table: Expr
     """Where the row of the table begins."""
     base: Expr

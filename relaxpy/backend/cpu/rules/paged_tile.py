@@ -21,14 +21,14 @@ from functools import partial
 from math import log2
 
 from relaxpy.backend.cpu.rules.attention_access import LOWEST, splat
-from relaxpy.tir.forms.stages import Combiner, map_loads
+from relaxpy.tir.forms.stages import Combiner
 from relaxpy.tir.numerics import math, scalar
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.elementary import value_written_out
 from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
 from relaxpy.tir.writer.paged_attention import Scoring
-from relaxpy.tir.writer.vectors import fold, interleaved, vector_value, vectorise
+from relaxpy.tir.writer.vectors import fold, interleaved, mapped, vector_value
 
 LOG2_E = log2(2.718281828459045)
 """Scores are kept as exponents of 2."""
@@ -384,15 +384,7 @@ class Tiles:
 
 def power(vector: Expr, lanes: int) -> Expr:
     """2 to the power of numbers that are at most 0."""
-    operand = tirx.decl_buffer([int64(lanes)], "float32", "x", layout=None)
-
-    def element(lane: Expr) -> tirx.BufferStore:
-        value = math.exp2_of_negative(tirx.BufferLoad(operand, [lane]))
-        return tirx.BufferStore(operand, value, [lane])
-
-    stmt = vectorise(element, lanes)
-    assert stmt is not None, "powers have vectors"
-    return map_loads(stmt.value, lambda _: vector)
+    return mapped(math.exp2_of_negative, vector, lanes)
 
 
 def _joined(p: Program, vectors: Sequence[Expr], join: Callable[[Expr, Expr], Expr]) -> Expr:

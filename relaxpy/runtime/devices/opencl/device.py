@@ -131,9 +131,8 @@ class OpenCLRuntime(DeviceRuntime):
 
     def missing(self, requirement: Requirement) -> Sequence[str]:
         """Features are the names of extensions."""
-        extensions = self._device.extensions.split()
         arch = [requirement.arch] if requirement.arch else []
-        return [*arch, *(each for each in requirement.features if each not in extensions)]
+        return [*arch, *(each for each in requirement.features if each not in self.features)]
 
     def load(
         self, objects: Sequence[bytes], kernels: Sequence[KernelInfo]
