@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.checkpoints.config_file import ADAPTER_CONFIG, read_fields
 from relaxpy.errors import UsageError
-from relaxpy.models.checkpoint import read_json, read_tensors
+from relaxpy.models.checkpoint import read_tensors
 
-ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 _IGNORED = frozenset(
@@ -42,7 +42,7 @@ def load_adapter(directory: str | Path) -> Adapter:
     not supported: DoRA, biases, modules saved whole, ranks or alphas by pattern, and any that is not known here.
     """
     folder = Path(directory)
-    config = read_json(folder / ADAPTER_CONFIG, "an adapter")
+    config = read_fields(folder / ADAPTER_CONFIG, "an adapter")
     problems = _problems(config)
     if problems:
         raise UsageError(

@@ -1,5 +1,4 @@
-"""BERT encoders (Devlin et al., 2018) as sentence embedders: hidden states, mean pooling over the tokens, L2
-normalisation.
+"""BERT encoders (Devlin et al., 2018) as sentence embedders: hidden states, pooling over the tokens, L2 normalisation.
 
 Attention layout: queries are (batch, heads, seq, head); keys are stored transposed, (batch, heads, head, seq). So both
 products are plain row-major matrix products.
@@ -11,13 +10,21 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from relaxpy import nn
 from relaxpy.errors import UsageError
-from relaxpy.models.checkpoint import Source, config_fields, gather, read_config
+from relaxpy.models.checkpoint import (
+    Source,
+    config_fields,
+    flag,
+    gather,
+    positive,
+    read_config,
+    whole,
+)
 from relaxpy.nn import op
 
 MASKED = -1e30
@@ -25,6 +32,14 @@ MASKED = -1e30
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu"}
 """`hidden_act` of a configuration → name of the operator in `op.nn`."""
+
+POOLINGS = ("mean", "cls")
+"""How the hidden states of a row become one vector: the mean of its tokens, or the state of its first token."""
+
+_SIZES = (
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size",
+    "max_position_embeddings", "type_vocab_size",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,6 +57,8 @@ class BertConfig:
     hidden_act: str = "gelu"
     check_inputs: bool = False
     """Whether token ids out of range are an error; otherwise they are clamped to the first or last token."""
+
+    model_type: ClassVar[str] = "bert"
 
     def __post_init__(self) -> None:
         if self.hidden_size % self.num_attention_heads:
@@ -70,12 +87,23 @@ class BertConfig:
             )
         if fields.get("is_decoder"):
             raise UsageError("bad-config", "BERT decoders are not supported")
-        return cls(**config_fields(cls, fields))
+        read = {
+            **{name: whole(fields, name) for name in _SIZES},
+            "layer_norm_eps": positive(fields, "layer_norm_eps"),
+            "hidden_act": fields.get("hidden_act"),
+            "check_inputs": flag(fields, "check_inputs"),
+        }
+        given = {name: value for name, value in read.items() if value is not None}
+        if not isinstance(given.get("hidden_act", ""), str):
+            raise UsageError(
+                "bad-config", f"hidden_act must be a name, got {given['hidden_act']!r}"
+            )
+        return cls(**config_fields(cls, given))
 
     @classmethod
     def from_checkpoint(cls, directory: Path) -> BertConfig:
         """Read `config.json` of a checkpoint directory."""
-        return cls.from_dict(read_config(directory, "bert"))
+        return cls.from_dict(read_config(directory, cls.model_type))
 
 
 TINY = BertConfig(
@@ -154,10 +182,15 @@ class BertLayer(nn.Module):
 
 
 class BertEncoder(nn.Module):
-    """The encoder. `encode` gives hidden states; `embed` gives one unit-length vector for each row of the batch."""
+    """The encoder. `encode` gives hidden states; `embed` gives one unit-length vector for each row of the batch, by a
+    `pooling` of POOLINGS."""
 
-    def __init__(self, config: BertConfig) -> None:
-        self.config = config
+    def __init__(self, config: BertConfig, pooling: str = "mean") -> None:
+        if pooling not in POOLINGS:
+            raise UsageError(
+                "bad-config", f"unknown pooling {pooling!r}", help=f"one of {', '.join(POOLINGS)}"
+            )
+        self.config, self.pooling = config, pooling
         self.embeddings = BertEmbeddings(config)
         self.layers = nn.ModuleList([BertLayer(config) for _ in range(config.num_hidden_layers)])
 
@@ -172,15 +205,19 @@ class BertEncoder(nn.Module):
         return x
 
     def embed(self, input_ids: nn.Tensor, attention_mask: nn.Tensor) -> nn.Tensor:
-        """Embeddings (batch, hidden): the mean of the tokens' hidden states, scaled to length 1. A row of only padding
-        gives zeros."""
+        """Embeddings (batch, hidden): the tokens' hidden states, pooled, and scaled to length 1. A row of only padding
+        gives zeros where the mean is taken."""
         batch, seq = input_ids.shape
         hidden = self.encode(input_ids, attention_mask)
-        mask = op.reshape(op.astype(attention_mask, "float32"), (batch, seq, 1))
-        tokens = op.maximum(op.sum(mask, axis=1), 1e-9)
-        mean = op.sum(hidden * mask, axis=1) / tokens
-        length = op.maximum(op.sqrt(op.sum(mean * mean, axis=1, keepdims=True)), 1e-12)
-        return mean / length
+        if self.pooling == "cls":
+            first = op.strided_slice(hidden, (1,), (0,), (1,))
+            pooled = op.reshape(first, (batch, self.config.hidden_size))
+        else:
+            mask = op.reshape(op.astype(attention_mask, "float32"), (batch, seq, 1))
+            tokens = op.maximum(op.sum(mask, axis=1), 1e-9)
+            pooled = op.sum(hidden * mask, axis=1) / tokens
+        length = op.maximum(op.sqrt(op.sum(pooled * pooled, axis=1, keepdims=True)), 1e-12)
+        return pooled / length
 
 
 TOKENS = nn.spec.Tensor(("batch", "seq"), "int64")

@@ -7,43 +7,25 @@ error that lists all of them, so that no model runs on wrong weights.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from relaxpy.checkpoints.config_file import CONFIG_FILE, config_of
 from relaxpy.errors import UsageError
-from relaxpy.runtime.checkpoint import Source, weight_files
+from relaxpy.runtime.checkpoint import Decoded, Source, weight_files
 
-CONFIG_FILE = "config.json"
 _MOST = (1 << 31) - 1
 EXTRA_HELP = "pip install 'relaxpy[demo]'"
 """The command that installs safetensors and tokenizers."""
 
 
-def read_json(path: Path, kind: str) -> dict[str, Any]:
-    """The fields of the JSON file that every folder of this kind has. Raises: UsageError (`bad-checkpoint`)."""
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise UsageError(
-            "bad-checkpoint",
-            f"{path.parent} is not {kind}: it has no {path.name}",
-            help=f"use the folder that {path.name} is in",
-        ) from None
-    except (ValueError, RecursionError) as error:  # not JSON, or not UTF-8
-        raise UsageError("bad-checkpoint", f"{path} is not JSON: {error}") from None
-    if not isinstance(fields, dict):
-        raise UsageError("bad-checkpoint", f"{path} has no fields: it is a {type(fields).__name__}")
-    return fields
-
-
 def read_config(directory: Path, model_type: str) -> dict[str, Any]:
     """The fields of `config.json`. UsageError if it cannot be read or its `model_type` is a different one."""
     path = Path(directory) / CONFIG_FILE
-    config = read_json(path, "a checkpoint")
+    config = config_of(Path(directory)) or {}
     if (found := config.get("model_type")) != model_type:
         raise UsageError(
             "bad-checkpoint",
@@ -117,6 +99,8 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
         raise UsageError(
             "extra-missing", "reading weights needs the package safetensors", help=EXTRA_HELP
         ) from None
+    import ml_dtypes  # noqa: F401 (numpy has bfloat16 once it is imported)
+
     try:
         with safe_open(path, "numpy") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
@@ -140,22 +124,24 @@ def gather(
     problems: list[str] = []
     parameters: dict[str, np.ndarray] = {}
     for name, source in sources.items():
-        tensor = tensors.get(source.name)
-        if tensor is None:
-            problems.append(f"missing: {source.name} {_expected(source, shapes[name])}")
+        if missing := [each for each in source.names if each not in tensors]:
+            expected = "" if source.parts else f" {_expected(source, shapes[name])}"
+            problems += [f"missing: {each}{expected}" for each in missing]
             continue
-        value = source.read(tensor)
+        value = source.joined([tensors[each] for each in source.names])
         if value.shape != shapes[name]:
-            expected = _expected(source, shapes[name])
+            found = value.shape if source.parts else tensors[source.name].shape
             problems.append(
-                f"wrong shape: {source.name} is {tensor.shape}, but the configuration requires {expected}"
+                f"wrong shape: {source.name} is {found}, but the configuration requires "
+                f"{_expected(source, shapes[name])}"
             )
             continue
-        if "float" not in value.dtype.name:
+        if "float" not in str(value.dtype):
             problems.append(f"wrong dtype: {source.name} is {value.dtype}, not a float")
             continue
+        value = value.read() if isinstance(value, Decoded) else value
         parameters[name] = np.ascontiguousarray(value, dtype=dtype)
-    taken = {source.name for source in sources.values()}
+    taken = {each for source in sources.values() for each in source.names}
     problems += [f"unexpected: {name}" for name in _unknown(tensors, taken, unused)]
     if problems:
         raise UsageError(
@@ -173,7 +159,7 @@ def gather(
 def _expected(source: Source, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of the checkpoint's tensor, for that of a parameter."""
     found = shape if source.rows is None else (source.rows[2], *shape[1:])
-    return found[::-1] if source.transpose else found
+    return (*found[:-2], *found[:-3:-1]) if source.transpose else found
 
 
 def _unknown(names: Iterable[str], taken: Collection[str], unused: Collection[str]) -> list[str]:

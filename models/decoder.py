@@ -1,8 +1,8 @@
 """Decoders of language models: the blocks that the families share, each with the settings in which families differ.
 
-A family is a file that reads its `config.json` into a `DecoderConfig` (`relaxpy.models.llama` is the simplest), and
-says where its weights are if they are not where those of Llama are. A decoder is pre-normalised (RMS norms), has rotary
-embeddings, grouped key heads, and gated feed-forward networks.
+A family is a file that reads its `config.json` into a `DecoderConfig` (`relaxpy.models.decoder_config`;
+`relaxpy.models.llama` is the simplest), and says where its weights are if they are not where those of Llama are. A
+decoder is pre-normalised (RMS norms), has rotary embeddings, grouped key heads, and gated feed-forward networks.
 
 One executable serves every batch size and length. The KV cache is passed in and out as tensors: `prefill` reads a
 prompt, `decode` adds a token to each sequence. All sequences of a batch have the same length.
@@ -20,10 +20,8 @@ drafts in any mixture. `relaxpy.serve.PageBook` keeps the books, with a group of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,290 +29,14 @@ from relaxpy import nn
 from relaxpy.errors import UsageError
 from relaxpy.ir import Dim, DType
 from relaxpy.models.adapters import Adapter
-from relaxpy.models.checkpoint import (
-    Source,
-    config_fields,
-    flag,
-    gather,
-    positive,
-    read_config,
-    whole,
-)
+from relaxpy.models.checkpoint import Source, gather
+from relaxpy.models.decoder_config import LINEARS, DecoderConfig
 from relaxpy.nn import op
 from relaxpy.nn.mlp import activation
 from relaxpy.nn.rotary import Rope, rotate
 
 Cache = tuple[nn.Tensor, nn.Tensor]
 """The KV cache of a layer: keys and values, each (batch, cached tokens, key heads, head)."""
-
-
-LINEARS: Mapping[str, str] = {
-    **{name: f"self_attn.{name[0]}_proj" for name in ("query", "key", "value", "output")},
-    **{name: f"mlp.{name}_proj" for name in ("gate", "up", "down")},
-}
-"""The linear maps of a layer, and their names in checkpoints."""
-
-
-SIZES = (
-    "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "num_key_value_heads", "head_dim",
-    "max_position_embeddings",
-)  # fmt: skip
-FLAGS = "tie_word_embeddings", "attention_bias", "mlp_bias"
-"""The fields of every `config.json` that are read, beside those of the rotary embeddings."""
-_MOST_LAYERS = 10_000
-
-
-@dataclass(frozen=True)
-class DecoderConfig:
-    """The fields of a checkpoint's `config.json`, by transformers' names, and what a family makes of the others."""
-
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    vocab_size: int
-    num_key_value_heads: int = 0
-    """Number of key and value heads, each shared by neighbouring query heads; 0: as many as query heads."""
-    head_dim: int = 0
-    """Width of a head; 0: hidden_size / num_attention_heads."""
-    rms_norm_eps: float = 1e-6
-    max_position_embeddings: int = 2048
-    tie_word_embeddings: bool = False
-    attention_bias: bool = False
-    mlp_bias: bool = False
-    rope: Rope = field(default_factory=Rope)
-    dtype: str = "float32"
-    """Dtype of weights, activations and cache: float32, bfloat16 or float16."""
-    cache_dtype: str = ""
-    """Dtype of the paged cache: "" for that of the model, or int8 with a scale for each token and head."""
-    page_size: int = nn.PAGE_SIZE
-    """Number of tokens in a page of the cache."""
-    adapters: tuple[str, ...] = ()
-    """The linear maps that take low-rank adapters in a step: of query, key, value, output, gate, up, down."""
-    check_inputs: bool = False
-    """Whether token ids out of range, and more than `max_position_embeddings` positions, are an error. Otherwise an id
-    is clamped to the first or last token, and positions continue."""
-    hidden_act: str = "silu"
-    """Activation of the gate."""
-    output_bias: bool | None = None
-    """Whether the output of attention has a bias; None: as queries, keys and values have."""
-    qk_norm: bool = False
-    """Whether queries and keys are normalised, head by head, before they are rotated."""
-    norm_offset: float = 0.0
-    """Added to the weights of the norms, which are then applied in float32."""
-    post_norms: bool = False
-    """Whether the results of attention and of the feed-forward network are normalised, too."""
-    layer_norm: bool = False
-    """Whether norms subtract the mean, and have a bias."""
-    gated: bool = True
-    """Whether the feed-forward network has a gate; without one it is down(activation(up(x)))."""
-    parallel: bool = False
-    """Whether attention and the feed-forward network both read the input of their layer."""
-    joined: bool = False
-    """Whether queries, keys and values are one linear map, in which those of a head are side by side."""
-    learned_positions: bool = False
-    """Whether positions are embedded by a table, and nothing is rotated."""
-    sliding_windows: tuple[int, ...] = ()
-    """Of each layer, the number of keys, up to its own, that a token attends to; 0: all. (): all, in every layer."""
-    local_rope: Rope | None = None
-    """Rotary embeddings of the layers with a window; None: as of the others."""
-    attention_scale: float | None = None
-    """Factor of the attention scores; None: 1 / sqrt(head_dim)."""
-    attention_soft_cap: float | None = None
-    """Attention scores are cap * tanh(score / cap); None: as they are."""
-    logit_soft_cap: float | None = None
-    """The same of the logits."""
-    embedding_scale: float = 1.0
-    """Factor of the embeddings of the tokens."""
-
-    model_type: ClassVar[str] = ""
-    """The family's name in `config.json`."""
-    prefix: ClassVar[str] = "model."
-    """With which the names of a checkpoint's tensors begin, those of the head excepted. Some are saved without it."""
-
-    def __post_init__(self) -> None:
-        heads = self.num_attention_heads
-        # Fill in the two optional fields; the dataclass is frozen otherwise.
-        object.__setattr__(self, "num_key_value_heads", self.num_key_value_heads or heads)
-        if not self.head_dim and self.hidden_size % heads:
-            raise UsageError(
-                "bad-config",
-                f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {heads}",
-            )
-        object.__setattr__(self, "head_dim", self.head_dim or self.hidden_size // heads)
-        if heads % self.num_key_value_heads:
-            raise UsageError(
-                "bad-config",
-                f"num_attention_heads {heads} is not a multiple of num_key_value_heads {self.num_key_value_heads}",
-            )
-        if self.head_dim % 2:
-            raise UsageError(
-                "bad-config", f"head_dim {self.head_dim} is odd: rotary embeddings rotate pairs"
-            )
-        if not _is_float(self.dtype):
-            raise UsageError("bad-config", f"dtype {self.dtype} is not a float dtype")
-        if self.page_dtype not in (self.dtype, "int8"):
-            raise UsageError(
-                "bad-config",
-                f"cache_dtype {self.cache_dtype} is neither that of the model, {self.dtype}, nor int8",
-            )
-        if self.joined and (self.num_key_value_heads != heads or self.qk_norm):
-            raise UsageError(
-                "bad-config", "joined queries, keys and values are as many, and not normalised"
-            )
-        absent = {"query", "key", "value"} if self.joined else set[str]()
-        absent |= set() if self.gated else {"gate"}
-        if unknown := sorted({*self.adapters} - ({*LINEARS} - absent)):
-            raise UsageError(
-                "bad-config",
-                f"no linear map is named {', '.join(unknown)}",
-                help=f"adapters are of {', '.join(name for name in LINEARS if name not in absent)}",
-            )
-        if len(self.sliding_windows) not in (0, self.num_hidden_layers):
-            raise UsageError(
-                "bad-config",
-                f"{len(self.sliding_windows)} sliding windows for {self.num_hidden_layers} layers",
-            )
-        if not isinstance(self.hidden_act, str):
-            raise UsageError("bad-config", f"hidden_act must be a name, got {self.hidden_act!r}")
-        activation(self.hidden_act)
-
-    @property
-    def page_dtype(self) -> str:
-        """Dtype of the keys and values in the paged cache."""
-        return self.cache_dtype or self.dtype
-
-    @property
-    def windows(self) -> tuple[int, ...]:
-        """The sliding window of each group of layers in the paged cache, 0 for none: `PageBook` takes them."""
-        return tuple(dict.fromkeys(self.sliding_windows)) or (0,)
-
-    def window(self, layer: int) -> int:
-        """The sliding window of a layer, 0 for none."""
-        return self.sliding_windows[layer] if self.sliding_windows else 0
-
-    def group(self, layer: int) -> int:
-        """The group of a layer in the paged cache."""
-        return self.windows.index(self.window(layer))
-
-    def rope_of(self, layer: int) -> Rope:
-        """The rotary embeddings of a layer."""
-        return self.local_rope if self.local_rope and self.window(layer) else self.rope
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any], dtype: str | None = None) -> Self:
-        """Read the fields of a `config.json`. Unsupported settings are refused; fields that are not needed are ignored.
-
-        `dtype` is the dtype of the computation; None: the dtype of the checkpoint.
-        """
-        fields = cls.renamed(fields)
-        read: dict[str, Any] = {
-            **{name: whole(fields, name) for name in SIZES},
-            "num_hidden_layers": whole(fields, "num_hidden_layers", most=_MOST_LAYERS),
-            "rms_norm_eps": positive(fields, "rms_norm_eps"),
-            **{name: flag(fields, name) for name in FLAGS},
-            "hidden_act": fields.get("hidden_act"),
-            "dtype": dtype or fields.get("dtype") or fields.get("torch_dtype") or "float32",
-        }
-        given = {name: value for name, value in read.items() if value is not None}
-        config_fields(cls, given)  # before anything is made of them
-        given |= cls.settings(fields)
-        if "rope" not in given:
-            given["rope"] = Rope.from_dict({n: v for n, v in fields.items() if v is not None})
-        return cls(**config_fields(cls, given))
-
-    @classmethod
-    def renamed(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The fields of a `config.json` by the names that most families have."""
-        return fields
-
-    @classmethod
-    def settings(cls, _fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of this class that a family reads from its `config.json`, whose fields may be null. Raises:
-        UsageError (`bad-config`) for what is not supported."""
-        return {}
-
-    @classmethod
-    def from_checkpoint(cls, directory: str | Path, dtype: str | None = None) -> Self:
-        """Read `config.json` of a checkpoint directory."""
-        return cls.from_dict(read_config(Path(directory), cls.model_type), dtype)
-
-    def sources(self) -> dict[str, Source]:
-        """The checkpoint tensor of each parameter, by transformers' names."""
-        found = {
-            "embedding.weight": Source("model.embed_tokens.weight"),
-            "norm.weight": Source("model.norm.weight"),
-        }
-        if not self.tie_word_embeddings:
-            found["head.weight"] = Source("lm_head.weight")
-        norms = {"attention_norm": "input_layernorm", "norm": "post_attention_layernorm"}
-        if self.post_norms:
-            norms["post_attention_norm"] = "post_attention_layernorm"
-            norms["norm"], norms["post_norm"] = (
-                "pre_feedforward_layernorm",
-                "post_feedforward_layernorm",
-            )
-        if self.qk_norm:
-            norms |= {f"attention.{x}_norm": f"self_attn.{x[0]}_norm" for x in ("query", "key")}
-        for i in range(self.num_hidden_layers):
-            ours, theirs = f"layers.{i}", f"model.layers.{i}"
-            for own, name in norms.items():
-                found[f"{ours}.{own}.weight"] = Source(f"{theirs}.{name}.weight")
-            for name, place in LINEARS.items():
-                is_mlp = place.startswith("mlp")
-                linear = f"{ours}.{'feed_forward' if is_mlp else 'attention'}.{name}"
-                found[f"{linear}.weight"] = Source(f"{theirs}.{place}.weight")
-                if self.has_bias(name):
-                    found[f"{linear}.bias"] = Source(f"{theirs}.{place}.bias")
-        return found
-
-    def sources_in(self, names: Iterable[str]) -> dict[str, Source]:
-        """The sources in a checkpoint with tensors of these names: without the prefix, if none has it."""
-        found = self.sources()
-        if any(name.startswith(self.prefix) for name in names):
-            return found
-        return {
-            own: replace(source, name=source.name.removeprefix(self.prefix))
-            for own, source in found.items()
-        }
-
-    def unused(self) -> set[str]:
-        """Tensors that some checkpoints have beside the parameters: tied embeddings a second time, and frequencies of
-        rotary embeddings."""
-        layers = range(self.num_hidden_layers)
-        found = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq" for i in layers}
-        return found | ({"lm_head.weight"} if self.tie_word_embeddings else set())
-
-    def has_bias(self, linear: str) -> bool:
-        """Has this linear map of a layer a bias?"""
-        if LINEARS[linear].startswith("mlp"):
-            return self.mlp_bias
-        if linear == "output" and self.output_bias is not None:
-            return self.output_bias
-        return self.attention_bias
-
-
-def _is_float(dtype: object) -> bool:
-    try:
-        return isinstance(dtype, str) and DType(dtype).is_float
-    except UsageError:  # there is no such dtype
-        return False
-
-
-def windows_by_layer(kinds: Sequence[str] | None, window: int | None) -> tuple[int, ...]:
-    """The sliding window of each layer, 0 for none, by the `layer_types` of a `config.json` and its `sliding_window`.
-    Raises: UsageError (`bad-config`)."""
-    kinds = kinds or ()
-    if not isinstance(kinds, list | tuple) or not all(isinstance(kind, str) for kind in kinds):
-        raise UsageError("bad-config", f"layer_types must be a list of names, got {kinds!r}")
-    if unknown := sorted({*kinds} - {"sliding_attention", "full_attention"}):
-        raise UsageError("bad-config", f"layers of type {', '.join(unknown)} are not supported")
-    if "sliding_attention" not in kinds:
-        return ()
-    if not isinstance(window, int) or window < 1:
-        raise UsageError("bad-config", f"layers have a sliding window, but it is {window!r}")
-    return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
-
 
 Angles = tuple[nn.Tensor, nn.Tensor] | None
 """Cosines and sines of the tokens' positions; None: nothing is rotated."""
@@ -364,6 +86,8 @@ class Attention(nn.Module):
         self.output = nn.Linear(heads, hidden, config.has_bias("output"), dtype)
         self.query_norm = Norm(config, config.head_dim) if config.qk_norm else None
         self.key_norm = Norm(config, config.head_dim) if config.qk_norm else None
+        sinks = nn.Parameter((config.num_attention_heads,), dtype)
+        self.sinks = sinks if config.attention_sinks else None
 
     def forward(self, x: nn.Tensor, angles: Angles, cache: Cache | None) -> tuple[nn.Tensor, Cache]:
         """X is (batch, seq, hidden). Returns a tensor of the same shape, and the cache with the new tokens appended."""
@@ -371,10 +95,10 @@ class Attention(nn.Module):
         if cache is not None:
             key = op.concat((cache[0], key), axis=1)
             value = op.concat((cache[1], value), axis=1)
-        if self.config.attention_soft_cap is not None:
+        if self.config.attention_soft_cap is not None or self.sinks is not None:
             raise UsageError(
                 "bad-config",
-                "attention with a soft cap is computed over a paged cache only",
+                "attention with a soft cap or sinks is computed over a paged cache only",
                 help="export `step` (step_spec), not `prefill` and `decode`",
             )
         mixed = op.nn.attention(
@@ -395,7 +119,7 @@ class Attention(nn.Module):
         config = self.config
         mixed = cache.attend(
             query, key, value, scale=config.attention_scale, window_size=self.window or None,
-            soft_cap=config.attention_soft_cap,
+            soft_cap=config.attention_soft_cap, sinks=self.sinks,
         )  # fmt: skip
         return self._output(x, mixed, adapters)
 
@@ -452,15 +176,30 @@ class FeedForward(nn.Module):
         return adapters.add("down", inner, self.down(inner))
 
 
+class Mixture(nn.MixtureOfExperts):
+    """A mixture of experts, by the settings of a configuration."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__(
+            config.hidden_size, config.moe_intermediate_size, config.num_experts, config.num_experts_per_tok,
+            config.hidden_act, config.norm_topk_prob, config.dtype, bias=config.expert_bias,
+            interleaved=config.expert_interleaved, clamp=config.expert_clamp,
+        )  # fmt: skip
+
+    def forward(self, x: nn.Tensor, adapters: nn.Adapters | None = None) -> nn.Tensor:
+        """(batch, seq, hidden) → the same shape. There are no adapters of experts."""
+        return super().forward(x)
+
+
 class Layer(nn.Module):
     """Attention, then the feed-forward network, each with pre-normalisation and a residual connection."""
 
-    def __init__(self, config: DecoderConfig, window: int = 0) -> None:
+    def __init__(self, config: DecoderConfig, number: int = 0) -> None:
         hidden = config.hidden_size
         self.attention_norm = _norm(config, hidden)
-        self.attention = Attention(config, window)
+        self.attention = Attention(config, config.window(number))
         self.norm = _norm(config, hidden)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = Mixture(config) if config.has_experts(number) else FeedForward(config)
         self.parallel = config.parallel
         self.post_attention_norm = Norm(config, hidden) if config.post_norms else None
         self.post_norm = Norm(config, hidden) if config.post_norms else None
@@ -504,9 +243,7 @@ class Decoder(nn.Module):
             if config.learned_positions
             else None
         )
-        self.layers = nn.ModuleList(
-            [Layer(config, config.window(i)) for i in range(config.num_hidden_layers)]
-        )
+        self.layers = nn.ModuleList([Layer(config, i) for i in range(config.num_hidden_layers)])
         self.norm = _norm(config, config.hidden_size)
         self.head = (
             None
@@ -552,7 +289,11 @@ class Decoder(nn.Module):
         If the configuration names linear maps that take adapters, `ids` (tokens,) are the adapters of the tokens, -1
         for none, and `adapters` the weights of each layer for these maps (`stack_adapters`)."""
         config, count = self.config, tokens.shape[0]
-        ropes = self._ropes()
+        of_layers = [
+            None if config.learned_positions else config.served_rope_of(i)
+            for i in range(config.num_hidden_layers)
+        ]
+        ropes = list(dict.fromkeys(rope for rope in of_layers if rope is not None))
         for rope in ropes:
             _check_fixed(rope)
         windows = config.windows
@@ -581,7 +322,8 @@ class Decoder(nn.Module):
             if ids is not None:
                 own = nn.Adapters(ids, dict(zip(config.adapters, adapters[i], strict=True)))
             cache = nn.PagedCache(pages, batches[config.group(i)])
-            x = layer.step(x, angles.get(config.rope_of(i)), cache, own)
+            rope = of_layers[i]
+            x = layer.step(x, None if rope is None else angles[rope], cache, own)
         return self._logits(op.take(op.squeeze(x, 0), rows, axis=0))
 
     def sample(self, **arguments: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
@@ -667,8 +409,8 @@ def _check_fixed(rope: Rope) -> None:
     if rope.scaling is not None and rope.scaling.by_length:
         raise UsageError(
             "bad-config",
-            f"{type(rope.scaling).__name__} depends on the length of a sequence, so a step cannot give equal results "
-            "whatever else is in it",
+            f"{type(rope.scaling).__name__} (rope_type dynamic) depends on the length of a sequence, so a step cannot "
+            "give equal results whatever else is in it",
             help="use prefill and decode, or a scaling of fixed frequencies: dataclasses.replace(config, rope=…)",
         )
 
@@ -725,6 +467,16 @@ def _shape_of(linear: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, 
     return rows, columns
 
 
+def _place_in_checkpoint(config: DecoderConfig, linear: str, out: int) -> tuple[str, int, int, int]:
+    """Where a linear map of a layer is in a checkpoint: its name there, its first row, the one after its last, and the
+    number of all rows."""
+    for name, sizes in config.joined_maps().items():
+        if linear in sizes and set(sizes) <= set(config.adapters):
+            before = list(sizes.values())[: list(sizes).index(linear)]
+            return name, sum(before), sum(before) + out, sum(sizes.values())
+    return LINEARS[linear], 0, out, out
+
+
 def stack_adapters(
     config: DecoderConfig, checkpoints: Sequence[Adapter]
 ) -> tuple[tuple[tuple[np.ndarray, np.ndarray], ...], ...]:
@@ -732,8 +484,9 @@ def stack_adapters(
     checkpoints in one array, `down` (adapters, rank, in) and `up` (adapters, out, rank).
 
     A checkpoint is the tensors of a PEFT file by name and their scale, as `load_adapter` reads them from a folder. A
-    linear map that it does not adapt gets zeros. Raises: UsageError (`bad-weights`) that lists tensors of other maps
-    and of other shapes.
+    linear map that it does not adapt gets zeros. An adapter of a joined map (Phi-3's `qkv_proj`) is taken apart, if
+    `config.adapters` names all maps that are joined there. Raises: UsageError (`bad-weights`) that lists tensors of
+    other maps and of other shapes.
     """
     shapes = {name: p.shape for name, p in Layer(config).named_parameters()}
     ranks = [len(x) for tensors, _ in checkpoints for n, x in tensors.items() if ".lora_A." in n]
@@ -747,7 +500,8 @@ def stack_adapters(
             out, width = _shape_of(linear, shapes)
             dtype = DType(config.dtype).numpy
             pair = np.zeros((count, rank, width), dtype), np.zeros((count, out, rank), dtype)
-            place = f"model.layers.{i}.{LINEARS[linear]}"
+            name, start, end, rows = _place_in_checkpoint(config, linear, out)
+            place = f"model.layers.{i}.{name}"
             for number, (tensors, scale) in enumerate(checkpoints):
                 own = {
                     half: name
@@ -761,12 +515,12 @@ def stack_adapters(
                 down, up = (tensors.get(own.get(half, "")) for half in ("lora_A", "lora_B"))
                 if (
                     down is None or up is None or down.ndim != 2
-                    or down.shape[1] != width or up.shape != (out, len(down))
+                    or down.shape[1] != width or up.shape != (rows, len(down))
                 ):  # fmt: skip
-                    problems.append(f"adapter {number}: {place} needs (r, {width}) and ({out}, r)")
+                    problems.append(f"adapter {number}: {place} needs (r, {width}) and ({rows}, r)")
                     continue
                 pair[0][number, : len(down)] = down
-                pair[1][number, :, : len(down)] = np.asarray(up, np.float32) * scale
+                pair[1][number, :, : len(down)] = np.asarray(up[start:end], np.float32) * scale
             pairs.append(pair)
         layers.append(tuple(pairs))
     problems += [
@@ -794,6 +548,5 @@ def load_weights(model: Decoder, tensors: Mapping[str, np.ndarray]) -> None:
     """Load the model's weights from a checkpoint's tensors, strictly, in the dtype of its configuration."""
     config = model.config
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-    bare = {name.removeprefix(config.prefix) for name in config.unused()}
-    unused = config.unused() | bare
-    model.load(gather(tensors, config.sources_in(tensors), shapes, unused, config.dtype))
+    sources = config.sources_in(tensors)
+    model.load(gather(tensors, sources, shapes, config.ignored(), config.dtype))

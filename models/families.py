@@ -1,30 +1,38 @@
-"""The families of decoders, by the name that a checkpoint's `config.json` gives."""
+"""The families of models, by the name that a checkpoint's `config.json` gives: decoders, and encoders of text."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from relaxpy.checkpoints.config_file import CONFIG_FILE, config_of
 from relaxpy.errors import UsageError
-from relaxpy.models.checkpoint import CONFIG_FILE, read_json
-from relaxpy.models.decoder import DecoderConfig
+from relaxpy.models.bert import BertConfig
+from relaxpy.models.decoder_config import DecoderConfig
 from relaxpy.models.gemma import Gemma2Config, Gemma3Config, GemmaConfig
 from relaxpy.models.gpt2 import GPT2Config
 from relaxpy.models.gpt_neox import GPTNeoXConfig
+from relaxpy.models.gpt_oss import GptOssConfig
 from relaxpy.models.llama import LlamaConfig
 from relaxpy.models.mistral import MistralConfig
 from relaxpy.models.phi3 import Phi3Config
 from relaxpy.models.qwen2 import Qwen2Config
 from relaxpy.models.qwen3 import Qwen3Config
+from relaxpy.models.qwen3_moe import Qwen3MoeConfig
 from relaxpy.runtime.checkpoint import Source, map_tensors, weight_files
 
 FAMILIES: dict[str, type[DecoderConfig]] = {
     each.model_type: each
     for each in (
         LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, GemmaConfig, Gemma2Config, Gemma3Config, Phi3Config,
-        GPTNeoXConfig, GPT2Config,
+        GPTNeoXConfig, GPT2Config, Qwen3MoeConfig, GptOssConfig,
     )
 }  # fmt: skip
+
+"""The decoders."""
+ENCODERS: dict[str, type[BertConfig]] = {BertConfig.model_type: BertConfig}
 
 
 def checkpoint_sources(
@@ -38,20 +46,52 @@ def checkpoint_sources(
     return config.sources_in(map_tensors(weight_files(directory)))
 
 
-def decoder_config(directory: str | os.PathLike[str], dtype: str | None = None) -> DecoderConfig:
-    """The configuration of a checkpoint directory, of the family that its `config.json` names. `dtype` is that of the
-    computation; None: that of the checkpoint.
+def model_config(
+    directory: str | os.PathLike[str], dtype: str | None = None
+) -> DecoderConfig | BertConfig:
+    """The configuration of a checkpoint directory, of the family that its `config.json` names. `dtype` is that of a
+    decoder's computation; None: that of the checkpoint.
 
     Raises: UsageError: `bad-checkpoint` without a readable `config.json`, `bad-config` for a family that is not there,
     or settings of it that are not supported.
     """
     path = Path(directory) / CONFIG_FILE
-    fields = read_json(path, "a checkpoint")
-    family = FAMILIES.get(str(fields.get("model_type")))
+    fields = config_of(Path(directory)) or {}
+    family = _family(fields, str(path))
+    if issubclass(family, DecoderConfig):
+        return family.from_dict(fields, dtype)
+    return family.from_dict(fields)
+
+
+def decoder_config(directory: str | os.PathLike[str], dtype: str | None = None) -> DecoderConfig:
+    """The same of a decoder. Raises: UsageError, also (`bad-config`) for an encoder."""
+    path = Path(directory) / CONFIG_FILE
+    return config_from(config_of(path.parent) or {}, dtype, str(path))
+
+
+def config_from(
+    fields: Mapping[str, Any], dtype: str | None = None, place: str = CONFIG_FILE
+) -> DecoderConfig:
+    """The configuration of a decoder by the fields of a `config.json`; `place` names it in messages. Raises: UsageError
+    (`bad-config`)."""
+    family = _family(fields, place)
+    if not issubclass(family, DecoderConfig):
+        raise UsageError(
+            "bad-config",
+            f"{place} is for a model of type {family.model_type!r}, an encoder, which writes no text",
+            help="relaxpy embed --model, relaxpy serve --embeddings, or relaxpy.models.sentence_embedding, takes it",
+        )
+    return family.from_dict(fields, dtype)
+
+
+def _family(fields: Mapping[str, Any], place: str) -> type[DecoderConfig | BertConfig]:
+    """The family that the fields name."""
+    known = {**FAMILIES, **ENCODERS}
+    family = known.get(str(fields.get("model_type")))
     if family is None:
         raise UsageError(
             "bad-config",
-            f"{path} is for a model of type {fields.get('model_type')!r}, which is not supported",
-            help=f"supported are {', '.join(sorted(FAMILIES))}",
+            f"{place} is for a model of type {fields.get('model_type')!r}, which is not supported",
+            help=f"supported are {', '.join(sorted(known))}",
         )
-    return family.from_dict(fields, dtype)
+    return family

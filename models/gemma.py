@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from relaxpy.errors import UsageError
 from relaxpy.models.checkpoint import flag, positive, whole
-from relaxpy.models.decoder import DecoderConfig, windows_by_layer
+from relaxpy.models.decoder_config import DecoderConfig, windows_by_layer
 from relaxpy.nn.rotary import Rope
 
 

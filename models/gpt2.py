@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from relaxpy.errors import UsageError
 from relaxpy.models.checkpoint import flag, whole
-from relaxpy.models.decoder import DecoderConfig
+from relaxpy.models.decoder_config import DecoderConfig
 from relaxpy.nn.rotary import Rope
 from relaxpy.runtime.checkpoint import Source
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from relaxpy.models.checkpoint import flag, positive
-from relaxpy.models.decoder import DecoderConfig
+from relaxpy.models.decoder_config import DecoderConfig
 from relaxpy.nn.rotary import Rope
 from relaxpy.runtime.checkpoint import Source
 

@@ -1,5 +1,5 @@
-"""Decoders from transformers' checkpoints: compiled once for a configuration and a scheme, then started without the
-compiler.
+"""Decoders from checkpoints (`relaxpy.checkpoints`): compiled once for a configuration and a scheme, then started
+without the compiler.
 
     decoder = load_decoder("TinyLlama-1.1B-Chat-v1.0")
     caches = decoder.vm["alloc_pages"](1024)
@@ -16,17 +16,26 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, cast
 
+from relaxpy.checkpoints import Checkpoint, open_checkpoint
+from relaxpy.codes import Codes
+from relaxpy.errors import UsageError
 from relaxpy.files import tuning_path
 from relaxpy.identity import sources_digest
-from relaxpy.models.checkpoint import CONFIG_FILE, read_json
 from relaxpy.runtime import Executable, PackedWeights, VirtualMachine, host_features
-from relaxpy.runtime.checkpoint import Source
+from relaxpy.runtime.checkpoint import Decoded, Source, Tensors
 from relaxpy.runtime.kept_executables import find_executable, keep_executable
+from relaxpy.runtime.tensor import Array
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from relaxpy.ir.module import IRModule
+    from relaxpy.models.decoder_config import DecoderConfig
+    from relaxpy.transform import QuantizeWeights
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,8 @@ class Scheme:
     """How a decoder keeps its weights, and computes. The defaults are W4A8: the least memory to read for a token."""
 
     bits: int | None = 4
-    """Bits of a weight in matrix products: 3, 4 or 8; None: as the checkpoint stores it."""
+    """Bits of a weight in matrix products: 3, 4 or 8; None: as the checkpoint stores it, with the codes, groups and
+    scales that it has, or as floats."""
     group: int | None = 32
     """Neighbours along the depth that share a scale; None: all of them."""
     zero: Literal["symmetric", "zero_point", "minimum"] = "symmetric"
@@ -42,12 +52,40 @@ class Scheme:
     activations: int | None = 32
     """Quantise what is multiplied to int8, with a scale for so many neighbours, where weights have 4 bits; None: it
     stays a float."""
+    embeddings: int | None = 8
+    """Bits of the table of embeddings, and of the head where it is the same table, if matrices are quantised: in groups
+    of 32, symmetric. Fewer bits of it cost more than those of other matrices. None: it is as the checkpoint has it."""
+    decode: bool = False
+    """With `bits=None`, compute floats from the codes of a quantised checkpoint, when it is packed. (With `bits` this
+    is what is quantised anew.)"""
     dtype: str = "float32"
     """Dtype of the computation, and of the weights if they are not quantised."""
     cache_dtype: str = ""
     """Dtype of the paged cache: "" for `dtype`, or int8."""
     adapters: tuple[str, ...] = ()
     """The linear maps that take low-rank adapters in a step."""
+    context: int = 0
+    """The longest sequence that is served, which chooses the factors of LongRoPE (Phi-3); 0: as long as the model
+    allows."""
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> Scheme:
+        """The default for a checkpoint: its own codes if it is quantised."""
+        return cls(bits=None) if checkpoint.has_codes else cls()
+
+    def applied(self, checkpoint: Checkpoint) -> DecoderConfig:
+        """The configuration of a checkpoint's decoder with this scheme. Raises: UsageError (`bad-config`)."""
+        from relaxpy.models.families import config_from
+
+        own = config_from(checkpoint.config, self.dtype, str(checkpoint.place))
+        layers, tensors = own.num_hidden_layers, len(checkpoint.tensors)
+        if layers > tensors:  # before so many layers are made
+            raise UsageError(
+                "bad-config", f"{checkpoint.place} says {layers} layers, and has {tensors} tensors"
+            )
+        return replace(
+            own, cache_dtype=self.cache_dtype, adapters=self.adapters, context=self.context
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +97,8 @@ class LoadedDecoder:
     packed: PackedWeights
     vocab_size: int
     page_size: int
+    positions: int
+    """The most tokens of a sequence."""
     windows: tuple[int, ...]
     """The window of each group of pages, for `relaxpy.serve.PageBook`."""
     config: Mapping[str, Any]
@@ -72,79 +112,215 @@ class LoadedDecoder:
 
 def load_decoder(
     place: str | os.PathLike[str],
-    scheme: Scheme = Scheme(),
+    scheme: Scheme | None = None,
     *,
     target: str = "llvm",
     keep: bool = True,
 ) -> LoadedDecoder:
-    """The decoder of a checkpoint's directory. With `keep=False` nothing is read from the caches of executables and of
-    packed weights, nor written to them.
+    """The decoder of a checkpoint: of a folder, or of a GGUF file. Without a scheme, a checkpoint that is quantised
+    keeps its codes, `Scheme(bits=None)`, and others are quantised, `Scheme()`. With `keep=False` nothing is read from
+    the caches of executables and of packed weights, nor written to them.
 
-    Raises: UsageError: `bad-checkpoint` for a directory that cannot be read; `bad-config` for a family
+    Raises: UsageError: `bad-checkpoint` for files that cannot be read; `bad-config` for a family
     (`relaxpy.models.families`) or a setting that is not supported; `bad-weights` for tensors that are missing,
     unexpected or of another shape or type (all of them at once).
     """
-    fields = read_json(Path(place) / CONFIG_FILE, "a checkpoint")
-    key = _key(fields, scheme, target) if keep else None
+    checkpoint = open_checkpoint(place)
+    scheme = scheme or Scheme.of(checkpoint)
+    key = _key(checkpoint, scheme, target) if keep else None
     found = find_executable(key) if key is not None else None
     if found is None:
-        found = exe, facts = _built(place, fields, scheme, target, keep)
+        found = exe, facts = _built(checkpoint, scheme, target, keep)
         if key is not None:
             keep_executable(key, exe, facts)
     exe, facts = found
     vm = VirtualMachine(exe)
-    names = {
-        name: Source(tensor, turned, tuple(rows) if rows else None)
-        for name, (tensor, turned, rows) in facts["sources"].items()
-    }
-    packed = vm.pack(place, names=names, keep=keep, unused=facts["unused"])
+    tensors, names = _tensors(checkpoint, facts)
+    keep = keep and facts["identity"] is not None
+    packed = vm.pack(tensors, names=names, keep=keep, unused=facts["unused"])
     return LoadedDecoder(
-        vm, packed, facts["vocab_size"], facts["page_size"], tuple(facts["windows"]), fields
+        vm,
+        packed,
+        facts["vocab_size"],
+        facts["page_size"],
+        facts["positions"],
+        tuple(facts["windows"]),
+        checkpoint.config,
     )
 
 
+def load_adapters(
+    place: str | os.PathLike[str], scheme: Scheme | None, folders: Sequence[str]
+) -> tuple[tuple[tuple[np.ndarray, np.ndarray], ...], ...]:
+    """The argument `adapters` of a decoder's `step`: those of folders as PEFT writes them. The scheme names the linear
+    maps that they adapt. Raises: UsageError (`bad-weights`)."""
+    from relaxpy.models.adapters import load_adapter
+    from relaxpy.models.decoder import stack_adapters
+
+    checkpoint = open_checkpoint(place)
+    config = (scheme or Scheme.of(checkpoint)).applied(checkpoint)
+    return stack_adapters(config, [load_adapter(each) for each in folders])
+
+
+def _tensors(
+    checkpoint: Checkpoint, facts: Mapping[str, Any]
+) -> tuple[Tensors, dict[str, str | Source]]:
+    """The tensors of a checkpoint as the executable takes them, and those of each parameter. The codes of a quantised
+    tensor `x` are `x:codes`, its scales `x:scale`."""
+    in_codes = {*facts["in_codes"]}
+    names: dict[str, str | Source] = {}
+    tensors: dict[str, Array | Decoded] = {}
+    as_floats: set[str] = set()
+    for parameter, fields in facts["sources"].items():
+        source = _source(fields)
+        if parameter not in in_codes or any(n not in checkpoint.tensors for n in source.names):
+            names[parameter] = source
+            as_floats |= {*source.names}
+            continue
+        for name in source.names:
+            parts = checkpoint.tensors[name].parts()
+            tensors |= {f"{name}:{part}": decoded for part, decoded in parts.items()}
+        for part in checkpoint.tensors[source.names[0]].parts():
+            names[f"{parameter.replace('.', '_')}_{part}"] = replace(
+                source,
+                name=f"{source.name}:{part}",
+                transpose=False,
+                parts=tuple(f"{name}:{part}" for name in source.parts),
+            )
+    taken = {name.rsplit(":", 1)[0] for name in tensors} - as_floats
+    for name, stored in checkpoint.tensors.items():
+        if name not in taken:
+            tensors[name] = stored.decoded()
+    return Tensors(tensors, checkpoint.files, facts["identity"] or ""), names
+
+
 def _built(
-    place: str | os.PathLike[str],
-    fields: Mapping[str, Any],
-    scheme: Scheme,
-    target: str,
-    keep: bool,
+    checkpoint: Checkpoint, scheme: Scheme, target: str, keep: bool
 ) -> tuple[Executable, dict[str, Any]]:
     """The executable, and what is known of it beside."""
-    from relaxpy import nn  # loads the compiler
-    from relaxpy.build import build
-    from relaxpy.models.decoder import Decoder, step_spec
-    from relaxpy.models.families import decoder_config
-    from relaxpy.op.weight_scheme import WeightScheme
-    from relaxpy.transform import CastWeights, QuantizeWeights
+    from relaxpy.build import build  # loads the compiler
 
-    own = decoder_config(place, scheme.dtype)
-    config = replace(own, cache_dtype=scheme.cache_dtype, adapters=scheme.adapters)
-    functions = {**step_spec(config), "sample": nn.sampling_spec(config.vocab_size)}
-    mod, _ = Decoder(config).export(functions)
-    mod = CastWeights(fields.get("dtype") or fields.get("torch_dtype") or "float32")(mod)
-    if scheme.bits is not None:
-        weights = WeightScheme(scheme.bits, scheme.group, scheme.zero)
-        mod = QuantizeWeights(weights, activations=scheme.activations, on_load=True)(mod)
+    config = scheme.applied(checkpoint)
+    sources = config.sources_in(checkpoint.tensors)
+    mod, in_codes = decoder_program(checkpoint, config, scheme)
     facts = {
-        "sources": {
-            name: [each.name, each.transpose, each.rows] for name, each in config.sources().items()
-        },
-        "unused": sorted(config.unused()),
+        "sources": {name: astuple(each) for name, each in sources.items()},
+        "in_codes": in_codes,
+        "identity": _identity(checkpoint),
+        "unused": sorted(config.ignored()),
         "vocab_size": config.vocab_size,
         "page_size": config.page_size,
+        "positions": config.max_position_embeddings,
         "windows": config.windows,
     }
     return build(mod, target, pack=True, cache=keep), facts
 
 
-def _key(fields: Mapping[str, Any], scheme: Scheme, target: str) -> str | None:
+def decoder_program(
+    checkpoint: Checkpoint, config: DecoderConfig, scheme: Scheme
+) -> tuple[IRModule, list[str]]:
+    """The functions of a decoder, before they are lowered, and the parameters that keep the codes of the checkpoint.
+    `config` may have fewer layers than the checkpoint."""
+    from relaxpy import nn
+    from relaxpy.ir.expr import Var
+    from relaxpy.models.decoder import Decoder, step_spec
+    from relaxpy.op.weight_scheme import WeightScheme
+    from relaxpy.transform import CastWeights, QuantizeWeights
+
+    functions = {**step_spec(config), "sample": nn.sampling_spec(config.vocab_size)}
+    mod, _ = Decoder(config).export(functions)
+    sources = config.sources_in(checkpoint.tensors)
+    stored = {
+        parameter.replace(".", "_"): (parameter, checkpoint.tensors[source.names[0]])
+        for parameter, source in sources.items()
+        if source.names[0] in checkpoint.tensors
+    }
+    main = checkpoint.config.get("dtype") or checkpoint.config.get("torch_dtype") or "float32"
+    dtypes = {
+        name: tensor.dtype
+        for name, (_, tensor) in stored.items()
+        if tensor.dtype in ("float32", "bfloat16", "float16") and tensor.dtype != main
+    }
+    mod = CastWeights(str(main), others=dtypes)(mod)
+    in_codes: list[str] = []
+    if scheme.bits is None and not scheme.decode:
+        codes = {
+            name: _codes(checkpoint, sources[parameter]) for name, (parameter, _) in stored.items()
+        }
+        schemes = {
+            name: WeightScheme(*astuple(each)) for name, each in codes.items() if each is not None
+        }
+        step = QuantizeWeights(
+            schemes=schemes,
+            choose=lambda name, _: name in schemes,
+            activations=scheme.activations,
+            lookups=True,
+        )
+        chosen = {w for f in mod.graph_functions.values() for w in step.weights(f)}
+        in_codes = sorted({stored[w.name][0] for w in chosen if isinstance(w, Var)})
+        mod = step(mod) if in_codes else mod
+    if scheme.bits is not None:
+        mod = quantization(config, scheme)(mod)
+    return mod, in_codes
+
+
+def quantization(config: DecoderConfig, scheme: Scheme) -> QuantizeWeights:
+    """The pass that quantises the weights of a decoder anew, when they are loaded. Learned positions are few, and stay
+    floats."""
+    from relaxpy.op.weight_scheme import WeightScheme
+    from relaxpy.transform import QuantizeWeights
+
+    assert scheme.bits is not None, "weights are quantised"
+    kept = config.kept_whole() | {"positions_weight"}
+    own: dict[str, WeightScheme] = {}
+    if scheme.embeddings is None:
+        kept.add("embedding_weight")
+    else:
+        own["embedding_weight"] = WeightScheme(scheme.embeddings)
+    return QuantizeWeights(
+        WeightScheme(scheme.bits, scheme.group, scheme.zero),
+        own,
+        choose=lambda name, _: name not in kept,
+        activations=scheme.activations,
+        on_load=True,
+        lookups=True,
+    )
+
+
+def _codes(checkpoint: Checkpoint, source: Source) -> Codes | None:
+    """The codes of all tensors of a source, if a parameter can be kept in them."""
+    tensors = [checkpoint.tensors.get(name) for name in source.names]
+    kinds = {each.codes if each and each.turned == source.transpose else None for each in tensors}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _source(fields: Sequence[Any]) -> Source:
+    """A source from its fields, which went through JSON."""
+    values = [tuple(cast(list[Any], v)) if isinstance(v, list) else v for v in fields]
+    return Source(*values)
+
+
+def _identity(checkpoint: Checkpoint) -> str | None:
+    """All that the tensors of a checkpoint depend on beside its files; None if the running code is not that of the
+    files."""
+    decoders = sources_digest(["checkpoints", "codes.py"])
+    if decoders is None:
+        return None
+    found = sorted(checkpoint.formats.items()), decoders if checkpoint.quantization else ""
+    return hashlib.sha256(repr(found).encode()).hexdigest()
+
+
+def _key(checkpoint: Checkpoint, scheme: Scheme, target: str) -> str | None:
     """A digest of all that the executable is made from; None if the running code is not that of the files."""
-    compiler = sources_digest(["."])
+    compiler = sources_digest(
+        [".", "models"]
+    )  # in a checkout models is a link, not a folder of "."
     if compiler is None:
         return None
     tuning = tuning_path()
     records = tuning.read_bytes() if tuning is not None and tuning.is_file() else b""
     machine = platform.machine(), sorted(host_features())
-    facts = compiler, fields, asdict(scheme), target, machine, hashlib.sha256(records).hexdigest()
+    digest = hashlib.sha256(records).hexdigest()
+    stored = checkpoint.config, checkpoint.formats
+    facts = compiler, stored, asdict(scheme), target, machine, digest
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

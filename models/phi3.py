@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from relaxpy.models.checkpoint import positive, whole
-from relaxpy.models.decoder import DecoderConfig
+from relaxpy.models.decoder_config import DecoderConfig
 from relaxpy.runtime.checkpoint import Source
 
 
@@ -28,18 +28,21 @@ class Phi3Config(DecoderConfig):
             "sliding_windows": (window,) * fields["num_hidden_layers"] if window else (),
         }
 
+    def joined_maps(self) -> dict[str, dict[str, int]]:
+        """Queries, keys and values; gate and up."""
+        heads = self.num_attention_heads * self.head_dim
+        shared = self.num_key_value_heads * self.head_dim
+        return {
+            "self_attn.qkv_proj": {"query": heads, "key": shared, "value": shared},
+            "mlp.gate_up_proj": {"gate": self.intermediate_size, "up": self.intermediate_size},
+        }
+
     def sources(self) -> dict[str, Source]:
         """Parts of the joined tensors."""
         found = super().sources()
-        heads = self.num_attention_heads * self.head_dim
-        shared = self.num_key_value_heads * self.head_dim
-        inner = self.intermediate_size
-        joined = {
-            ("attention", "self_attn.qkv_proj"): {"query": heads, "key": shared, "value": shared},
-            ("feed_forward", "mlp.gate_up_proj"): {"gate": inner, "up": inner},
-        }
         for i in range(self.num_hidden_layers):
-            for (block, name), sizes in joined.items():
+            for name, sizes in self.joined_maps().items():
+                block = "attention" if name.startswith("self_attn") else "feed_forward"
                 start, total = 0, sum(sizes.values())
                 for linear, size in sizes.items():
                     rows = start, start + size, total

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from relaxpy.models.checkpoint import flag, whole
-from relaxpy.models.decoder import DecoderConfig, windows_by_layer
+from relaxpy.models.decoder_config import DecoderConfig, windows_by_layer
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from relaxpy.models.checkpoint import whole
-from relaxpy.models.decoder import DecoderConfig
+from relaxpy.models.decoder_config import DecoderConfig
 from relaxpy.models.qwen2 import qwen_windows
 
 

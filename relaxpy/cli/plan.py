@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import relaxpy
+from relaxpy.cli.language_model import (
+    CONTEXT_OPTION,
+    SCHEME_OPTIONS,
+    is_hub_name,
+    options,
+    scheme_of,
+)
 from relaxpy.cli.outputs import OutputFile, json_option, print_json
 from relaxpy.errors import UsageError
 from relaxpy.files import write_text
@@ -24,9 +31,10 @@ Examples:
   relaxpy plan mlp.py --size n=2048                planned at run time, shown for n = 2048
   relaxpy plan mlp.py --bound n=64 --svg plan.svg  and which tensor lies where, from when to when
   relaxpy plan mlp.rxe --size main.n=100           of an executable
+  relaxpy plan ./TinyLlama --context 2048 --batch 4    of a language model: weights, pages, activations; does it fit
 """,
 )
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.argument("file", type=click.Path(allow_dash=True))
 @click.option(
     "--bound",
     "bounds",
@@ -47,6 +55,16 @@ Examples:
 @click.option("--target", "-t", default="llvm", show_default=True, help="See `relaxpy compile`.")
 @click.option("--svg", type=OutputFile(), help="Draw the plan over time into this file.")
 @click.option("--tensors", is_flag=True, help="List all tensors.")
+@options(
+    CONTEXT_OPTION,
+    click.option(
+        "--batch",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Of a model: N texts of that length at once.",
+    ),
+    *SCHEME_OPTIONS,
+)
 @json_option
 def plan(
     file: str,
@@ -57,13 +75,36 @@ def plan(
     svg: Path | None,
     tensors: bool,
     as_json: bool,
+    context: int | None,
+    batch: int | None,
+    **scheme: Any,
 ) -> None:
     """Show how much memory FILE takes, a program or an executable, and for what: planned memory of intermediate values,
     compared with the lower bound for any plan and with the total without sharing; results; weights; and the workspaces
-    of kernels.
+    of kernels. FILE may be the folder of a language model, too: then its weights, pages of keys and values, and
+    activations are shown, whether they fit this machine, and the largest context that does.
 
     Kernels are not compiled, and nothing is allocated.
     """
+
+    if is_model(file):
+        if bounds or sizes or params is not None or svg is not None or tensors:
+            raise UsageError(
+                "plan-sizes",
+                "the options of a program are given with a language model",
+                help="a model has --context, --batch, --bits, --dtype and --cache-dtype",
+            )
+        plan_model(file, context, batch or 1, target, as_json, **scheme)
+        return
+    if context is not None or batch is not None:
+        raise UsageError(
+            "plan-sizes",
+            f"--context and --batch are of language models, and {file} is a program",
+            help="write --size n=2048 to choose the sizes of the plan",
+        )
+
+    if file != "-" and not Path(file).exists():
+        raise click.BadParameter(f"Path {file!r} does not exist.", param_hint="'FILE'")
 
     from relaxpy.build.plan import memory_plan
     from relaxpy.cli.inputs import read_arrays, read_sizes
@@ -98,6 +139,29 @@ def plan(
     if svg is not None:
         write_text(svg, found.svg())
         click.echo(f"{svg}: the timeline", err=as_json)
+
+
+def is_model(file: str) -> bool:
+    """Whether this is the place of a language model, or meant to be one."""
+    path = Path(file)
+    if path.is_dir() or path.suffix in (".gguf", ".safetensors", ".json"):
+        return True
+    return is_hub_name(file) and path.suffix not in (".py", ".rxe") and not path.exists()
+
+
+def plan_model(
+    file: str, context: int | None, batch: int, target: str, as_json: bool, **scheme: Any
+) -> None:
+    """Show the plan of a language model."""
+    from relaxpy.models.decoder_plan import plan_decoder
+
+    found = plan_decoder(
+        file, scheme_of(file, **scheme), context=context, batch=batch, target=target
+    )
+    if as_json:
+        print_json(found.as_data())
+    else:
+        click.echo(str(found))
 
 
 def as_data(plan: MemoryPlan, tensors: bool) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from relaxpy.ir import Dim, SymVar
+from relaxpy.ir import Dim
 from relaxpy.nn import op
 from relaxpy.nn.construction import mistake
 from relaxpy.nn.describe import options
@@ -65,32 +65,76 @@ class GatedMLP(Module):
 
 class Experts(Module):
     """The weights of several gated networks, stacked, by transformers' names: `gate_up_proj` (experts, 2 *
-    intermediate, hidden) and `down_proj` (experts, hidden, intermediate)."""
+    intermediate, hidden) and `down_proj` (experts, hidden, intermediate), and with `bias` their biases.
+
+    The rows of `gate_up_proj` are those of the gates and then those of up, or in turns if `interleaved`. With `clamp`,
+    two numbers (alpha, limit), the product of gate and up is that of gpt-oss: (up + 1) * gate * sigmoid(alpha * gate),
+    where the gate is at most `limit`, and up between -limit and limit; `act` is not used then.
+    """
 
     def __init__(
-        self, num_experts: int, hidden_size: int, intermediate_size: int, act: str, dtype: str
+        self,
+        num_experts: int,
+        hidden_size: int,
+        intermediate_size: int,
+        act: str,
+        dtype: str,
+        *,
+        bias: bool = False,
+        interleaved: bool = False,
+        clamp: tuple[float, float] | None = None,
     ) -> None:
         activation(act)
-        self.gate_up_proj = Parameter((num_experts, 2 * intermediate_size, hidden_size), dtype)
+        joined = 2 * intermediate_size
+        self.gate_up_proj = Parameter((num_experts, joined, hidden_size), dtype)
         self.down_proj = Parameter((num_experts, hidden_size, intermediate_size), dtype)
-        self.act = act
+        self.gate_up_proj_bias = Parameter((num_experts, joined), dtype) if bias else None
+        self.down_proj_bias = Parameter((num_experts, hidden_size), dtype) if bias else None
+        self.act, self.interleaved, self.clamp = act, interleaved, clamp
 
     def extra_repr(self) -> str:
         return f"{options(num_experts=self.down_proj.shape[0])}, act={self.act!r}"
 
-    def forward(self, x: Tensor, expert: int) -> Tensor:
-        """(tokens, hidden) → the same shape, by one of the networks."""
-        joined = op.linear(x, self.gate_up_proj[expert])
-        gate, up = op.split(joined, 2, axis=-1)
-        return op.linear(activation(self.act)(gate) * up, self.down_proj[expert])
+    def forward(self, x: Tensor, weights: Tensor, experts: Tensor) -> Tensor:
+        """(tokens, hidden) → the same shape: the results of each token's `experts` (tokens, choices), times `weights`
+        of the same shape, added up in the order of the choices."""
+        count, hidden = x.shape
+        choices, inner = experts.shape[1], self.down_proj.shape[2]
+        pairs = count * choices
+        joined = _chosen(x, self.gate_up_proj, experts, self.gate_up_proj_bias)
+        gated = op.reshape(self._gated(joined), (pairs, inner))
+        own = op.reshape(experts, (pairs, 1))
+        found = _chosen(gated, self.down_proj, own, self.down_proj_bias)
+        found = op.reshape(found, (count, choices, hidden))
+        return op.sum(found * op.expand_dims(weights, -1), axis=1)
+
+    def _gated(self, joined: Tensor) -> Tensor:
+        """(tokens, choices, 2 * intermediate) → (tokens, choices, intermediate)."""
+        if self.interleaved:
+            pairs = op.reshape(joined, (*joined.shape[:2], self.down_proj.shape[2], 2))
+            gate, up = (op.squeeze(part, -1) for part in op.split(pairs, 2, axis=-1))
+        else:
+            gate, up = op.split(joined, 2, axis=-1)
+        if self.clamp is None:
+            return activation(self.act)(gate) * up
+        alpha, limit = self.clamp
+        gate, up = op.minimum(gate, limit), op.clip(up, -limit, limit)
+        return (up + 1.0) * (gate * op.sigmoid(gate * alpha))
+
+
+def _chosen(x: Tensor, weight: Any, experts: Tensor, bias: Any) -> Tensor:
+    given = () if bias is None else (bias,)
+    return op.nn.expert_linear(x, weight, experts, *given)
 
 
 class MixtureOfExperts(Module):
     """A router sends each token to the `top_k` experts of the highest probability, and the results are summed with
     these weights; with `normalize` they are scaled to sum 1 (Shazeer et al., 2017; Mixtral). The names are those of
-    transformers' Mixtral: `gate.weight`, `experts.gate_up_proj`, `experts.down_proj`.
+    transformers' Mixtral: `gate.weight`, `experts.gate_up_proj`, `experts.down_proj`. With `bias` the router and the
+    experts have biases; `interleaved` and `clamp` are those of `Experts`.
 
-    Each expert computes on its own tokens only; how many these are is known when the program runs.
+    Only the weights of chosen experts are read, each once for all tokens that chose it. The result of a token is the
+    same to the bit whatever the other tokens are.
     """
 
     def __init__(
@@ -102,11 +146,18 @@ class MixtureOfExperts(Module):
         act: str = "silu",
         normalize: bool = True,
         dtype: str = "float32",
+        *,
+        bias: bool = False,
+        interleaved: bool = False,
+        clamp: tuple[float, float] | None = None,
     ) -> None:
         if not 1 <= top_k <= num_experts:
             raise mistake("bad-spec", f"top_k must be from 1 to {num_experts}, got {top_k}")
-        self.gate = Linear(hidden_size, num_experts, bias=False, dtype=dtype)
-        self.experts = Experts(num_experts, hidden_size, intermediate_size, act, dtype)
+        self.gate = Linear(hidden_size, num_experts, bias=bias, dtype=dtype)
+        self.experts = Experts(
+            num_experts, hidden_size, intermediate_size, act, dtype, bias=bias,
+            interleaved=interleaved, clamp=clamp,
+        )  # fmt: skip
         self.num_experts, self.top_k, self.normalize = num_experts, top_k, normalize
 
     def extra_repr(self) -> str:
@@ -128,15 +179,4 @@ class MixtureOfExperts(Module):
         for dim in others:
             count = count * dim
         tokens = op.reshape(x, (count, hidden))
-        weights, chosen = self.route(tokens)
-        total = op.zeros((count, hidden), x.dtype)
-        for expert in range(self.num_experts):
-            own = op.equal(chosen, expert)
-            weight = op.sum(op.where(own, weights, op.zeros_like(weights)), axis=-1)
-            found = op.nonzero(op.any(own, axis=-1))
-            rows = op.match_cast(found, (1, SymVar(f"tokens{expert}").dim), "int64")
-            rows = op.squeeze(rows, 0)
-            y = self.experts(op.take(tokens, rows, axis=0), expert)
-            y = y * op.expand_dims(op.take(weight, rows, axis=0), 1)
-            total = op.scatter_nd(total, op.expand_dims(rows, 1), y, reduction="add")
-        return op.reshape(total, x.shape)
+        return op.reshape(self.experts(tokens, *self.route(tokens)), x.shape)

@@ -1553,6 +1553,18 @@ class _nn:
         rate: Fraction of elements that training would drop.
         """
     @staticmethod
+    def expert_linear(
+        data: TensorLike,
+        weight: TensorLike,
+        experts: TensorLike,
+        bias: TensorLike | None = None,
+    ) -> Tensor:
+        """A linear map of each row by several of many weights: result[i, r] = weight[experts[i, r]] @ data[i] +
+        bias[experts[i, r]]. `data` is (rows, in), `weight` (experts, out, in), `experts` (rows, choices), `bias` (experts,
+        out); the result is (rows, choices, out). A number of an expert out of range is clamped. Accumulated as in `matmul`.
+        The work is that of the chosen experts, and a row's result is the same to the bit whatever the other rows are.
+        """
+    @staticmethod
     def gelu(x: TensorLike) -> Tensor:
         """The Gaussian error linear unit (GELU): x / 2 * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel, 2016)."""
     @staticmethod

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -32,8 +32,14 @@ from relaxpy.nn.tensor import Tensor
 class Scaling:
     """A change of the frequencies for longer contexts."""
 
-    by_length: ClassVar[bool] = False
-    """Whether the frequencies depend on the length of the sequence."""
+    @property
+    def by_length(self) -> bool:
+        """Whether the frequencies depend on the length of the sequence."""
+        return False
+
+    def fixed(self, _context: int) -> Scaling:
+        """The same frequencies for all sequences, if there are such: those of sequences as long as the context."""
+        return self
 
     @property
     def magnitude(self) -> float:
@@ -65,6 +71,16 @@ class LinearScaling(Scaling):
 
 
 @dataclass(frozen=True)
+class FactorScaling(Scaling):
+    """Every frequency is divided by a factor of its own: how GGUF files have that of Llama 3."""
+
+    factors: tuple[float, ...]
+
+    def static(self, theta: float, width: int) -> np.ndarray:
+        return default_frequencies(theta, width) / by_pair(self.factors, width)
+
+
+@dataclass(frozen=True)
 class Llama3Scaling(Scaling):
     """Frequency scaling of Llama 3.1 for longer contexts: low frequencies are divided by `factor`, high frequencies are
     kept, and frequencies between are interpolated."""
@@ -88,7 +104,10 @@ class DynamicScaling(Scaling):
 
     factor: float
     max_position_embeddings: int
-    by_length: ClassVar[bool] = True
+
+    @property
+    def by_length(self) -> bool:
+        return True
 
     def dynamic(self, theta: float, width: int, length: Tensor) -> Tensor:
         longest = float(self.max_position_embeddings)
@@ -144,14 +163,23 @@ class YarnScaling(Scaling):
 @dataclass(frozen=True)
 class LongRopeScaling(Scaling):
     """LongRoPE (Ding et al., 2024): every frequency is divided by a factor of its own, of `long_factor` if the sequence
-    is longer than the original context, else of `short_factor`."""
+    is longer than the original context, else of `short_factor`; by the length of each call, or by a context that is
+    fixed."""
 
     short_factor: tuple[float, ...]
     long_factor: tuple[float, ...]
     original_max_position_embeddings: int
     factor: float
     attention_factor: float | None = None
-    by_length: ClassVar[bool] = True
+    context: int | None = None
+    """The length that decides for all sequences; None: that of each call."""
+
+    @property
+    def by_length(self) -> bool:
+        return self.context is None
+
+    def fixed(self, context: int) -> Scaling:
+        return replace(self, context=context)
 
     @property
     def magnitude(self) -> float:
@@ -161,23 +189,27 @@ class LongRopeScaling(Scaling):
         return 1.0 if self.factor <= 1 else math.sqrt(1 + math.log(self.factor) / original)
 
     def static(self, theta: float, width: int) -> np.ndarray:
-        return default_frequencies(theta, width) / self._factors(self.short_factor, width)
+        is_long = (self.context or 0) > self.original_max_position_embeddings
+        factors = self.long_factor if is_long else self.short_factor
+        return default_frequencies(theta, width) / by_pair(factors, width)
 
     def dynamic(self, theta: float, width: int, length: Tensor) -> Tensor:
         default = default_frequencies(theta, width)
         short, long = (
-            (default / self._factors(each, width)).astype(np.float32)
+            (default / by_pair(each, width)).astype(np.float32)
             for each in (self.short_factor, self.long_factor)
         )
         return op.where(length > float(self.original_max_position_embeddings), long, short)
 
-    def _factors(self, factors: tuple[float, ...], width: int) -> np.ndarray:
-        if len(factors) != width // 2:
-            raise UsageError(
-                "bad-config",
-                f"LongRoPE has {len(factors)} factors, and a head of width {width} {width // 2} pairs",
-            )
-        return np.array(factors)
+
+def by_pair(factors: tuple[float, ...], width: int) -> np.ndarray:
+    """The factors of the pairs of a head. Raises: UsageError (`bad-config`) if there are more or less of them."""
+    if len(factors) != width // 2:
+        raise UsageError(
+            "bad-config",
+            f"the rotary embeddings have {len(factors)} factors, and a head of width {width} {width // 2} pairs",
+        )
+    return np.array(factors)
 
 
 SCALINGS: Mapping[str, type[Scaling] | None] = {
@@ -188,6 +220,7 @@ SCALINGS: Mapping[str, type[Scaling] | None] = {
     "longrope": LongRopeScaling,
     "su": LongRopeScaling,
     "llama3": Llama3Scaling,
+    "factors": FactorScaling,
 }
 """`rope_type` of a configuration → scaling ("su" is the older name of LongRoPE)."""
 
@@ -227,6 +260,11 @@ class Rope:
         if scaling is None:
             return cls(theta, None, partial)
         return cls(theta, scaling(**_fields(scaling, kind, given, config)), partial)
+
+    def fixed(self, context: int) -> Rope:
+        """The same with frequencies that do not depend on the length of a sequence, where the scaling has such: those
+        of sequences as long as the context."""
+        return self if self.scaling is None else replace(self, scaling=self.scaling.fixed(context))
 
     def rotated(self, width: int) -> int:
         """The number of elements of a head of `width` that are rotated."""
@@ -278,7 +316,7 @@ def _fields(
     scaling: type[Scaling], kind: str, given: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The fields of a scaling from a configuration. Some are the model's. Raises UsageError (`bad-config`)."""
-    values = {name: value for name, value in given.items() if value is not None}
+    values = {name: x for name, x in given.items() if x is not None and name != "context"}
     longest = config.get("max_position_embeddings")
     original = values.get(
         "original_max_position_embeddings", config.get("original_max_position_embeddings")

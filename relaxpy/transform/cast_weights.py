@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from relaxpy.analysis.weights import trailing_weights
@@ -48,26 +49,33 @@ class CastWeights(Pass):
     name: ClassVar[str] = "cast-weights"
     stored: str = "bfloat16"
     """The dtype of the checkpoint: float32, bfloat16 or float16."""
+    others: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The dtypes of weights that are stored in another one, by name."""
 
     def __post_init__(self) -> None:
-        if self.stored not in _FLOATS:
-            raise UsageError(
-                "weight-scheme",
-                f"weights are stored as {', '.join(_FLOATS)}, got {self.stored!r}",
-                help="QuantizeWeights makes integers of them",
-            )
+        for dtype in (self.stored, *self.others.values()):
+            if dtype not in _FLOATS:
+                raise UsageError(
+                    "weight-scheme",
+                    f"weights are stored as {', '.join(_FLOATS)}, got {dtype!r}",
+                    help="QuantizeWeights makes integers of them",
+                )
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        return _Caster(mod, DType(self.stored)).run()
+        return _Caster(mod, self).run()
+
+    def stored_as(self, name: str) -> DType:
+        """The dtype in which the checkpoint has a weight."""
+        return DType(self.others.get(name, self.stored))
 
 
 _FLOATS = ("float32", "bfloat16", "float16")
 
 
 class _Caster(Rebuilder):
-    def __init__(self, mod: IRModule, stored: DType) -> None:
+    def __init__(self, mod: IRModule, step: CastWeights) -> None:
         super().__init__(mod)
-        self.stored = stored
+        self.step = step
         self._weights: dict[Var, Var] = {}
         """The weights of the current function, as they were declared and as they are stored."""
         self._read: dict[Var, Var] = {}
@@ -81,13 +89,13 @@ class _Caster(Rebuilder):
         self._weights = {
             weight: Var(
                 weight.name,
-                dataclasses.replace(weight.annotation, dtype=self.stored),
+                dataclasses.replace(weight.annotation, dtype=self.step.stored_as(weight.name)),
                 span=weight.span,
             )
             for weight in trailing_weights(function)
             if isinstance(weight.annotation, TensorType)
             and str(weight.annotation.dtype) in _FLOATS
-            and weight.annotation.dtype != self.stored
+            and weight.annotation.dtype != self.step.stored_as(weight.name)
         }
         if not self._weights:
             return function

@@ -34,9 +34,12 @@ from relaxpy.op.activation_scheme import (
     dequantize_activations,
     quantize_activations,
 )
+from relaxpy.op.base import Op
 from relaxpy.op.call import CallTIR
 from relaxpy.op.datatype import Astype
 from relaxpy.op.deduce import deduce
+from relaxpy.op.expert_linear import ExpertLinear
+from relaxpy.op.gather import Take
 from relaxpy.op.linear_algebra import Linear, Matmul
 from relaxpy.op.manipulate import PermuteDims
 from relaxpy.op.weight_scheme import WeightScheme
@@ -44,7 +47,11 @@ from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
 
 _ACTIVATIONS = ("quantize", "dequantize")
+_PRODUCTS: Mapping[type[Op], int] = {Matmul: 0, Linear: 1, ExpertLinear: 2}
+"""The products whose second argument may be quantised, and the axis of its depth."""
 _FLOATS = ("float32", "float16", "bfloat16")
+_MODES = ("fast", "clip", "wrap")
+"""The modes of `take` in which rows of codes can be read."""
 Choose = Callable[[str, TensorType], bool]
 
 
@@ -57,7 +64,8 @@ class QuantizeWeights(Pass):
     """Replace the weights of matrix products by quantised ones, and compute the floats by a tensor program
     (`relaxpy.op.weight_scheme`), which fusion moves into the product (figure 9 of the paper). Weights are matrices of
     floats, of known size, that are the right-hand factor of `matmul`, transposed or not, or the weight of `linear`, and
-    that nothing else reads: parameters after the first `num_input` of a function, and constants. A parameter `w`
+    that nothing else reads: parameters after the first `num_input` of a function, and constants. With `lookups` that is
+    also a table of which `take` reads rows, such as an embedding, which products may read as well. A parameter `w`
     becomes `w_codes`, `w_scale`, and `w_zero` or `w_minimum`; `quantized_params` makes their arrays from those of the
     weights. With `on_load` the function keeps the parameter and quantises it by a tensor program, which packers run
     once, when a checkpoint is loaded (`relaxpy.build(…, pack=True)`). A weight may be stored in another dtype than it
@@ -103,14 +111,18 @@ class QuantizeWeights(Pass):
 
     name: ClassVar[str] = "quantize-weights"
     scheme: WeightScheme = field(default_factory=WeightScheme)
+    schemes: Mapping[str, WeightScheme] = field(default_factory=dict[str, WeightScheme])
+    """The schemes of weights that have one of their own, by name."""
     choose: Choose = _any_weight
     """Is a weight quantised? Given its name (`constant` for constants) and type."""
     activations: int | None = None
     """Quantise what is multiplied by these weights to int8 as well, a scale for so many neighbours of a row
-    (`relaxpy.op.activation_scheme`): a multiple of 32, with weights of 4 bits. Where it does not divide the depth, and
-    by default, activations stay floats."""
+    (`relaxpy.op.activation_scheme`): a multiple of 32, where weights have 4 bits. Where it does not divide the depth,
+    and by default, activations stay floats."""
     on_load: bool = False
     """Are parameters quantised by the module, when they are packed, rather than by `quantized_params`?"""
+    lookups: bool = False
+    """Are tables quantised, too? Rows of codes and scales are read, and floats computed of them in float32."""
 
     def __post_init__(self) -> None:
         group = self.activations
@@ -119,7 +131,7 @@ class QuantizeWeights(Pass):
                 "weight-scheme",
                 f"a scale of activations is for a multiple of 32 neighbours, got {group!r}",
             )
-        if group is not None and self.scheme.bits != 4:
+        if group is not None and all(s.bits != 4 for s in (self.scheme, *self.schemes.values())):
             raise UsageError(
                 "weight-scheme",
                 f"int8 activations need weights of 4 bits, got {self.scheme.bits}",
@@ -131,11 +143,15 @@ class QuantizeWeights(Pass):
         result = rewriter.run()
         return result.with_functions({**rewriter.programs, **result.functions})
 
+    def scheme_of(self, weight: Var | Constant) -> WeightScheme:
+        """The scheme of a weight."""
+        return self.schemes.get(_name(weight), self.scheme)
+
     def weights(self, function: Function) -> dict[Var | Constant, int]:
         """The weights of a function that are quantised, and the axis of the depth of each."""
         return {
             weight: axis
-            for weight, axis in _factors(function).items()
+            for weight, axis in _factors(function, self.lookups).items()
             if self.choose(_name(weight), _type(weight))
         }
 
@@ -162,12 +178,13 @@ class QuantizeWeights(Pass):
                 found[name] = array
                 continue
             axis, kind = axes[name]
+            scheme = self.schemes.get(name, self.scheme)
             if np.shape(array) != _sizes(kind):
                 raise PassError(
                     "quantized-params",
                     f"{name} must have shape {_sizes(kind)}, got {np.shape(array)}",
                 )
-            parts = self.scheme.quantize(array, axis)
+            parts = scheme.quantize(array, axis)
             found |= {f"{name}_{part}": value for part, value in parts.items()}
         return found
 
@@ -175,20 +192,25 @@ class QuantizeWeights(Pass):
 class _Quantizer(Rebuilder):
     def __init__(self, mod: IRModule, step: QuantizeWeights) -> None:
         super().__init__(mod)
-        self.step, self.scheme = step, step.scheme
+        self.step = step
         self.programs: dict[str, BaseFunc] = {}
         self._program_names = FreshNames(mod.functions)
-        self._known: dict[tuple[TensorType, int], str] = {}
-        self._parts: dict[Expr, tuple[int, TensorType, tuple[Expr, ...]]] = {}
-        """For each weight: the axis of its depth, its type, and its parts."""
+        self._known: dict[tuple[WeightScheme, TensorType, int], str] = {}
+        self._parts: dict[Expr, tuple[WeightScheme, int, TensorType, tuple[Expr, ...]]] = {}
+        """For each weight: its scheme, the axis of its depth, its type, and its parts."""
         self._views: dict[Expr, _View] = {}
         """The transposed and converted weights of the current function."""
-        self._quantizers: dict[tuple[TensorType, int], str] = {}
+        self._quantizers: dict[tuple[WeightScheme, TensorType, int], str] = {}
         self._on_load: dict[Var, tuple[int, TensorType]] = {}
         """The weights of the current function that it quantises itself: the axis of their depth, their type."""
         self._constants: dict[int, tuple[Expr, ...]] = {}
         self._activations: dict[tuple[int, int, str], tuple[str, str]] = {}
         """By rank, depth and dtype: the names of the programs that quantise activations, and turn them back."""
+        self._tables: Mapping[Var, Var | Constant] = {}
+        """For each value of the current function that is rows of a table: the table."""
+        self._rows: dict[Expr, Expr] = {}
+        """Such values in another dtype, and the same rows in float32."""
+        self._row_programs: dict[tuple[WeightScheme, int, int], str] = {}
 
     def run(self) -> IRModule:
         return self.mod.map_graph_functions(lambda _, f: self.quantized(f))
@@ -199,7 +221,8 @@ class _Quantizer(Rebuilder):
             return function
         names = FreshNames(param.name for param in function.params)
         self._parts = {}
-        uses = _uses(function)
+        uses = _uses(function, self.step.lookups)
+        self._tables, self._rows = uses.tables, {}
         self._views = {var: view for var, view in uses.views.items() if view.weight in weights}
         params: list[Var] = []
         for param in function.params:
@@ -210,7 +233,8 @@ class _Quantizer(Rebuilder):
                 Var(names.fresh(f"{param.name}_{part}"), kind, span=param.span)
                 for part, kind in self._types(param, weights[param]).items()
             )
-            self._parts[param] = (weights[param], _computed(param, uses), parts)
+            own = self.step.scheme_of(param)
+            self._parts[param] = (own, weights[param], _computed(param, uses), parts)
             params += parts
         self._on_load = {
             param: (weights[param], _computed(param, uses))
@@ -220,26 +244,27 @@ class _Quantizer(Rebuilder):
         for weight, axis in weights.items():
             if isinstance(weight, Constant):
                 if id(weight) not in self._constants:
-                    made = self.scheme.quantize(weight.data, axis)
+                    made = self.step.scheme_of(weight).quantize(weight.data, axis)
                     self._constants[id(weight)] = tuple(
                         Constant.shared(part, span=weight.span) for part in made.values()
                     )
-                self._parts[weight] = (axis, _computed(weight, uses), self._constants[id(weight)])
+                own, kind = self.step.scheme_of(weight), _computed(weight, uses)
+                self._parts[weight] = (own, axis, kind, self._constants[id(weight)])
         with_params = dataclasses.replace(function, params=tuple(params))
         return self.function(with_params)
 
     def _types(self, weight: Var, axis: int) -> dict[str, TensorType]:
         """The types of a weight's parts."""
-        return self.scheme.types(_sizes(_type(weight)), axis)
+        return self.step.scheme_of(weight).types(_sizes(_type(weight)), axis)
 
     def start(self, function: Function) -> None:
         """Quantise the weights that are quantised on load."""
         given, self._on_load = self._on_load, {}
         for param, (axis, kind) in given.items():
-            types = self._types(param, axis)
+            types, own = self._types(param, axis), self.step.scheme_of(param)
             call = Call(
                 CallTIR(),
-                (GlobalVar(self.quantizer(_type(param), axis)), Tuple((param,))),
+                (GlobalVar(self.quantizer(own, _type(param), axis)), Tuple((param,))),
                 tuple(types.values()),
                 span=param.span,
             )
@@ -248,30 +273,62 @@ class _Quantizer(Rebuilder):
                 self.emit(TupleGetItem(whole, number), f"{param.name}_{part}")
                 for number, part in enumerate(types)
             ]
-            self._parts[param] = (axis, kind, tuple(parts))
+            self._parts[param] = (own, axis, kind, tuple(parts))
 
     def binding(self, binding: Binding) -> None:
         view = self._views.get(binding.var)
-        if view is None or view.weight not in self._parts:
+        if self._tables.get(binding.var) in self._parts:
+            self.lookup(binding)
+        elif view is None or view.weight not in self._parts:
             super().binding(binding)
 
+    def lookup(self, binding: Binding) -> None:
+        """Read rows of codes and scales, and compute floats of them."""
+        take, wanted = binding.value, binding.var.annotation
+        assert isinstance(take, Call), "as was found"
+        assert isinstance(wanted, TensorType), "as was found"
+        scheme, axis, kind, parts = self._parts[self._tables[binding.var]]
+        indices, depth = self.use(take.args[1]), _sizes(kind)[axis]
+        taken = [
+            self.emit(dataclasses.replace(take, args=(part, indices)), f"{binding.var.name}_{name}")
+            for name, part in zip(scheme.types(_sizes(kind), axis), parts, strict=True)
+        ]
+        given = deduce(indices, self.mod)
+        assert isinstance(given, TensorType), "as was found"
+        assert given.dims is not None, "as was found"
+        program = GlobalVar(self.row_program(scheme, len(given.dims), depth))
+        floats = TensorType((*given.dims, depth), "float32")
+        call = Call(CallTIR(), (program, Tuple(tuple(taken))), (floats,), span=binding.span)
+        if wanted.dtype != floats.dtype and wanted.dtype is not None:
+            rows = self.emit(call, binding.var.name)
+            self._rows[binding.var] = rows
+            call = Call(Astype(wanted.dtype), (rows,), span=binding.span)
+        super().binding(VarBinding(binding.var, call, span=binding.span))
+
     def value(self, value: Expr) -> Expr:
-        if not isinstance(value, Call) or not isinstance(value.op, (Matmul, Linear)):
-            return value
+        match value:
+            case Call(op=Astype() as op, args=(read,)) if read in self._rows:
+                return dataclasses.replace(value, args=(self._rows[read],))
+            case Call(op=op) if type(op) in _PRODUCTS:
+                return self.product(value)
+            case _:
+                return value
+
+    def product(self, value: Call) -> Expr:
+        """A product with its weight computed from codes."""
         weight, op = value.args[1], value.op
         if weight in self._views:
             view = self._views[weight]
             weight = view.weight
-            op = Linear(op.out_dtype) if view.turned else op
+            op = Linear(op.out_dtype) if view.turned and isinstance(op, Matmul) else op
         if weight not in self._parts:
             return value
-        axis, kind, parts = self._parts[weight]
-        call = Call(
-            CallTIR(), (GlobalVar(self.program(kind, axis)), Tuple(parts)), (kind,), span=value.span
-        )
+        scheme, axis, kind, parts = self._parts[weight]
+        program = GlobalVar(self.program(scheme, kind, axis))
+        call = Call(CallTIR(), (program, Tuple(parts)), (kind,), span=value.span)
         name = weight.name if isinstance(weight, Var) else "weight"
         floats = self.emit(call, name, kind)
-        x = self.activations(value.args[0])
+        x = self.activations(value.args[0]) if scheme.bits == 4 else value.args[0]
         return dataclasses.replace(value, op=op, args=(x, floats, *value.args[2:]))
 
     def activations(self, x: Expr) -> Expr:
@@ -303,21 +360,33 @@ class _Quantizer(Rebuilder):
         )
         return self.emit(back, "rounded", kind)
 
-    def quantizer(self, kind: TensorType, axis: int) -> str:
-        """The name of the program that quantises a weight of this type."""
-        if (kind, axis) not in self._quantizers:
-            name = self._program_names.fresh("quantize")
-            self.programs[name] = self.scheme.quantizer(_sizes(kind), axis, str(kind.dtype))
-            self._quantizers[kind, axis] = name
-        return self._quantizers[kind, axis]
+    def row_program(self, scheme: WeightScheme, rank: int, depth: int) -> str:
+        """The name of the program that computes rows of a table, of which `rank` dimensions of indices were read."""
+        key = scheme, rank, depth
+        if key not in self._row_programs:
+            rows = [SymVar(f"d{n}").dim for n in range(rank)]
+            name = self._program_names.fresh("dequantize_rows")
+            self.programs[name] = scheme.program((*rows, depth), rank)
+            self._row_programs[key] = name
+        return self._row_programs[key]
 
-    def program(self, kind: TensorType, axis: int) -> str:
+    def quantizer(self, scheme: WeightScheme, kind: TensorType, axis: int) -> str:
+        """The name of the program that quantises a weight of this type."""
+        key = scheme, kind, axis
+        if key not in self._quantizers:
+            name = self._program_names.fresh("quantize")
+            self.programs[name] = scheme.quantizer(_sizes(kind), axis, str(kind.dtype))
+            self._quantizers[key] = name
+        return self._quantizers[key]
+
+    def program(self, scheme: WeightScheme, kind: TensorType, axis: int) -> str:
         """The name of the program that computes a weight of this type."""
-        if (kind, axis) not in self._known:
+        key = scheme, kind, axis
+        if key not in self._known:
             name = self._program_names.fresh("dequantize")
-            self.programs[name] = self.scheme.program(_sizes(kind), axis, str(kind.dtype))
-            self._known[kind, axis] = name
-        return self._known[kind, axis]
+            self.programs[name] = scheme.program(_sizes(kind), axis, str(kind.dtype))
+            self._known[key] = name
+        return self._known[key]
 
 
 @dataclass(frozen=True)
@@ -329,16 +398,27 @@ class _View:
 
 
 class _Uses(Visitor):
-    """Collects the factors of products, and everything that is read in another way."""
+    """Collects the factors of products, tables, and everything that is read in another way."""
 
-    def __init__(self) -> None:
+    def __init__(self, lookups: bool = False) -> None:
+        self.lookups = lookups
         self.factors: dict[Expr, set[tuple[int, str]]] = {}
         """The axes of the depth along which a weight is read, and the dtypes in which."""
         self.others: set[Expr] = set()
         self.views: dict[Expr, _View] = {}
+        self.tables: dict[Var, Var | Constant] = {}
+        """The rows that are read of tables, and the table of each."""
 
     def visit_VarBinding(self, node: VarBinding) -> None:
         match node.value:
+            case Call(
+                op=Take(axis=0 | -2, mode=mode), args=((Var() | Constant()) as table, Var() as at)
+            ) if self.lookups and mode in _MODES and _is_known(node.var) and _is_known(at):
+                view = self.views.get(table, _View(table))
+                if not view.turned:
+                    self.tables[node.var] = view.weight
+                    self.visit(at)
+                    return
             case (
                 Call(
                     op=PermuteDims(axes=None | (1, 0)) | Astype(),
@@ -355,10 +435,11 @@ class _Uses(Visitor):
 
     def visit_Call(self, node: Call) -> None:
         rest = list(node.args)
-        if isinstance(node.op, (Matmul, Linear)) and isinstance(node.args[1], (Var, Constant)):
+        own = _PRODUCTS.get(type(node.op)) if isinstance(node.op, Op) else None
+        if own is not None and isinstance(node.args[1], (Var, Constant)):
             read = node.args[1]
             view = self.views.get(read)
-            axis, kind = int(isinstance(node.op, Linear)), _type_or_none(read)
+            axis, kind = own, _type_or_none(read)
             if kind is not None and not (axis and view is not None and view.turned):
                 if view is not None:
                     read, axis = view.weight, int(axis or view.turned)
@@ -377,38 +458,46 @@ class _Uses(Visitor):
 
 def _computed(weight: Var | Constant, uses: _Uses) -> TensorType:
     """The type of a weight in the dtype in which products read it."""
-    ((_, dtype),) = uses.factors[weight]
-    return dataclasses.replace(_type(weight), dtype=DType(dtype))
+    dtypes = [DType(dtype) for _, dtype in uses.factors.get(weight, ())]
+    return dataclasses.replace(_type(weight), dtype=dtypes[0]) if dtypes else _type(weight)
 
 
-def _uses(function: Function) -> _Uses:
-    uses = _Uses()
+def _uses(function: Function, lookups: bool) -> _Uses:
+    uses = _Uses(lookups)
     uses.visit(function.body)
     return uses
 
 
-def _factors(function: Function) -> dict[Var | Constant, int]:
-    """The weights of a function that only products read, along one axis."""
-    uses = _uses(function)
+def _is_known(var: Var) -> bool:
+    """Is a value a tensor of known rank?"""
+    return isinstance(var.annotation, TensorType) and var.annotation.dims is not None
+
+
+def _factors(function: Function, lookups: bool) -> dict[Var | Constant, int]:
+    """The weights of a function that only products read, along one axis, or lookups, too."""
+    uses = _uses(function, lookups)
     params = set(trailing_weights(function))
+    tables = {table: {(1, str(_type(table).dtype))} for table in uses.tables.values()}
+    found = {weight: sorted(own) for weight, own in {**tables, **uses.factors}.items()}
     return {
         weight: axis
-        for weight, ((axis, dtype), *more) in uses.factors.items()
+        for weight, ((axis, dtype), *more) in found.items()
         if not more
         and dtype in _FLOATS
+        and (weight not in tables or axis == 1)
         and weight not in uses.others
         and (isinstance(weight, Constant) or (isinstance(weight, Var) and weight in params))
-        and _is_matrix(_type_or_none(weight))
+        and _has_sizes(_type_or_none(weight), 3 if axis == 2 else 2)
     }
 
 
-def _is_matrix(kind: TensorType | None) -> bool:
-    """Is this a matrix of floats of known sizes?"""
+def _has_sizes(kind: TensorType | None, ndim: int) -> bool:
+    """Has this tensor floats, and so many dimensions, of known sizes?"""
     return (
         kind is not None
         and kind.dtype is not None
         and str(kind.dtype) in _FLOATS
-        and len(_sizes(kind)) == 2
+        and len(_sizes(kind)) == ndim
     )
 
 

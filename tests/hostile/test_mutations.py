@@ -454,7 +454,7 @@ def test_there_are_enough() -> None:
 
 @sweep
 @pytest.mark.slow
-@pytest.mark.parametrize("mutation", part(MUTATIONS, 2), ids=str)
+@pytest.mark.parametrize("mutation", part(MUTATIONS, 4), ids=str)
 def test_what_is_taken_out_is_missed(mutation: Mutation) -> None:
     device.kernels()  # built as it is
     with mutation.applied():

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from relaxpy.errors import UsageError
 from relaxpy.models.checkpoint import Source, gather, read_config, read_weights
@@ -32,6 +35,16 @@ def test_gather_transposes_and_keeps_c_order() -> None:
 def test_gather_converts_other_floats() -> None:
     halves = {name: value.astype(np.float16) for name, value in tensors().items()}
     assert {v.dtype.name for v in gather(halves, SOURCES, SHAPES).values()} == {"float32"}
+
+
+def test_bfloat16_is_read_in_a_process_that_has_not_met_it(tmp_path: Path) -> None:
+    save_file({"w": np.ones(2, ml_dtypes.bfloat16)}, tmp_path / "model.safetensors")
+    code = (
+        "import sys; from pathlib import Path; from relaxpy.models.checkpoint import read_weights; "
+    )
+    code += "print(read_weights(Path(sys.argv[1]))['w'].dtype)"
+    run = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True)
+    assert run.stdout.strip() == "bfloat16", run.stderr
 
 
 def test_gather_lists_every_problem() -> None:

@@ -15,100 +15,28 @@ import pytest
 
 import relaxpy
 from relaxpy.errors import RelaxError, UsageError
+from relaxpy.models.bert import BertConfig
 from relaxpy.models.checkpoint import read_weights
 from relaxpy.models.decoder import Decoder, load_weights, spec, step_spec
-from relaxpy.models.families import FAMILIES, checkpoint_sources, decoder_config
+from relaxpy.models.families import FAMILIES, checkpoint_sources, decoder_config, model_config
 from relaxpy.runtime.checkpoint import Source
 from relaxpy.serve import PageBook
+from tests.models.family_checkpoints import CASES, SIZES, TOKENS, checkpoint, text
 from tests.sweeps import FULL, quick_target
 
-SIZES = {
-    "vocab_size": 101, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 128, "pad_token_id": 0, "bos_token_id": 1,
-    "eos_token_id": 2,
-}  # fmt: skip
-TOKENS = {name: SIZES[name] for name in SIZES if name.endswith(("_id", "vocab_size"))}
-LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0}
-FAR = {
-    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5000.0},
-    "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
-}
-CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "llama": ("Llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
-    "mistral": ("Mistral", {"sliding_window": 9}),
-    "mistral without a window": ("Mistral", {"sliding_window": None, "rope_parameters": LINEAR}),
-    "qwen2": ("Qwen2", {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}),
-    "qwen2 without a window": ("Qwen2", {"tie_word_embeddings": True}),
-    "qwen3": ("Qwen3", {"rms_norm_eps": 1e-3}),
-    "gemma": ("Gemma", {}),
-    "gemma2": (
-        "Gemma2",
-        {
-            "sliding_window": 7, "query_pre_attn_scalar": 40, "attn_logit_softcapping": 2.0,
-            "final_logit_softcapping": 1.5,
-        },
-    ),
-    "gemma3": ("Gemma3", {"sliding_window": 5, "rope_parameters": FAR, "query_pre_attn_scalar": 30}),
-    "gpt2": (
-        "GPT2",
-        {"n_embd": 32, "n_inner": 48, "n_layer": 3, "n_head": 4, "n_positions": 128, "layer_norm_epsilon": 1e-3},
-    ),
-    "gpt2 of usual width": (
-        "GPT2",
-        {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 128, "activation_function": "relu"},
-    ),
-    "gpt_neox": ("GPTNeoX", {"num_key_value_heads": None, "head_dim": None}),
-    "gpt_neox one after the other": (
-        "GPTNeoX",
-        {
-            "num_key_value_heads": None, "head_dim": None, "use_parallel_residual": False, "attention_bias": False,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5},
-        },
-    ),
-    "phi3": ("Phi3", {"sliding_window": 11}),
-    "phi3 in part": (
-        "Phi3",
-        {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.75}},
-    ),
-}  # fmt: skip
-"""By name: the class of transformers, and settings beside the sizes."""
 PAGES, PAGE = 96, 4
 TOLERANCE = 1e-4
-
-
-def checkpoint(name: str, folder: Path, **more: Any) -> Any:
-    """A model of transformers with random weights, written to the folder."""
-    torch: Any = pytest.importorskip("torch")
-    transformers: Any = pytest.importorskip("transformers")
-
-    kind, settings = CASES[name]
-    text = "Text" if kind == "Gemma3" else ""
-    sizes = TOKENS if kind == "GPT2" else SIZES
-    config = getattr(transformers, f"{kind}{text}Config")(**{**sizes, **settings, **more})
-    if kind == "Gemma3":
-        config.layer_types = ["sliding_attention", "full_attention", "sliding_attention"]
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
-    config._attn_implementation = "eager"  # the only one with a soft cap
-    model = transformers.AutoModelForCausalLM.from_config(config).eval()
-    with torch.no_grad():
-        for own, weight in model.named_parameters():
-            # Norms and biases start with numbers that would hide mistakes.
-            weight.copy_(torch.randn_like(weight) * 0.2 + (_is_norm(own) and "emma" not in kind))
-    model.save_pretrained(folder)
-    return model
-
-
-def _is_norm(name: str) -> bool:
-    return name.endswith("weight") and ("norm" in name or "ln_" in name)
 
 
 class Served:
     """A checkpoint as it lies, its model of transformers, and ours over a cache."""
 
-    def __init__(self, name: str, folder: Path) -> None:
-        self.reference = checkpoint(name, folder)
-        self.config = dataclasses.replace(decoder_config(folder), page_size=PAGE)
+    def __init__(
+        self, name: str, folder: Path, changes: Mapping[str, Any] | None = None, **fields: Any
+    ) -> None:
+        self.reference = checkpoint(name, folder, **fields)
+        changes = {"page_size": PAGE, **(changes or {})}
+        self.config = dataclasses.replace(decoder_config(folder), **changes)
         mod, _ = Decoder(self.config).export(step_spec(self.config))
         self.vm = relaxpy.VirtualMachine(relaxpy.build(mod, quick_target(), pack=True))
         self.weights = self.vm.pack(
@@ -141,10 +69,6 @@ class Served:
 @pytest.fixture(scope="module", params=CASES)
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Served:
     return Served(request.param, tmp_path_factory.mktemp("checkpoint"))
-
-
-def text(length: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng([length, seed]).integers(0, SIZES["vocab_size"], length)
 
 
 def check(found: np.ndarray, expected: np.ndarray) -> None:
@@ -193,6 +117,35 @@ def test_ragged_mixtures(served: Served) -> None:
     served.start()
     alone = served.run({served.book.add(texts[0]): 30}, every=True)
     np.testing.assert_array_equal(last[-1], alone[-1])
+
+
+LONG = {
+    "head_dim": 8, "max_position_embeddings": 128, "original_max_position_embeddings": 32,
+    "rope_parameters": {
+        "rope_type": "longrope", "rope_theta": 1e4,
+        "short_factor": [1.0 + 0.1 * n for n in range(4)], "long_factor": [2.0 + n for n in range(4)],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("context", [32, 0])
+def test_long_rope(tmp_path: Path, context: int) -> None:
+    """The context that is served chooses the factors of all sequences. They are transformers' for sequences up to the
+    original context, if it is that, and for longer ones, if it is longer; in chunks and with neighbours, too."""
+    served = Served("phi3", tmp_path, {"context": context}, **LONG)
+    lengths = (30, 21) if context else (60, 45)
+    texts = [text(each) for each in lengths]
+    wanted = [served.expected(each) for each in texts]
+    one, two = (served.book.add(each) for each in texts)
+    check(served.run({one: 9, two: lengths[1]}, every=True)[9:], wanted[1])
+    check(served.run({one: lengths[0] - 10}), wanted[0][-2:-1])
+    last = served.run({one: 1})
+    check(last, wanted[0][-1:])
+    other = served.expected(text(21)) if not context else served.expected(text(60))
+    served.start()
+    tokens = text(21) if not context else text(60)
+    found = served.run({served.book.add(tokens): len(tokens)}, every=True)
+    assert np.abs(found - other).max() > 1e-2  # transformers has the other factors there
 
 
 def test_without_pages(tmp_path: Path) -> None:
@@ -379,3 +332,68 @@ def test_checkpoints_without_a_prefix(tmp_path: Path) -> None:
         "h.2.attn.c_attn.weight", True, (32, 64, 96)
     )
     assert {source.name for source in found.values()} == set(bare)
+
+
+def test_experts_apart_and_together(tmp_path: Path) -> None:
+    """A tensor for each expert, as checkpoints are published, and one for all, as transformers 5 has them in memory,
+    are the same parameters; of several that are missing each is named."""
+    checkpoint("qwen3_moe", tmp_path)
+    config = decoder_config(tmp_path)
+    apart = read_weights(tmp_path)
+    place = "model.layers.0.mlp.experts"
+    together = {name: x for name, x in apart.items() if ".experts." not in name}
+    for layer in (0, 2):
+        own = f"model.layers.{layer}.mlp.experts"
+        of = {
+            name: [apart[f"{own}.{e}.{name}_proj.weight"] for e in range(6)]
+            for name in ("gate", "up", "down")
+        }
+        joined = [np.concatenate(pair) for pair in zip(of["gate"], of["up"], strict=True)]
+        together[f"{own}.gate_up_proj"] = np.stack(joined)
+        together[f"{own}.down_proj"] = np.stack(of["down"])
+    models = [Decoder(config), Decoder(config)]
+    for model, tensors in zip(models, (apart, together), strict=True):
+        load_weights(model, tensors)
+    one, two = (dict(model.named_parameters()) for model in models)
+    for name, parameter in one.items():
+        np.testing.assert_array_equal(parameter.data, two[name].data)
+    del apart[f"{place}.3.up_proj.weight"]
+    apart[f"{place}.4.down_proj.weight"] = apart[f"{place}.4.down_proj.weight"][:3]
+    with pytest.raises(UsageError, match="2 problems") as caught:
+        load_weights(Decoder(config), apart)
+    assert caught.value.notes[0] == f"missing: {place}.3.up_proj.weight"
+    assert caught.value.notes[1].startswith(f"wrong shape: {place}.down_proj is (3, 20)")
+
+
+BERT = {
+    "model_type": "bert", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "vocab_size": 101,
+}  # fmt: skip
+
+
+def test_an_encoder(tmp_path: Path) -> None:
+    """BERT is chosen by its `config.json` as decoders are; as a decoder it is refused, with what takes it."""
+    (tmp_path / "config.json").write_text(json.dumps(BERT))
+    found = model_config(tmp_path)
+    assert isinstance(found, BertConfig)
+    assert (found.hidden_size, found.max_position_embeddings) == (32, 512)
+    with pytest.raises(UsageError, match="type 'bert', an encoder") as caught:
+        decoder_config(tmp_path)
+    assert "relaxpy embed" in (caught.value.help or "")
+    (tmp_path / "config.json").write_text(json.dumps({**BERT, "model_type": "qwen3_moe"}))
+    with pytest.raises(UsageError, match="num_experts"):
+        model_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", [*sorted(set(BERT) - {"model_type"}), "hidden_act", "layer_norm_eps"]
+)
+def test_damaged_configurations_of_an_encoder(tmp_path: Path, name: str) -> None:
+    codes = set[str]()
+    for value in JUNK:
+        (tmp_path / "config.json").write_text(json.dumps({**BERT, name: value}))
+        try:
+            model_config(tmp_path)
+        except RelaxError as error:
+            codes.add(error.code)
+    assert codes == {"bad-config"}

@@ -14,6 +14,7 @@ from relaxpy.errors import UsageError
 from relaxpy.ir import Function, TensorType
 from relaxpy.models.llama import TINY, Llama, LlamaConfig, load_weights, sources, spec
 from relaxpy.nn.rotary import Llama3Scaling, Rope
+from tests.sweeps import quick_target
 
 SCALED = Rope(500000.0, Llama3Scaling(8.0, 1.0, 4.0, 16))
 CONFIGS = {
@@ -66,7 +67,7 @@ class Pair:
         state = self.reference.state_dict()
         load_weights(model, {name: value.numpy() for name, value in state.items()})
         mod, params = model.export(spec(self.config))
-        self.vm = relaxpy.VirtualMachine(relaxpy.build(mod, params=params))
+        self.vm = relaxpy.VirtualMachine(relaxpy.build(mod, quick_target(), params=params))
         self.tolerance = TOLERANCE[dtype]
 
     def expected(self, ids: np.ndarray) -> np.ndarray:
@@ -238,7 +239,7 @@ def test_inputs_are_checked_where_the_configuration_asks() -> None:
     for _, parameter in model.named_parameters():
         parameter.data = np.zeros(parameter.shape, parameter.dtype.numpy)
     mod, params = model.export(spec(config))
-    vm = relaxpy.VirtualMachine(relaxpy.build(mod, params=params))
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, quick_target(), params=params))
     _, cache = vm["prefill"](np.zeros((2, 5), np.int64))
     _, cache = vm["decode"](np.zeros((2, 1), np.int64), cache)
     with pytest.raises(relaxpy.RelaxError, match="positions must be from 0 to 5, got 6"):

@@ -299,3 +299,51 @@ def write_adapter(folder: Path, **settings: Any) -> Path:
         folder / "adapter_model.safetensors",
     )
     return folder
+
+
+def test_joined_maps(tmp_path: Path) -> None:
+    """An adapter of Phi-3's joined maps, by its names, is that of the maps apart; where the configuration names only
+    some of them, it is refused."""
+    from relaxpy.models.phi3 import Phi3Config
+
+    sizes = {n: getattr(PLAIN, n) for n in (
+        "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+        "vocab_size",
+    )}  # fmt: skip
+    maps = "query", "key", "value", "output", "gate", "up", "down"
+    config = Phi3Config(**sizes, adapters=maps)
+    rng = np.random.default_rng(5)
+    apart: dict[str, np.ndarray] = {}
+    joined: dict[str, np.ndarray] = {}
+    start = "base_model.model.model.layers.0"
+    outs = {"query": 32, "key": 16, "value": 16, "output": 32, "gate": 48, "up": 48, "down": 32}
+    for name, together in (
+        ("self_attn.qkv_proj", ("query", "key", "value")),
+        ("mlp.gate_up_proj", ("gate", "up")),
+        ("self_attn.o_proj", ("output",)),
+        ("mlp.down_proj", ("down",)),
+    ):
+        width = 48 if name == "mlp.down_proj" else 32
+        down = rng.standard_normal((3, width), dtype=np.float32)
+        ups = [rng.standard_normal((outs[each], 3), dtype=np.float32) for each in together]
+        joined[f"{start}.{name}.lora_A.weight"] = down
+        joined[f"{start}.{name}.lora_B.weight"] = np.concatenate(ups)
+        for each, up in zip(together, ups, strict=True):
+            apart[f"{start}.{LINEARS[each]}.lora_A.weight"] = down
+            apart[f"{start}.{LINEARS[each]}.lora_B.weight"] = up
+    plain = LlamaConfig(**sizes, adapters=maps)
+    expected, found = stack_adapters(plain, [(apart, 0.5)]), stack_adapters(config, [(joined, 0.5)])
+    for pair, own in zip(expected[0], found[0], strict=True):
+        for one, other in zip(pair, own, strict=True):
+            np.testing.assert_array_equal(one, other)
+    some = dataclasses.replace(config, adapters=("query", "output", "gate", "up", "down"))
+    with pytest.raises(UsageError, match="2 problems") as caught:
+        stack_adapters(some, [(joined, 0.5)])
+    assert "unexpected" in caught.value.notes[0]
+    assert "qkv_proj" in caught.value.notes[0]
+    short = {
+        n: x[:-1] if n.endswith("gate_up_proj.lora_B.weight") else x for n, x in joined.items()
+    }
+    with pytest.raises(UsageError) as caught:
+        stack_adapters(config, [(short, 0.5)])
+    assert any("needs (r, 32) and (96, r)" in note for note in caught.value.notes)

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,23 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from relaxpy.checkpoints.stored import Checkpoint, Floats
 from relaxpy.errors import UsageError
 from relaxpy.models.llama import TINY, Llama, LlamaConfig, sources
-from relaxpy.models.loaded import LoadedDecoder, Scheme, load_decoder
+from relaxpy.models.loaded import LoadedDecoder, Scheme
+from relaxpy.models.loaded import load_decoder as load_with
 from tests.runtime.test_checkpoint import saved
+from tests.sweeps import quick_target
 
 FIELDS: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
     "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 70, "max_position_embeddings": 64,
     "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "bfloat16", "rope_theta": 10000.0,
 }  # fmt: skip
+
+
+TARGET = str(quick_target())
+load_decoder = partial(load_with, target=TARGET)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -83,7 +91,7 @@ def test_a_second_start_needs_no_compiler(tmp_path: Path) -> None:
 import sys
 import numpy as np
 from relaxpy.models.loaded import load_decoder
-decoder = load_decoder({str(place)!r})
+decoder = load_decoder({str(place)!r}, target={TARGET!r})
 caches = decoder.vm["alloc_pages"](2)
 ends, table = np.array([0, 5], np.int32), np.array([[[1]]], np.int32)
 given = np.array([3, 1, 4, 1, 5]), np.arange(5), ends, table, ends[1:], np.array([0, 4], np.int32)
@@ -136,7 +144,7 @@ def test_all_that_is_wrong_is_listed(tmp_path: Path, cache: Path) -> None:
     """Missing, unexpected, of another shape, of another type; nothing is kept."""
     arrays = tensors()
     arrays["model.layers.0.mlp.up_proj.bias"] = np.zeros(96, ml_dtypes.bfloat16)
-    arrays["model.norm.weight"] = arrays["model.norm.weight"].astype(np.float32)
+    arrays["model.norm.weight"] = arrays["model.norm.weight"].astype(np.int8)
     key = "model.layers.0.self_attn.k_proj.weight"
     arrays[key] = np.ascontiguousarray(arrays[key].T)
     del arrays["lm_head.weight"]
@@ -147,7 +155,7 @@ def test_all_that_is_wrong_is_listed(tmp_path: Path, cache: Path) -> None:
     notes = "\n".join(caught.value.notes)
     assert "missing: lm_head.weight; bfloat16 (70, 64) is expected" in notes
     assert "unexpected: model.layers.0.mlp.up_proj.bias" in notes
-    assert "model.norm.weight: the dtype is float32, not bfloat16" in notes
+    assert "model.norm.weight: the dtype is int8, not bfloat16" in notes
     assert f"{key}: dimension 0 is 64, not 32" in notes
     assert {*cache.glob("weights/*")} == before
 
@@ -209,16 +217,37 @@ def test_no_place_to_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_key_says_what_is_built() -> None:
     from relaxpy.models import loaded
 
-    key: Any = loaded._key
+    def key(
+        fields: dict[str, Any], scheme: Scheme, target: str = "llvm", dtype: Any = np.float32
+    ) -> str | None:
+        stored = {"norm": Floats.of(np.zeros(2, dtype))}
+        return loaded._key(Checkpoint(Path("x"), (), fields, stored), scheme, target)
+
     known = {
-        key(FIELDS, Scheme(), "llvm"),
-        key({**FIELDS, "rms_norm_eps": 1e-3}, Scheme(), "llvm"),
+        key(FIELDS, Scheme()),
+        key({**FIELDS, "rms_norm_eps": 1e-3}, Scheme()),
         key(FIELDS, Scheme(), "llvm -mcpu=haswell"),
-        *(key(FIELDS, dataclasses.replace(Scheme(), **each), "llvm") for each in (
+        key(FIELDS, Scheme(), dtype=np.float16),
+        *(key(FIELDS, dataclasses.replace(Scheme(), **each)) for each in (
             {"bits": 8}, {"group": 64}, {"zero": "minimum"}, {"activations": None}, {"dtype": "bfloat16"},
-            {"cache_dtype": "int8"}, {"adapters": ("query",)},
+            {"cache_dtype": "int8"}, {"adapters": ("query",)}, {"decode": True}, {"context": 32},
         )),
     }  # fmt: skip
-    assert len(known) == 10
+    assert len(known) == 13
     assert None not in known
-    assert key(dict(reversed(FIELDS.items())), Scheme(), "llvm") in known
+    assert key(dict(reversed(FIELDS.items())), Scheme()) in known
+
+
+def test_tensors_of_several_types(tmp_path: Path) -> None:
+    """Norms in float32, a matrix in float16: each is read as it is stored."""
+    arrays = {name: each.astype(np.float32) for name, each in tensors().items()}
+    mixed = {
+        name: each
+        if "norm" in name
+        else each.astype("float16" if "up" in name else ml_dtypes.bfloat16)
+        for name, each in arrays.items()
+    }
+    scheme = Scheme(bits=None, activations=None)
+    found = logits(load_decoder(checkpoint(tmp_path / "mixed", mixed), scheme))
+    expected = logits(load_decoder(checkpoint(tmp_path / "tiny", tensors()), scheme))
+    np.testing.assert_allclose(found, expected, atol=1e-5)

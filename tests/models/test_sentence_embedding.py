@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from relaxpy.models.sentence_embedding import (
     default_checkpoint,
     pad_rows,
 )
-from tests.sweeps import FULL, part, sweep
+from tests.sweeps import FULL, part, quick_target, sweep
 
 TOLERANCE = 2e-5
 SENTENCES = [
@@ -77,6 +79,134 @@ def test_cache_keeps_the_last_used(tmp_path: Path) -> None:
         "embed-4",
         "embed-5",
     ]
+
+
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat dog sleeps a b c ##a ##b ##c . !".split()
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small checkpoint of random weights, as transformers writes it."""
+    torch: Any = pytest.importorskip("torch")
+    transformers: Any = pytest.importorskip("transformers")
+    place = tmp_path_factory.mktemp("tiny") / "bert"
+    config = transformers.BertConfig(
+        vocab_size=len(WORDS), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=48,
+        max_position_embeddings=24,
+    )  # fmt: skip
+    torch.manual_seed(1)
+    transformers.BertModel(config).save_pretrained(place)
+    (place / "vocab.txt").write_text("\n".join(WORDS))
+    transformers.BertTokenizerFast(str(place / "vocab.txt")).save_pretrained(place)
+    return place
+
+
+def copied(tiny: Path, tmp_path: Path, **files: Any) -> Path:
+    """The checkpoint with other files; `1_Pooling/config.json` is `pooling`."""
+    place = tmp_path / "bert"
+    shutil.copytree(tiny, place)
+    for name, fields in files.items():
+        path = place / ("1_Pooling/config.json" if name == "pooling" else f"{name}.json")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(fields))
+    return place
+
+
+MODULES = [
+    {"type": "sentence_transformers.models.Transformer", "path": ""},
+    {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+    {"type": "sentence_transformers.models.Normalize", "path": "2_Normalize"},
+]
+
+
+def hidden_states(place: Path, ids: list[int]) -> np.ndarray:
+    torch: Any = pytest.importorskip("torch")
+    transformers: Any = pytest.importorskip("transformers")
+    with torch.inference_mode():
+        return transformers.BertModel.from_pretrained(place)(torch.tensor([ids]))[0][0].numpy()
+
+
+@pytest.mark.parametrize(
+    ("pooling", "name"),
+    [
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+        ({"pooling_mode": "cls"}, "cls"),
+        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, "mean"),
+    ],
+)
+def test_pooling_is_that_of_the_checkpoint(
+    tiny: Path, tmp_path: Path, pooling: dict[str, Any], name: str
+) -> None:
+    """Also of weights in shards, and of quantised ones, which are decoded."""
+    place = copied(tiny, tmp_path, modules=MODULES, pooling=pooling)
+    embedder = SentenceEmbedder.from_checkpoint(place, target=str(quick_target()), cache=False)
+    found = embedder.embed(["the cat sleeps.", "a dog"]).vectors
+    for row, text in zip(found, ("the cat sleeps.", "a dog"), strict=True):
+        states = hidden_states(place, embedder.tokenizer.encode(text).ids)
+        wanted = states[0] if name == "cls" else states.mean(0)
+        np.testing.assert_allclose(row, wanted / np.linalg.norm(wanted), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("files", "match"),
+    [
+        ({"modules": MODULES, "pooling": {"pooling_mode_max_tokens": True}}, "pooling_mode_max_tokens, which is not"),
+        ({"modules": MODULES, "pooling": {"pooling_mode": "lasttoken"}}, "pools by lasttoken"),
+        ({"modules": MODULES, "pooling": {"pooling_mode": ["mean"]}}, "pools by"),
+        (
+            {"modules": MODULES, "pooling": {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}},
+            "pooling_mode_cls_token, pooling_mode_mean_tokens",
+        ),
+        ({"modules": MODULES, "pooling": {}}, "pools by nothing"),
+        ({"modules": MODULES, "pooling": [3]}, "is a list"),
+        ({"modules": MODULES}, "1_Pooling/config.json"),
+        ({"modules": MODULES[:1]}, "no module Pooling"),
+        ({"modules": {}}, "no module Pooling"),
+        ({"modules": [*MODULES, {"type": "sentence_transformers.models.Dense"}]}, "module 'Dense'"),
+        ({"modules": [{**MODULES[1], "path": "../../etc"}]}, "no folder beside it"),
+        ({"modules": [{**MODULES[1], "path": 3}]}, "no folder beside it"),
+    ],
+)  # fmt: skip
+def test_pooling_that_is_not_supported(
+    tiny: Path, tmp_path: Path, files: dict[str, Any], match: str
+) -> None:
+    place = copied(tiny, tmp_path, **files)
+    with pytest.raises(UsageError, match=match):
+        SentenceEmbedder.from_checkpoint(place)
+
+
+def test_shards_and_codes_are_read(tiny: Path, tmp_path: Path) -> None:
+    transformers: Any = pytest.importorskip("transformers")
+    from relaxpy.checkpoints.quantize import quantize_checkpoint
+    from relaxpy.codes import Codes
+    from relaxpy.models.bert import BertConfig, BertEncoder, load_weights
+
+    def parameters(place: Path) -> dict[str, np.ndarray]:
+        model = BertEncoder(BertConfig.from_checkpoint(place))
+        load_weights(model, sentence_embedding.checkpoint_weights(place))
+        return {name: np.asarray(each.data) for name, each in model.named_parameters()}
+
+    wanted = parameters(tiny)
+    transformers.BertModel.from_pretrained(tiny).save_pretrained(
+        tmp_path / "shards", max_shard_size="10KB"
+    )
+    assert not (tmp_path / "shards" / "model.safetensors").exists()
+    for name, array in parameters(tmp_path / "shards").items():
+        np.testing.assert_array_equal(array, wanted[name])
+    quantize_checkpoint(tiny, tmp_path / "codes", Codes(8, 16, "symmetric"))
+    for name, array in parameters(tmp_path / "codes").items():
+        np.testing.assert_allclose(array, wanted[name], atol=np.abs(wanted[name]).max() / 100)
+
+
+def test_tokenizers_of_other_models(tiny: Path, tmp_path: Path) -> None:
+    place = copied(tiny, tmp_path)
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps({**config, "vocab_size": 9}))
+    with pytest.raises(UsageError, match="has 17 tokens, and the model 9"):
+        SentenceEmbedder.from_checkpoint(place)
+    (place / "tokenizer.json").unlink()
+    with pytest.raises(UsageError, match=r"no tokenizer.json, but vocab.txt"):
+        SentenceEmbedder.from_checkpoint(place)
 
 
 @pytest.fixture(scope="module")

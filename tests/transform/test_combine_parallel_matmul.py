@@ -23,7 +23,7 @@ from relaxpy.transform.combine_parallel_matmul import CombineParallelMatmul
 from relaxpy.transform.convert_to_dataflow import ConvertToDataflow
 from relaxpy.transform.normalize import Normalize
 from relaxpy.transform.quantize_weights import QuantizeWeights
-from tests.sweeps import part, sweep
+from tests.sweeps import part, quick_target, sweep
 
 HEADER = "from relaxpy.script import relax as R, tir as T\n"
 RNG = np.random.default_rng(0)
@@ -242,7 +242,9 @@ def test_quantised_weights_are_joined(scheme: WeightScheme, product: str, on_loa
     both: list[Any] = []
     for without in ((), ("combine-parallel-matmul",)):
         pipeline = default_pipeline(without=without)
-        vm = relaxpy.VirtualMachine(relaxpy.build(mod, pack=True, pipeline=pipeline))
+        vm = relaxpy.VirtualMachine(
+            relaxpy.build(mod, quick_target(), pack=True, pipeline=pipeline)
+        )
         both.append(vm["main"](x, *vm.pack(named)["main"]))
     for found, each in zip(*both, strict=True):
         np.testing.assert_array_equal(found.numpy(), each.numpy())

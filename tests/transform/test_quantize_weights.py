@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -186,3 +187,63 @@ def main(x: R.Tensor(("b", "n", 64), "float32"), w: R.Tensor((64, 24), "float32"
 def params_of(params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The parts of the weight `w` by their own names."""
     return {name.removeprefix("w_"): part for name, part in params.items()}
+
+
+TABLE = """
+@R.function
+def main(
+    ids: R.Tensor(("b", "n"), "int64"), x: R.Tensor(("m", 80), "float32"), w: R.Tensor((50, 80), "{stored}")
+) -> R.Tuple(R.Tensor(("b", "n", 80), "float32"), R.Tensor(("m", 50), "float32")):
+    R.func_attr({{"num_input": 2}})
+    rows = R.take(w, ids, axis=0)
+    found = R.astype(rows, "float32")
+    again = R.astype(w, "float32")
+    scores = R.linear(x, again)
+    return (found, scores)
+"""
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+def test_a_table_and_the_head_that_is_tied_to_it(scheme: WeightScheme) -> None:
+    """Rows are those of the dequantised table to the bit, whatever dtype it is stored in and whatever ids are asked
+    for; the packed table is in memory once."""
+    mod = relaxpy.parse(TABLE.format(stored="bfloat16"))
+    step = QuantizeWeights(scheme, lookups=True)
+    random = np.random.default_rng(0)
+    w = random.standard_normal((50, 80), np.float32).astype(ml_dtypes.bfloat16)
+    parts = step.quantized_params(mod, {"w": w})
+    floats = scheme.dequantize({n.removeprefix("w_"): part for n, part in parts.items()}, 1, 80)
+    ids, x = np.array([[3, 49, -7], [0, 99, 3]]), random.standard_normal((2, 80), np.float32)
+    vm = relaxpy.VirtualMachine(relaxpy.build(step(mod), pack=True))
+    packed = vm.pack(parts)
+    rows, scores = vm["main"](ids, x, *packed["main"])
+    np.testing.assert_array_equal(rows.numpy(), floats[ids.clip(0, 49)])
+    np.testing.assert_allclose(scores.numpy(), x @ floats.T, rtol=1e-4, atol=1e-4)
+    assert len(packed["main"]) == len(parts)
+    assert packed.nbytes < 1.4 * sum(part.nbytes for part in parts.values())  # panels are filled
+
+
+def test_a_table_that_is_only_looked_up() -> None:
+    """It is quantised on load from the floats that are stored; without `lookups`, and where anything else reads it, it
+    is not."""
+    text = (
+        TABLE.format(stored="float16")
+        .replace("again", "x")
+        .replace("x = R.astype(w", "y = R.astype(x")
+    )
+    text = text.replace("R.linear(x, x)", "R.nn.relu(x)").replace('("m", 50)', '("m", 80)')
+    mod, scheme = relaxpy.parse(text), WeightScheme(8, 32)
+    step = QuantizeWeights(scheme, on_load=True, lookups=True)
+    (function,) = mod.graph_functions.values()
+    assert [*step.weights(function).values()] == [1]
+    assert not QuantizeWeights(scheme).weights(function)
+    other = relaxpy.parse(
+        text.replace("R.nn.relu(x)", "R.add(x, R.sum(R.astype(w, 'float32'), axis=0))")
+    )
+    assert not step.weights(other.graph_functions["main"])
+    w = np.random.default_rng(0).standard_normal((50, 80)).astype(np.float16)
+    vm = relaxpy.VirtualMachine(relaxpy.build(step(mod), pack=True))
+    ids, x = np.array([[3, 49]]), np.zeros((1, 80), np.float32)
+    rows, _ = vm["main"](ids, x, *vm.pack({"w": w})["main"])
+    floats = scheme.dequantize(scheme.quantize(w, 1), 1, 80)
+    np.testing.assert_array_equal(rows.numpy(), floats[ids])

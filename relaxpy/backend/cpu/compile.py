@@ -18,6 +18,7 @@ from pathlib import Path
 
 from relaxpy.backend.cpu import lowering as pipeline
 from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.backend.refused import reason_of, refused
 from relaxpy.errors import BuildError
 from relaxpy.tir.lowering.bfloat16 import without_bfloat16
 from relaxpy.tir.lowering.float8 import FORMATS, without_float8
@@ -151,17 +152,7 @@ def _named(
         try:
             _tvm_build({name: func}, target)
         except Exception as own:
-            return BuildError(
-                "kernel-compile",
-                f'the kernel "{called or name}" does not compile for {target}: {_reason(own)}',
-                notes=(f"the tensor program:\n{func.script()}",),
-            )
+            return refused(own, called or name, target, func)
     names = ", ".join(kernels)
-    message = f"the kernels {names} do not compile together for {target}: {_reason(error)}"
+    message = f"the kernels {names} do not compile together for {target}: {reason_of(error)}"
     return BuildError("kernel-compile", message)
-
-
-def _reason(error: Exception) -> str:
-    """The last informative line of a TVM error, which is preceded by a C++ trace."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ from relaxpy.backend.cpu.packers import (
 )
 from relaxpy.backend.cpu.panels import Packing, wanted_packing, with_packed
 from relaxpy.backend.cpu.row_tiles import RowTiles, wanted_tiles, with_tiles
+from relaxpy.backend.cpu.rules.expert_bytes import wanted_expert_tiles
 from relaxpy.backend.cpu.rules.matmul_formula import wanted_formula_tiles
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.slots import slots_of
@@ -26,7 +28,9 @@ from relaxpy.ir.module import IRModule
 from relaxpy.ir.names import FreshNames
 from relaxpy.ir.visitor import Rewriter, used_vars
 from relaxpy.op.call import CallTIR
+from relaxpy.tir.forms.pattern_kind import PatternKind, pattern_kind
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.schedule import is_scheduled
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
 
@@ -38,6 +42,9 @@ class PackWeights(Pass):
     tiles of rows (`relaxpy.backend.cpu.row_tiles`), and likewise what a product's factor is computed from, as codes and
     scales. The tensor program is rewritten to read the panels or tiles; results are bit-identical. A constant is
     packed once for all its calls. Tensor programs without remaining calls are dropped.
+
+    Where a product reads a packed parameter in tiles, programs that only move or map its elements read the tiles, too:
+    a table of embeddings that is the head as well is in memory once.
 
     Weights that the caller packs (`packed_params`, an attribute of a function) are packed likewise, by functions of the
     module, the *packers*: `packers`, another attribute, names the one of each parameter. A weight that some calls read
@@ -126,11 +133,16 @@ class _Packer(Rebuilder):
         weights."""
         self.constants: dict[tuple[Constant, Packing | RowTiles], Constant] = {}
         self.packers = Packers(mod)
+        self.program_names = FreshNames(mod.functions)
         self.called = called_functions(mod)
         self.weights: tuple[Var, ...] = ()
         """The weights that the caller of the current function packs."""
         self.packed_vars: dict[tuple[Var, Packing | RowTiles], Var] = {}
         """The packed forms of these weights."""
+        self.tiles: dict[Expr, RowTiles] = {}
+        """The weights of the current function that only have a form in tiles."""
+        self.readers: dict[tuple[str, tuple[RowTiles, ...]], str] = {}
+        """By name and tiles: the programs that read parameters in tiles which others wanted."""
         self.devices = slots_of(mod, target)
         self.elsewhere = len(self.devices.slots) > 1
         """Does the module also run on other devices?"""
@@ -141,8 +153,15 @@ class _Packer(Rebuilder):
     def public_function(self, name: str, function: Function) -> Function:
         """A function of the module, with its weights packed."""
         self.weights = () if name in self.called else packed_params(function)
-        self.packed_vars = {}
+        self.packed_vars, self.tiles = {}, {}
         new = self.function(function)
+        forms = [weight for weight, _ in self.packed_vars]
+        self.tiles = {
+            weight: layout
+            for weight, layout in self.packed_vars
+            if isinstance(layout, RowTiles) and forms.count(weight) == 1
+        }
+        new = self.function(new) if self.tiles else new
         return self.with_packed_params(name, new) if self.packed_vars else new
 
     def with_packed_params(self, name: str, function: Function) -> Function:
@@ -207,7 +226,7 @@ class _Packer(Rebuilder):
                 return value
         found = self.packing(name)
         if found is None:
-            return value
+            return self.reading_tiles(value, name, fields)
         packings, packed_name = found
         if not all(self.may_be_packed(fields[packing.param]) for packing in packings):
             return value
@@ -227,6 +246,29 @@ class _Packer(Rebuilder):
         new = (GlobalVar(packed_name), Tuple(tuple(args)), *rest)
         return Call(op, new, value.ty_args, span=value.span)
 
+    def reading_tiles(self, value: Call, name: str, fields: Sequence[Expr]) -> Call:
+        """A call of a program without a packing of its own: it reads the tiles of a weight that others have packed, if
+        it only moves or maps elements."""
+        program = self.mod.functions.get(name)
+        tiles = tuple(
+            dataclasses.replace(self.tiles[field], param=number)
+            for number, field in enumerate(fields)
+            if field in self.tiles
+        )
+        if not tiles or not isinstance(program, PrimFunc):
+            return value
+        if is_scheduled(program.func) or pattern_kind(program) > PatternKind.INJECTIVE:
+            return value
+        key = name, tiles
+        if key not in self.readers:
+            self.readers[key] = own = self.program_names.fresh(f"{name}_tiles")
+            for each in tiles:
+                program = with_tiles(program, each)
+            self.programs[own] = program
+        args = [self.packed(f, self.tiles[f]) if f in self.tiles else f for f in fields]
+        new = (GlobalVar(self.readers[key]), Tuple(tuple(args)), *value.args[2:])
+        return dataclasses.replace(value, args=new)
+
     def packing(self, name: str) -> tuple[tuple[Packing | RowTiles, ...], str] | None:
         """The packings that the program of this name needs, and the name of the program that reads them."""
         if name not in self.callees:
@@ -239,7 +281,11 @@ class _Packer(Rebuilder):
     def wanted(self, program: PrimFunc) -> tuple[Packing | RowTiles, ...]:
         """The packings that a program needs: of convolutions first, as in the order of the kernels' rules."""
         packing = wanted_tiles(program, self.target) or wanted_packing(program, self.target)
-        return wanted_formula_tiles(program, self.target) if packing is None else (packing,)
+        if packing is not None:
+            return (packing,)
+        return wanted_formula_tiles(program, self.target) or wanted_expert_tiles(
+            program, self.target
+        )
 
     def may_be_packed(self, arg: Expr) -> bool:
         """Is an argument a constant, or a weight of known extents that the caller packs?"""

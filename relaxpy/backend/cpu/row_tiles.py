@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from relaxpy.tir.schedule import is_scheduled
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.writer import loops
 
+Each = TypeVar("Each")
 TILE_HEIGHTS = (6, 8)
 """Rows of a tile, for 16 vector registers and for 32."""
 
@@ -33,36 +35,45 @@ class RowTiles:
     """The weight's dimension that counts the rows."""
     height: int
     """Rows of a tile."""
+    lead: int = 0
+    """The number of first dimensions, before that of the rows, that stay outside of the tiles: experts, say."""
 
     def packed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of a weight of this shape in tiles."""
-        others = shape[: self.axis] + shape[self.axis + 1 :]
-        return (-(-shape[self.axis] // self.height), *others, self.height)
+        tiles = -(-shape[self.axis] // self.height)
+        return *shape[: self.lead], tiles, *self._others(shape), self.height
 
     def source(
         self, shape: tuple[int, ...], at: Sequence[loops.Expr]
     ) -> tuple[list[loops.Expr], list[loops.Expr]]:
         """The indices in a weight of this shape of the element at these indices of the tiles, and the conditions under
         which it is there; padding otherwise."""
-        tile, *others, lane = at
-        rows = shape[self.axis]
+        lead, tile, others, lane = at[: self.lead], at[self.lead], at[self.lead + 1 : -1], at[-1]
+        rows, before = shape[self.axis], self.axis - self.lead
         row = tile * loops.int64(self.height) + lane
         inside = [] if rows % self.height == 0 else [row < loops.int64(rows)]
-        return [*others[: self.axis], row, *others[self.axis :]], inside
+        return [*lead, *others[:before], row, *others[before:]], inside
 
     def pack(self, weight: np.ndarray) -> np.ndarray:
         """Pack the weight into tiles."""
-        rows = np.moveaxis(weight, self.axis, 0)
-        tiles, *others, height = self.packed_shape(weight.shape)
-        padded = np.zeros((tiles * height, *others), weight.dtype)
-        padded[: len(rows)] = rows
-        return np.ascontiguousarray(np.moveaxis(padded.reshape(tiles, height, *others), 1, -1))
+        lead = self.lead
+        rows = np.moveaxis(weight, self.axis, lead)
+        shape = self.packed_shape(weight.shape)
+        tiles, height = shape[lead], self.height
+        more = tiles * height - rows.shape[lead]
+        padded = np.pad(rows, [(0, more if n == lead else 0) for n in range(rows.ndim)])
+        cut = padded.reshape(*shape[:lead], tiles, height, *shape[lead + 1 : -1])
+        return np.ascontiguousarray(np.moveaxis(cut, lead + 1, -1))
 
     def place(self, indices: list[loops.Expr]) -> list[loops.Expr]:
         """The indices in the tiles of the element at these indices of the weight."""
         row, height = indices[self.axis], loops.int64(self.height)
-        others = indices[: self.axis] + indices[self.axis + 1 :]
-        return [tirx.floordiv(row, height), *others, tirx.floormod(row, height)]
+        tile, lane = tirx.floordiv(row, height), tirx.floormod(row, height)
+        return [*indices[: self.lead], tile, *self._others(indices), lane]
+
+    def _others(self, each: Sequence[Each]) -> list[Each]:
+        """The items of all dimensions but the first ones and that of the rows."""
+        return [*each[self.lead : self.axis], *each[self.axis + 1 :]]
 
 
 def tile_height(target: CpuTarget) -> int:

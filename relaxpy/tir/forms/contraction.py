@@ -43,6 +43,8 @@ class Operand:
     formula: Expr | None = None
     """For a factor that the program computes, such as a quantised weight: its element, over `Axis.var`. `buffer` then
     has no memory: it only gives the extents and the dtype of the factor."""
+    indices: tuple[Expr, ...] = ()
+    """Of a contraction's operand, the index of its element, over `Axis.var`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,6 +282,10 @@ def _contraction(
     operands = [read_operand(buffer, tuple(indices), iters) for buffer, indices in accesses]
     if any(operand is None for operand in operands):
         return None
+    operands = [
+        replace(operand, indices=tuple(indices))
+        for operand, (_, indices) in zip(operands, accesses, strict=True)
+    ]
     if formula is not None:
         operands[-1] = replace(operands[-1], formula=formula)
     opaque = [var for operand in operands for var in _variables(operand.base)]

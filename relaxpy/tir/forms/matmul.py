@@ -70,6 +70,17 @@ class MatmulForm:
         return self.rhs.panels
 
 
+def place_of(dim: Dimension, number: Expr) -> dict[Expr, Expr]:
+    """The values of a dimension's loop variables at a flat number along it."""
+    place: dict[Expr, Expr] = {}
+    for axis in reversed(dim.axes[1:]):
+        place[axis.var] = loops.floormod(number, axis.extent)
+        number = loops.floordiv(number, axis.extent)
+    if dim.axes:
+        place[dim.axes[0].var] = number
+    return place
+
+
 def matmul_of(func: PrimFunc) -> MatmulForm | None:
     """Recognise a matrix product whose products can be summed in its type (`is_summable`); None for other programs."""
     contraction = read_contraction(func)

@@ -106,16 +106,20 @@ def _factors(product: Stage) -> QuantizedFactors | None:
         return None
     (depth,) = product.reduce_axes
     pair = product.value.a, product.value.b
-    for left, right in (pair, pair[::-1]):
-        activations = _activations(left, depth)
-        if activations is None:
-            continue
-        lhs, scale, group = activations
-        for shared in (group, *(n for n in _SHARED if n < group and group % n == 0)):
-            weight = scaled(right, depth, shared)
-            nibbles = _nibbles(weight.code, depth) if weight is not None else None
-            if weight is not None and nibbles is not None:
-                return QuantizedFactors(lhs, scale, group, shared, right, weight, nibbles)
+    return quantized_factors(*pair, depth) or quantized_factors(*pair[::-1], depth)
+
+
+def quantized_factors(left: Expr, right: Expr, depth: Var) -> QuantizedFactors | None:
+    """Two factors as activations and a weight, summed along `depth`."""
+    activations = _activations(left, depth)
+    if activations is None:
+        return None
+    lhs, scale, group = activations
+    for shared in (group, *(n for n in _SHARED if n < group and group % n == 0)):
+        weight = scaled(right, depth, shared)
+        nibbles = nibbles_of(weight.code, depth) if weight is not None else None
+        if weight is not None and nibbles is not None:
+            return QuantizedFactors(lhs, scale, group, shared, right, weight, nibbles)
     return None
 
 
@@ -195,7 +199,7 @@ def _shared(value: Expr, depth: Var, group: int) -> bool:
     return not s.uses(outside, depth)
 
 
-def _nibbles(code: Expr, depth: Var) -> Nibbles | None:
+def nibbles_of(code: Expr, depth: Var) -> Nibbles | None:
     """The code as a nibble of a word: the word's bits, shifted by 4 times the place in the word, and masked."""
     if not isinstance(code, tirx.BitwiseAnd):
         return None

@@ -10,17 +10,22 @@ from relaxpy.target import Target
 
 
 @pytest.mark.parametrize(
-    ("axis", "shape"), [(0, (13, 3, 2, 2)), (3, (2, 2, 3, 13)), (0, (16, 5)), (1, (4, 1, 3))]
-)
-def test_every_element(axis: int, shape: tuple[int, ...]) -> None:
-    """Row r is number r % height of tile r // height; the other dimensions keep their order."""
-    tiles = RowTiles(param=1, axis=axis, height=8)
+    ("axis", "shape", "lead"),
+    [
+        (0, (13, 3, 2, 2), 0), (3, (2, 2, 3, 13), 0), (0, (16, 5), 0), (1, (4, 1, 3), 0), (1, (3, 13, 2), 1),
+        (3, (2, 3, 2, 9), 2),
+    ],
+)  # fmt: skip
+def test_every_element(axis: int, shape: tuple[int, ...], lead: int) -> None:
+    """Row r is number r % height of tile r // height; the other dimensions keep their order, the first ones outside."""
+    tiles = RowTiles(param=1, axis=axis, height=8, lead=lead)
     weight = np.arange(1, np.prod(shape) + 1, dtype="float32").reshape(shape)
     packed = tiles.pack(weight)
     assert packed.shape == tiles.packed_shape(shape)
     for index in np.ndindex(*shape):
-        others = index[:axis] + index[axis + 1 :]
-        at = (index[axis] // 8, *others, index[axis] % 8)
+        others = index[lead:axis] + index[axis + 1 :]
+        at = (*index[:lead], index[axis] // 8, *others, index[axis] % 8)
+        assert tiles.place([*index]) == [*at]  # type: ignore[comparison-overlap]
         assert packed[at] == weight[index]
     assert np.count_nonzero(packed) == weight.size
 

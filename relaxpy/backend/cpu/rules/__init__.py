@@ -12,6 +12,8 @@ from relaxpy.backend.arrangement import Arrangement, Rule
 from relaxpy.backend.cpu.rules.attention import attention_program
 from relaxpy.backend.cpu.rules.convolution import convolution_program
 from relaxpy.backend.cpu.rules.elementwise import schedule_elementwise
+from relaxpy.backend.cpu.rules.expert_bytes import expert_bytes_program
+from relaxpy.backend.cpu.rules.expert_linear import expert_linear_program
 from relaxpy.backend.cpu.rules.fallback import schedule_any
 from relaxpy.backend.cpu.rules.matmul import matmul_program
 from relaxpy.backend.cpu.rules.paged_attention import paged_attention_program
@@ -34,6 +36,8 @@ def _of_arithmetic(arrange: _Arrange) -> _Arrange:
 CPU_RULES: tuple[Rule, ...] = (
     Rule("matmul", _of_arithmetic(matmul_program)),
     Rule("quantized_matmul", _of_arithmetic(quantized_matmul_program)),
+    Rule("expert_bytes", _of_arithmetic(expert_bytes_program)),
+    Rule("expert_linear", _of_arithmetic(expert_linear_program)),
     Rule("convolution", _of_arithmetic(convolution_program)),
     Rule("attention", attention_program),
     Rule("paged_attention", paged_attention_program),

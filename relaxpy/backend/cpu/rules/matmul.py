@@ -38,10 +38,10 @@ from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.arithmetic import BITS, Arithmetic
 from relaxpy.backend.cpu.panels import PANEL_VECTORS, reads_panels
 from relaxpy.backend.cpu.rules.matmul_factors import Block, Factors, Left, Panel, RightRow
-from relaxpy.backend.cpu.rules.matmul_finish import Finish, Total, place_of
+from relaxpy.backend.cpu.rules.matmul_finish import Finish, Total
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.contraction import substitute
-from relaxpy.tir.forms.matmul import MatmulForm, computed_matmul_of, matmul_of
+from relaxpy.tir.forms.matmul import MatmulForm, computed_matmul_of, matmul_of, place_of
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt
 

@@ -98,7 +98,9 @@ class Factors:
         # The offset in each view of the product that a task works on.
         self.lhs_base = self.rhs_base = loops.int64(0)
         computed = form.rhs.formula is not None
-        self.formula = Formula(program, form, arithmetic.lanes) if computed else None
+        self.formula = (
+            Formula(program, form, arithmetic.lanes, form.rhs.formula) if computed else None
+        )
         """The right-hand factor, if it is computed."""
 
     def computing(self, block: Block) -> Block:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.contraction import Epilogue, Operand
-from relaxpy.tir.forms.matmul import Dimension
+from relaxpy.tir.forms.matmul import Dimension, place_of
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, Program
@@ -24,17 +24,6 @@ class Total:
 
     buffer: Buffer
     start: Expr
-
-
-def place_of(dim: Dimension, number: Expr) -> dict[Expr, Expr]:
-    """The values of a dimension's loop variables at a flat number along it."""
-    place: dict[Expr, Expr] = {}
-    for axis in reversed(dim.axes[1:]):
-        place[axis.var] = loops.floormod(number, axis.extent)
-        number = loops.floordiv(number, axis.extent)
-    if dim.axes:
-        place[dim.axes[0].var] = number
-    return place
 
 
 class Sums(Protocol):

@@ -19,12 +19,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Protocol
 
 from relaxpy.backend.cpu.panels import PANEL_VECTORS
 from relaxpy.backend.cpu.row_tiles import RowTiles
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.matmul import BITS, MatmulForm, computed_matmul_of
+from relaxpy.tir.forms.matmul import BITS, Dimension, computed_matmul_of
 from relaxpy.tir.forms.quantized_matmul import quantized_matmul_of
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.schedule import is_scheduled
@@ -86,22 +87,32 @@ class _Access:
     kind: _Kind
     width: int = 1
     """Columns of a tile."""
+    at: int = 0
+    """The index that is the number of the tile."""
+
+
+class OfColumns(Protocol):
+    """A product whose second factor has columns and a depth: one loop each."""
+
+    @property
+    def column(self) -> Dimension: ...
+    @property
+    def depth(self) -> Dimension: ...
 
 
 class Formula:
     """Writes the elements of one product's computed factor, or those of another value over its rows and columns."""
 
-    def __init__(
-        self, program: Program, form: MatmulForm, lanes: int, value: Expr | None = None
-    ) -> None:
-        value = form.rhs.formula if value is None else value
+    def __init__(self, program: Program, form: OfColumns, lanes: int, value: Expr | None) -> None:
         assert value is not None, "a product with a computed factor"
         self.program, self.value, self.lanes = program, value, lanes
         self.columns = form.column.extent
         self.place: Mapping[Expr, Expr] = {}
-        """The values of the loop variables of the batch."""
+        """The values of the loop variables of the batch, or of others."""
         self.row_var, self.column_var = form.depth.axes[0].var, form.column.axes[0].var
         loads = s.loads_of(value)
+        self._accesses: dict[Expr, _Access] = {}
+        """By the loads of the formula."""
         self.views = {load.source: program.flat_view(load.source) for load in loads}
         kinds = [self._access(load).kind for load in loads]
         self.is_vector = _Kind.OTHER not in kinds and self._vectorises()
@@ -167,7 +178,9 @@ class Formula:
         else:
             tile, inside = loops.floordiv(first, own), loops.floormod(first, own)
         tile = loops.minimum(tile, loops.floordiv(self.columns - 1, own))
-        return self._offset(node, [tile, *list(node.indices)[1:-1], inside], row, first), True
+        indices = [*node.indices]
+        indices[access.at], indices[-1] = tile, inside
+        return self._offset(node, indices, row, first), True
 
     def _flat(self, node: s.Load, row: Expr, column: Expr) -> Expr:
         return self._offset(node, list(node.indices), row, column)
@@ -175,7 +188,7 @@ class Formula:
     def _offset(self, node: s.Load, indices: list[Expr], row: Expr, column: Expr) -> Expr:
         values = {**self.place, self.row_var: row, self.column_var: column}
         at = s.substitute(s.flat_index(indices, node.source.shape), values)
-        return loops.truncating(loops.simplify(at))
+        return loops.index_of(at)
 
     def _substituted(self, value: Expr, row: Expr, column: Expr) -> Expr:
         """The value at a row and column. Only numbers made of these are simplified, such as the distance of a shift:
@@ -185,11 +198,16 @@ class Formula:
         def cast(node: tirx.Cast) -> Expr:
             if str(node.value.ty.dtype) != "int64":
                 return node
-            return loops.truncating(loops.simplify(node.value)).astype(str(node.ty.dtype))
+            return loops.index_of(node.value).astype(str(node.ty.dtype))
 
         return loops.truncating(rewritten(s.substitute(value, values), (tirx.Cast, cast)))
 
     def _access(self, load: s.Load) -> _Access:
+        if load not in self._accesses:
+            self._accesses[load] = self._access_of(load)
+        return self._accesses[load]
+
+    def _access_of(self, load: s.Load) -> _Access:
         column = self.column_var
         indices = list(load.indices)
         uses = [n for n, index in enumerate(indices) if s.uses(index, column)]
@@ -199,13 +217,13 @@ class Formula:
         if uses == [last] and indices[last].same_as(column):
             return _Access(_Kind.NEIGHBOURS)
         width = loops.constant(load.source.shape[-1])
-        if uses == [0, last] and width and width % self.lanes == 0:
-            piece, inside = indices[0], indices[last]
+        if len(uses) == 2 and uses[1] == last and width and width % self.lanes == 0:
+            piece, inside = indices[uses[0]], indices[last]
             if (
                 _is_cut(piece, tirx.FloorDiv, column, width)
                 and _is_cut(inside, tirx.FloorMod, column, width)
             ):  # fmt: skip
-                return _Access(_Kind.TILE, width)
+                return _Access(_Kind.TILE, width, uses[0])
         if len(uses) == 1:
             index = indices[uses[0]]
             every = loops.constant(index.b) if isinstance(index, tirx.FloorDiv) else None
@@ -213,7 +231,7 @@ class Formula:
                 return _Access(_Kind.ONE)
         return _Access(_Kind.OTHER)
 
-    def _unroll(self, form: MatmulForm) -> int:
+    def _unroll(self, form: OfColumns) -> int:
         """The rows that share a word: as many as the formula divides the row's number by."""
         depth = loops.constant(form.depth.extent)
         found: list[int] = []

@@ -1,0 +1,86 @@
+"""`relaxpy generate`: continue a text with a language model."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from relaxpy.cli.language_model import (
+    MODEL_OPTIONS,
+    SAMPLING_OPTIONS,
+    as_data,
+    load_model,
+    model_and_text,
+    options,
+    read_file,
+    read_stdin,
+    show_pieces,
+    summary,
+    take_sampling,
+)
+from relaxpy.cli.outputs import json_option, print_json
+from relaxpy.errors import UsageError
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  relaxpy generate "def fibonacci(n):" -n 60         the model that ships with relaxpy
+  relaxpy generate ./TinyLlama "Once upon a time" --temperature 0.8 --seed 7
+  cat story.txt | relaxpy generate ./TinyLlama       the prompt from stdin
+  relaxpy generate ./TinyLlama "1, 2, 3," --stop 7 --json
+
+A model is the folder of a checkpoint: config.json, model.safetensors, tokenizer.json. It is compiled and packed at the
+first use, and both are kept. Sampling is the checkpoint's own where no option is given; many take the most probable
+token. For questions there is `relaxpy chat`.
+"""
+)
+@click.argument("arguments", nargs=-1, metavar="[MODEL] [PROMPT]")
+@click.option("--file", "-f", metavar="PATH", help="A text file with the prompt; - is stdin.")
+@options(*SAMPLING_OPTIONS, *MODEL_OPTIONS)
+@json_option
+def generate(arguments: tuple[str, ...], file: str | None, as_json: bool, **given: Any) -> None:
+    """Continue PROMPT (an argument, a file, or stdin) with a language model, and print the text as it is written."""
+
+    from rich.console import Console
+
+    model_place, prompt = model_and_prompt(arguments, file)
+    sampling = take_sampling(given)
+    model = load_model(model_place, **given)
+    pieces = model.generate(prompt, **sampling, stop_loops="max_tokens" not in sampling)
+    notes = Console(stderr=True, highlight=False, soft_wrap=True)
+    try:
+        if as_json:
+            for _ in pieces:
+                pass
+            print_json(as_data(pieces))
+        else:
+            show_pieces(pieces)
+    finally:
+        if pieces.tokens and not as_json:
+            notes.print(summary(pieces), style="dim", markup=False)
+
+
+def model_and_prompt(arguments: tuple[str, ...], file: str | None) -> tuple[str | None, str]:
+    """The place of the model (None: the one that ships) and the prompt. Raises: UsageError."""
+    place, prompt = model_and_text(arguments, 'relaxpy generate MODEL "Once upon a time"')
+    if prompt is not None and file is not None:
+        raise UsageError(
+            "bad-arguments",
+            "the prompt is given both as an argument and with --file",
+            help="give one",
+        )
+    if prompt is not None and prompt != "-":
+        return place, prompt
+    if file is not None and file != "-":
+        return place, read_file(file)
+    if prompt is None and file is None and sys.stdin.isatty():
+        raise UsageError(
+            "bad-arguments",
+            "there is no prompt",
+            help='write relaxpy generate "Once upon a time", or use --file PATH, or stdin',
+        )
+    return place, read_stdin()

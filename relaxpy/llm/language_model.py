@@ -1,0 +1,308 @@
+"""A checkpoint, ready to write.
+
+    model = relaxpy.llm.load("folder of a checkpoint")
+    for piece in model.generate("Once upon a time"):
+        print(piece, end="", flush=True)
+    for piece in model.chat([{"role": "user", "content": "Hello"}]):
+        print(piece, end="", flush=True)
+
+A model has one paged cache for the keys and values of all its texts. Several may be written at once, from several
+threads too; the steps run one after the other. A text that begins as an earlier one, such as the next turn of a chat,
+finds the keys and values of its beginning in the cache.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from operator import index
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+from relaxpy.checkpoints.config_file import config_of
+from relaxpy.embedded import embedded_model
+from relaxpy.errors import UsageError
+from relaxpy.llm.chat_template import ChatTemplate
+from relaxpy.llm.checkpoint_files import optional_json
+from relaxpy.llm.generation import Generation
+from relaxpy.llm.loops import LoopDetector
+from relaxpy.llm.stop_strings import StopStrings
+from relaxpy.llm.tokenizer import GENERATION_CONFIG_FILE, Tokenizer
+from relaxpy.models.loaded import LoadedDecoder, Scheme, load_decoder
+from relaxpy.serve import Draw, PageBook, Sampling, sampling_arguments
+
+CONTEXT = 4096
+"""The most tokens of a text, if neither the caller nor the model asks for fewer."""
+PREFILL = 512
+"""The most tokens of a prompt in a step."""
+_DEFAULTS = Sampling(temperature=0)
+
+
+def load(
+    place: str | os.PathLike[str] | None = None,
+    *,
+    scheme: Scheme | None = None,
+    context: int | None = None,
+    batch: int = 1,
+    chat_template: str | None = None,
+    tokenizer: Tokenizer | None = None,
+    target: str = "llvm",
+    keep: bool = True,
+) -> LanguageModel:
+    """The language model of a checkpoint: of a directory with `config.json`, weights and `tokenizer.json`, or of a GGUF
+    file. The first start compiles and packs it; what it makes is kept for the next ones unless `keep=False`
+    (`relaxpy.models.loaded`). Without a place it is the small model that ships with relaxpy (`relaxpy.embedded`).
+
+    `scheme` says how weights are quantised (None: in 4 bits, or with the codes of a checkpoint that is quantised).
+    `context` is the largest number of tokens of a text, prompt included (None: that of the model, at most 4096), and
+    memory is taken for `batch` texts of this length. `chat_template` replaces the checkpoint's own template, and
+    `tokenizer` its tokenizer.
+
+    Raises: UsageError: `bad-checkpoint`, `bad-config` or `bad-weights` for a checkpoint that cannot be read,
+    `bad-length` for a context that the model does not have.
+    """
+    if place is None:
+        place = embedded_model()
+    folder = Path(place)
+    config = config_of(folder) or {}
+    positions = config.get("max_position_embeddings", config.get("n_positions"))
+    if isinstance(positions, int) and context is not None:  # before it is compiled
+        _check_context(context, positions)
+    tokenizer = tokenizer or Tokenizer.from_checkpoint(folder)
+    if chat_template is not None:
+        tokenizer.templates = {"default": ChatTemplate(chat_template)}
+    decoder = load_decoder(folder, scheme, target=target, keep=keep)
+    return LanguageModel(
+        decoder,
+        tokenizer,
+        context=context,
+        batch=batch,
+        sampling=recommended_sampling(folder),
+        name=folder.resolve().name,
+    )
+
+
+class LanguageModel:
+    """A decoder with its tokenizer and its cache."""
+
+    def __init__(
+        self,
+        decoder: LoadedDecoder,
+        tokenizer: Tokenizer,
+        *,
+        context: int | None = None,
+        batch: int = 1,
+        sampling: Sampling = _DEFAULTS,
+        name: str = "model",
+    ) -> None:
+        """`load` makes one from a checkpoint. `sampling` has the defaults of `generate`."""
+        most = decoder.positions
+        self.context = _whole("context", min(most, CONTEXT) if context is None else context)
+        """The most tokens of a text, prompt included."""
+        _check_context(self.context, most)
+        self.decoder, self.tokenizer = decoder, tokenizer
+        self.sampling, self.name = sampling, name
+        self.batch = _whole("batch", batch)
+        pages = -(-self.context // decoder.page_size) * self.batch
+        self.book = PageBook(pages, decoder.page_size, decoder.windows)
+        """Which pages of the cache hold what."""
+        try:
+            self._caches = decoder.vm["alloc_pages"](pages)
+        except MemoryError:
+            raise UsageError(
+                "out-of-memory",
+                f"there is no memory for the keys and values of {self.batch * self.context} tokens",
+                help="load with a smaller context, or Scheme(cache_dtype='int8')",
+            ) from None
+        self._lock = RLock()
+        self._answer_ends: dict[str | None, frozenset[int]] = {}
+
+    def __repr__(self) -> str:
+        kind = self.decoder.config.get("model_type", "decoder")
+        size = self.decoder.packed.nbytes / 1e6
+        return (
+            f"<language model {self.name}: {kind}, weights {size:.1f} MB, "
+            f"vocabulary of {self.decoder.vocab_size}, context of {self.context} tokens>"
+        )
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        bias: Mapping[int, float] | None = None,
+        seed: int | None = None,
+        stop: str | Sequence[str] = (),
+        end_tokens: Sequence[int] | None = None,
+        special: bool = False,
+        stop_loops: bool = False,
+        prefill: int = PREFILL,
+    ) -> Generation:
+        """Continue a prompt, a text or tokens: an iterator of pieces of text, each given as soon as it is certain.
+
+        `max_tokens` are generated at most (None: until the context is full). Options of sampling are those of
+        `relaxpy.serve.Sampling`; those that are not given are the checkpoint's own, and without any the most probable
+        token is taken. Equal seeds give equal texts; without one it is drawn (`generation.sampling.seed`). The
+        text ends before a `stop` string, or at a token of `end_tokens` (None: the checkpoint's own). `special` shows
+        special tokens. `stop_loops` ends a text that repeats itself without end (`relaxpy.llm.loops`). Prompts are
+        computed in parts of `prefill` tokens.
+
+        Raises: UsageError, before anything is computed: `bad-prompt`, `bad-length` for a prompt that does not fit the
+        context, `sampling`. While it runs: `cache-full` if several texts need more pages than there are.
+        """
+        if isinstance(prompt, str):
+            tokens = self.tokenizer.encode(prompt)
+            first = self.tokenizer.first_token
+            tokens = tokens or ([] if first is None else [first])
+        else:
+            tokens = _tokens("a prompt is a text, or numbers of tokens", prompt)
+        if not tokens:
+            raise UsageError(
+                "bad-prompt",
+                "the prompt has no tokens",
+                help="a prompt has at least one token, since the model continues it",
+            )
+        if len(tokens) >= self.context:
+            raise UsageError(
+                "bad-length",
+                f"the prompt has {len(tokens)} tokens, and the context {self.context}: no room is left for an answer",
+                help=f"shorten the prompt, or choose a longer context: {min(2 * len(tokens), self.decoder.positions)}"
+                if len(tokens) < self.decoder.positions
+                else "shorten the prompt",
+            )
+        # A model may have more logits than its tokenizer has tokens, and the other way round.
+        if wrong := [token for token in tokens if token >= self.decoder.vocab_size]:
+            raise UsageError(
+                "bad-prompt",
+                f"token {wrong[0]} is none of the model's, whose vocabulary has {self.decoder.vocab_size}",
+            )
+        room = self.context - len(tokens)
+        most = room if max_tokens is None else min(_whole("max_tokens", max_tokens), room)
+        given = {
+            "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
+            "repetition_penalty": repetition_penalty, "presence_penalty": presence_penalty,
+            "frequency_penalty": frequency_penalty, "bias": bias,
+            "seed": secrets.randbits(62) if seed is None else seed,
+        }  # fmt: skip
+        options = {name: value for name, value in given.items() if value is not None}
+        ends = self.tokenizer.end_tokens
+        if end_tokens is not None:
+            ends = frozenset(_tokens("end_tokens are numbers of tokens", end_tokens))
+        return Generation(
+            self,
+            tokens,
+            sampling=replace(self.sampling, **options),
+            max_tokens=most,
+            stops=StopStrings(stop),
+            end_tokens=ends,
+            detokenizer=self.tokenizer.detokenizer(special),
+            prefill=_whole("prefill", prefill),
+            loops=LoopDetector() if stop_loops else None,
+        )
+
+    def complete(self, prompt: str | Sequence[int], **options: Any) -> str:
+        """The whole text by which the model continues a prompt. Options are those of `generate`."""
+        return "".join(self.generate(prompt, **options))
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        template: str | None = None,
+        variables: Mapping[str, Any] | None = None,
+        control: bool = False,
+        **options: Any,
+    ) -> Generation:
+        """The answer to messages, `{"role": "user", "content": "Hello"}` and so on, by the checkpoint's chat template
+        (`template` names another one of its templates, `variables` are variables of it). Control tokens written in
+        messages are text unless `control`. Other options are those of `generate`.
+
+        Raises: UsageError: like `generate`; `chat-template` if there is no template, or it fails.
+        """
+        prompt = self.tokenizer.chat_tokens(
+            messages, tools=tools, template=template, control=control, **(variables or {})
+        )
+        ends = self._answer_ends.get(template)
+        if ends is None:
+            ends = self._answer_ends[template] = self.tokenizer.answer_ends(template)
+        given: dict[str, Any] = {"end_tokens": ends, **options}
+        return self.generate(prompt, **given)
+
+    # For generations
+
+    def step(self, sequence: int, most: int) -> Any:
+        """Compute up to `most` pending tokens of a sequence of the book. Returns the logits (1, vocabulary) after
+        them."""
+        vm = self.decoder.vm
+        with self._lock:
+            batch = self.book.batch({sequence: min(most, len(self.book.pending(sequence)))})
+            if batch.sources.shape[1]:
+                vm["copy_pages"](batch.sources, batch.targets, self._caches)
+            logits = vm["step"](*batch.arguments, self._caches, *self.decoder.weights)
+            self.book.commit(batch)
+        return logits
+
+    def sample(self, logits: Any, draw: Draw) -> int:
+        """The next token, from logits (1, vocabulary)."""
+        arguments = sampling_arguments([draw], self.decoder.vocab_size)
+        tokens, _ = self.decoder.vm["sample"](logits, *arguments)
+        return int(tokens.numpy()[0])
+
+
+def _tokens(expected: str, values: Any) -> list[int]:
+    """Numbers of tokens. Raises: UsageError (`bad-prompt`) with what is expected."""
+    wrong: Any = values
+    try:
+        found: list[int] = []
+        for wrong in values:
+            found.append(index(wrong))
+            if found[-1] < 0:
+                raise TypeError
+    except TypeError:
+        raise UsageError("bad-prompt", f"{expected}, got {wrong!r}") from None
+    return found
+
+
+def _check_context(context: int, positions: int) -> None:
+    if context > positions:
+        raise UsageError(
+            "bad-length", f"context is {context}, but the model has {positions} positions"
+        )
+
+
+def _whole(name: str, value: Any) -> int:
+    """A positive number. Raises: UsageError (`bad-length`)."""
+    try:
+        number = index(value)
+    except TypeError:
+        number = 0
+    if number < 1 or isinstance(value, bool):
+        raise UsageError("bad-length", f"{name} is an integer of at least 1, got {value!r}")
+    return number
+
+
+def recommended_sampling(folder: Path) -> Sampling:
+    """The options of sampling that the checkpoint in a folder recommends. Raises: UsageError (`bad-checkpoint`)."""
+    path = folder / GENERATION_CONFIG_FILE
+    fields = optional_json(path)
+    names = ["repetition_penalty"]
+    if fields.get("do_sample"):
+        names += ["temperature", "top_k", "top_p", "min_p"]
+    given = {name: fields[name] for name in names if fields.get(name) is not None}
+    if "temperature" not in names:
+        given["temperature"] = 0
+    try:
+        return Sampling(**given)
+    except UsageError as error:
+        raise UsageError("bad-checkpoint", f"{path}: {error.message}") from None

@@ -1,0 +1,145 @@
+"""`relaxpy generate`: where model and prompt come from, what is printed, and mistakes."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from relaxpy.checkpoints.quantize import quantize_checkpoint
+from relaxpy.cli.generate import generate, model_and_prompt
+from relaxpy.cli.language_model import is_place, model_and_text, printable, scheme_of
+from relaxpy.codes import Codes
+from relaxpy.errors import RelaxError, UsageError
+from relaxpy.llm import load
+from relaxpy.models.loaded import Scheme
+from tests.llm.checkpoints import write_model
+
+EXACT = ("--bits", "none")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_model(tmp_path_factory.mktemp("model") / "tiny"))
+
+
+@pytest.fixture(scope="module")
+def expected(place: str) -> str:
+    return load(place, scheme=Scheme(bits=None, activations=None)).complete("Compile", max_tokens=9)
+
+
+@pytest.fixture
+def run(place: str) -> Callable[..., Result]:
+    def invoke(*args: str, text: str | None = None) -> Result:
+        return CliRunner().invoke(generate, [*args, "-n", "9", *EXACT], input=text)
+
+    return invoke
+
+
+def test_a_prompt_from_everywhere(
+    run: Callable[..., Result], place: str, expected: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "prompt.txt"
+    file.write_text("Compile")
+    for result in (
+        run(place, "Compile"), run(place, text="Compile"), run(place, "-", text="Compile"),
+        run(place, "--file", str(file)), run(place, "-f", "-", text="Compile"),
+    ):  # fmt: skip
+        assert result.exit_code == 0, result.exception
+        assert result.stdout.rstrip("\n") == expected.rstrip("\n")
+        assert re.search(
+            r"prompt 4 tokens.*answer \d tokens in .* tokens/s\), ended", result.stderr
+        )
+
+
+def test_json(run: Callable[..., Result], place: str, expected: str) -> None:
+    result = run(place, "Compile", "--json", "--stop", expected[3:6])
+    found = json.loads(result.stdout)
+    assert found["text"] == expected[: expected.find(expected[3:6])]
+    assert (found["finish_reason"], found["stop"]) == ("stop", expected[3:6])
+    assert found["usage"]["completion_tokens"] == len(found["tokens"])
+    assert result.stderr == ""
+
+
+def test_options_reach_the_sampler(run: Callable[..., Result], place: str) -> None:
+    one, two, other = (
+        run(place, "Compile", "--temperature", "1.5", "--seed", seed, "--top-k", "50").stdout
+        for seed in ("1", "1", "2")
+    )
+    assert one == two != other
+    failed = run(place, "Compile", "--top-p", "7")
+    assert isinstance(failed.exception, RelaxError)
+    assert failed.exception.code == "sampling"
+
+
+def test_options_say_how_weights_are_kept(place: str, tmp_path: Path) -> None:
+    assert scheme_of(place, None, None, None) is None
+    assert (
+        scheme_of(place, "4", "float32", None)
+        == scheme_of(place, None, "float32", None)
+        == Scheme()
+    )
+    assert scheme_of(place, "8", "bfloat16", "int8") == Scheme(
+        8, activations=None, dtype="bfloat16", cache_dtype="int8"
+    )
+    quantised = tmp_path / "quantised"
+    quantize_checkpoint(Path(place), quantised, Codes(8, 32))
+    assert scheme_of(str(quantised), None, "bfloat16", None) == Scheme(None, dtype="bfloat16")
+
+
+def test_which_argument_is_the_model(place: str) -> None:
+    assert is_place(place)
+    assert is_place("./not/there")
+    assert is_place("model.gguf")
+    assert is_place("meta-llama/Llama-3.2-1B")
+    assert not is_place("and/or, either")
+    assert not is_place("1/2")
+    assert not is_place("")
+    assert not is_place("Once upon a time")
+    assert not is_place("/ a division")
+    assert not is_place("x" * 5000)
+    assert model_and_prompt(("a",), None) == (None, "a")
+    assert model_and_prompt(("a", "b"), None) == ("a", "b")
+    assert model_and_text(("llama3",), "", words=False) == ("llama3", None)
+    assert model_and_text(("Why not?",), "", words=False) == (None, "Why not?")
+    assert model_and_text(("llama3",), "") == (None, "llama3")
+    with pytest.raises(UsageError, match="the model comes before the text"):
+        model_and_text(("Why not?", place), "…")
+
+
+@pytest.mark.parametrize(
+    ("args", "file", "match"),
+    [
+        (("a", "b", "c"), None, "got 3 arguments"),
+        (("a",), "b", "both as an argument and with --file"),
+        ((), "no/such/file", "cannot be read"),
+    ],
+)
+def test_mistakes(args: tuple[str, ...], file: str | None, match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        model_and_prompt(args, file)
+
+
+def test_no_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal: Any = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stdin", terminal)
+    with pytest.raises(UsageError, match="there is no prompt"):
+        model_and_prompt((), None)
+
+
+def test_a_model_that_is_not_there(run: Callable[..., Result]) -> None:
+    failed = run("./nowhere", "Compile")
+    assert isinstance(failed.exception, UsageError)
+    assert "there is no checkpoint at nowhere" in failed.exception.render()
+
+
+def test_text_cannot_change_the_terminal() -> None:
+    assert printable("a\x1b[31mb\r\n\tü\x07\x9b") == "a�[31mb�\n\tü��"
