@@ -29,6 +29,8 @@ OWN = {
     "llvm": "relaxpy.backend.cpu.backend:CpuBackend",
     "c": "relaxpy.backend.cpu.backend:CpuBackend",
     "opencl": "relaxpy.backend.opencl.backend:OpenCLBackend",
+    "webgpu": "relaxpy.backend.webgpu.backend:WebGPUBackend",
+    "vulkan": "relaxpy.backend.webgpu.backend:WebGPUBackend",
 }
 """Kind of target → relaxpy's own backend that compiles for it, as module:class."""
 
@@ -142,8 +144,8 @@ _HOST = 'target="llvm" is the CPU of this machine'
 
 _DEVICES = {
     "cuda": "NVIDIA GPUs", "nvptx": "NVIDIA GPUs", "rocm": "AMD GPUs", "hip": "AMD GPUs",
-    "vulkan": "Vulkan devices", "metal": "Apple GPUs", "mps": "Apple GPUs", "webgpu": "browsers and WebGPU",
-    "gpu": "GPUs", "xpu": "Intel GPUs", "tpu": "TPUs", "npu": "NPUs", "hexagon": "Hexagon", "wasm": "WebAssembly",
+    "metal": "Apple GPUs", "mps": "Apple GPUs", "gpu": "GPUs", "xpu": "Intel GPUs", "tpu": "TPUs", "npu": "NPUs",
+    "hexagon": "Hexagon", "wasm": "WebAssembly",
 }  # fmt: skip
 """Targets known from other compilers, and their descriptions."""
 _PROCESSORS = frozenset(

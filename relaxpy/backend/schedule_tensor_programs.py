@@ -8,11 +8,9 @@ from typing import ClassVar
 
 from relaxpy.analysis.called_functions import called_functions
 from relaxpy.backend.registry import backend_of
-from relaxpy.backend.slots import bindings, program_targets
-from relaxpy.errors import BuildError, Span
-from relaxpy.ir.expr import Call, GlobalVar
+from relaxpy.backend.slots import call_of, program_targets
+from relaxpy.errors import BuildError
 from relaxpy.ir.module import IRModule
-from relaxpy.op.memory import CallDPS
 from relaxpy.target import Target
 from relaxpy.tir.lowering.workspace import Launches, buffer_count, divided
 from relaxpy.tir.prim_func import PrimFunc
@@ -153,18 +151,6 @@ def _require_room(mod: IRModule, target: Target) -> None:
             raise BuildError(
                 "launch-buffers",
                 f'the tensor program "{name}" has {count} buffers, but a launch on {found} can have at most {limit}',
-                span=program.span or _call_of(mod, name),
+                span=program.span or call_of(mod, name),
                 help="split it into programs with fewer buffers",
             )
-
-
-def _call_of(mod: IRModule, name: str) -> Span | None:
-    """The location of a program's first call."""
-    for function in mod.graph_functions.values():
-        for binding in bindings(function.body):
-            call = binding.value
-            if isinstance(call, Call) and isinstance(call.op, CallDPS):
-                callee = call.args[0]
-                if isinstance(callee, GlobalVar) and callee.name == name:
-                    return call.span or binding.span
-    return None

@@ -132,6 +132,18 @@ def program_targets(mod: IRModule, target: Target | None = None) -> dict[str, Ta
     return found
 
 
+def call_of(mod: IRModule, name: str) -> Span | None:
+    """The place of the first call of a lowered tensor program, for errors: generated programs have no place."""
+    for function in mod.graph_functions.values():
+        for binding in bindings(function.body):
+            call = binding.value
+            if isinstance(call, Call) and isinstance(call.op, CallDPS):
+                callee = call.args[0]
+                if isinstance(callee, GlobalVar) and callee.name == name:
+                    return call.span or binding.span
+    return None
+
+
 def calls(seq: SeqExpr) -> Iterator[Call]:
     """The calls that a body and its branches bind."""
     for binding in bindings(seq):

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from relaxpy.errors import ExecutableError, RelaxError
 from relaxpy.explain.explanation import ExplainedKernel, Explanation
+from relaxpy.explain.grid import grid_of
 from relaxpy.runtime.bytecode import KernelInfo
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.inspect.image_choices import image_choices
@@ -49,6 +50,7 @@ def explain_executable(
                 "",
                 object_size(exe, same[0]),
                 digest(exe, same[0]),
+                grid=grid_of(exe, same[0]),
             )
         )
     result.kernels.sort(key=lambda kernel: -kernel.size)

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from relaxpy.errors import RelaxError
+from relaxpy.explain.grid import Grid
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.inspect.build_report import KernelTime
 from relaxpy.runtime.inspect.image_choices import ImageChoice
@@ -97,6 +98,8 @@ class ExplainedKernel:
     """A digest of its object code: equal for equal code."""
     times: tuple[KernelTime, ...] = ()
     """Its schedule rule and compile time, for each image; empty of an executable from a file."""
+    grid: Grid | None = None
+    """Its launch on a device; None for a processor's."""
 
     @property
     def rule(self) -> str:
@@ -193,6 +196,7 @@ class Explanation:
                     "seconds": kernel.seconds,
                     "object_bytes": kernel.size,
                     "cached": kernel.cached,
+                    "grid": kernel.grid and kernel.grid.as_json(),
                 }
                 for kernel in self.kernels
             ],

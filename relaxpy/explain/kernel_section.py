@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from relaxpy.explain.explanation import ExplainedKernel, Explanation, SourceLine
 from relaxpy.explain.flow import Flow, duration
+from relaxpy.explain.grid import Grid
 from relaxpy.explain.links import Links
 from relaxpy.explain.markup import code, folded, link, name, percent, several, table, text
 from relaxpy.runtime.inspect.image_choices import ImageChoice
@@ -60,6 +61,7 @@ def _kernel(
         rows.append(("FLOPs", f"<code>{text(kernel.flops)}</code>"))
     if kernel.nbytes:
         rows.append(("bytes", f"<code>{text(kernel.nbytes)}</code>"))
+    rows += _grid_facts(kernel.grid)
     for time in kernel.times:
         cached = " (from the cache)" if time.cached else ""
         which = f" {text(time.name)}" if len(kernel.times) > 1 else ""
@@ -84,6 +86,55 @@ def _kernel(
         f'<details class="row kernel" id="kernel-{number}" data-name="{text(kernel.name)} {text(kernel.rule)}">'
         f"<summary>{head}</summary>{body}</details>"
     )
+
+
+def _grid_facts(grid: Grid | None) -> list[tuple[str, str]]:
+    """The launch of a kernel on a device."""
+    if grid is None:
+        return []
+    shared = f", {shown(grid.shared)} shared by a group" if grid.shared else ""
+    bound = [f"<code>{text(binding)}</code>" for binding in grid.bindings]
+    return [
+        ("groups", _counts(grid.groups)),
+        ("threads in a group", _counts(grid.threads) + shared),
+        ("bindings", several(bound, 12)),
+        ("numbers passed", several([f"<code>{text(each)}</code>" for each in grid.numbers])),
+    ]
+
+
+def _counts(counts: Sequence[str]) -> str:
+    return f"<code>{text(' × '.join(counts))}</code>"
+
+
+def grids(explanation: Explanation) -> str:
+    """A table of the launches on devices; "" if there is none."""
+    rows = [
+        f'<tr class="row" data-name="{text(kernel.name)} {text(kernel.rule)}">'
+        f"<td>{link(f'kernel-{number}', kernel.name)}</td><td>{text(kernel.rule)}</td>"
+        f"<td class='number'>{kernel.calls}</td><td>{_counts(grid.groups)}</td><td>{_counts(grid.threads)}</td>"
+        f"<td class='number'>{shown(grid.shared) if grid.shared else ''}</td>"
+        f"<td class='number'>{len(grid.bindings)}</td>"
+        f"<td class='long'>{several([name(each.name) for each in grid.workspaces])}</td></tr>"
+        for number, kernel in enumerate(explanation.kernels)
+        if (grid := kernel.grid) is not None
+    ]
+    if not rows:
+        return ""
+    about = (
+        "<p>A launch is a grid of groups; the threads of a group can wait for each other and share memory. Sizes are "
+        "over the program's own symbols. Workspaces are memory that only kernels use.</p>"
+    )
+    head = (
+        "kernel",
+        "rule",
+        "launches",
+        "groups",
+        "threads in a group",
+        "shared",
+        "bindings",
+        "workspaces",
+    )
+    return about + table(head, rows)
 
 
 def _facts(rows: Sequence[tuple[str, str]]) -> str:

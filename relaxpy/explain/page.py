@@ -16,7 +16,7 @@ from relaxpy.explain.explanation import Explanation, PassRun
 from relaxpy.explain.flow import Flow, flows
 from relaxpy.explain.flow_picture import flow_picture
 from relaxpy.explain.fusion_picture import fusion
-from relaxpy.explain.kernel_section import images, kernels, source_lines
+from relaxpy.explain.kernel_section import grids, images, kernels, source_lines
 from relaxpy.explain.links import Links
 from relaxpy.explain.markup import code, diff, folded, lines, name, table, text
 from relaxpy.explain.memory_section import memory
@@ -46,6 +46,7 @@ def page(explanation: Explanation, changes: Difference | None = None) -> str:
         ("passes", "Passes", "Pass by pass", _passes(explanation)),
         ("fusion", "Fusion", "What was fused, and why not", fusion(explanation.blocks, links)),
         ("memory", "Memory", "Memory", memory(explanation, links)),
+        ("grids", "Launches", "Launches on devices", grids(explanation)),
         ("kernels", "Kernels", "Kernels", kernels(explanation, found, links)),
         ("images", "Images", "Images of the kernels", images(explanation.images)),
         ("libraries", "Libraries", "Library calls", _libraries(explanation)),

@@ -34,6 +34,7 @@ from relaxpy.explain.explanation import (
     PassRun,
     SourceLine,
 )
+from relaxpy.explain.grid import grid_of
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.expr import Call, DataflowBlock, Tuple
 from relaxpy.ir.module import IRModule, TensorProgram
@@ -242,6 +243,7 @@ def _kernels(
                 object_size(exe, same[0]),
                 digest(exe, same[0]),
                 tuple(times),
+                grid_of(exe, same[0], func),
             )
         )
     return sorted(found, key=lambda kernel: -kernel.seconds)

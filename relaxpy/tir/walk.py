@@ -17,7 +17,9 @@ Entry: TypeAlias = "tuple[type | tuple[type, ...], Callable[[Any], Any]]"
 
 _walk = tvm_ffi.get_global_func("ffi.StructuralWalk")
 _map = tvm_ffi.get_global_func("ffi.StructuralMap")
+_PRE_ORDER = int(tvm_ffi.structural.WalkOrder.PREORDER)
 _POST_ORDER = int(tvm_ffi.structural.WalkOrder.POSTORDER)
+_FOUND = tvm_ffi.VisitInterrupt(True)
 
 
 def walk(node: Any, *entries: Entry) -> None:
@@ -34,9 +36,18 @@ def contains(
     node: Any, kinds: type | tuple[type, ...], holds: Callable[[Any], bool] = lambda _: True
 ) -> bool:
     """Does `node` contain a node of these classes, itself included, for which `holds` is true?"""
-    found = tvm_ffi.VisitInterrupt(True)
-    visit = (kinds, lambda inner: found if holds(inner) else None)
-    return tvm_ffi.structural_walk(node, visit, order="pre") is not None
+    return contains_any(node, (kinds, holds))
+
+
+def contains_any(
+    node: Any, *entries: tuple[type | tuple[type, ...], Callable[[Any], bool]]
+) -> bool:
+    """Does `node` contain a node, itself included, for which the function of its entry is true?"""
+    ends = [
+        (index, lambda inner, holds=holds: _FOUND if holds(inner) else None)
+        for index, holds in _indexed(entries)
+    ]
+    return _walk(node, ends, [], _PRE_ORDER) is not None
 
 
 def element_types(func: tirx.PrimFunc) -> set[str]:

@@ -37,10 +37,10 @@ from tests.op.support import (
 )
 from tests.sweeps import FULL, quick_target, sweep
 
-QUICK = 6
+QUICK = 10
 """One of so many samples is compiled as users' programs are. The others are compiled in a full sweep only."""
 
-DTYPES = 3
+DTYPES = 5
 """One of so many dtypes is compiled, not the same for each operator; all in a full sweep."""
 
 

@@ -25,6 +25,9 @@ Stmt = Any
 _DEVICE_KERNEL = 2
 """TVM's `CallingConv::kDeviceKernelLaunch`."""
 _AXES = ("x", "y", "z")
+MEETS = "relaxpy.meets"
+"""Attribute of a function that contains all barriers of its groups. TVM adds them to others, and refuses functions for
+which it cannot prove that it need not."""
 
 
 @dataclass(frozen=True)
@@ -101,13 +104,13 @@ def _passes() -> list[tvm.transform.Pass]:
     ]
 
 
-def _split_passes() -> list[tvm.transform.Pass]:
+def _split_passes(meets: bool) -> list[tvm.transform.Pass]:
+    barriers = [s_tir.transform.ThreadSync(scope) for scope in ("shared", "shared.dyn")]
     return [
         tirx.transform.FP8ComputeLegalize(),
         tirx.transform.VerifyMemory(),
         tirx.transform.AnnotateEntryFunc(),
-        s_tir.transform.ThreadSync("shared"),
-        s_tir.transform.ThreadSync("shared.dyn"),
+        *([] if meets else barriers),
         s_tir.transform.LowerThreadAllreduce(),
         s_tir.transform.MergeSharedMemoryAllocations(),
         tirx.transform.SplitHostDevice(),
@@ -125,6 +128,7 @@ def _each(name: str, change: Any) -> tvm.transform.Pass:
 
 def _lowered(func: tirx.PrimFunc, target: Any) -> tvm.IRModule:
     """The host function and its device function."""
+    meets = MEETS in func.attrs
     func = without_traps(func)
     found = element_types(func)
     if not found.isdisjoint(FORMATS):
@@ -138,7 +142,7 @@ def _lowered(func: tirx.PrimFunc, target: Any) -> tvm.IRModule:
     mod = _each("Sealed", sealed)(mod)
     mod = tvm.transform.Sequential(_passes())(mod)
     mod = _each("Unsealed", unsealed)(mod)
-    return tvm.transform.Sequential(_split_passes())(mod)
+    return tvm.transform.Sequential(_split_passes(meets))(mod)
 
 
 def _read(reader: _HostReader, device: tirx.PrimFunc, name: str) -> DeviceKernel:

@@ -1,8 +1,9 @@
 """Split a tensor program into launches: programs that run one after the other, each on one grid of threads.
 
 Threads of one launch cannot wait for each other. Memory written by one loop nest is visible to all threads only after
-the launch has ended. So every top-level loop nest of a program becomes a launch of its own, and the program's
-allocations become *workspaces* (`relaxpy.tir.lowering.workspace.split`), since kernels cannot allocate.
+the launch has ended. So every top-level loop nest of a program becomes a launch of its own, but for neighbours that a
+rule recognises together (`relaxpy.backend.gpu.schedule`), and the program's allocations become *workspaces*
+(`relaxpy.tir.lowering.workspace.split`), since kernels cannot allocate.
 
 Rows (`relaxpy.tir.forms.rows`: sorts, running totals), and loops that the author made parallel, are distributed over
 threads unchanged. Allocations in their body are private to a thread: a few elements in registers or private memory;
@@ -11,6 +12,7 @@ large ones and those of symbolic size in a workspace with one row per iteration.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -27,10 +29,11 @@ Stmt = Any
 Var = Any
 
 
-def launches_of(program: PrimFunc) -> Launches | None:
-    """The launches of a program, with the memory that they need; None for one launch that needs none."""
+def launches_of(program: PrimFunc, joins: Callable[[Any], bool] | None = None) -> Launches | None:
+    """The launches of a program, with the memory that they need; None for one launch that needs none. `joins` is that
+    of `split`."""
     func = _with_rows_at_the_top(program.func)
-    found = split(PrimFunc(func, program.span))
+    found = split(PrimFunc(func, program.span), joins)
     if found is None or func is program.func:
         return found
     own = read_symbols(program.func).symbols

@@ -38,6 +38,9 @@ _FUNCTIONS = frozenset(
 """TVM's functions that OpenCL has under the same name, for all floats."""
 _FLAT = 20.0
 """From here on the hyperbolic tangent is 1 in float32 and float64."""
+_LOCAL_FENCE = "barrier(CLK_LOCAL_MEM_FENCE)"
+_FENCE = "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)"
+"""Threads of a group that meet see what the others have written, in all memory."""
 _PREAMBLE = "#pragma OPENCL FP_CONTRACT OFF\n"
 """Products and sums are rounded separately (no contraction), so that sums that are exact by design stay exact."""
 
@@ -63,7 +66,7 @@ def opencl_source(func: tirx.PrimFunc, target: Any) -> str:
     mod = tvm.transform.Sequential(passes)(mod)
     mod = tvm.IRModule({var: f.with_body(_spelled(f.body)) for var, f in mod.functions.items()})
     module = tvm.get_global_func("target.build.opencl")(mod, target)
-    text = str(module.inspect_source())
+    text = str(module.inspect_source()).replace(_LOCAL_FENCE, _FENCE)
     return _PREAMBLE + (_HALVES if WIDEN in text or NARROW in text else "") + text
 
 

@@ -13,7 +13,8 @@ from relaxpy.runtime.devices.tensor import DeviceTensor
 
 def apart(launcher: Launcher, info: KernelInfo, queue: Queue) -> Launcher:
     """Wraps `launcher` for a device that accepts a buffer only once per launch. If several arguments are in one buffer,
-    all but one are copied first. The one that the kernel writes to is not copied."""
+    all but one are copied first. The one that the kernel writes to is not copied. A device with `shares_reads` gets no
+    copies of a buffer that is only read."""
     written = {i for i, param in enumerate(info.params or ()) if param.written}
 
     def launch(numbers: tuple[int, ...], sizes: tuple[int, ...], *args: Any) -> None:
@@ -25,6 +26,8 @@ def apart(launcher: Launcher, info: KernelInfo, queue: Queue) -> Launcher:
         for positions in places.values():
             if len(positions) > 1:
                 outputs = [position for position in positions if position in written]
+                if not outputs and queue.runtime.shares_reads:
+                    continue
                 if len(outputs) > 1 or info.params is None:
                     raise RuntimeCheckError(
                         "kernel-failed",

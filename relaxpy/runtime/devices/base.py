@@ -16,7 +16,7 @@ class provides a launcher for each kernel and queue, and the class that writes t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from relaxpy.runtime.devices.lines import DeviceLines
@@ -58,6 +58,8 @@ class DeviceRuntime(ABC):
     """The alignment in bytes of a tensor's offset in its buffer."""
     distinct_buffers: bool = False
     """Whether a launch must not receive the same buffer twice, even to read it."""
+    shares_reads: bool = False
+    """With `distinct_buffers`: whether it may receive a buffer several times that it only reads."""
 
     def __init__(self, index: int) -> None:
         """The device of number `index`. Raises: UsageError (`device`) where there is none; its hint says what to
@@ -68,6 +70,10 @@ class DeviceRuntime(ABC):
     def devices(cls) -> Sequence[str]:
         """A description of each device of this kind on this machine, in order of number. Never raises."""
         return ()
+
+    def facts(self) -> Mapping[str, int | str]:
+        """The limits of the device, by the names that its interface has for them, for people to read."""
+        return {}
 
     # Queues
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from relaxpy.tir.name_length import NameLengths
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.walk import contains_any, rewritten
 
 Expr = tvm.ir.Expr
 
@@ -70,7 +71,7 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     def mask(call: tvm.ir.Call) -> Expr:
         if str(getattr(call.op, "name", "")) not in _MASKED:
             return call
-        hidden = tvm_ffi.structural_map(call.args[-1], (tuple(_COMPARISONS.values()), _sealed))
+        hidden = rewritten(call.args[-1], (tuple(_COMPARISONS.values()), _sealed))
         return tvm.ir.Call(call.op, [*call.args[:-1], hidden], span=call.span, ret_ty=call.ty)
 
     def name(node: tirx.Let | tirx.Bind) -> tirx.Let | tirx.Bind:
@@ -159,18 +160,12 @@ class _ReadVars:
 
     def of(self, expr: Expr) -> bool:
         """Does this value depend on read data?"""
-        stop = tvm_ffi.VisitInterrupt
-
-        def variable(var: tvm.ir.Var) -> object:
-            return stop(True) if var in self._names else None
-
-        def call(node: tvm.ir.Call) -> object:
-            return stop(True) if str(getattr(node.op, "name", "")) == "tirx.masked_load" else None
-
-        callbacks = (
-            (tvm.ir.TensorLoad, lambda _: stop(True)), (tvm.ir.Var, variable), (tvm.ir.Call, call),
-        )  # fmt: skip
-        return tvm_ffi.structural_walk(expr, callbacks, order="pre") is not None
+        return contains_any(
+            expr,
+            (tvm.ir.TensorLoad, lambda _: True),
+            (tvm.ir.Var, self._names.__contains__),
+            (tvm.ir.Call, lambda call: str(getattr(call.op, "name", "")) == "tirx.masked_load"),
+        )
 
 
 def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:

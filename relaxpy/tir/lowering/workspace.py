@@ -24,6 +24,8 @@ from relaxpy.tir.schedule import is_scheduled
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import rewritten, walk
 
+_MOST_JOINED = 16
+"""Longer programs are not searched for statements that can be one launch."""
 SMALL = 1024
 """Smaller buffers of constant size are allocated on the kernel's stack."""
 
@@ -177,13 +179,39 @@ def _outer_blocks(stmt: Any) -> Iterator[Any]:
         yield from _outer_blocks(stmt.block.body)
 
 
-def split(program: PrimFunc) -> Launches | None:
+def split(program: PrimFunc, joins: Callable[[Any], bool] | None = None) -> Launches | None:
     """Split the program into one launch per statement of its root block, for devices on which only the end of a launch
     synchronises all threads, and whose kernels cannot allocate. Its allocations there become workspaces, except for
-    small ones that one launch alone uses. None for one launch without workspaces, or if anything else is between the
-    statements."""
+    small ones that one launch alone uses. `joins` says of the function of several statements whether it can be one
+    launch that needs no workspaces; then it is. None for one launch without workspaces, or if anything else is between
+    the statements."""
     stmts = _statements(program.func)
-    return None if stmts is None else _launches(program, [[stmt] for stmt in stmts], is_shared)
+    if stmts is None:
+        return None
+    runs = [[stmt] for stmt in stmts]
+    if (
+        joins is not None and 2 < len(stmts) <= _MOST_JOINED
+    ):  # all of them together were tried before
+        runs = _joined(program, stmts, joins)
+    alone = {stmt for run in runs if len(run) == 1 for stmt in run}
+    inside = {var for stmt in stmts if stmt not in alone for var in _used(stmt)}
+    return _launches(program, runs, lambda buffer: is_shared(buffer) and buffer not in inside)
+
+
+def _joined(
+    program: PrimFunc, stmts: Sequence[Any], joins: Callable[[Any], bool]
+) -> list[list[Any]]:
+    """The statements in runs that can be one launch each: the next one joins if it can."""
+    runs: list[list[Any]] = []
+    for n, stmt in enumerate(stmts):
+        if runs:
+            tried = [*runs[:-1], [*runs[-1], stmt], *([other] for other in stmts[n + 1 :])]
+            made = _launches(program, tried, lambda _: False)
+            if made is not None and joins(made.launches[len(runs) - 1].program.func):
+                runs[-1].append(stmt)
+                continue
+        runs.append([stmt])
+    return runs
 
 
 def divided(program: PrimFunc, most_buffers: int) -> Launches | None:

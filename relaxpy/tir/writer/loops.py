@@ -49,22 +49,56 @@ def ceildiv(value: Index, divisor: Index) -> Expr:
 
 def floordiv(value: Index, divisor: Index) -> Expr:
     """`value // divisor`; the value is not negative, the divisor positive."""
-    return truncating(simplify(tirx.floordiv(int64(value), _not_zero(int64(divisor)))))
+    return index_of(tirx.floordiv(int64(value), _not_zero(int64(divisor))))
 
 
 def floormod(value: Index, divisor: Index) -> Expr:
     """`value % divisor`; the value is not negative, the divisor positive."""
-    return truncating(simplify(tirx.floormod(int64(value), _not_zero(int64(divisor)))))
+    return index_of(tirx.floormod(int64(value), _not_zero(int64(divisor))))
+
+
+def index_of(value: Expr) -> Expr:
+    """An index as it is computed: simplified, with divisions as the processor does them."""
+    return truncating(simplify(value))
 
 
 def truncating(expr: Expr) -> Expr:
-    """The expression with divisions as the processor does them, of numbers that are not negative: flooring division
-    would add a chain of selections."""
+    """The expression with divisions as the processor does them where both numbers have no negative part: flooring
+    division would add a chain of selections. Others stay: simplified, `(16 - n) // 8` is `-n // 8 + 2`, and `(16 - n) %
+    8` is `-(n % -8)`."""
     divisions = (
-        (tirx.FloorDiv, lambda node: tirx.Div(node.a, at_least_one(node.b))),
-        (tirx.FloorMod, lambda node: tirx.Mod(node.a, at_least_one(node.b))),
+        (tirx.FloorDiv, lambda node: _division(node, tirx.Div)),
+        (tirx.FloorMod, lambda node: _division(node, tirx.Mod)),
     )
     return rewritten(expr, *divisions)
+
+
+def _division(node: Expr, truncated: type) -> Expr:
+    made = truncated if _is_natural(node.a) and _is_natural(node.b) else type(node)
+    return made(node.a, at_least_one(node.b))
+
+
+def _is_natural(value: Expr) -> bool:
+    """Is the value not negative if its variables, which are numbers of loops and sizes, are not?"""
+    match value:
+        case tirx.IntImm():
+            return int(value.value) >= 0
+        case tvm.ir.Var():
+            return True
+        case tirx.Add() | tirx.Mul() | tirx.Min() | tirx.Div() | tirx.FloorDiv():
+            return _is_natural(value.a) and _is_natural(value.b)
+        case tirx.Max():
+            return _is_natural(value.a) or _is_natural(value.b)
+        case tirx.Mod() | tirx.FloorMod():
+            return _is_natural(value.a)
+        case tirx.Cast():
+            return _is_natural(value.value)
+        case tirx.Broadcast():
+            return _is_natural(value.value)
+        case tirx.Ramp():
+            return _is_natural(value.base) and _is_natural(value.stride)
+        case _:
+            return False
 
 
 def at_least_one(divisor: Expr) -> Expr:
@@ -207,13 +241,13 @@ class Program:
         self._add(tirx.Bind(var, value))
         return var
 
-    def allocate(self, name: str, size: int, dtype: str) -> Buffer:
-        """Allocate a flat buffer that lives to the end of the innermost `with`.
+    def allocate(self, name: str, size: Index, dtype: str) -> Buffer:
+        """Allocate a flat buffer that lives to the end of the innermost `with`. All threads of a loop inside share it.
 
         Below 1024 bytes it is on the stack, and in registers if every index into it is constant: TVM's code generator
         does so for the scope "global". Above, it is a workspace of the thread.
         """
-        buffer = tirx.decl_buffer([int64(size)], dtype, name, scope="global", layout=None)
+        buffer = tirx.decl_buffer([simplify(size)], dtype, name, scope="global", layout=None)
         self._add(tirx.AllocBuffer(buffer))
         return buffer
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 from relaxpy.tir.forms.stages import Combiner, loads_of, map_loads
 from relaxpy.tir.numerics.floats import is_nan
-from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.walk import rewritten
 from relaxpy.tir.writer.loops import (
     Expr,
     Program,
@@ -36,7 +37,12 @@ def vectorise(body: ElementStmt, lanes: int) -> tirx.BufferStore | None:
     if lanes == 1:
         return body(int64(0))
     var = tirx.Var("lane", "int64")
-    stmt = tvm_ffi.structural_map(body(var), (tvm.ir.Call, _without_isnan))
+    return _vectorised(body(var), var, lanes)
+
+
+def _vectorised(stmt: tirx.BufferStore, var: tvm.ir.Var, lanes: int) -> tirx.BufferStore | None:
+    """The stores for each value of `var` below `lanes` as one; None if TVM would scalarise them."""
+    stmt = rewritten(stmt, (tvm.ir.Call, _without_isnan))
     scalar = tirx.For(var, int64(0), int64(lanes), tirx.ForKind.VECTORIZED, stmt)
     module = tvm.IRModule({"body": tirx.PrimFunc([], scalar)})
     try:
@@ -57,9 +63,10 @@ def vector_value(value: Callable[[Expr], Expr], lanes: int) -> Expr | None:
     """The vector of `value(0)` to `value(lanes - 1)`; None where TVM would scalarise it."""
     if lanes == 1:
         return value(int64(0))
-    dtype = str(value(int64(0)).ty.dtype)
-    scratch = tirx.decl_buffer([int64(lanes)], dtype, "scratch", layout=None)
-    stmt = vectorise(lambda lane: tirx.BufferStore(scratch, value(lane), [lane]), lanes)
+    var = tirx.Var("lane", "int64")
+    element = value(var)
+    scratch = tirx.decl_buffer([int64(lanes)], str(element.ty.dtype), "scratch", layout=None)
+    stmt = _vectorised(tirx.BufferStore(scratch, element, [var]), var, lanes)
     if stmt is None:
         return None
     return stmt.value if _lanes(stmt.value) == lanes else tirx.Broadcast(stmt.value, lanes)
@@ -77,7 +84,7 @@ def masked_value(value: Expr, mask: Expr) -> Expr | None:
         args = (node.source, *node.indices, mask)
         return tirx.call_intrin(node.ty.dtype, "tirx.masked_load", *args)
 
-    return tvm_ffi.structural_map(value, (tvm.ir.TensorLoad, masked))
+    return rewritten(value, (tvm.ir.TensorLoad, masked))
 
 
 def masked_store(stmt: tirx.BufferStore, mask: Expr) -> Stmt | None:

@@ -11,7 +11,7 @@ from relaxpy.backend.registry import backend_of
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.errors import BuildError
 from relaxpy.ir.module import CHECK_INDICES
-from relaxpy.runtime.devices.opencl.image import Image
+from relaxpy.runtime.devices.image import Image
 from tests.backend.gpu.support import MATMUL, TWO, program
 
 TARGET = OpenCLTarget()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from relaxpy.backend.gpu.launch_args import size_numbers
 from relaxpy.backend.gpu.threads import bind_threads
-from relaxpy.backend.opencl.kernel_image import kernel_image, size_numbers
+from relaxpy.backend.opencl.kernel_image import kernel_image
 from relaxpy.backend.opencl.target import OpenCLTarget
 from relaxpy.build.kernels import kernel_params
 from relaxpy.runtime.bytecode import Heap, IntOp

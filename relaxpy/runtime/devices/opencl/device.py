@@ -7,8 +7,9 @@ driver several times as long.
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -18,12 +19,15 @@ import numpy as np
 
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime.devices.base import DeviceError, DeviceRuntime, Launcher
-from relaxpy.runtime.devices.opencl.image import GRID, Argument, Image
+from relaxpy.runtime.devices.image import GRID, Argument, Image
 from relaxpy.runtime.dtype import to_numpy
 
 if TYPE_CHECKING:
     from relaxpy.runtime.bytecode import KernelInfo, Requirement
 
+_POCL = ("POCL_WORK_GROUP_METHOD", "loops")
+"""PoCL's own setting, unless the user has one. Its other method vectorises over the threads of a group: with PoCL 3.1,
+kernels with long bodies then compiled for minutes, and conditional stores behind barriers were not conditional."""
 INSTALL = (
     "install a driver of your GPU, or OpenCL for processors: pip install 'relaxpy[opencl]' "
     "(on Debian also: apt install pocl-opencl-icd)"
@@ -66,6 +70,22 @@ class OpenCLRuntime(DeviceRuntime):
             return [f"{d.name.strip()} ({d.platform.name.strip()})" for d in _devices()]
         except Exception:  # a driver that cannot be asked is none
             return ()
+
+    def facts(self) -> Mapping[str, int | str]:
+        device = self._device
+        narrow = [
+            e for e in ("cl_khr_fp64", "cl_khr_fp16", "cl_khr_subgroups") if e in self.features
+        ]
+        return {
+            "version": device.version.strip(),
+            "global_mem_size": device.global_mem_size,
+            "max_mem_alloc_size": device.max_mem_alloc_size,
+            "local_mem_size": device.local_mem_size,
+            "max_work_group_size": device.max_work_group_size,
+            "max_compute_units": device.max_compute_units,
+            "max_parameter_size": device.max_parameter_size,
+            "extensions": ", ".join(narrow) or "none of fp64, fp16 and subgroups",
+        }
 
     # Queues
 
@@ -137,9 +157,7 @@ class OpenCLRuntime(DeviceRuntime):
     def load(
         self, objects: Sequence[bytes], kernels: Sequence[KernelInfo]
     ) -> Sequence[_LoadedKernel]:
-        images = {
-            info.image.object: self._image(info, objects[info.image.object]) for info in kernels
-        }
+        images = {info.image.object: Image.of(info, objects, "an OpenCL") for info in kernels}
         extensions = set(self._device.extensions.split())
         for info in kernels:
             missing = [e for e in images[info.image.object].extensions if e not in extensions]
@@ -150,20 +168,6 @@ class OpenCLRuntime(DeviceRuntime):
                 )
         program = self._program(images, kernels)
         return [self._loaded(program, info, images[info.image.object]) for info in kernels]
-
-    @staticmethod
-    def _image(info: KernelInfo, data: bytes) -> Image:
-        try:
-            image = Image.decode(data)
-        except (ValueError, KeyError, TypeError) as error:
-            raise ExecutableError(
-                "object-code", f"the kernel {info.name!r} is not an OpenCL image: {error}"
-            ) from error
-        if problem := image.misfit(info):
-            raise ExecutableError(
-                "object-code", f"the kernel {info.name!r} is in another one's image: {problem}"
-            )
-        return image
 
     def _program(self, images: dict[int, Image], kernels: Sequence[KernelInfo]) -> Any:
         """Compiles all kernels in one program. On failure, raises an error for the first kernel that does not compile
@@ -274,6 +278,7 @@ def _number(arg: Argument) -> Callable[[Any], Any]:
 
 def _pyopencl() -> Any:
     """Pyopencl. Raises: UsageError (`device`) where it is not installed."""
+    os.environ.setdefault(*_POCL)  # read when a kernel is compiled
     try:
         import pyopencl
     except ImportError as error:

@@ -11,9 +11,9 @@ import pytest
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime import Device
 from relaxpy.runtime.bytecode import Heap, KernelImage, KernelInfo, KernelParam
+from relaxpy.runtime.devices.image import Image
 from relaxpy.runtime.devices.opencl import device as opencl
 from relaxpy.runtime.devices.opencl.device import OpenCLRuntime
-from relaxpy.runtime.devices.opencl.image import Image
 from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.devices.registry import runtime_of
 from relaxpy.runtime.devices.tensor import DeviceTensor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relaxpy.runtime.devices.opencl.image import Image
+from relaxpy.runtime.devices.image import Image
 
 ARGS = ({"memory": 0}, {"size": 6, "dtype": "int64"}, {"first": 0, "itemsize": 4})
 

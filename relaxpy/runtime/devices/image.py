@@ -1,11 +1,13 @@
-"""Kernel images of OpenCL: OpenCL C whose first line describes the call of the kernel.
+"""Kernel images as source text (OpenCL C, WGSL), whose first line describes the call of the kernel.
 
 The line is a comment of JSON: the kernel's name, and its arguments in order. Each is one of
 
-* `{"memory": i}`: the memory of the program's argument number i; `{"first": i, "itemsize": n}` the number of its first
-  element there, in elements of n bytes;
+* `{"memory": i}`: the memory of the program's argument number i, with `"access": "read"` or `"read-write"` where a
+  language tells them apart;
+* `{"first": i, "itemsize": n}`: the number of its first element there, in elements of n bytes;
 * `{"scalar": i, "dtype": t}`: the program's argument number i, a number;
-* `{"size": i, "dtype": t}`: of the numbers of `KernelImage.launch` the one with this index.
+* `{"size": i, "dtype": t}`: the number of this index in `KernelImage.launch`; with `"most": m` the kernel is only right
+  for numbers from -m to m.
 
 The first six numbers of `KernelImage.launch` are groups of threads along three axes, and threads in a group.
 """
@@ -14,9 +16,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from relaxpy.errors import ExecutableError
 from relaxpy.runtime import dtype as dtypes
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ Argument = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Image:
-    """A kernel in OpenCL C."""
+    """A kernel as text."""
 
     kernel: str
     """Its name in the text."""
@@ -40,10 +43,18 @@ class Image:
     source: str
     extensions: tuple[str, ...] = ()
     """The OpenCL extensions that a device must have."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """The least values of a device's limits with which the kernel can run, by WebGPU's names of them."""
 
     def encode(self) -> bytes:
         """The image as the bytes of a file."""
-        header = {"kernel": self.kernel, "args": self.args, "extensions": self.extensions}
+        header: dict[str, Any] = {
+            "kernel": self.kernel,
+            "args": self.args,
+            "extensions": self.extensions,
+        }
+        if self.limits:
+            header["limits"] = dict(self.limits)
         return f"{MARK}{json.dumps(header)}\n{self.source}".encode()
 
     @classmethod
@@ -57,7 +68,25 @@ class Image:
         except RecursionError:
             raise ValueError("the description of its kernel is too deep") from None
         args = tuple(map(_checked, header["args"]))
-        return cls(str(header["kernel"]), args, source, tuple(map(str, header["extensions"])))
+        limits = {str(name): int(value) for name, value in header.get("limits", {}).items()}
+        extensions = tuple(map(str, header["extensions"]))
+        return cls(str(header["kernel"]), args, source, extensions, limits)
+
+    @classmethod
+    def of(cls, info: KernelInfo, objects: Sequence[bytes], language: str) -> Image:
+        """The image of a kernel of a file, in this language. Raises: ExecutableError (`object-code`) for other bytes,
+        and for the image of another kernel."""
+        try:
+            image = cls.decode(objects[info.image.object])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ExecutableError(
+                "object-code", f"the kernel {info.name!r} is not {language} image: {error}"
+            ) from error
+        if problem := image.misfit(info):
+            raise ExecutableError(
+                "object-code", f"the kernel {info.name!r} is in another one's image: {problem}"
+            )
+        return image
 
     def misfit(self, info: KernelInfo) -> str:
         """The reason why this image does not fit the kernel's description in a file, or "". A kernel's symbol contains
@@ -83,18 +112,22 @@ class Image:
 
 _KINDS: tuple[frozenset[str], ...] = (
     frozenset({"memory"}),
+    frozenset({"memory", "access"}),
     frozenset({"first", "itemsize"}),
     frozenset({"scalar", "dtype"}),
     frozenset({"size", "dtype"}),
+    frozenset({"size", "dtype", "most"}),
 )
+_ACCESS = ("read", "read-write")
 
 
 def _checked(arg: Any) -> Argument:
     if not isinstance(arg, dict) or frozenset(arg) not in _KINDS:
         raise ValueError(f"{arg!r} is not an argument of a kernel")
-    numbers: Sequence[Any] = [value for name, value in arg.items() if name != "dtype"]
+    numbers: Sequence[Any] = [arg[name] for name in arg if name not in ("dtype", "access")]
     known = all(type(value) is int and value >= 0 for value in numbers)
     typed = isinstance(arg.get("dtype", "int64"), str) and arg.get("dtype", "int64") in dtypes.INFO
-    if not known or not typed or arg.get("itemsize") == 0:
+    accessed = arg.get("access", "read") in _ACCESS
+    if not known or not typed or not accessed or arg.get("itemsize") == 0:
         raise ValueError(f"{arg!r} is not an argument of a kernel")
     return arg

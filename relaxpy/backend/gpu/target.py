@@ -1,0 +1,78 @@
+"""Targets of GPUs: `KIND [-threads=N] [-max-buffers=N]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+from relaxpy.target import Target, fail, options_of
+from relaxpy.tir.tvm import tvm
+
+_MOST = 256
+"""The largest group size that nearly every device supports."""
+_FEWEST_BUFFERS = 4
+
+
+@dataclass(frozen=True)
+class GpuTarget(Target):
+    """Any device of a kind. Kernels are source text, which the device's own driver compiles when it is loaded."""
+
+    default_threads: ClassVar[int] = 64
+    """A multiple of the number of threads that devices run in lockstep."""
+    default_buffers: ClassVar[int]
+    """The number of buffers that every device of the kind accepts."""
+
+    barriers_in_branches: ClassVar[bool] = True
+    """Can a barrier be in a branch that all threads of a group take?"""
+
+    kind: str
+    threads: int
+    """Threads per group."""
+    max_buffers: int
+    """The most buffers per launch."""
+
+    @staticmethod
+    def options(text: str, threads: int, buffers: int) -> dict[str, int]:
+        """The options of a target's text, with these defaults. Raises: BuildError (`target-option`)."""
+        options = options_of(text, ("threads", "max-buffers"), "-threads=64")
+        given = options.get("threads", str(threads))
+        if not given.isdecimal() or not 1 <= int(given) <= _MOST:
+            fail("target-option", f"-threads must be a number from 1 to {_MOST}, got {given}")
+        most = options.get("max-buffers", str(buffers))
+        if not most.isdecimal() or int(most) < _FEWEST_BUFFERS:
+            fail("target-option", f"-max-buffers must be at least {_FEWEST_BUFFERS}, got {most}")
+        return {"threads": int(given), "max_buffers": int(most)}
+
+    def __str__(self) -> str:
+        threads = "" if self.threads == self.default_threads else f" -threads={self.threads}"
+        is_default = self.max_buffers == self.default_buffers
+        return self.kind + threads + ("" if is_default else f" -max-buffers={self.max_buffers}")
+
+    @property
+    def group_size(self) -> int:
+        """Threads per group of schedules whose threads work together: a power of two."""
+        return 1 << (self.threads.bit_length() - 1)
+
+    @property
+    def max_buffers_per_launch(self) -> int:
+        return self.max_buffers
+
+    @property
+    def is_host_loadable(self) -> bool:
+        """Source text can be loaded anywhere; whether a device exists is known when a machine is created."""
+        return True
+
+    def to_tvm(self) -> tvm.target.Target:
+        """The TVM target that lowering is done for."""
+        return _tvm_target(self.lowered_for, max(self.threads, _MOST))
+
+    @property
+    def lowered_for(self) -> str:
+        """The kind of TVM's target."""
+        return self.kind
+
+
+@cache
+def _tvm_target(kind: str, threads: int) -> Any:
+    return tvm.target.Target({"kind": kind, "max_num_threads": threads})

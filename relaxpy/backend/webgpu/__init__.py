@@ -1,0 +1,1 @@
+"""WebGPU and Vulkan: kernels in WGSL, WebGPU's shading language."""

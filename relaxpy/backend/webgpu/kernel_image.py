@@ -1,0 +1,47 @@
+"""Compile a launch, with its loops bound to threads, to the image that WebGPU's devices load."""
+
+from __future__ import annotations
+
+import math
+
+from relaxpy.backend.gpu.device_kernel import device_kernel
+from relaxpy.backend.gpu.launch_args import launch_args
+from relaxpy.backend.gpu.offsets import with_offsets
+from relaxpy.backend.webgpu.source import wgsl_source
+from relaxpy.backend.webgpu.target import WebGPUTarget
+from relaxpy.runtime.bytecode import IntExpr
+from relaxpy.runtime.devices.image import Argument, Image
+from relaxpy.runtime.kernel_params import launched
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.tvm import tirx
+
+_MOST = (1 << 31) - 1
+
+
+def kernel_image(
+    func: tirx.PrimFunc, symbol: str, name: str, target: WebGPUTarget
+) -> tuple[Image, tuple[IntExpr, ...]]:
+    """The image of a launch, and its launch parameters (`KernelImage.launch`). The kernel's name is the symbol that it
+    is launched under; errors call it `name`.
+
+    Raises: BuildError (`kernel-compile`, `device-dtype`).
+    """
+    kernel = device_kernel(func, symbol, target.to_tvm())
+    called = launch_args(kernel, PrimFunc(func))
+    own = launched(symbol, called.launch)
+    source = wgsl_source(with_offsets(kernel.func.with_attr("global_symbol", own)), name)
+    args: list[Argument] = []
+    for arg, is_written, is_narrow in zip(called.args, source.written, source.narrow, strict=True):
+        if "memory" in arg:
+            args.append({**arg, "access": "read-write" if is_written else "read"})
+        elif "size" in arg and is_narrow:
+            args.append({**arg, "most": _MOST})
+        else:
+            args.append(arg)
+    limits = {
+        "max-storage-buffers-per-shader-stage": sum("memory" in arg for arg in args),
+        "max-compute-invocations-per-workgroup": math.prod(kernel.threads),
+        "max-compute-workgroup-storage-size": source.shared_bytes,
+    }
+    limits = {limit: value for limit, value in limits.items() if value}
+    return Image(own, tuple(args), source.text, limits=limits), called.launch

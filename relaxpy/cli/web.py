@@ -1,0 +1,179 @@
+"""`relaxpy web`: a folder with a model that runs in a browser."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from relaxpy.cli.outputs import json_option, print_json
+from relaxpy.errors import UsageError
+
+if TYPE_CHECKING:
+    import relaxpy
+    from relaxpy.web.export import Page
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  relaxpy compile mlp.py --target webgpu --params mlp.npz -o mlp.rxe
+  relaxpy web mlp.rxe site                an executable for WebGPU
+  relaxpy web all-MiniLM-L6-v2 site       a checkpoint of an encoder: a page that compares sentences
+  relaxpy web embedded site               the model that ships with relaxpy: a page that continues text
+  python -m http.server --directory site  and open http://localhost:8000
+
+The folder needs no server but one of files, and no build step; `npm pack` takes it as it is. Weights are kept in the
+browser's storage after the first visit.
+"""
+)
+@click.argument("source")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--name", help="The name of the package in package.json. The default is the folder's."
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float16", "bfloat16"]),
+    help="What a decoder computes in; the checkpoint's unless given.",
+)
+@click.option(
+    "--prompt",
+    help="The text that a decoder's page begins with.",
+)
+@json_option
+def web(
+    source: str,
+    folder: Path,
+    name: str | None,
+    dtype: str | None,
+    prompt: str | None,
+    as_json: bool,
+) -> None:
+    """Write SOURCE to FOLDER as a static site that runs it with WebGPU: the machine in JavaScript, bytecode, WGSL, and
+    weights in shards with checksums.
+
+    SOURCE is an executable that was compiled for webgpu, or the folder of a checkpoint, which is compiled for it.
+    `embedded` and `minilm` are the checkpoints of installed packages; a folder of that name is `./embedded`.
+    """
+    import relaxpy
+    from relaxpy.web.export import SIGNATURES, export
+
+    place = _checkpoint(source)
+    if place is None:
+        exe, page = relaxpy.load(source, any_cpu=True), SIGNATURES
+        if dtype or prompt:
+            raise click.UsageError("--dtype and --prompt are for checkpoints")
+    else:
+        exe, page = built(place, dtype, prompt)
+    written = export(exe, folder, name, page)
+    if as_json:
+        print_json(
+            {
+                "folder": folder,
+                "files": [str(path) for path in written.files],
+                "bytes": written.nbytes,
+                "weights": written.weights,
+                "functions": {
+                    c.name: str(exe.signature(c.name)) for c in exe.functions if c.public
+                },
+            }
+        )
+        return
+    click.echo(
+        f"{folder}: {len(written.files)} files, {written.nbytes / 2**20:,.1f} MiB "
+        f"({written.weights / 2**20:,.1f} MiB of weights)"
+    )
+    for function in exe.functions:
+        if function.public:
+            click.echo(f"  {exe.signature(function.name)}")
+    click.echo(f"try it: python -m http.server --directory {folder}")
+
+
+def _checkpoint(source: str) -> Path | None:
+    """The folder of a checkpoint; None for another file. Raises: UsageError (`unreadable-file`)."""
+    if source == "embedded":
+        from relaxpy.embedded import embedded_model
+
+        return embedded_model()
+    if source == "minilm":
+        from relaxpy.models.sentence_embedding import default_checkpoint
+
+        return default_checkpoint()
+    path = Path(source)
+    if path.exists():
+        return path if path.is_dir() else None
+    raise UsageError(
+        "unreadable-file", f"there is no {source}", help="name an executable, or a checkpoint"
+    )
+
+
+def built(
+    directory: Path, dtype: str | None = None, prompt: str | None = None
+) -> tuple[relaxpy.Executable, Page]:
+    """A checkpoint compiled for WebGPU, and the page for it. Raises: UsageError of `relaxpy.models`; BuildError."""
+    from relaxpy.models.decoder_config import DecoderConfig
+    from relaxpy.models.families import model_config
+
+    config = model_config(directory, dtype)
+    if isinstance(config, DecoderConfig):
+        return _decoder(directory, config, prompt)
+    return _encoder(directory)
+
+
+def _encoder(directory: Path) -> tuple[relaxpy.Executable, Page]:
+    from relaxpy.models.checkpoint import read_config
+    from relaxpy.models.sentence_embedding import checkpoint_max_tokens, compile_encoder
+    from relaxpy.web.export import Page
+
+    config = read_config(directory, "bert")
+    positions = int(config.get("max_position_embeddings", 512))
+    facts = {
+        "most": min(checkpoint_max_tokens(directory, positions), positions),
+        "pad": int(config.get("pad_token_id") or 0),
+    }
+    data = {"page.json": facts, "tokenizer.json": _tokenizer(directory)}
+    return compile_encoder(directory, "webgpu"), Page(("embed.html",), data)
+
+
+def _decoder(directory: Path, config: Any, prompt: str | None) -> tuple[relaxpy.Executable, Page]:
+    import relaxpy
+    from relaxpy.models.checkpoint import read_weights
+    from relaxpy.models.decoder import Decoder, load_weights, spec
+    from relaxpy.web.export import Page
+
+    model = Decoder(config)
+    load_weights(model, read_weights(directory))
+    functions = spec(config)
+    mod, params = model.export({name: functions[name] for name in ("prefill", "decode")})
+    facts = {
+        "ends": _ends(directory),
+        "positions": config.max_position_embeddings,
+        "prompt": prompt or "def read_lines(path):",
+    }
+    data = {"page.json": facts, "tokenizer.json": _tokenizer(directory)}
+    return relaxpy.build(mod, "webgpu", params), Page(("complete.html",), data)
+
+
+def _tokenizer(directory: Path) -> Any:
+    path = directory / "tokenizer.json"
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError("bad-checkpoint", f"{directory} has no tokenizer.json") from None
+    except ValueError as error:
+        raise UsageError("bad-checkpoint", f"{path} is not JSON: {error}") from None
+
+
+def _ends(directory: Path) -> list[int]:
+    """The tokens after which a text is complete."""
+    found: list[int] = []
+    for name in ("generation_config.json", "config.json"):
+        path = directory / name
+        if path.is_file():
+            ends = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
+            found += ends if isinstance(ends, list) else [ends] if isinstance(ends, int) else []
+    return sorted(set(found))

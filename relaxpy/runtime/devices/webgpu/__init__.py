@@ -1,0 +1,1 @@
+"""WebGPU devices of this machine, through wgpu."""

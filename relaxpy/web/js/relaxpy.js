@@ -1,0 +1,183 @@
+/**
+ * Runs models that relaxpy has compiled for WebGPU:
+ *
+ *     import * as relaxpy from "./relaxpy.js";
+ *     const vm = await relaxpy.load("./model/");
+ *     const y = await vm.main([[1, 2, 3]]);
+ *     console.log(y.shape, await y.array());
+ */
+
+import { readFunction, readParams } from "./bytecode.js";
+import { RelaxError } from "./errors.js";
+import { HostDevice } from "./host.js";
+import { formula } from "./integers.js";
+import { Machine, signature } from "./machine.js";
+import { tensorOf } from "./patterns.js";
+import { Store, clearStorage } from "./store.js";
+import { Tokenizer } from "./tokenizer.js";
+import { DTYPES, Shape, Tensor } from "./values.js";
+import { openDevice } from "./webgpu.js";
+
+export { RelaxError, Shape, Tensor, Tokenizer, clearStorage };
+
+/** The version of the files that this module reads. */
+const FORMAT = 1;
+
+/**
+ * Load a model: open the device, download what is not kept yet, compile the kernels, upload the weights.
+ *
+ * @param {string | URL} [url] the address of the folder `model`
+ * @param {object} [options] see relaxpy.d.ts
+ * @returns {Promise<VirtualMachine>}
+ */
+export async function load(url = new URL("./model/", import.meta.url), options = {}) {
+  const { progress = () => {}, keep, retries, signal, ...gpu } = options;
+  const base = new URL(url, globalThis.location?.href ?? import.meta.url).href.replace(/model\.json$/, "").replace(/\/?$/, "/");
+  const state = { loaded: 0, total: 0 };
+  const onBytes = (count) => {
+    state.loaded += count;
+    progress({ ...state });
+  };
+  const store = new Store(base, { keep, retries, signal, onBytes });
+  const manifest = await store.manifest();
+  if (manifest.format !== FORMAT) {
+    throw new RelaxError("file-version", `${base} is of format ${manifest.format}, and this module reads ${FORMAT}`, {
+      help: "take relaxpy.js from the folder that has the model",
+    });
+  }
+  // Before anything is downloaded: a device that is missing, or too small.
+  const device = await openDevice(manifest.limits, gpu);
+  state.total = [manifest.program, manifest.kernels, ...manifest.weights].reduce((sum, { bytes }) => sum + bytes, 0);
+  try {
+    const text = new TextDecoder();
+    const program = JSON.parse(text.decode(await store.file(manifest.program)));
+    const sources = JSON.parse(text.decode(await store.file(manifest.kernels)));
+    const read = readProgram(program);
+    const host = new HostDevice();
+    const devices = program.slots.map(({ Slot: [, kind] }) => (kind === "cpu" ? host : device));
+    const compiled = device.compile(read.kernels, sources);
+    compiled.catch(() => {}); // told below
+    const constants = await uploaded(store, manifest.weights, program, read.functions, devices);
+    await compiled;
+    const machine = new Machine(read, devices, constants);
+    return new VirtualMachine(machine, host, device, manifest, store.found);
+  } catch (error) {
+    device.destroy();
+    throw error;
+  }
+}
+
+function readProgram(program) {
+  const kernels = program.kernels.map((kernel) => ({
+    ...kernel,
+    params: readParams(kernel.params),
+    folds: kernel.launch[2] === 1,
+    launch: kernel.launch.map(formula),
+  }));
+  return { ...program, functions: program.functions.map(readFunction), kernels };
+}
+
+/** The constants on the devices that use them, from the shards as they arrive. */
+async function uploaded(store, shards, program, functions, devices) {
+  const used = program.constants.map(() => new Set());
+  for (const { code } of functions) {
+    for (const instr of code) if (instr.op === "Const") used[instr.index].add(devices[instr.slot]);
+  }
+  const constants = program.constants.map(({ dtype, shape }, i) => {
+    const on = new Map();
+    const nbytes = shape.reduce((size, dim) => size * dim, DTYPES[dtype].bytes);
+    for (const device of used[i]) on.set(device, new Tensor(device, device.allocate(nbytes), 0, shape, dtype, true));
+    return on;
+  });
+  const pieces = program.constants
+    .map(({ offset }, i) => ({ begin: offset, tensors: [...constants[i].values()] }))
+    .filter(({ tensors }) => tensors.length && tensors[0].nbytes);
+  let start = 0;
+  for (const shard of shards) {
+    const data = await store.file(shard);
+    for (const { begin, tensors } of pieces) {
+      const [from, to] = [Math.max(begin, start), Math.min(begin + tensors[0].nbytes, start + data.length)];
+      if (from >= to) continue;
+      for (const { device, buffer } of tensors) device.write(buffer, from - begin, data.subarray(from - start, to - start));
+    }
+    start += data.length;
+  }
+  return constants.map((on) => devices.map((device) => on.get(device)));
+}
+
+/** A loaded model: its functions are methods, `await vm.main(x)`, or `await vm.call("main", x)`. */
+class VirtualMachine {
+  #host;
+
+  constructor(machine, host, device, manifest, found) {
+    /** The machine: `run(name, args)` takes and returns its own values, in which 1 is not 1.0. */
+    this.machine = machine;
+    this.#host = host;
+    /** The WebGPU device. */
+    this.device = device;
+    this.manifest = manifest;
+    /** How many files came from the browser's storage. */
+    this.filesKept = found;
+    /** Function → its parameters and result as script. */
+    this.signatures = {};
+    for (const code of machine.program.functions) {
+      if (!code.public) continue;
+      this.signatures[code.name] = signature(code);
+      if (!(code.name in this)) this[code.name] = (...args) => this.call(code.name, ...args);
+    }
+  }
+
+  /** The names of the functions. */
+  get functions() {
+    return Object.keys(this.signatures);
+  }
+
+  /** The result of a function. Arguments are positional, or one object of them by name. */
+  async call(name, ...args) {
+    const { params } = this.machine.function(name).code;
+    const given = args.length === 1 && isNamed(args[0], params) ? byName(name, args[0], params) : args;
+    return this.machine.call(name, given);
+  }
+
+  /** A copy of an array on the device, for arguments that functions get again and again, or update in place. */
+  upload(value, dtype = "") {
+    const tensor = tensorOf(this.#host, value, dtype);
+    const made = new Tensor(this.device, this.device.allocate(tensor.nbytes), 0, tensor.shape, tensor.dtype);
+    if (tensor.nbytes) this.device.write(made.buffer, 0, tensor.buffer.bytes);
+    return made;
+  }
+
+  /** Wait for all work. */
+  async synchronise() {
+    await this.device.synchronise();
+  }
+
+  /** Free memory that is kept for later calls. */
+  releaseMemory() {
+    this.machine.releaseMemory();
+  }
+
+  /** Free everything. The machine and its tensors cannot be used afterwards. */
+  destroy() {
+    this.device.destroy();
+  }
+}
+
+/** Whether an argument is an object of arguments by name: a plain object whose keys are parameters. */
+function isNamed(value, params) {
+  if (value === null || typeof value !== "object" || Object.getPrototypeOf(value) !== Object.prototype) return false;
+  const names = new Set(params.map((param) => param.name));
+  const isTensor = "data" in value && !names.has("data");
+  return !isTensor;
+}
+
+function byName(name, given, params) {
+  const names = params.map((param) => param.name);
+  const unknown = Object.keys(given).filter((key) => !names.includes(key));
+  const missing = names.filter((key) => !(key in given));
+  const problems = [...unknown.map((key) => `has no parameter ${key}`), ...(missing.length ? [`lacks ${missing.join(", ")}`] : [])];
+  if (problems.length) {
+    throw new RelaxError("arguments", `${name} ${problems.join("; ")}`, { help: `its parameters are ${names.join(", ")}` });
+  }
+  return names.map((key) => given[key]);
+}

@@ -1,0 +1,129 @@
+"""Programs on devices other than the processor, for the tests of each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+import relaxpy
+from relaxpy.errors import BuildError
+from relaxpy.ir.annotation import ShapeType
+from relaxpy.ir.expr import Var
+from relaxpy.ir.module import IRModule
+from relaxpy.ir.visitor import free_sym_vars, free_vars
+from relaxpy.op.base import Op, Sample
+from relaxpy.op.block_builder import BlockBuilder
+from relaxpy.op.deduce import deduce
+from relaxpy.testing.differential import outcome_of
+from relaxpy.testing.fuzz import calls_of
+from relaxpy.testing.random_program import random_program
+from tests.op.support import COMPILED, Applied, apply, assert_close, reference_arrays, samples
+
+
+def machine(mod: IRModule, target: str, params: Any = None) -> relaxpy.VirtualMachine:
+    return relaxpy.VirtualMachine(relaxpy.build(mod, target, params))
+
+
+GROUPS = 16
+"""Of operators: a driver compiles the kernels of a module at once."""
+
+
+def first_samples(group: int, groups: int = GROUPS) -> list[Sample]:
+    """The first sample of each operator of a group."""
+    chosen: Sequence[type[Op]] = COMPILED[group::groups]
+    return [next(s for s in samples(cls.name) if not s.code) for cls in chosen]
+
+
+def module_of(found: Sequence[Applied]) -> tuple[IRModule, list[list[Any]]]:
+    """A function for each call, and its arguments."""
+    bb = BlockBuilder()
+    given: list[list[Any]] = []
+    for number, each in enumerate(found):
+        params = [var for var in free_vars(each.call) if isinstance(var, Var)]
+        values: list[Any] = list(each.arrays)
+        symbols = dict.fromkeys(v for arg in each.call.args for v in free_sym_vars([deduce(arg)]))
+        defined = {d.symbol for p in params for d in getattr(p.annotation, "dims", None) or ()}
+        missing = [v for v in symbols if v not in defined]
+        if missing:
+            params.append(Var("sizes", ShapeType([v.dim for v in missing])))
+            values.append(tuple(each.bound[v] for v in missing))
+        with bb.function(f"f{number}", params, pure=each.call.op.pure):  # type: ignore[union-attr]
+            bb.emit_func_output(bb.emit(each.call))
+        given.append(values)
+    return bb.get(), given
+
+
+def leaves(value: Any) -> list[np.ndarray]:
+    """The tensors of a result, one or several."""
+    items = value if isinstance(value, tuple) else (value,)
+    return [np.asarray(getattr(item, "numpy", lambda item=item: item)()) for item in items]
+
+
+def wrong_samples(
+    chosen: Sequence[Sample], target: str, refused: Collection[str] = ()
+) -> list[str]:
+    """The samples whose results are not those of their references, built together. Those whose key is in `refused`
+    must be refused when they are built, each alone."""
+    wrong: list[str] = []
+    built = [s for s in chosen if sample_key(s) not in refused]
+    mod, given = module_of([apply(s, bool(s.dims)) for s in built])
+    vm = machine(mod, target)
+    for number, (sample, values) in enumerate(zip(built, given, strict=True)):
+        try:
+            got = leaves(vm[f"f{number}"](*values))
+            for one, want in zip(got, reference_arrays(sample), strict=True):
+                assert_close(one, want, sample, str(sample.op))
+        except (relaxpy.RelaxError, AssertionError) as error:
+            wrong.append(f"{sample.op}: {error}")
+    for sample in (s for s in chosen if sample_key(s) in refused):
+        mod, _ = module_of([apply(sample, bool(sample.dims))])
+        try:
+            relaxpy.build(mod, target)
+        except BuildError as error:
+            if error.code != "device-dtype" or error.span is None:
+                wrong.append(f"{sample.op}: {error}")
+        else:
+            wrong.append(f"{sample.op} compiles, and is in the list of those that do not")
+    return wrong
+
+
+def wrong_programs(seeds: Sequence[int], target: str) -> tuple[list[str], list[str]]:
+    """The random programs of these seeds whose results differ from the interpreter's, and those that cannot be
+    compiled, each with the reason."""
+    wrong: list[str] = []
+    refused: list[str] = []
+    for seed in seeds:
+        program = random_program(seed)
+        try:
+            vm = machine(program.mod, target)
+        except relaxpy.RelaxError as error:
+            (refused if error.code in REFUSALS else wrong).append(f"seed {seed}: {error.message}")
+            continue
+        for call in calls_of(program):
+            problem = call.disagreement(outcome_of(vm, call))
+            if problem:
+                wrong.append(f"{call.label}: {problem}")
+    return wrong, refused
+
+
+REFUSALS = ("device-assert", "device-scratch", "device-dtype", "launch-buffers")
+"""What a program may be refused for, that the processor compiles."""
+
+
+def sample_key(sample: Sample) -> str:
+    """An operator with the dtype of its first input, or of its result where it has no input."""
+    dtypes = [str(value.dtype) for value in sample.inputs if isinstance(value, np.ndarray)]
+    dtypes += [str(own) for own in [getattr(sample.op, "dtype", None)] if own is not None]
+    return " ".join([sample.op.name, *dtypes[:1]])
+
+
+def same(text: str, target: str, *args: np.ndarray, rtol: float = 2e-5) -> Any:
+    """Run a program on both; the results are the same. Gives the device's."""
+    mod = relaxpy.parse(text)
+    want = relaxpy.VirtualMachine(relaxpy.build(mod))["main"](*args)
+    got = machine(mod, target)["main"](*args)
+    for one, other in zip(leaves(got), leaves(want), strict=True):
+        np.testing.assert_allclose(one.astype("f8"), other.astype("f8"), rtol=rtol, atol=rtol)
+    return got
