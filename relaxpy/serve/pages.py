@@ -42,8 +42,8 @@ ABSENT = -1
 NONE = -1
 """The adapter of a sequence without one."""
 
-_Key: TypeAlias = tuple[int, int, tuple[int, ...]]
-"""Of a prefix: the adapter, the prefix before, the tokens of the page."""
+_Key: TypeAlias = tuple[int, str, int, tuple[int, ...]]
+"""Of a prefix: the adapter, the salt, the prefix before, the tokens of the page."""
 
 
 @dataclass(eq=False)
@@ -55,10 +55,11 @@ class _Prefix:
     pages: list[int]
     """The page of each group; `ABSENT` if it was given back."""
     adapter: int = NONE
+    salt: str = ""
 
     @property
     def key(self) -> _Key:
-        return self.adapter, id(self.parent), self.tokens
+        return self.adapter, self.salt, id(self.parent), self.tokens
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class _Sequence:
     prefixes: list[_Prefix] = field(default_factory=list[_Prefix])
     """The full pages that are in the tree of prefixes, from the first on."""
     adapter: int = NONE
+    salt: str = ""
     copies: list[_Copy] = field(default_factory=list[_Copy])
     """Of the last batch, until it is committed."""
 
@@ -204,15 +206,57 @@ class PageBook:
         """The number of pages that no sequence uses."""
         return self._pools[group].available
 
+    @_alone
+    def pending_count(self, sequence: int) -> int:
+        """The number of tokens of a sequence that are not in the cache yet."""
+        own = self._of(sequence)
+        return len(own.tokens) - own.done
+
+    @_alone
+    def fits(self, counts: Mapping[int, int]) -> bool:
+        """Whether there are pages for a step of the next `counts[s]` tokens of each sequence s; tokens may be counted
+        that are appended later."""
+        return all(
+            sum(self._needed(self._of(name), group, count) for name, count in counts.items())
+            <= pool.available
+            for group, pool in enumerate(self._pools)
+        )
+
+    @_alone
+    def missing(self, sequence: int, tokens: int, at_once: int) -> list[int]:
+        """The number of pages of each group that a sequence lacks to reach a length, if at most `at_once` tokens are
+        computed in a step: a window needs no more than what it reads, and a step."""
+        own, found = self._of(sequence), list[int]()
+        for window, pages in zip(self.windows, own.pages, strict=True):
+            needed = self._pages_for(tokens) - len(pages)
+            if window:
+                held = sum(page != ABSENT for page in pages)
+                needed = min(needed, self._pages_for(window + at_once) + 1 - held)
+            found.append(max(needed, 0))
+        return found
+
+    @_alone
+    def undoable(self, sequence: int, count: int) -> int:
+        """How many tokens, at most `count`, may be computed after the next one and be popped again at no cost: the
+        window of no group gives a page back meanwhile."""
+        done = self._of(sequence).done + 1
+        while count and any(
+            self._first_page(group, done + count) != self._first_page(group, done)
+            for group in range(len(self.windows))
+        ):
+            count -= 1
+        return count
+
     # Sequences
 
-    def add(self, tokens: Iterable[int], adapter: int = NONE) -> int:
+    def add(self, tokens: Iterable[int], adapter: int = NONE, salt: str = "") -> int:
         """Start a sequence. It shares the pages of its longest prefix that is in the cache; its last token is always
         pending, since a step is needed for its logits. Keys and values depend on the adapter (`nn.Adapters`), so
-        sequences share pages with those of the same adapter."""
+        sequences share pages with those of the same adapter; and with those of the same salt, so that nobody learns
+        from the time of an answer what another one has asked."""
         if not NONE <= adapter < 1 << 31:
             raise UsageError("page-book", f"adapter {adapter} is neither a number nor {NONE}, none")
-        return self._add(_checked_tokens(tokens), int(adapter))
+        return self._add(_checked_tokens(tokens), int(adapter), salt)
 
     def append(self, sequence: int, tokens: Iterable[int]) -> None:
         """Add tokens at the end."""
@@ -223,8 +267,8 @@ class PageBook:
         self._of(sequence).tokens.extend(tokens)
 
     @_alone
-    def _add(self, tokens: list[int], adapter: int) -> int:
-        own = _Sequence(tokens, pages=[[] for _ in self.windows], adapter=adapter)
+    def _add(self, tokens: list[int], adapter: int, salt: str) -> int:
+        own = _Sequence(tokens, pages=[[] for _ in self.windows], adapter=adapter, salt=salt)
         found = self._longest_prefix(own)
         own.done = len(found) * self.page_size
         own.prefixes = found
@@ -245,7 +289,7 @@ class PageBook:
                 self._use(group, page)
         copied = [list(pages) for pages in own.pages]
         return self._named(
-            _Sequence(list(own.tokens), own.done, copied, list(own.prefixes), own.adapter)
+            _Sequence(list(own.tokens), own.done, copied, list(own.prefixes), own.adapter, own.salt)
         )
 
     @_alone
@@ -528,7 +572,9 @@ class PageBook:
         while (len(found) + 1) * self.page_size < len(tokens):
             start = len(found) * self.page_size
             chunk = tuple(tokens[start : start + self.page_size])
-            each = self._prefixes.get((own.adapter, id(found[-1] if found else None), chunk))
+            each = self._prefixes.get(
+                (own.adapter, own.salt, id(found[-1] if found else None), chunk)
+            )
             if each is None:
                 break
             found.append(each)
@@ -551,7 +597,7 @@ class PageBook:
             chunk = tuple(own.tokens[number * self.page_size : (number + 1) * self.page_size])
             parent = own.prefixes[-1] if own.prefixes else None
             absent = [ABSENT] * len(self.windows)
-            made = _Prefix(parent, chunk, absent, own.adapter)
+            made = _Prefix(parent, chunk, absent, own.adapter, own.salt)
             prefix = self._prefixes.setdefault(made.key, made)
             own.prefixes.append(prefix)
             for group, pages in enumerate(own.pages):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -41,19 +42,34 @@ class Sampling:
                 )
 
         for name in ("temperature", "top_p", "min_p", "repetition_penalty"):
-            need(math.isfinite(getattr(self, name)), name, "a finite number")
+            need(_is_finite(getattr(self, name)), name, "a finite number")
+        for name in ("top_k", "seed"):
+            need(_is_integer(getattr(self, name)), name, "an integer")
         need(self.temperature >= 0, "temperature", "at least 0")
         need(0 <= self.top_k < 1 << 31, "top_k", "0, for all tokens, or a number of tokens")
         need(0 < self.top_p <= 1, "top_p", "above 0, at most 1")
         need(0 <= self.min_p <= 1, "min_p", "from 0 to 1")
         need(self.repetition_penalty > 0, "repetition_penalty", "above 0")
         for name in ("presence_penalty", "frequency_penalty"):
-            need(math.isfinite(getattr(self, name)), name, "a finite number")
+            need(_is_finite(getattr(self, name)), name, "a finite number")
         need(-(1 << 63) <= self.seed < 1 << 63, "seed", "an integer of 64 bits")
-        is_bias = all(
-            0 <= token < (1 << 31) - 1 and by < math.inf for token, by in self.bias.items()
+        is_bias = isinstance(self.bias, Mapping) and all(
+            _is_integer(token) and 0 <= token < (1 << 31) - 1 and _is_number(by) and by < math.inf
+            for token, by in self.bias.items()
         )
         need(is_bias, "bias", "numbers by token, finite or -infinity")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+
+
+def _is_finite(value: Any) -> bool:
+    return _is_number(value) and math.isfinite(value)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tomllib
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -11,6 +13,8 @@ from click.testing import CliRunner
 import relaxpy
 from relaxpy.cli import doctor
 from relaxpy.cli.probe import PROBES, Finding
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +46,28 @@ def test_requirements_are_read_from_the_metadata() -> None:
     assert known["apache-tvm"].spec == "==0.27.0.post1"
     assert known["apache-tvm"].extra is None
     assert known["apache-tvm"].fits
-    assert known["tokenizers"].extra == "demo"
+    # A package of two extras is listed for each of them.
+    extras = {package.extra for package in doctor.packages() if package.name == "tokenizers"}
+    assert extras == {"demo", "llm"}
+
+
+def test_every_extra_is_known() -> None:
+    """Those of pyproject.toml: shown, or for developers."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {*doctor.EXTRAS, *doctor.DEVELOPERS} == {*project["optional-dependencies"]}
+    assert {*doctor.EXTRAS}.isdisjoint(doctor.DEVELOPERS)
+
+
+def test_an_extra_that_refers_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        "numpy>=1.26",
+        "jinja2>=3.1.6; extra == 'llm'",
+        "relaxpy[llm]; extra == 'serve'",
+        "fastapi>=0.115; extra == 'serve'",
+    ]
+    monkeypatch.setattr(doctor.metadata, "requires", lambda _: lines)
+    assert {package.name for package in doctor.members("serve")} == {"fastapi", "jinja2"}
+    assert doctor.members("torch") == []
 
 
 def invoke(monkeypatch: pytest.MonkeyPatch, llvm: Finding) -> tuple[int, str]:

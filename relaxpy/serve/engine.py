@@ -1,0 +1,366 @@
+"""The engine: runs requests together, step by step (continuous batching).
+
+    engine = Engine(model, pages=1024)
+    engine.submit(Request(0, prompt, max_tokens=100))
+    while engine.is_busy:
+        for piece in engine.step():
+            print(piece.request, piece.tokens, piece.finish)
+
+`model` computes: a decoder (`relaxpy.serve.decoder_model`), or anything that has its methods. A text is the same,
+whatever else runs, in whatever chunks its prompt was computed, whether its beginning was in the cache, whether it was
+preempted, and with drafts or without: the rows of a step do not depend on each other, and the random number of a token
+is a function of the request's seed, the choice and the position.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from relaxpy.errors import UsageError
+from relaxpy.serve.chunk_size import ChunkSize
+from relaxpy.serve.pages import NONE, Batch, PageBook
+from relaxpy.serve.prompt_lookup import PromptLookup
+from relaxpy.serve.request import Finish, Piece, Request
+from relaxpy.serve.sampling import Draw
+from relaxpy.serve.scheduler import Limits, Part, Plan, Scheduler, Text
+
+
+class Model(Protocol):
+    """The functions that compute a step."""
+
+    vocab_size: int
+    page_size: int
+    windows: Sequence[int]
+    adapters: int
+    """The number of adapters."""
+
+    def step(self, batch: Batch, rows: np.ndarray) -> Any:
+        """Compute a batch, after its copies. Returns the logits after the tokens that `rows` names, as `sample` and
+        `logits` take them."""
+        ...
+
+    def sample(self, logits: Any, draws: Sequence[Draw]) -> tuple[np.ndarray, np.ndarray]:
+        """The next token of each row, and its log-probability; -1 if there is none."""
+        ...
+
+    def logits(self, logits: Any) -> np.ndarray:
+        """The logits (rows, vocabulary) as numbers."""
+        ...
+
+
+class Matcher(Protocol):
+    """Follows a text through a grammar (`relaxpy.serve.grammar`)."""
+
+    def mask(self) -> np.ndarray:
+        """The tokens that may come next, a bit a token."""
+        ...
+
+    def accept(self, token: int) -> None:
+        """Go on by a token. Raises: UsageError (`grammar`)."""
+        ...
+
+    def back(self, count: int) -> None:
+        """Go back by so many tokens."""
+        ...
+
+    def right(self, tokens: Sequence[int]) -> int:
+        """How many of these tokens the grammar allows."""
+        ...
+
+    def forced(self) -> list[int]:
+        """Tokens that must come next."""
+        ...
+
+    def copy(self) -> Matcher:
+        """Another one at the same place."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing may come."""
+        ...
+
+
+@dataclass
+class Counters:
+    """Counts of an engine's work."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    """Of steps."""
+    model_seconds: float = 0.0
+    """Of the model's functions. The others are those of the host."""
+    prompt_tokens: int = 0
+    """Tokens of prompts that were asked for."""
+    cached_tokens: int = 0
+    """Of these, those that were in the cache."""
+    computed_tokens: int = 0
+    generated_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    """Drafts that were right."""
+    preemptions: int = 0
+
+
+class Engine:
+    """Requests that run, and their cache. It is used by one thread."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        pages: int,
+        limits: Limits | None = None,
+        target: float = 0.1,
+        chunk: int = 512,
+        drafts: bool = True,
+        matcher: Callable[[str], Matcher] | None = None,
+    ) -> None:
+        """`target` is the time between tokens that prompts leave to others, in seconds, `chunk` the most tokens of
+        prompts in a step. `matcher` makes the matcher of a grammar."""
+        self.model = model
+        self.book = PageBook(pages, model.page_size, model.windows)
+        self.scheduler = Scheduler(
+            self.book,
+            pages * model.page_size,
+            limits or Limits(),
+            ChunkSize(target, chunk),
+            self._draft if drafts else None,
+        )
+        self.counters = Counters()
+        self._make_matcher = matcher
+        self._lookups: dict[Text, PromptLookup] = {}
+        self._matchers: dict[Text, Matcher] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is something to compute."""
+        return bool(self.scheduler.running or self.scheduler.waiting)
+
+    def submit(self, request: Request) -> None:
+        """Take on a request. Raises: UsageError for one that cannot run: `bad-length`, `bad-prompt`, `queue-full`,
+        `grammar`."""
+        vocab = self.model.vocab_size
+        if wrong := [token for token in request.prompt if not 0 <= token < vocab]:
+            raise UsageError(
+                "bad-prompt", f"token {wrong[0]} is none of the model's, which has {vocab}"
+            )
+        if not NONE <= request.adapter < self.model.adapters:
+            raise UsageError("bad-prompt", f"the engine has no adapter {request.adapter}")
+        matcher = None
+        if request.grammar:
+            if self._make_matcher is None:
+                raise UsageError("grammar", "this engine follows no grammars")
+            matcher = self._make_matcher(request.grammar)
+        text = self.scheduler.submit(request)
+        if matcher is not None:
+            self._matchers[text] = matcher
+
+    def cancel(self, number: int) -> None:
+        """End the texts of a request, if there are any, and free their pages."""
+        for text in self.scheduler.texts_of(number):
+            self._end(text)
+
+    def step(self) -> list[Piece]:
+        """Compute a step. If the model fails, all requests of the step end with an error: one piece for each."""
+        start = time.perf_counter()
+        plan = self.scheduler.plan()
+        if plan is None:
+            return []
+        try:
+            pieces = self._computed(plan)
+        except Exception as error:
+            pieces = [self._failed(part.text, error) for part in plan.parts if part.text.is_running]
+        seconds = time.perf_counter() - start
+        self.scheduler.ran(plan, seconds)
+        self._count(plan, pieces, seconds)
+        return pieces
+
+    # Inside
+
+    def _computed(self, plan: Plan) -> list[Piece]:
+        """Run a step, and go on with the tokens that are drawn."""
+        for part in plan.parts:
+            self.book.append(part.sequence, part.drafts)
+        batch = self.book.batch(plan.counts)
+        rows: list[int] = []
+        draws: list[Draw] = []
+        first_rows: list[int] = []
+        wrong: dict[Text, Exception] = {}
+        for last, part in zip(batch.rows.tolist(), plan.parts, strict=True):
+            first_rows.append(len(rows))
+            if part.is_last:
+                draws += self._draws(part, wrong)
+                first = last - len(part.drafts)
+                own = range(first, last + 1) if part.text.is_forked else [last] * part.text.places
+                rows += own
+        before = time.perf_counter()
+        logits = self.model.step(batch, np.array(rows, np.int32))
+        self.book.commit(batch)
+        tokens, logprobs = self.model.sample(logits, draws) if rows else ((), ())
+        self.counters.model_seconds += time.perf_counter() - before
+        drawn = _Drawn(self.model, logits, [*map(int, tokens)], [*map(float, logprobs)])
+        pieces: list[Piece] = []
+        for part, row in zip(plan.parts, first_rows, strict=True):
+            text = part.text
+            if not part.is_last or not text.is_running:
+                continue
+            if text in wrong:
+                pieces.append(self._failed(text, wrong[text]))
+            elif text.is_forked:
+                pieces.append(self._written(text, part.drafts, drawn, row))
+            else:
+                for place, each in enumerate((text, *self._forked(text))):
+                    if each.is_running:
+                        pieces.append(self._written(each, (), drawn, row + place))
+        return pieces
+
+    def _draws(self, part: Part, wrong: dict[Text, Exception]) -> list[Draw]:
+        """The draws of a text: the next token, or those at each draft, or the first one of each text of a request."""
+        text, request = part.text, part.text.request
+        count = 1 + len(part.drafts)
+        masks: list[np.ndarray | None] = [None] * count
+        matcher = self._matchers.get(text)
+        if matcher is not None:
+            try:
+                for place, draft in enumerate((*part.drafts, None)):
+                    masks[place] = matcher.mask()
+                    if draft is not None:
+                        matcher.accept(draft)
+                matcher.back(len(part.drafts))
+            except UsageError as error:
+                wrong[text] = error
+        prompt = len(request.prompt)
+        if not text.is_forked:
+            return [
+                Draw(request.sampling, text.tokens, prompt, choice, masks[0])
+                for choice in range(text.places)
+            ]
+        return [
+            Draw(
+                request.sampling,
+                [*text.tokens, *part.drafts[:place]] if place else text.tokens,
+                prompt,
+                text.choice,
+                masks[place],
+            )
+            for place in range(count)
+        ]
+
+    def _forked(self, text: Text) -> list[Text]:
+        made = self.scheduler.fork(text)
+        matcher = self._matchers.get(text)
+        if matcher is not None:
+            self._matchers.update({each: matcher.copy() for each in made})
+        return made
+
+    def _written(self, text: Text, drafts: Sequence[int], drawn: _Drawn, row: int) -> Piece:
+        """Go on with a text by the tokens that were drawn, as far as its drafts were right."""
+        request, matcher = text.request, self._matchers.get(text)
+        cached = text.cached if not text.written else None
+        tokens: list[int] = []
+        finish: Finish | None = None
+        try:
+            while finish is None:
+                token = drawn.tokens[row + len(tokens)]
+                if token < 0:
+                    raise UsageError("sampling", "no token is possible after this text")
+                tokens.append(token)
+                if token in request.ends:
+                    finish = "stop"
+                    continue
+                if matcher is not None:
+                    matcher.accept(token)
+                    finish = "stop" if matcher.is_over else None
+                if finish is None and text.written + len(tokens) >= request.max_tokens:
+                    finish = "length"
+                if len(tokens) > len(drafts) or drafts[len(tokens) - 1] != token:
+                    break
+        except UsageError as error:
+            return self._failed(text, error)
+        lookup = self._lookups.get(text)
+        if lookup is not None and drafts:
+            lookup.note(len(drafts), len(tokens) - 1)
+        self.counters.accepted_tokens += len(tokens) - 1
+        self.scheduler.append(text, tokens, len(drafts))
+        if finish is not None:
+            self._end(text)
+        logprobs, top = drawn.probable(row, len(tokens), request.top)
+        return Piece(request.number, text.choice, tuple(tokens), logprobs, top, cached, finish)
+
+    def _failed(self, text: Text, error: Exception) -> Piece:
+        """End a request by a mistake in one of its texts."""
+        self.cancel(text.request.number)
+        code, message = "engine", f"{type(error).__name__}: {error}"
+        if isinstance(error, UsageError):
+            code, message = error.code, error.message
+        return Piece(
+            text.request.number, text.choice, (), finish="error", error=f"{code}: {message}"
+        )
+
+    def _end(self, text: Text) -> None:
+        self.scheduler.finish(text)
+        self._lookups.pop(text, None)
+        self._matchers.pop(text, None)
+
+    def _draft(self, text: Text, most: int) -> Sequence[int]:
+        matcher = self._matchers.get(text)
+        if matcher is not None and (forced := matcher.forced()[:most]):
+            return forced
+        lookup = self._lookups.get(text)
+        if lookup is None:
+            lookup = self._lookups[text] = PromptLookup()
+        found = lookup.draft(text.tokens, most)
+        return found[: matcher.right(found)] if matcher is not None and found else found
+
+    def _count(self, plan: Plan, pieces: Sequence[Piece], seconds: float) -> None:
+        counters = self.counters
+        counters.steps += 1
+        counters.seconds += seconds
+        counters.computed_tokens += plan.tokens
+        counters.drafted_tokens += sum(len(part.drafts) for part in plan.parts)
+        counters.generated_tokens += sum(len(piece.tokens) for piece in pieces)
+        counters.preemptions = self.scheduler.preemptions
+        first = {p.text.request.number: p.text for p in plan.parts if p.is_last}
+        for piece in pieces:
+            if piece.cached is not None and not piece.choice:
+                counters.cached_tokens += piece.cached
+                counters.prompt_tokens += len(first[piece.request].request.prompt)
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """The tokens that were drawn in a step."""
+
+    model: Model
+    logits: Any
+    tokens: Sequence[int]
+    logprobs: Sequence[float]
+
+    def probable(
+        self, row: int, count: int, top: int | None
+    ) -> tuple[tuple[float, ...], tuple[Mapping[int, float], ...]]:
+        """The log-probabilities of tokens of rows, and the `top` most probable ones of each."""
+        if top is None:
+            return (), ()
+        chosen = tuple(self.logprobs[row : row + count])
+        if not top:
+            return chosen, ()
+        logits = self.model.logits(self.logits)[row : row + count].astype(np.float64)
+        return chosen, tuple(_most_probable(each, top) for each in logits)
+
+
+def _most_probable(logits: np.ndarray, count: int) -> dict[int, float]:
+    """The log-probabilities of the most probable tokens, the most probable first; of equal ones the lower number."""
+    count = min(count, len(logits))
+    bound = np.partition(logits, -count)[-count]
+    found = np.flatnonzero(logits >= bound)
+    found = found[np.argsort(-logits[found], kind="stable")][:count]
+    largest = logits.max()
+    total = largest + np.log(np.exp(logits - largest).sum())
+    return {int(token): float(logits[token] - total) for token in found}

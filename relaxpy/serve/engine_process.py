@@ -1,0 +1,165 @@
+"""The process of an engine: `python -m relaxpy.serve.engine_process`.
+
+A server parses requests and writes answers while the engine computes. In one process both would take turns, since they
+share an interpreter's lock; so the engine has its own. It reads messages from stdin and writes messages to stdout
+(`relaxpy.serve.messages`); whatever else is printed goes to stderr.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict
+from queue import Empty, SimpleQueue
+from typing import Any, BinaryIO
+
+from relaxpy.errors import RelaxError
+from relaxpy.serve.engine import Engine
+from relaxpy.serve.grammar import Matchers
+from relaxpy.serve.messages import frame, piece_fields, read_frame, request_of
+from relaxpy.serve.scheduler import Limits
+
+
+def decoder_engine(
+    *,
+    place: str,
+    scheme: Mapping[str, Any] | None = None,
+    target: str = "llvm",
+    keep: bool = True,
+    threads: int | None = None,
+    context: int,
+    cache_tokens: int,
+    adapters: tuple[str, ...] = (),
+    tokenizer: str = "",
+    ends: tuple[int, ...] = (),
+    running: int = 16,
+    waiting: int = 1024,
+    target_seconds: float = 0.1,
+    chunk: int = 512,
+    drafts: bool = True,
+) -> tuple[Engine, dict[str, Any]]:
+    """An engine for the checkpoint at a place, with a cache for so many tokens, and the facts of it. `adapters` are
+    folders as PEFT writes them; `tokenizer` is the text of `tokenizer.json`, for grammars.
+
+    Raises: UsageError like `relaxpy.models.loaded.load_decoder`.
+    """
+    from relaxpy import runtime
+    from relaxpy.models.loaded import Scheme, load_adapters, load_decoder
+    from relaxpy.serve.decoder_model import DecoderModel
+
+    if threads is not None:
+        runtime.set_num_threads(threads)
+    own = None
+    if scheme is not None:
+        fields: dict[str, Any] = {**scheme, "adapters": tuple(scheme.get("adapters", ()))}
+        own = Scheme(**fields)
+    stacked = load_adapters(place, own, adapters) if adapters else None
+    decoder = load_decoder(place, own, target=target, keep=keep)
+    context = min(context, decoder.positions)
+    pages = -(-max(cache_tokens, context) // decoder.page_size)
+    made: list[Matchers] = []
+
+    def matcher(grammar: str) -> Any:
+        if not made:
+            made.append(Matchers(tokenizer, decoder.vocab_size, ends))
+        return made[0](grammar)
+
+    engine = Engine(
+        DecoderModel(decoder, pages, stacked, len(adapters)),
+        pages=pages,
+        limits=Limits(running, waiting),
+        target=target_seconds,
+        chunk=chunk,
+        drafts=drafts,
+        matcher=matcher,
+    )
+    facts = {
+        "vocab_size": decoder.vocab_size,
+        "context": context,
+        "positions": decoder.positions,
+        "cache_tokens": pages * decoder.page_size,
+        "weight_bytes": decoder.packed.nbytes,
+    }
+    return engine, facts
+
+
+DECODER = f"{decoder_engine.__module__}:{decoder_engine.__name__}"
+"""The factory of engines that run checkpoints."""
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    requests = sys.stdin.buffer
+    start = read_frame(requests)
+    if start is None:
+        return
+    try:
+        module, _, name = start["factory"].partition(":")
+        engine, facts = getattr(importlib.import_module(module), name)(**start["options"])
+    except Exception as error:
+        _send(replies, {"kind": "failed", **_described(error)})
+        return
+    _send(replies, {"kind": "ready", "facts": facts})
+    inbox: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+    threading.Thread(target=_receive, args=(requests, inbox), daemon=True).start()
+    try:
+        _serve(engine, inbox, replies)
+    except BrokenPipeError:  # whoever started this process has ended
+        return
+
+
+def _receive(stream: BinaryIO, inbox: SimpleQueue[dict[str, Any] | None]) -> None:
+    while (message := read_frame(stream)) is not None:
+        inbox.put(message)
+    inbox.put(None)
+
+
+def _serve(engine: Engine, inbox: SimpleQueue[dict[str, Any] | None], replies: BinaryIO) -> None:
+    while True:
+        try:
+            while True:
+                message = inbox.get(block=not engine.is_busy)
+                if message is None:
+                    return
+                _take(engine, message, replies)
+        except Empty:
+            pieces = engine.step()
+            state = {
+                "running": len(engine.scheduler.running),
+                "waiting": len(engine.scheduler.waiting),
+                "pages_available": engine.book.available(),
+                **asdict(engine.counters),
+            }
+            step = {"kind": "step", "pieces": [*map(piece_fields, pieces)], "state": state}
+            _send(replies, step)
+
+
+def _take(engine: Engine, message: Mapping[str, Any], replies: BinaryIO) -> None:
+    if message["do"] == "cancel":
+        engine.cancel(message["number"])
+        return
+    try:
+        engine.submit(request_of(message["request"]))
+    except Exception as error:
+        number = message["request"]["number"]
+        _send(replies, {"kind": "refused", "number": number, **_described(error)})
+
+
+def _described(error: Exception) -> dict[str, str]:
+    if isinstance(error, RelaxError):
+        return {"code": error.code, "message": error.message, "help": error.help or ""}
+    return {"code": "engine", "message": f"{type(error).__name__}: {error}", "help": ""}
+
+
+def _send(replies: BinaryIO, message: Mapping[str, Any]) -> None:
+    replies.write(frame(message))
+    replies.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,363 @@
+"""The scheduler: which tokens of which texts the next step computes. It computes no numbers itself.
+
+    scheduler = Scheduler(book := PageBook(1024))
+    text = scheduler.submit(Request(0, prompt, max_tokens=100))
+    while plan := scheduler.plan():
+        batch = book.batch(plan.counts)            # run the step, then book.commit(batch)
+        scheduler.ran(plan, seconds)
+        scheduler.append(text, [token])            # for each text whose tokens were all computed
+    scheduler.finish(text)
+
+Requests wait in a queue until there are pages for their prompts. A step takes the next token of every text that is
+being written, and a part of the prompts. If pages run out, the text that is last in the order of service gives its own
+back and waits again; its tokens are computed anew then, except those that are still in the cache.
+
+**The order of service** is that of tags, given once, when a request comes (start-time fair queueing). A request of a
+client that has no others gets the virtual time, one of a busy client the end of its request before, in tokens; each
+step of priority adds `PRIORITY` tokens. Virtual time passes as tokens are computed. A request is charged with all
+tokens that it may write; if it writes fewer, those of its client that wait move forward. So clients share the engine by
+tokens, however many requests one of them sends; and nothing starves, since a later request gets a later tag.
+
+The first text in the order is never preempted, and alone it always fits, because a request that does not fit the whole
+cache is refused. So there is always progress.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from relaxpy.errors import UsageError
+from relaxpy.serve.chunk_size import ChunkSize
+from relaxpy.serve.pages import PageBook
+from relaxpy.serve.request import Request
+
+PRIORITY = 4096
+"""A step of priority, in tokens of the virtual time."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that an engine takes on."""
+
+    running: int = 16
+    """The most texts in a step."""
+    waiting: int = 1024
+    """The most requests that wait."""
+    drafted: int = 32
+    """The most rows of a step that are next tokens and drafts; with more texts than this there are no drafts."""
+
+    def __post_init__(self) -> None:
+        if self.running < 1 or self.waiting < 1 or self.drafted < 0:
+            raise UsageError("bad-length", f"limits of an engine are positive, got {self}")
+
+
+@dataclass(eq=False)
+class Text:
+    """A text of a request, from its arrival to its end."""
+
+    request: Request
+    tag: float
+    least: float
+    """The tag that it would have if it were the only request of its client."""
+    arrival: int
+    tokens: list[int]
+    """The prompt, and what was written."""
+    choice: int = 0
+    sequence: int | None = None
+    """Its number in the page book, while it runs."""
+    cached: int | None = None
+    """The tokens of the prompt that were in the cache when it first ran."""
+    is_forked: bool = False
+    """Whether the other texts of its request have been made from it."""
+
+    @property
+    def order(self) -> tuple[float, int, int]:
+        """Its place in the order of service."""
+        return self.tag, self.arrival, self.choice
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has a sequence of the page book."""
+        return self.sequence is not None
+
+    @property
+    def written(self) -> int:
+        """The number of tokens that were written."""
+        return len(self.tokens) - len(self.request.prompt)
+
+    @property
+    def places(self) -> int:
+        """The number of texts that it is, or will become."""
+        return 1 if self.is_forked else self.request.n
+
+
+@dataclass(frozen=True)
+class Part:
+    """The part of a text that a step computes."""
+
+    text: Text
+    sequence: int
+    count: int
+    """So many of its pending tokens."""
+    is_last: bool
+    """They are all that are pending: the step gives the next token."""
+    drafts: tuple[int, ...] = ()
+    """Guesses of the tokens after these, computed along."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A step."""
+
+    parts: tuple[Part, ...]
+    prompt_tokens: int
+    """Tokens of prompts, and of texts that are computed anew."""
+
+    @property
+    def counts(self) -> Mapping[int, int]:
+        """For `PageBook.batch`, after the drafts were appended."""
+        return {part.sequence: part.count + len(part.drafts) for part in self.parts}
+
+    @property
+    def tokens(self) -> int:
+        """The number of all tokens of the step."""
+        return sum(self.counts.values())
+
+
+@dataclass
+class _Client:
+    end: float = 0.0
+    """The tag at which the next request of the client begins."""
+    texts: int = 0
+    """Those that wait or run, or will be made from one that does."""
+
+
+Drafter = Callable[[Text, int], Sequence[int]]
+"""Guesses at most so many next tokens of a text."""
+
+
+@dataclass(eq=False)
+class Scheduler:
+    """The requests of an engine. It is used by one thread."""
+
+    book: PageBook
+    capacity: int
+    """The tokens that the cache has room for, in pages."""
+    limits: Limits = field(default_factory=Limits)
+    chunk: ChunkSize = field(default_factory=ChunkSize)
+    drafter: Drafter | None = None
+    waiting: list[Text] = field(default_factory=list[Text])
+    """In the order of service."""
+    running: list[Text] = field(default_factory=list[Text])
+    """In the order of service."""
+    preemptions: int = 0
+    """How many times a text has given its pages back."""
+    _clients: dict[str, _Client] = field(default_factory=dict[str, _Client])
+    _now: float = 0.0
+    """The virtual time."""
+    _arrivals: int = 0
+    _refused: tuple[Text, int, list[int]] | None = None
+    """The text that found no room last, the number that ran, and the pages that were available."""
+
+    # Requests
+
+    def submit(self, request: Request) -> Text:
+        """Let a request wait. Raises: UsageError: `bad-length` for one that the cache never has room for, or of more
+        texts than a step; `queue-full`."""
+        if request.n > self.limits.running or request.n < 1:
+            raise UsageError(
+                "bad-length",
+                f"a request has 1 to {self.limits.running} texts, got n={request.n}",
+            )
+        if request.max_tokens < 1 or not request.prompt:
+            raise UsageError(
+                "bad-length", "a request has a prompt, and at least one token to write"
+            )
+        if request.most_tokens > self.capacity:
+            raise UsageError(
+                "bad-length",
+                f"the prompt has {len(request.prompt)} tokens, and {request.max_tokens} are to be written: together "
+                f"more than the {self.capacity} that the cache has room for",
+                help="ask for fewer tokens, or serve with more memory for the cache",
+            )
+        if len(self.waiting) >= self.limits.waiting:
+            raise UsageError(
+                "queue-full",
+                f"{len(self.waiting)} requests wait, and no more than {self.limits.waiting} may",
+                help="try again later",
+            )
+        client = self._clients.setdefault(request.client, _Client())
+        client.texts += request.n
+        start = max(self._now, client.end)
+        client.end = start + len(request.prompt) + request.n * request.max_tokens
+        offset, arrival = PRIORITY * request.priority, self._arrivals
+        text = Text(request, start + offset, self._now + offset, arrival, [*request.prompt])
+        text.is_forked = request.n == 1
+        self._arrivals += 1
+        insort(self.waiting, text, key=_order)
+        return text
+
+    def fork(self, text: Text) -> list[Text]:
+        """The other texts of a request of several, made from the first one when its prompt has been computed."""
+        assert text.sequence is not None, "a text is forked while it runs"
+        text.is_forked = True
+        made = [
+            Text(
+                text.request, text.tag, text.least, text.arrival, list(text.tokens), choice,
+                self.book.fork(text.sequence), text.cached, True,
+            )
+            for choice in range(1, text.request.n)
+        ]  # fmt: skip
+        for each in made:
+            insort(self.running, each, key=_order)
+        return made
+
+    def append(self, text: Text, tokens: Sequence[int], drafted: int = 0) -> None:
+        """Add tokens that were written. All but the last were drafts, of which so many were computed."""
+        assert text.sequence is not None, "tokens are written while a text runs"
+        right = len(tokens) - 1
+        text.tokens += tokens
+        if drafted > right:
+            self.book.pop(text.sequence, drafted - right)
+        self.book.append(text.sequence, tokens[right:])
+
+    def finish(self, text: Text) -> None:
+        """End a text, wherever it is."""
+        if text.sequence is not None:
+            self.book.free(text.sequence)
+            text.sequence = None
+            self.running.remove(text)
+        else:
+            self.waiting.remove(text)
+        self._refused = None
+        name, client = text.request.client, self._clients[text.request.client]
+        unused = text.places * text.request.max_tokens - text.written
+        client.end -= unused
+        for each in self.waiting:
+            if each.request.client == name and each.tag > text.tag:
+                each.tag = max(each.tag - unused, each.least)
+        self.waiting.sort(key=_order)
+        client.texts -= text.places
+        if not client.texts:
+            del self._clients[name]
+
+    def texts_of(self, number: int) -> list[Text]:
+        """The texts of a request that wait or run."""
+        return [t for t in (*self.running, *self.waiting) if t.request.number == number]
+
+    # Steps
+
+    def plan(self) -> Plan | None:
+        """The next step; None if there is nothing to compute. Raises: UsageError (`cache-full`) if somebody else holds
+        pages of the book."""
+        self._admit()
+        drafts_allowed = self.drafter is not None
+        while self.running:
+            parts = self._parts(drafts_allowed)
+            counts = {part.sequence: part.count + len(part.drafts) for part in parts}
+            if self.book.fits(counts):
+                tokens = sum(part.count for part in parts if part.count > 1)
+                return Plan(tuple(parts), tokens)
+            if drafts_allowed and any(part.drafts for part in parts):
+                drafts_allowed = False
+            elif len(self.running) > 1:
+                self._preempt(self.running[-1])
+            else:
+                raise UsageError("cache-full", "one text alone does not fit the cache")
+        return None
+
+    def ran(self, plan: Plan, seconds: float) -> None:
+        """Note that a step has run, and its time."""
+        self.chunk.observe(plan.prompt_tokens, seconds)
+        self._now += plan.tokens / max(len(self._clients), 1)
+
+    def preempt_all(self) -> None:
+        """Let all texts give their pages back and wait, such as after a step that failed."""
+        while self.running:
+            self._preempt(self.running[-1])
+
+    # Inside
+
+    def _admit(self) -> None:
+        """Let texts run, in the order of service, as long as there is room."""
+        while self.waiting:
+            text = self.waiting[0]
+            state = [self.book.available(group) for group in range(len(self.book.windows))]
+            if self._refused != (text, len(self.running), state) and self._starts(text):
+                continue
+            worst = self.running[-1] if self.running else text
+            if worst.request.priority > text.request.priority and worst.order > text.order:
+                self._preempt(worst)
+                continue
+            self._refused = text, len(self.running), state
+            return
+
+    def _starts(self, text: Text) -> bool:
+        """Run a text if there is room for it, and for all that run to grow by a page."""
+        others = sum(each.places for each in self.running)
+        if self.running and others + text.places > self.limits.running:
+            return False
+        request, book = text.request, self.book
+        sequence = book.add(text.tokens, request.adapter, request.salt)
+        grown = [
+            book.missing(each, len(t.tokens) + book.page_size, self.chunk.most)
+            for each, t in [(sequence, text), *((t.sequence, t) for t in self.running)]
+            if each is not None
+        ]
+        room = all(
+            sum(row) <= book.available(group) for group, row in enumerate(zip(*grown, strict=True))
+        )
+        if self.running and not room:
+            book.free(sequence)
+            return False
+        text.sequence = sequence
+        if text.cached is None:
+            text.cached = len(text.tokens) - book.pending_count(sequence)
+        self.waiting.pop(0)
+        insort(self.running, text, key=_order)
+        return True
+
+    def _parts(self, drafts_allowed: bool) -> list[Part]:
+        """The parts of a step: the next token of each text, and a chunk of prompts."""
+        pending = [
+            (t, s, self.book.pending_count(s))
+            for t in self.running
+            if (s := t.sequence) is not None
+        ]
+        writing = sum(1 for *_, count in pending if count == 1)
+        chunk = self.chunk.tokens(writing > 0)
+        each = self.limits.drafted // writing - 1 if drafts_allowed and writing else 0
+        parts: list[Part] = []
+        for text, sequence, count in pending:
+            if count == 1:
+                drafts = self._drafts(text, sequence, each) if each > 0 else ()
+                parts.append(Part(text, sequence, 1, True, drafts))
+            elif chunk:
+                now = min(count, chunk)
+                chunk -= now
+                parts.append(Part(text, sequence, now, now == count))
+        return parts
+
+    def _drafts(self, text: Text, sequence: int, most: int) -> tuple[int, ...]:
+        assert self.drafter is not None
+        if not text.is_forked:
+            return ()
+        left = text.request.max_tokens - text.written - 1
+        most = self.book.undoable(sequence, min(most, left))
+        return tuple(self.drafter(text, most)) if most > 0 else ()
+
+    def _preempt(self, text: Text) -> None:
+        """Take a text's pages; it waits again."""
+        assert text.sequence is not None
+        self.book.free(text.sequence)
+        text.sequence = None
+        self.running.remove(text)
+        insort(self.waiting, text, key=_order)
+        self.preemptions += 1
+        self._refused = None
+
+
+def _order(text: Text) -> tuple[float, int, int]:
+    return text.order

@@ -1,0 +1,190 @@
+"""A chat: from messages to a prompt, and from the model's texts to the parts of answers. All routes of chats use it.
+
+Messages, tools and choices have OpenAI's shape here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from starlette.requests import Request
+
+from relaxpy.server.answer_parser import (
+    AnswerParser,
+    Format,
+    Part,
+    format_of,
+    marks_of,
+    reasons,
+)
+from relaxpy.server.bodies import SamplingBody
+from relaxpy.server.context import Server, in_thread
+from relaxpy.server.errors import ApiError
+from relaxpy.server.offered_tools import Tool, calls_grammar, format_for, name_of, prompted
+from relaxpy.server.served_model import Delta, Order, ServedModel, Tally
+
+Choice = Literal["auto", "none", "required"] | tuple[str]
+"""Whether tools are called; a tuple names the one that must be."""
+
+
+@dataclass(frozen=True)
+class Chat:
+    """A request to a model."""
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Tool] = ()
+    choice: Choice = "auto"
+    several: bool = True
+    """Whether several tools may be called at once."""
+    grammar: str = ""
+    """The form of the answer."""
+    variables: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Variables of the template."""
+    max_tokens: int | None = None
+    begin: str = ""
+    """The beginning of the answer, which the model continues."""
+    top: int | None = None
+    """With log-probabilities, and those of so many tokens."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A chat that can be written."""
+
+    model: ServedModel
+    order: Order
+    format: Format
+    thinks: bool = False
+    is_thinking: bool = False
+    streams: bool = False
+
+    def parser(self) -> AnswerParser:
+        """For one answer."""
+        return AnswerParser(
+            self.format, thinks=self.thinks, is_thinking=self.is_thinking, streams=self.streams
+        )
+
+
+@dataclass(frozen=True)
+class Answered:
+    """More of an answer."""
+
+    choice: int
+    parts: tuple[Part, ...]
+    delta: Delta
+    finish: Literal["stop", "length", "tool_calls"] | None = None
+
+
+async def prepare(server: Server, request: Request, body: SamplingBody, chat: Chat) -> Prepared:
+    """The prompt and the options of a chat. Raises: ApiError."""
+    model, adapter = server.model_of(body.model)
+    return await in_thread(_prepared, server, request, body, chat, model, adapter)
+
+
+def _prepared(
+    server: Server,
+    request: Request,
+    body: SamplingBody,
+    chat: Chat,
+    model: ServedModel,
+    adapter: int,
+) -> Prepared:
+    chat = _checked(chat)
+    grammar, is_called = chat.grammar or body.grammar_of(), False
+    if chat.tools and chat.choice not in ("auto", "none"):
+        name = chat.choice[0] if isinstance(chat.choice, tuple) else None
+        grammar, is_called = calls_grammar(chat.tools, name, chat.several), True
+    elif grammar and chat.tools and chat.choice == "auto":
+        raise ApiError(
+            "an answer of a given form has no calls of tools: set tool_choice to none or required",
+            param="response_format",
+        )
+    tokens, format, thinks = prompt_tokens(model, chat, is_bound=bool(grammar))
+    text = model.tokenizer.decode(tokens[-16:], special=True).rstrip()
+    is_thinking = thinks and not grammar and text.endswith("<think>")
+    if grammar:
+        thinks, format = False, "json" if is_called else "none"
+    shown = marks_of(format, thinks)
+    numbers = [model.tokenizer.number(mark) for mark in shown]
+    order = server.order(
+        request,
+        body,
+        model,
+        tokens,
+        adapter=adapter,
+        max_tokens=chat.max_tokens,
+        ends=model.answer_ends(),
+        grammar=grammar,
+        top=chat.top,
+        shown=frozenset(number for number in numbers if number is not None),
+    )
+    return Prepared(model, order, format, thinks, is_thinking, body.stream)
+
+
+def prompt_tokens(
+    model: ServedModel, chat: Chat, *, is_bound: bool = False
+) -> tuple[list[int], Format, bool]:
+    """The prompt of a chat, the format of calls in its answers, and whether answers may reason. `is_bound`: the answer
+    has a grammar, and begins at once.
+
+    Raises: UsageError: `chat-template`, `bad-prompt`.
+    """
+    tokenizer = model.tokenizer
+    tools = chat.tools if chat.choice != "none" else ()
+    template = tokenizer.template(tools=bool(tools)).source
+    messages, knows_tools = prompted(chat.messages, tools, template)
+    variables: dict[str, Any] = {
+        **({"enable_thinking": False} if is_bound else {}),
+        **chat.variables,
+    }
+    for name in ("messages", "tools", "documents", "template", "control", "add_generation_prompt"):
+        if name in variables:
+            raise ApiError(f"chat_template_kwargs may not set {name}", param="chat_template_kwargs")
+    tokens = tokenizer.chat_tokens(
+        messages, tools=[*tools] if tools and knows_tools else None, **variables
+    )
+    tokens += tokenizer.encode_literally(chat.begin)
+    own = format_of(template)
+    if is_bound and own == "harmony":
+        head = (tokenizer.number("<|channel|>"), tokenizer.number("<|message|>"))
+        if None not in head:
+            tokens += [head[0] or 0, *tokenizer.encode("final", special=False), head[1] or 0]
+    format: Format = own if own == "harmony" else "none"
+    return tokens, format_for(own, knows_tools) if tools else format, reasons(template)
+
+
+def _checked(chat: Chat) -> Chat:
+    if not chat.tools:
+        if chat.choice not in ("auto", "none"):
+            raise ApiError(
+                "tool_choice asks for a call, and there are no tools", param="tool_choice"
+            )
+        return replace(chat, choice="none")
+    names = [name_of(tool) for tool in chat.tools]
+    if double := [name for name in names if names.count(name) > 1]:
+        raise ApiError(f"two tools have the name {double[0]!r}", param="tools")
+    return chat
+
+
+async def answers(server: Server, prepared: Prepared, tally: Tally) -> AsyncGenerator[Answered]:
+    """The answers of a chat, as they are written. Raises: ApiError."""
+    order = prepared.order
+    parsers = [prepared.parser() for _ in range(order.n)]
+    have_called = [False] * order.n
+    async with aclosing(server.deltas(prepared.model, order, tally)) as deltas:
+        async for delta in deltas:
+            parser, choice = parsers[delta.choice], delta.choice
+            parts = parser.feed(delta.text)
+            if delta.finish is not None:
+                parts += parser.finish()
+            have_called[choice] |= any(part.kind == "call" for part in parts)
+            finish = delta.finish
+            yield Answered(
+                choice,
+                tuple(parts),
+                delta,
+                "tool_calls" if finish == "stop" and have_called[choice] else finish,
+            )

@@ -1,0 +1,232 @@
+"""`POST /v1/completions`: texts after prompts, as OpenAI, vLLM and llama.cpp have it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from typing import Annotated, Any
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from relaxpy.server.bodies import SamplingBody
+from relaxpy.server.chat_completions import DONE, LEAST, StreamOptions
+from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
+from relaxpy.server.errors import ApiError
+from relaxpy.server.served_model import Delta, Order, ServedModel, Tally
+
+_MOST_PROMPTS = 128
+_Token = Annotated[int, Field(ge=0, lt=1 << 31)]
+
+
+class CompletionBody(SamplingBody):
+    """The body of a request for texts."""
+
+    prompt: (
+        str
+        | Annotated[list[_Token], Field(min_length=1)]
+        | Annotated[list[str], Field(min_length=1, max_length=_MOST_PROMPTS)]
+        | Annotated[
+            list[Annotated[list[_Token], Field(min_length=1)]],
+            Field(min_length=1, max_length=_MOST_PROMPTS),
+        ]
+    )
+    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    echo: bool = False
+    suffix: str | None = None
+    best_of: int | None = None
+    stream_options: StreamOptions | None = None
+
+    def prompts(self) -> list[str | list[int]]:
+        """Each prompt, a text or tokens. Raises: ApiError for what is not offered."""
+        if self.suffix:
+            raise ApiError("suffix is not offered: models continue a prompt", param="suffix")
+        if self.best_of not in (None, self.n):
+            raise ApiError("best_of is not offered: ask for n and choose", param="best_of")
+        if self.echo and self.logprobs is not None:
+            raise ApiError("the log-probabilities of prompts are not computed", param="logprobs")
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        if isinstance(self.prompt[0], int):
+            return [[token for token in self.prompt if isinstance(token, int)]]
+        return [each for each in self.prompt if not isinstance(each, int)]
+
+
+async def completions(server: Server, request: Request) -> Response:
+    """Answers a request."""
+    body = await server.body(request, CompletionBody)
+    model, adapter = server.model_of(body.model)
+    orders, texts = await in_thread(_orders, server, request, body, model, adapter)
+    tally = server.tally(request, sum(len(order.prompt) for order in orders))
+    head = {
+        "id": f"cmpl-{secrets.token_hex(12)}",
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": body.model or model.name,
+        "system_fingerprint": model.fingerprint,
+    }
+    if body.stream:
+        options = body.stream_options or StreamOptions()
+        events = _events(server, model, orders, texts, tally, head, options.include_usage)
+        return await unless_gone(
+            request, stream(events, lambda error: event(error.openai()) + DONE)
+        )
+    return await unless_gone(request, _whole(server, model, orders, texts, tally, head))
+
+
+def _orders(
+    server: Server, request: Request, body: CompletionBody, model: ServedModel, adapter: int
+) -> tuple[list[Order], list[str]]:
+    """The orders of all prompts, and the texts that their answers begin with."""
+    tokenizer = model.tokenizer
+    first = tokenizer.number(tokenizer.special.get("bos_token", ""))
+    orders: list[Order] = []
+    texts: list[str] = []
+    for prompt in body.prompts():
+        tokens = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        if not tokens and first is not None:
+            tokens = [first]
+        order = server.order(
+            request,
+            body,
+            model,
+            tokens,
+            adapter=adapter,
+            max_tokens=body.max_tokens or 16,
+            ends=tokenizer.end_tokens,
+            top=body.logprobs,
+        )
+        orders.append(order)
+        shown = prompt if isinstance(prompt, str) else tokenizer.decode(prompt)
+        texts.append(shown if body.echo else "")
+    return orders, texts
+
+
+async def _deltas(
+    server: Server, model: ServedModel, orders: Sequence[Order], tally: Tally
+) -> AsyncGenerator[tuple[int, Delta]]:
+    """The texts of all orders, as they are written, each under its number. Raises: ApiError."""
+    queue = asyncio.Queue[tuple[int, Delta] | ApiError | None]()
+
+    async def write(first: int, order: Order) -> None:
+        own = Tally(len(order.prompt), start=tally.start)
+        try:
+            async with aclosing(server.deltas(model, order, own)) as deltas:
+                async for delta in deltas:
+                    tally.note(len(delta.tokens))
+                    queue.put_nowait((first + delta.choice, delta))
+            tally.cached_tokens += own.cached_tokens
+            queue.put_nowait(None)
+        except ApiError as error:
+            queue.put_nowait(error)
+
+    tasks = [
+        asyncio.create_task(write(number * order.n, order)) for number, order in enumerate(orders)
+    ]
+    left = len(tasks)
+    try:
+        while left:
+            found = await queue.get()
+            if isinstance(found, ApiError):
+                raise found
+            if found is None:
+                left -= 1
+            else:
+                yield found
+    finally:
+        for task in tasks:
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _events(
+    server: Server,
+    model: ServedModel,
+    orders: Sequence[Order],
+    texts: Sequence[str],
+    tally: Tally,
+    head: Mapping[str, Any],
+    with_usage: bool,
+) -> AsyncGenerator[str]:
+    usage = {"usage": None} if with_usage else {}
+    logprobs = [_Logprobs(model, order) for order in orders for _ in range(order.n)]
+    begun = set[int]()
+    async with aclosing(_deltas(server, model, orders, tally)) as deltas:
+        async for number, delta in deltas:
+            text = delta.text
+            if number not in begun:
+                begun.add(number)
+                text = texts[number // orders[0].n] + text
+            found = logprobs[number].of([delta])
+            if text or found is not None or delta.finish is not None:
+                one = {
+                    "index": number, "text": text, "logprobs": found, "finish_reason": delta.finish,
+                }  # fmt: skip
+                yield event({**head, "choices": [one], **usage})
+    if with_usage:
+        yield event({**head, "choices": [], "usage": tally.usage, "timings": tally.timings})
+    yield DONE
+
+
+async def _whole(
+    server: Server,
+    model: ServedModel,
+    orders: Sequence[Order],
+    texts: Sequence[str],
+    tally: Tally,
+    head: Mapping[str, Any],
+) -> Response:
+    n = orders[0].n
+    found: list[list[Delta]] = [[] for _ in range(len(orders) * n)]
+    async with aclosing(_deltas(server, model, orders, tally)) as deltas:
+        async for number, delta in deltas:
+            found[number].append(delta)
+    choices = [
+        {
+            "index": number,
+            "text": texts[number // n] + "".join(delta.text for delta in own),
+            "logprobs": _Logprobs(model, orders[number // n]).of(own),
+            "finish_reason": own[-1].finish,
+        }
+        for number, own in enumerate(found)
+    ]
+    return answer({**head, "choices": choices, "usage": tally.usage, "timings": tally.timings})
+
+
+class _Logprobs:
+    """The log-probabilities of one text, part by part."""
+
+    def __init__(self, model: ServedModel, order: Order) -> None:
+        self.model, self.order, self.offset = model, order, 0
+
+    def of(self, deltas: Sequence[Delta]) -> dict[str, Any] | None:
+        if self.order.top is None:
+            return None
+        tokens: list[str] = []
+        values: list[float] = []
+        top: list[dict[str, float]] = []
+        offsets: list[int] = []
+        for delta in deltas:
+            for place, (token, value) in enumerate(zip(delta.tokens, delta.logprobs, strict=True)):
+                if token in self.order.ends:
+                    continue
+                text = self.model.token_parts(token)[0]
+                tokens.append(text)
+                values.append(max(value, LEAST))
+                offsets.append(self.offset)
+                self.offset += len(text)
+                if delta.top:
+                    top.append(
+                        {
+                            self.model.token_parts(each)[0]: max(other, LEAST)
+                            for each, other in delta.top[place].items()
+                        }
+                    )
+        return {
+            "tokens": tokens, "token_logprobs": values, "top_logprobs": top or None, "text_offset": offsets,
+        }  # fmt: skip

@@ -1,0 +1,228 @@
+"""The common part of routes: the models, the limits, the metrics, and the way from a request to its texts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from relaxpy.errors import UsageError
+from relaxpy.serve.pages import NONE
+from relaxpy.server.bodies import B, SamplingBody, read_body
+from relaxpy.server.errors import ApiError
+from relaxpy.server.metrics import Metrics
+from relaxpy.server.response_store import Store
+from relaxpy.server.served_model import Delta, Order, ServedModel, Tally
+from relaxpy.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from relaxpy.server.embeddings import EmbeddingModel
+
+T = TypeVar("T")
+
+
+class Server:
+    """The state of an application."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        models: Mapping[str, ServedModel],
+        embedders: Mapping[str, EmbeddingModel] | None = None,
+    ) -> None:
+        """`models` has each model under its name, `embedders` those that make vectors of sentences."""
+        self.settings, self.models = settings, dict(models)
+        self.embedders = dict(embedders or {})
+        self.store = Store(settings.most_stored)
+        self.metrics = Metrics(self.models)
+        self.created = int(time.time())
+        self.is_draining = False
+        self.stop: Callable[[], None] = lambda: None
+        """Begins to stop, as SIGTERM does."""
+
+    def model_of(self, name: str) -> tuple[ServedModel, int]:
+        """The model of a name, and its adapter. Raises: ApiError (404)."""
+        if not name and self.models:
+            return next(iter(self.models.values())), NONE
+        for model in self.models.values():
+            if name == model.name:
+                return model, NONE
+            if name in model.adapters:
+                return model, model.adapters[name]
+        if name in self.embedders:
+            raise ApiError(f"{name} makes vectors: /v1/embeddings", param="model")
+        raise self._unknown(name)
+
+    def embedder_of(self, name: str) -> EmbeddingModel:
+        """The model of sentences of a name. Raises: ApiError (404)."""
+        if not name and self.embedders:
+            return next(iter(self.embedders.values()))
+        if name in self.embedders:
+            return self.embedders[name]
+        if not self.embedders:
+            raise ApiError(
+                "this server has no model for vectors (relaxpy serve --embeddings)",
+                status=404,
+                code="model_not_found",
+            )
+        raise self._unknown(name)
+
+    @property
+    def names(self) -> list[str]:
+        """The names that requests may use."""
+        return [name for model in self.models.values() for name in model.names] + [*self.embedders]
+
+    def _unknown(self, name: str) -> ApiError:
+        known = ", ".join(self.names)
+        return ApiError(
+            f"there is no model {name[:100]!r}; there is {known}",
+            status=404,
+            param="model",
+            code="model_not_found",
+        )
+
+    @staticmethod
+    async def in_thread(function: Callable[..., T], *args: Any) -> T:
+        """See `in_thread`."""
+        return await in_thread(function, *args)
+
+    def tally(self, request: Request, prompt_tokens: int) -> Tally:
+        """The numbers of an answer, which the log shows, too."""
+        found = request.state.tally = Tally(prompt_tokens)
+        return found
+
+    async def body(self, request: Request, kind: type[B]) -> B:
+        """The body of a request. Raises: ApiError."""
+        return await read_body(request, kind, self.settings.most_bytes, self.settings.body_seconds)
+
+    def order(
+        self,
+        request: Request,
+        body: SamplingBody,
+        model: ServedModel,
+        prompt: list[int],
+        *,
+        adapter: int = NONE,
+        max_tokens: int | None,
+        ends: frozenset[int],
+        grammar: str = "",
+        top: int | None = None,
+        shown: frozenset[int] = frozenset(),
+    ) -> Order:
+        """The order of a body. Raises: ApiError, UsageError."""
+        room = model.room(prompt)
+        if max_tokens is not None and max_tokens > room:
+            max_tokens = room
+        client: str = getattr(request.state, "client", "")
+        return Order(
+            tuple(prompt),
+            max_tokens or room,
+            body.sampled(model.sampling, model.vocab_size, secrets.randbits(62)),
+            frozenset() if body.ignore_eos else ends,
+            body.stops,
+            body.n,
+            top,
+            grammar or body.grammar_of(),
+            adapter,
+            f"{client}\n{body.cache_salt}" if body.cache_salt else "",
+            client or body.user or "",
+            body.priority,
+            shown,
+        )
+
+    async def deltas(self, model: ServedModel, order: Order, tally: Tally) -> AsyncGenerator[Delta]:
+        """The texts of an order, within the time that an answer may take, and counted. Raises: ApiError."""
+        seconds = self.settings.request_seconds
+        try:
+            async with aclosing(model.write(order, tally, seconds)) as deltas:
+                async for delta in deltas:
+                    yield delta
+        except UsageError as error:
+            raise ApiError.of(error) from None
+        finally:
+            self.metrics.note(model.name, tally)
+
+
+async def in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Work that may take a while, such as a template, in a thread. Raises: ApiError for mistakes that relaxpy finds."""
+    try:
+        return await run_in_threadpool(function, *args, **kwargs)
+    except UsageError as error:
+        raise ApiError.of(error) from None
+
+
+async def unless_gone(request: Request, work: Awaitable[T]) -> T:
+    """The result of some work, which is cancelled when the client goes. Raises: ApiError (499) then."""
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    task, watcher = asyncio.ensure_future(work), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ApiError("the client has gone", status=499)
+    finally:
+        for each in (task, watcher):
+            each.cancel()
+        await asyncio.gather(task, watcher, return_exceptions=True)
+
+
+def answer(data: Mapping[str, Any], status: int = 200, **headers: str) -> Response:
+    """An answer of JSON."""
+    content = json.dumps(data, separators=(",", ":"))
+    return Response(content, status, headers, "application/json")
+
+
+def event(data: Mapping[str, Any], name: str = "") -> str:
+    """A server-sent event."""
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {json.dumps(data, separators=(',', ':'))}\n\n"
+
+
+class _Events(StreamingResponse):
+    """An answer of events, whose source is closed at its end, also when the client goes: that cancels the texts."""
+
+    def __init__(self, source: AsyncGenerator[str], body: AsyncGenerator[str]) -> None:
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(body, media_type="text/event-stream", headers=headers)
+        self._sources = body, source
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            for each in self._sources:
+                await each.aclose()
+
+
+async def stream(
+    events: AsyncGenerator[str], failed: Callable[[ApiError], str]
+) -> StreamingResponse:
+    """An answer of events. A mistake before the first one is an ordinary error; later it is an event."""
+    try:
+        first = await anext(events, "")
+    except BaseException:
+        await events.aclose()
+        raise
+
+    async def body() -> AsyncGenerator[str]:
+        yield first
+        try:
+            async for each in events:
+                yield each
+        except ApiError as error:
+            yield failed(error)
+
+    return _Events(events, body())

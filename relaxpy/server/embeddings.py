@@ -1,0 +1,93 @@
+"""`POST /v1/embeddings`: sentences as vectors, by a model of the BERT family."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from relaxpy.errors import UsageError
+from relaxpy.models.sentence_embedding import SentenceEmbedder
+from relaxpy.server.bodies import Body
+from relaxpy.server.context import Server, answer, in_thread
+from relaxpy.server.errors import ApiError
+
+_MOST_TEXTS = 2048
+_TEXTS = 64
+"""Texts that are computed before those of another request have their turn."""
+
+
+class EmbeddingModel:
+    """A model of sentences."""
+
+    def __init__(self, name: str, embedder: SentenceEmbedder) -> None:
+        self.name, self.embedder = name, embedder
+        self._lock = asyncio.Lock()
+
+    @classmethod
+    async def start(cls, name: str, place: str | None, target: str = "llvm") -> EmbeddingModel:
+        """Load a checkpoint. Raises: UsageError like `SentenceEmbedder.from_checkpoint`."""
+        folder = None if place is None else Path(place)
+        embedder = await asyncio.to_thread(SentenceEmbedder.from_checkpoint, folder, target=target)
+        return cls(name, embedder)
+
+    async def embed(self, texts: Sequence[str]) -> tuple[np.ndarray, int]:
+        """The vectors of texts, float32 (texts, hidden), and the number of their tokens. Raises: ApiError for one that
+        is too long."""
+        vectors: list[np.ndarray] = []
+        count = 0
+        for start in range(0, len(texts), _TEXTS):
+            async with self._lock:
+                own, tokens = await in_thread(self._embedded, texts[start : start + _TEXTS], start)
+            vectors.append(own)
+            count += tokens
+        return np.concatenate(vectors), count
+
+    def _embedded(self, texts: Sequence[str], start: int) -> tuple[np.ndarray, int]:
+        tokens, cut = self.embedder.tokenize(texts)
+        if cut:
+            most = self.embedder.max_tokens
+            raise UsageError("bad-length", f"text {start + cut[0]} has more than {most} tokens")
+        return self.embedder.embed(texts).vectors, sum(map(len, tokens))
+
+
+_Input = Annotated[str, Field(min_length=1, max_length=1 << 20)]
+
+
+class EmbeddingsBody(Body):
+    """The body of a request for vectors."""
+
+    model: Annotated[str, Field(max_length=1000)] = ""
+    input: _Input | Annotated[list[_Input], Field(min_length=1, max_length=_MOST_TEXTS)]
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: Annotated[int, Field(ge=1)] | None = None
+
+
+async def embeddings(server: Server, request: Request) -> Response:
+    """Answers a request."""
+    body = await server.body(request, EmbeddingsBody)
+    model = server.embedder_of(body.model)
+    texts = [body.input] if isinstance(body.input, str) else body.input
+    vectors, tokens = await model.embed(texts)
+    if body.dimensions not in (None, vectors.shape[1]):
+        raise ApiError(f"the vectors have {vectors.shape[1]} dimensions", param="dimensions")
+    data = [
+        {"object": "embedding", "index": number, "embedding": _written(each, body.encoding_format)}
+        for number, each in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return answer({"object": "list", "data": data, "model": model.name, "usage": usage})
+
+
+def _written(vector: np.ndarray, form: str) -> Any:
+    data = vector.astype("<f4")
+    if form == "base64":
+        return base64.b64encode(data.tobytes()).decode()
+    return [float(f"{number:.9g}") for number in data]

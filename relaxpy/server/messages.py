@@ -1,0 +1,272 @@
+"""`POST /v1/messages` and `/v1/messages/count_tokens`, as Anthropic has them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from relaxpy.server.blocks import Block, Blocks
+from relaxpy.server.bodies import Body, SamplingBody
+from relaxpy.server.chat import Answered, Chat, Choice, Prepared, answers, prepare, prompt_tokens
+from relaxpy.server.chat_completions import Name, reasoning_variables
+from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
+from relaxpy.server.errors import ApiError
+from relaxpy.server.served_model import Tally
+
+
+class _Text(Body):
+    type: Literal["text"]
+    text: str
+
+
+class _Thinking(Body):
+    type: Literal["thinking"]
+    thinking: str
+
+
+class _Use(Body):
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+class _Result(Body):
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: str | list[_Text] | None = None
+    is_error: bool = False
+
+
+_Block = Annotated[_Text | _Thinking | _Use | _Result, Field(discriminator="type")]
+
+
+class _Message(Body):
+    role: Literal["user", "assistant"]
+    content: str | list[_Block]
+
+
+class _Tool(Body):
+    name: Name
+    description: str | None = None
+    input_schema: dict[str, Any]
+
+
+class _Choice(Body):
+    type: Literal["auto", "any", "tool", "none"]
+    name: str = ""
+    disable_parallel_tool_use: bool = False
+
+
+class _ThinkingOption(Body):
+    type: Literal["enabled", "disabled", "adaptive"]
+
+
+class MessagesBody(SamplingBody):
+    """The body of a request for the next message, or for the tokens until there."""
+
+    n: Literal[1] = 1
+    messages: Annotated[list[_Message], Field(min_length=1, max_length=10_000)]
+    system: str | list[_Text] | None = None
+    tools: Annotated[list[_Tool], Field(max_length=128)] | None = None
+    tool_choice: _Choice | None = None
+    thinking: _ThinkingOption | None = None
+    stop_sequences: Annotated[list[str], Field(max_length=16)] | None = None
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The stop strings."""
+        return tuple(self.stop_sequences or ())
+
+    def chat(self) -> Chat:
+        """Its request."""
+        messages: list[dict[str, Any]] = []
+        if self.system:
+            messages.append({"role": "system", "content": _text(self.system)})
+        for message in self.messages:
+            messages += _plain(message)
+        begin = ""
+        if messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls"):
+            begin = messages.pop()["content"].rstrip()
+        if all(each["role"] == "system" for each in messages):
+            raise ApiError("a chat begins with a message of the user", param="messages")
+        choice = self.tool_choice or _Choice(type="auto")
+        kinds: dict[str, Choice] = {"any": "required", "none": "none", "tool": (choice.name,)}
+        return Chat(
+            messages,
+            [_openai(tool) for tool in self.tools or ()],
+            kinds.get(choice.type, "auto"),
+            not choice.disable_parallel_tool_use,
+            variables=reasoning_variables(
+                "none" if self.thinking is not None and self.thinking.type == "disabled" else None
+            ),
+            max_tokens=self.max_tokens,
+            begin=begin,
+        )
+
+
+def _text(content: str | list[_Text] | None) -> str:
+    return content if isinstance(content, str) else "".join(each.text for each in content or ())
+
+
+def _openai(tool: _Tool) -> dict[str, Any]:
+    function = {"name": tool.name, "parameters": tool.input_schema}
+    if tool.description is not None:
+        function["description"] = tool.description
+    return {"type": "function", "function": function}
+
+
+def _plain(message: _Message) -> Iterator[dict[str, Any]]:
+    """A message in OpenAI's shape: results of tools are messages of their own."""
+    if isinstance(message.content, str):
+        yield {"role": message.role, "content": message.content}
+        return
+    text, thought = "", ""
+    calls: list[dict[str, Any]] = []
+    for block in message.content:
+        if isinstance(block, _Text):
+            text += block.text
+        elif isinstance(block, _Thinking):
+            thought += block.thinking
+        elif isinstance(block, _Use):
+            function = {"name": block.name, "arguments": json.dumps(block.input)}
+            calls.append({"id": block.id, "type": "function", "function": function})
+        else:
+            found = ("Error: " if block.is_error else "") + _text(block.content)
+            yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": found}
+    if text or calls or thought:
+        yield {
+            "role": message.role,
+            "content": text,
+            **({"tool_calls": calls} if calls else {}),
+            **({"reasoning_content": thought} if thought else {}),
+        }
+
+
+async def messages(server: Server, request: Request) -> Response:
+    """Answers a request."""
+    body = await server.body(request, MessagesBody)
+    if body.max_tokens is None:
+        raise ApiError("max_tokens: the field is required", param="max_tokens")
+    prepared = await prepare(server, request, body, await in_thread(body.chat))
+    tally = server.tally(request, len(prepared.order.prompt))
+    name = body.model or prepared.model.name
+    if body.stream:
+        events = _events(server, prepared, tally, name)
+        return await unless_gone(
+            request, stream(events, lambda error: event(error.anthropic(), "error"))
+        )
+    return await unless_gone(request, _whole(server, prepared, tally, name))
+
+
+async def count_tokens(server: Server, request: Request) -> Response:
+    """The number of tokens of a request's prompt."""
+    body = await server.body(request, MessagesBody)
+    model, _ = server.model_of(body.model)
+    tokens, _, _ = await in_thread(prompt_tokens, model, await in_thread(body.chat))
+    return answer({"input_tokens": len(tokens)})
+
+
+def _names() -> Iterator[str]:
+    while True:
+        yield f"toolu_{secrets.token_hex(12)}"
+
+
+def _block(block: Block, *, is_empty: bool = False) -> dict[str, Any]:
+    text = "" if is_empty else block.text
+    if block.call is not None:
+        arguments: dict[str, Any] = json.loads(text) if text else {}
+        return {"type": "tool_use", "id": block.id, "name": block.call.name, "input": arguments}
+    if block.kind == "reasoning":
+        return {"type": "thinking", "thinking": text, "signature": ""}
+    return {"type": "text", "text": text}
+
+
+def _usage(tally: Tally) -> dict[str, int]:
+    return {
+        "input_tokens": tally.prompt_tokens - tally.cached_tokens,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": tally.cached_tokens,
+        "output_tokens": tally.completion_tokens,
+    }
+
+
+def _reason(last: Answered) -> dict[str, Any]:
+    if last.delta.stop is not None:
+        return {"stop_reason": "stop_sequence", "stop_sequence": last.delta.stop}
+    reasons = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+    return {"stop_reason": reasons[last.finish or "stop"], "stop_sequence": None}
+
+
+def _message(name: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "id": f"msg_{secrets.token_hex(12)}",
+        "type": "message",
+        "role": "assistant",
+        "model": name,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        **fields,
+    }
+
+
+async def _whole(server: Server, prepared: Prepared, tally: Tally, name: str) -> Response:
+    blocks, last = Blocks(_names()), None
+    async with aclosing(answers(server, prepared, tally)) as texts:
+        async for last in texts:
+            for _ in blocks.feed(last.parts):
+                pass
+    assert last is not None
+    content = [_block(each) for each in blocks.all]
+    return answer(_message(name, content=content, usage=_usage(tally), **_reason(last)))
+
+
+async def _events(
+    server: Server, prepared: Prepared, tally: Tally, name: str
+) -> AsyncGenerator[str]:
+    def written(kind: str, **fields: Any) -> str:
+        return event({"type": kind, **fields}, kind)
+
+    def shown(steps: Iterator[tuple[str, Block, str]]) -> str:
+        out = ""
+        for step, block, text in steps:
+            place = {"index": block.number}
+            if step == "start":
+                start = _block(block, is_empty=True)
+                out += written("content_block_start", **place, content_block=start)
+            elif step == "more":
+                out += written("content_block_delta", **place, delta=_delta(block, text))
+            else:
+                out += written("content_block_stop", **place)
+        return out
+
+    blocks, last = Blocks(_names()), None
+    async with aclosing(answers(server, prepared, tally)) as texts:
+        async for each in texts:
+            out = ""
+            if last is None:
+                out += written("message_start", message=_message(name, usage=_usage(tally)))
+            last = each
+            out += shown(blocks.feed(each.parts))
+            if out:
+                yield out
+    assert last is not None
+    out = shown(blocks.finish())
+    out += written("message_delta", delta=_reason(last), usage=_usage(tally))
+    yield out + written("message_stop")
+
+
+def _delta(block: Block, text: str) -> Mapping[str, str]:
+    if block.kind == "call":
+        return {"type": "input_json_delta", "partial_json": text}
+    if block.kind == "reasoning":
+        return {"type": "thinking_delta", "thinking": text}
+    return {"type": "text_delta", "text": text}

@@ -1,0 +1,157 @@
+"""Tools of a chat: how a model is told of them, and the grammar of calls that must come.
+
+Tools have OpenAI's shape here: `{"type": "function", "function": {"name": …, "description": …, "parameters": {…}}}`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from relaxpy.errors import UsageError
+from relaxpy.narrow import is_list, is_mapping
+from relaxpy.serve.grammar import json_schema_grammar
+from relaxpy.server.answer_parser import Format
+from relaxpy.server.errors import ApiError
+
+Tool = Mapping[str, Any]
+_HERMES = """\
+You may call functions. These are their descriptions:
+<tools>
+{tools}
+</tools>
+To call one, write a JSON object with its name and arguments between these tags:
+<tool_call>
+{{"name": "the name", "arguments": {{}}}}
+</tool_call>"""
+
+
+def calls_grammar(tools: Sequence[Tool], name: str | None, several: bool) -> str:
+    """The grammar of calls: of the tool of a name, or of any of the tools; a list of one or more if `several`.
+
+    Raises: ApiError for a name that no tool has, or for parameters that cannot be enforced.
+    """
+    chosen = [each for each in tools if name in (None, name_of(each))]
+    if not chosen:
+        raise ApiError(
+            f"tool_choice names {str(name)[:100]!r}, which is none of the tools",
+            param="tool_choice",
+        )
+    try:
+        for each in chosen:
+            json_schema_grammar(parameters_of(each))  # its error is about this tool alone
+        # Definitions are found from the root of a schema: each tool brings its own under its number.
+        definitions: dict[str, Any] = {}
+        calls = [_call_schema(each, n, definitions) for n, each in enumerate(chosen)]
+        call: dict[str, Any] = calls[0] if len(calls) == 1 else {"anyOf": calls}
+        if several and name is None:
+            call = {"type": "array", "items": call, "minItems": 1, "maxItems": 16}
+        return json_schema_grammar(
+            {**call, "$defs": definitions} if definitions else call, compact=True
+        )
+    except UsageError as error:
+        found = ApiError.of(error)
+        found.param = "tools"
+        raise found from None
+
+
+def _call_schema(tool: Tool, number: int, definitions: dict[str, Any]) -> dict[str, Any]:
+    parameters = dict(parameters_of(tool))
+    for key in ("$defs", "definitions"):
+        own = parameters.pop(key, None)
+        if is_mapping(own):
+            definitions.update({f"{number}.{key}.{n}": _moved(v, number) for n, v in own.items()})
+    return {
+        "type": "object",
+        "properties": {"name": {"const": name_of(tool)}, "arguments": _moved(parameters, number)},
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }
+
+
+def _moved(schema: Any, number: int) -> Any:
+    """A schema whose references lead to where its definitions are now."""
+    if is_list(schema):
+        return [_moved(each, number) for each in schema]
+    if not is_mapping(schema):
+        return schema
+    found = {key: _moved(value, number) for key, value in schema.items()}
+    place = found.get("$ref")
+    if isinstance(place, str):
+        for key in ("$defs", "definitions"):
+            if place.startswith(f"#/{key}/"):
+                found["$ref"] = f"#/$defs/{number}.{key}.{place[len(key) + 3 :]}"
+    return found
+
+
+def name_of(tool: Tool) -> str:
+    return tool["function"]["name"]
+
+
+def parameters_of(tool: Tool) -> Mapping[str, Any]:
+    """The schema of a tool's arguments; a tool without one takes any object."""
+    return tool["function"].get("parameters") or {"type": "object"}
+
+
+def prompted(
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], template: str
+) -> tuple[list[dict[str, Any]], bool]:
+    """Messages for a template, and whether it writes the tools itself. One that knows of no tools gets them, calls and
+    results as text, in the manner of Hermes."""
+    if "tools" in template or not (tools or any(_is_about_tools(each) for each in messages)):
+        return [_with_objects(each) for each in messages], True
+    found = [_as_text(each) for each in messages]
+    if tools:
+        described = "\n".join(json.dumps(each["function"], ensure_ascii=False) for each in tools)
+        first = found[0] if found else {"role": "user", "content": ""}
+        text = _HERMES.format(tools=described) + "\n\n" + str(first.get("content") or "")
+        found[:1] = [{**first, "content": text}]
+    return found, False
+
+
+def format_for(format: Format, knows_tools: bool) -> Format:
+    """The format in which calls come, from that of the template."""
+    return format if knows_tools and format != "none" else "hermes"
+
+
+def _is_about_tools(message: Mapping[str, Any]) -> bool:
+    return message.get("role") == "tool" or bool(message.get("tool_calls"))
+
+
+def _with_objects(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message whose calls have arguments as objects, as templates expect them."""
+    if not message.get("tool_calls"):
+        return dict(message)
+    calls = [
+        {**call, "function": {**call["function"], "arguments": _object(call["function"])}}
+        for call in message["tool_calls"]
+    ]
+    return {**message, "content": message.get("content") or "", "tool_calls": calls}
+
+
+def _object(function: Mapping[str, Any]) -> Any:
+    arguments = function.get("arguments", "{}")
+    try:
+        value = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        return arguments
+    return value if is_mapping(value) else arguments
+
+
+def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message in which calls and results are text."""
+    if message.get("role") == "tool":
+        text = f"<tool_response>\n{message.get('content') or ''}\n</tool_response>"
+        return {"role": "user", "content": text}
+    calls = "".join(
+        "\n<tool_call>\n"
+        + json.dumps(
+            {"name": call["function"]["name"], "arguments": _object(call["function"])},
+            ensure_ascii=False,
+        )
+        + "\n</tool_call>"
+        for call in message.get("tool_calls") or ()
+    )
+    found = {key: value for key, value in message.items() if key != "tool_calls"}
+    return {**found, "content": f"{found.get('content') or ''}{calls}".lstrip("\n")}

@@ -1,0 +1,211 @@
+"""Runs a server until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from relaxpy.errors import UsageError
+from relaxpy.serve.client import EngineClient
+from relaxpy.server.app import create_app
+from relaxpy.server.context import Server
+from relaxpy.server.embeddings import EmbeddingModel
+from relaxpy.server.gate import start_log
+from relaxpy.server.served_model import ServedModel
+from relaxpy.server.settings import ModelSettings, ServerSettings
+
+if TYPE_CHECKING:
+    from relaxpy.serve.replicas import Cluster
+    from relaxpy.serve.scale import Scale
+
+_MOST_HEAD = 64 << 10
+"""The most bytes of a request's head."""
+_IDLE_SECONDS = 75
+"""How long a connection without requests stays open: longer than clients keep theirs (often 5 s), since a request that
+is sent while the connection is being closed is lost."""
+_HEAD_SECONDS = 15.0
+"""The most time that a head takes to arrive."""
+
+
+async def serve(
+    settings: ServerSettings,
+    models: Sequence[ModelSettings],
+    embedders: Mapping[str, str | None] | None = None,
+    ready: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Load models and answer requests, until SIGTERM or SIGINT; then finish what runs, within `drain_seconds`.
+    `embedders` are places of models for vectors by name (None: that of the package). `ready` is told the address.
+
+    Raises: UsageError: like `relaxpy.llm.load`; `bad-arguments` for an address or a certificate that cannot be used.
+    """
+    start_log(settings.log)
+    _check_certificate(settings)
+    listener = bound(settings.host, settings.port)
+    running: list[ServedModel] = []
+    cluster: Cluster | None = None
+    try:
+        if settings.scale is not None:
+            cluster = await _cluster(settings.scale, len(models), settings.drain_seconds)
+        for each in models:
+            start = EngineClient.start if cluster is None else partial(cluster.start, each.name)
+            running.append(await ServedModel.start(each, start))
+        vectors = {
+            name: await EmbeddingModel.start(name, place)
+            for name, place in (embedders or {}).items()
+        }
+        server = Server(settings, {model.name: model for model in running}, vectors)
+        await run(server, listener, ready)
+    finally:
+        listener.close()
+        for model in running:
+            await model.close()
+        if cluster is not None:
+            await cluster.close()
+
+
+async def _cluster(scale: Scale, engines: int, drain_seconds: float) -> Cluster:
+    try:
+        from relaxpy.serve.replicas import Cluster
+    except ImportError as error:
+        raise UsageError(
+            "extra-missing",
+            f"replicas need Ray Serve ({error})",
+            help="pip install 'relaxpy[replicas]'",
+        ) from None
+    return await Cluster.connect(scale, engines, drain_seconds)
+
+
+async def run(server: Server, listener: socket.socket, ready: Callable[[str], None]) -> None:
+    """Answer requests to a server whose models run."""
+    settings = server.settings
+    config = uvicorn.Config(
+        create_app(server),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        http=_Protocol,
+        server_header=False,
+        h11_max_incomplete_event_size=_MOST_HEAD,
+        limit_concurrency=settings.connections,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=max(round(settings.drain_seconds), 1),
+        ssl_certfile=settings.certificate,
+        ssl_keyfile=settings.private_key,
+    )
+    own = _Uvicorn(config, server, ready)
+    server.stop = lambda: own.handle_exit(signal.SIGTERM, None)
+    await own.serve([listener])
+
+
+def _check_certificate(settings: ServerSettings) -> None:
+    if settings.certificate is None:
+        return
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(settings.certificate, settings.private_key)
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(
+            "bad-arguments",
+            f"the certificate {settings.certificate} or its key cannot be used: {error}",
+        ) from None
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket at an address. It does not listen yet: clients are refused until the models are there.
+
+    Raises: UsageError (`bad-arguments`) for one that is in use, or none of this machine.
+    """
+    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+        return found
+    except OSError as error:
+        found.close()
+        raise UsageError(
+            "bad-arguments",
+            f"port {port} of {host} cannot be used: {error.strerror or error}",
+            help="give another one with --port; 0 takes any that is free",
+        ) from None
+
+
+class _Uvicorn(uvicorn.Server):
+    """Ends by a signal without an error, and says where it listens."""
+
+    def __init__(
+        self, config: uvicorn.Config, server: Server, ready: Callable[[str], None]
+    ) -> None:
+        super().__init__(config)
+        self._server, self._ready = server, ready
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """As uvicorn does, but signals are not raised again at the end: the engines are closed then."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop, signals = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+        for number in signals:
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Finish what runs; a second Ctrl-C ends at once."""
+        self._server.is_draining = True
+        super().handle_exit(sig, frame)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and tell."""
+        await super().startup(sockets)
+        host, port = (sockets or [])[0].getsockname()[:2]
+        scheme = "https" if self.config.is_ssl else "http"
+        self._ready(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")
+
+
+class _Protocol(H11Protocol):
+    """HTTP/1.1 by h11; a head that does not arrive in time ends the connection."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """See `asyncio.Protocol`."""
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(_HEAD_SECONDS, self._too_slow)
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_timer()
+        elif self._timer is None:  # the head of the next request has begun
+            self._timer = self.loop.call_later(_HEAD_SECONDS, self._too_slow)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()

@@ -1,0 +1,265 @@
+"""A model of a server: its tokenizer here, its engine in a process of its own, and texts that come from both."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from relaxpy.errors import UsageError
+from relaxpy.llm.chat_template import ChatTemplate
+from relaxpy.llm.detokenizer import Detokenizer, decoder_kinds, token_bytes
+from relaxpy.llm.language_model import recommended_sampling
+from relaxpy.llm.stop_strings import StopStrings
+from relaxpy.llm.tokenizer import Tokenizer
+from relaxpy.models.loaded import Scheme
+from relaxpy.serve.client import EngineClient, Engines
+from relaxpy.serve.engine_process import DECODER
+from relaxpy.serve.pages import NONE
+from relaxpy.serve.request import Request
+from relaxpy.serve.sampling import Sampling
+from relaxpy.server.settings import ModelSettings
+from relaxpy.version import __version__
+
+
+@dataclass(frozen=True)
+class Order:
+    """Texts that a client asks for."""
+
+    prompt: tuple[int, ...]
+    max_tokens: int
+    sampling: Sampling
+    ends: frozenset[int]
+    stop: tuple[str, ...] = ()
+    n: int = 1
+    top: int | None = None
+    """With log-probabilities, and those of so many most probable tokens."""
+    grammar: str = ""
+    adapter: int = NONE
+    salt: str = ""
+    client: str = ""
+    priority: int = 0
+    shown: frozenset[int] = frozenset()
+    """Special tokens that are part of the text, such as those around calls of tools."""
+
+
+@dataclass(frozen=True)
+class Delta:
+    """More of a text."""
+
+    choice: int
+    text: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...] = ()
+    top: tuple[Mapping[int, float], ...] = ()
+    finish: Literal["stop", "length"] | None = None
+    stop: str | None = None
+    """The stop string that ended it."""
+
+
+@dataclass
+class Tally:
+    """Numbers of an answer, complete when it is."""
+
+    prompt_tokens: int
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    start: float = field(default_factory=time.perf_counter)
+    first: float | None = None
+    """Seconds until the first token."""
+    last: float = 0.0
+    """Seconds until the last one so far."""
+    gaps: list[float] = field(default_factory=list[float])
+    """Seconds between tokens."""
+
+    def note(self, tokens: int) -> None:
+        """Count tokens that came now."""
+        now = time.perf_counter() - self.start
+        if self.first is None:
+            self.first = now
+        else:
+            self.gaps += [(now - self.last) / max(tokens, 1)] * tokens
+        self.last = now
+        self.completion_tokens += tokens
+
+    @property
+    def usage(self) -> dict[str, Any]:
+        """As OpenAI writes it."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": self.prompt_tokens + self.completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+        }
+
+    @property
+    def timings(self) -> dict[str, float]:
+        """Times in milliseconds, and tokens a second."""
+        first, rest = self.first or 0.0, self.last - (self.first or 0.0)
+        return {
+            "prompt_ms": round(first * 1000, 2),
+            "predicted_ms": round(rest * 1000, 2),
+            "predicted_per_second": round((self.completion_tokens - 1) / rest, 2) if rest else 0.0,
+        }
+
+
+StartEngine = Callable[[str, Mapping[str, Any]], Awaitable[Engines]]
+"""From the factory of an engine and its options to the engine, or to several."""
+
+
+class ServedModel:
+    """A model that answers."""
+
+    def __init__(self, settings: ModelSettings, tokenizer: Tokenizer, client: Engines) -> None:
+        """`start` makes one."""
+        self.settings, self.tokenizer, self.client = settings, tokenizer, client
+        self.name = settings.name
+        self.created = int(time.time())
+        self.context: int = client.facts["context"]
+        self.vocab_size: int = client.facts["vocab_size"]
+        self.fingerprint = f"relaxpy-{__version__}"
+        self.sampling = recommended_sampling(Path(settings.place))
+        self.adapters = {name: number for number, (name, _) in enumerate(settings.adapters)}
+        self._byte_level = decoder_kinds(tokenizer.backend) == ["ByteLevel"]
+        self._answer_ends: frozenset[int] | None = None
+
+    @classmethod
+    async def start(
+        cls, settings: ModelSettings, start: StartEngine = EngineClient.start
+    ) -> ServedModel:
+        """Load a model; `start` is what starts its engine. Raises: UsageError like `relaxpy.llm.load`."""
+        tokenizer = await asyncio.to_thread(Tokenizer.from_checkpoint, settings.place)
+        if settings.chat_template is not None:
+            tokenizer.templates = {"default": ChatTemplate(settings.chat_template)}
+        scheme = settings.scheme
+        if settings.adapters and (scheme is None or not scheme.adapters):
+            maps = ("query", "key", "value", "output", "gate", "up", "down")
+            scheme = replace(scheme or Scheme(), adapters=maps)
+        client = await start(
+            DECODER,
+            {
+                "place": settings.place,
+                "scheme": None if scheme is None else asdict(scheme),
+                "target": settings.target,
+                "keep": settings.keep,
+                "threads": settings.threads,
+                "context": settings.context,
+                "cache_tokens": settings.cache_tokens,
+                "adapters": [folder for _, folder in settings.adapters],
+                "tokenizer": tokenizer.backend.to_str(),
+                "ends": sorted(tokenizer.answer_ends()) if tokenizer.templates else sorted(tokenizer.end_tokens),
+                "running": settings.running,
+                "waiting": settings.waiting,
+                "target_seconds": settings.target_seconds,
+                "drafts": settings.drafts,
+            },
+        )  # fmt: skip
+        return cls(settings, tokenizer, client)
+
+    @property
+    def names(self) -> list[str]:
+        """The names that requests may use: its own, and those of its adapters."""
+        return [self.name, *self.adapters]
+
+    def answer_ends(self) -> frozenset[int]:
+        """The tokens that end an answer in a chat. It may take a while: for a thread."""
+        if self._answer_ends is None:
+            self._answer_ends = self.tokenizer.answer_ends()
+        return self._answer_ends
+
+    def room(self, prompt: Sequence[int]) -> int:
+        """The tokens that may follow a prompt. Raises: UsageError: `bad-prompt`, `bad-length`."""
+        if not prompt:
+            raise UsageError("bad-prompt", "the prompt has no tokens")
+        if len(prompt) >= self.context:
+            raise UsageError(
+                "bad-length",
+                f"the prompt has {len(prompt)} tokens, and the context {self.context}: no room is left for an answer",
+            )
+        return self.context - len(prompt)
+
+    async def write(
+        self, order: Order, tally: Tally, seconds: float | None = None
+    ) -> AsyncGenerator[Delta]:
+        """The texts of an order, as they are written. Raises: UsageError, `time-limit` after so many seconds."""
+        request = Request(
+            0,
+            order.prompt,
+            order.max_tokens,
+            order.sampling,
+            order.ends,
+            order.n,
+            order.top,
+            order.adapter,
+            order.salt,
+            order.client,
+            order.priority,
+            order.grammar,
+        )
+        texts = [
+            _Text(self.tokenizer.detokenizer(shown=order.shown), order) for _ in range(order.n)
+        ]
+        async with aclosing(self.client.submit(request, seconds)) as pieces:
+            async for piece in pieces:
+                text = texts[piece.choice]
+                if text.is_over:
+                    continue  # a stop string has ended it, while the others go on
+                if piece.cached is not None and not piece.choice:
+                    tally.cached_tokens = piece.cached
+                shown, count = text.feed(piece.tokens, piece.finish)
+                tally.note(count)
+                yield Delta(
+                    piece.choice,
+                    shown,
+                    piece.tokens[:count],
+                    piece.logprobs[:count],
+                    piece.top[:count],
+                    text.finish,
+                    text.stops.found,
+                )
+                if all(each.is_over for each in texts):
+                    return
+
+    def token_parts(self, token: int) -> tuple[str, list[int]]:
+        """A token as text, and its bytes."""
+        text = self.tokenizer.decode([token], special=True)
+        own = self.tokenizer.token_text(token)
+        if self._byte_level and own is not None and token not in self.tokenizer.added:
+            return text, list(token_bytes(own))
+        return text, list(text.encode())
+
+    async def close(self) -> None:
+        """End the engine."""
+        await self.client.close()
+
+
+class _Text:
+    """One of the texts of an order."""
+
+    def __init__(self, detokenizer: Detokenizer, order: Order) -> None:
+        self.stops = StopStrings(order.stop)
+        self.finish: Literal["stop", "length"] | None = None
+        self._detokenizer, self._ends = detokenizer, order.ends
+
+    @property
+    def is_over(self) -> bool:
+        return self.finish is not None
+
+    def feed(self, tokens: Sequence[int], finish: str | None) -> tuple[str, int]:
+        """The text that is certain with more tokens, and how many of them belong to it."""
+        stops, shown = self.stops, ""
+        for count, token in enumerate(tokens, 1):
+            is_end = token in self._ends
+            if not is_end:
+                shown += stops.feed(self._detokenizer.feed(token))
+            if stops.found is not None:
+                self.finish = "stop"
+                return shown, count
+        if finish is not None:
+            shown += stops.feed(self._detokenizer.finish(cut=finish == "length")) + stops.finish()
+            self.finish = "length" if finish == "length" and stops.found is None else "stop"
+        return shown, len(tokens)

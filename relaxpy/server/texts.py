@@ -1,0 +1,95 @@
+"""`/v1/models`, `/tokenize` and `/detokenize`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from relaxpy.server.bodies import Body
+from relaxpy.server.chat import Chat, prompt_tokens
+from relaxpy.server.chat_completions import MessageBody, ToolBody
+from relaxpy.server.context import Server, answer, in_thread
+from relaxpy.server.errors import ApiError
+from relaxpy.server.served_model import ServedModel
+
+_Token = Annotated[int, Field(ge=0, lt=1 << 31)]
+
+
+async def models(server: Server, request: Request) -> Response:
+    """All models, or the one that the path names."""
+    listed = [_described(model, name) for model in server.models.values() for name in model.names]
+    listed += [
+        {"id": name, "object": "model", "created": server.created, "owned_by": "relaxpy"}
+        for name in server.embedders
+    ]
+    asked = request.path_params.get("name")
+    if asked is None:
+        return answer({"object": "list", "data": listed})
+    if asked not in server.names:
+        server.model_of(asked)
+    return answer(next(each for each in listed if each["id"] == asked))
+
+
+def _described(model: ServedModel, name: str) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "relaxpy",
+        "max_model_len": model.context,
+        **({"parent": model.name} if name != model.name else {}),
+    }
+
+
+class TokenizeBody(Body):
+    """A text, or messages."""
+
+    model: str = ""
+    prompt: str | None = None
+    messages: Annotated[list[MessageBody], Field(min_length=1, max_length=10_000)] | None = None
+    tools: list[ToolBody] | None = None
+    add_special_tokens: bool = True
+    return_token_strs: bool = False
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+async def tokenize(server: Server, request: Request) -> Response:
+    """The tokens of a text or of a chat's prompt."""
+    body = await server.body(request, TokenizeBody)
+    model, _ = server.model_of(body.model)
+    if (body.prompt is None) == (body.messages is None):
+        raise ApiError("give prompt or messages", param="prompt")
+    tokens = await in_thread(_tokens, model, body)
+    found: dict[str, Any] = {"count": len(tokens), "max_model_len": model.context, "tokens": tokens}
+    if body.return_token_strs:
+        found["token_strs"] = [model.token_parts(token)[0] for token in tokens]
+    return answer(found)
+
+
+def _tokens(model: ServedModel, body: TokenizeBody) -> list[int]:
+    if body.messages is None:
+        return model.tokenizer.encode(body.prompt or "", body.add_special_tokens)
+    chat = Chat(
+        [message.plain() for message in body.messages],
+        [tool.model_dump(exclude_none=True) for tool in body.tools or ()],
+        variables=body.chat_template_kwargs or {},
+    )
+    return prompt_tokens(model, chat)[0]
+
+
+class DetokenizeBody(Body):
+    """Tokens."""
+
+    model: str = ""
+    tokens: Annotated[list[_Token], Field(max_length=1 << 20)]
+
+
+async def detokenize(server: Server, request: Request) -> Response:
+    """The text of tokens, with special ones."""
+    body = await server.body(request, DetokenizeBody)
+    model, _ = server.model_of(body.model)
+    text = await in_thread(model.tokenizer.decode, body.tokens, True)
+    return answer({"prompt": text})

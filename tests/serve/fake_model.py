@@ -1,0 +1,128 @@
+"""A model without numbers: its next token is a function of what it reads in the pages of its cache. Whoever gives it
+wrong pages gets wrong texts."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from relaxpy.serve import Batch, Draw, Engine, Limits
+from relaxpy.serve.request import Request
+
+
+def drawn(seen: Sequence[int], seed: int, choice: int, position: int, vocab: int) -> int:
+    """The next token after the tokens that a model reads."""
+    return zlib.crc32(repr((list(seen), seed, choice, position)).encode()) % vocab
+
+
+def expected(
+    request: Request, choice: int, windows: Sequence[int] = (0,), vocab: int = 4
+) -> list[int]:
+    """The text of a request, written alone."""
+    text = list(request.prompt)
+    while len(text) - len(request.prompt) < request.max_tokens:
+        seen = [request.adapter]
+        for window in windows:
+            seen += text[-window:] if window else text
+        text.append(drawn(seen, request.sampling.seed, choice, len(text), vocab))
+        if text[-1] in request.ends:
+            break
+    return text[len(request.prompt) :]
+
+
+@dataclass
+class FakeModel:
+    """Implements `relaxpy.serve.engine.Model`."""
+
+    pages: int
+    page_size: int = 4
+    windows: Sequence[int] = (0,)
+    vocab_size: int = 4
+    adapters: int = 2
+    most_tokens: int = 0
+    """The most tokens of a step so far."""
+    failing: set[int] = field(default_factory=set[int])
+    """Steps that raise, before anything is written."""
+    steps: int = 0
+    drawn_tokens: int = 0
+    """Only the first so many tokens are drawn; 0: all."""
+
+    def __post_init__(self) -> None:
+        shape = len(self.windows), self.pages, self.page_size
+        self._cache = np.full(shape, -9, np.int64)
+
+    def step(self, batch: Batch, rows: np.ndarray) -> Any:
+        self.steps += 1
+        if self.steps in self.failing:
+            raise MemoryError("a step that fails")
+        self.most_tokens = max(self.most_tokens, len(batch.tokens))
+        for group, (sources, targets) in enumerate(zip(batch.sources, batch.targets)):
+            for source, target in zip(sources, targets):
+                if source >= 0:
+                    self._cache[group, target] = self._cache[group, source]
+        owner = np.repeat(np.arange(len(batch.lengths)), np.diff(batch.starts))
+        for group in range(len(self.windows)):
+            page = batch.tables[group, owner, batch.positions // self.page_size]
+            assert (page >= 0).all()
+            self._cache[group, page, batch.positions % self.page_size] = batch.tokens
+        return [
+            self._seen(batch, int(owner[row]), int(batch.positions[row]), int(batch.adapters[row]))
+            for row in rows
+        ]
+
+    def _seen(self, batch: Batch, sequence: int, position: int, adapter: int) -> list[int]:
+        """What the token at a position reads in each group."""
+        seen = [adapter]
+        for group, window in enumerate(self.windows):
+            first = max(position + 1 - window, 0) if window else 0
+            places = np.arange(first, position + 1)
+            pages = batch.tables[group, sequence, places // self.page_size]
+            assert (pages >= 0).all()
+            seen += self._cache[group, pages, places % self.page_size].tolist()
+        return seen
+
+    def sample(self, logits: Any, draws: Sequence[Draw]) -> tuple[np.ndarray, np.ndarray]:
+        assert len(logits) == len(draws)
+        tokens = [
+            drawn(
+                seen,
+                draw.sampling.seed,
+                draw.request,
+                len(draw.tokens),
+                self.drawn_tokens or self.vocab_size,
+            )
+            for seen, draw in zip(logits, draws)
+        ]
+        return np.array(tokens), np.zeros(len(tokens), np.float32)
+
+    def logits(self, logits: Any) -> np.ndarray:
+        return np.zeros((len(logits), self.vocab_size), np.float32)
+
+
+EXITS, SLEEPS = 4, 5
+"""Tokens that no text of `Mortal` has, except as a prompt."""
+
+
+class Mortal(FakeModel):
+    """A model whose process ends when it reads the token EXITS, and sleeps at SLEEPS."""
+
+    def step(self, batch: Batch, rows: np.ndarray) -> Any:
+        if EXITS in batch.tokens:
+            os._exit(7)
+        if SLEEPS in batch.tokens:
+            time.sleep(1000)
+        return super().step(batch, rows)
+
+
+def fake_engine(pages: int, waiting: int = 64) -> tuple[Engine, dict[str, Any]]:
+    """For `relaxpy.serve.engine_process`."""
+    sys.stdout.write("what is printed is no message")
+    model = Mortal(pages, vocab_size=6, drawn_tokens=4)
+    return Engine(model, pages=pages, limits=Limits(8, waiting)), {"pages": pages}

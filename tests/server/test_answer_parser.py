@@ -1,0 +1,291 @@
+"""Calls of tools and reasoning in the formats that models write, by a scripted decoder that emits them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from relaxpy.server.answer_parser import AnswerParser, Call, Part, format_of, reasons
+from tests.server.running import scripted_server
+
+pytest.importorskip("fastapi")
+openai: Any = pytest.importorskip("openai")
+
+CHATML = (
+    "{%- for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}"
+    "{%- for call in message.tool_calls or [] %}CALL{{ call.function.name }}{{ call.function.arguments.city }}"
+    "{%- endfor %}<|im_end|>\n{%- endfor %}<|im_start|>assistant\n{# tools: {{ tools }} MARK #}"
+)
+HERMES, MISTRAL, LLAMA, THINKS, OPENED, HARMONY, NONE = (
+    CHATML.replace("MARK", "<tool_call>"),
+    CHATML.replace("MARK", "[TOOL_CALLS]"),
+    CHATML.replace("MARK", "<|python_tag|>"),
+    CHATML.replace("MARK", "<tool_call> </think>"),
+    CHATML.replace("MARK", "</think>") + "<think>\n",
+    CHATML.replace("MARK", "<|channel|>"),
+    "{% for message in messages %}<|im_start|>{{ message.content }}{% endfor %}",
+)
+WEATHER = {"name": "weather", "arguments": {"city": "Bern é"}}
+TIME = {"name": "time", "arguments": {}}
+
+
+def dumped(call: dict[str, Any], name: str = "arguments") -> str:
+    return json.dumps({"name": call["name"], name: call["arguments"]}, ensure_ascii=False)
+
+
+TWO = f"I look.\n<tool_call>\n{dumped(WEATHER)}\n</tool_call>\n<tool_call>\n{dumped(TIME)}\n</tool_call>"
+SCRIPTS = {
+    HERMES: [TWO, "a < b, <tool is no call", "<tool_call>{broken</tool_call>", f"<tool_call>{dumped(WEATHER)}"],
+    MISTRAL: [
+        f"[TOOL_CALLS][{dumped(WEATHER)}, {dumped(TIME)}]",
+        '[TOOL_CALLS]weather[ARGS]{"city": "Bern é"}[TOOL_CALLS]time[ARGS]{}',
+    ],
+    LLAMA: [
+        f"<|python_tag|>{dumped(WEATHER, 'parameters')}; {dumped(TIME, 'parameters')}",
+        dumped(WEATHER, "parameters"),
+        "{ is a brace",
+    ],
+    THINKS: [f"<think>\nHm, <b>.\n</think>\n\n{TWO}", "No thought."],
+    OPENED: ["Hm.\n</think>\n\nYes.", "Without an end"],
+    HARMONY: [
+        "<|channel|>analysis<|message|>Hm, weather.<|end|><|start|>assistant<|channel|>commentary to=functions.weather "
+        '<|constrain|>json<|message|>{"city": "Bern é"}<|call|>',
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|return|>",
+    ],
+    NONE: [f"<tool_call>{dumped(WEATHER)}</tool_call>"],
+}  # fmt: skip
+NAMES = {template: f"m{n}" for n, template in enumerate(SCRIPTS)}
+SEEDS = {
+    template: sum(len(texts) for texts in [*SCRIPTS.values()][:n])
+    for n, template in enumerate(SCRIPTS)
+}
+"""The number of the first script of a model."""
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+        },
+    },
+    {"type": "function", "function": {"name": "time"}},
+]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with scripted_server(SCRIPTS) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> Iterator[Any]:
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as found:
+        yield found
+
+
+CASES = [
+    (HERMES, 0, "I look.\n", "", [WEATHER, TIME]),
+    (HERMES, 1, "a < b, <tool is no call", "", []),
+    (HERMES, 2, "<tool_call>{broken</tool_call>", "", []),
+    (HERMES, 3, "", "", [WEATHER]),
+    (MISTRAL, 0, "", "", [WEATHER, TIME]),
+    (MISTRAL, 1, "", "", [WEATHER, TIME]),
+    (LLAMA, 0, "", "", [WEATHER, TIME]),
+    (LLAMA, 1, "", "", [WEATHER]),
+    (LLAMA, 2, "{ is a brace", "", []),
+    (THINKS, 0, "I look.\n", "\nHm, <b>.\n", [WEATHER, TIME]),
+    (THINKS, 1, "No thought.", "", []),
+    (OPENED, 0, "Yes.", "Hm.\n", []),
+    (OPENED, 1, "", "Without an end", []),
+    (HARMONY, 0, "", "Hm, weather.", [WEATHER]),
+    (HARMONY, 1, "Yes.", "Hm.", []),
+    (NONE, 0, "", "", [WEATHER]),
+]
+
+
+@pytest.mark.parametrize(("template", "seed", "text", "reasoning", "calls"), CASES)
+def test_parts_of_an_answer(
+    client: Any, template: str, seed: int, text: str, reasoning: str, calls: list[dict[str, Any]]
+) -> None:
+    """Whole, and streamed."""
+    options = {
+        "model": NAMES[template], "messages": [{"role": "user", "content": "?"}], "seed": SEEDS[template] + seed, "tools": TOOLS,
+    }  # fmt: skip
+    choice = client.chat.completions.create(**options).choices[0]
+    message = choice.message
+    assert (message.content or "") == text
+    assert (message.model_extra or {}).get("reasoning_content", "") == reasoning
+    found = [
+        {"name": each.function.name, "arguments": json.loads(each.function.arguments)}
+        for each in message.tool_calls or ()
+    ]
+    assert found == calls
+    assert choice.finish_reason == ("tool_calls" if calls else "stop")
+    if template == MISTRAL:
+        assert all(len(each.id) == 9 for each in message.tool_calls)
+    pieces = {"content": "", "reasoning_content": ""}
+    streamed: dict[int, Any] = {}
+    for chunk in client.chat.completions.create(**options, stream=True):
+        delta = chunk.choices[0].delta.model_dump(exclude_none=True)
+        for name in pieces:
+            pieces[name] += delta.get(name, "")
+        for call in delta.get("tool_calls", ()):
+            own = streamed.setdefault(call["index"], {"name": call["function"].get("name")})
+            # The id and the name come first, and once.
+            assert ("id" in call) == ("name" in call["function"]) == ("arguments" not in own)
+            own["arguments"] = own.get("arguments", "") + call["function"]["arguments"]
+    assert chunk.choices[0].finish_reason == choice.finish_reason
+    assert pieces == {"content": text, "reasoning_content": reasoning}
+    assert [
+        {"name": each["name"], "arguments": json.loads(each["arguments"])}
+        for _, each in sorted(streamed.items())
+    ] == calls
+
+
+@pytest.mark.parametrize(("template", "seed", "text", "reasoning", "calls"), CASES)
+def test_an_answer_is_the_same_in_any_pieces(
+    template: str, seed: int, text: str, reasoning: str, calls: list[dict[str, Any]]
+) -> None:
+    own = format_of(template)
+    format = "hermes" if own == "none" else own
+    for size in (1, 2, 3, 7):
+        parser = AnswerParser(format, thinks=reasons(template), is_thinking=template == OPENED)
+        script, parts = SCRIPTS[template][seed], []
+        for start in range(0, len(script), size):
+            parts += parser.feed(script[start : start + size])
+        parts += parser.finish()
+        assert "".join(part.text for part in parts if part.kind == "text") == text
+        assert "".join(part.text for part in parts if part.kind == "reasoning") == reasoning
+        found = [part.call for part in parts if part.call is not None]
+        assert [json.loads(call.arguments) for call in found] == [c["arguments"] for c in calls]
+
+
+@pytest.mark.parametrize(("template", "seed", "text", "reasoning", "calls"), CASES)
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_calls_in_parts_are_those_of_the_whole(
+    template: str, seed: int, text: str, reasoning: str, calls: list[dict[str, Any]], size: int
+) -> None:
+    own = format_of(template)
+    format = "hermes" if own == "none" else own
+    options: dict[str, Any] = {"thinks": reasons(template), "is_thinking": template == OPENED}
+    parts = parts_of(AnswerParser(format, **options, streams=True), SCRIPTS[template][seed], size)
+    assert "".join(part.text for part in parts if part.kind == "text") == text
+    assert "".join(part.text for part in parts if part.kind == "reasoning") == reasoning
+    found = called(parts)
+    assert [(name, json.loads(given)) for name, given in found] == [
+        (call["name"], call["arguments"]) for call in calls
+    ]
+
+
+def parts_of(parser: AnswerParser, script: str, size: int) -> list[Part]:
+    found: list[Part] = []
+    for start in range(0, len(script), size):
+        found += parser.feed(script[start : start + size])
+    return found + parser.finish()
+
+
+def called(parts: Sequence[Part]) -> list[list[str]]:
+    """Names and arguments of calls that come in parts."""
+    found: list[list[str]] = []
+    for part in parts:
+        if part.call is not None:
+            found.append([part.call.name, part.call.arguments])
+        elif part.kind == "arguments":
+            found[-1][1] += part.text
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+@pytest.mark.parametrize(
+    ("format", "script", "expected", "text"),
+    [
+        # Braces, brackets and quotes in strings are no ends.
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "}]\\"{", "b": [{}, "\\\\"]}}</tool_call>x',
+         [["f", '{"a": "}]\\"{", "b": [{}, "\\\\"]}']], "x"),
+        # A text that is cut: the arguments end where it does, as OpenAI has it.
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "b', [["f", '{"a": "b']], ""),
+        ("json", '[{"name": "f", "arguments": {"a"', [["f", '{"a"']], ""),
+        ("json", '[{"name": "f", "arguments": {}}, {"name": "g"', [["f", "{}"]], '{"name": "g"'),
+        # Not yet a call, or one with its name at the end: decided at its end.
+        ("hermes", '<tool_call>{"name": "f"', [], '<tool_call>{"name": "f"'),
+        ("hermes", '<tool_call>{"arguments": {"a": 1}, "name": "f"}</tool_call>', [["f", '{"a": 1}']], ""),
+        ("hermes", '<tool_call>{"name": "f", "arguments": "{}"}</tool_call>', [["f", "{}"]], ""),
+        ("json", '[{"name": "f", "arguments": {}}, {"arguments": {"a": 1}, "name": "g"}]',
+         [["f", "{}"], ["g", '{"a": 1}']], ""),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {}, "id": 3}</tool_call> y', [["f", "{}"]], " y"),
+        ("mistral", '[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g[CALL_ID]ab12[ARGS]{}', [["f", '{"a": 1}'], ["g", "{}"]], ""),
+        ("harmony", '<|channel|>commentary to=functions.f<|message|>{"a": "<', [["f", '{"a": "<']], ""),
+    ],
+)  # fmt: skip
+def test_calls_in_parts_at_the_edges(
+    format: Any, script: str, expected: list[list[str]], text: str, size: int
+) -> None:
+    parts = parts_of(AnswerParser(format, streams=True), script, size)
+    assert called(parts) == expected
+    assert "".join(part.text for part in parts if part.kind == "text") == text
+
+
+def test_arguments_come_while_they_are_written() -> None:
+    parser = AnswerParser("hermes", streams=True)
+    assert parser.feed('<tool_call>{"name": "f", "arg') == []
+    assert parser.feed('uments": ') == []
+    first, more = parser.feed('{"a')
+    assert first.call == Call("f", "")
+    assert more.text == '{"a'
+    (more,) = parser.feed('": "long')
+    assert more == Part("arguments", '": "long')
+
+
+def test_calls_are_text_without_tools(client: Any) -> None:
+    found = client.chat.completions.create(
+        model=NAMES[HERMES], messages=[{"role": "user", "content": "?"}], seed=SEEDS[HERMES]
+    ).choices[0]
+    assert found.message.tool_calls is None
+    assert "weather" in found.message.content
+
+
+def test_results_come_back_over_turns(client: Any, url: str) -> None:
+    """The template gets arguments as an object, and the result."""
+    import httpx
+
+    asked = [{"role": "user", "content": "?"}]
+    first = client.chat.completions.create(
+        model=NAMES[HERMES], messages=asked, tools=TOOLS, seed=0
+    ).choices[0]
+    turns = [
+        *asked,
+        first.message.model_dump(exclude_none=True),
+        *(
+            {"role": "tool", "tool_call_id": call.id, "content": f"result of {call.function.name}"}
+            for call in first.message.tool_calls
+        ),
+    ]
+    client.chat.completions.create(model=NAMES[HERMES], messages=turns, tools=TOOLS, seed=1)
+    for template, shown in (
+        (HERMES, "CALLweatherBern é"),
+        (NONE, '{"name": "weather", "arguments"'),
+    ):
+        body = {"model": NAMES[template], "messages": turns, "tools": TOOLS}
+        tokens = httpx.post(f"{url}/tokenize", json=body).json()["tokens"]
+        body = {"model": NAMES[template], "tokens": tokens}
+        prompt = httpx.post(f"{url}/detokenize", json=body).json()["prompt"]
+        assert shown in prompt
+        assert "result of weather" in prompt
+        assert "result of time" in prompt
+
+
+def test_marks_that_somebody_writes_are_text(client: Any, url: str) -> None:
+    import httpx
+
+    body = {
+        "model": NAMES[HERMES],
+        "messages": [{"role": "user", "content": "<|im_end|><tool_call>"}],
+    }
+    tokens = httpx.post(f"{url}/tokenize", json=body).json()["tokens"]
+    plain = {"model": NAMES[HERMES], "prompt": "<|im_end|>", "add_special_tokens": False}
+    (end,) = httpx.post(f"{url}/tokenize", json=plain).json()["tokens"]
+    assert tokens.count(end) == 1  # the template's own

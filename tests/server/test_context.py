@@ -1,0 +1,38 @@
+"""Many clients at once: each answer is that of the same request alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.running import Running, server_process
+from tests.sweeps import FULL
+
+httpx: Any = pytest.importorskip("httpx")
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder: Path = tmp_path_factory.mktemp("load")
+    with server_process(folder, "--log", "none", "--waiting", "16") as found:
+        yield found
+
+
+def test_answers_under_load_are_those_alone(own: Running) -> None:
+    """64 clients, some of which go away or send what is no body."""
+    from tests.server.load import Load, distinct, memory
+
+    assert own.process is not None
+    load = Load(own.url, distinct(200 if FULL else 60, 24))
+    asyncio.run(load.run(64, 2000 if FULL else 500))
+    assert not load.wrong, load.wrong[0]
+    assert load.outcomes["streamed"] > 100
+    assert load.outcomes["whole"] > 100
+    assert load.outcomes["left"] > 5
+    assert memory(own.process.pid)["server"] < 400
+    health = httpx.get(f"{own.url}/health")
+    assert health.json() == {"status": "ok"}

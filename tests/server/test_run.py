@@ -1,0 +1,296 @@
+"""`relaxpy serve` as a whole: keys, routes, mistakes, clients that go, its log, and its end."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relaxpy.cli.main import main
+from tests.server.running import KEY, TEMPLATE, Running, scripted_server, server_process
+
+httpx: Any = pytest.importorskip("httpx")
+openai: Any = pytest.importorskip("openai")
+HEAD = {"Authorization": f"Bearer {KEY}"}
+CHAT = {
+    "messages": [{"role": "user", "content": "What is a list?"}],
+    "max_tokens": 4,
+    "temperature": 0,
+}
+
+
+def get(running: Running, path: str, **options: Any) -> Any:
+    return httpx.get(
+        running.url + path, verify=False, headers=options.pop("headers", HEAD), **options
+    )
+
+
+def post(running: Running, path: str, body: Any, **options: Any) -> Any:
+    head = options.pop("headers", HEAD)
+    return httpx.post(
+        running.url + path, verify=False, json=body, headers=head, timeout=60, **options
+    )
+
+
+def metric(running: Running, name: str) -> float:
+    text = get(running, "/metrics").text
+    (line,) = [line for line in text.splitlines() if line.startswith(f'{name}{{model="relaxpy"}}')]
+    return float(line.split()[-1])
+
+
+def test_only_with_a_key(running: Running) -> None:
+    for head in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": KEY}, {"x-api-key": ""}):
+        for path in ("/v1/models", "/metrics", "/openapi.json", "/nothing"):
+            found = get(running, path, headers=head)
+            assert found.status_code == 401
+            assert found.json()["error"]["code"] == "invalid_api_key"
+    assert get(running, "/v1/models", headers={"x-api-key": KEY}).status_code == 200
+    assert get(running, "/health", headers={}).json() == {"status": "ok"}
+    assert "<html" in get(running, "/", headers={}).text
+
+
+def test_models_tokens_and_what_is_counted(running: Running, client: Any) -> None:
+    assert next(each.id for each in client.models.list()) == "relaxpy"
+    assert client.models.retrieve("relaxpy").model_extra["max_model_len"] == 1024
+    with pytest.raises(openai.NotFoundError, match="there is relaxpy"):
+        client.models.retrieve("../../etc/passwd")
+    found = post(running, "/tokenize", {"prompt": "naïve tuples", "return_token_strs": True}).json()
+    assert found["count"] == len(found["tokens"]) == len(found["token_strs"])
+    text = post(running, "/detokenize", {"tokens": found["tokens"]}).json()["prompt"]
+    assert text.endswith("naïve tuples")
+    chat = post(running, "/tokenize", {"messages": CHAT["messages"]}).json()
+    before = metric(running, "relaxpy_prompt_tokens_total")
+    assert (
+        post(running, "/v1/chat/completions", CHAT).json()["usage"]["prompt_tokens"]
+        == chat["count"]
+    )
+    assert metric(running, "relaxpy_prompt_tokens_total") - before == chat["count"]
+    text = get(running, "/metrics").text
+    assert 'relaxpy_requests_total{route="/v1/chat/completions",status="200"}' in text
+    assert "relaxpy_time_to_first_token_seconds_bucket" in text
+
+
+def test_texts_after_prompts(client: Any) -> None:
+    def write(**options: Any) -> Any:
+        return client.completions.create(
+            **{
+                "model": "relaxpy",
+                "prompt": "A list is",
+                "max_tokens": 8,
+                "temperature": 0,
+                **options,
+            }
+        )
+
+    whole = write()
+    assert whole.usage.completion_tokens == 8
+    one = whole.choices[0].text
+    two = write(prompt=["A list is", "def f(x):"], n=2, temperature=0, echo=True)
+    assert [choice.index for choice in two.choices] == [0, 1, 2, 3]
+    assert [choice.text for choice in two.choices[:2]] == [f"A list is{one}"] * 2
+    assert two.choices[2].text.startswith("def f(x):")
+    streamed = ["", ""]
+    for chunk in write(prompt=["A list is", "def f(x):"], stream=True):
+        streamed[chunk.choices[0].index] += chunk.choices[0].text
+    assert streamed == [one, two.choices[2].text.removeprefix("def f(x):")]
+    found = write(logprobs=2).choices[0]
+    assert "".join(found.logprobs.tokens) == found.text
+    assert all(len(each) == 2 for each in found.logprobs.top_logprobs)
+    assert found.logprobs.text_offset[1] == len(found.logprobs.tokens[0])
+    assert write(prompt=[5, 6, 7]).usage.prompt_tokens == 3
+    for wrong, name in (
+        ({"suffix": "x"}, "suffix"),
+        ({"best_of": 9}, "best_of"),
+        ({"prompt": []}, "prompt"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=name):
+            write(**wrong)
+
+
+def test_clients_that_go_end_their_texts(running: Running, client: Any) -> None:
+    streams = []
+    for seed in range(3):
+        stream = client.chat.completions.create(
+            model="relaxpy", messages=CHAT["messages"], max_tokens=900, stream=True, seed=seed, temperature=1,
+            extra_body={"ignore_eos": True},
+        )  # fmt: skip
+        next(iter(stream))
+        streams.append(stream)
+    for stream in streams:
+        stream.close()
+    body = {**CHAT, "max_tokens": 900, "ignore_eos": True, "n": 4, "temperature": 1}
+    soon = httpx.Timeout(30, read=0.05)  # 3600 tokens take longer on any machine
+    with pytest.raises(httpx.TimeoutException):
+        httpx.post(running.url + "/v1/chat/completions", json=body, headers=HEAD, timeout=soon)
+    assert post(running, "/v1/chat/completions", CHAT).status_code == 200
+    deadline = time.monotonic() + 20
+    while metric(running, "relaxpy_running"):
+        assert time.monotonic() < deadline
+        post(running, "/v1/completions", {"prompt": "a", "max_tokens": 1})
+
+
+def test_too_many_requests_are_refused(running: Running) -> None:
+    """Those that fit the queue are answered."""
+    body = {**CHAT, "max_tokens": 60, "ignore_eos": True}
+    found: list[int] = []
+
+    def ask() -> None:
+        found.append(post(running, "/v1/chat/completions", body).status_code)
+
+    threads = [threading.Thread(target=ask) for _ in range(24)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(found) == {200, 429}
+    assert found.count(200) >= 8
+
+
+def test_requests_have_ids_which_the_log_has_too(running: Running) -> None:
+    name = "my-request:1"
+    found = post(running, "/v1/chat/completions", CHAT, headers={**HEAD, "x-request-id": name})
+    assert found.headers["x-request-id"] == name
+    odd = get(running, "/health", headers={"x-request-id": "a b\tc" * 99})
+    assert odd.headers["x-request-id"].startswith("req_")
+    (line,) = [line for line in running.lines() if line.get("id") == name]
+    assert line["path"] == "/v1/chat/completions"
+    assert line["status"] == 200
+    assert line["completion_tokens"] == 4
+    assert KEY not in str(running.lines())
+
+
+def test_bodies_that_are_none(running: Running) -> None:
+    def status(data: bytes, kind: str = "application/json") -> int:
+        head = {**HEAD, "content-type": kind}
+        found = httpx.post(f"{running.url}/v1/chat/completions", content=data, headers=head)
+        assert set(found.json()["error"]) == {"message", "type", "param", "code"}
+        return found.status_code
+
+    assert status(b"{}", "text/plain") == 415
+    assert (
+        status(b"")
+        == status(b"[]")
+        == status(b"{")
+        == status(b"\xff")
+        == status(b"[" * 100_000)
+        == 400
+    )
+    assert status(b'{"messages": [{"role": "user", "content": "\\ud800"}]}') == 400
+    assert status(b'{"x": "' + b"a" * (1 << 20) + b'"}') == 413
+    assert get(running, "/v1/chat/completions").status_code == 405
+    found = get(running, "/v1/nothing")
+    assert found.status_code == 404
+    assert "/v1/chat/completions" in found.json()["error"]["message"]
+
+
+def test_it_ends_when_what_runs_has_ended(tmp_path: Path) -> None:
+    """After SIGTERM: no new connections, and the stream goes on to its end. Without a key only local names are served."""
+    with server_process(
+        tmp_path, "small=" + str(_embedded()), "--origin", "https://a.example"
+    ) as own:
+        assert own.process is not None
+        port = int(own.url.rpartition(":")[2])
+        assert get(own, "/health", headers={"host": "evil.example"}).status_code == 403
+        assert (
+            get(own, "/v1/models", headers={"host": f"localhost:{port}"}).json()["data"][0]["id"]
+            == "small"
+        )
+        asked = {"origin": "https://a.example", "access-control-request-method": "POST"}
+        allowed = httpx.options(f"{own.url}/v1/models", headers=asked).headers
+        assert allowed["access-control-allow-origin"] == "https://a.example"
+        slow = socket.create_connection(("127.0.0.1", port))
+        slow.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Type: appl")
+        body = {**CHAT, "max_tokens": 60, "ignore_eos": True, "stream": True}
+        with httpx.stream(
+            "POST", f"{own.url}/v1/chat/completions", json=body, timeout=60
+        ) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            own.process.send_signal(signal.SIGTERM)
+            rest = [line for line in lines if line]
+            assert rest[-1] == "data: [DONE]"
+            assert '"finish_reason":"length"' in rest[-2]
+        slow.close()
+        assert own.process.wait(20) == 0
+        with pytest.raises(httpx.ConnectError):
+            get(own, "/health")
+
+
+def test_a_connection_is_kept_between_requests(running: Running) -> None:
+    """Longer than clients keep theirs; a head that does not arrive in time ends it."""
+    from relaxpy.server import run
+
+    assert run._IDLE_SECONDS > run._HEAD_SECONDS > 5
+    port = int(running.url.rpartition(":")[2])
+    with closing(HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        connection.connect()
+        connection.auto_open = 0  # a closed connection is an error
+        for pause in (0, 6):
+            time.sleep(pause)
+            connection.request("GET", "/v1/models", headers={"x-api-key": KEY})
+            answer = connection.getresponse()
+            answer.read()
+            assert answer.status == 200
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl here")
+def test_https(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    pair = {"certificate": str(certificate), "private_key": str(key)}
+    with scripted_server({TEMPLATE: ["Yes."]}, **pair) as url:
+        assert url.startswith("https://")
+        trusted = ssl.create_default_context(cafile=str(certificate))
+        body = {"messages": [{"role": "user", "content": "?"}]}
+        found = httpx.post(f"{url}/v1/chat/completions", json=body, verify=trusted).json()
+        assert found["choices"][0]["message"]["content"] == "Yes."
+        with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+            httpx.get(f"{url}/health")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--certificate", "a.pem"], "--certificate and --private-key"),
+        (["--certificate", "a.pem", "--private-key", "b.pem"], "a.pem or its key cannot be used"),
+        (["--port", "TAKEN"], "cannot be used"),
+        (["nowhere=./nothing"], "there is no checkpoint"),
+        (["--api-key", " "], "at least one character"),
+        (["EMBEDDED", "EMBEDDED"], "two models have the name"),
+        (["--context", "1024", "--adapter", "a=EMPTY"], "adapter_config.json"),
+    ],
+)
+def test_mistakes_before_the_start(
+    arguments: list[str], message: str, tmp_path: Path, capsys: Any, running: Running
+) -> None:
+    (tmp_path / "empty").mkdir()
+    places = {
+        "TAKEN": running.url.rpartition(":")[2], "EMBEDDED": str(_embedded()), "a=EMPTY": f"a={tmp_path / 'empty'}",
+    }  # fmt: skip
+    given = [places.get(each, each) for each in arguments]
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", *([] if "--port" in given else ["--port", "0"]), "--threads", "1", *given])
+    assert ended.value.code == 1
+    err = capsys.readouterr().err
+    assert message in err
+    assert "Traceback" not in err
+
+
+def _embedded() -> Path:
+    from relaxpy.embedded import embedded_model
+
+    return embedded_model()

@@ -1,0 +1,84 @@
+"""A model with adapters, beside another model: each is a name in requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relaxpy.models.checkpoint import read_weights
+from tests.llm.checkpoints import write_model
+from tests.runtime.test_checkpoint import saved
+from tests.server.running import Running, server_process
+
+httpx: Any = pytest.importorskip("httpx")
+LAYER = "model.layers.0"
+PLACES = {"self_attn.q_proj": (64, 64), "mlp.down_proj": (64, 96)}
+"""What is adapted, and its shape."""
+
+
+def write_adapter(folder: Path, seed: int) -> dict[str, np.ndarray]:
+    """An adapter as PEFT writes it. Returns what it adds to weights, by their names."""
+    random, tensors = np.random.default_rng(seed), dict[str, np.ndarray]()
+    added: dict[str, np.ndarray] = {}
+    for place, (out, width) in PLACES.items():
+        down = random.standard_normal((4, width), dtype=np.float32) / 8
+        up = random.standard_normal((out, 4), dtype=np.float32) / 4
+        name = f"base_model.model.{LAYER}.{place}"
+        tensors |= {f"{name}.lora_A.weight": down, f"{name}.lora_B.weight": up}
+        added[f"{LAYER}.{place}.weight"] = up @ down * 2
+    folder.mkdir()
+    config = {
+        "peft_type": "LORA",
+        "r": 4,
+        "lora_alpha": 8,
+        "target_modules": ["q_proj", "down_proj"],
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    saved(folder / "adapter_model.safetensors", tensors)
+    return added
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """The model `base` with two adapters, and `merged`, into whose weights the second adapter is merged."""
+    folder: Path = tmp_path_factory.mktemp("adapters")
+    base, merged = write_model(folder / "base"), write_model(folder / "merged")
+    write_adapter(folder / "first", 1)
+    weights = read_weights(merged)
+    for name, more in write_adapter(folder / "second", 2).items():
+        weights[name] = weights[name] + more
+    saved(merged / "model.safetensors", weights)
+    with server_process(
+        folder, str(base), str(merged), "--adapter", f"first={folder / 'first'}", "--adapter",
+        f"second={folder / 'second'}", "--bits", "none", "--context", "128", "--target", "llvm -opt-level=0",
+    ) as found:  # fmt: skip
+        yield found
+
+
+def test_adapters_are_models(own: Running) -> None:
+    """A model with an adapter writes what the model with merged weights does."""
+    with httpx.Client(base_url=own.url, timeout=60) as http:
+        listed = http.get("/v1/models").json()["data"]
+        assert [each["id"] for each in listed] == ["base", "first", "second", "merged"]
+        assert [each.get("parent") for each in listed] == [None, "base", "base", None]
+
+        def write(model: str) -> Any:
+            body = {"model": model, "prompt": "Compile once", "max_tokens": 6, "temperature": 0, "logprobs": 1, "ignore_eos": True}  # fmt: skip
+            return http.post("/v1/completions", json=body).json()["choices"][0]["logprobs"]
+
+        found = {name: write(name) for name in ("base", "first", "second", "merged", "")}
+        assert found["second"]["tokens"] == found["merged"]["tokens"]
+        np.testing.assert_allclose(
+            found["second"]["token_logprobs"], found["merged"]["token_logprobs"], atol=1e-3
+        )
+        assert found[""] == found["base"]
+        texts = [tuple(found[name]["token_logprobs"]) for name in ("base", "first", "second")]
+        assert len(set(texts)) == 3
+        wrong = http.post("/v1/completions", json={"model": "third", "prompt": "a"})
+        assert wrong.status_code == 404
+        assert "base, first, second, merged" in wrong.json()["error"]["message"]
