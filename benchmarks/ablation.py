@@ -94,7 +94,8 @@ class Row:
 def minilm() -> Model:
     """The real weights: four sizes of a batch."""
     from relaxpy.models import bert
-    from relaxpy.models.sentence_embedding import default_checkpoint, read_weights
+    from relaxpy.models.checkpoint import read_weights
+    from relaxpy.models.sentence_embedding import default_checkpoint
 
     directory = default_checkpoint()
     model = bert.BertEncoder(bert.BertConfig.from_checkpoint(directory))

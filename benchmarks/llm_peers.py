@@ -423,7 +423,7 @@ def openvino(shape: Shape, kind: str, threads: int) -> Service:
     core = ov.Core()
     core.set_property("CPU", {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": kind})
     kept: list[np.ndarray] = []
-    request = core.compile_model(_openvino_model(shape, kept), "CPU").create_infer_request()
+    request = core.compile_model(openvino_model(shape, kept), "CPU").create_infer_request()
 
     def call(cell: Cell) -> Callable[[], Any]:
         ids = np.ones((cell.batch, cell.tokens or 1), np.int64)
@@ -448,9 +448,10 @@ def openvino(shape: Shape, kind: str, threads: int) -> Service:
     return _service(call)
 
 
-def _openvino_model(shape: Shape, kept: list[np.ndarray]) -> Any:
+def openvino_model(shape: Shape, kept: list[np.ndarray], *, exported: bool = False) -> Any:
     """Logits of the last token from `ids` (batch, tokens) and `positions` (tokens,). `kept` takes the memory of the
-    weights, which the model reads."""
+    weights, which the model reads. `exported`: logits of all tokens, with the inputs that optimum-intel gives a model,
+    and caches that `beam_idx` orders, which its pipelines look for."""
     import openvino as ov
     from openvino import opset13 as ops
     from openvino.op.util import Variable, VariableInfo
@@ -497,6 +498,8 @@ def _openvino_model(shape: Shape, kept: list[np.ndarray]) -> Any:
         empty = ops.concat([batch, number(shape.key_heads, 0, shape.head)], 0)
         start = ops.broadcast(ops.constant(np.float32(0)), empty)
         past = ops.read_value(start, variable)
+        if exported:
+            past = ops.gather(past, beams, ops.constant(0))
         together = ops.concat([past, x], 2)
         sinks.append(ops.assign(together, variable))
         return together
@@ -510,14 +513,27 @@ def _openvino_model(shape: Shape, kept: list[np.ndarray]) -> Any:
         spread = ops.broadcast(ops.unsqueeze(x, number(2)), ops.concat(wide, 0), "BIDIRECTIONAL")
         return ops.reshape(spread, number(0, shape.heads, -1, shape.head), True)
 
-    ids = ops.parameter([-1, -1], ov.Type.i64, name="ids")
-    positions = ops.parameter([-1], ov.Type.f32, name="positions")
-    for each, name in ((ids, "ids"), (positions, "positions")):
-        each.output(0).set_names({name})
+    def entry(name: str, kind: Any, rank: int) -> Any:
+        found = ops.parameter([-1] * rank, kind, name=name)
+        found.output(0).set_names({name})
+        return found
+
     half = np.arange(0, shape.head, 2, dtype=np.float32) / shape.head
-    angles = ops.multiply(ops.unsqueeze(positions, number(1)), ops.constant(10000.0 ** -half[None]))
+    ids = entry("input_ids" if exported else "ids", ov.Type.i64, 2)
+    if exported:
+        mask, beams = entry("attention_mask", ov.Type.i64, 2), entry("beam_idx", ov.Type.i32, 1)
+        inputs = [ids, mask, entry("position_ids", ov.Type.i64, 2), beams]
+        places = ops.unsqueeze(ops.convert(inputs[2], "f32"), number(2))
+        angles = ops.multiply(places, ops.constant(10000.0 ** -half[None, None]))
+    else:
+        inputs = [ids, entry("positions", ov.Type.f32, 1)]
+        angles = ops.multiply(
+            ops.unsqueeze(inputs[1], number(1)), ops.constant(10000.0 ** -half[None])
+        )
     angles = ops.concat([angles, angles], -1)
     cos, sin = ops.cos(angles), ops.sin(angles)
+    if exported:
+        cos, sin = ops.unsqueeze(cos, number(1)), ops.unsqueeze(sin, number(1))
     table = random.standard_normal((shape.vocab, shape.hidden), np.float32).astype(np.float16)
     x = ops.gather(ops.convert(ops.constant(table), "f32"), ids, ops.constant(0))
     keys = shape.key_heads * shape.head
@@ -534,9 +550,10 @@ def _openvino_model(shape: Shape, kept: list[np.ndarray]) -> Any:
         gate = ops.swish(linear(y, shape.inner, shape.hidden))
         up = linear(y, shape.inner, shape.hidden)
         x = ops.add(x, linear(ops.multiply(gate, up), shape.hidden, shape.inner))
-    last = ops.gather(x, number(-1), ops.constant(1))
-    logits = linear(norm(last), shape.vocab, shape.hidden)
-    return ov.Model([ops.result(logits)], sinks, [ids, positions], "llama")
+    last = x if exported else ops.gather(x, number(-1), ops.constant(1))
+    logits = ops.result(linear(norm(last), shape.vocab, shape.hidden))
+    logits.output(0).set_names({"logits"})
+    return ov.Model([logits], sinks, inputs, "llama")
 
 
 def _openvino_mask(ops: Any, query: Any, key: Any, number: Any) -> Any:

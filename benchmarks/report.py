@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.table import Table
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "benchmarks" / "results"
@@ -31,6 +34,16 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right:
     rules = ["---:" if i < len(right) and right[i] == "r" else "---" for i in range(len(columns))]
     lines = [columns, rules, *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def print_tables(found: Sequence[tuple[Sequence[str], Sequence[Sequence[str]]]]) -> None:
+    """Print tables on the terminal: columns and rows of each."""
+    console = Console()
+    for columns, rows in found:
+        table = Table(*columns)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
 
 
 def replace_section(heading: str, body: str, page: Path = PAGE) -> None:

@@ -88,7 +88,8 @@ for _name, _module in _PROVIDERS.items():
     services.SERVICES[_name].provided_by(_module)
 
 _PACKAGES = (
-    "analysis", "backend", "ir", "nn", "op", "runtime", "script", "shape", "testing", "tir", "transform",
+    "analysis", "backend", "ir", "llm", "nn", "op", "runtime", "script", "serve", "shape", "testing", "tir",
+    "transform",
 )  # fmt: skip
 """Packages available as attributes (`relaxpy.op.add`) without an explicit import."""
 

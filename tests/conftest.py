@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import random
 import shutil
 import tempfile
 import zlib
@@ -37,7 +38,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 WHOLE_PROGRAMS = (
     *("cli", "docs", "e2e", "fuzz", "models", "op", "backend", "build", "hostile", "testing", "explain"),
-    *("benchmarks", "nn", "serve", "tir/lowering", "tir/numerics", "tir/writer"),
+    *("benchmarks", "embedded", "llm", "nn", "serve", "server", "tir/lowering", "tir/numerics", "tir/writer"),
 )  # fmt: skip
 """Folders of tests that build and run whole programs, or many kernels: all of them count as slow."""
 
@@ -86,7 +87,9 @@ def modules_round_trip(request: pytest.FixtureRequest) -> Iterator[list[IRModule
     those that are taken out are not looked at.
 
     In tests of the printer, the parser and the IR all are looked at. Elsewhere builds make one after each pass: of
-    these, one of eight is looked at, not always after the same pass, and all in a full sweep.
+    these, one of eight is looked at, not always after the same pass, at most three a test, and all in a full sweep. Of
+    those that are as large as a model (a test that builds models would spend most of its time here), one is looked at
+    by one test of five.
     """
     from relaxpy.testing.round_trip import check_all, modules_made
     from tests.sweeps import FULL
@@ -96,4 +99,8 @@ def modules_round_trip(request: pytest.FixtureRequest) -> Iterator[list[IRModule
     if FULL or request.path.parent.name in ("script", "ir"):
         check_all(made)
     else:
-        check_all(made[zlib.crc32(request.node.nodeid.encode()) % 8 :: 8])
+        drawn = random.Random(zlib.crc32(request.node.nodeid.encode()))
+        chosen = drawn.sample(made, min(-(-len(made) // 8), 3))
+        large = [mod for mod in chosen if len(mod.functions) >= 24]
+        looked_at = large[:1] if drawn.random() < 0.2 else []
+        check_all([mod for mod in chosen if mod not in large or mod in looked_at])

@@ -39,7 +39,11 @@ ALLOWED = {
     "script": {*LAYERS[: LAYERS.index("transform")], "script"},
     "nn": {*LAYERS[: LAYERS.index("transform")], "nn"},
     "runtime": {"runtime"},
+    "checkpoints": {"runtime", "checkpoints"},
     "serve": {"runtime", "serve"},
+    "llm": {"checkpoints", "runtime", "serve", "llm"},
+    "server": {"checkpoints", "runtime", "serve", "llm", "server"},
+    "web": {"runtime", "web"},
     "explain": {*LAYERS, *PRODUCERS, "runtime", "explain"},
     "testing": {*LAYERS, *PRODUCERS, "runtime", "testing"},
 }
@@ -49,7 +53,7 @@ ALLOWED["build"] |= {
     "runtime"
 }  # bytecode is what code generation makes, Executable what `build` returns
 
-RUNTIME_ALLOWED = {"numpy", "ml_dtypes", "tvm_ffi", "tvm_ffi_orcjit", "relaxpy", "pyopencl"}
+RUNTIME_ALLOWED = {"numpy", "ml_dtypes", "tvm_ffi", "tvm_ffi_orcjit", "relaxpy", "pyopencl", "wgpu"}
 """What `relaxpy/runtime` may import besides the standard library."""
 
 
@@ -257,7 +261,7 @@ def test_private_names_stay_in_their_files() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-SHARED_BACKENDS = {"opencl": {"gpu"}}
+SHARED_BACKENDS = {"opencl": {"gpu"}, "webgpu": {"gpu"}}
 """Backend → folders of others that it is made of."""
 
 
@@ -466,7 +470,7 @@ def test_one_pass_one_file() -> None:
 
 
 def test_tests_mirror_the_sources() -> None:
-    """tests/X/test_y.py tests relaxpy/X/y.py: a test file without such a source is misnamed."""
+    """tests/X/test_y.py tests relaxpy/X/y.py, or y.js in a folder js: a test file without such a source is misnamed."""
     wrong = []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         parts = path.relative_to(ROOT / "tests").parts
@@ -477,6 +481,7 @@ def test_tests_mirror_the_sources() -> None:
             "fuzz",
             "errors",
             "benchmarks",
+            "embedded",
             "hostile",
         ):
             continue
@@ -486,6 +491,7 @@ def test_tests_mirror_the_sources() -> None:
             wrong.append(f"{path.relative_to(ROOT)}: there is no {source.relative_to(ROOT)}")
         elif (
             not (source / f"{stem}.py").exists()
+            and not (source / "js" / f"{stem}.js").exists()
             and not (source / stem).is_dir()
             and not stem.startswith("all_")
         ):

@@ -22,7 +22,9 @@ import relaxpy
 from tests.test_conventions import ROOT
 
 BUILD = "import sys; from setuptools import build_meta as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"
-AT_RUN_TIME = {".py", ".pyi", ".typed"}
+AT_RUN_TIME = {
+    ".py", ".pyi", ".typed", ".safetensors", ".json", ".jinja", ".html", ".md", ".js", ".css", ".ts",
+}  # fmt: skip
 """Endings of what belongs into the wheel. A file of another kind in relaxpy/ needs an entry in pyproject.toml's
 package-data, and here."""
 

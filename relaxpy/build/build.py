@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeAlias
 
 from relaxpy.analysis.well_formed import check_well_formed
+from relaxpy.backend.slots import call_of
 from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.codegen import Program, generate
 from relaxpy.build.kept_builds import find, keep, key_of
@@ -213,6 +215,7 @@ def link(
                 check_arguments=check_arguments,
                 tuning=tuning,
                 progress=progress,
+                place=partial(call_of, mod),
             )
             built.append((alternative, kernels))
     clock.lap("kernels")

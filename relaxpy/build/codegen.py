@@ -127,7 +127,7 @@ def _layout(mod: IRModule, program: Program, packer: bc.FunctionCode) -> str:
     kernels = list(program.kernels)
     calls = [step.index for step in packer.code if isinstance(step, bc.Kernel)]
     programs = [mod[kernels[call]] for call in calls]
-    texts = [each.script() for each in programs if isinstance(each, TensorProgram)]
+    texts = [each.full_text() for each in programs if isinstance(each, TensorProgram)]
     steps = [
         replace(step, loc=0, **({"index": 0} if isinstance(step, bc.Kernel) else {}))
         for step in packer.code

@@ -30,7 +30,7 @@ from relaxpy.backend.registry import backend_of
 from relaxpy.backend.schedule import ScheduledKernel
 from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.tuning import TuningRecords
-from relaxpy.errors import BuildError, RelaxError
+from relaxpy.errors import BuildError, RelaxError, Span
 from relaxpy.identity import sources_digest
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.module import BufferParam
@@ -44,7 +44,7 @@ _KERNEL_SOURCES = (
     *("errors.py", "ir", "tir", "shape", "analysis", "backend", "build/kernels.py"),
     *("identity.py", "narrow.py", "services.py", "target.py", "transform/phases.py", "version.py"),
     *("runtime/bytecode.py", "runtime/codec.py", "runtime/dtype.py", "runtime/integers.py"),
-    *("runtime/kernel_params.py", "runtime/devices/opencl/image.py"),
+    *("runtime/kernel_params.py", "runtime/devices/image.py"),
 )
 """Sources that affect a compiled tensor program or the format of its cache entry. A test compares them with the imports
 (tests/test_conventions.py)."""
@@ -99,12 +99,13 @@ def compile_kernels(
     check_arguments: bool = False,
     tuning: TuningRecords | None = None,
     progress: Progress | None = None,
+    place: Callable[[str], Span | None] = lambda _: None,
 ) -> dict[str, CompiledKernel]:
     """Compiles every program. Equal programs share one kernel.
 
     `jobs`: the number of parallel compilations (default: the processors that this process may use). `check_arguments`:
     see `relaxpy.backend.base.CompileOptions`. `tuning`: records of schedules that were measured to be faster than the
-    rules' defaults.
+    rules' defaults. `place` gives the place of an error in a program that has none itself.
 
     Raises: BuildError for a program that does not compile.
     """
@@ -127,7 +128,7 @@ def compile_kernels(
                 found[name] = CompiledKernel.decode(data)
     missing = {name: wanted[name] for name in wanted if name not in found}
     compiled = _compile_all(
-        missing, texts, choices, target, jobs or default_jobs(), check_arguments, progress
+        missing, texts, choices, target, jobs or default_jobs(), check_arguments, progress, place
     )
     if build_cache is not None and id is not None:
         build_cache.record(len(found), len(missing))
@@ -174,6 +175,7 @@ def _compile_all(
     jobs: int,
     check_arguments: bool,
     progress: Progress | None,
+    place: Callable[[str], Span | None],
 ) -> dict[str, CompiledKernel]:
     """Compiles distinct programs. Scheduling is Python and runs on this thread; LLVM runs on other threads at the same
     time."""
@@ -201,7 +203,7 @@ def _compile_all(
         except BaseException as error:
             pool.shutdown(cancel_futures=True)
             if isinstance(error, BuildError):
-                error.located(programs[name].span)
+                error.located(programs[name].span or place(name))
             raise
     return {name: done[name] for name in programs}
 

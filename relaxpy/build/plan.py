@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.backend.registry import backend_of
 from relaxpy.build.codegen import generate
+from relaxpy.build.pack_option import with_packed_params
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.runtime.bytecode import KernelImage, KernelInfo
-from relaxpy.runtime.inspect.memory_plan import MemoryPlan, plan_of
+from relaxpy.runtime.inspect.memory_plan import MemoryPlan, nbytes_of, plan_of
 from relaxpy.shape.declare import with_bounds
 from relaxpy.target import Target
 from relaxpy.tir.prim_func import PrimFunc
@@ -28,6 +30,7 @@ def memory_plan(
     sizes: Mapping[str, int] | None = None,
     pipeline: Pass | None = None,
     inside_kernels: bool = False,
+    pack: bool | Sequence[str] = False,
 ) -> MemoryPlan:
     """The plan of the executable that `relaxpy.build` with the same arguments would make. Passes run, but kernels are
     not compiled. `sizes` are the values of symbolic variables; the default are their bounds. With `inside_kernels`
@@ -35,7 +38,7 @@ def memory_plan(
 
     Raises: RelaxError like `relaxpy.build`; UsageError (`plan-sizes`) for a missing size.
     """
-    mod = with_bounds(mod, bounds or {})
+    mod = with_packed_params(with_bounds(mod, bounds or {}), pack)
     check_well_formed(mod)
     resolved = Target.parse(target)
     backend = backend_of(resolved)
@@ -53,4 +56,9 @@ def memory_plan(
             memory = backend.kernel_memory(scheduled, alternative)
             kernels.append(KernelInfo(name, (KernelImage("", "", memory=memory),)))
     weights = sum(array.nbytes for array in program.constants)
-    return plan_of(program.functions, weights, sizes or {}, kernels)
+    packed: dict[str, dict[str, int]] = {}
+    for weight in program.weight_params:
+        code = program.functions[weight.function]
+        parameter = code.params[weight.param]
+        packed.setdefault(code.name, {})[parameter.name] = nbytes_of(code, weight.param)
+    return replace(plan_of(program.functions, weights, sizes or {}, kernels), packed=packed)

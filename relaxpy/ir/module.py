@@ -68,6 +68,10 @@ class TensorProgram(ABC):
         """TVMScript: a `@T.prim_func` definition with this name that parses back."""
 
     @abstractmethod
+    def full_text(self) -> str:
+        """The complete text, without names and places in the source: programs with equal text are equal."""
+
+    @abstractmethod
     def structural_equal(self, other: TensorProgram) -> bool: ...
 
     @abstractmethod

@@ -10,6 +10,7 @@ the words that `Annotated` names. Each annotation becomes a reader once.
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Callable, Container
 from dataclasses import fields, is_dataclass
@@ -34,6 +35,9 @@ _CLASSES: dict[str, type[Any]] = {
 _FIELDS = {cls: tuple(field.name for field in fields(cls)) for cls in _CLASSES.values()}
 _NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a text", NoneType: "null"}  # fmt: skip
 _INT64 = range(-(1 << 63), 1 << 63)
+
+EXACT = (1 << 53) - 1
+"""The largest integer up to which float64 represents all integers uniquely."""
 
 Reader = Callable[[Any], Any]
 
@@ -61,6 +65,34 @@ def encode(value: Any) -> Any:
         return [encode(item) for item in value]
     assert not is_dataclass(value), f"{type(value).__name__} is not part of the bytecode"
     return value
+
+
+def exact_json(code: Any) -> Any:
+    """The output of `encode` for runtimes that read every number as float64, such as JavaScript's: `{"Int64": text}`
+    for integers that it does not represent, `{"Float": text}` for floats that are whole or not finite.
+    `from_exact_json` is the inverse."""
+    if isinstance(code, dict):
+        return {key: exact_json(item) for key, item in code.items()}
+    if isinstance(code, list):
+        return [exact_json(item) for item in code]
+    if type(code) is int and not -EXACT <= code <= EXACT:
+        return {"Int64": str(code)}
+    if isinstance(code, float) and (not math.isfinite(code) or code.is_integer()):
+        return {"Float": str(code)}
+    return code
+
+
+def from_exact_json(code: Any) -> Any:
+    """The output of `encode` that `exact_json` was given."""
+    if isinstance(code, dict):
+        if "Int64" in code:
+            return int(code["Int64"])
+        if "Float" in code:
+            return float(code["Float"])
+        return {key: from_exact_json(item) for key, item in code.items()}
+    if isinstance(code, list):
+        return [from_exact_json(item) for item in code]
+    return code
 
 
 def decode(value: Any, annotation: Any) -> Any:

@@ -187,7 +187,7 @@ class Executable:
     def sections(self) -> dict[str, Any]:
         """The sections of the container that stores the executable, without copying the weights. `from_sections` is the
         inverse."""
-        table, pieces = _lay_out(self.constants)
+        table, pieces = self.constant_layout()
         meta: dict[str, Any] = {
             "functions": encode(self.functions),
             "kernels": encode(self.kernels),
@@ -206,6 +206,11 @@ class Executable:
             "sources": _json(dict(self.sources)),
             "weights": pieces,
         }
+
+    def constant_layout(self) -> tuple[list[dict[str, Any]], list[bytes | Array]]:
+        """The dtype, shape and first byte of each constant in the section of weights, and this section in pieces, with
+        each constant aligned. Nothing is copied."""
+        return _lay_out(self.constants)
 
     @staticmethod
     def from_sections(

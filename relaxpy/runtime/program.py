@@ -33,6 +33,7 @@ from relaxpy.runtime.call_state import CallState, with_state
 from relaxpy.runtime.device import Device
 from relaxpy.runtime.devices.apart import apart
 from relaxpy.runtime.devices.base import DeviceRuntime
+from relaxpy.runtime.devices.checked import checked
 from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.devices.registry import runtime_of
 from relaxpy.runtime.devices.tensor import DeviceTensor
@@ -242,6 +243,8 @@ class BoundProgram:
         for info, kernel in zip(self.executable.kernels, self.program.kernels, strict=True):
             queue = self.queues[info.slot]
             launcher = queue.runtime.launcher(kernel, queue.raw)
+            if self.program.check_memory and not queue.is_host:
+                launcher = checked(launcher, info, queue)
             distinct = queue.runtime.distinct_buffers
             handles.append(apart(launcher, info, queue) if distinct else launcher)
         return handles

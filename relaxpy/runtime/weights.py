@@ -20,7 +20,7 @@ import numpy as np
 from relaxpy.errors import RuntimeCheckError, UsageError
 from relaxpy.files import kept_folder
 from relaxpy.runtime.bytecode import Pattern, TensorPattern, WeightParam
-from relaxpy.runtime.checkpoint import Source, map_tensors, weight_files
+from relaxpy.runtime.checkpoint import Decoded, Source, Tensors, map_tensors, weight_files
 from relaxpy.runtime.kept_weights import digest_of, kept_file, map_kept
 from relaxpy.runtime.packed_tensor import PackedTensor
 from relaxpy.runtime.patterns import explain, fits
@@ -100,25 +100,28 @@ def pack_weights(
             "the executable has no weights to pack",
             help="build it with pack=True, or pass the weights as they are",
         )
-    files: list[Path] = []
-    if isinstance(source, Mapping):
-        tensors: Mapping[str, Any] = source
-    else:
-        places = [source] if isinstance(source, (str, os.PathLike)) else list(source)
-        files = [file for place in places for file in weight_files(place)]
-        tensors = map_tensors(files)
+    tensors = _tensors(source)
     jobs, owners = _jobs(exe.weight_params, vm, _Names(tensors, names or {}))
-    wanted = {source.name for job in jobs for source in job.sources}
+    wanted = {name for job in jobs for source in job.sources for name in source.names}
     unexpected = [] if unused is None else [n for n in tensors if n not in {*wanted, *unused}]
     arrays = _checked(owners, vm, tensors, unexpected)
-    folder = kept_folder("weights") if keep and files else None
-    packed, kept = _made(vm, jobs, arrays, folder, files)
+    kept_tensors = tensors if isinstance(tensors, Tensors) and tensors.files else None
+    folder = kept_folder("weights") if keep and kept_tensors is not None else None
+    packed, kept = _made(vm, jobs, arrays, folder, kept_tensors)
     arguments: dict[str, dict[str, Any]] = {}
     for weight in exe.weight_params:
         code = exe.functions[weight.function]
         made = packed[owners[weight], weight.field]
         arguments.setdefault(code.name, {})[code.params[weight.param].name] = made
     return PackedWeights(arguments, kept)
+
+
+def _tensors(source: Place | Sequence[Place] | Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(source, Mapping):
+        return source
+    places = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    files = [file for place in places for file in weight_files(place)]
+    return Tensors(map_tensors(files), files)
 
 
 def _source(given: str | Source) -> Source:
@@ -186,12 +189,12 @@ def _checked(
             owner = vm.executable.functions[weight.function].name
             patterns = (vm[owner].linked.patterns[weight.param],)
         for source, pattern in zip(job.sources, patterns, strict=True):
-            value = tensors.get(source.name)
-            if value is None:
-                problems[f"missing: {source.name}{_wanted(pattern)}"] = None
+            if missing := [name for name in source.names if name not in tensors]:
+                wanted = "" if source.parts else _wanted(pattern)
+                problems |= dict.fromkeys(f"missing: {name}{wanted}" for name in missing)
                 continue
             if source not in arrays:
-                arrays[source] = _array(source, value)
+                arrays[source] = source.joined([_array(tensors[n]) for n in source.names])
             if not fits(_described(arrays[source]), pattern):
                 reason = explain(_described(arrays[source]), pattern)
                 problems[f"{source.name}: {reason}{_wanted(pattern)}"] = None
@@ -209,12 +212,18 @@ def _checked(
     return arrays
 
 
-def _array(source: Source, value: Any) -> Any:
-    return source.read(value.numpy() if isinstance(value, Tensor) else value)
+def _array(value: Any) -> Any:
+    return value.numpy() if isinstance(value, Tensor) else value
+
+
+def _read(value: Any) -> Any:
+    return value.read() if isinstance(value, Decoded) else value
 
 
 def _described(value: Any) -> Any:
     """A tensor without memory that has the shape and type of an array; any other value as a tensor."""
+    if isinstance(value, Decoded):
+        return Tensor(0, value.shape, value.dtype, None)
     if isinstance(value, np.ndarray):
         from relaxpy.runtime import dtype as dtypes
 
@@ -234,19 +243,19 @@ def _made(
     jobs: Sequence[_Job],
     arrays: Mapping[Source, Any],
     folder: Path | None,
-    files: Sequence[Path],
+    checkpoint: Tensors | None,
 ) -> tuple[dict[tuple[_Job, int], Any], Path | None]:
     """The results of each job, by field, and the file that they are mapped from."""
     made: dict[tuple[_Job, int], Any] = {}
     for job in jobs:
         if not job.packer:
-            tensor = from_any(arrays[job.sources[0]])
+            tensor = from_any(_read(arrays[job.sources[0]]))
             assert tensor is not None  # as it was checked
             made[job, -1] = tensor
     own = [job for job in jobs if job.packer]
     kept = None
-    if folder is not None and own:
-        kept, tensors = _kept(vm, own, arrays, folder, files)
+    if folder is not None and checkpoint is not None and own:
+        kept, tensors = _kept(vm, own, arrays, folder, checkpoint)
     else:
         tensors = None
     if tensors is None:
@@ -264,18 +273,19 @@ def _kept(
     jobs: Sequence[_Job],
     arrays: Mapping[Source, Any],
     folder: Path,
-    files: Sequence[Path],
+    checkpoint: Tensors,
 ) -> tuple[Path | None, list[Tensor] | None]:
     """The tensors mapped from a file, which is written if it is not there; None if that fails."""
     try:
         facts = [
             (
                 [layout for _, layout in job.fields],
-                [(source.name, source.transpose, source.rows) for source in job.sources],
+                job.sources,
             )
             for job in jobs
         ]
-        digest = hashlib.sha256(repr((digest_of(folder, files), facts)).encode())
+        made_from = digest_of(folder, checkpoint.files), checkpoint.identity, facts
+        digest = hashlib.sha256(repr(made_from).encode())
         path = folder / digest.hexdigest()
         tensors = map_kept(path)
         if tensors is None or len(tensors) != sum(len(job.fields) for job in jobs):
@@ -294,7 +304,7 @@ def _kept(
 def _run(vm: VirtualMachine, job: _Job, arrays: Mapping[Source, Any]) -> list[Tensor]:
     """The results of a packer that are wanted, in the order of their fields."""
     try:
-        result = vm[job.packer](*(arrays[source] for source in job.sources))
+        result = vm[job.packer](*(_read(arrays[source]) for source in job.sources))
     except RuntimeCheckError as error:
         error.notes = (*error.notes, f"while {_names_of(job)} was packed")
         raise

@@ -16,7 +16,7 @@ from relaxpy.runtime.builtins import FUNCTIONS
 from tests.docs.test_snippets import PAGES, ROOT
 
 CODE = re.compile(r"`([^`\n]+)`")
-DOTTED = re.compile(r"\brelaxpy(?:\.\w+)+(?P<call>\(?)")
+DOTTED = re.compile(r"\brelaxpy(?!\.js\b|\.d\.ts\b)(?:\.\w+)+(?P<call>\(?)")  # relaxpy.js is a file
 VARIABLE = re.compile(r"\bRELAXPY_[A-Z_]+\b")
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]+")
 

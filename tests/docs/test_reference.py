@@ -20,6 +20,7 @@ PACKAGES = (
     ".explain",
     ".runtime",
     ".serve",
+    ".llm",
     ".script",
 )
 """Packages whose `__all__` is the public interface."""

@@ -55,7 +55,7 @@ def test_a_few_in_every_way() -> None:
 @pytest.mark.parametrize("seeds", batches_of(COUNT, FIRST), ids=lambda seeds: str(seeds.start))
 def test_in_every_way(seeds: range) -> None:
     """`relaxpy fuzz --count 200`: a failing batch names its seeds."""
-    failures = check_seeds(part(seeds, 8))
+    failures = check_seeds(part(seeds, 16))
     assert not failures, "\n".join(
         f"{failure.call.label if failure.call else seeds}: {failure}" for failure in failures
     )

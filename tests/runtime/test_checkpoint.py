@@ -26,6 +26,7 @@ def saved(path: Path, tensors: dict[str, np.ndarray]) -> Path:
     """A safetensors file, written by hand."""
     kinds = {
         "float32": "F32", "int8": "I8", "bfloat16": "BF16", "float16": "F16", "int64": "I64", "float64": "F64",
+        "int32": "I32", "uint8": "U8", "float8_e4m3fn": "F8_E4M3",
     }  # fmt: skip
     header: dict[str, Any] = {"__metadata__": {"format": "np"}}
     data = b""
@@ -124,3 +125,28 @@ def test_a_missing_file(tmp_path: Path) -> None:
         map_tensors(weight_files(tmp_path / "none"))
     with pytest.raises(UsageError, match=r"has no model\.safetensors"):
         weight_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "text"),
+    [
+        ("pytorch_model.bin", b"PK", "pytorch_model.bin is a pickle, a program, and is not read; transformers writes"),
+        ("consolidated.00.pth", b"PK", "is a pickle"),
+        ("model-00001-of-00002.safetensors", b"", "but not the index of shards, model.safetensors.index.json"),
+        ("README.md", b"", "weights are in model.safetensors, or in shards"),
+    ],
+)  # fmt: skip
+def test_other_weights(tmp_path: Path, name: str, data: bytes, text: str) -> None:
+    """The error says what is there instead, and what to do."""
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UsageError, match=r"has no model\.safetensors") as caught:
+        weight_files(tmp_path)
+    assert text in str(caught.value.help)
+
+
+def test_a_pointer_instead_of_a_file(tmp_path: Path) -> None:
+    """What a clone without Git LFS has."""
+    path = tmp_path / "model.safetensors"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 123\n")
+    with pytest.raises(UsageError, match="a pointer of Git LFS"):
+        map_tensors([path])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from relaxpy.errors import UsageError
 from relaxpy.runtime import dtype as dtypes
@@ -158,6 +158,8 @@ class MemoryPlan:
     functions: tuple[FunctionPlan, ...]
     threads: int = 1
     """The number of threads that run parallel kernels."""
+    packed: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
+    """Function → parameter → size of a weight that the caller packs, in bytes. They are part of no other figure."""
 
     def __getitem__(self, name: str) -> FunctionPlan:
         """The function `name`. Raises KeyError if there is none."""
@@ -266,6 +268,21 @@ def plan_of(
                 f"or plan for an upper bound: {_options('--bound', missing)}",
             )
     return MemoryPlan(weights, tuple(plans), num_threads())
+
+
+def nbytes_of(code: FunctionCode, param: int) -> int:
+    """The size of a parameter that is a tensor of fixed shape, in bytes; 0 for others."""
+    for instr in code.code:
+        match instr:
+            case Match(src=src, pattern=TensorPattern(shape=tuple(dims), dtype=dtype)) if (
+                src == param
+            ):
+                sizes = [dim for dim in dims if isinstance(dim, int)]
+                known = len(sizes) == len(dims) and bool(dtype)
+                return math.prod(sizes) * dtypes.info(dtype).itemsize if known else 0
+            case _:
+                continue
+    return 0
 
 
 def _options(option: str, names: Sequence[str]) -> str:

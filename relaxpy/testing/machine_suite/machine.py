@@ -28,7 +28,7 @@ from relaxpy.runtime.bytecode import (
     Return,
     Slot,
 )
-from relaxpy.runtime.codec import decode
+from relaxpy.runtime.codec import decode, from_exact_json
 from relaxpy.runtime.executable import Executable, load
 from relaxpy.runtime.library import register_library
 from relaxpy.runtime.vm import VirtualMachine
@@ -41,7 +41,7 @@ from relaxpy.testing.machine_suite.formulas import (
     int_expr_of,
     value_of,
 )
-from relaxpy.testing.machine_suite.values import code_from_json, from_json, to_json
+from relaxpy.testing.machine_suite.values import from_json, to_json
 
 
 def _negate(x: Any, out: Any) -> None:
@@ -83,7 +83,7 @@ def check_instructions(suite: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _check_case(base: Executable, case: dict[str, Any]) -> Iterator[str]:
-    functions = decode(code_from_json(case["functions"]), tuple[FunctionCode, ...])
+    functions = decode(from_exact_json(case["functions"]), tuple[FunctionCode, ...])
     constants = tuple(from_json({"tensor": each}) for each in case.get("constants", ()))
     packed, libraries = (tuple(case.get(each, ())) for each in ("packed", "libraries"))
     slots = decode(case["slots"], tuple[Slot, ...]) if "slots" in case else base.slots

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from relaxpy.runtime.bytecode import INSTRUCTIONS
-from relaxpy.runtime.codec import encode
+from relaxpy.runtime.codec import encode, exact_json
 from relaxpy.testing.machine_suite.builtins import builtin_cases
 from relaxpy.testing.machine_suite.cases import KERNELS, LIBRARIES, NAMES, Case, Run
 from relaxpy.testing.machine_suite.formulas import make_formulas
 from relaxpy.testing.machine_suite.instructions import instruction_cases
-from relaxpy.testing.machine_suite.values import code_to_json, to_json
+from relaxpy.testing.machine_suite.values import to_json
 
 FOLDER = "tests/machine"
 """The folder of the files in the repository."""
@@ -48,7 +48,7 @@ def _case(case: Case) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": case.name,
         "uses": [each.__name__ for each in INSTRUCTIONS if each.__name__ in used],
-        "functions": code_to_json(encode(case.functions)),
+        "functions": exact_json(encode(case.functions)),
     }
     if case.constants:
         found["constants"] = [to_json(array)["tensor"] for array in case.constants]

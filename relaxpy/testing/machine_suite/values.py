@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 
 from relaxpy.runtime import dtype as dtypes
+from relaxpy.runtime.codec import EXACT
 from relaxpy.runtime.function import Function
 from relaxpy.runtime.tensor import Shape, Tensor
-
-EXACT = (1 << 53) - 1
-"""The largest integer up to which float64 represents all integers uniquely."""
 
 
 @dataclass(frozen=True)
@@ -103,29 +101,3 @@ def from_json(value: dict[str, Any], functions: Any = None) -> Any:
             return None
         case _:
             return content
-
-
-def code_to_json(code: Any) -> Any:
-    """The output of `relaxpy.runtime.codec.encode`, with large integers as `{"Int64": text}`."""
-    if isinstance(code, dict):
-        return {key: code_to_json(item) for key, item in code.items()}
-    if isinstance(code, list):
-        return [code_to_json(item) for item in code]
-    if type(code) is int and not -EXACT <= code <= EXACT:
-        return {"Int64": str(code)}
-    if isinstance(code, float) and not math.isfinite(code):
-        return {"Float": str(code)}
-    return code
-
-
-def code_from_json(code: Any) -> Any:
-    """The inverse of `code_to_json`."""
-    if isinstance(code, dict):
-        if "Int64" in code:
-            return int(code["Int64"])
-        if "Float" in code:
-            return float(code["Float"])
-        return {key: code_from_json(item) for key, item in code.items()}
-    if isinstance(code, list):
-        return [code_from_json(item) for item in code]
-    return code
