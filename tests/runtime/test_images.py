@@ -111,7 +111,8 @@ def test_features_that_are_not_to_be_used() -> None:
     if some in exe.requirements[0].features:
         with pytest.raises(ExecutableError, match="images for future"):
             VirtualMachine(exe, without_features=[some])
-    VirtualMachine(exe, without_features=["avx512f", "sve"])
+    others = {"avx512f", "sve"}.difference(exe.requirements[0].features)
+    VirtualMachine(exe, without_features=sorted(others))
     with pytest.raises(UsageError, match="there is no feature 'avx512_f'") as caught:
         VirtualMachine(exe, without_features=["avx2", "avx512_f"])
     assert caught.value.help.startswith("did you mean 'avx512f'? known are ")

@@ -86,6 +86,16 @@ def test_a_dtype_that_no_checkpoint_has() -> None:
 
 
 @pytest.mark.parametrize("zero", ["symmetric", "zero_point", "minimum"])
+@pytest.mark.parametrize("bits", [3, 4, 8])
+def test_the_kernels_that_quantise_compile_for_registers_of_any_width(bits: int, zero: Any) -> None:
+    """Also for those that this machine has not."""
+    mod = QuantizeWeights(WeightScheme(bits, 32, zero), on_load=True)(CastWeights()(MODULE))
+    exe = relaxpy.build(mod, "llvm -mcpu=x86-64-v2,x86-64-v3,x86-64-v4", pack=True)
+    assert any("quantize" in info.name for info in exe.kernels)
+    assert all(len(info.images) == 3 for info in exe.kernels)
+
+
+@pytest.mark.parametrize("zero", ["symmetric", "zero_point", "minimum"])
 def test_weights_are_quantised_from_the_stored_numbers(zero: Any) -> None:
     """On load by the module, or ahead by numpy: the same bits; the table that `take` reads too stays as it is."""
     stored, scheme = arrays(), WeightScheme(4, 32, zero)

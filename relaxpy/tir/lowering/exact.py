@@ -15,6 +15,9 @@ rely on simplifying them.
 Masks of vector loads and stores are hidden, too. If `select(m, f(masked_load(p, m)), x)` were simplified under the
 assumption that `m` is true, the load would read the whole vector, beyond the end of the tensor.
 
+Lanes of indices that are cast to unsigned numbers are hidden: `cast(uint32, ramp)` would become a ramp of unsigned
+numbers, which the pass that narrows indices refuses.
+
 Values of let-bound names are hidden as well, and so are indices that would grow long by substitution. The passes
 substitute the value of a name at each use, recursively, which takes time exponential in the nesting depth.
 """
@@ -82,7 +85,17 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
             return tirx.Bind(node.var, value)
         return tirx.Let(node.var, value, node.body)
 
-    entries = ((tuple(_NAMES), seal), ((tirx.Let, tirx.Bind), name), (tvm.ir.Call, mask))
+    def lanes(node: tirx.Cast) -> Expr:
+        if not (_is_vector_of(node.value, "int") and _is_vector_of(node, "uint")):
+            return node
+        return tirx.Cast(node.ty, tirx.call_intrin(node.value.ty, _NAMED, node.value))
+
+    entries = (
+        (tuple(_NAMES), seal),
+        ((tirx.Let, tirx.Bind), name),
+        (tvm.ir.Call, mask),
+        (tirx.Cast, lanes),
+    )
     body = tvm_ffi.structural_map(func.body, entries)
     return func if body.same_as(func.body) else func.with_body(body)
 
@@ -106,6 +119,11 @@ _WRAPPING = frozenset(_ARITHMETIC.values())
 
 def _is_float(expr: Expr) -> bool:
     return "float" in str(expr.ty.dtype)
+
+
+def _is_vector_of(expr: Expr, kind: str) -> bool:
+    dtype = str(expr.ty.dtype)
+    return dtype.startswith(kind) and "x" in dtype
 
 
 def _may_index(expr: Expr) -> bool:
