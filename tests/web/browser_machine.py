@@ -26,7 +26,8 @@ globalThis.caught = async (run) => {
   try {
     return { result: await run() };
   } catch (error) {
-    return { code: error.code ?? "", message: error.message ?? String(error), stack: error.stack };
+    const { code = "", text, notes = [], message = String(error), stack } = error;
+    return { code, text, notes, message, stack };
   }
 };
 document.body.dataset.state = "ready";
@@ -47,7 +48,7 @@ class BrowserMachine:
         found = self.page.run(f"caught(() => {script})")
         if "code" in found:
             assert found["code"], found
-            raise RuntimeCheckError(found["code"], found["message"])
+            raise RuntimeCheckError(found["code"], found["text"], notes=found["notes"])
         return found.get("result")
 
     def __getitem__(self, name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -237,17 +238,24 @@ def test_models(page: Page, site: Site) -> None:
 @pytest.mark.skipif(not FULL, reason="minutes of a processor: make test-devices")
 @pytest.mark.parametrize("first", range(0, 50, 10))
 def test_random_programs(first: int, page: Page, site: Site) -> None:
-    """The same as the interpreter, at all sizes of a program; at most one in twenty is refused by the compiler."""
+    """The same as the interpreter, at all sizes of a program; at most one in twenty is refused by the compiler.
+    Programs that call functions in Python are not for a browser: others take their places."""
     wrong: list[str] = []
     refused: list[str] = []
-    for seed in range(first, first + 10):
+    done = 0
+    for seed in chain(range(first, first + 10), count(50 + first)):
+        if done == 10:
+            break
         program = random_program(seed)
         try:
             export(relaxpy.build(program.mod, "webgpu"), site.folder / "random")
         except relaxpy.RelaxError as error:
-            is_known = error.code in (*REFUSALS, "web-export")
-            (refused if is_known else wrong).append(f"seed {seed}: {error.message}")
+            if error.code == "web-export" and "relaxpy.testing." in error.message:
+                continue
+            done += 1
+            (refused if error.code in REFUSALS else wrong).append(f"seed {seed}: {error.message}")
             continue
+        done += 1
         vm: Any = BrowserMachine(page, "./random/model/")
         for call in calls_of(program):
             problem = call.disagreement(outcome_of(vm, call))

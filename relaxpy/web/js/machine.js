@@ -529,7 +529,9 @@ export class Machine {
   }
 
   #located(error, stack) {
-    const found = error instanceof RelaxError ? error : this.#foreign(error, stack[stack.length - 1]);
+    const inner = stack[stack.length - 1];
+    const found = error instanceof RelaxError ? error : this.#foreign(error, inner);
+    if (found.code === "shape-arithmetic") found.about("a dimension cannot be computed").about(inner.code.name);
     for (let i = stack.length - 1; i >= 0; i -= 1) {
       const { code, at } = stack[i];
       const place = code.locations[code.code[at]?.loc];

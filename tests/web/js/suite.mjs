@@ -123,7 +123,8 @@ function computed(run, heap) {
   try {
     return String(run(heap));
   } catch (error) {
-    return error.text?.startsWith("overflow") ? "overflow" : error.text;
+    const [kind, reason] = (error.text ?? String(error)).split(": ");
+    return kind === "OverflowError" ? "overflow" : reason;
   }
 }
 
