@@ -9,7 +9,7 @@ import numpy as np
 
 import relaxpy
 from relaxpy.errors import BuildError
-from relaxpy.ir.annotation import ShapeType
+from relaxpy.ir.annotation import PrimType
 from relaxpy.ir.expr import Var
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import free_sym_vars, free_vars
@@ -46,9 +46,8 @@ def module_of(found: Sequence[Applied]) -> tuple[IRModule, list[list[Any]]]:
         symbols = dict.fromkeys(v for arg in each.call.args for v in free_sym_vars([deduce(arg)]))
         defined = {d.symbol for p in params for d in getattr(p.annotation, "dims", None) or ()}
         missing = [v for v in symbols if v not in defined]
-        if missing:
-            params.append(Var("sizes", ShapeType([v.dim for v in missing])))
-            values.append(tuple(each.bound[v] for v in missing))
+        params += [Var(v.name, PrimType("int64", v.dim)) for v in missing]
+        values += [each.bound[v] for v in missing]
         with bb.function(f"f{number}", params, pure=each.call.op.pure):  # type: ignore[union-attr]
             bb.emit_func_output(bb.emit(each.call))
         given.append(values)
