@@ -75,6 +75,18 @@ def test_random_programs(seed: int, device: str) -> None:
     assert len(refused) <= 2, refused
 
 
+@on_devices
+def test_rows_of_no_elements(device: str) -> None:
+    """What a row keeps to itself has an element at least."""
+    text = """
+@R.function
+def main(x: R.Tensor(("n", 0), "float32")):
+    return (R.sort(x, axis=1), R.argsort(x, axis=1), R.cumsum(x, axis=1))
+"""
+    found = machine(relaxpy.parse(text), device)["main"](np.zeros((3, 0), np.float32))
+    assert [each.shape for each in found] == [(3, 0)] * 3
+
+
 ROWS = """
 @I.ir_module
 class Rows:

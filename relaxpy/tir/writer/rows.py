@@ -50,8 +50,10 @@ def known(p: Program, name: str, value: Any) -> Any:
 
 
 def scratch(p: Program, name: str, size: DimLike, dtype: str) -> Buffer:
-    """A flat buffer that lives to the end of the innermost `with`; in `rows` each row has its own."""
-    buffer = tirx.decl_buffer([te.dim(size)], str(dtype), name, layout=None)
+    """A flat buffer that lives to the end of the innermost `with`; in `rows` each row has its own. Of no elements it
+    has one: compilers of devices have no empty arrays."""
+    elements = te.dim(1 if Dim.of(size) == Dim.of(0) else size)
+    buffer = tirx.decl_buffer([elements], str(dtype), name, layout=None)
     p.add(tirx.AllocBuffer(buffer))
     return buffer
 
