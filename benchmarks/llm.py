@@ -40,12 +40,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import llm_peers, llm_starts
 from benchmarks.llm_peers import MEMORY, SCHEMES, Cell, Kernels, Scheme, Shape
-from benchmarks.report import RESULTS, markdown_table, print_tables, replace_section, save, saved
+from benchmarks.report import markdown_table, print_tables, remarks, replace_section, save, saved
 from benchmarks.turns import Peer
 
 SECTION = "A Llama of 1.1B parameters"
-REMARKS = RESULTS / "llm_remarks.md"
-"""What is said of the figures, by hand: on which machine, and why goals are lost."""
 READ_BYTES = 256 << 20
 PEAK_SECONDS = 0.3
 """Of multiply-adds, for the median rate of a loop."""
@@ -410,8 +408,7 @@ def main() -> None:
             f"`python benchmarks/llm.py`: {shape.layers} layers of the TinyLlama-1.1B shape, random weights, "
             f"{options.threads} threads. One executable a scheme."
         )
-        remarks = REMARKS.read_text(encoding="utf-8").strip()
-        replace_section(SECTION, "\n\n".join([intro, remarks, *parts]) + f"\n{absent}\n")
+        replace_section(SECTION, "\n\n".join([intro, remarks("llm"), *parts]) + f"\n{absent}\n")
     if not partial:
         _measure_starts(shape, options)
 

@@ -29,6 +29,11 @@ def saved(name: str) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.is_file() else {}
 
 
+def remarks(name: str) -> str:
+    """What is said of a report by hand: on which machine, why goals are lost. In benchmarks/results/NAME_remarks.md."""
+    return (RESULTS / f"{name}_remarks.md").read_text(encoding="utf-8").strip()
+
+
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: str = "") -> str:
     """A table in Markdown; `right` says with an "r" a column which are flushed right."""
     rules = ["---:" if i < len(right) and right[i] == "r" else "---" for i in range(len(columns))]

@@ -37,7 +37,7 @@ from rich.console import Console
 
 from benchmarks import serving_peers
 from benchmarks.llm_peers import Shape
-from benchmarks.report import markdown_table, print_tables, replace_section, save, saved
+from benchmarks.report import markdown_table, print_tables, remarks, replace_section, save, saved
 from benchmarks.serving_peers import Clients
 from benchmarks.turns import Peer
 
@@ -318,7 +318,7 @@ def section(report: dict[str, Any]) -> str:
     flags = "\n".join(f"- {name}: {flags}" for name, (_, flags) in PEERS.items())
     absent = "".join(f"\n- absent: {name}: {why}" for name, why in report["absent"].items())
     parts = [markdown_table(columns, rows, "  rrrr") for columns, rows in tables(report) if rows]
-    return "\n\n".join([intro, flags + absent, *parts]) + "\n"
+    return "\n\n".join([intro, remarks("serving"), flags + absent, *parts]) + "\n"
 
 
 if __name__ == "__main__":

@@ -206,7 +206,7 @@ class WebGPURuntime(DeviceRuntime):
         get = [self._getter(arg) for arg in args if "memory" not in arg]
         guarded = [(arg["size"], arg["most"]) for arg in args if "most" in arg]
         known: BindGroups = {}
-        errors = self._errors
+        errors = self._wgpu_errors
 
         def launch(numbers: Sequence[int], sizes: Sequence[int], *given: Any) -> None:
             del sizes
@@ -220,9 +220,11 @@ class WebGPURuntime(DeviceRuntime):
                     )
             groups = self._groups(kernel, x, y, z, threads)
             memory = tuple([self._part(given[place]) for place in places])
-            values = (0, x, *(value(numbers, given) for value in get))
-            with errors():
+            values = (0, x, *[value(numbers, given) for value in get])
+            try:
                 queue.launch(kernel, known, memory, values, groups)
+            except errors as error:
+                raise self._translated(error) from error
 
         return launch
 
@@ -286,10 +288,18 @@ class WebGPURuntime(DeviceRuntime):
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except self._wgpu.GPUOutOfMemoryError:
-            raise MemoryError from None
-        except (self._wgpu.GPUError, RuntimeError, ValueError) as error:
-            raise DeviceError(_reason(error)) from error
+        except self._wgpu_errors as error:
+            raise self._translated(error) from error
+
+    @property
+    def _wgpu_errors(self) -> tuple[type[Exception], ...]:
+        return self._wgpu.GPUOutOfMemoryError, self._wgpu.GPUError, RuntimeError, ValueError
+
+    def _translated(self, error: Exception) -> Exception:
+        """The error of a call for an error of wgpu."""
+        if isinstance(error, self._wgpu.GPUOutOfMemoryError):
+            return MemoryError()
+        return DeviceError(_reason(error))
 
 
 def _numbers(args: Sequence[Argument]) -> struct.Struct:

@@ -8,6 +8,8 @@ before anything else is written.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
 from threading import RLock
 from typing import Any, TypeAlias
 
@@ -60,11 +62,41 @@ class Memory:
                 memory.groups.pop((owner, key), None)
 
 
+Record: TypeAlias = Callable[[Any, Any, int, "tuple[int, int, int]"], None]
+"""Records a launch in a pass: a bind group, where the numbers of the launch begin, the grid."""
+
+
+def _checked(into: Any, group: Any, offset: int, groups: tuple[int, int, int]) -> None:
+    into.set_bind_group(0, group, (offset,))
+    into.dispatch_workgroups(*groups)
+
+
+def _direct() -> Record | None:
+    """As `_checked`, by the functions of wgpu's library: the package looks for errors after each call, which takes
+    longer than the call, and finds none: they come when the pass ends. None where a version of wgpu has other names."""
+    try:
+        native: Any = import_module("wgpu.backends.wgpu_native")
+        bind = native.lib.wgpuComputePassEncoderSetBindGroup
+        dispatch = native.lib.wgpuComputePassEncoderDispatchWorkgroups
+        place = native.ffi.new("uint32_t[1]")
+    except (ImportError, AttributeError):
+        return None
+
+    def record(into: Any, group: Any, offset: int, groups: tuple[int, int, int]) -> None:
+        own = into._internal
+        place[0] = offset
+        bind(own, 0, group._internal, 1, place)
+        dispatch(own, *groups)
+
+    return record
+
+
 class WorkQueue:
     """The pending work of a queue. Several threads may use it."""
 
     def __init__(self, device: Any, wgpu: Any) -> None:
         self._device = device
+        self._record = _direct() or _checked
         usage = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
         self._numbers = device.create_buffer(size=_ROOM, usage=usage)
         self.lock = RLock()
@@ -104,8 +136,7 @@ class WorkQueue:
             if self._last is not kernel:
                 self._pass.set_pipeline(kernel.pipeline)
                 self._last = kernel
-            self._pass.set_bind_group(0, group, (len(self._bytes),))
-            self._pass.dispatch_workgroups(*groups)
+            self._record(self._pass, group, len(self._bytes), groups)
             self._bytes += kernel.numbers.pack(*numbers).ljust(kernel.slot, b"\0")
             self._launches += 1
 
