@@ -229,22 +229,37 @@ class Resize(Op):
         def weight(o: Any, tap: Any) -> Any:
             if taps == 1:
                 return te.const(1, wide)
-            weights = spline_weights(taps, te.cast(rest(o), wide), self.cubic_alpha)
-            if self.method == "cubic" and self.cubic_exclude:
-                first, zero = floor(o) - 1, te.const(0, wide)
-                weights = [
-                    te.select(inside([(first + n, size)]), w, zero) for n, w in enumerate(weights)
-                ]
-                total = weights[0] + weights[1] + weights[2] + weights[3]
-                weights = [w / total for w in weights]
-            return chosen(weights, tap)
+            return chosen(spline_weights(taps, te.element(distance(o)), self.cubic_alpha), tap)
 
         name = self.spatial[axis]
+        # A stage of its own: a distance is a division of integers, which a cubic weight would have a dozen times.
+        distance = te.compute((parts,), lambda o: te.cast(rest(o), wide), f"distance_{name}")
+        weights = te.compute((parts, taps), weight, f"weights_{name}")
+        if self.method == "cubic" and self.cubic_exclude:
+            weights = self.normalised(weights, floor, parts, size, name, wide)
         return (
             te.compute((parts, taps), place, f"places_{name}"),
-            te.compute((parts, taps), weight, f"weights_{name}"),
+            weights,
             te.compute((parts,), lambda o: te.cast(outside(o), "int64"), f"outside_{name}"),
         )
+
+    def normalised(
+        self, weights: te.Tensor, floor: Any, parts: Dim, size: Dim, name: str, wide: str
+    ) -> te.Tensor:
+        """Cubic weights with those of elements outside of data at 0, and a sum of 1. A stage of its own: written into
+        one formula, each weight would be there five times."""
+
+        def kept(o: Any, n: Any) -> Any:
+            is_inside = inside([(floor(o) - 1 + n, size)])
+            return te.select(is_inside, te.element(weights(o, n)), te.const(0, wide))
+
+        kept_weights = te.compute((parts, 4), kept, f"kept_{name}")
+
+        def weight(o: Any, tap: Any) -> Any:
+            each = [te.element(kept_weights(o, te.dim(n))) for n in range(4)]
+            return te.element(kept_weights(o, tap)) / (each[0] + each[1] + each[2] + each[3])
+
+        return te.compute((parts, 4), weight, f"normalised_{name}")
 
     def position(self, axis: int, size: Dim, parts: Dim) -> tuple[Any, Any, Any, Any]:
         """Functions of an index of the result: the index of data before its position, the distance to that, the nearest
