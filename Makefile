@@ -63,8 +63,8 @@ ifneq ($(wildcard relaxpy/embedded/model.safetensors),)
 demo: $(VENV)/stamp-llm
 	@echo "> What does textwrap.dedent do?"
 	@echo "What does textwrap.dedent do?" | $(PY) -m relaxpy chat --timings --max-tokens 120
-	@echo "> def read_lines(path):"
-	@$(PY) -m relaxpy generate "def read_lines(path):" --max-tokens 60
+	@echo "> import os"
+	@$(PY) -m relaxpy generate "import os" --max-tokens 60 --repetition-penalty 1.15
 else
 demo: demo-sentences
 endif
