@@ -32,4 +32,4 @@ def kernel_image(
     func = kernel.func.with_attr("global_symbol", name)
     source = opencl_source(with_offsets(func), target.to_tvm())
     extensions = tuple(dict.fromkeys(_EXTENSION.findall(source)))
-    return Image(name, called.args, source, extensions), called.launch
+    return Image(name, called.args, source.encode(), extensions), called.launch

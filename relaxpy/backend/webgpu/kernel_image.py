@@ -44,4 +44,4 @@ def kernel_image(
         "max-compute-workgroup-storage-size": source.shared_bytes,
     }
     limits = {limit: value for limit, value in limits.items() if value}
-    return Image(own, tuple(args), source.text, limits=limits), called.launch
+    return Image(own, tuple(args), source.text.encode(), limits=limits), called.launch

@@ -1,10 +1,13 @@
-"""Kernel images as source text (OpenCL C, WGSL), whose first line describes the call of the kernel.
+"""Kernel images: source text (OpenCL C, WGSL, MSL) or machine code (cubin, PTX) behind a line that describes the call
+of the kernel.
 
-The line is a comment of JSON: the kernel's name, and its arguments in order. Each is one of
+The line is a comment of JSON: the kernel's name, the format of the code unless it is text, and its arguments in order.
+Each is one of
 
 * `{"memory": i}`: the memory of the program's argument number i, with `"access": "read"` or `"read-write"` where a
   language tells them apart;
-* `{"first": i, "itemsize": n}`: the number of its first element there, in elements of n bytes;
+* `{"first": i, "itemsize": n}`: the number of its first element there, in elements of n bytes, where a kernel gets
+  whole buffers; devices with addresses (CUDA) get that of the element;
 * `{"scalar": i, "dtype": t}`: the program's argument number i, a number;
 * `{"size": i, "dtype": t}`: the number of this index in `KernelImage.launch`; with `"most": m` the kernel is only right
   for numbers from -m to m.
@@ -33,18 +36,35 @@ GRID = 6
 Argument = Mapping[str, Any]
 
 
+FORMATS = ("text", "cubin", "ptx")
+"""What the code of an image may be."""
+
+
 @dataclass(frozen=True)
 class Image:
-    """A kernel as text."""
+    """A kernel as a device loads it."""
 
     kernel: str
-    """Its name in the text."""
+    """Its name in the code."""
     args: tuple[Argument, ...]
-    source: str
+    code: bytes
+    """In the format; text is UTF-8."""
     extensions: tuple[str, ...] = ()
     """The OpenCL extensions that a device must have."""
     limits: Mapping[str, int] = field(default_factory=dict)
-    """The least values of a device's limits with which the kernel can run, by WebGPU's names of them."""
+    """The least values of a device's limits with which the kernel can run, by WebGPU's names of them. For CUDA:
+    `threads` of a block, bytes of `shared` memory, and how many of them are asked for at the launch
+    (`dynamic-shared`)."""
+    format: str = "text"
+    """One of `FORMATS`."""
+    resources: Mapping[str, int] = field(default_factory=dict)
+    """What the compiler says that a thread or block takes, for people to read: `registers`, bytes of `stack`, `spills`
+    and `shared` memory."""
+
+    @property
+    def source(self) -> str:
+        """The code of an image whose format is text."""
+        return self.code.decode()
 
     def encode(self) -> bytes:
         """The image as the bytes of a file."""
@@ -55,12 +75,17 @@ class Image:
         }
         if self.limits:
             header["limits"] = dict(self.limits)
-        return f"{MARK}{json.dumps(header)}\n{self.source}".encode()
+        if self.format != "text":
+            header["format"] = self.format
+        if self.resources:
+            header["resources"] = dict(self.resources)
+        return f"{MARK}{json.dumps(header)}\n".encode() + self.code
 
     @classmethod
     def decode(cls, data: bytes) -> Image:
         """Reads an image from the bytes of a file. Raises: ValueError for other bytes."""
-        first, _, source = bytes(data).decode().partition("\n")
+        line, _, code = bytes(data).partition(b"\n")
+        first = line.decode()
         if not first.startswith(MARK):
             raise ValueError("it does not begin with a description of its kernel")
         try:
@@ -68,9 +93,17 @@ class Image:
         except RecursionError:
             raise ValueError("the description of its kernel is too deep") from None
         args = tuple(map(_checked, header["args"]))
-        limits = {str(name): int(value) for name, value in header.get("limits", {}).items()}
+        limits, resources = (
+            {str(name): int(value) for name, value in dict(header.get(key, {})).items()}
+            for key in ("limits", "resources")
+        )
         extensions = tuple(map(str, header["extensions"]))
-        return cls(str(header["kernel"]), args, source, extensions, limits)
+        format = header.get("format", "text")
+        if format not in FORMATS:
+            raise ValueError(f"its code is {format!r}, which is none of {', '.join(FORMATS)}")
+        if format == "text":
+            code.decode()
+        return cls(str(header["kernel"]), args, code, extensions, limits, format, resources)
 
     @classmethod
     def of(cls, info: KernelInfo, objects: Sequence[bytes], language: str) -> Image:

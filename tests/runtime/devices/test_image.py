@@ -1,4 +1,4 @@
-"""Images of OpenCL as they are in a file."""
+"""Images of kernels as they are in a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ ARGS = ({"memory": 0}, {"size": 6, "dtype": "int64"}, {"first": 0, "itemsize": 4
 
 
 def test_round_trip() -> None:
-    image = Image("k", ARGS, "__kernel void k() {}\n", ("cl_khr_fp64",))
+    image = Image("k", ARGS, b"__kernel void k() {}\n", ("cl_khr_fp64",))
+    assert Image.decode(image.encode()) == image
+    assert image.source == "__kernel void k() {}\n"
+
+
+def test_machine_code() -> None:
+    code = b"\x7fELF\n\x00\xff\n"
+    image = Image("k", ARGS, code, limits={"threads": 64}, format="cubin", resources={"spills": 0})
     assert Image.decode(image.encode()) == image
 
 
@@ -22,6 +29,11 @@ def test_round_trip() -> None:
         b'// relaxpy: {"kernel": "k", "args": [{"memory": -1}], "extensions": []}\n',
         b'// relaxpy: {"kernel": "k", "args": [{"address": 1}], "extensions": []}\n',
         b"// relaxpy: {]\n",
+        b'// relaxpy: {"kernel": "k", "args": [], "extensions": []}\n\xff',
+        b'// relaxpy: {"kernel": "k", "args": [], "extensions": [], "format": "exe"}\n',
+        b'// relaxpy: {"kernel": "k", "args": [], "extensions": [], "format": []}\n',
+        b'// relaxpy: {"kernel": "k", "args": [], "extensions": [], "limits": 5}\n',
+        b'// relaxpy: {"kernel": "k", "args": [], "extensions": [], "resources": {"spills": "many"}}\n',
         b"// relaxpy: " + b"[" * 100_000,
         b"// relaxpy: []\n",
         b'// relaxpy: {"kernel": "k", "args": [{"memory": true}], "extensions": []}\n',

@@ -35,7 +35,7 @@ ARGS = (
 PARAMS = (KernelParam("float32", (Heap(0),)), KernelParam("float32", None))
 LAUNCH = (1, 1, 1, 4, 1, 1, Heap(0))
 INFO = KernelInfo("twice", (KernelImage("twice", "twice", launch=LAUNCH),), params=PARAMS)
-IMAGE = Image("twice", ARGS, TWICE)
+IMAGE = Image("twice", ARGS, TWICE.encode())
 THRICE = TWICE.replace("twice", "thrice").replace("* by", "* by * 3")
 
 
@@ -72,7 +72,7 @@ def test_a_kernel() -> None:
     queue = runtime().queue()
     tensor = upload(queue, np.arange(8, dtype=np.float32))
     tail = DeviceTensor(tensor.buffer, 12, (5,), "float32", queue)
-    (kernel,) = runtime().load([Image("twice", ARGS, TWICE).encode()], [INFO])
+    (kernel,) = runtime().load([Image("twice", ARGS, TWICE.encode()).encode()], [INFO])
     launch = runtime().launcher(kernel, queue.raw)
     launch((2, 1, 1, 4, 1, 1, 5), (5,), tail, 3.0)
     np.testing.assert_array_equal(tensor.numpy(), [0, 1, 2, 9, 12, 15, 18, 21])
@@ -82,7 +82,7 @@ def test_a_kernel() -> None:
 def test_an_empty_grid_runs_nothing() -> None:
     queue = runtime().queue()
     tensor = upload(queue, np.ones(1, np.float32))
-    (kernel,) = runtime().load([Image("twice", ARGS, TWICE).encode()], [INFO])
+    (kernel,) = runtime().load([Image("twice", ARGS, TWICE.encode()).encode()], [INFO])
     launch = runtime().launcher(kernel, queue.raw)
     launch((0, 1, 1, 4, 1, 1, 0), (0,), tensor, 3.0)
     np.testing.assert_array_equal(tensor.numpy(), [1])
@@ -95,10 +95,13 @@ def test_an_empty_grid_runs_nothing() -> None:
         (b"\x7fELF", "is not an OpenCL image"),
         (IMAGE.encode()[:20], "is not an OpenCL image"),
         (IMAGE.encode()[:-40], "does not compile the kernel 'twice'"),
-        (replace(IMAGE, source="Once upon a time").encode(), "does not compile the kernel 'twice'"),
-        (replace(IMAGE, source="").encode(), "has no kernel 'twice'"),
-        (Image("thrice", ARGS, THRICE).encode(), "is the kernel 'thrice', and 'twice' is expected"),
-        (replace(IMAGE, source=THRICE).encode(), "has no kernel 'twice'"),
+        (replace(IMAGE, code=b"Once upon a time").encode(), "does not compile the kernel 'twice'"),
+        (replace(IMAGE, code=b"").encode(), "has no kernel 'twice'"),
+        (
+            Image("thrice", ARGS, THRICE.encode()).encode(),
+            "is the kernel 'thrice', and 'twice' is expected",
+        ),
+        (replace(IMAGE, code=THRICE.encode()).encode(), "has no kernel 'twice'"),
         (replace(IMAGE, args=ARGS[:3]).encode(), "it has 4, and 3 are described"),
         (replace(IMAGE, args=(*ARGS, *ARGS)).encode(), "it has 4, and 8 are described"),
         (
@@ -123,7 +126,7 @@ def test_images_that_cannot_be_loaded(image: bytes, message: str) -> None:
 @needs_opencl
 def test_a_file_whose_images_are_swapped() -> None:
     """A kernel would run instead of another one."""
-    first = replace(IMAGE, kernel="thrice", source=THRICE).encode()
+    first = replace(IMAGE, kernel="thrice", code=THRICE.encode()).encode()
     image = KernelImage("thrice", "thrice", 1, launch=LAUNCH)
     infos = [INFO, replace(INFO, name="thrice", images=(image,))]
     runtime().load([IMAGE.encode(), first], infos)

@@ -45,7 +45,7 @@ ARGS = (
 PARAMS = (KernelParam("float32", (Heap(0),)), KernelParam("float32", None))
 LAUNCH = (1, 1, 1, 4, 1, 1, Heap(0))
 INFO = KernelInfo("times", (KernelImage("times", "times", launch=LAUNCH),), params=PARAMS)
-IMAGE = Image("times", ARGS, TIMES)
+IMAGE = Image("times", ARGS, TIMES.encode())
 
 
 def runtime() -> VulkanRuntime:
@@ -168,8 +168,8 @@ def test_memory_is_given_back() -> None:
         (b"\x7fELF", "is not a WGSL image"),
         (IMAGE.encode()[:20], "is not a WGSL image"),
         (IMAGE.encode()[:-40], "does not compile the kernel 'times'"),
-        (replace(IMAGE, source="Once upon a time").encode(), "does not compile the kernel 'times'"),
-        (replace(IMAGE, source="").encode(), "does not compile the kernel 'times'"),
+        (replace(IMAGE, code=b"Once upon a time").encode(), "does not compile the kernel 'times'"),
+        (replace(IMAGE, code=b"").encode(), "does not compile the kernel 'times'"),
         (
             replace(IMAGE, kernel="thrice").encode(),
             "is the kernel 'thrice', and 'times' is expected",
