@@ -76,6 +76,11 @@ class Target(ABC):
         more buffers are split (docs/add_a_target.md)."""
         return None
 
+    @property
+    def has_graphs(self) -> bool:
+        """Whether its devices record launches and replay them as a graph (`DeviceRuntime.has_graphs`)."""
+        return False
+
     def facts(self) -> Mapping[str, str | int | bool | tuple[str, ...]]:
         """Facts about the target that are stored in an executable for display: its kind and text, and more."""
         return {"kind": self.kind, "text": str(self)}

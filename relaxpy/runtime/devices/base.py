@@ -31,6 +31,9 @@ Handle: TypeAlias = Any
 """Memory in the type of its `DeviceRuntime`."""
 Loaded: TypeAlias = Any
 """A loaded kernel in the type of its `DeviceRuntime`."""
+Graph: TypeAlias = Any
+"""Recorded work in the type of its `DeviceRuntime`. It is freed with the last reference, although the device may still
+run it."""
 Launcher: TypeAlias = Callable[..., object]
 """Launches a kernel: `launcher(launch, sizes, *args)` with the numbers of `KernelImage.launch`, the kernel's sizes in
 order, and its arguments, `DeviceTensor`s and Python scalars."""
@@ -60,6 +63,9 @@ class DeviceRuntime(ABC):
     """Whether a launch must not receive the same buffer twice, even to read it."""
     shares_reads: bool = False
     """With `distinct_buffers`: whether it may receive a buffer several times that it only reads."""
+
+    has_graphs: bool = False
+    """Whether it records work and replays it. Such kinds implement the methods for graphs below."""
 
     def __init__(self, index: int) -> None:
         """The device of number `index`. Raises: UsageError (`device`) where there is none; its hint says what to
@@ -150,6 +156,31 @@ class DeviceRuntime(ABC):
     def launcher(self, kernel: Loaded, queue: RawQueue) -> Launcher:
         """Returns a function that launches a loaded kernel in the queue. Several threads may call it at the same
         time."""
+
+    # Graphs, for devices with `has_graphs`
+
+    def begin_capture(self, queue: RawQueue) -> None:
+        """Records the work that is put into `queue` from now on, without running it, until `end_capture`.
+
+        The machine opens a queue for each recording. One thread uses it, for `copy` and for launches by launchers that
+        were made for it. The machine neither waits for it nor transfers to or from the host. Meanwhile, any thread may
+        use other queues, and may allocate and free memory. (For CUDA: capture in relaxed mode.)
+        """
+        raise DeviceError(f"{self.kind} records no graphs")
+
+    def end_capture(self, queue: RawQueue) -> Graph:
+        """Ends the recording and returns it. Called once after each `begin_capture`, also after a launch has failed.
+
+        Raises: DeviceError for a recording that cannot be replayed. Then it has ended, too, and the machine runs the
+        work without a graph.
+        """
+        raise DeviceError(f"{self.kind} records no graphs")
+
+    def replay(self, queue: RawQueue, graph: Graph) -> None:
+        """Enqueues the recorded work: the same kernels with the same arguments, in the same order. The machine replays
+        a graph in one queue only, in one thread at a time, and may do so before an earlier replay has finished. It
+        keeps the memory that the graph uses until then."""
+        raise DeviceError(f"{self.kind} records no graphs")
 
     # DLPack (`relaxpy.runtime.devices.dlpack`), for devices that have a `dlpack_type`
 
