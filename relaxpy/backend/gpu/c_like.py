@@ -1,0 +1,147 @@
+"""Device functions in constructs that languages like C represent correctly.
+
+TVM writes the text of OpenCL C, CUDA C++ and Metal's language. It writes some constructs wrongly, so they are replaced
+before: numbers with 7 digits, bits of a value through the address of an rvalue, choices that evaluate both sides,
+extremes of NaN, the smallest integer, names of functions that exist in C and not in the language. A language is a
+`CLike`, which says what they are called there.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from relaxpy.backend.gpu.half import with_bits_in_memory
+from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.walk import rewritten
+
+Expr = Any
+
+_BITS = {
+    "float64": ("uint64", "<d", "<Q"),
+    "float32": ("uint32", "<f", "<I"),
+    "float16": ("uint16", "<e", "<H"),
+}
+"""For each float type, the integer type of its size, and the `struct` formats of both."""
+
+
+class CLike:
+    """A language like C, as TVM writes it."""
+
+    types: ClassVar[Mapping[str, str]]
+    """The names of types."""
+    bits: ClassVar[str]
+    """The name of the function that gives the bits of a value as another type of the same size, with `{}` for that
+    type."""
+    functions: ClassVar[Mapping[str, str]]
+    """The functions of all floats, by TVM's names of them: `{"exp": "precise::exp"}`. TVM replaces others by formulas
+    of its own."""
+
+    def text(self, func: tirx.PrimFunc, target: Any) -> str:
+        """TVM's text of one kernel, for a TVM target of the language, under the name of the function."""
+        name = str(func.attrs["global_symbol"])
+        func = with_bits_in_memory(func.without_attr("tirx.noalias"))
+        mod = tvm.IRModule({name: func.with_body(self.spelled(func.body))})
+        passes = [
+            tirx.transform.FP8StorageLegalize(),
+            tirx.transform.BF16StorageLegalize(),
+            tirx.transform.LowerIntrin(),
+        ]
+        mod = tvm.transform.Sequential(passes)(mod)
+        mod = tvm.IRModule(
+            {var: f.with_body(self.spelled(f.body)) for var, f in mod.functions.items()}
+        )
+        module = tvm.get_global_func(f"target.build.{target.kind.name}")(mod, target)
+        return str(module.inspect_source())
+
+    def spelled(self, body: Any) -> Any:
+        """Rewrite the body of a device function into constructs that TVM writes correctly."""
+        return rewritten(
+            body,
+            (tvm.ir.Call, self._call),
+            (tirx.Select, _choice),
+            ((tirx.Max, tirx.Min), _extreme),
+            (tirx.IntImm, self._integer),
+            (tirx.FloatImm, self._number),
+        )
+
+    def function(self, name: str, dtype: str, *args: Expr) -> Expr:
+        """A call of one of `functions`, by TVM's name of it."""
+        return tirx.call_pure_extern(dtype, self.functions[name], *args)
+
+    def cast_bits(self, value: Expr, dtype: str) -> Expr:
+        """The bits of a value as another type; the value itself for types that are no types of the language."""
+        own = str(value.ty.dtype)
+        if own == dtype or dtype not in self.types or own not in self.types:
+            return value
+        # The type of a C expression may be wider than that of the value that it represents.
+        exact = tirx.call_pure_extern(own, f"({self.types[own]})", value)
+        return self._as(dtype, exact)
+
+    def _as(self, dtype: str, value: Expr) -> Expr:
+        return tirx.call_pure_extern(dtype, self.bits.format(self.types[dtype]), value)
+
+    def _call(self, call: Any) -> Expr:
+        library, _, name = str(getattr(call.op, "name", "")).rpartition(".")
+        if library != "tirx":
+            return call
+        if name == "reinterpret":
+            return self.cast_bits(call.args[0], str(call.ty.dtype))
+        if name in self.functions:
+            return self.function(name, str(call.ty.dtype), *call.args)
+        if name == "sigmoid":
+            (x,), one = call.args, tirx.const(1.0, call.ty.dtype)
+            return one / (one + self.function("exp", str(call.ty.dtype), -x))
+        return call
+
+    def _integer(self, literal: Any) -> Expr:
+        """The smallest integer of a type. C has no literal for it, except the negated literal of the next larger
+        type."""
+        dtype, value = str(literal.ty.dtype), int(literal.value)
+        if dtype in ("int32", "int64") and value == -(1 << (int(dtype[3:]) - 1)):
+            return self._as(dtype, tirx.const(-value, f"u{dtype}"))
+        return literal
+
+    def _number(self, literal: Any) -> Expr:
+        """A float by its bits, unless a few digits represent it exactly."""
+        dtype, value = str(literal.ty.dtype), float(literal.value)
+        if dtype not in _BITS:
+            return literal
+        unsigned, packed, raw = _BITS[dtype]
+        if (
+            math.isfinite(value)
+            and float(f"{value:e}") == value
+            and (value or math.copysign(1, value) > 0)
+        ):
+            return literal
+        (bits,) = struct.unpack(raw, struct.pack(packed, value))
+        return self._as(dtype, tirx.const(bits, unsigned))
+
+
+def _choice(select: Any) -> Expr:
+    return tirx.if_then_else(select.condition, select.true_value, select.false_value)
+
+
+def _extreme(node: Any) -> Expr:
+    """The larger or smaller of two floats, as on other targets: the second if one is a NaN. The languages' own
+    functions are undefined there, or take the number."""
+    if "float" not in str(node.ty.dtype):
+        return node
+    names: list[Any] = []
+    a, b = (_named(x, name, names) for x, name in ((node.a, "a"), (node.b, "b")))
+    first = a > b if isinstance(node, tirx.Max) else a < b
+    chosen = tirx.if_then_else(first, a, b)
+    for var, value in reversed(names):
+        chosen = tirx.Let(var, value, chosen)
+    return chosen
+
+
+def _named(value: Expr, name: str, names: list[Any]) -> Expr:
+    """A value that is used twice: bound to a name, unless it is short."""
+    if isinstance(value, tvm.ir.Var | tirx.FloatImm):
+        return value
+    var = tirx.Var(name, value.ty)
+    names.append((var, value))
+    return var
