@@ -37,6 +37,7 @@ EXTRAS = {
     "torch": "PyTorch tensors",
     "jax": "JAX arrays",
     "blas": "matrix products by OpenBLAS",
+    "cuda": "CUDA devices",
     "opencl": "OpenCL devices",
     "wgpu": "Vulkan and WebGPU devices",
 }

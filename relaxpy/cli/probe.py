@@ -7,7 +7,6 @@ machine; it supports no more than `relaxpy.build` does.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import sys
 from collections.abc import Callable
@@ -79,27 +78,6 @@ def no_code_path(kind: str, found: str) -> Finding:
     return Finding(False, found, f"this version of relaxpy does not compile for {kind}")
 
 
-def load_first(*names: str) -> ctypes.CDLL | None:
-    """The first of the shared libraries that can be loaded."""
-    for name in names:
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    return None
-
-
-def probe_cuda() -> Finding:
-    """Asks NVIDIA's driver for its devices."""
-    driver = load_first("libcuda.so.1", "nvcuda.dll")
-    if driver is None:
-        return no_code_path("cuda", "no NVIDIA driver")
-    count = ctypes.c_int()
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
-        return no_code_path("cuda", "driver, but no device")
-    return no_code_path("cuda", f"driver and {count.value} device(s)")
-
-
 def probe_device(kind: str) -> Finding:
     """The first device of a kind, and the names of all devices."""
     try:
@@ -117,7 +95,7 @@ def probe_metal() -> Finding:
 
 PROBES: dict[str, Callable[[], Finding]] = {
     "llvm": probe_llvm,
-    "cuda": probe_cuda,
+    "cuda": partial(probe_device, "cuda"),
     "opencl": partial(probe_device, "opencl"),
     "vulkan": partial(probe_device, "vulkan"),
     "webgpu": partial(probe_device, "webgpu"),

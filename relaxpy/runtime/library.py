@@ -22,7 +22,7 @@ from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime import builtins, shape_heap
 from relaxpy.runtime.call_state import Stateful
 from relaxpy.runtime.devices.cpu import blas
-from relaxpy.runtime.devices.cpu.kernels import ffi
+from relaxpy.runtime.devices.cpu.kernels import ffi, is_ffi_function
 from relaxpy.runtime.frame import record_of
 from relaxpy.runtime.tensor import Shape, Tensor
 
@@ -122,7 +122,7 @@ def _register(table: dict[str, AnyFunction], name: str, func: Any, with_state: b
         return lambda given: _register(table, name, given, with_state)
     if not callable(func):
         raise UsageError("library-name", f"{name!r} must be a function, got {func!r}")
-    if with_state and isinstance(func, ffi().Function):
+    if with_state and is_ffi_function(func):
         raise UsageError(
             "library-name",
             f"{name!r} is not a Python function, so it cannot take the state of a call",
@@ -141,25 +141,35 @@ def find_library(name: str) -> AnyFunction:
         if name.startswith(prefix) and name not in _libraries:
             _libraries.update({**functions(), **_libraries})
     func = _find(_libraries, name, "library function", "relaxpy.register_library")
-    return _with_records(func) if isinstance(func, ffi().Function) else func
+    return _with_records(func) if is_ffi_function(func) else func
 
 
 def find_function(name: str) -> AnyFunction:
     """The function `name` of `call_packed`. Raises the same errors as `find_library`."""
     func = _find(_functions, name, "function", "relaxpy.register_function")
-    return _with_tensors(func) if isinstance(func, ffi().Function) else func
+    return _with_tensors(func) if is_ffi_function(func) else func
 
 
 def _find(table: dict[str, AnyFunction], name: str, what: str, register: str) -> AnyFunction:
     func = table.get(name)
     if func is None and name.partition(".")[0] not in _NOT_FOR_PROGRAMS:
-        func = ffi().get_global_func(name, allow_missing=True)
+        func = _global_function(name)
     if func is None:
         help = _help(table, name, register)
         raise ExecutableError(
             "library-missing", f"the {what} {name!r} is not registered", help=help
         )
     return func
+
+
+def _global_function(name: str) -> AnyFunction | None:
+    """The global function of `tvm_ffi`; None where a device's runtime is installed without that package."""
+    try:
+        tvm_ffi = ffi()
+    except ImportError:
+        return None
+    found: AnyFunction | None = tvm_ffi.get_global_func(name, allow_missing=True)
+    return found
 
 
 def _help(table: dict[str, AnyFunction], name: str, register: str) -> str:

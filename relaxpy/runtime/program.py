@@ -179,13 +179,13 @@ class Program:
         """Whether a slot's memory is this process's."""
         return self.runtimes[slot].lines.shared
 
-    def constants_used(self) -> list[tuple[int, int]]:
-        """The (constant, slot) pairs of constants that are used on a device other than the host."""
+    def constants_used(self, host: bool) -> list[tuple[int, int]]:
+        """The (constant, slot) pairs of constants that are used on the host, or on other devices."""
         used = {
             (instr.index, instr.slot)
             for code in self.executable.functions
             for instr in code.code
-            if isinstance(instr, Const) and not self.is_host(instr.slot)
+            if isinstance(instr, Const) and self.is_host(instr.slot) == host
         }
         return sorted(used)
 
@@ -290,7 +290,8 @@ class BoundProgram:
             scope |= {"clock": perf_counter, "note": program.recorder.note}
         for index, tensor in enumerate(program.constants):
             scope[f"c{index}"] = tensor
-            scope[f"ct{index}"] = record_of(tensor)
+        for index, _ in program.constants_used(host=True):
+            scope[f"ct{index}"] = record_of(program.constants[index])
         for slot, queue in enumerate(self.queues):
             scope |= {f"copy_to{slot}": queue.take, f"queue{slot}": queue}
             if not queue.is_host:
@@ -306,7 +307,7 @@ class BoundProgram:
     def _constants(self) -> Mapping[str, Tensor]:
         """The constants in device memory, by the names in the code."""
         names: dict[str, Tensor] = {}
-        used = self.program.constants_used()
+        used = self.program.constants_used(host=False)
         for slot in sorted({slot for _, slot in used}):
             indices = [index for index, place in used if place == slot]
             tensors = self.program.constants_on(self.queues[slot], indices)

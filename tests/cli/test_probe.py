@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
 import sys
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 import relaxpy
 from relaxpy.cli import probe
 from relaxpy.errors import BuildError
+from relaxpy.runtime.devices.cuda import driver as cuda
 from relaxpy.runtime.devices.opencl import device as opencl
 from relaxpy.runtime.devices.opencl.device import OpenCLRuntime
 from relaxpy.runtime.devices.registry import forget
@@ -18,10 +17,10 @@ from relaxpy.runtime.devices.webgpu import device as webgpu
 from tests.runtime.devices.opencl.support import needs_opencl
 from tests.runtime.devices.webgpu.support import needs_vulkan
 
+COMPILED = ("llvm", "cuda", "opencl", "vulkan", "webgpu")
 
-@pytest.mark.parametrize(
-    "target", [name for name in probe.PROBES if name not in ("llvm", "opencl", "vulkan", "webgpu")]
-)
+
+@pytest.mark.parametrize("target", [name for name in probe.PROBES if name not in COMPILED])
 def test_a_probe_promises_no_more_than_build_does(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -31,7 +30,6 @@ def test_a_probe_promises_no_more_than_build_does(
     assert f"does not compile for {target}" in finding.advice
     with pytest.raises(BuildError, match="there is no code generator for"):
         relaxpy.build(relaxpy.parse(probe.PROGRAM), target=target)
-    monkeypatch.setattr(probe, "load_first", lambda *_: None)
     monkeypatch.setattr(probe.sys, "platform", "linux")
     finding = probe.PROBES[target]()
     assert not finding.works
@@ -81,10 +79,12 @@ def test_without_an_opencl_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert finding.advice == "pip install 'relaxpy[opencl]'"
 
 
-def test_load_first_takes_the_first_that_loads() -> None:
-    """Names that do not load are passed over."""
-    assert probe.load_first("lib-that-is-nowhere.so") is None
-    loaded = probe.load_first(
-        "lib-that-is-nowhere.so", ctypes.util.find_library("c") or "libc.so.6"
-    )
-    assert loaded is not None
+def test_without_cuda_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
+    forget()
+    cuda.bindings.cache_clear()
+    finding = probe.PROBES["cuda"]()
+    forget()
+    assert not finding.works
+    assert finding.found.startswith("CUDA needs cuda-bindings")
+    assert finding.advice == "pip install 'relaxpy[cuda]'"

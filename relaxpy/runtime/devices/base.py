@@ -46,8 +46,8 @@ class DeviceError(RuntimeError):
 class DeviceRuntime(ABC):
     """A device of this machine. Several threads may call its methods at the same time.
 
-    Methods raise DeviceError for failures, and MemoryError if there is not enough memory. The virtual machine converts
-    them to located errors.
+    Methods raise DeviceError for failures, and MemoryError if there is not enough memory; its text may say how much is
+    left. The virtual machine converts them to located errors.
     """
 
     kind: ClassVar[str]

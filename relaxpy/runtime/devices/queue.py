@@ -202,8 +202,9 @@ class Queue:
             if nbytes < 0:
                 raise MemoryError
             handle = self._ask(self.runtime.allocate, max(nbytes, ALIGNMENT), self.raw)
-        except MemoryError:
-            message = f"cannot allocate {nbytes} bytes on {self.device}"
+        except MemoryError as error:
+            left = f": {error}" if str(error) else ""
+            message = f"cannot allocate {nbytes} bytes on {self.device}{left}"
             raise RuntimeCheckError("out-of-memory", message) from None
         free = partial(self.runtime.free, handle, self.raw) if self._frees else None
         return _Memory(handle, free), 0

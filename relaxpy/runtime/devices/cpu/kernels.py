@@ -73,6 +73,13 @@ def ffi() -> ModuleType:
         del sys.modules["torch"]
 
 
+def is_ffi_function(value: object) -> bool:
+    """Whether a value is a `tvm_ffi.Function`. Programs without kernels for the host do not import `tvm_ffi`, and then
+    there is none."""
+    loaded = sys.modules.get("tvm_ffi")
+    return isinstance(value, getattr(loaded, "Function", ()))
+
+
 @cache
 def _session() -> Any:
     """The linker session. TVM's runtime library is loaded into it, so that kernels find its functions.

@@ -1,0 +1,1 @@
+"""CUDA devices: NVIDIA's GPUs through the driver's API."""

@@ -1,0 +1,70 @@
+"""Images that are loaded, and those that are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from relaxpy.errors import ExecutableError
+from relaxpy.runtime.devices.image import Image
+from tests.runtime.devices.cuda.emulation import Emulation, needs_emulation
+from tests.runtime.devices.cuda.kernels import ARGS, SCALE, info, ptx, runtime
+
+pytestmark = needs_emulation
+
+
+def test_a_code_with_two_kernels_is_loaded_once(driver: Emulation) -> None:
+    code = SCALE.code + ptx("other", (".u64 .ptr",))
+    other: Any = ({"memory": 0},)
+    images = [replace(SCALE, code=code), Image("other", other, code, format="ptx")]
+    second = info("other", info().params[:1] if info().params else ())
+    second = replace(second, images=(replace(second.image, object=1),))
+    first, last = runtime().load([image.encode() for image in images], [info(), second])
+    assert first.module is last.module
+
+
+def test_shared_memory_beyond_48_kib_is_asked_for(driver: Emulation) -> None:
+    image = replace(SCALE, limits={"dynamic-shared": 100 << 10, "shared": 1024, "threads": 64})
+    queue = runtime().queue()
+    (kernel,) = runtime().load([image.encode()], [info()])
+    tensor = queue.new((2,), "float32")
+    runtime().launcher(kernel, queue.raw)((1, 1, 1, 64, 1, 1, 2), (2,), tensor, 1.0)
+    queue.synchronise()
+
+
+@pytest.mark.parametrize(
+    ("image", "code", "message"),
+    [
+        (b"", "object-code", "is not a CUDA image"),
+        (replace(SCALE, format="text").encode(), "object-code", "is text, and CUDA loads cubin and PTX"),
+        (replace(SCALE, code=b"hello").encode(), "object-code", "does not load the ptx of the kernel 'scale': a PTX JIT compilation failed"),
+        (replace(SCALE, code=ptx("scales", (".u64",))).encode(), "object-code", "an image has no kernel 'scale': named symbol not found"),
+        (replace(SCALE, args=ARGS[:2]).encode(), "object-code", "number 2 is 8 bytes at byte 16 of the code, and none is described"),
+        (replace(SCALE, args=(*ARGS, ARGS[0])).encode(), "object-code", "number 3 is none of the code, and 8 bytes at byte 24 is described"),
+        (replace(SCALE, args=(ARGS[0], ARGS[2], ARGS[1])).encode(), "object-code", "number 1 is 4 bytes at byte 8 of the code, and 8 bytes at byte 8 is"),
+        (replace(SCALE, args=({"first": 0, "itemsize": 4},)).encode(), "object-code", "is no argument of a CUDA kernel"),
+        (replace(SCALE, limits={"threads": 2048}).encode(), "device-features", "needs 2048 threads of a block; cuda:0 .Emulated GPU 0. has 1024"),
+        (replace(SCALE, limits={"shared": 48 << 10, "dynamic-shared": 150 << 10}).encode(), "device-features", "needs 202752 bytes of shared memory; .* has 166912"),
+        (replace(SCALE, code=ptx("scale", (".u64 .ptr", ".f32", ".u64"), 128), limits={"threads": 256}).encode(), "device-features", "is launched with 256 threads of a block, and its registers are enough for 128"),
+    ],
+)  # fmt: skip
+def test_images_that_cannot_be_loaded(
+    driver: Emulation, image: bytes, code: str, message: str
+) -> None:
+    with pytest.raises(ExecutableError, match=message) as caught:
+        runtime().load([image], [info()])
+    assert caught.value.code == code
+
+
+def test_what_the_compiler_of_the_driver_says(driver: Emulation) -> None:
+    with pytest.raises(ExecutableError) as caught:
+        runtime().load([replace(SCALE, code=b"hello").encode()], [info()])
+    assert caught.value.notes[0] == "the driver is for CUDA 13.0"
+    assert "there is no kernel" in caught.value.notes[1]
+
+
+def test_an_older_driver_tells_no_parameters(driver: Emulation) -> None:
+    driver.configure(version=12000)
+    runtime().load([replace(SCALE, args=ARGS[:2]).encode()], [info()])
