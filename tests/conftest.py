@@ -37,7 +37,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 WHOLE_PROGRAMS = (
-    *("cli", "docs", "e2e", "fuzz", "models", "op", "backend", "build", "hostile", "testing", "explain"),
+    *("cli", "docs", "e2e", "fuzz", "models", "op", "backend", "build", "hostile", "testing", "explain", "device_emulation"),
     *("benchmarks", "embedded", "llm", "nn", "serve", "server", "tir/lowering", "tir/numerics", "tir/writer"),
 )  # fmt: skip
 """Folders of tests that build and run whole programs, or many kernels: all of them count as slow."""

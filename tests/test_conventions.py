@@ -480,6 +480,7 @@ def test_tests_mirror_the_sources() -> None:
             "e2e",
             "fuzz",
             "errors",
+            "device_emulation",
             "benchmarks",
             "embedded",
             "hostile",
