@@ -261,7 +261,7 @@ def test_private_names_stay_in_their_files() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-SHARED_BACKENDS = {"opencl": {"gpu"}, "webgpu": {"gpu"}}
+SHARED_BACKENDS = {"cuda": {"gpu"}, "opencl": {"gpu"}, "webgpu": {"gpu"}}
 """Backend → folders of others that it is made of."""
 
 

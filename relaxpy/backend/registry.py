@@ -28,6 +28,7 @@ GROUP = "relaxpy.backends"
 OWN = {
     "llvm": "relaxpy.backend.cpu.backend:CpuBackend",
     "c": "relaxpy.backend.cpu.backend:CpuBackend",
+    "cuda": "relaxpy.backend.cuda.backend:CudaBackend",
     "opencl": "relaxpy.backend.opencl.backend:OpenCLBackend",
     "webgpu": "relaxpy.backend.webgpu.backend:WebGPUBackend",
     "vulkan": "relaxpy.backend.webgpu.backend:WebGPUBackend",

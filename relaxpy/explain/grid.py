@@ -25,7 +25,8 @@ from relaxpy.runtime.inspect.memory_plan import WORKSPACE
 from relaxpy.runtime.integers import python_op
 
 _AXES = GRID // 2
-_SHARED = "max-compute-workgroup-storage-size"
+_SHARED = ("max-compute-workgroup-storage-size", "shared")
+"""The limits that are bytes of shared memory, by WebGPU's name and by CUDA's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,9 @@ class Grid:
     """The tensors that are bound; others of the program's parameters are not read."""
     shared: int | None
     """Bytes of memory that the threads of a group share; None if the image does not say."""
+    resources: Mapping[str, int]
+    """What the compiler says that a thread takes: `registers`, bytes of `stack` and of `spills`; empty if the device's
+    driver compiles it."""
 
     @property
     def workspaces(self) -> tuple[Binding, ...]:
@@ -107,7 +111,8 @@ def grid_of(exe: Executable, info: KernelInfo, program: TensorProgram | None = N
             )
             for n in dict.fromkeys(bound)
         ),
-        None if image is None or not image.limits else image.limits.get(_SHARED, 0),
+        None if image is None or not image.limits else sum(image.limits.get(s, 0) for s in _SHARED),
+        {} if image is None else image.resources,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from relaxpy.explain.explanation import ExplainedKernel, Explanation, SourceLine
 from relaxpy.explain.flow import Flow, duration
@@ -98,12 +98,18 @@ def _grid_facts(grid: Grid | None) -> list[tuple[str, str]]:
         ("groups", _counts(grid.groups)),
         ("threads in a group", _counts(grid.threads) + shared),
         ("bindings", several(bound, 12)),
+        *([("registers of a thread", _registers(grid.resources))] if grid.resources else []),
         ("numbers passed", several([f"<code>{text(each)}</code>" for each in grid.numbers])),
     ]
 
 
 def _counts(counts: Sequence[str]) -> str:
     return f"<code>{text(' × '.join(counts))}</code>"
+
+
+def _registers(resources: Mapping[str, int]) -> str:
+    spills = resources.get("spills", 0)
+    return f"{resources.get('registers', 0)}, {shown(spills) if spills else 'none'} spilled"
 
 
 def grids(explanation: Explanation) -> str:

@@ -29,15 +29,15 @@ def error_of(table: str = "", place: str = "", value: str = "add(x, x)") -> Buil
     return caught.value
 
 
-@pytest.mark.parametrize("table", ["", 'I.vdevice("llvm", 0), I.vdevice("cuda", 0)'])
-@pytest.mark.parametrize("name", ['"cuda:0"', '"cuda"', '"cuda:0:global"', 'I.vdevice("cuda")'])
+@pytest.mark.parametrize("table", ["", 'I.vdevice("llvm", 0), I.vdevice("rocm", 0)'])
+@pytest.mark.parametrize("name", ['"rocm:0"', '"rocm"', '"rocm:0:global"', 'I.vdevice("rocm")'])
 def test_a_parameter_on_a_device_without_a_backend(table: str, name: str) -> None:
     error = error_of(table, f", {name}")
-    assert 'no code generator for NVIDIA GPUs ("cuda")' in error.message
+    assert 'no code generator for AMD GPUs ("rocm")' in error.message
     assert error.span is not None
     assert error.span.line == 6
     assert error.span.column == 13
-    assert 'a virtual device of the module, I.vdevice("cuda", 0)' in str(error)
+    assert 'a virtual device of the module, I.vdevice("rocm", 0)' in str(error)
 
 
 def test_a_value_on_a_device_without_a_backend() -> None:
@@ -47,12 +47,12 @@ def test_a_value_on_a_device_without_a_backend() -> None:
     assert error.span.line == 7
 
 
-@pytest.mark.parametrize("name", ["cuda -arch=sm_80", {"kind": "cuda", "arch": "sm_80"}])
+@pytest.mark.parametrize("name", ["rocm -arch=gfx90a", {"kind": "rocm", "arch": "gfx90a"}])
 def test_a_device_that_is_declared_only(name: object) -> None:
     """Its options are in the note, however they are written."""
     error = error_of(f"I.vdevice({name!r}, 0)")
-    assert 'no code generator for NVIDIA GPUs ("cuda")' in error.message
-    assert 'I.vdevice("cuda -arch=sm_80", 0)' in str(error)
+    assert 'no code generator for AMD GPUs ("rocm")' in error.message
+    assert 'I.vdevice("rocm -arch=gfx90a", 0)' in str(error)
 
 
 def test_a_kind_that_is_misspelt() -> None:

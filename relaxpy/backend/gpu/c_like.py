@@ -26,6 +26,15 @@ _BITS = {
 }
 """For each float type, the integer type of its size, and the `struct` formats of both."""
 
+C_FUNCTIONS: Mapping[str, str] = {
+    name: name
+    for name in (
+        "exp exp2 exp10 log log2 log10 log1p pow erf sqrt sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh "
+        "atanh fmod hypot copysign"
+    ).split()
+}
+"""The functions of languages that have C's under the same names for all floats."""
+
 
 class CLike:
     """A language like C, as TVM writes it."""
@@ -87,7 +96,7 @@ class CLike:
         library, _, name = str(getattr(call.op, "name", "")).rpartition(".")
         if library != "tirx":
             return call
-        if name == "reinterpret":
+        if name == "reinterpret" and not isinstance(call.ty, tvm.ir.PointerType):
             return self.cast_bits(call.args[0], str(call.ty.dtype))
         if name in self.functions:
             return self.function(name, str(call.ty.dtype), *call.args)

@@ -67,7 +67,8 @@ def with_bits_in_memory(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return tirx.BufferStore(variable(node.buffer), node.value, list(node.indices))
 
     def call(node: Any) -> Any:
-        if str(getattr(node.op, "name", "")) != "tirx.reinterpret":
+        is_reinterpret = str(getattr(node.op, "name", "")) == "tirx.reinterpret"
+        if not is_reinterpret or isinstance(node.ty, tvm.ir.PointerType):
             return node
         (value,) = node.args
         halves = ("float16", _BITS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -32,10 +33,21 @@ class GpuTarget(Target):
     max_buffers: int
     """The most buffers per launch."""
 
+    vector_bytes: ClassVar[int] = 0
+    """The size of a load of several neighbours; 0: each element has a load of its own."""
+
+    common: ClassVar[tuple[str, ...]] = ("threads", "max-buffers")
+    """The options of all kinds."""
+
+    @classmethod
+    def options(cls, text: str, threads: int, buffers: int) -> dict[str, int]:
+        """The options of a target's text, with these defaults, for kinds that have no others. Raises: BuildError
+        (`target-option`)."""
+        return cls.numbers(options_of(text, cls.common, "-threads=64"), threads, buffers)
+
     @staticmethod
-    def options(text: str, threads: int, buffers: int) -> dict[str, int]:
-        """The options of a target's text, with these defaults. Raises: BuildError (`target-option`)."""
-        options = options_of(text, ("threads", "max-buffers"), "-threads=64")
+    def numbers(options: Mapping[str, str], threads: int, buffers: int) -> dict[str, int]:
+        """The options that all kinds have, with these defaults. Raises: BuildError (`target-option`)."""
         given = options.get("threads", str(threads))
         if not given.isdecimal() or not 1 <= int(given) <= _MOST:
             fail("target-option", f"-threads must be a number from 1 to {_MOST}, got {given}")
@@ -65,7 +77,7 @@ class GpuTarget(Target):
 
     def to_tvm(self) -> tvm.target.Target:
         """The TVM target that lowering is done for."""
-        return _tvm_target(self.lowered_for, max(self.threads, _MOST))
+        return tvm_target(self.lowered_for)
 
     @property
     def lowered_for(self) -> str:
@@ -74,5 +86,6 @@ class GpuTarget(Target):
 
 
 @cache
-def _tvm_target(kind: str, threads: int) -> Any:
-    return tvm.target.Target({"kind": kind, "max_num_threads": threads})
+def tvm_target(kind: str, **facts: Any) -> Any:
+    """TVM's target of a kind."""
+    return tvm.target.Target({"kind": kind, "max_num_threads": _MOST, **facts})

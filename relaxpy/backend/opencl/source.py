@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from relaxpy.backend.gpu.c_like import CLike
+from relaxpy.backend.gpu.c_like import C_FUNCTIONS, CLike
 from relaxpy.backend.gpu.half import NARROW, WIDEN
 from relaxpy.tir.tvm import tirx
 
@@ -28,20 +28,13 @@ inline ushort {NARROW}(float value) {{ ushort bits; vstore_half_rte(value, 0, (h
 """Functions of halves that every device has; arithmetic on halves is an extension."""
 
 
-_FUNCTIONS = (
-    "exp exp2 exp10 log log2 log10 log1p pow erf sqrt sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh "
-    "atanh fmod hypot copysign"
-).split()
-"""TVM's functions that OpenCL has under the same name, for all floats."""
-
-
 class _OpenCLC(CLike):
     types: ClassVar[Mapping[str, str]] = {
         "float64": "double", "float32": "float", "float16": "half", "int64": "long", "uint64": "ulong", "int32": "int",
         "uint32": "uint", "int16": "short", "uint16": "ushort", "int8": "char", "uint8": "uchar",
     }  # fmt: skip
     bits: ClassVar[str] = "as_{}"
-    functions: ClassVar[Mapping[str, str]] = {name: name for name in _FUNCTIONS}
+    functions = C_FUNCTIONS
 
     def function(self, name: str, dtype: str, *args: Expr) -> Expr:
         found = super().function(name, dtype, *args)

@@ -81,10 +81,11 @@ def place_of(dim: Dimension, number: Expr) -> dict[Expr, Expr]:
     return place
 
 
-def matmul_of(func: PrimFunc) -> MatmulForm | None:
-    """Recognise a matrix product whose products can be summed in its type (`is_summable`); None for other programs."""
+def matmul_of(func: PrimFunc, *, one_row: bool = False) -> MatmulForm | None:
+    """Recognise a matrix product whose products can be summed in its type (`is_summable`); None for other programs.
+    With `one_row` also where one vector meets rows that are contiguous along the depth."""
     contraction = read_contraction(func)
-    form = read_matmul(contraction) if contraction is not None else None
+    form = read_matmul(contraction, one_row=one_row) if contraction is not None else None
     if form is None:
         return None
     factors = (str(o.buffer.dtype) for o in (form.lhs, form.rhs))
@@ -112,17 +113,19 @@ def read_computed_matmul(func: PrimFunc, read: ReadFactors) -> MatmulForm | None
     return form
 
 
-def read_matmul(contraction: Contraction) -> MatmulForm | None:
+def read_matmul(contraction: Contraction, *, one_row: bool = False) -> MatmulForm | None:
     """The contraction as a (batched) matrix product, with its factors swapped if that makes columns contiguous.
 
-    None if the output's contiguous index walks both factors or none, if the depth does not merge into one loop, and if
-    one vector meets rows that are contiguous along the depth, which is a row reduction.
+    None if the output's contiguous index walks both factors or none, if the depth does not merge into one loop, and,
+    without `one_row`, if one vector meets rows that are contiguous along the depth, which is a row reduction.
     """
-    form = _read(contraction, contraction.lhs, contraction.rhs)
-    return form or _read(contraction, contraction.rhs, contraction.lhs)
+    form = _read(contraction, contraction.lhs, contraction.rhs, one_row)
+    return form or _read(contraction, contraction.rhs, contraction.lhs, one_row)
 
 
-def _read(contraction: Contraction, lhs: Operand, rhs: Operand) -> MatmulForm | None:
+def _read(
+    contraction: Contraction, lhs: Operand, rhs: Operand, one_row: bool = False
+) -> MatmulForm | None:
     found: dict[_Role, list[Dimension]] = {role: [] for role in _Role}
     for n, axis in enumerate(contraction.axes):
         strides = (contraction.out.strides[n], lhs.strides[n], rhs.strides[n])
@@ -141,7 +144,8 @@ def _read(contraction: Contraction, lhs: Operand, rhs: Operand) -> MatmulForm | 
         return None
     if not _is_cut_along(columns[-1], depth[0], rhs, contraction):
         return None
-    if loops.constant(row.extent) == 1 and not rhs.panels and loops.constant(columns[-1].rhs) != 1:
+    is_vector = loops.constant(row.extent) == 1 and not rhs.panels
+    if is_vector and loops.constant(columns[-1].rhs) != 1 and not one_row:
         return None
     batch = (*found[_Role.BATCH], *rows[:-1], *columns[:-1])
     dtype, epilogue = contraction.dtype, contraction.epilogue

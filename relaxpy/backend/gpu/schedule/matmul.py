@@ -31,10 +31,18 @@ from relaxpy.backend.gpu.schedule.group import (
     shared,
     shares,
 )
+from relaxpy.backend.gpu.schedule.vectors import read_vector, vector_elements
 from relaxpy.backend.gpu.target import GpuTarget
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.forms.contraction import Operand
-from relaxpy.tir.forms.matmul import BITS, MatmulForm, computed_matmul_of, matmul_of, place_of
+from relaxpy.tir.forms.matmul import (
+    BITS,
+    Dimension,
+    MatmulForm,
+    computed_matmul_of,
+    matmul_of,
+    place_of,
+)
 from relaxpy.tir.forms.stages import loads_of, map_loads, substitute, uses
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer.loops import (
@@ -54,11 +62,13 @@ from relaxpy.tir.writer.loops import (
 )
 
 Values = Mapping[Any, Expr]
+_COMPUTED = 8
+"""Neighbours of a computed factor that a thread takes at once: codes of 4 bits in a word."""
 
 
 def arrange_matmul(func: tirx.PrimFunc, target: GpuTarget) -> Arrangement | None:
     """The schedule of a matrix product; None for other programs."""
-    form = matmul_of(func) or computed_matmul_of(func)
+    form = matmul_of(func, one_row=True) or computed_matmul_of(func)
     if form is None:
         return None
     return Arrangement(lambda: _Product(func, form, target).write())
@@ -70,6 +80,7 @@ class _Product:
     def __init__(self, func: tirx.PrimFunc, form: MatmulForm, target: GpuTarget) -> None:
         self.func, self.form, self.dtype = func, form, form.dtype
         self.threads, self.has_both = target.group_size, target.barriers_in_branches
+        self.vector_bytes = target.vector_bytes
         self.rows, self.columns = int64(form.row.extent), int64(form.column.extent)
         self.depth = int64(form.depth.extent)
         self.p = Program()
@@ -126,7 +137,10 @@ class _Product:
         value = operand.formula
         if value is None:
             value = tirx.BufferLoad(operand.buffer, list(operand.indices))
-        value = substitute(value, {**self.batch, **values})
+        return self.summed(substitute(value, {**self.batch, **values}))
+
+    def summed(self, value: Expr) -> Expr:
+        """The value in the type of the sums."""
         return value if str(value.ty.dtype) == self.dtype else tirx.Cast(self.dtype, value)
 
     def left(self, row: Expr, k: Expr) -> Expr:
@@ -138,6 +152,33 @@ class _Product:
         """An element of the right-hand factor."""
         form = self.form
         return self.element(form.rhs, {**place_of(form.depth, k), **place_of(form.column, column)})
+
+    def vector(self, operand: Operand) -> int:
+        """How many neighbours of a factor along the depth one load reads."""
+        side, own = self._side(operand)
+        strides = [getattr(dim, side) for dim in (own, *self.form.batch)]
+        depth = getattr(self.form.depth, side)
+        return vector_elements(operand, self.func, depth, strides, self.vector_bytes)
+
+    def neighbours(self, operand: Operand, place: Expr, first: Expr, count: int) -> list[Expr]:
+        """So many elements of a factor's row or column, from `first` along the depth on, in the type of the sums."""
+        form, width = self.form, self.vector(operand)
+        own = place_of(self._side(operand)[1], place)
+        if width == 1 or count % width:
+            places = [{**own, **place_of(form.depth, first + n)} for n in range(count)]
+            return [self.element(operand, values) for values in places]
+        found: list[Expr] = []
+        for start in range(0, count, width):
+            values = {**self.batch, **own, **place_of(form.depth, first + start)}
+            indices = [substitute(index, values) for index in operand.indices]
+            element = read_vector(self.p, operand.buffer, indices, width)
+            found += [self.summed(element(number)) for number in range(width)]
+        return found
+
+    def _side(self, operand: Operand) -> tuple[str, Dimension]:
+        """The name of a factor's strides, and the dimension that it has beside the depth."""
+        form = self.form
+        return ("lhs", form.row) if operand is form.lhs else ("rhs", form.column)
 
     def store(self, total: Expr, row: Expr, column: Expr) -> None:
         """Store a finished sum, with the epilogue applied."""
@@ -279,6 +320,18 @@ class _Columns:
         self.lanes = product.threads // self.width
         """Threads that divide the depth of a column between them."""
         self.along = blocks(product.columns, self.width)
+        self.vector = self._vector()
+        """Neighbours along the depth that a thread takes at once."""
+
+    def _vector(self) -> int:
+        """As many as one load of the right-hand factor reads. Of a factor that is computed several share what they are
+        computed from: a word of small integers, a scale."""
+        rhs = self.of.form.rhs
+        count = self.of.vector(rhs)
+        if rhs.formula is not None and self.is_along and self.of.vector_bytes:
+            count = _COMPUTED
+        depth = constant(self.of.depth)
+        return count if depth is not None and depth % count == 0 else 1
 
     @property
     def groups(self) -> Expr:
@@ -302,15 +355,18 @@ class _Columns:
         sums = registers(p, "sums", self.height, of.dtype)
         for row in range(self.height):
             p.add(tirx.BufferStore(sums, tirx.const(0, of.dtype), [int64(row)]))
-        with p.loop("step", ceildiv(of.depth, self.lanes)) as step:
-            at = p.let("at", step * self.lanes + lane)
+        # A row that does not exist repeats the last one.
+        rows = [minimum(row, of.rows - 1) for row in range(self.height)]
+        with p.loop("step", ceildiv(of.depth, self.lanes * self.vector)) as step:
+            at = p.let("at", (step * self.lanes + lane) * self.vector)
             with p.when(both(column < of.columns, at < of.depth)):
-                weight = p.let("weight", of.right(at, column))
-                for row in range(self.height):
-                    # A row that does not exist repeats the last one.
-                    place = minimum(row, of.rows - 1)
-                    total = tirx.BufferLoad(sums, [int64(row)]) + of.left(place, at) * weight
-                    p.add(tirx.BufferStore(sums, total, [int64(row)]))
+                weights = of.neighbours(of.form.rhs, column, at, self.vector)
+                weights = [p.let("weight", weight) for weight in weights]
+                for row, place in enumerate(rows):
+                    left = of.neighbours(of.form.lhs, place, at, self.vector)
+                    for value, weight in zip(left, weights, strict=True):
+                        total = tirx.BufferLoad(sums, [int64(row)]) + value * weight
+                        p.add(tirx.BufferStore(sums, total, [int64(row)]))
         for row in range(self.height):
             total = tirx.BufferLoad(sums, [int64(row)])
             p.add(tirx.BufferStore(self.partial, total, [of.thread + row * threads]))

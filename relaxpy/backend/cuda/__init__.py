@@ -1,0 +1,1 @@
+"""CUDA: kernels as CUDA C, compiled by NVRTC to machine code (cubin) and PTX."""

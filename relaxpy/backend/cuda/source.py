@@ -1,0 +1,47 @@
+"""Device functions as CUDA C: TVM's text behind declarations of our own, which need no header."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from relaxpy.backend.gpu.c_like import C_FUNCTIONS, CLike
+from relaxpy.backend.gpu.half import NARROW, WIDEN
+from relaxpy.tir.tvm import tirx
+
+_KERNEL = 'extern "C" __global__'
+_BITS = "relaxpy_bits"
+PREAMBLE = f"""typedef signed char int8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef long long int64_t;
+typedef unsigned char uint8_t, uchar;
+typedef unsigned short uint16_t, ushort, nv_bfloat16;
+typedef unsigned int uint32_t, uint;
+typedef unsigned long long uint64_t;
+inline float {WIDEN}(ushort bits) {{ float x; asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits)); return x; }}
+inline ushort {NARROW}(float x) {{ ushort bits; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x)); return bits; }}
+template <class To, class From> inline To {_BITS}(From value) {{
+  static_assert(sizeof(To) == sizeof(From), "bits of one size");
+  To result;
+  memcpy(&result, &value, sizeof(To));
+  return result;
+}}
+"""
+"""Types and functions that the text uses, without headers: these take seconds to compile."""
+
+
+class _Cuda(CLike):
+    types: ClassVar[Mapping[str, str]] = {
+        "float64": "double", "float32": "float", "float16": "half", "int64": "int64_t", "uint64": "uint64_t",
+        "int32": "int32_t", "uint32": "uint32_t", "int16": "int16_t", "uint16": "uint16_t", "int8": "int8_t",
+        "uint8": "uint8_t",
+    }  # fmt: skip
+    bits: ClassVar[str] = f"{_BITS}<{{}}>"
+    functions = C_FUNCTIONS
+
+
+def cuda_source(func: tirx.PrimFunc, target: Any) -> str:
+    """The source of one kernel, under the name of the function."""
+    text = _Cuda().text(func, target)
+    return PREAMBLE + text[text.index(_KERNEL) :]
