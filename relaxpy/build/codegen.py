@@ -53,10 +53,12 @@ from relaxpy.op.call import CallPurePacked, InvokeClosure
 from relaxpy.op.memory import (
     AllocStorage,
     AllocTensor,
+    BeginGraph,
     CallDPS,
     CheckDim,
     CheckEqual,
     CopyTo,
+    EndGraph,
     Kill,
     MakeClosure,
     MakeShape,
@@ -166,6 +168,13 @@ class _FunctionWriter:
         self.storages: list[bc.IntExpr] = []
         self.storage_slots: list[int] = []
         self.storage_of: dict[Var, int] = {}
+        self.graph = -1
+        """The index of the `Graph` around the current instruction; -1: there is none."""
+        self.graph_slot = bc.HOST
+        self.graph_dead: list[int] = []
+        """Registers that died in the current graph."""
+        self.graph_own: set[int] = set()
+        """Registers that were defined in it."""
         self.costs: dict[Hashable, tuple[Dim | None, ...]] = {}
         """The costs of kernels by their arguments."""
         self.used_vars = UsedVars()
@@ -249,7 +258,9 @@ class _FunctionWriter:
 
     def kill(self, variables: Iterable[Var]) -> None:
         dead = [self.regs[var] for var in variables if var in self.regs]
-        if dead:
+        if self.graph >= 0:  # where a graph is replayed, none of its instructions runs
+            self.graph_dead += dead
+        elif dead:
             self.emit(bc.Kill, tuple(dead))
             self.free.extend(dead)
 
@@ -288,6 +299,8 @@ class _FunctionWriter:
     def define(self, var: Var) -> int:
         reg = self.new_reg()
         self.regs[var] = reg
+        if self.graph >= 0:
+            self.graph_own.add(reg)
         return reg
 
     def value(self, expr: Expr) -> int:
@@ -381,6 +394,10 @@ class _FunctionWriter:
                 self.emit(bc.Read, self.define(var), src)
             case CallDPS():
                 self.call_dps(call)
+            case BeginGraph():
+                self.begin_graph(call)
+            case EndGraph():
+                self.end_graph(call)
             case Match():
                 self.match(op, args[0])
             case Store(slot=slot):
@@ -502,6 +519,41 @@ class _FunctionWriter:
         if key not in self.costs:
             self.costs[key] = call_costs(kernel, given)
         return [UNKNOWN_COST if c is None else self.int_expr(c) for c in self.costs[key]]
+
+    def begin_graph(self, call: Call) -> None:
+        if self.graph >= 0:
+            raise self.misplaced(call, "a graph begins inside of another")
+        self.graph = len(self.code)
+        self.emit(bc.Graph, 0, bc.HOST)
+
+    def end_graph(self, call: Call) -> None:
+        if self.graph < 0:
+            raise self.misplaced(call, "a graph ends that has not begun")
+        at, self.graph = self.graph, -1
+        slots = {self.slot_in_graph(instr) for instr in self.code[at + 1 :]}
+        if len(slots) > 1:
+            raise self.misplaced(call, "a graph has launches on two devices")
+        length = len(self.code) - at - 1
+        self.code[at] = bc.Graph(self.code[at].loc, length, max(slots, default=bc.HOST))
+        dead, self.graph_dead = self.graph_dead, []
+        if killed := [reg for reg in dead if reg not in self.graph_own]:
+            self.emit(bc.Kill, tuple(killed))
+        self.free.extend(dead)
+        self.graph_own.clear()
+
+    def slot_in_graph(self, instr: bc.Instr) -> int:
+        """The slot of an instruction of a graph."""
+        if isinstance(instr, bc.Kernel):
+            return self.program.kernel_slots[list(self.program.kernels)[instr.index]]
+        return int(getattr(instr, "slot", bc.HOST))
+
+    def misplaced(self, call: Call, problem: str) -> BuildError:
+        return BuildError(
+            "not-lowered",
+            problem,
+            span=call.span,
+            help="build with the complete pipeline: relaxpy.build(mod)",
+        )
 
     # The heap
 

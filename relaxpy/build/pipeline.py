@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from relaxpy.backend.lift_graphs import LiftGraphs
 from relaxpy.backend.place_values import PlaceValues
 from relaxpy.backend.registry import backend_of
 from relaxpy.backend.schedule_tensor_programs import ScheduleTensorPrograms
@@ -81,8 +82,8 @@ STANDARD: tuple[Phase, ...] = (
             PlanMemory(),
         ),
     ),
-    # 9. Symbolic shapes become slots of an integer heap.
-    Phase("shapes", (LowerShapes(),)),
+    # 9. Symbolic shapes become slots of an integer heap. Launches on static memory are put into graphs (§4.5).
+    Phase("shapes", (LowerShapes(), LiftGraphs())),
 )
 
 

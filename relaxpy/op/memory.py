@@ -186,6 +186,23 @@ class CallDPS(Intrinsic):
 
 
 @_define
+class BeginGraph(Intrinsic):
+    """`vm.begin_graph()`: the bindings up to the next `vm.end_graph` launch tensor programs of one device on static
+    memory. They may be recorded and replayed as a graph. What they bind is not used after them."""
+
+    name = "vm.begin_graph"
+    arity = (0, 0)
+
+
+@_define
+class EndGraph(Intrinsic):
+    """`vm.end_graph()`: the end of a graph."""
+
+    name = "vm.end_graph"
+    arity = (0, 0)
+
+
+@_define
 class MakeClosure(Intrinsic):
     """`vm.make_closure(f, captured…)`: a function value whose last parameters are bound to these values."""
 

@@ -391,6 +391,17 @@ class If(Instr):
 
 
 @dataclass(frozen=True, slots=True)
+class Graph(Instr):
+    """The next `length` instructions launch kernels of one slot and can be recorded and replayed as a graph (paper
+    §4.5); a machine may also just run them. They are `Kernel`, `Const`, and `Alloc` and `View` of tensors in planned
+    storage or of tensors from before. Their registers are not set afterwards."""
+
+    length: Index
+    slot: Index
+    """The slot of all of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Kill(Instr):
     """These registers are dead: no later instruction reads them."""
 
@@ -406,7 +417,7 @@ class Return(Instr):
 
 INSTRUCTIONS: tuple[type[Instr], ...] = (
     Const, Match, Eval, Assert, Alloc, View, Copy, Read, Kernel, Library, Packed, Call, Closure, Invoke,
-    MakeTuple, Item, MakeShape, MakePrim, Move, If, Kill, Return,
+    MakeTuple, Item, MakeShape, MakePrim, Move, If, Graph, Kill, Return,
 )  # fmt: skip
 
 

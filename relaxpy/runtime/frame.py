@@ -15,13 +15,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.devices.cpu.kernels import ffi
 from relaxpy.runtime.tensor import Array, Tensor, allocate
+
+if TYPE_CHECKING:
+    from relaxpy.runtime.graphs import Graphs
 
 # An ffi object starts with a header (reference counts, type index, deleter). In a tensor the DLTensor follows
 # (c_api.h).
@@ -123,12 +126,20 @@ class Frame:
         "_heap",
         "buffers",
         "caps",
+        "graphs",
         "locals",
         "pointers",
     )
 
-    def __init__(self, plan: FramePlan, allocators: Sequence[Allocate] = (allocate,)) -> None:
-        """`allocators[slot]` allocates in the memory of that slot."""
+    def __init__(
+        self,
+        plan: FramePlan,
+        allocators: Sequence[Allocate] = (allocate,),
+        graphs: Sequence[Graphs] = (),
+    ) -> None:
+        """`allocators[slot]` allocates in the memory of that slot. `graphs` are empty caches, one for each graph of the
+        function."""
+        self.graphs = graphs
         slots = [*plan.slots, *[0] * (len(plan.groups) - len(plan.slots))]
         self._allocators = [allocators[slot] for slot in slots]
         self._heap = (ctypes.c_int64 * max(1, len(plan.heap)))(*plan.heap)
@@ -158,7 +169,10 @@ class Frame:
             self.grow(group, nbytes)
 
     def grow(self, group: int, nbytes: int) -> None:
-        """Gives each storage of the group at least `nbytes` bytes. The contents are lost."""
+        """Gives each storage of the group at least `nbytes` bytes. The contents are lost, and graphs that were recorded
+        with the old memory."""
+        for graphs in self.graphs:
+            graphs.drop()
         if self.caps[group] > 0:
             nbytes = max(
                 nbytes, self.caps[group] * 5 // 4

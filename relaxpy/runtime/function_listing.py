@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from relaxpy.runtime.devices.lines import DeviceLines
 from relaxpy.runtime.frame import FramePlan
+from relaxpy.runtime.graph_key import GraphPlan
 from relaxpy.runtime.nesting import Arm
 
 
@@ -27,6 +28,8 @@ class Listing:
     """Line (from 0) → the binding that it belongs to."""
     texts: list[str]
     """The strings that the names `q<i>` are bound to."""
+    graphs: tuple[GraphPlan, ...] = ()
+    """Its graphs, in the order of `Frame.graphs`."""
 
     @property
     def text(self) -> str:

@@ -7,6 +7,7 @@ here, once per function:
 * a tensor is an object in the local `r<i>` of its register only if Python, a library, the caller or a device uses it;
 * code that accesses a device's memory is written by the `DeviceLines` of its slot (`relaxpy.runtime.devices.lines`;
   for the CPU `relaxpy.runtime.devices.cpu.lines`);
+* the launches of a `Graph` run, and are recorded, only where no recording of them fits (`relaxpy.runtime.graphs`);
 * the check that a storage is large enough is made once for each distinct expression, as soon as its sizes are known.
 
 Each line of the source belongs to an instruction, and so to a binding: the line number in a traceback locates an error,
@@ -23,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from relaxpy.runtime.bytecode import (
     HOST,
@@ -34,6 +36,7 @@ from relaxpy.runtime.bytecode import (
     Copy,
     Eval,
     FunctionCode,
+    Graph,
     Heap,
     If,
     Instr,
@@ -61,6 +64,7 @@ from relaxpy.runtime.devices.cpu.lines import CpuLines
 from relaxpy.runtime.devices.lines import DeviceLines, Launch
 from relaxpy.runtime.formulas import Formulas
 from relaxpy.runtime.function_listing import Listing
+from relaxpy.runtime.graph_key import GraphPlan, graph_key
 from relaxpy.runtime.integers import by_slot
 from relaxpy.runtime.intervals import SlotRanges
 from relaxpy.runtime.match_lines import MatchLines
@@ -76,6 +80,8 @@ class Devices:
     lines: tuple[type[DeviceLines], ...] = (CpuLines,)
     """For each slot the class that writes its code."""
     kernels: tuple[KernelInfo, ...] = ()
+    with_graphs: frozenset[int] = frozenset()
+    """The slots whose devices record and replay launches."""
 
 
 ONLY_HOST = Devices()
@@ -113,6 +119,9 @@ class Scope:
 
 class Emitter:
     """Writes the code of a function."""
+
+    records: ClassVar[bool] = True
+    """Whether graphs are recorded. Otherwise their launches always run one by one."""
 
     def __init__(
         self,
@@ -156,6 +165,11 @@ class Emitter:
         self.formulas = Formulas(code, analysis.written, self.emit, self.temp)
         self.fold, self.expr = self.formulas.fold, self.formulas.text
         self.ranges = SlotRanges(code, self.fold)
+        self.with_graphs = devices.with_graphs if self.records else frozenset[int]()
+        self.graphs: list[GraphPlan] = []
+        """The graphs so far."""
+        self.in_graph = False
+        """Whether the current instruction is part of a recorded graph."""
         self.home = tuple(
             devices.lines.index(lines) if lines.shared else slot
             for slot, lines in enumerate(devices.lines)
@@ -249,7 +263,9 @@ class Emitter:
         params = ", ".join(f"r{i}" for i in range(len(self.code.params)))
         self.emit(f"def run({params}):")
         self.depth = 1
-        framed = bool(self.plan.records or self.plan.groups)
+        framed = bool(self.plan.records or self.plan.groups) or any(
+            map(self.is_recorded, self.code.code)
+        )
         if framed:
             self.emit("try:")
             self.emit(" f = pop()")
@@ -287,6 +303,7 @@ class Emitter:
             self.arms,
             self.comments,
             list(self.texts),
+            tuple(self.graphs),
         )
 
     def start(self, framed: bool) -> None:
@@ -313,6 +330,10 @@ class Emitter:
                 self.emit("else:")
                 self.arm(middle, after, scope)
                 at = after
+                continue
+            if isinstance(instr, Graph) and self.is_recorded(instr):
+                self.graph(at, instr, scope)
+                at += 1 + instr.length
                 continue
             first = len(self.lines)
             self.instr(at, instr, scope)
@@ -352,6 +373,56 @@ class Emitter:
             self.arms.append((first, len(self.lines)))
         self.depth -= 1
 
+    def is_recorded(self, instr: Instr) -> bool:
+        """Whether an instruction is a graph that the machine records."""
+        return isinstance(instr, Graph) and instr.length > 0 and instr.slot in self.with_graphs
+
+    def graph(self, at: int, graph: Graph, scope: Scope) -> None:
+        """Writes a graph. What can fail or moves memory comes first, at every call: checks, and growth of storage. Then
+        a recording is looked up by all that its launches depend on; if there is none, they run and are recorded."""
+        body = range(at + 1, at + 1 + graph.length)
+        for inner in body:
+            self.checks_ahead(inner, scope)
+        self.unproved -= frozenset(body)
+        key = graph_key(self.code, self.info, self.kernels, at)
+        kernels = [
+            each.index for each in map(self.code.code.__getitem__, body) if isinstance(each, Kernel)
+        ]
+        plan = GraphPlan(graph.slot, tuple(dict.fromkeys(kernels)), len(kernels), len(key.inputs))
+        self.at = at
+        self.emit(f"g = f.graphs[{len(self.graphs)}]")
+        self.graphs.append(plan)
+        moved = _tuple(f"r{reg}" for reg in (*key.inputs, *key.outputs))
+        if moved != "()":
+            updated = _tuple(f"r{reg}.buffer.handle" for reg in key.updated)
+            self.emit(f"if g.moved: {moved} = g.move({moved}, {updated})")
+        self.emit(f"key = ({_tuple(key.sizes)}, {_tuple(key.places)})")
+        self.emit("if not g.replayed(key):")
+        self.comment(graph)
+        self.emit(f" for launch in g.recorded(key, {moved}):")
+        self.depth += 2
+        self.in_graph = True
+        self.block(body.start, body.stop, scope.arm())
+        self.in_graph = False
+        self.depth -= 2
+        self.at = at
+        if moved != "()":
+            self.emit(f"if g.away: {moved} = g.restored()")
+
+    def checks_ahead(self, at: int, scope: Scope) -> None:
+        """Writes the run-time checks of an instruction of a graph, without the instruction."""
+        self.at = at
+        match self.code.code[at]:
+            case Alloc() as instr:
+                self.room(at, instr)
+                self.grown(instr, scope)
+            case View() as instr:
+                self.require_seen(at, instr)
+            case Kernel() as instr:
+                self.fits(at, instr)
+            case _:
+                pass
+
     def comment(self, instr: Instr) -> None:
         """Adds the instruction's binding as a comment to the last line."""
         place = self.code.place(instr)
@@ -385,6 +456,8 @@ class Emitter:
                 self.emit(f"r{dst} = read(r{src})")
             case Kernel():
                 self.kernel(at, instr, scope)
+            case Graph():
+                pass  # its launches follow, and run one by one
             case Library(index=index, args=args):
                 self.emit(f"l{index}({', '.join(map(self.operand, args))})")
             case Packed(dst=dst, index=index, args=args):
@@ -445,13 +518,23 @@ class Emitter:
 
     def alloc(self, at: int, instr: Alloc, scope: Scope) -> None:
         value = self.info.defines[at]
-        dims = self.dims(instr.shape, instr.ndim)
+        self.room(at, instr)
+        if instr.storage < 0:
+            self.devices[instr.slot].own(at, instr, self.dims(instr.shape, instr.ndim))
+            return
+        self.grown(instr, scope)
+        if value.object:
+            self.storage_tensor(instr.dst, value)
+
+    def room(self, at: int, instr: Alloc) -> None:
+        """Checks that a tensor fits its storage, unless this is proved."""
         if at in self.unproved:
+            dims = self.dims(instr.shape, instr.ndim)
             have = self.expr(self.code.storages[instr.storage]) if instr.storage >= 0 else "None"
             self.emit(f"room({dims}, {instr.dtype!r}, {instr.offset}, {have})")
-        if instr.storage < 0:
-            self.devices[instr.slot].own(at, instr, dims)
-            return
+
+    def grown(self, instr: Alloc, scope: Scope) -> None:
+        """Lets the tensor's storage grow to the size that this call needs."""
         group = self.storage_group[instr.storage]
         if group not in self.plan.fixed and group not in scope.storages:
             scope.storages.add(group)
@@ -466,24 +549,26 @@ class Emitter:
                 self.depth += 1
                 self.emit(self.formulas.checked(size, self.ranges.any))
                 self.depth -= 1
-        if value.object:
-            self.storage_tensor(instr.dst, value)
 
     def storage_tensor(self, dst: int, value: Value) -> None:
         self.devices[value.slot].stored(dst, value, self.dims(value.shape, value.ndim))
 
     def view(self, at: int, instr: View) -> None:
         value = self.info.defines[at]
-        if at in self.unproved:
-            dims = self.dims(instr.shape, instr.ndim)
-            source = self.compared(instr.src, self.info.reads[at][0])
-            where = self.devices[instr.slot].queue
-            self.emit(f"seen({source}, {dims}, {instr.dtype!r}{where})")
+        self.require_seen(at, instr)
         if value.storage >= 0:
             if value.object:
                 self.storage_tensor(instr.dst, value)
             return
         self.devices[instr.slot].view(at, instr, self.dims(instr.shape, instr.ndim))
+
+    def require_seen(self, at: int, instr: View) -> None:
+        """Checks that a view fits its tensor, unless this is proved."""
+        if at in self.unproved:
+            dims = self.dims(instr.shape, instr.ndim)
+            source = self.compared(instr.src, self.info.reads[at][0])
+            where = self.devices[instr.slot].queue
+            self.emit(f"seen({source}, {dims}, {instr.dtype!r}{where})")
 
     def compared(self, reg: int, value: Value) -> str:
         """A register's value for a check. For a tensor that only kernels use, a description with its type and shape."""
@@ -494,6 +579,11 @@ class Emitter:
         )
 
     def kernel(self, at: int, instr: Kernel, scope: Scope) -> None:
+        self.fits(at, instr)
+        self.devices[self.slot_of(instr)].kernel(at, instr, scope)
+
+    def fits(self, at: int, instr: Kernel) -> None:
+        """Compares arguments with the kernel's parameters, unless they are proved to fit."""
         if at in self.unproved:
             read = iter(self.info.reads[at])
             given = [
@@ -501,7 +591,6 @@ class Emitter:
                 for arg in instr.args
             ]
             self.emit(f"fit({instr.index}, ({', '.join([*given, ''])}))")
-        self.devices[self.slot_of(instr)].kernel(at, instr, scope)
 
     # Match
 
@@ -543,6 +632,12 @@ class Emitter:
                 self.guard((want.index,), signed=True)
             elif want is not None and str(want) != size:
                 self.emit(f"if {size} != {want}: {bad}")
+
+
+def _tuple(items: Iterable[str]) -> str:
+    """Expressions as a tuple."""
+    text = ", ".join(items)
+    return f"({text},)" if text else "()"
 
 
 def _regs(regs: Sequence[int], end: str = "") -> str:

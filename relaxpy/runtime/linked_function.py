@@ -15,6 +15,7 @@ from itertools import count
 from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from relaxpy.errors import RelaxError, RuntimeCheckError, Span
 from relaxpy.runtime.bytecode import (
@@ -24,6 +25,7 @@ from relaxpy.runtime.bytecode import (
     Check,
     Eval,
     FunctionCode,
+    Graph,
     Instr,
     Invoke,
     Kernel,
@@ -39,6 +41,7 @@ from relaxpy.runtime.devices.cpu import threads
 from relaxpy.runtime.devices.cpu.kernels import HANDOVER_SECONDS, OutOfMemory, OutOfRange
 from relaxpy.runtime.frame import Frame, release
 from relaxpy.runtime.function_listing import printable
+from relaxpy.runtime.graphs import Graphs, GraphUse
 from relaxpy.runtime.inspect.watch import WatchedEmitter
 from relaxpy.runtime.link import translate
 from relaxpy.runtime.nesting import compile_nested, nesting_checked
@@ -118,6 +121,8 @@ class LinkedFunction:
 
     __slots__ = (
         "__weakref__",
+        "_graphs",
+        "_recorders",
         "code",
         "devices",
         "direct",
@@ -153,7 +158,8 @@ class LinkedFunction:
         self.queues: Sequence[Queue] = () if translation.hosted else program.queues
         """The queues of the slots; empty if all parameters are on the host."""
         listing = translation.listing
-        plan = listing.plan
+        self._recorders = [program.recorder(graph) for graph in listing.graphs]
+        self._graphs: WeakSet[Graphs] = WeakSet()
         # Names that all functions share replace Python's builtins (which they include), so they are stored once.
         scope: dict[str, Any] = {
             "__builtins__": program.scope,
@@ -161,7 +167,7 @@ class LinkedFunction:
             "push": self.frames.append,
             "frames": self.frames,
             "release": release,
-            "new_frame": lambda: Frame(plan, program.allocators),
+            "new_frame": self._new_frame,
             "fail": self.fail,
             "mismatch": self.mismatch,
             "unequal": self.unequal,
@@ -173,6 +179,15 @@ class LinkedFunction:
         scope |= {f"q{number}": text for number, text in enumerate(listing.texts)}
         exec(translation.compiled, scope)
         self.run: Callable[..., Any] = scope["run"]
+
+    def _new_frame(self) -> Frame:
+        graphs = [Graphs(recorder) for recorder in self._recorders]
+        self._graphs.update(graphs)
+        return Frame(self.translation.listing.plan, self.program.allocators, graphs)
+
+    def graph_use(self) -> GraphUse:
+        """How often the function's graphs were used, in the frames that exist."""
+        return sum((graphs.use() for graphs in list(self._graphs)), GraphUse())
 
     @property
     def source(self) -> str:
@@ -297,6 +312,8 @@ class LinkedFunction:
         match instr:
             case Kernel(index=index):
                 return "kernel-failed", f"the kernel {exe.kernels[index].name} failed"
+            case Graph():
+                return "kernel-failed", f"a graph of {self._launches(instr)} launches failed"
             case Library(index=index):
                 return "library-failed", f"the library function {exe.libraries[index]} failed"
             case Packed(index=index):
@@ -307,6 +324,11 @@ class LinkedFunction:
                 return "call-failed", f"the call of {exe.functions[index].name} failed"
             case _:
                 return "execution", f"{type(instr).__name__ if instr else 'the function'} failed"
+
+    def _launches(self, graph: Graph) -> int:
+        """The number of launches of a graph of this function."""
+        at = next(at for at, instr in enumerate(self.code.code) if instr is graph)
+        return sum(isinstance(i, Kernel) for i in self.code.code[at + 1 : at + 1 + graph.length])
 
     def require_own(self, values: tuple[Any, ...], updated: tuple[int, ...]) -> None:
         """Checks the arguments of a call that updates some of them in place (`relaxpy.runtime.updates`)."""

@@ -38,6 +38,8 @@ from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.devices.registry import runtime_of
 from relaxpy.runtime.devices.tensor import DeviceTensor
 from relaxpy.runtime.frame import Allocate, record_of
+from relaxpy.runtime.graph_key import GraphPlan
+from relaxpy.runtime.graphs import GraphRecorder
 from relaxpy.runtime.images import choose_images
 from relaxpy.runtime.inspect.profile import ProfilingEmitter, Recorder
 from relaxpy.runtime.inspect.watch import Watch, allocate_guarded
@@ -97,7 +99,11 @@ class Program:
             without_features,
         )
         """The kernels, each with its selected image."""
-        self.devices = Devices(tuple(runtime.lines for runtime in self.runtimes), self.chosen)
+        self.devices = Devices(
+            tuple(runtime.lines for runtime in self.runtimes),
+            self.chosen,
+            frozenset(slot for slot, runtime in enumerate(self.runtimes) if runtime.has_graphs),
+        )
         self.kernels = self._loaded()
         """The kernels as loaded by their runtimes, on no queue yet."""
         self.constants = [from_numpy(array, constant=True) for array in executable.constants]
@@ -248,6 +254,11 @@ class BoundProgram:
             distinct = queue.runtime.distinct_buffers
             handles.append(apart(launcher, info, queue) if distinct else launcher)
         return handles
+
+    def recorder(self, graph: GraphPlan) -> GraphRecorder:
+        """The recorder of a graph of one of the functions."""
+        queue, program = self.queues[graph.slot], self.program
+        return GraphRecorder(queue, graph, program.kernels, program.chosen, self.kernels)
 
     def launched(self, index: int) -> None:
         """Waits for a kernel after it was put into its queue. Raises: RuntimeCheckError (`kernel-failed`)."""

@@ -17,6 +17,7 @@ from relaxpy.runtime.device import Device
 from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.function import Function, Signature
+from relaxpy.runtime.graphs import GraphUse
 from relaxpy.runtime.inspect.profile import Profile, Recorder
 from relaxpy.runtime.pool import MemoryUse, total
 from relaxpy.runtime.program import BoundProgram, Program
@@ -324,6 +325,11 @@ class VirtualMachine:
     def memory(self) -> MemoryUse:
         """The memory of its queues in bytes, by kind, without weights, summed over all devices."""
         return total(queue.pool.use() for queue in dict.fromkeys(self._bound.queues))
+
+    @property
+    def graphs(self) -> GraphUse:
+        """How often calls replayed the graphs of its functions, and recorded them (`relaxpy.runtime.graphs`)."""
+        return sum((linked.graph_use() for linked in self._bound.functions), GraphUse())
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -64,10 +64,12 @@ from relaxpy.op.call import (
 from relaxpy.op.memory import (
     AllocStorage,
     AllocTensor,
+    BeginGraph,
     CallDPS,
     CheckDim,
     CheckEqual,
     CopyTo,
+    EndGraph,
     Intrinsic,
     Kill,
     MakeClosure,
@@ -511,6 +513,8 @@ class Interpreter:
                 return ()
             case MakeClosure():
                 return Partial(args[0], tuple(args[1:]))
+            case BeginGraph() | EndGraph():
+                return ()
             case Match() | Store():
                 return ()  # symbols have their values here from parameters and match_casts; there is no heap
             case MakeShape():

@@ -49,6 +49,10 @@ class HostileTarget(Target):
     def max_buffers_per_launch(self) -> int:
         return MOST_BUFFERS
 
+    @property
+    def has_graphs(self) -> bool:
+        return True
+
 
 class HostileBackend(Backend[HostileTarget]):
     """See the module."""

@@ -13,6 +13,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -89,6 +90,14 @@ class _Process:
             self._process.wait()
 
 
+class _Graph:
+    """A recorded command list. The device frees it with the last reference."""
+
+    def __init__(self, number: int, process: _Process) -> None:
+        self.number = number
+        weakref.finalize(self, process.tell_later, "forget", number).atexit = False
+
+
 class HostileRuntime(DeviceRuntime):
     """See the module. There are two of them."""
 
@@ -96,11 +105,14 @@ class HostileRuntime(DeviceRuntime):
     dlpack_type: ClassVar[int] = 12
     offset_alignment = ALIGNMENT
     distinct_buffers = True
+    has_graphs = True
     processes: ClassVar[dict[int, _Process]] = {}
     allocations: ClassVar[int] = 0
     """How many there were."""
     failing: ClassVar[frozenset[int]] = frozenset()
     """Which of them fail, counted from 0."""
+    captures: ClassVar[int] = 0
+    """How many recordings were begun."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -170,6 +182,22 @@ class HostileRuntime(DeviceRuntime):
         self.process.tell(
             "put", queue, "copy", source, source_offset, target, target_offset, nbytes
         )
+
+    # Graphs
+
+    def begin_capture(self, queue: int) -> None:
+        HostileRuntime.captures += 1
+        self.process.tell("capture", queue)
+
+    def end_capture(self, queue: int) -> _Graph:
+        number = self.process.number()
+        problem = self.process.ask("graph", queue, number)
+        if problem:
+            raise DeviceError(problem)
+        return _Graph(number, self.process)
+
+    def replay(self, queue: int, graph: _Graph) -> None:
+        self.process.tell("put", queue, "replay", graph.number)
 
     # DLPack
 

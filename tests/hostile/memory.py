@@ -23,6 +23,8 @@ _ZONE = 512
 _ZONE_BYTE, _FRESH_BYTE = 0xC3, 0xFF
 """What these hold, and what memory holds that nobody has written: not a number, in floats."""
 
+Recorded = tuple[str, tuple[Any, ...]]
+"""A command of a graph, and its arguments."""
 Clock = dict[int, int]
 """Queue → how many of its commands."""
 
@@ -118,6 +120,10 @@ class Queue:
     """Commands that another queue waits for."""
     errors: list[str] = field(default_factory=list)
     downloads: dict[int, bytes] = field(default_factory=dict)
+    captured: list[Recorded] | None = None
+    """The commands since a recording began; None: there is none."""
+    mistake: str = ""
+    """What was put into it while it recorded, and cannot be."""
 
 
 def address_of(shape: Iterable[int]) -> Any:

@@ -22,7 +22,19 @@ from relaxpy.runtime.devices.cpu.kernels import KernelHandles, load_kernels
 from relaxpy.runtime.dtype import info as dtype_info
 from relaxpy.runtime.frame import record_of
 from relaxpy.runtime.tensor import Tensor
-from tests.hostile.memory import MOST_BUFFERS, Clock, Command, Memory, Mistake, Queue, merge
+from tests.hostile.memory import (
+    MOST_BUFFERS,
+    Clock,
+    Command,
+    Memory,
+    Mistake,
+    Queue,
+    Recorded,
+    merge,
+)
+
+RECORDED = ("launch", "copy")
+"""What a graph may consist of."""
 
 
 class Server:
@@ -32,6 +44,9 @@ class Server:
         self.memory: dict[int, Memory] = {}
         self.queues: dict[int, Queue] = {}
         self.kernels: dict[int, tuple[KernelInfo, KernelHandles]] = {}
+        self.graphs: dict[int, list[Recorded]] = {}
+        self.forgotten: set[int] = set()
+        """Graphs that the host may not replay any more."""
         self.host: Clock = {}
         """What the host has synchronised."""
         self.policy: str | int = "lazy"
@@ -53,6 +68,13 @@ class Server:
             case "put":
                 queue, what, *rest = args
                 self.put(self.queues[queue], what, tuple(rest))
+            case "capture":
+                queue = self.queues[args[0]]
+                queue.captured, queue.mistake = [], ""
+            case "graph":
+                return self.end_capture(self.queues[args[0]], args[1])
+            case "forget":
+                self.forgotten.add(args[0])
             case "synchronise":
                 return self.synchronise(self.queues[args[0]])
             case _:
@@ -68,7 +90,20 @@ class Server:
             self.kernels[first + number] = info, handle
         return ""
 
+    def end_capture(self, queue: Queue, number: int) -> str:
+        """Ends a recording. Returns what was wrong with it."""
+        assert queue.captured is not None
+        self.graphs[number], queue.captured = queue.captured, None
+        return queue.mistake
+
     def put(self, queue: Queue, what: str, args: tuple[Any, ...]) -> None:
+        if queue.captured is not None:
+            if what not in RECORDED:
+                queue.mistake = f"a {what} is put into a queue that records"
+            queue.captured.append((what, args))
+            return
+        if what == "replay" and args[0] in self.forgotten:
+            queue.errors.append("a graph is replayed that was freed")
         queue.put += 1
         if what == "wait":
             other = self.queues[args[0]]
@@ -173,6 +208,11 @@ class Server:
             raise Mistake("a buffer is copied to itself")
         came = self.use(queue, source, False).part(begin, nbytes)
         self.use(queue, target, True).part(place, nbytes)[...] = came
+
+    def do_replay(self, queue: Queue, graph: int) -> None:
+        """Each command of the graph is checked as if it had come by itself."""
+        for what, args in self.graphs[graph]:
+            getattr(self, f"do_{what}")(queue, *args)
 
     def do_launch(self, queue: Queue, kernel: int, args: list[Any]) -> None:
         info, handles = self.kernels[kernel]

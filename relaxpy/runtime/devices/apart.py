@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.bytecode import KernelInfo
 from relaxpy.runtime.devices.base import Launcher
-from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.devices.tensor import DeviceTensor
 
+if TYPE_CHECKING:
+    from relaxpy.runtime.devices.queue import Queue
+    from relaxpy.runtime.graphs import Recording
 
-def apart(launcher: Launcher, info: KernelInfo, queue: Queue) -> Launcher:
+
+def apart(launcher: Launcher, info: KernelInfo, queue: Queue | Recording) -> Launcher:
     """Wraps `launcher` for a device that accepts a buffer only once per launch. If several arguments are in one buffer,
     all but one are copied first. The one that the kernel writes to is not copied. A device with `shares_reads` gets no
     copies of a buffer that is only read."""

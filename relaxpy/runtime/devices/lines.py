@@ -112,8 +112,17 @@ class DeviceLines:
         launch = [self.to.formulas.over(expr, sizes) for expr in info.image.launch]
         ordered = [sizes[number] for number in sorted(sizes)]
         self.to.launch(
-            [Launch(at, f"launch{instr.index}", [_tuple(launch), _tuple(ordered), *args], tensors)]
+            [
+                Launch(
+                    at, self.handle(instr.index), [_tuple(launch), _tuple(ordered), *args], tensors
+                )
+            ]
         )
+
+    def handle(self, index: int) -> str:
+        """The launcher of a kernel, as an expression: of the slot's queue, or in a graph of the queue that records
+        it."""
+        return f"{'launch[{}]' if self.to.in_graph else 'launch{}'}".format(index)
 
     def dims_of(self, at: int, position: int) -> list[str] | None:
         """The sizes of a kernel's argument as expressions; None if it is not a register."""

@@ -13,6 +13,7 @@ from relaxpy.runtime.bytecode import (
     Copy,
     Eval,
     FunctionCode,
+    Graph,
     Heap,
     If,
     Instr,
@@ -110,6 +111,9 @@ def _function(exe: Executable, code: FunctionCode) -> list[str]:
             depth += word == "else"
         text = "  " * depth + _instr(exe, code, instr)
         lines.append(f"{text:<{_COMMENT_COLUMN}}{_place(code, instr)}".rstrip())
+        if isinstance(instr, Graph):
+            ends.append((at + 1 + instr.length, "end"))
+            depth += 1
         if isinstance(instr, If):
             middle = at + 1 + instr.then_len
             ends.append((middle + instr.else_len, "end"))
@@ -246,6 +250,8 @@ def _instr(exe: Executable, code: FunctionCode, instr: Instr) -> str:
                 (f" in m{storage}" if storage >= 0 else _on(exe, instr.slot))
                 + (f" at {offset}" if offset else "")
             )
+        case Graph(slot=slot):
+            return f"graph{_on(exe, slot)}"
         case Copy(dst=dst, src=src, slot=slot):
             return f"r{dst} = copy r{src} to {exe.slots[slot].name}"
         case View(dst=dst, src=src, shape=shape, ndim=ndim, dtype=dtype):

@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -303,7 +303,9 @@ def _nbytes(value: Any) -> int:
 
 
 class ProfilingEmitter(Emitter):
-    """Writes code with a clock around every computation. Kernels run one by one instead of as a row."""
+    """Writes code with a clock around every computation. Kernels run one by one instead of as a row or graph."""
+
+    records: ClassVar[bool] = False
 
     def may_precede(self, at: int, instr: Instr) -> bool:
         return False

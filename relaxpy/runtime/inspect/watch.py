@@ -20,7 +20,7 @@ import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime import dtype as dtypes
@@ -160,7 +160,9 @@ def _wrong(what: str) -> RuntimeCheckError:
 
 
 class WatchedEmitter(Emitter):
-    """Writes code with a check after every instruction. Kernels run one by one instead of as a row."""
+    """Writes code with a check after every instruction. Kernels run one by one instead of as a row or graph."""
+
+    records: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from relaxpy.runtime.bytecode import (
     Copy,
     Eval,
     FunctionCode,
+    Graph,
     Heap,
     If,
     Instr,
@@ -93,8 +94,7 @@ class Function(KernelCalls):
                 return
             self.at = at
             instr = code[at]
-            if self.code.locations and instr.loc >= len(self.code.locations):
-                raise Refuted(f"there is no location {instr.loc}")
+            self.located(instr)
             if isinstance(instr, If):
                 self.condition(self.values[self.read(instr.cond)])
                 middle = at + 1 + instr.then_len
@@ -103,11 +103,20 @@ class Function(KernelCalls):
                     raise Refuted("its arms are longer than the block around it")
                 branches.append(Branch(at, middle, after, end, self.sizes.mark()))
                 end = middle
+            elif isinstance(instr, Graph):
+                if at + 1 + instr.length > end:
+                    raise Refuted("it is longer than the block around it")
+                self.graph(at, instr)
+                at += instr.length
             else:
                 if isinstance(instr, Return) and at != len(code) - 1:
                     raise Refuted("a Return is the last instruction, and nowhere else")
                 self.instr(at, instr)
             at += 1
+
+    def located(self, instr: Instr) -> None:
+        if self.code.locations and instr.loc >= len(self.code.locations):
+            raise Refuted(f"there is no location {instr.loc}")
 
     def instr(self, at: int, instr: Instr) -> None:  # noqa: C901  (a case an instruction)
         match instr:
@@ -189,6 +198,29 @@ class Function(KernelCalls):
                     raise Refuted("it returns memory of the frame")
             case _:
                 raise Refuted("no such instruction")
+
+    def graph(self, at: int, graph: Graph) -> None:
+        """Visits the instructions of a graph. Afterwards, their registers are not set."""
+        home = self.home(graph.slot)
+        made: list[int] = []
+        for self.at in range(at + 1, at + 1 + graph.length):
+            instr = self.code.code[self.at]
+            self.located(instr)
+            match instr:
+                case Alloc(dst=dst, storage=storage, slot=slot) if storage >= 0:
+                    made.append(dst)
+                case View(dst=dst, slot=slot) | Const(dst=dst, slot=slot):
+                    made.append(dst)
+                case Kernel(index=index):
+                    within(index, self.exe.kernels, "kernel")
+                    slot = self.exe.kernels[index].slot
+                case _:
+                    raise Refuted("it cannot be part of a graph")
+            if self.home(slot) != home:
+                raise Refuted("it is part of a graph, and of another slot")
+            self.instr(self.at, instr)
+        for reg in made:
+            self.sizes.put(self.regs, reg)
 
     def condition(self, value: Value) -> None:
         if value.kind == "tensor" and value.slot > HOST:

@@ -17,6 +17,7 @@ from relaxpy.runtime.bytecode import (
     Const,
     Copy,
     Eval,
+    Graph,
     Heap,
     If,
     Instr,
@@ -38,6 +39,7 @@ from relaxpy.runtime.bytecode import (
     ShapePattern,
     TensorPattern,
     TuplePattern,
+    View,
 )
 from relaxpy.runtime.tensor import Shape
 from relaxpy.testing.machine_suite.cases import (
@@ -341,6 +343,23 @@ def refused_cases() -> list[Case]:
         ),
         ("a slot beyond the last", [ANY], [Eval(0, 99, 3), out], {}),
         ("arms that are too long", [ANY], [If(0, 0, 5, 5), out], {}),
+        ("a graph that is too long", [ANY], [Graph(0, 2, 0), out], {}),
+        ("a graph in a slot that is not there", [ANY], [Graph(0, 0, 1), out], {}),
+        ("a graph in a graph", [ANY], [Graph(0, 1, 0), Graph(0, 0, 0), out], {}),
+        ("a return in a graph", [ANY], [Graph(0, 1, 0), out], {}),
+        ("a size that a graph computes", [ANY], [Graph(0, 1, 0), Eval(0, 0, 3), out], {}),
+        (
+            "a result that a graph allocates",
+            [VECTOR],
+            [Graph(0, 1, 0), Alloc(0, 1, 0, 1, "float32", -1), Return(0, 1)],
+            {},
+        ),
+        (
+            "a register of a graph after it",
+            [VECTOR],
+            [Graph(0, 1, 0), View(0, 1, 0, 0, 1, "float32"), Return(0, 1)],
+            {},
+        ),
         ("a constant that is not there", [ANY], [Const(0, 1, 0), out], {}),
         ("a kernel that is not there", [ANY], [Kernel(0, 99, (), 1), out], {}),
         ("a function that is not there", [ANY], [Call(0, 1, 9, ()), out], {}),

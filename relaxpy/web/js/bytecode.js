@@ -26,6 +26,7 @@ export const FIELDS = {
   MakePrim: ["loc", "dst", "value", "dtype"],
   Move: ["loc", "dst", "src"],
   If: ["loc", "cond", "then_len", "else_len"],
+  Graph: ["loc", "length", "slot"],
   Kill: ["loc", "regs"],
   Return: ["loc", "src"],
   TensorPattern: ["shape", "ndim", "dtype", "slot"],

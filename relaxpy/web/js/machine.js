@@ -299,6 +299,8 @@ export class Machine {
         case "Move":
           regs[instr.dst] = regs[instr.src];
           break;
+        case "Graph":
+          break; // its launches follow, and run one by one
         case "Kill":
           for (const reg of instr.regs) regs[reg] = undefined;
           break;
