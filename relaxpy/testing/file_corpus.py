@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from relaxpy.build.build import build
-from relaxpy.runtime.bytecode import HOST_SLOT, Copy, If, Read, Slot
+from relaxpy.runtime.bytecode import HOST_SLOT, Copy, Graph, If, Kernel, Read, Slot
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.library import register_library
 from relaxpy.script import parse
@@ -229,19 +229,23 @@ def write_corpus(folder: Path) -> list[Sample]:
 
 
 def _with_a_second_slot(exe: Executable) -> Executable:
-    """The program with its condition copied to another slot and read from there. One machine maps both slots to the
-    CPU, which no build produces."""
+    """The program with its condition copied to another slot and read from there, and with a kernel in a graph. One
+    machine maps both slots to the CPU, which no build produces."""
     main = exe.functions[0]
     at = next(i for i, instr in enumerate(main.code) if isinstance(instr, If))
     branch = main.code[at]
     assert isinstance(branch, If)
     there, here = main.num_regs, main.num_regs + 1
+    kernel = next(i for i, instr in enumerate(main.code) if isinstance(instr, Kernel))
+    assert at < kernel <= at + branch.then_len
     code = (
         *main.code[:at],
         Copy(branch.loc, there, branch.cond, 1),
         Read(branch.loc, here, there),
-        replace(branch, cond=here),
-        *main.code[at + 1 :],
+        replace(branch, cond=here, then_len=branch.then_len + 1),
+        *main.code[at + 1 : kernel],
+        Graph(branch.loc, 1, 0),
+        *main.code[kernel:],
     )
     changed = replace(main, code=code, num_regs=here + 1)
     return replace(exe, functions=(changed,), slots=(HOST_SLOT, Slot("other", "cpu")))
