@@ -545,7 +545,8 @@ static int read_cubin(const char *code, const char *name, Function *f) {
   for (int i = 0; i < h->e_shnum; i++) {
     const char *section = names + sections[i].sh_name;
     found |= !strcmp(section, text);
-    if (!strcmp(section, shared)) f->static_shared = sections[i].sh_size;
+    // From compute capability 9.0 on, the first KiB is the system's, and not counted.
+    if (!strcmp(section, shared)) f->static_shared = sections[i].sh_size - (config.capability >= 90 ? 1024 : 0);
     if (strcmp(section, info)) continue;
     const unsigned char *at = (const void *)(code + sections[i].sh_offset), *end = at + sections[i].sh_size;
     while (at + 4 <= end) {  // format, attribute, and a value or the size of one
@@ -718,7 +719,14 @@ static int error_of(int code, const char **found, int text) {
 int cuGetErrorName(int code, const char **name) { return error_of(code, name, 0); }
 int cuGetErrorString(int code, const char **text) { return error_of(code, text, 1); }
 
-// The newest version of a function that the emulation has. `__` stands for a function that it lacks.
+// NVRTC asks for the driver's private functions wherever it finds a driver.
+int cuGetExportTable(const void **table, const void *name) {
+  (void)name;
+  *table = NULL;
+  return NOT_FOUND;
+}
+
+// The newest version of a function that the emulation has.
 int cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t flags, int *status) {
   (void)version, (void)flags;
   static const char *const suffixes[] = {"_v2", "WithFlags", ""};

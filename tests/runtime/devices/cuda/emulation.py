@@ -66,7 +66,7 @@ class Emulation:
 
     def __init__(self) -> None:
         # The driver of the process is the first library of this name.
-        self._library = ctypes.CDLL(str(folder() / NAME), ctypes.RTLD_GLOBAL)
+        self._library = ctypes.CDLL(str(folder() / NAME))
         self._library.emulation_memory.restype = ctypes.c_size_t
 
     def configure(

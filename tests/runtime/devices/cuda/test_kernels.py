@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from relaxpy.errors import ExecutableError
+from relaxpy.runtime.bytecode import KernelParam
 from relaxpy.runtime.devices.image import Image
-from tests.runtime.devices.cuda.emulation import Emulation, needs_emulation
-from tests.runtime.devices.cuda.kernels import ARGS, SCALE, info, ptx, runtime
+from relaxpy.runtime.tensor import from_numpy
+from tests.runtime.devices.cuda.emulation import Emulation, add_kernel, needs_emulation
+from tests.runtime.devices.cuda.kernels import ARGS, SCALE, N, info, ptx, runtime
 
 pytestmark = needs_emulation
 
@@ -68,3 +71,71 @@ def test_what_the_compiler_of_the_driver_says(driver: Emulation) -> None:
 def test_an_older_driver_tells_no_parameters(driver: Emulation) -> None:
     driver.configure(version=12000)
     runtime().load([replace(SCALE, args=ARGS[:2]).encode()], [info()])
+
+
+SOURCE = b"""
+extern "C" __global__ void __launch_bounds__(128) many(float *x, bool b, short s, float by, char c, double d,
+                                                       unsigned char u, long long n, int m) {
+  __shared__ float t[256];
+  extern __shared__ float more[];
+  t[threadIdx.x] = by;
+  __syncthreads();
+  more[threadIdx.x] = t[threadIdx.x ^ 1];
+  __syncthreads();
+  long long i = blockIdx.x * 128LL + threadIdx.x;
+  if (i < n && b) x[i] *= more[threadIdx.x] + s + c + d + u + m;
+}
+"""
+ON_THE_HOST = """
+#include <string.h>
+void many__launch(const unsigned grid[3], const unsigned block[3], unsigned shared, const char *params) {
+  struct { float *x; _Bool b; short s; float by; char c; double d; unsigned char u; long long n; int m; } a;
+  memcpy(&a, params, sizeof a - 4);
+  float values[] = {a.b, a.s, a.by, a.c, a.d, a.u, a.n, a.m, shared};
+  memcpy(a.x, values, sizeof values);
+}
+unsigned long long many__pointers = 1;
+"""
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "compute_90"])
+def test_parameters_are_those_of_the_compiled_code(driver: Emulation, arch: str) -> None:
+    """NVRTC's code says where each parameter is; arguments are packed there."""
+    code = compiled(SOURCE, arch)
+    add_kernel(code, ON_THE_HOST)
+    driver.configure(capability=90)
+    dtypes = ["bool", "int16", "float32", "int8", "float64", "uint8"]
+    args: Any = (
+        {"memory": 0},
+        *({"scalar": i + 1, "dtype": dtype} for i, dtype in enumerate(dtypes)),
+        {"size": 6, "dtype": "int64"},
+        {"size": 7, "dtype": "int32"},
+    )
+    params = (KernelParam("float32", (N,)), *(KernelParam(dtype, None) for dtype in dtypes))
+    limits = {"threads": 128, "shared": 1024, "dynamic-shared": 512}
+    format = "ptx" if arch.startswith("compute") else "cubin"
+    image = Image("many", args, code, limits=limits, format=format)
+    launch = (1, 1, 1, 128, 1, 1, N, N)
+    (kernel,) = runtime().load([image.encode()], [info("many", params, launch)])
+    assert kernel.most_threads == 128
+    queue = runtime().queue()
+    x = queue.upload(from_numpy(np.zeros(9, np.float32)))
+    numbers = (1, 1, 1, 128, 1, 1, 10, -7)
+    runtime().launcher(kernel, queue.raw)(numbers, (10,), x, True, -5, 2.5, -3, 0.125, 250)
+    np.testing.assert_array_equal(x.numpy(), [1, -5, 2.5, -3, 0.125, 250, 10, -7, 512])
+
+
+def compiled(source: bytes, arch: str) -> bytes:
+    """Cubin or PTX by NVRTC."""
+    nvrtc: Any = pytest.importorskip("cuda.bindings.nvrtc")
+    try:
+        _, program = nvrtc.nvrtcCreateProgram(source, b"test.cu", 0, [], [])
+    except RuntimeError as error:
+        pytest.skip(f"NVRTC is not installed: {error}")
+    (status,) = nvrtc.nvrtcCompileProgram(program, 1, [f"--gpu-architecture={arch}".encode()])
+    assert not status
+    what = "PTX" if arch.startswith("compute") else "CUBIN"
+    _, size = getattr(nvrtc, f"nvrtcGet{what}Size")(program)
+    code = bytes(size)
+    getattr(nvrtc, f"nvrtcGet{what}")(program, code)
+    return code.rstrip(b"\0") if what == "PTX" else code
