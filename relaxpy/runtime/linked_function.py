@@ -42,6 +42,8 @@ from relaxpy.runtime.devices.cpu.kernels import HANDOVER_SECONDS, OutOfMemory, O
 from relaxpy.runtime.frame import Frame, release
 from relaxpy.runtime.function_listing import printable
 from relaxpy.runtime.graphs import Graphs, GraphUse
+from relaxpy.runtime.inspect.heap_values import symbol_slots
+from relaxpy.runtime.inspect.memory_plan import plan_note
 from relaxpy.runtime.inspect.watch import WatchedEmitter
 from relaxpy.runtime.link import translate
 from relaxpy.runtime.nesting import compile_nested, nesting_checked
@@ -287,6 +289,8 @@ class LinkedFunction:
                 where = f", {place.file}:{place.line}" if place and place.file else ""
                 how = "in function" if first else "called from"
                 error.notes = (*error.notes, f"{how} {self.code.name}{binding}{where}")
+            if first and error.code == "out-of-memory":
+                error.notes = (*error.notes, *self._plan(error.__traceback__))
             return error
         if isinstance(error, (OutOfRange, OutOfMemory)):
             code = "tir-bounds" if isinstance(error, OutOfRange) else "out-of-memory"
@@ -298,7 +302,22 @@ class LinkedFunction:
         if place and place.file:
             located.located(_span(place))
         located.notes = (f"in function {self.code.name}{binding}",)
+        if located.code == "out-of-memory":
+            located.notes = (*located.notes, *self._plan(error.__traceback__))
         return located
+
+    def _plan(self, trace: TracebackType | None) -> list[str]:
+        """A note with the memory that the failing call needs, if the sizes that it depends on were known by then."""
+        while trace is not None and trace.tb_frame.f_code is not self.run.__code__:
+            trace = trace.tb_next
+        if trace is None:
+            return []
+        local = trace.tb_frame.f_locals
+        slots = symbol_slots(self.code)
+        return plan_note(
+            self.code,
+            {name: local[f"s{slot}"] for name, slot in slots.items() if f"s{slot}" in local},
+        )
 
     def _what(self, instr: Instr | None, error: Exception) -> tuple[str, str]:
         """The error code and the subject for an exception that an instruction raised."""

@@ -102,7 +102,9 @@ def _borrowed(value: Any, queues: Sequence[Queue]) -> Tensor | None:
         return None
     kind, index = value.__dlpack_device__()
     for queue in queues:
-        if not queue.is_host and (int(kind), index) == queue.device.dlpack:
+        runtime = queue.runtime
+        types = (runtime.dlpack_type, *runtime.dlpack_also)
+        if not queue.is_host and int(kind) in types and index == runtime.index:
             try:
                 return borrow(value, queue)
             except BufferError as error:

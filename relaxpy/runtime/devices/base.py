@@ -57,6 +57,8 @@ class DeviceRuntime(ABC):
     dlpack_type: ClassVar[int] = 0
     """DLPack's device type number. 0: it has none, and tensors are not exchanged with other libraries. Other kinds
     implement the DLPack methods below."""
+    dlpack_also: ClassVar[tuple[int, ...]] = ()
+    """Other device types of DLPack whose memory the device takes as it is."""
     offset_alignment: int = 1
     """The alignment in bytes of a tensor's offset in its buffer."""
     distinct_buffers: bool = False

@@ -270,6 +270,20 @@ def plan_of(
     return MemoryPlan(weights, tuple(plans), num_threads())
 
 
+def plan_note(code: FunctionCode, sizes: Mapping[str, int]) -> list[str]:
+    """The plan of one call as a note of an error, or none if it depends on other sizes."""
+    try:
+        plan = plan_of((code,), 0, sizes)
+    except UsageError:
+        return []
+    given = ", ".join(f"{name}={size}" for name, size in sizes.items())
+    return [
+        f"a call of {code.name}({given}) takes {shown(each.peak)}: {shown(each.planned)} are planned, "
+        f"and results are {shown(each.unplanned)}; memory_plan({given}) of the executable shows the tensors"
+        for each in plan.functions
+    ]
+
+
 def nbytes_of(code: FunctionCode, param: int) -> int:
     """The size of a parameter that is a tensor of fixed shape, in bytes; 0 for others."""
     for instr in code.code:

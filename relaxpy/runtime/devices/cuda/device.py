@@ -47,6 +47,8 @@ class CudaRuntime(DeviceRuntime):
 
     kind: ClassVar[str] = "cuda"
     dlpack_type: ClassVar[int] = 2
+    dlpack_also: ClassVar[tuple[int, ...]] = (13,)
+    """Managed memory, which the host and all devices have in common."""
     offset_alignment = 16
     """Kernels load vectors of 16 bytes."""
     has_graphs = True
@@ -61,6 +63,7 @@ class CudaRuntime(DeviceRuntime):
         self._context = Context(index)
         self._version: int = ask(cu.cuDriverGetVersion)
         self._limits = {name: self._attribute(key) for name, key in LIMITS.items()}
+        self._memory: int = ask(cu.cuDeviceTotalMem, self._context.device)
         self._has_pools = bool(self._attribute("MEMORY_POOLS_SUPPORTED"))
         self._capability = (
             self._attribute("COMPUTE_CAPABILITY_MAJOR"),
@@ -79,7 +82,7 @@ class CudaRuntime(DeviceRuntime):
     def facts(self) -> Mapping[str, int | str]:
         return {
             "compute_capability": ".".join(map(str, self._capability)),
-            "total_memory": ask(self._cu.cuDeviceTotalMem, self._context.device),
+            "total_memory": self._memory,
             **{name: self._attribute(key) for name, key in _SHOWN.items()},
             **self._limits,
             "driver": f"for CUDA {version_text(self._version)}",
@@ -110,6 +113,8 @@ class CudaRuntime(DeviceRuntime):
     # Memory
 
     def allocate(self, nbytes: int, queue: Stream) -> int:
+        if nbytes > self._memory:
+            raise MemoryError(f"the device has {self._memory} bytes")
         with self._context.current():
             try:
                 return self._allocated(nbytes, queue)

@@ -19,8 +19,6 @@ from relaxpy.runtime.devices.base import DeviceError
 OLDEST = 12000
 """The oldest driver whose functions have the form that is used here: CUDA 12.0, driver 525."""
 OUT_OF_MEMORY = 2
-INVALID_CONTEXT = 201
-INVALID_HANDLE = 400
 STICKY = frozenset({214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 999})
 """Errors after which every call of the context fails, with the same error."""
 _AFTER = (
@@ -113,6 +111,10 @@ class Context:
         self.device = ask(self.cu.cuDeviceGet, device)
         self._handle = ask(self.cu.cuDevicePrimaryCtxRetain, self.device)
         self._address = int(self._handle)
+
+    def is_current(self) -> bool:
+        """Whether it is current in this thread."""
+        return int(ask(self.cu.cuCtxGetCurrent)) == self._address
 
     @contextmanager
     def current(self) -> Iterator[None]:

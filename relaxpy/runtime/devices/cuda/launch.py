@@ -9,7 +9,7 @@ kernel of two tensors and a size it is, in essence:
         with lock:
             pack(packed, 0, a0.buffer.handle + a0.offset, a1.buffer.handle + a1.offset, n6)
             (status,) = cuLaunchKernel(function, gx, gy, gz, tx, ty, tz, shared, stream, 0, extra)
-            if status: again()
+            if status: failed(status, numbers)
 
 The host's time of a launch is that of these lines, so nothing is looked up and checked that the driver checks itself.
 """
@@ -23,13 +23,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from relaxpy.runtime.devices.base import DeviceError, Launcher
-from relaxpy.runtime.devices.cuda.driver import (
-    INVALID_CONTEXT,
-    INVALID_HANDLE,
-    STICKY,
-    Context,
-    error_of,
-)
+from relaxpy.runtime.devices.cuda.driver import STICKY, Context, error_of
 from relaxpy.runtime.devices.cuda.stream import Stream
 from relaxpy.runtime.devices.image import GRID, Argument
 
@@ -176,8 +170,9 @@ class _Failed:
         self._scope = scope
 
     def __call__(self, status: Any, numbers: Sequence[int]) -> None:
-        """Launches again where only the context was another one. Raises: DeviceError."""
-        if int(status) in (INVALID_CONTEXT, INVALID_HANDLE):
+        """Launches again in the device's context, if another one was current or none: to ask before each launch would
+        cost more than the launch. Raises: DeviceError."""
+        if not self._context.is_current():
             scope = self._scope
             launch: Callable[..., tuple[Any]] = scope["cuLaunchKernel"]
             grid, shared, stream = numbers[:GRID], scope["shared"], scope["stream"]

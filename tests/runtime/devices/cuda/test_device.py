@@ -84,6 +84,8 @@ def test_out_of_memory(driver: Emulation) -> None:
     assert caught.value.code == "out-of-memory"
     del kept
     queue.new((1 << 18,), "float32")
+    with pytest.raises(RuntimeCheckError, match="cuda:0: the device has 1048576 bytes"):
+        queue.new((1 << 62, 64), "float32")
 
 
 def test_memory_that_was_freed_comes_back(driver: Emulation) -> None:
@@ -127,13 +129,14 @@ def test_a_tensor_where_vectors_cannot_be_loaded(driver: Emulation) -> None:
 class Foreign:
     """A tensor of another library on the device."""
 
-    def __init__(self, tensor: Any, misplaced: int = 0) -> None:
+    def __init__(self, tensor: Any, misplaced: int = 0, kind: int = 2) -> None:
         self.tensor = tensor
         self.misplaced = misplaced
+        self.kind = kind
         self.streams: list[Any] = []
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return 2, 0
+        return self.kind, 0
 
     def __dlpack__(self, *, stream: int | None, max_version: tuple[int, int]) -> object:
         self.streams.append(stream)
@@ -224,6 +227,19 @@ def test_two_slots_on_one_device(bodies: Emulation) -> None:
         np.testing.assert_array_equal(vm["main"](x).numpy(), 4 * x)
 
 
+@pytest.mark.parametrize("kind", [2, 13])
+def test_a_program_takes_tensors_of_others(bodies: Emulation, kind: int) -> None:
+    """Also in managed memory: as they are, behind the work of their stream."""
+    vm = VirtualMachine(program.executable())
+    theirs = vm.on(vm.open_queue())
+    foreign = Foreign(theirs["main"](np.ones(5, np.float32)), kind=kind)
+    before = bodies.memory(pinned=True)
+    out = vm["main"](foreign)
+    assert len(foreign.streams) == 1
+    assert bodies.memory(pinned=True) == before  # nothing was copied
+    np.testing.assert_array_equal(out.numpy(), np.full(5, 16, np.float32))
+
+
 def test_threads_run_a_program(bodies: Emulation) -> None:
     """Each on streams of its own, or all on one; no context is current in a new thread."""
     vm = VirtualMachine(program.executable())
@@ -247,7 +263,11 @@ def test_a_program_that_runs_out_of_memory(bodies: Emulation) -> None:
     ) as caught:
         vm["main"](np.zeros(200_000, np.float32))
     assert caught.value.code == "out-of-memory"
-    assert any("in function main" in note for note in caught.value.notes)
+    where, plan = caught.value.notes
+    assert "in function main" in where
+    assert plan.startswith(
+        "a call of main(n0=200000) takes 1562.5 KiB: 781.2 KiB are planned, and results are 781.2 KiB"
+    )
     x = np.ones(1000, np.float32)
     np.testing.assert_array_equal(vm["main"](x).numpy(), 4 * x)
 
