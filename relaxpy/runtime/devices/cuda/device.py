@@ -30,7 +30,7 @@ from relaxpy.runtime.devices.cuda.stream import RecordedGraph, Stream
 if TYPE_CHECKING:
     from relaxpy.runtime.bytecode import KernelInfo, Requirement
 
-_ARCH = re.compile(r"(sm|compute)_(\d+)(\d)")
+_ARCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 _SHOWN = {
     "multiprocessor_count": "MULTIPROCESSOR_COUNT",
     "max_registers_per_block": "MAX_REGISTERS_PER_BLOCK",
@@ -172,13 +172,17 @@ class CudaRuntime(DeviceRuntime):
     # Kernels
 
     def missing(self, requirement: Requirement) -> Sequence[str]:
-        """`sm_80` runs on compute capability 8.0 and later ones of 8, `compute_80` on 8.0 and all later ones."""
+        """`sm_80` runs on compute capability 8.0 and later ones of 8, `compute_80` on 8.0 and all later ones; `sm_90a`
+        and `compute_90a` on 9.0 alone, and those with an `f` on later ones of the same family."""
         match = _ARCH.fullmatch(requirement.arch)
         runs = not requirement.arch
         if match is not None:
-            wanted = int(match[2]), int(match[3])
-            same = match[1] == "compute" or wanted[0] == self._capability[0]
-            runs = same and wanted <= self._capability
+            have, wanted = self._capability, (int(match[2]), int(match[3]))
+            in_family = wanted[0] == have[0] and wanted <= have
+            is_portable = match[1] == "compute" and not match[4]
+            runs = wanted == have or (
+                match[4] != "a" and (in_family or (is_portable and wanted <= have))
+            )
         return (*([] if runs else [requirement.arch]), *requirement.features)
 
     def load(

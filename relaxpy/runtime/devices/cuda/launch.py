@@ -19,7 +19,9 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from threading import Lock
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from relaxpy.runtime.devices.base import DeviceError, Launcher
@@ -90,9 +92,15 @@ def write_launcher(kernel: LoadedKernel, context: Context, stream: Stream) -> La
         "_kept": (size, words, kernel, stream),  # the driver has their addresses
     }
     scope["failed"] = _Failed(kernel, context, scope)
-    exec(compile(_source(kernel), f"<launch of {kernel.name}>", "exec"), scope)
+    exec(_compiled(_source(kernel), kernel.name), scope)
     launch: Launcher = scope["launch"]
     return launch
+
+
+@lru_cache(1024)
+def _compiled(source: str, name: str) -> CodeType:
+    """A launcher's code. Each recording of a graph has launchers of its own, with the same code."""
+    return compile(source, f"<launch of {name}>", "exec")
 
 
 def _source(kernel: LoadedKernel) -> str:

@@ -44,13 +44,15 @@ def test_facts(driver: Emulation) -> None:
     [
         (80, ["", "sm_80", "compute_80"]),
         (86, ["", "sm_80", "sm_86", "compute_80"]),
-        (90, ["", "sm_90", "compute_80", "compute_90"]),
+        (90, ["", "sm_90", "sm_90a", "compute_80", "compute_90", "compute_90a"]),
+        (103, ["", "sm_100f", "compute_80", "compute_90", "compute_100f"]),
         (120, ["", "sm_120", "compute_80", "compute_90"]),
     ],
 )
 def test_architectures(driver: Emulation, capability: int, runs: list[str]) -> None:
     driver.configure(capability=capability)
-    known = ["", "sm_80", "sm_86", "sm_90", "sm_120", "compute_80", "compute_90", "sm_90a", "x"]
+    known = ["", "sm_80", "sm_86", "sm_90", "sm_90a", "sm_100a", "sm_100f", "sm_120", "compute_80", "compute_90",
+             "compute_90a", "compute_100a", "compute_100f", "x"]  # fmt: skip
     there = runtime()
     assert [arch for arch in known if not there.missing(Requirement("", arch))] == runs
     assert there.missing(Requirement("", "sm_70", ("fp4",))) == ("sm_70", "fp4")
