@@ -70,6 +70,16 @@ def compiled(shim: str, source: str, kernels: tuple[str, ...]) -> Kernels:
 
     Raises: AssertionError with the compiler's first errors.
     """
+    loaded: Any = ctypes.CDLL(str(library_of(shim, source, kernels)))
+    loaded.emulation_failure.restype = ctypes.c_char_p
+    return Kernels(loaded)
+
+
+def library_of(shim: str, source: str, kernels: Sequence[str]) -> Path:
+    """The shared library of the kernels of a source, compiled once for each text.
+
+    Raises: AssertionError with the compiler's first errors.
+    """
     entries = "\n".join(f"EMULATION_ENTRY({name})" for name in kernels)
     text = f'#include "{shim}"\n#line 1 "kernels"\n{source}\n{entries}\n'
     headers = [path.read_bytes() for path in sorted(HERE.iterdir()) if path.suffix in (".h", "")]
@@ -81,9 +91,7 @@ def compiled(shim: str, source: str, kernels: tuple[str, ...]) -> Kernels:
         made = library.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
         _compile(text, "-shared", "-fPIC", "-o", str(made))
         made.rename(library)
-    loaded: Any = ctypes.CDLL(str(library))
-    loaded.emulation_failure.restype = ctypes.c_char_p
-    return Kernels(loaded)
+    return library
 
 
 def check_syntax(shim: str, source: str) -> None:

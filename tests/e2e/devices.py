@@ -22,8 +22,13 @@ from relaxpy.testing.random_program import random_program
 from tests.op.support import COMPILED, Applied, apply, assert_close, reference_arrays, samples
 
 
-def machine(mod: IRModule, target: str, params: Any = None) -> relaxpy.VirtualMachine:
-    return relaxpy.VirtualMachine(relaxpy.build(mod, target, params))
+def machine(
+    mod: IRModule, target: str, params: Any = None, **options: Any
+) -> relaxpy.VirtualMachine:
+    """A machine with these options for a module."""
+    is_emulated = target.startswith("cuda")  # a kernel's body is made when it is compiled
+    exe = relaxpy.build(mod, target, params, cache=not is_emulated)
+    return relaxpy.VirtualMachine(exe, **options)
 
 
 GROUPS = 16

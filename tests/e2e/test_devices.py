@@ -6,6 +6,7 @@ hundreds of random programs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -18,16 +19,18 @@ from relaxpy.op.base import Sample
 from tests.e2e.devices import GROUPS, first_samples, leaves, machine, wrong_programs, wrong_samples
 from tests.e2e.wgsl_refusals import REFUSED
 from tests.op.support import COMPILED, samples
+from tests.runtime.devices.cuda import compiled as cuda
 from tests.runtime.devices.opencl.support import needs_opencl
 from tests.runtime.devices.webgpu.support import needs_vulkan
 from tests.sweeps import FULL, part, quick_target, sweep
 
 DEVICES = [
+    pytest.param(cuda.TARGET, marks=cuda.needs_cuda),
     pytest.param("opencl", marks=needs_opencl),
     pytest.param("vulkan", marks=needs_vulkan),
 ]
-NOT_COMPILED = {"opencl": frozenset[str](), "vulkan": REFUSED}
-PROGRAMS = {"opencl": 500, "vulkan": 200}
+NOT_COMPILED = {cuda.TARGET: frozenset[str](), "opencl": frozenset[str](), "vulkan": REFUSED}
+PROGRAMS = {cuda.TARGET: 200, "opencl": 500, "vulkan": 200}
 """How many random programs a full run compares on each kind of device."""
 BATCH = 10
 """Random programs that are built together."""
@@ -38,6 +41,17 @@ on_devices = pytest.mark.parametrize("device", DEVICES)
 @pytest.fixture(autouse=True)
 def modules_round_trip() -> None:
     """Other tests print and parse these modules."""
+
+
+@pytest.fixture(autouse=True)
+def emulation(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A device of CUDA, for tests on one."""
+    callspec = getattr(request.node, "callspec", None)
+    if callspec is None or callspec.params.get("device") != cuda.TARGET:
+        yield
+        return
+    with cuda.emulated_compiled():
+        yield
 
 
 @sweep
@@ -108,8 +122,7 @@ class Rows:
 def test_rows(threads: int, device: str) -> None:
     """Fewer elements than threads, as many, and more; no rows, and one. Each launch is checked."""
     mod = relaxpy.parse(ROWS)
-    exe = relaxpy.build(mod, f"{device} -threads={threads}")
-    vm = relaxpy.VirtualMachine(exe, check_memory=True)
+    vm = machine(mod, f"{device} -threads={threads}", check_memory=True)
     host = machine(mod, str(quick_target()))
     rng = np.random.default_rng(0)
     for rows, columns in ((3, 200), (1, 64), (5, 2), (0, 3)):
@@ -161,8 +174,7 @@ def decoder(vm: relaxpy.VirtualMachine) -> list[np.ndarray]:
 
 MODELS = {"encoder": encoder, "decoder": decoder}
 PAIRS = [
-    pytest.param(name, *each.values, marks=each.marks)
-    for name, each in zip(("encoder", "encoder", "decoder", "decoder"), DEVICES * 2, strict=True)
+    pytest.param(name, *each.values, marks=each.marks) for name in MODELS for each in DEVICES
 ]
 
 
@@ -208,5 +220,5 @@ def test_it_is_listed(device: str) -> None:
     """With its limits."""
     from relaxpy.runtime.devices.registry import runtime_of
 
-    facts = runtime_of(device, 0).facts()
+    facts = runtime_of(relaxpy.Target.parse(device).device, 0).facts()
     assert any(isinstance(value, int) and value > 0 for value in facts.values())

@@ -25,7 +25,7 @@ enum {
   SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101,
   INVALID_IMAGE = 200, INVALID_CONTEXT = 201, UNSUPPORTED_PTX = 222, INVALID_PTX = 218, INVALID_HANDLE = 400,
   NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700, OUT_OF_RESOURCES = 701, MISALIGNED_ADDRESS = 716,
-  NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_ISOLATION = 905,
+  LAUNCH_FAILED = 719, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_ISOLATION = 905,
   CAPTURE_WRONG_THREAD = 908,
 };
 enum { MOST_DEVICES = 8, MOST_PARAMS = 128, MOST_WAITING = 1024 };
@@ -45,7 +45,7 @@ typedef struct { char name[256]; unsigned offset[MOST_PARAMS], size[MOST_PARAMS]
 
 typedef void (*Body)(const unsigned *, const unsigned *, unsigned, const void *);
 typedef struct { Context *context; char *code; size_t length; void *library; int loaded; } Module;
-typedef struct { Module *module; Signature signature; Body body; int dynamic_shared, threads, static_shared; } Function;
+typedef struct { Module *module; Signature signature; Body body; const char *(*failure)(void); int dynamic_shared, threads, static_shared; } Function;
 
 struct Stream;
 typedef struct { int kind; struct Stream *stream; unsigned long position; int captured; Context *context; } Event;
@@ -195,6 +195,10 @@ static int run(Work *w) {
           if (at % 16) return MISALIGNED_ADDRESS;
         }
       if (w->function->body) w->function->body(w->grid, w->block, w->shared, w->bytes);
+      if (w->function->failure && w->function->failure()[0]) {
+        fprintf(stderr, "%s: %s\n", w->function->signature.name, w->function->failure());
+        return LAUNCH_FAILED;
+      }
       return SUCCESS;
     }
     case TO_DEVICE:
@@ -605,6 +609,7 @@ CALL(int cuModuleGetFunction(Function **made, Module *m, const char *name))
     char symbol[300];
     snprintf(symbol, sizeof symbol, "%s__launch", name);
     f->body = (Body)dlsym(m->library, symbol);
+    f->failure = (const char *(*)(void))dlsym(m->library, "emulation_failure");  // of the last launch, or ""
     snprintf(symbol, sizeof symbol, "%s__pointers", name);  // a bit for each parameter
     uint64_t *pointers = dlsym(m->library, symbol);
     for (unsigned i = 0; pointers && i < f->signature.count && i < 64; i++) f->signature.pointer[i] = *pointers >> i & 1;
@@ -621,6 +626,11 @@ int cuFuncSetAttribute(Function *f, int attribute, int value) {
   if (attribute != 8 || value < 0 || value + f->static_shared > most) return INVALID_VALUE;
   f->dynamic_shared = value;
   return SUCCESS;
+}
+// NVRTC asks for private tables where a driver is loaded.
+int cuGetExportTable(const void **table, const void *id) {
+  *table = NULL;
+  return NOT_FOUND;
 }
 int cuFuncGetParamInfo(Function *f, size_t index, size_t *offset, size_t *size) {
   if (index >= f->signature.count) return INVALID_VALUE;
@@ -703,7 +713,7 @@ static const struct { int code; const char *name, *text; } errors[] = {
   {ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
   {OUT_OF_RESOURCES, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"},
   {MISALIGNED_ADDRESS, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
-  {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+  {LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
   {NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
   {CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
   {CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},

@@ -1,0 +1,92 @@
+// The part of CUDA C that kernels use, in C++ for the processor, without the preamble of
+// relaxpy/backend/cuda/source.py, whose functions are here.
+
+#pragma once
+
+#include <math.h>
+
+#include "half.h"
+#include "runner.h"
+
+using uchar = uint8_t;
+using nv_bfloat16 = uint16_t;
+
+struct uint2 {
+  uint32_t x, y;
+};
+struct alignas(16) uint4 {
+  uint32_t x, y, z, w;
+};
+
+inline float relaxpy_float_of_half(ushort bits) {
+  emulation::half own(0.0f);
+  own.bits = bits;
+  return float(own);
+}
+inline ushort relaxpy_half_of_float(float value) { return emulation::half(value).bits; }
+
+template <class To, class From>
+To relaxpy_bits(From value) {
+  static_assert(sizeof(To) == sizeof(From));
+  To result;
+  std::memcpy(&result, &value, sizeof result);
+  return result;
+}
+
+template <class T>
+T max(T a, T b) {
+  static_assert(T(1) / 2 == 0, "which of a NaN and a number is the larger one?");
+  return a > b ? a : b;
+}
+template <class T>
+T min(T a, T b) {
+  static_assert(T(1) / 2 == 0, "which of a NaN and a number is the smaller one?");
+  return a < b ? a : b;
+}
+
+inline int __popc(uint x) { return __builtin_popcount(x); }
+inline int __popcll(ulong x) { return __builtin_popcountl(x); }
+inline int __clz(int x) { return x ? __builtin_clz(uint(x)) : 32; }
+inline int __clzll(long x) { return x ? __builtin_clzl(ulong(x)) : 64; }
+
+namespace emulation {
+
+// Parameters as the driver gets them: in order, each at a multiple of its size.
+template <class... Params>
+void launch_packed(void (*kernel)(Params...), const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,
+                   const char *params) {
+  const size_t sizes[] = {sizeof(Params)..., 0};
+  std::vector<const void *> places;
+  for (size_t i = 0, at = 0; i < sizeof...(Params); at += sizes[i++]) {
+    at = (at + sizes[i] - 1) / sizes[i] * sizes[i];
+    places.push_back(params + at);
+  }
+  launch(kernel, grid, block, shared_bytes, places.data());
+}
+
+// A bit for each parameter that is a pointer.
+template <class... Params>
+constexpr uint64_t pointers(void (*)(Params...)) {
+  uint64_t found = 0, bit = 1;
+  ((found |= std::is_pointer_v<Params> ? bit : 0, bit <<= 1), ...);
+  return found;
+}
+
+}  // namespace emulation
+
+#undef EMULATION_ENTRY
+#define EMULATION_ENTRY(NAME)                                                                                \
+  extern "C" const uint64_t NAME##__pointers = emulation::pointers(&NAME);                                   \
+  extern "C" void NAME##__launch(const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,     \
+                                 const char *params) {                                                       \
+    emulation::launch_packed(&NAME, grid, block, shared_bytes, params);                                      \
+  }
+
+#define __global__
+#define __launch_bounds__(threads)
+#define __shared__ EMULATION_GROUP_MEMORY
+#define __syncthreads() emulation::meet(__LINE__)
+#define blockIdx emulation::group
+#define threadIdx emulation::thread
+// Behind `static` the compiler takes no standard attributes.
+#define alignas(bytes) __attribute__((aligned(bytes)))
