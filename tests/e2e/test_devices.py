@@ -173,9 +173,7 @@ def decoder(vm: relaxpy.VirtualMachine) -> list[np.ndarray]:
 
 
 MODELS = {"encoder": encoder, "decoder": decoder}
-PAIRS = [
-    pytest.param(name, *each.values, marks=each.marks) for name in MODELS for each in DEVICES
-]
+PAIRS = [pytest.param(name, *each.values, marks=each.marks) for name in MODELS for each in DEVICES]
 
 
 @sweep

@@ -55,6 +55,10 @@ class CudaTarget(GpuTarget):
         kind, _, rest = super().__str__().partition(" ")
         return " ".join(filter(None, (kind, f"-arch={','.join(self.archs)}", rest)))
 
+    @property
+    def has_graphs(self) -> bool:
+        return True
+
     def requirement(self) -> tuple[str, str, tuple[str, ...]]:
         (arch,) = self.archs
         return arch, arch, ()

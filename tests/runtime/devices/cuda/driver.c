@@ -627,11 +627,6 @@ int cuFuncSetAttribute(Function *f, int attribute, int value) {
   f->dynamic_shared = value;
   return SUCCESS;
 }
-// NVRTC asks for private tables where a driver is loaded.
-int cuGetExportTable(const void **table, const void *id) {
-  *table = NULL;
-  return NOT_FOUND;
-}
 int cuFuncGetParamInfo(Function *f, size_t index, size_t *offset, size_t *size) {
   if (index >= f->signature.count) return INVALID_VALUE;
   *offset = f->signature.offset[index], *size = f->signature.size[index];
