@@ -123,8 +123,11 @@ class LiftGraphs(Pass):
         )
 
     def decisions(self, mod: IRModule, target: Target | None) -> tuple[GraphDecision, ...]:
-        """For each call of the module that the pass sees: the graph that it is put into, or the reason why not."""
+        """For each call of a module that the pass is given: the graph that it is put into, or the reason why not. Empty
+        if all of it runs on the host."""
         slots = slots_of(mod, target)
+        if len(slots.slots) == 1:
+            return ()
         found: list[GraphDecision] = []
         for name, function in mod.graph_functions.items():
             lifter = _Lifter(name, slots, self.least)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from relaxpy.backend.lift_graphs import GraphDecision
 from relaxpy.errors import RelaxError
 from relaxpy.explain.grid import Grid
 from relaxpy.runtime.executable import Executable
@@ -142,6 +143,9 @@ class Explanation:
     """The text of source lines, where it is known."""
     launches: tuple[Launch, ...] = ()
     """The call sites of kernels and libraries."""
+    graphs: tuple[GraphDecision, ...] = ()
+    """For each call, its graph or the reason why it is in none; empty if no device of the build replays launches, and
+    of an executable from a file."""
     plan: MemoryPlan | None = None
     plan_error: RelaxError | None = None
     """The reason why there is no memory plan, for example a size that is not given."""
@@ -199,6 +203,15 @@ class Explanation:
                     "grid": kernel.grid and kernel.grid.as_json(),
                 }
                 for kernel in self.kernels
+            ],
+            "graphs": [
+                {
+                    "function": each.function,
+                    "callee": each.callee,
+                    "graph": None if each.graph < 0 else each.graph,
+                    "reason": each.reason,
+                }
+                for each in self.graphs
             ],
             "libraries": dict(self.libraries),
             "images": [

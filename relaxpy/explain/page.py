@@ -16,6 +16,7 @@ from relaxpy.explain.explanation import Explanation, PassRun
 from relaxpy.explain.flow import Flow, flows
 from relaxpy.explain.flow_picture import flow_picture
 from relaxpy.explain.fusion_picture import fusion
+from relaxpy.explain.graph_section import graphs
 from relaxpy.explain.kernel_section import grids, images, kernels, source_lines
 from relaxpy.explain.links import Links
 from relaxpy.explain.markup import code, diff, folded, lines, name, table, text
@@ -47,6 +48,7 @@ def page(explanation: Explanation, changes: Difference | None = None) -> str:
         ("fusion", "Fusion", "What was fused, and why not", fusion(explanation.blocks, links)),
         ("memory", "Memory", "Memory", memory(explanation, links)),
         ("grids", "Launches", "Launches on devices", grids(explanation)),
+        ("graphs", "Graphs", "Graphs of launches", graphs(explanation, links)),
         ("kernels", "Kernels", "Kernels", kernels(explanation, found, links)),
         ("images", "Images", "Images of the kernels", images(explanation.images)),
         ("libraries", "Libraries", "Library calls", _libraries(explanation)),

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from relaxpy.analysis.well_formed import check_well_formed
+from relaxpy.backend.lift_graphs import LiftGraphs
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.build.build import link
 from relaxpy.build.build_cache import BuildCache
@@ -106,7 +107,7 @@ def explain(
 
 
 class _Recorder:
-    """An instrument that records each pass when it ends, and the input of FuseOps."""
+    """An instrument that records each pass when it ends, and the decisions of FuseOps and LiftGraphs."""
 
     def __init__(self, result: Explanation, pipeline: Pass, target: Target) -> None:
         self.result = result
@@ -128,6 +129,8 @@ class _Recorder:
         if isinstance(step, FuseOps):
             limit = buffer_limit(before, self.target)
             self.result.blocks = self.blocks(repeat_decompressions(before), step.relayouts, limit)
+        if isinstance(step, LiftGraphs):
+            self.result.graphs = step.decisions(before, self.target)
         phase = self.phases[number] if number < len(self.phases) else ""
         script = None if after is before else _script(after)
         self.result.passes.append(PassRun(number + 1, step.name, phase, seconds, script))

@@ -16,7 +16,7 @@ by one, and only a key that comes a second time is recorded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -36,10 +36,8 @@ MOST = 32
 MOST_MOVED = 1 << 20
 """The most bytes of a tensor that is copied to a fixed place. A device copies so many in about the time that a launch
 takes."""
-MOST_FAILURES = 3
-"""Recordings that may fail before there are no others."""
 PATIENCE = 8
-"""Recordings without a use before only keys that come twice are recorded."""
+"""Recordings, and attempts, without a use before only keys that come twice are recorded."""
 
 Sizes: TypeAlias = tuple[object, ...]
 Key: TypeAlias = tuple[Sizes, tuple[object, ...]]
@@ -99,6 +97,24 @@ class GraphRecorder:
         self.kernels = [(index, loaded[index], infos[index]) for index in plan.kernels]
         self.plain = plain
         self.replay = partial(queue.runtime.replay, queue.raw)
+        self._idle: list[Recording] = []
+        """Recordings that have ended well: their queues and launchers serve again."""
+
+    def begin(self) -> Recording:
+        """Begins a recording. Raises: DeviceError."""
+        try:
+            recording = self._idle.pop()
+        except IndexError:
+            recording = Recording(self)
+        recording.begin()
+        return recording
+
+    def end(self, recording: Recording) -> _Entry | None:
+        """Ends a recording. Returns it as an entry, or None if it failed."""
+        entry = recording.end()
+        if entry is not None:
+            self._idle.append(recording)
+        return entry
 
     def copy(self, source: DeviceTensor, target: DeviceTensor) -> None:
         """Enqueues a copy between tensors of equal size. Raises: DeviceError."""
@@ -108,24 +124,29 @@ class GraphRecorder:
 
 
 class Recording:
-    """A recording in progress, on a queue of its own. It takes that queue's place for `apart`."""
+    """A queue that records, and the launchers of the kernels for it. It takes the place of the function's queue for
+    `apart`. One call at a time uses it."""
 
     def __init__(self, recorder: GraphRecorder) -> None:
-        """Begins it. Raises: DeviceError."""
+        """Raises: DeviceError."""
         self._queue = recorder.queue
         self.runtime = recorder.queue.runtime
         self.device = recorder.queue.device
-        self.memory: list[object] = []
+        self._memory: list[object] = []
         """Memory that the recorded work uses, besides that of the call."""
         self._failed = False
         self._raw = self.runtime.open_queue()
-        self.runtime.begin_capture(self._raw)
         self.launchers: dict[int, Launcher] = {}
         for index, kernel, info in recorder.kernels:
             launcher = self.runtime.launcher(kernel, self._raw)
             if self.runtime.distinct_buffers:
                 launcher = apart(launcher, info, self)
             self.launchers[index] = partial(self.launch, launcher)
+
+    def begin(self) -> None:
+        """Begins a recording. Raises: DeviceError."""
+        self._memory, self._failed = [], False
+        self.runtime.begin_capture(self._raw)
 
     def launch(self, launcher: Launcher, *args: Any) -> None:
         """Launches, unless a launch has failed before. The failure is not raised: the launches run without a recording
@@ -140,19 +161,19 @@ class Recording:
     def copy(self, tensor: DeviceTensor) -> DeviceTensor:
         """Records a copy of a tensor, in memory that is kept with the recording."""
         made = self._queue.new(tensor.shape, tensor.dtype)
-        self.memory.append(made.buffer)
+        self._memory.append(made.buffer)
         if tensor.nbytes:
             source, target = tensor.buffer.handle, made.buffer.handle
             self.runtime.copy(self._raw, source, tensor.offset, target, 0, tensor.nbytes)
         return made
 
-    def end(self) -> Graph | None:
-        """Ends it. Returns the graph, or None if it failed."""
+    def end(self) -> _Entry | None:
+        """Ends the recording. Returns it, or None if it failed."""
         try:
             graph = self.runtime.end_capture(self._raw)
         except DeviceError:
             return None
-        return None if self._failed else graph
+        return None if self._failed else _Entry(graph, self._memory)
 
 
 class _Entry:
@@ -160,10 +181,10 @@ class _Entry:
 
     __slots__ = ("graph", "memory", "used")
 
-    def __init__(self, graph: Graph, memory: list[object], used: int) -> None:
+    def __init__(self, graph: Graph, memory: list[object]) -> None:
         self.graph = graph
         self.memory = memory
-        self.used = used
+        self.used = 0
         """The number of the call that used it last."""
 
 
@@ -202,8 +223,8 @@ class Graphs:
         """The movable tensors of the running call while others take their place; empty if none does."""
         self._results: list[tuple[DeviceTensor, DeviceTensor]] = []
         """Results of the running call in their fixed places, and where they belong."""
-        self._failures = 0
-        """Recordings that failed."""
+        self._refused: dict[Key, None] = {}
+        """Keys whose recording has failed, the oldest first. They are not tried again."""
         self._fruitless = 0
         """Recordings since the last replay."""
         self._calls = 0
@@ -254,7 +275,8 @@ class Graphs:
                 self._keep(key, entry)
                 self._replay(entry.graph)
                 return
-            self._failures += 1
+            _note(self._refused, key)
+            self._fruitless += 1
         self._plain += 1
         yield self._recorder.plain
 
@@ -273,9 +295,7 @@ class Graphs:
         sizes = key[0]
         places: list[object] = [(each.buffer.handle, each.offset) for each in tensors]
         before = self._places.pop(sizes, places)
-        while len(self._places) >= MOST:
-            del self._places[next(iter(self._places))]
-        self._places[sizes] = places
+        _note(self._places, sizes, places)
         found = [
             number
             for number, (here, there) in enumerate(zip(places, before, strict=True))
@@ -308,28 +328,26 @@ class Graphs:
 
     def _is_worth(self, key: Key) -> bool:
         """Whether to record a key that has no recording."""
-        if self._failures >= MOST_FAILURES:
+        if key in self._refused:
             return False
         if self._fruitless < PATIENCE or key in self._seen:
             self._seen.pop(key, None)
             return True
-        if len(self._seen) >= MOST:
-            del self._seen[next(iter(self._seen))]
-        self._seen[key] = None
+        _note(self._seen, key)
         return False
 
-    def _record(self) -> Iterator[Launchers]:
-        """Yields launchers that record. Returns the recording, or None."""
+    def _record(self) -> Generator[Launchers, None, _Entry | None]:
+        """Yields launchers that record. Returns the recording, or None if it failed."""
         try:
-            recording = Recording(self._recorder)
+            recording = self._recorder.begin()
         except DeviceError:
             return None
-        graph: Graph | None = None
+        entry: _Entry | None = None
         try:
             yield recording.launchers
         finally:  # also if the call fails between launches
-            graph = recording.end()
-        return None if graph is None else _Entry(graph, recording.memory, 0)
+            entry = self._recorder.end(recording)
+        return entry
 
     def _keep(self, key: Key, entry: _Entry) -> None:
         if len(self._entries) >= MOST:
@@ -347,7 +365,7 @@ class Graphs:
         self._dropped += len(self._entries)
         self._entries.clear()
         self._seen.clear()
-        self._failures = 0
+        self._refused.clear()
 
     def use(self) -> GraphUse:
         """The calls so far."""
@@ -360,3 +378,10 @@ class Graphs:
             len(self.moved),
             len(self._entries),
         )
+
+
+def _note(table: dict[Any, Any], key: object, value: object = None) -> None:
+    """Adds an entry, in place of the oldest one if there are too many."""
+    if len(table) >= MOST:
+        del table[next(iter(table))]
+    table[key] = value

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 import relaxpy
-from relaxpy.backend import registry
 from relaxpy.backend.lift_graphs import GraphDecision, LiftGraphs
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import BuildError
@@ -67,8 +66,7 @@ def main(x: R.Tensor(("n", 4), "float32")):
 """
 
 
-def test_the_example(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry.OWN, "cuda", "tests.hostile.backend:HostileBackend")
+def test_the_example() -> None:
     check_example(LiftGraphs())
 
 
@@ -91,7 +89,7 @@ def test_the_default_pipeline_without() -> None:
 def test_a_target_without_graphs_changes_nothing() -> None:
     mod = default_pipeline("llvm").until("lift-graphs")(relaxpy.parse(CHAIN))
     assert LiftGraphs()(mod) is mod
-    assert {each.reason for each in decisions(CHAIN, "llvm")} == {"it runs on the host"}
+    assert decisions(CHAIN, "llvm") == []
 
 
 def test_few_launches() -> None:

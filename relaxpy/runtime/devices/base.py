@@ -164,9 +164,10 @@ class DeviceRuntime(ABC):
     def begin_capture(self, queue: RawQueue) -> None:
         """Records the work that is put into `queue` from now on, without running it, until `end_capture`.
 
-        The machine opens a queue for each recording. One thread uses it, for `copy` and for launches by launchers that
-        were made for it. The machine neither waits for it nor transfers to or from the host. Meanwhile, any thread may
-        use other queues, and may allocate and free memory. (For CUDA: capture in relaxed mode.)
+        The machine opens queues for recordings only. One thread at a time uses such a queue, for `copy` and for
+        launches by launchers that were made for it. The machine neither waits for it nor transfers to or from the host.
+        Meanwhile, any thread may use other queues, and may allocate and free memory. (For CUDA: capture in relaxed
+        mode.)
         """
         raise DeviceError(f"{self.kind} records no graphs")
 
