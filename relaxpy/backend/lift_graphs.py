@@ -23,11 +23,14 @@ from relaxpy.ir.expr import (
     MatchCast,
     PrimValue,
     SeqExpr,
+    Tuple,
+    TupleGetItem,
     Var,
     VarBinding,
 )
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import UsedVars
+from relaxpy.op.call import CallPurePacked
 from relaxpy.op.memory import (
     AllocStorage,
     AllocTensor,
@@ -306,7 +309,7 @@ class _Lifter:
                 return _Barrier(f"the call of {callee}", "it is no launch, but a call")
             case If():
                 return _Barrier("a branch")
-            case Constant() | PrimValue():
+            case Constant() | PrimValue() | Var() | Tuple() | TupleGetItem():
                 return _AHEAD
             case _:
                 return _Barrier(f"the binding of {binding.var.name}")
@@ -360,7 +363,7 @@ class _Lifter:
 def _callee(value: Expr) -> str:
     """The tensor program or function that a binding calls, by name; "" for none."""
     match value:
-        case Call(op=CallDPS(), args=(callee, *_)):
+        case Call(op=CallDPS() | CallPurePacked(), args=(callee, *_)):
             return _name(callee)
         case Call(op=GlobalVar(name=name) | ExternFunc(name=name)):
             return name
