@@ -78,7 +78,8 @@ class Target(ABC):
 
     @property
     def has_graphs(self) -> bool:
-        """Whether its devices record launches and replay them as a graph (`DeviceRuntime.has_graphs`)."""
+        """Whether its devices record launches and replay them as a graph (`DeviceRuntime.has_graphs`).
+        Then the pass `lift-graphs` puts runs of launches into graphs."""
         return False
 
     def facts(self) -> Mapping[str, str | int | bool | tuple[str, ...]]:

@@ -107,6 +107,31 @@ def test_few_launches() -> None:
     )
 
 
+IN_PLACE = """
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def increase(x: T.Buffer(("n",), "float32")):
+        n = T.int64()
+        for i in range(n):
+            with T.sblock("increase"):
+                vi = T.axis.spatial(n, i)
+                x[vi] = x[vi] + T.float32(1)
+
+    @R.function(pure=False)
+    def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(("n",), "float32")):
+        cls = Module
+        n = T.int64()
+        a = R.call_tir_inplace(cls.increase, (x,), inplace_indices=[0], out_ty=R.Tensor((n,), "float32"))
+        b = R.call_tir_inplace(cls.increase, (y,), inplace_indices=[0], out_ty=R.Tensor((n,), "float32"))
+        return (a, b, R.nn.softmax(b))
+"""
+
+
+def test_aliases_and_tuples_are_no_end() -> None:
+    assert shape(lowered(IN_PLACE)) == ["own", "(", "increase", "increase", "softmax", ")"]
+
+
 BETWEEN = """
 @R.function(pure=False)
 def main(x: R.Tensor(("n", 4), "float32"), c: R.Tensor((), "bool")):

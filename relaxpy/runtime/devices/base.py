@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 RawQueue: TypeAlias = Any
 """A queue in the type of its `DeviceRuntime`."""
 Handle: TypeAlias = Any
-"""Memory in the type of its `DeviceRuntime`."""
+"""Memory in the type of its `DeviceRuntime`. With `has_graphs` it is hashable, and equal only to the same memory."""
 Loaded: TypeAlias = Any
 """A loaded kernel in the type of its `DeviceRuntime`."""
 Graph: TypeAlias = Any
