@@ -45,9 +45,12 @@ _LARGEST_GRID = (1 << 31) - 1, 65535, 65535
 
 
 def layout(args: Sequence[Argument]) -> struct.Struct:
-    """How the arguments of a kernel are packed. Raises: ValueError for a dtype that cannot be, or too many."""
+    """How the arguments of a kernel are packed. Raises: ValueError for one that cannot be, or too many."""
     formats: list[str] = []
     for arg in args:
+        place = arg.get("memory", arg.get("scalar", 0))
+        if place >= MOST_BYTES:
+            raise ValueError(f"it takes argument number {place} of its program")
         if "memory" in arg:
             formats.append("Q")
         elif "first" in arg or arg["dtype"] not in _FORMATS:

@@ -100,7 +100,7 @@ void emulation_configure(int devices, int capability, size_t memory, int pools, 
   memset(contexts, 0, sizeof contexts);
   memset(legacy, 0, sizeof legacy), memset(per_thread, 0, sizeof per_thread);
   memories = NULL;
-  for (Stream *s = streams; s; s = s->next) s->alive = 0;
+  for (Stream *s = streams; s; s = s->next) s->alive = 0, s->first = s->last = NULL, s->done = s->put;
 }
 // The next work that runs fails with this error of the driver.
 void emulation_fail(int code) { failure = code; }

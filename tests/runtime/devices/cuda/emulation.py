@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import hashlib
 import importlib.util
 import os
@@ -109,6 +108,5 @@ def emulated() -> Iterator[Emulation]:
     try:
         yield made
     finally:
-        gc.collect()
         made.configure(devices=0)
         del os.environ[KERNELS]

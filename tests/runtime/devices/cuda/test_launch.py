@@ -49,6 +49,7 @@ def test_arguments_lie_as_in_a_structure_of_c() -> None:
     [
         ([{"first": 0, "itemsize": 4}], "is no argument of a CUDA kernel"),
         ([{"scalar": 0, "dtype": "float8_e4m3fn"}], "is no argument of a CUDA kernel"),
+        ([{"memory": 1 << 40}], "it takes argument number 1099511627776 of its program"),
         ([{"memory": 0}] * 513, "its arguments have 4104 bytes, and 4096 are the most"),
     ],
 )
