@@ -29,6 +29,7 @@ OWN = {
     "llvm": "relaxpy.backend.cpu.backend:CpuBackend",
     "c": "relaxpy.backend.cpu.backend:CpuBackend",
     "cuda": "relaxpy.backend.cuda.backend:CudaBackend",
+    "metal": "relaxpy.backend.metal.backend:MetalBackend",
     "opencl": "relaxpy.backend.opencl.backend:OpenCLBackend",
     "webgpu": "relaxpy.backend.webgpu.backend:WebGPUBackend",
     "vulkan": "relaxpy.backend.webgpu.backend:WebGPUBackend",

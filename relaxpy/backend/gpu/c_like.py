@@ -25,6 +25,15 @@ _BITS = {
     "float16": ("uint16", "<e", "<H"),
 }
 """For each float type, the integer type of its size, and the `struct` formats of both."""
+CPLUSPLUS = frozenset(
+    "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const const_cast "
+    "constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false float "
+    "for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private "
+    "protected public register reinterpret_cast return short signed sizeof static static_assert static_cast struct "
+    "switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void "
+    "volatile wchar_t while xor xor_eq".split()
+)
+"""The words of C++."""
 
 C_FUNCTIONS: Mapping[str, str] = {
     name: name
@@ -47,12 +56,14 @@ class CLike:
     functions: ClassVar[Mapping[str, str]]
     """The functions of all floats, by TVM's names of them: `{"exp": "precise::exp"}`. TVM replaces others by formulas
     of its own."""
+    reserved: ClassVar[frozenset[str]] = frozenset()
+    """Names that variables must not have: they are the language's, and a program's variable may have any."""
 
     def text(self, func: tirx.PrimFunc, target: Any) -> str:
         """TVM's text of one kernel, for a TVM target of the language, under the name of the function."""
         name = str(func.attrs["global_symbol"])
         func = with_bits_in_memory(func.without_attr("tirx.noalias"))
-        mod = tvm.IRModule({name: func.with_body(self.spelled(func.body))})
+        mod = tvm.IRModule({name: self._renamed(func.with_body(self.spelled(func.body)))})
         passes = [
             tirx.transform.FP8StorageLegalize(),
             tirx.transform.BF16StorageLegalize(),
@@ -64,6 +75,24 @@ class CLike:
         )
         module = tvm.get_global_func(f"target.build.{target.kind.name}")(mod, target)
         return str(module.inspect_source())
+
+    def _renamed(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """Return the function with other names for variables whose name is reserved."""
+        new: dict[Any, Any] = {}
+
+        def variable(var: Any) -> Any:
+            if str(var.name) not in self.reserved:
+                return var
+            if var not in new:
+                new[var] = tvm.ir.Var(f"{var.name}_", var.ty)
+            return new[var]
+
+        body = rewritten(func.body, (tvm.ir.Var, variable))
+        if not new:
+            return func
+        return tirx.PrimFunc(
+            list(map(variable, func.params)), body, func.ret_type, attrs=func.attrs
+        )
 
     def spelled(self, body: Any) -> Any:
         """Rewrite the body of a device function into constructs that TVM writes correctly."""

@@ -1,0 +1,1 @@
+"""Metal: kernels as source in Metal's shading language (MSL), which macOS compiles. Experimental."""

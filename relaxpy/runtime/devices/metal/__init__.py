@@ -1,0 +1,1 @@
+"""GPUs of Macs: the runtime of kind `metal`."""
