@@ -53,7 +53,17 @@ ALLOWED["build"] |= {
     "runtime"
 }  # bytecode is what code generation makes, Executable what `build` returns
 
-RUNTIME_ALLOWED = {"numpy", "ml_dtypes", "tvm_ffi", "tvm_ffi_orcjit", "relaxpy", "pyopencl", "wgpu"}
+RUNTIME_ALLOWED = {
+    "numpy",
+    "ml_dtypes",
+    "tvm_ffi",
+    "tvm_ffi_orcjit",
+    "relaxpy",
+    "pyopencl",
+    "wgpu",
+    "Metal",
+    "objc",
+}
 """What `relaxpy/runtime` may import besides the standard library."""
 
 
@@ -261,7 +271,7 @@ def test_private_names_stay_in_their_files() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-SHARED_BACKENDS = {"cuda": {"gpu"}, "opencl": {"gpu"}, "webgpu": {"gpu"}}
+SHARED_BACKENDS = {"cuda": {"gpu"}, "metal": {"gpu"}, "opencl": {"gpu"}, "webgpu": {"gpu"}}
 """Backend → folders of others that it is made of."""
 
 

@@ -73,11 +73,6 @@ def probe_llvm() -> Finding:
     return replace(finding, found=f"{name}, {relaxpy.num_threads()} threads")
 
 
-def no_code_path(kind: str, found: str) -> Finding:
-    """The finding for targets that this version of relaxpy cannot compile for, on any machine."""
-    return Finding(False, found, f"this version of relaxpy does not compile for {kind}")
-
-
 def probe_device(kind: str) -> Finding:
     """The first device of a kind, and the names of all devices."""
     try:
@@ -88,18 +83,13 @@ def probe_device(kind: str) -> Finding:
     return replace(finding, found="; ".join(runtime_class(kind).devices()))
 
 
-def probe_metal() -> Finding:
-    """Metal exists on macOS only."""
-    return no_code_path("metal", "macOS" if sys.platform == "darwin" else f"this is {sys.platform}")
-
-
 PROBES: dict[str, Callable[[], Finding]] = {
     "llvm": probe_llvm,
     "cuda": partial(probe_device, "cuda"),
     "opencl": partial(probe_device, "opencl"),
     "vulkan": partial(probe_device, "vulkan"),
     "webgpu": partial(probe_device, "webgpu"),
-    "metal": probe_metal,
+    "metal": partial(probe_device, "metal"),
 }
 
 if __name__ == "__main__":

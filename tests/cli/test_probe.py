@@ -6,34 +6,33 @@ import sys
 
 import pytest
 
-import relaxpy
 from relaxpy.cli import probe
-from relaxpy.errors import BuildError
 from relaxpy.runtime.devices.cuda import driver as cuda
 from relaxpy.runtime.devices.opencl import device as opencl
 from relaxpy.runtime.devices.opencl.device import OpenCLRuntime
 from relaxpy.runtime.devices.registry import forget
 from relaxpy.runtime.devices.webgpu import device as webgpu
+from tests.device_emulation.fake_metal import emulated
+from tests.device_emulation.runner import needs_compiler
 from tests.runtime.devices.opencl.support import needs_opencl
 from tests.runtime.devices.webgpu.support import needs_vulkan
 
-COMPILED = ("llvm", "cuda", "opencl", "vulkan", "webgpu")
+
+def test_metal_elsewhere() -> None:
+    """Nothing is said to install where there is no macOS."""
+    finding = probe.PROBES["metal"]()
+    assert not finding.works
+    assert finding.found == f"Metal is in macOS only, and this is {sys.platform}"
+    assert finding.advice == 'build for "vulkan" or "opencl"'
 
 
-@pytest.mark.parametrize("target", [name for name in probe.PROBES if name not in COMPILED])
-def test_a_probe_promises_no_more_than_build_does(
-    target: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What `build` has no code for does not work, whatever drivers there are, and nothing is said to install."""
-    finding = probe.PROBES[target]()
-    assert not finding.works
-    assert f"does not compile for {target}" in finding.advice
-    with pytest.raises(BuildError, match="there is no code generator for"):
-        relaxpy.build(relaxpy.parse(probe.PROGRAM), target=target)
-    monkeypatch.setattr(probe.sys, "platform", "linux")
-    finding = probe.PROBES[target]()
-    assert not finding.works
-    assert "install" not in finding.advice
+@needs_compiler
+def test_metal_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And said to be an experiment."""
+    with emulated(monkeypatch, 1):
+        finding = probe.PROBES["metal"]()
+    assert finding.works, finding
+    assert finding.found == "Emulated M0 (experimental)"
 
 
 @needs_vulkan

@@ -179,6 +179,10 @@ PAIRS = [pytest.param(name, *each.values, marks=each.marks) for name in MODELS f
 @sweep
 @pytest.mark.parametrize(("name", "device"), part(PAIRS[::-1], len(PAIRS)))
 def test_models(name: str, device: str) -> None:
+    compare_model(name, device)
+
+
+def compare_model(name: str, device: str) -> None:
     """One executable for all shapes, one token of one sentence among them: the numbers are the processor's, and the
     texts equal."""
     if name == "encoder":
