@@ -138,8 +138,10 @@ def copy_pages(pages: Pages, sources: Value, targets: Value) -> Pages:
     """Copy pages of a layer in place: number sources[i] to number targets[i], one after the other; -1 is skipped. A
     number out of range is an error of the call (`index-range`)."""
     count = pages[0].shape[0]
-    sources = op.check_range(sources, count, "sources", lowest=-1)
-    targets = op.check_range(targets, count, "targets", lowest=-1)
+    sources, targets = (
+        op.astype(op.check_range(numbers, count, name, lowest=-1), "int64")
+        for numbers, name in ((sources, "sources"), (targets, "targets"))
+    )
     return tuple(
         call_tir_inplace(
             _copy_program(tuple(size.value for size in each.shape[1:]), each.dtype),
@@ -223,13 +225,13 @@ def _copy_program(sizes: tuple[int | None, ...], dtype: str) -> TensorProgram:
 @T.prim_func(private=True)
 def copy_pages(
     pages: T.Buffer({_shape("n", *sizes)}, "{dtype}"),
-    sources: T.Buffer(("m",), "int32"),
-    targets: T.Buffer(("m",), "int32"),
+    sources: T.Buffer(("m",), "int64"),
+    targets: T.Buffer(("m",), "int64"),
 ):
     n = T.int64()
     m = T.int64()
     for i in range(m):
-        if sources[i] >= 0 and targets[i] >= 0:
+        if sources[i] >= 0 and sources[i] < n and targets[i] >= 0 and targets[i] < n:
             for {inner} in T.grid({", ".join(map(str, sizes))}):
                 pages[targets[i], {inner}] = pages[sources[i], {inner}]
 """

@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 
-import relaxpy
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.models.llama import TINY, Llama, LlamaConfig, load_weights, step_spec
 from relaxpy.nn.rotary import DynamicScaling, Rope
 from relaxpy.serve import PageBook
+from tests.e2e.devices import machine
 from tests.models.test_llama import reference_model
-from tests.sweeps import quick_target
+from tests.runtime.devices.cuda import compiled as cuda
+from tests.sweeps import FULL, quick_target
 
 PAGES = 160
 WIDE = dataclasses.replace(TINY, head_dim=16, page_size=16, max_position_embeddings=128)
@@ -33,14 +35,14 @@ TOLERANCE = {"float32": 3e-5, "bfloat16": 0.1, "int8": 0.1}
 class Served:
     """A model with its cache and books."""
 
-    def __init__(self, config: LlamaConfig, tolerance: float) -> None:
+    def __init__(self, config: LlamaConfig, tolerance: float, target: Any = None) -> None:
         self.config, self.tolerance = config, tolerance
         self.reference = reference_model(config)
         model = Llama(config)
         state = self.reference.state_dict()
         load_weights(model, {name: value.numpy() for name, value in state.items()})
         mod, params = model.export(step_spec(config))
-        self.vm = relaxpy.VirtualMachine(relaxpy.build(mod, quick_target(), params=params))
+        self.vm = machine(mod, str(target or quick_target()), params)
         self.start()
 
     def start(self) -> None:
@@ -69,9 +71,26 @@ class Served:
         np.testing.assert_allclose(found, expected, atol=self.tolerance, rtol=0)
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
-def served(request: pytest.FixtureRequest) -> Served:
-    return Served(CONFIGS[request.param], TOLERANCE[request.param])
+PLACES = [
+    *CONFIGS,
+    pytest.param("float32 on cuda", marks=cuda.needs_cuda),
+    *(
+        pytest.param(f"{name} on cuda", marks=cuda.needs_cuda)
+        for name in ("bfloat16", "int8")
+        if FULL
+    ),
+]
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def served(request: pytest.FixtureRequest) -> Iterator[Served]:
+    """On the processor, and on the emulated device of CUDA."""
+    name, _, device = str(request.param).partition(" on ")
+    if not device:
+        yield Served(CONFIGS[name], TOLERANCE[name])
+        return
+    with cuda.emulated_compiled():
+        yield Served(CONFIGS[name], TOLERANCE[name], f"{cuda.TARGET} -batch-invariant=1")
 
 
 def prompts(*lengths: int) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""Targets of NVIDIA's GPUs: `cuda [-arch=NAME[,NAME…]] [-threads=N] [-max-buffers=N]`."""
+"""Targets of NVIDIA's GPUs: `cuda [-arch=NAME[,NAME…]]` and the options of all GPUs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CudaTarget(GpuTarget):
             if archs.count(arch) > 1:
                 fail("target-option", f"-arch names {arch} twice", "name each architecture once")
         ordered = sorted(archs, key=_demand, reverse=True)
-        return cls(archs=tuple(ordered), **cls.numbers(options, cls.default_threads, _BUFFERS))
+        return cls(archs=tuple(ordered), **cls.values(options, cls.default_threads, _BUFFERS))
 
     @property
     def alternatives(self) -> tuple[CudaTarget, ...]:

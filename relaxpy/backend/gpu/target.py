@@ -1,4 +1,4 @@
-"""Targets of GPUs: `KIND [-threads=N] [-max-buffers=N]`."""
+"""Targets of GPUs: `KIND [-threads=N] [-max-buffers=N] [-batch-invariant=1]`."""
 
 from __future__ import annotations
 
@@ -32,21 +32,24 @@ class GpuTarget(Target):
     """Threads per group."""
     max_buffers: int
     """The most buffers per launch."""
+    batch_invariant: bool = False
+    """Are the numbers of a row to the bit those that it has alone, however many rows a program computes? Otherwise a
+    product may sum few rows in another order than many."""
 
     vector_bytes: ClassVar[int] = 0
     """The size of a load of several neighbours; 0: each element has a load of its own."""
 
-    common: ClassVar[tuple[str, ...]] = ("threads", "max-buffers")
+    common: ClassVar[tuple[str, ...]] = ("threads", "max-buffers", "batch-invariant")
     """The options of all kinds."""
 
     @classmethod
-    def options(cls, text: str, threads: int, buffers: int) -> dict[str, int]:
+    def options(cls, text: str, threads: int, buffers: int) -> dict[str, Any]:
         """The options of a target's text, with these defaults, for kinds that have no others. Raises: BuildError
         (`target-option`)."""
-        return cls.numbers(options_of(text, cls.common, "-threads=64"), threads, buffers)
+        return cls.values(options_of(text, cls.common, "-threads=64"), threads, buffers)
 
     @staticmethod
-    def numbers(options: Mapping[str, str], threads: int, buffers: int) -> dict[str, int]:
+    def values(options: Mapping[str, str], threads: int, buffers: int) -> dict[str, Any]:
         """The options that all kinds have, with these defaults. Raises: BuildError (`target-option`)."""
         given = options.get("threads", str(threads))
         if not given.isdecimal() or not 1 <= int(given) <= _MOST:
@@ -54,12 +57,17 @@ class GpuTarget(Target):
         most = options.get("max-buffers", str(buffers))
         if not most.isdecimal() or int(most) < _FEWEST_BUFFERS:
             fail("target-option", f"-max-buffers must be at least {_FEWEST_BUFFERS}, got {most}")
-        return {"threads": int(given), "max_buffers": int(most)}
+        invariant = options.get("batch-invariant", "0")
+        if invariant not in ("0", "1"):
+            fail("target-option", f"-batch-invariant must be 0 or 1, got {invariant}")
+        numbers = {"threads": int(given), "max_buffers": int(most)}
+        return {**numbers, "batch_invariant": invariant == "1"}
 
     def __str__(self) -> str:
         threads = "" if self.threads == self.default_threads else f" -threads={self.threads}"
         is_default = self.max_buffers == self.default_buffers
-        return self.kind + threads + ("" if is_default else f" -max-buffers={self.max_buffers}")
+        buffers = "" if is_default else f" -max-buffers={self.max_buffers}"
+        return self.kind + threads + buffers + " -batch-invariant=1" * self.batch_invariant
 
     @property
     def group_size(self) -> int:

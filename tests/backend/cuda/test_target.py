@@ -16,6 +16,8 @@ from relaxpy.target import Target
         ("cuda -arch=sm_80", "cuda -arch=sm_80"),
         ("cuda -arch=sm_80,compute_100,sm_90a", "cuda -arch=compute_100,sm_90a,sm_80"),
         ("cuda -arch=sm_90 -threads=128", "cuda -arch=sm_90 -threads=128"),
+        ("cuda -batch-invariant=0 -arch=sm_90", "cuda -arch=sm_90"),
+        ("cuda -batch-invariant=1 -arch=sm_90", "cuda -arch=sm_90 -batch-invariant=1"),
         ("cuda -max-buffers=8 -arch=sm_90", "cuda -arch=sm_90 -max-buffers=8"),
     ],
 )
@@ -52,6 +54,7 @@ def test_what_is_no_architecture(arch: str) -> None:
         ("cuda -arch=sm_75", "older than sm_80"),
         ("cuda -arch=sm_80,sm_80", "sm_80 twice"),
         ("cuda -arch=sm_80,", "no architecture"),
+        ("cuda -batch-invariant=yes", "must be 0 or 1"),
         ("cuda -threads=0", "number from 1 to"),
         ("cuda -max-buffers=3", "at least 4"),
         ("cuda -mcpu=haswell", "unknown target option"),

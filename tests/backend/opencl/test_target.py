@@ -10,7 +10,13 @@ from relaxpy.target import Target
 
 
 @pytest.mark.parametrize(
-    "text", ["opencl", "opencl -threads=16", "opencl -threads=16 -max-buffers=8"]
+    "text",
+    [
+        "opencl",
+        "opencl -threads=16",
+        "opencl -threads=16 -max-buffers=8",
+        "opencl -batch-invariant=1",
+    ],
 )
 def test_text_parses_back(text: str) -> None:
     target = Target.parse(text)

@@ -6,9 +6,9 @@ barriers in branches (`GpuTarget.barriers_in_branches`) an unknown number counts
 * *tiles*, for many rows: a group of threads computes a tile of the output. Blocks of both factors go through shared
   memory, where each element is read once for a whole tile; a thread keeps a square of sums in registers. A factor that
   the program computes, such as a weight of 4 bits with scales, is computed on its way into shared memory.
-* *columns*, for a few rows: a group computes some columns of all rows, its threads divide the depth between them, and
-  combine their sums in shared memory. Each element of the right-hand factor is read, or computed, once, neighbours in
-  memory by neighbouring threads.
+* *columns*, for a few rows, unless their sums must be those of many (`GpuTarget.batch_invariant`): a group computes
+  some columns of all rows, its threads divide the depth between them, and combine their sums in shared memory. Each
+  element of the right-hand factor is read, or computed, once, neighbours in memory by neighbouring threads.
 
 An element is the sum of its products in an order that depends neither on the device nor on other rows, within one
 program. Rows, columns and depth may have any size, 0 and 1 included: what is outside of a factor is 0 in shared memory,
@@ -79,7 +79,8 @@ class _Product:
 
     def __init__(self, func: tirx.PrimFunc, form: MatmulForm, target: GpuTarget) -> None:
         self.func, self.form, self.dtype = func, form, form.dtype
-        self.threads, self.has_both = target.group_size, target.barriers_in_branches
+        self.threads = target.group_size
+        self.has_both = target.barriers_in_branches and not target.batch_invariant
         self.vector_bytes = target.vector_bytes
         self.rows, self.columns = int64(form.row.extent), int64(form.column.extent)
         self.depth = int64(form.depth.extent)
