@@ -106,6 +106,9 @@ class CudaRuntime(DeviceRuntime):
     def wait(self, queue: Stream, other: Stream) -> None:
         cu = self._cu
         with self._context.current():
+            if other.address == streams.PER_THREAD:
+                ask(cu.cuCtxSynchronize)  # it is another stream in each thread
+                return
             # The wait is for the event as recorded now, or by another thread since, which is later work.
             ask(cu.cuEventRecord, other.event, other.handle)
             ask(cu.cuStreamWaitEvent, queue.handle, other.event, 0)

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Lock, Semaphore
+from threading import Condition
 from typing import Any
 
 import numpy as np
@@ -45,11 +43,11 @@ class Staging:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._left = Semaphore(COUNT)
-        self._lock = Lock()
+        self._given = Condition()
+        """A buffer was given back."""
         self._made = 0
         self._free: deque[_Pinned] = deque()
-        """Buffers that nobody holds, in the order in which the device is done with them."""
+        """Buffers that no thread has, in the order in which the device is done with them."""
 
     def upload(self, stream: Stream, target: int, data: memoryview) -> None:
         """Enqueues a copy to the address `target`. `data` may change afterwards. The context is current."""
@@ -57,65 +55,72 @@ class Staging:
         source = np.frombuffer(data, np.uint8)
         for start in range(0, source.size, SIZE):
             part = source[start : start + SIZE]
-            with self._held() as (buffer,):
+            buffer = self._take()
+            try:
                 ask(cu.cuEventSynchronize, buffer.event)
                 buffer.array[: part.size] = part
                 ask(cu.cuMemcpyHtoDAsync, target + start, buffer.address, part.size, stream.handle)
                 ask(cu.cuEventRecord, buffer.event, stream.handle)
+            finally:
+                self._give(buffer)
 
     def download(self, stream: Stream, source: int, data: memoryview) -> None:
-        """Copies from the address `source`, behind the work of the stream, and waits for that."""
+        """Copies from the address `source`, behind the work of the stream, and waits for that. The context is
+        current."""
         cu = self._context.cu
         target = np.frombuffer(data, np.uint8)
-        count = min(AHEAD, -(-target.size // SIZE))
         coming: deque[tuple[_Pinned, Any]] = deque()
 
-        def arrive() -> None:
-            buffer, part = coming.popleft()
+        def arrive() -> _Pinned:
+            """Waits for the oldest part, and returns its buffer."""
+            buffer, part = coming[0]
             ask(cu.cuEventSynchronize, buffer.event)
             part[:] = buffer.array[: part.size]
+            return coming.popleft()[0]
 
-        with self._held(count) as buffers:
-            for number, start in enumerate(range(0, target.size, SIZE)):
+        try:
+            for start in range(0, target.size, SIZE):
                 part = target[start : start + SIZE]
-                if len(coming) == len(buffers):
-                    arrive()
-                buffer = buffers[number % len(buffers)]
+                spare = self._take_now() if 0 < len(coming) < AHEAD else None
+                buffer = spare or (arrive() if coming else self._take())
+                coming.append((buffer, part))
                 ask(cu.cuEventSynchronize, buffer.event)
                 ask(cu.cuMemcpyDtoHAsync, buffer.address, source + start, part.size, stream.handle)
                 ask(cu.cuEventRecord, buffer.event, stream.handle)
-                coming.append((buffer, part))
             while coming:
-                arrive()
-
-    @contextmanager
-    def _held(self, most: int = 1) -> Iterator[list[_Pinned]]:
-        """Buffers for this thread alone: one, after waiting for other threads if need be, and up to `most` if they are
-        there. The device may still use them, until their events."""
-        held: list[_Pinned] = []
-        try:
-            self._left.acquire()
-            held.append(self._taken())
-            while len(held) < most and self._left.acquire(blocking=False):
-                held.append(self._taken())
-            yield held
+                self._give(arrive())
         finally:
-            self._free.extend(held)
-            for _ in held:
-                self._left.release()
+            for buffer, _ in coming:  # after an error
+                self._give(buffer)
 
-    def _taken(self) -> _Pinned:
-        """The oldest free buffer if the device is done with it or there may be no more, else a new one."""
-        try:
-            with self._lock:
-                if self._made == COUNT or (self._free and self._is_done(self._free[0])):
-                    return self._free.popleft()
-                made = _Pinned(self._context)
-                self._made += 1
-                return made
-        except BaseException:
-            self._left.release()
-            raise
+    def _take(self) -> _Pinned:
+        """A buffer for this thread alone, after waiting for other threads if they have all. The device may still use
+        it, until its event."""
+        with self._given:
+            while (found := self._available()) is None:
+                self._given.wait()
+            return found
+
+    def _take_now(self) -> _Pinned | None:
+        """The same without waiting."""
+        with self._given:
+            return self._available()
+
+    def _available(self) -> _Pinned | None:
+        """The oldest buffer if the device is done with it or there may be no more, else a new one; None where threads
+        have all."""
+        if self._free and (self._made == COUNT or self._is_done(self._free[0])):
+            return self._free.popleft()
+        if self._made == COUNT:
+            return None
+        made = _Pinned(self._context)
+        self._made += 1
+        return made
+
+    def _give(self, buffer: _Pinned) -> None:
+        with self._given:
+            self._free.append(buffer)
+            self._given.notify()
 
     def _is_done(self, buffer: _Pinned) -> bool:
         (status,) = self._context.cu.cuEventQuery(buffer.event)

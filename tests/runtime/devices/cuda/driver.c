@@ -68,7 +68,7 @@ typedef struct Graph { Context *context; Work *first, *last; } Graph;
 
 typedef struct Stream {
   struct Stream *next;
-  int alive, mode;  // mode of capture; -1: none
+  int alive, is_default, mode;  // mode of capture; -1: none
   int invalidated;
   pthread_t capturer;
   Context *context;
@@ -82,7 +82,8 @@ static struct { int devices, capability, pools, version; size_t memory; } config
 static Context contexts[MOST_DEVICES];
 static Memory *memories;
 static Stream *streams;
-static Stream legacy[MOST_DEVICES], per_thread[MOST_DEVICES];
+static Stream *legacy[MOST_DEVICES];
+static __thread Stream *own[MOST_DEVICES];
 static int initialised, failure, skips_launches;
 static __thread Context *stack[16];
 static __thread int depth;
@@ -98,7 +99,6 @@ void emulation_configure(int devices, int capability, size_t memory, int pools, 
   config.pools = pools, config.version = version;
   initialised = failure = skips_launches = 0;
   memset(contexts, 0, sizeof contexts);
-  memset(legacy, 0, sizeof legacy), memset(per_thread, 0, sizeof per_thread);
   memories = NULL;
   for (Stream *s = streams; s; s = s->next) s->alive = 0, s->first = s->last = NULL, s->done = s->put;
 }
@@ -114,7 +114,7 @@ size_t emulation_memory(int pinned) {
 }
 int emulation_streams(void) {
   int count = 0;
-  for (Stream *s = streams; s; s = s->next) count += s->alive;
+  for (Stream *s = streams; s; s = s->next) count += s->alive && !s->is_default;
   return count;
 }
 
@@ -128,14 +128,19 @@ static int entered(void) {  // what every call that needs a context checks first
   return current()->failed;
 }
 
+static Stream *new_stream(void) {
+  Stream *s = calloc(1, sizeof *s);
+  s->context = current(), s->alive = 1, s->mode = -1, s->next = streams;
+  return streams = s;
+}
+
 static Stream *stream_of(void *handle) {
   Context *context = current();
   if (!context) return NULL;
-  Stream *special = (uintptr_t)handle <= 1 ? legacy : (uintptr_t)handle == 2 ? per_thread : NULL;
-  if (special) {
-    Stream *found = &special[context - contexts];
-    if (!found->context) found->context = context, found->alive = 1, found->mode = -1;
-    return found;
+  if ((uintptr_t)handle <= 2) {  // 0 and 1: the default stream of all; 2: that of this thread
+    Stream **found = (uintptr_t)handle == 2 ? &own[context - contexts] : &legacy[context - contexts];
+    if (!*found || !(*found)->alive) *found = new_stream(), (*found)->is_default = 1;
+    return *found;
   }
   for (Stream *s = streams; s; s = s->next)
     if (s == handle) return s->alive ? s : NULL;
@@ -434,14 +439,12 @@ CALL(int cuMemcpyDtoDAsync_v2(Address target, Address source, size_t size, void 
 CALL(int cuStreamCreate(Stream **made, unsigned flags))
   PASS(entered());
   NEED(flags <= 1, INVALID_VALUE);
-  Stream *s = calloc(1, sizeof *s);
-  s->context = current(), s->alive = 1, s->mode = -1, s->next = streams;
-  *made = streams = s;
+  *made = new_stream();
   GIVE(SUCCESS);
 }
 CALL(int cuStreamDestroy_v2(void *handle))
   STREAM(s, handle);
-  NEED(s->next || streams == s, INVALID_HANDLE);
+  NEED(!s->is_default, INVALID_HANDLE);
   s->alive = 0;  // its work is done later
   GIVE(SUCCESS);
 }

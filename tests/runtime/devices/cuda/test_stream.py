@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -21,13 +22,28 @@ def test_a_stream_waits_for_another(driver: Emulation) -> None:
     there = runtime()
     first, second = there.queue(), there.queue()
     tensor = first.upload(from_numpy(np.ones(4, np.float32)))
-    scale_on(first.raw)(NUMBERS, (4,), tensor, 2.0)
+    launch = scale_on(first.raw)  # when it goes, all work is waited for
+    launch(NUMBERS, (4,), tensor, 2.0)
     there.wait(second.raw, first.raw)
     copied = second.new((4,), "float32")
     there.copy(second.raw, tensor.buffer.handle, 0, copied.buffer.handle, 0, 16)
     data = memoryview(np.empty(16, np.uint8))
     there.download(second.raw, copied.buffer.handle, 0, data)
     np.testing.assert_array_equal(np.frombuffer(data, np.float32), [2, 2, 2, 2])
+
+
+def test_the_default_stream_of_a_thread(driver: Emulation) -> None:
+    """The same number means another stream in each thread, so all work is waited for."""
+    there = runtime()
+    queue, theirs = there.queue(), there.queue_of(2)
+    tensor = queue.upload(from_numpy(np.ones(4, np.float32)))
+    queue.synchronise()
+    launch = scale_on(theirs)  # when it goes, all work is waited for
+    other = Thread(target=launch, args=(NUMBERS, (4,), tensor, 2.0))
+    other.start()
+    other.join()
+    there.wait(queue.raw, theirs)
+    np.testing.assert_array_equal(tensor.numpy(), [2, 2, 2, 2])
 
 
 def test_streams_are_closed(driver: Emulation) -> None:
