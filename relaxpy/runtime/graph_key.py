@@ -5,8 +5,8 @@ heap, scalars, shapes of arguments) and *places* (addresses of tensors outside o
 a recording. Planned storage and constants are no part of it: recordings belong to a frame, and are dropped when its
 storage grows.
 
-Some tensors may be moved to a fixed place for the launches: arguments that are only read, which are copied there
-before, and results, which are copied back afterwards.
+Some tensors may be moved to a fixed place for the launches: those that are only read, which are copied there before,
+and results, which are copied back afterwards.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class GraphPlan:
     """The kernels that it launches, as indices of the executable's kernels."""
     launches: int
     inputs: int
-    """How many of the movable tensors are arguments; the others are results."""
+    """How many of the movable tensors are only read; the others are results."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class GraphKey:
     sizes: dict[str, None] = field(default_factory=dict[str, None])
     places: dict[str, None] = field(default_factory=dict[str, None])
     inputs: list[int] = field(default_factory=list[int])
-    """Arguments of the function that the graph only reads."""
+    """Tensors that the graph only reads."""
     outputs: list[int] = field(default_factory=list[int])
     """Tensors that the function has allocated outside of the plan and not used before."""
     updated: list[int] = field(default_factory=list[int])
@@ -76,6 +76,8 @@ class _KeyWriter:
         self.regs: dict[Value, set[int]] = {}
         """The other tensors in memory that is not planned, with the registers that hold them."""
         self.written: set[Value] = set()
+        self.viewed: dict[Value, Value] = {}
+        """The views that the graph makes, and what they are views of."""
         for inner in body:
             self.instr(inner, code.code[inner], kernels)
         self.classify(code, at)
@@ -84,7 +86,9 @@ class _KeyWriter:
         if isinstance(instr, (Alloc, View)):
             self.slots(instr.shape, instr.ndim)
         if isinstance(instr, View):
-            self.tensor(instr.src, self.analysis.reads[at][0], told=False)
+            (source,) = self.analysis.reads[at]
+            self.tensor(instr.src, source, told=False)
+            self.viewed[self.analysis.defines[at]] = self.viewed.get(source, source)
         if isinstance(instr, Kernel):
             self.kernel(instr, self.analysis.reads[at], kernels[instr.index].params or ())
 
@@ -104,7 +108,7 @@ class _KeyWriter:
             # The launch is told the dimensions that are no constants.
             self.tensor(arg.index, value, any(not isinstance(dim, int) for dim in param.shape))
             if param.written:
-                self.written.add(value)
+                self.written.add(self.viewed.get(value, value))
 
     def tensor(self, reg: int, value: Value, told: bool) -> None:
         """Adds a tensor that the graph uses. `told`: whether a launch is told its shape."""
@@ -124,25 +128,18 @@ class _KeyWriter:
         self.key.sizes |= {f"s{slot}": None for slot in slots if slot in self.analysis.written}
 
     def classify(self, code: FunctionCode, at: int) -> None:
-        """Decides which tensors may be moved."""
-        before = range(at)
+        """Decides which tensors may be moved: those that one register holds, and that are only read here, or were made
+        for a result and not used before."""
         made = {
-            self.analysis.defines[i]: code.code[i] for i in before if i in self.analysis.defines
+            self.analysis.defines[i]
+            for i in range(at)
+            if i in self.analysis.defines and isinstance(code.code[i], Alloc)
         }
-        used = {value for i in before for value in self.analysis.reads.get(i, ())}
-        params = set(self.analysis.params)
-        views = {
-            self.analysis.reads[i][0]
-            for i in range(at, len(code.code))
-            if isinstance(code.code[i], View) and self.analysis.defines[i] in self.own
-        }
+        made -= {value for i in range(at) for value in self.analysis.reads.get(i, ())}
         for value, regs in self.regs.items():
-            reg, *others = sorted(regs)
-            is_view = value in views
-            if value in params and value not in self.written and not others and not is_view:
-                self.key.inputs.append(reg)
-            elif isinstance(made.get(value), Alloc) and value not in used and not others:
-                if value in self.written or is_view:
-                    self.key.outputs.append(reg)
-            elif value in self.written or is_view:
-                self.key.updated.append(reg)
+            if value not in self.written:
+                self.key.inputs += regs if len(regs) == 1 else ()
+            elif value in made and len(regs) == 1:
+                self.key.outputs += regs
+            else:
+                self.key.updated.append(min(regs))

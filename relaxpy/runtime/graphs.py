@@ -5,10 +5,10 @@ belong to a frame and are found by a key, `relaxpy.runtime.graph_key`: sizes, an
 frame's planned storage. A call with a new key runs the launches on a queue that records them; then the recording is
 replayed, now and by later calls with the same key. When the frame's storage grows, all recordings are dropped.
 
-Weights and caches stay where they are. An argument or a result may be elsewhere at each call, so that no key would come
-twice. When the same sizes come with other places, tensors that have moved and have at most `MOST_MOVED` bytes get a
-fixed place in memory of the frame. From then on arguments are copied there before the launches, and results back
-afterwards. Only so many are moved that the copies and the replay are fewer commands than the launches.
+Weights and caches stay where they are. Other arguments, and results, may be elsewhere at each call, so that no key
+would come twice. When the same sizes come with other places, tensors that have moved and have at most `MOST_MOVED`
+bytes get a fixed place in memory of the frame. From then on what is read is copied there before the launches, and
+results back afterwards. Only so many are moved that the copies and the replay are fewer commands than the launches.
 
 Recording costs more than launching. After `PATIENCE` recordings in a row of which none was used again, launches run one
 by one, and only a key that comes a second time is recorded.
@@ -43,7 +43,7 @@ Sizes: TypeAlias = tuple[object, ...]
 Key: TypeAlias = tuple[Sizes, tuple[object, ...]]
 """Sizes and places."""
 Tensors: TypeAlias = tuple[DeviceTensor, ...]
-"""The tensors of a call that may be moved: arguments, then results."""
+"""The tensors of a call that may be moved: those that are only read, then results."""
 Launchers: TypeAlias = "Mapping[int, Launcher] | Sequence[Launcher]"
 """The launchers of kernels by index."""
 
@@ -237,7 +237,7 @@ class Graphs:
     # What the code of a function calls, in this order
 
     def move(self, tensors: Tensors, updated: Sequence[object]) -> Sequence[DeviceTensor]:
-        """Returns the tensors for the launches: those with a fixed place there, with the contents of arguments.
+        """Returns the tensors for the launches: those with a fixed place there, with the contents of what is read.
         `updated` are handles of other memory that the launches write to."""
         found = list(tensors)
         self.away, self._results = tensors, []

@@ -90,7 +90,7 @@ def analyse(code: FunctionCode, hosts: Collection[int] = (HOST,)) -> Analysis:
     """The value of each operand of a function. `hosts` are the slots whose tensors are in this process's memory;
     kernels access these through records."""
     analysis = Analysis(code, hosts)
-    analysis.block(0, len(code.code), dict(enumerate(analysis.params)), {})
+    analysis.block(0, len(code.code), {i: Value() for i in range(len(code.params))}, {})
     return analysis
 
 
@@ -101,7 +101,6 @@ class Analysis:
         self.code = code
         self.hosts = hosts
         self.plan = FramePlan(list(code.heap_init))
-        self.params = tuple(Value() for _ in code.params)
         self._shared: dict[RecordPlan, int] = {}
         self.reads: dict[int, tuple[Value, ...]] = {}
         """Instruction → the values of the registers that it reads, in the instruction's order."""

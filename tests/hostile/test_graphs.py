@@ -15,9 +15,12 @@ import pytest
 import relaxpy
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import RuntimeCheckError
+from relaxpy.ir.expr import Function
+from relaxpy.models.llama import TINY, Llama, step_spec
 from relaxpy.runtime import VirtualMachine, graphs
 from relaxpy.runtime.bytecode import Call, Graph, Instr, IntOp, Kernel, Reg, Return, View
 from relaxpy.runtime.devices.base import DeviceError
+from relaxpy.serve import PageBook
 from tests.hostile.backend import hostile_targets
 from tests.hostile.device import HostileRuntime, failing_allocations, set_policy
 from tests.hostile.test_device import INCREASE, N, add, alloc, kernels, machine, main_of
@@ -468,6 +471,41 @@ def test_the_same_numbers_with_and_without() -> None:
     assert with_graphs.graphs.replays >= 10
     assert use(without) == {}
     assert "graph on hostile" in with_graphs.executable.as_text()
+
+
+def test_decoding_replays_one_graph() -> None:
+    """A step of a decoder with a paged cache: prompts, then one token of each sequence at a time."""
+    config = replace(TINY, page_size=4, num_hidden_layers=2)
+    mod, _ = Llama(config).export(step_spec(config))
+    rng = np.random.default_rng(0)
+    function = mod["step"]
+    assert isinstance(function, Function)
+    shapes = [[int(str(d)) for d in p.annotation.shape] for p in function.params[7:]]
+    weights = [rng.standard_normal(shape, dtype=np.float32) / 8 for shape in shapes]
+    found: list[list[np.ndarray]] = []
+    for without in ((), ("lift-graphs",)):
+        pipeline = default_pipeline("hostile", without=without)
+        vm = VirtualMachine(relaxpy.build(mod, "hostile", pipeline=pipeline))
+        there = [vm.upload(weight) for weight in weights]
+        caches, book, logits = vm["alloc_pages"](16), PageBook(16, config.page_size), []
+        names = [book.add(np.arange(5)), book.add(np.arange(9))]
+        counts = {names[0]: 5, names[1]: 9}
+        for _ in range(12):
+            batch = book.batch(counts)
+            logits.append(vm["step"](*batch.arguments, caches, *there).numpy())
+            book.commit(batch)
+            for name, token in zip(names, logits[-1].argmax(-1), strict=True):
+                book.append(name, [token])
+            counts = dict.fromkeys(names, 1)
+        found.append(logits)
+        if not without:
+            used = vm["step"].linked.graph_use()
+            assert used.replays + used.recordings + used.plain == 12
+            assert used.replays >= 6, used
+            (step,) = (code for code in vm.executable.functions if code.name == "step")
+            assert sum(isinstance(instr, Graph) for instr in step.code) == 1
+    for got, wanted in zip(*found, strict=True):
+        np.testing.assert_array_equal(got, wanted)
 
 
 def test_a_profile_measures_kernels_one_by_one() -> None:

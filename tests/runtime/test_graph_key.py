@@ -107,15 +107,16 @@ def test_what_was_used_before_stays() -> None:
 def test_a_view_inside() -> None:
     inside = [View(0, 2, 0, 1, 1, "float32"), View(0, 3, 1, 1, 1, "float32"), copy(2, 3)]
     found = key([own(1)], inside)
-    assert movable(found) == ([], [1], [0])
+    assert movable(found) == ([0], [1], [])
     assert list(found.sizes) == ["s1"]
+    inside = [View(0, 2, 0, 1, 1, "float32"), View(0, 3, 2, 1, 1, "float32"), copy(1, 3)]
+    assert movable(key([], inside, 2)) == ([1], [], [0])
 
 
-def test_values_of_a_branch_and_aliases_stay() -> None:
-    """They may be planned memory."""
+def test_values_of_a_branch_move_and_aliases_stay() -> None:
     branch = [MakePrim(0, 3, True, "bool"), own(1), If(0, 3, 1, 1), Move(0, 2, 0), Move(0, 2, 1)]
     found = key([*branch, own(4)], [copy(2, 4)])
-    assert found.inputs == []
+    assert movable(found) == ([2], [4], [])
     assert "r2.buffer.handle" in found.places
     assert movable(key([own(1), Move(0, 2, 0)], [copy(0, 1), copy(2, 1)])) == ([], [1], [])
 
