@@ -260,6 +260,11 @@ def test_an_argument_given_twice_is_copied_in_the_graph() -> None:
     """The device takes no buffer twice. The copies keep their memory as long as the graph."""
     vm = machine(main_of([alloc(1), alloc(2), *graph(add(0, 0, 1), add(1, 1, 2)), Return(0, 2)]))
     x = vm.upload(ramp(40))
+    before = vm.memory.results
+    vm(x).numpy()
+    assert vm.memory.results == 3 * before
+    vm.release_memory()
+    assert vm.memory.results == before
     for _ in range(8):
         np.testing.assert_array_equal(vm(x).numpy(), 4 * ramp(40))
         others = [vm.upload(np.full(40, 9, np.float32)) for _ in range(8)]
