@@ -145,7 +145,7 @@ class Recording:
 
     def begin(self) -> None:
         """Begins a recording. Raises: DeviceError."""
-        self._memory, self._failed = [], False
+        self._failed = False
         self.runtime.begin_capture(self._raw)
 
     def launch(self, launcher: Launcher, *args: Any) -> None:
@@ -169,11 +169,12 @@ class Recording:
 
     def end(self) -> _Entry | None:
         """Ends the recording. Returns it, or None if it failed."""
+        memory, self._memory = self._memory, []
         try:
             graph = self.runtime.end_capture(self._raw)
         except DeviceError:
             return None
-        return None if self._failed else _Entry(graph, self._memory)
+        return None if self._failed else _Entry(graph, memory)
 
 
 class _Entry:
