@@ -3,7 +3,8 @@
 // It is stricter than the driver. Work is put into streams and runs as late as possible: when somebody waits for it. So
 // a missing wait, or a staging buffer that is used again too early, gives wrong numbers. Launches are refused unless
 // their grid, block, shared memory and parameters are what the kernel and the device allow. Pointers are looked up when
-// the work runs; a wrong one makes the context fail, as on a device. Freed memory is overwritten.
+// the work runs; a wrong one makes the context fail, as on a device, and so does a kernel that writes just beside memory.
+// Freed memory is overwritten.
 //
 // A module is PTX, or a cubin. Parameters are read from PTX (`.param`) or from the cubin's `.nv.info` sections. Where the
 // folder RELAXPY_CUDA_KERNELS has <SHA-256 of the code>.so, a launch of `k` calls its
@@ -28,7 +29,7 @@ enum {
   LAUNCH_FAILED = 719, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_ISOLATION = 905,
   CAPTURE_WRONG_THREAD = 908,
 };
-enum { MOST_DEVICES = 8, MOST_PARAMS = 128, MOST_WAITING = 1024 };
+enum { MOST_DEVICES = 8, MOST_PARAMS = 128, MOST_WAITING = 1024, GUARD = 512, GUARDED = 0xAB };
 typedef unsigned long long Address;
 
 typedef struct { int failed; } Context;
@@ -164,7 +165,9 @@ static int allocated(Address *found, size_t size, int pinned) {
   if (!size) return INVALID_VALUE;
   if (!pinned && (size > config.memory || used(context) + size > config.memory)) return OUT_OF_MEMORY;
   Memory *made = calloc(1, sizeof *made);
-  if (posix_memalign((void **)&made->base, 512, (size + 511) / 512 * 512)) { free(made); return OUT_OF_MEMORY; }
+  if (posix_memalign((void **)&made->base, GUARD, size + 2 * GUARD)) { free(made); return OUT_OF_MEMORY; }
+  memset(made->base, GUARDED, size + 2 * GUARD);
+  made->base += GUARD;
   memset(made->base, 0xCD, size);
   made->size = size, made->context = context, made->pinned = pinned, made->next = memories;
   memories = made;
@@ -178,10 +181,23 @@ static int freed(Address address, int pinned) {
       Memory *gone = *m;
       *m = gone->next;
       memset(gone->base, 0xDD, gone->size);
-      free(gone->base), free(gone);
+      free(gone->base - GUARD), free(gone);
       return SUCCESS;
     }
   return INVALID_VALUE;
+}
+
+static int is_guarded(const char *bytes) {
+  for (int i = 0; i < GUARD; i++)
+    if (bytes[i] != (char)GUARDED) return 0;
+  return 1;
+}
+
+// Whether a kernel has written beside memory, where the guards of all memory are.
+static int has_strayed(void) {
+  for (Memory *m = memories; m; m = m->next)
+    if (!is_guarded(m->base - GUARD) || !is_guarded(m->base + m->size)) return 1;
+  return 0;
 }
 
 // Streams run when somebody waits
@@ -204,6 +220,7 @@ static int run(Work *w) {
         fprintf(stderr, "%s: %s\n", w->function->signature.name, w->function->failure());
         return LAUNCH_FAILED;
       }
+      if (w->function->body && has_strayed()) return ILLEGAL_ADDRESS;
       return SUCCESS;
     }
     case TO_DEVICE:

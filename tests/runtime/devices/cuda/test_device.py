@@ -16,14 +16,15 @@ import pytest
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime import VirtualMachine
-from relaxpy.runtime.bytecode import Requirement
+from relaxpy.runtime.bytecode import KernelParam, Requirement
 from relaxpy.runtime.devices.base import DeviceError
 from relaxpy.runtime.devices.cuda.device import CudaRuntime
 from relaxpy.runtime.devices.dlpack import borrow
+from relaxpy.runtime.devices.image import Image
 from relaxpy.runtime.tensor import dlpack_record, from_numpy
 from tests.runtime.devices.cuda import program
 from tests.runtime.devices.cuda.emulation import Emulation, add_kernel, folder, needs_emulation
-from tests.runtime.devices.cuda.kernels import runtime, scale_on
+from tests.runtime.devices.cuda.kernels import info, ptx, runtime, scale_on
 
 pytestmark = needs_emulation
 NUMBERS = (1, 1, 1, 64, 1, 1, 4)
@@ -126,6 +127,25 @@ def test_a_tensor_where_vectors_cannot_be_loaded(driver: Emulation) -> None:
     scale_on(queue.raw)(NUMBERS, (4,), tensor, 2.0)
     with pytest.raises(DeviceError, match="misaligned address"):
         runtime().synchronise(queue.raw)
+
+
+@pytest.mark.parametrize("place", [-1, 16])
+def test_a_kernel_that_writes_beside_its_memory(driver: Emulation, place: int) -> None:
+    """The emulation tells; a device need not."""
+    code = ptx("stray", (".u64 .ptr",))
+    body = (
+        "void stray__launch(const unsigned *g, const unsigned *b, unsigned s, char *const *params)"
+    )
+    add_kernel(code, f"{body} {{ ((float *)params[0])[{place}] = 0; }}")
+    there = runtime()
+    queue = there.queue()
+    args: Any = ({"memory": 0},)
+    image = Image("stray", args, code, format="ptx")
+    params = (KernelParam("float32", (16,), access="write"),)
+    (kernel,) = there.load([image.encode()], [info("stray", params, (1,) * 6)])
+    there.launcher(kernel, queue.raw)((1,) * 6, (), queue.new((16,), "float32"))
+    with pytest.raises(DeviceError, match="an illegal memory access"):
+        there.synchronise(queue.raw)
 
 
 class Foreign:
