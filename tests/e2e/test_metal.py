@@ -118,6 +118,38 @@ def main(x: R.Tensor(("n", 8), "float16")) -> R.Tensor(("n", 8), "float16"):
 """
 
 
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("int8", -3), ("uint8", 255), ("bool", True), ("float16", 1.5), ("int16", -32768), ("uint16", 65535),
+        ("int32", -5), ("uint64", 1 << 63), ("float32", -1e30),
+    ],
+)  # fmt: skip
+def test_numbers_of_tensor_programs(dtype: str, value: float, devices: list[Device]) -> None:
+    """Each has 8 bytes in the launch."""
+    del devices
+    text = f"""
+@I.ir_module
+class Numbers:
+    @T.prim_func
+    def k(x: T.Buffer(("n",), "float32"), s: T.{dtype}, z: T.Buffer(("n",), "float32")):
+        n = T.int64()
+        for i in T.serial(n):
+            with T.sblock("z"):
+                vi = T.axis.spatial(n, i)
+                z[vi] = x[vi] + T.Cast("float32", s)
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32"), s: R.Prim("{dtype}")):
+        n = T.int64()
+        cls = Numbers
+        z = R.call_tir(cls.k, (x, s), out_ty=R.Tensor((n,), "float32"))
+        return z
+"""
+    vm = relaxpy.VirtualMachine(relaxpy.build(relaxpy.parse(text), "metal"))
+    assert vm["main"](np.zeros(3, np.float32), value).numpy().tolist() == [np.float32(value)] * 3
+
+
 def test_a_saved_program(tmp_path: Path, devices: list[Device]) -> None:
     """A file has the kernels as text; each device runs it."""
     assert len(devices) == 2

@@ -39,8 +39,10 @@ _WHOLE_FENCE = "threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threa
 """Threads of a group that meet see what the others have written, in all memory."""
 _LONG_LONG = re.compile(r"(?<=\d)LL\b|(?<=\dU)LL\b")
 """The suffix of a type that the language lacks; its long has 64 bits."""
-_UNUSED = "union __TVMArgUnion {\n int v_int[2];\n};\n"
-"""TVM writes it into each text. Texts are compiled together, and it would be there twice."""
+_UNION = "__TVMArgUnion"
+_INCOMPLETE = f"union {_UNION} {{\n int v_int[2];\n}};\n"
+"""TVM writes it into each text, for numbers of less than 32 bits. It lacks what the text then reads, and texts are
+compiled together, where it would be there twice."""
 _PREAMBLE = """#include <metal_stdlib>
 using namespace metal;
 #if __METAL_VERSION__ >= 320
@@ -53,6 +55,10 @@ using namespace metal;
 """Products and sums are rounded separately (no contraction) and in their order, so that sums that are exact by design
 stay exact; NaN is a value. Compilers before Metal 3.2 know an option for the order only, which the runtime sets."""
 _HELPERS = {
+    _UNION: f"""union {_UNION} {{
+  bool v_bool; char v_char; uchar v_uchar; short v_short; ushort v_ushort; half v_half; long all;
+}};
+""",
     WIDEN: f"""inline float {WIDEN}(ushort bits) {{ return float(as_type<half>(bits)); }}
 """,
     NARROW: f"""inline ushort {NARROW}(float value) {{ return as_type<ushort>(half(value)); }}
@@ -75,7 +81,7 @@ _HELPERS = {
 }
 """,
 }
-"""Functions that kernels call, by name."""
+"""Types and functions that kernels use, by name."""
 
 
 class _MetalLanguage(CLike):
@@ -100,7 +106,7 @@ def metal_source(func: tirx.PrimFunc, target: Any) -> str:
     """The source of one kernel without float64, under the function's global symbol. Sources of several kernels are one
     source together."""
     func = func.with_body(rewritten(func.body, (tvm.ir.Call, _formula)))
-    text = _LANGUAGE.text(func, target).replace(_FENCE, _WHOLE_FENCE).replace(_UNUSED, "")
+    text = _LANGUAGE.text(func, target).replace(_FENCE, _WHOLE_FENCE).replace(_INCOMPLETE, "")
     text = _LONG_LONG.sub("L", text)
     return _PREAMBLE + "".join(map(_helper, filter(text.__contains__, _HELPERS))) + text
 

@@ -30,7 +30,10 @@ _MOST_NUMBERS = 4096
 """The most bytes that a launch brings itself."""
 _MOST_GROUPS = (1 << 32) - 1
 """A kernel sees the number of its group in 32 bits."""
-_FORMATS = {"int64": "q", "uint64": "Q", "int32": "i4x", "uint32": "I4x", "float32": "f4x"}
+_FORMATS = {
+    "int64": "q", "uint64": "Q", "int32": "i4x", "uint32": "I4x", "float32": "f4x", "int16": "h6x", "uint16": "H6x",
+    "float16": "e6x", "int8": "b7x", "uint8": "B7x", "bool": "?7x",
+}  # fmt: skip
 """Numbers of a launch have 8 bytes each, whatever their type."""
 
 
@@ -144,7 +147,7 @@ class MetalRuntime(DeviceRuntime):
         buffers = sum("memory" in arg for arg in image.args)
         unknown = [a["dtype"] for a in image.args if a.get("dtype", "int64") not in _FORMATS]
         if unknown:
-            problem = f"takes a number of {unknown[0]}, and Metal's kernels take 32 and 64 bits"
+            problem = f"takes a number of {unknown[0]}, which Metal's kernels cannot take"
         elif buffers > _MOST_BUFFERS:
             problem = f"takes {buffers} buffers, and Metal's kernels take {_MOST_BUFFERS}"
         elif (size := _layout(image.args).size) > _MOST_NUMBERS:
