@@ -8,7 +8,7 @@ replayed, now and by later calls with the same key. When the frame's storage gro
 Weights and caches stay where they are. Other arguments, and results, may be elsewhere at each call, so that no key
 would come twice. When the same sizes come with other places, tensors that have moved and have at most `MOST_MOVED`
 bytes get a fixed place in memory of the frame. From then on what is read is copied there before the launches, and
-results back afterwards. Only so many are moved that the copies and the replay are fewer commands than the launches.
+results back afterwards. Only so many are moved that the copies cost less than the launches.
 
 Recording costs more than launching. After `PATIENCE` recordings in a row of which none was used again, launches run one
 by one, and only a key that comes a second time is recorded.
@@ -36,6 +36,8 @@ MOST = 32
 MOST_MOVED = 1 << 20
 """The most bytes of a tensor that is copied to a fixed place. A device copies so many in about the time that a launch
 takes."""
+LAUNCHES_PER_COPY = 3
+"""How many launches cost the host and the device about as much as a copy to or from a fixed place."""
 PATIENCE = 8
 """Recordings, and attempts, without a use before only keys that come twice are recorded."""
 
@@ -93,7 +95,7 @@ class GraphRecorder:
         """`loaded`, `infos` and `plain` are all kernels of the program, with the queue's launchers."""
         self.queue = queue
         self.inputs = plan.inputs
-        self.most_moved = plan.launches - 2
+        self.most_moved = plan.launches // LAUNCHES_PER_COPY
         self.kernels = [(index, loaded[index], infos[index]) for index in plan.kernels]
         self.plain = plain
         self.replay = partial(queue.runtime.replay, queue.raw)

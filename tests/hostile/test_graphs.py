@@ -31,6 +31,7 @@ POLICIES = ("lazy", "others", 1)
 
 @pytest.fixture(autouse=True)
 def devices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(graphs, "LAUNCHES_PER_COPY", 2)  # graphs are small here
     with hostile_targets(monkeypatch):
         yield
 
@@ -473,7 +474,7 @@ def test_the_same_numbers_with_and_without() -> None:
         x = rng.standard_normal((n, 16), dtype=np.float32)
         for got, wanted in zip(with_graphs(x, w, b), without(x, w, b), strict=True):
             np.testing.assert_array_equal(got.numpy(), wanted.numpy())
-    assert with_graphs.graphs.replays >= 10
+    assert with_graphs.graphs.replays >= 5
     assert use(without) == {}
     assert "graph on hostile" in with_graphs.executable.as_text()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -41,6 +42,19 @@ def test_two_launches_are_one(driver: Emulation) -> None:
     streams = driver.streams()
     vm["main"](x)
     assert driver.streams() == streams
+
+
+def test_threads_without_a_context(driver: Emulation) -> None:
+    """The driver refuses a replay in a thread that has no context yet."""
+    vm = machine()
+    x = vm.upload(np.arange(100, dtype=np.float32))
+    vm["main"](x)
+    for _ in range(3):
+        with ThreadPoolExecutor(1) as pool:
+            result = pool.submit(vm["main"], x).result()
+        np.testing.assert_array_equal(result.numpy(), 4 * np.arange(100))
+        del result
+    assert vm.graphs.replays >= 2
 
 
 def test_a_graph_without_work(driver: Emulation) -> None:

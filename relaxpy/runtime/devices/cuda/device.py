@@ -7,7 +7,7 @@ cuda-bindings; TVM, and a compiler, are not loaded.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from relaxpy.errors import UsageError
@@ -20,6 +20,7 @@ from relaxpy.runtime.devices.cuda.driver import (
     CudaError,
     ask,
     bindings,
+    error_of,
     version_text,
 )
 from relaxpy.runtime.devices.cuda.kernels import LIMITS, LoadedKernel, load_kernels
@@ -169,8 +170,7 @@ class CudaRuntime(DeviceRuntime):
         nbytes: int,
     ) -> None:
         places = target + target_offset, source + source_offset
-        with self._context.current():
-            ask(self._cu.cuMemcpyDtoDAsync, *places, nbytes, queue.handle)
+        self._enqueue(self._cu.cuMemcpyDtoDAsync, *places, nbytes, queue.handle)
 
     # Kernels
 
@@ -209,8 +209,17 @@ class CudaRuntime(DeviceRuntime):
             return streams.end(self._context, queue)
 
     def replay(self, queue: Stream, graph: RecordedGraph) -> None:
-        with self._context.current():
-            ask(self._cu.cuGraphLaunch, graph.handle, queue.handle)
+        self._enqueue(self._cu.cuGraphLaunch, graph.handle, queue.handle)
+
+    def _enqueue(self, call: Callable[..., tuple[Any]], *args: Any) -> None:
+        """Makes a call of the driver, and again in the device's context if another one was current or none. As for
+        launches, to ask before costs more than the call. Raises: CudaError."""
+        (status,) = call(*args)
+        if status and not self._context.is_current():
+            with self._context.current():
+                (status,) = call(*args)
+        if status:
+            raise error_of(status)
 
     # DLPack
 
