@@ -155,9 +155,8 @@ def work(shape: Shape, scheme: Scheme, cell: Cell) -> tuple[float, float]:
     weights = shape.layers * shape.layer_weights
     wide = 2 * shape.layers * shape.heads * shape.head
     pairs = cell.tokens * (cell.tokens + 1) / 2 if cell.tokens else cell.batch * (cell.context + 1)
-    item = 2 if scheme.dtype == "bfloat16" else 4
     cached = 0 if cell.tokens else cell.batch * cell.context
-    cache_bytes = 2 * shape.layers * shape.key_heads * shape.head * item * cached
+    cache_bytes = 2 * shape.layers * shape.key_heads * shape.head * scheme.item * cached
     operations = 2 * (rows * weights + heads * shape.head_weights) + 2 * wide * pairs
     return scheme.weight_bytes * (weights + shape.head_weights) + cache_bytes, operations
 

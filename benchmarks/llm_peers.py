@@ -93,10 +93,15 @@ class Scheme:
     """The limit of its products: a dtype of `Limits.peak`, or `codes`: bytes by codes of 4 bits."""
 
     @property
+    def item(self) -> int:
+        """Bytes of an element of the dtype."""
+        return 4 if self.dtype == "float32" else 2
+
+    @property
     def weight_bytes(self) -> float:
         """Of an element, with its share of a scale."""
         if self.bits is None:
-            return 2 if self.dtype == "bfloat16" else 4
+            return self.item
         return self.bits / 8 + 2 / GROUP
 
 
@@ -107,6 +112,7 @@ SCHEMES = {
     "int4 (W4A32)": Scheme(4),
     "int8 (W8A32)": Scheme(8),
     "bf16": Scheme(None, "bfloat16", arithmetic="bfloat16"),
+    "fp16": Scheme(None, "float16"),
     "fp32": Scheme(),
 }
 PAGE = 32
@@ -116,34 +122,12 @@ def relaxpy(shape: Shape, scheme: Scheme, threads: int, cache_dtype: str) -> Ser
     """`Llama.step` over a paged cache, or `prefill` and `decode` where the model has none."""
     os.environ["RELAXPY_NUM_THREADS"] = str(threads)
     import relaxpy as rx
-    from relaxpy.models import llama
-    from relaxpy.op.weight_scheme import WeightScheme
-    from relaxpy.transform import QuantizeWeights
 
-    sizes: dict[str, Any] = {
-        "hidden_size": shape.hidden,
-        "intermediate_size": shape.inner,
-        "num_hidden_layers": shape.layers,
-        "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.key_heads,
-        "vocab_size": shape.vocab,
-        "max_position_embeddings": 1 << 14,
-        "dtype": scheme.dtype,
-    }
-    paged = hasattr(llama, "step_spec")
-    if paged and cache_dtype:
-        sizes["cache_dtype"] = cache_dtype
-    config = llama.LlamaConfig(**sizes)
-    spec = llama.step_spec(config) if paged else llama.spec(config)
-    spec.pop("logits", None)
-    before, _ = llama.Llama(config).export(spec)
-    mod = before
-    if scheme.bits is not None:
-        weights = WeightScheme(scheme.bits, GROUP)
-        mod = QuantizeWeights(weights, activations=scheme.activations)(before)
+    before, mod = decoder_modules(shape, scheme, cache_dtype)
+    paged = "step" in mod.functions
     main: Any = mod["step" if paged else "decode"]
     arrays = _weights(
-        main, {p.name for p in _params(before["step" if paged else "decode"])}, scheme
+        main, {p.name for p in weight_params(before["step" if paged else "decode"])}, scheme
     )
     vm = rx.VirtualMachine(rx.build(mod, pack=True))
     packed = vm.pack(arrays, keep=False)
@@ -205,6 +189,36 @@ def relaxpy(shape: Shape, scheme: Scheme, threads: int, cache_dtype: str) -> Ser
     return _service(prepare, kernels)
 
 
+def decoder_modules(shape: Shape, scheme: Scheme, cache_dtype: str = "") -> tuple[Any, Any]:
+    """The model of a shape without the values of its weights, before and after they are quantised: `step` and what
+    makes its pages, or `prefill` and `decode` where the model has no `step`."""
+    from relaxpy.models import llama
+    from relaxpy.op.weight_scheme import WeightScheme
+    from relaxpy.transform import QuantizeWeights
+
+    sizes: dict[str, Any] = {
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.inner,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.key_heads,
+        "vocab_size": shape.vocab,
+        "max_position_embeddings": 1 << 14,
+        "dtype": scheme.dtype,
+    }
+    paged = hasattr(llama, "step_spec")
+    if paged and cache_dtype:
+        sizes["cache_dtype"] = cache_dtype
+    config = llama.LlamaConfig(**sizes)
+    spec = llama.step_spec(config) if paged else llama.spec(config)
+    spec.pop("logits", None)
+    before, _ = llama.Llama(config).export(spec)
+    if scheme.bits is None:
+        return before, before
+    weights = WeightScheme(scheme.bits, GROUP)
+    return before, QuantizeWeights(weights, activations=scheme.activations)(before)
+
+
 class _Arguments:
     """Calls a function, and keeps what it was given."""
 
@@ -216,8 +230,8 @@ class _Arguments:
         return self.function(*given)
 
 
-def _params(function: Any) -> list[Any]:
-    """The weights of a function."""
+def weight_params(function: Any) -> list[Any]:
+    """The parameters of a function that are weights."""
     return function.params[function.attrs["num_input"] :]
 
 
@@ -228,7 +242,7 @@ def _weights(function: Any, plain: set[str], scheme: Scheme) -> dict[str, np.nda
 
     random, made = np.random.default_rng(0), dict[Any, np.ndarray]()
     found: dict[str, np.ndarray] = {}
-    for param in _params(function):
+    for param in weight_params(function):
         size = tuple(dim.value for dim in param.annotation.dims)
         kind = str(param.annotation.dtype)
         key = size, kind, param.name in plain
@@ -237,7 +251,7 @@ def _weights(function: Any, plain: set[str], scheme: Scheme) -> dict[str, np.nda
                 made[key] = random.integers(0, np.iinfo(kind).max, size, kind, endpoint=True)
             elif param.name in plain:
                 values = random.standard_normal(size, np.float32) / np.float32(size[-1] ** 0.5)
-                made[key] = values.astype(ml_dtypes.bfloat16) if kind == "bfloat16" else values
+                made[key] = values.astype(ml_dtypes.bfloat16 if kind == "bfloat16" else kind)
             else:
                 by = 2 ** (scheme.bits or 0) * size[-1] ** 0.5
                 made[key] = (random.random(size, np.float32) / np.float32(by)).astype(kind)
