@@ -51,6 +51,34 @@ inline int __clzll(long x) { return x ? __builtin_clzl(ulong(x)) : 64; }
 
 namespace emulation {
 
+// `mma.sync`: a thread's sums of 16 x 8 words times 8 x 8 words, whose fragments all threads of its warp have.
+struct Fragments {
+  uint32_t a[4], b[2];
+};
+inline Fragments fragments[1024];
+
+template <class Element, class Wide, class Sum>
+void multiply(Sum *c, const uint32_t *a, const uint32_t *b, Wide (*widened)(Element)) {
+  constexpr uint32_t PER_WORD = 4 / sizeof(Element), SITE = 0x80000000;
+  const uint32_t number = number_of_thread(), first = number / 32 * 32, lane = number % 32;
+  std::memcpy(fragments[number].a, a, sizeof fragments[number].a);
+  std::memcpy(fragments[number].b, b, sizeof fragments[number].b);
+  meet(SITE, first, first + 32);
+  for (uint32_t part = 0; part < 4; part++) {
+    const uint32_t row = lane / 4 + part / 2 * 8, column = lane % 4 * 2 + part % 2;
+    Wide sum = Wide(c[part]);
+    for (uint32_t word = 0; word < 8; word++) {
+      const Fragments &left = fragments[first + row % 8 * 4 + word % 4], &right = fragments[first + column * 4 + word % 4];
+      Element x[PER_WORD], y[PER_WORD];
+      std::memcpy(x, &left.a[row / 8 + word / 4 * 2], 4);
+      std::memcpy(y, &right.b[word / 4], 4);
+      for (uint32_t n = 0; n < PER_WORD; n++) sum += widened(x[n]) * widened(y[n]);
+    }
+    c[part] = Sum(sum);
+  }
+  meet(SITE, first, first + 32);  // nobody writes before all have read
+}
+
 // Parameters as the driver gets them: in order, each at a multiple of its size.
 template <class... Params>
 void launch_packed(void (*kernel)(Params...), const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,
@@ -73,6 +101,16 @@ constexpr uint64_t pointers(void (*)(Params...)) {
 }
 
 }  // namespace emulation
+
+inline void relaxpy_mma_float16(float *c, const uint *a, const uint *b) {
+  emulation::multiply<ushort, double>(c, a, b, [](ushort bits) { return double(relaxpy_float_of_half(bits)); });
+}
+inline void relaxpy_mma_bfloat16(float *c, const uint *a, const uint *b) {
+  emulation::multiply<ushort, double>(c, a, b, [](ushort bits) { return double(relaxpy_bits<float>(uint(bits) << 16)); });
+}
+inline void relaxpy_mma_int8(int *c, const uint *a, const uint *b) {
+  emulation::multiply<int8_t, int>(c, a, b, [](int8_t value) { return int(value); });
+}
 
 #undef EMULATION_ENTRY
 #define EMULATION_ENTRY(NAME)                                                                                \

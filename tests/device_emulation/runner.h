@@ -115,13 +115,13 @@ inline Fiber *new_fiber() {
   return fiber;
 }
 
-// The threads that meet at the barrier of `fiber`, if all of them have come.
+// The threads that meet at the barrier of `fiber`, if all of them have come: those of a warp may meet while others of the
+// group wait for them elsewhere.
 inline std::vector<Fiber *> met(const Fiber *fiber, const std::vector<Fiber *> &waiting) {
   std::vector<Fiber *> found;
   for (Fiber *other : waiting) {
     if (other->number < fiber->first || other->number >= fiber->last) continue;
     if (other->site != fiber->site || other->first != fiber->first || other->last != fiber->last) {
-      failed("threads of a group wait at different barriers");
       return {};
     }
     found.push_back(other);
@@ -156,7 +156,7 @@ inline void run_group() {
     }
     if (failure[0]) break;
     if (go.empty()) {
-      failed("no thread of a group can go on");
+      failed("threads of a group wait at different barriers");
       break;
     }
     for (Fiber *fiber : go) fiber->waits = false;

@@ -31,6 +31,23 @@ template <class To, class From> inline To {_BITS}(From value) {{
 """Types and functions that the text uses, without headers: these take seconds to compile."""
 
 
+def _multiply(dtype: str, sums: str, letter: str, instruction: str) -> str:
+    """The function that multiplies by tensor cores (`CudaTarget.tensor_cores`)."""
+    return f"""inline void relaxpy_mma_{dtype}({sums}* c, const uint* a, const uint* b) {{
+  asm volatile("mma.sync.aligned.{instruction} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
+               : "+{letter}"(c[0]), "+{letter}"(c[1]), "+{letter}"(c[2]), "+{letter}"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}}
+"""
+
+
+PREAMBLE += "".join((
+    _multiply("float16", "float", "f", "m16n8k16.row.col.f32.f16.f16.f32"),
+    _multiply("bfloat16", "float", "f", "m16n8k16.row.col.f32.bf16.bf16.f32"),
+    _multiply("int8", "int", "r", "m16n8k32.row.col.s32.s8.s8.s32"),
+))  # fmt: skip
+
+
 class _Cuda(CLike):
     types: ClassVar[Mapping[str, str]] = {
         "float64": "double", "float32": "float", "float16": "half", "int64": "int64_t", "uint64": "uint64_t",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -28,6 +29,9 @@ class CudaTarget(GpuTarget):
     default_threads: ClassVar[int] = _THREADS
     default_buffers: ClassVar[int] = _BUFFERS
     vector_bytes: ClassVar[int] = 16
+    tensor_cores: ClassVar[Mapping[str, str]] = {
+        dtype: f"relaxpy_mma_{dtype}" for dtype in ("float16", "bfloat16", "int8")
+    }
 
     kind: str = KIND
     threads: int = _THREADS

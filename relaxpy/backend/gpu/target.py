@@ -39,6 +39,10 @@ class GpuTarget(Target):
     vector_bytes: ClassVar[int] = 0
     """The size of a load of several neighbours; 0: each element has a load of its own."""
 
+    tensor_cores: ClassVar[Mapping[str, str]] = {}
+    """The functions that multiply 16 × 8 words by 8 × 8 words by all threads of a warp
+    (`relaxpy.backend.gpu.schedule.tensor_cores`), by the type of the factors."""
+
     common: ClassVar[tuple[str, ...]] = ("threads", "max-buffers", "batch-invariant")
     """The options of all kinds."""
 

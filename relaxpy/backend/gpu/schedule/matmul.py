@@ -1,6 +1,6 @@
 """Matrix products of any extents, in one launch with what follows them (a bias, an activation, a residual).
 
-Two programs, of which the number of rows chooses one, if it is known, or when the kernel runs; on devices that have no
+Programs of which the number of rows chooses one, if it is known, or when the kernel runs; on devices that have no
 barriers in branches (`GpuTarget.barriers_in_branches`) an unknown number counts as many:
 
 * *tiles*, for many rows: a group of threads computes a tile of the output. Blocks of both factors go through shared
@@ -9,6 +9,8 @@ barriers in branches (`GpuTarget.barriers_in_branches`) an unknown number counts
 * *columns*, for a few rows, unless their sums must be those of many (`GpuTarget.batch_invariant`): a group computes
   some columns of all rows, its threads divide the depth between them, and combine their sums in shared memory. Each
   element of the right-hand factor is read, or computed, once, neighbours in memory by neighbouring threads.
+* *tensor cores*, for more rows of narrow numbers, on devices that have them
+  (`relaxpy.backend.gpu.schedule.tensor_cores`).
 
 An element is the sum of its products in an order that depends neither on the device nor on other rows, within one
 program. Rows, columns and depth may have any size, 0 and 1 included: what is outside of a factor is 0 in shared memory,
@@ -17,9 +19,8 @@ and is not stored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Protocol
 
 from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.gpu.schedule.group import (
@@ -31,24 +32,21 @@ from relaxpy.backend.gpu.schedule.group import (
     shared,
     shares,
 )
-from relaxpy.backend.gpu.schedule.vectors import read_vector, vector_elements
+from relaxpy.backend.gpu.schedule.product import Product
+from relaxpy.backend.gpu.schedule.tensor_cores import ALL_ROWS, tensor_core_programs
 from relaxpy.backend.gpu.target import GpuTarget
 from relaxpy.backend.knobs import knob
-from relaxpy.tir.forms.contraction import Operand
 from relaxpy.tir.forms.matmul import (
     BITS,
-    Dimension,
     MatmulForm,
     computed_matmul_of,
     matmul_of,
-    place_of,
 )
-from relaxpy.tir.forms.stages import loads_of, map_loads, substitute, uses
+from relaxpy.tir.forms.stages import loads_of, uses
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer.loops import (
     Buffer,
     Expr,
-    Program,
     both,
     ceildiv,
     constant,
@@ -61,9 +59,25 @@ from relaxpy.tir.writer.loops import (
     select,
 )
 
-Values = Mapping[Any, Expr]
 _COMPUTED = 8
 """Neighbours of a computed factor that a thread takes at once: codes of 4 bits in a word."""
+
+
+class _Program(Protocol):
+    """A program of the group."""
+
+    @property
+    def groups(self) -> Expr:
+        """The number of groups of a product; 0 without rows."""
+        ...
+
+    def allocate(self) -> None:
+        """Allocate shared memory, which is outside of all conditions."""
+        ...
+
+    def write(self) -> None:
+        """The part of the output that a group computes."""
+        ...
 
 
 def arrange_matmul(func: tirx.PrimFunc, target: GpuTarget) -> Arrangement | None:
@@ -71,135 +85,54 @@ def arrange_matmul(func: tirx.PrimFunc, target: GpuTarget) -> Arrangement | None
     form = matmul_of(func, one_row=True) or computed_matmul_of(func)
     if form is None:
         return None
-    return Arrangement(lambda: _Product(func, form, target).write())
+    return Arrangement(lambda: _written(Product(func, form, target), target))
 
 
-class _Product:
-    """Writes the launch of a product."""
+def _written(product: Product, target: GpuTarget) -> tirx.PrimFunc:
+    """The function with its loops bound to threads: the program for its number of rows, or a choice of several."""
+    p, rows = product.p, product.rows
+    programs = _programs(product, target)
+    for _, program in programs:
+        program.allocate()
+    *chosen, (_, last) = programs
+    groups = last.groups
+    done = 0
+    """The most rows of the programs before."""
+    for most, program in chosen:
+        with p.when(both(rows > done, rows <= most) if done else rows <= most):
+            program.write()
+        done = most
+    with p.when(rows > done if chosen else True):
+        last.write()
+    for most, program in reversed(chosen):
+        groups = select(rows <= most, program.groups, groups)
+    for dim in product.form.batch:
+        groups = groups * dim.extent
+    thread = (product.thread, product.threads)
+    return launched(product.func, p.body(), (product.group, groups), thread)
 
-    def __init__(self, func: tirx.PrimFunc, form: MatmulForm, target: GpuTarget) -> None:
-        self.func, self.form, self.dtype = func, form, form.dtype
-        self.threads = target.group_size
-        self.has_both = target.barriers_in_branches and not target.batch_invariant
-        self.vector_bytes = target.vector_bytes
-        self.rows, self.columns = int64(form.row.extent), int64(form.column.extent)
-        self.depth = int64(form.depth.extent)
-        self.p = Program()
-        self.group, self.thread = tirx.Var("group", "int64"), tirx.Var("thread", "int64")
-        self.batch: dict[Any, Expr] = {}
-        """The place of the group's product in the batch."""
-        self.few = knob("few", 4, (1, 2, 8))
-        """The most rows for which columns are computed, not tiles."""
 
-    def write(self) -> tirx.PrimFunc:
-        """The function with its loops bound to threads."""
-        p, products = self.p, int64(1)
-        for dim in self.form.batch:
-            products = products * dim.extent
-        known = constant(self.rows)
-        tiles = _Tiles(self) if known is None or known > self.few else None
-        is_few = self.has_both if known is None else known <= self.few
-        columns = _Columns(self, self.few if known is None else max(known, 1)) if is_few else None
-        if tiles is None or columns is None:
-            only = tiles or columns
-            assert only is not None
-            only.allocate()
-            only.write()
-            groups = only.groups
-        else:
-            tiles.allocate()
-            columns.allocate()
-            with p.when(self.rows <= self.few):
-                columns.write()
-            with p.when(self.rows > self.few):
-                tiles.write()
-            groups = select(self.rows <= self.few, columns.groups, tiles.groups)
-        grid = (self.group, products * groups)
-        return launched(self.func, p.body(), grid, (self.thread, self.threads))
-
-    def own_product(self, groups: Expr) -> Expr:
-        """Determine the group's product of the batch, where each has this many groups. Returns its number there."""
-        p = self.p
-        if not self.form.batch:
-            return self.group
-        groups = p.let("groups", index_of(groups))
-        rest = p.let("product", floordiv(self.group, groups))
-        for dim in reversed(self.form.batch[1:]):
-            self.batch |= self._named(place_of(dim, floormod(rest, dim.extent)))
-            rest = p.let("rest", floordiv(rest, dim.extent))
-        self.batch |= self._named(place_of(self.form.batch[0], rest))
-        return p.let("own", floormod(self.group, groups))
-
-    def _named(self, place: Values) -> dict[Any, Expr]:
-        return {axis: self.p.let(str(axis.name), value) for axis, value in place.items()}
-
-    def element(self, operand: Operand, values: Values) -> Expr:
-        """An element of a factor, read or computed, in the type of the sums."""
-        value = operand.formula
-        if value is None:
-            value = tirx.BufferLoad(operand.buffer, list(operand.indices))
-        return self.summed(substitute(value, {**self.batch, **values}))
-
-    def summed(self, value: Expr) -> Expr:
-        """The value in the type of the sums."""
-        return value if str(value.ty.dtype) == self.dtype else tirx.Cast(self.dtype, value)
-
-    def left(self, row: Expr, k: Expr) -> Expr:
-        """An element of the left-hand factor."""
-        form = self.form
-        return self.element(form.lhs, {**place_of(form.row, row), **place_of(form.depth, k)})
-
-    def right(self, k: Expr, column: Expr) -> Expr:
-        """An element of the right-hand factor."""
-        form = self.form
-        return self.element(form.rhs, {**place_of(form.depth, k), **place_of(form.column, column)})
-
-    def vector(self, operand: Operand) -> int:
-        """How many neighbours of a factor along the depth one load reads."""
-        side, own = self._side(operand)
-        strides = [getattr(dim, side) for dim in (own, *self.form.batch)]
-        depth = getattr(self.form.depth, side)
-        return vector_elements(operand, self.func, depth, strides, self.vector_bytes)
-
-    def neighbours(self, operand: Operand, place: Expr, first: Expr, count: int) -> list[Expr]:
-        """So many elements of a factor's row or column, from `first` along the depth on, in the type of the sums."""
-        form, width = self.form, self.vector(operand)
-        own = place_of(self._side(operand)[1], place)
-        if width == 1 or count % width:
-            places = [{**own, **place_of(form.depth, first + n)} for n in range(count)]
-            return [self.element(operand, values) for values in places]
-        found: list[Expr] = []
-        for start in range(0, count, width):
-            values = {**self.batch, **own, **place_of(form.depth, first + start)}
-            indices = [substitute(index, values) for index in operand.indices]
-            element = read_vector(self.p, operand.buffer, indices, width)
-            found += [self.summed(element(number)) for number in range(width)]
-        return found
-
-    def _side(self, operand: Operand) -> tuple[str, Dimension]:
-        """The name of a factor's strides, and the dimension that it has beside the depth."""
-        form = self.form
-        return ("lhs", form.row) if operand is form.lhs else ("rhs", form.column)
-
-    def store(self, total: Expr, row: Expr, column: Expr) -> None:
-        """Store a finished sum, with the epilogue applied."""
-        form, value = self.form, total
-        values = {**self.batch, **place_of(form.row, row), **place_of(form.column, column)}
-        if form.epilogue is not None:
-            own = form.epilogue.total
-            value = map_loads(
-                form.epilogue.value, lambda node: total if node.source.same_as(own) else node
-            )
-            value = substitute(value, values)
-        out = form.out
-        indices = [substitute(index, values) for index in out.indices]
-        self.p.add(tirx.BufferStore(out.buffer, value, indices))
+def _programs(product: Product, target: GpuTarget) -> list[tuple[int, _Program]]:
+    """The programs for a known number of rows (one), or for any, each with the most rows that it is for."""
+    few, known = knob("few", 4, (1, 2, 8)), constant(product.rows)
+    many = tensor_core_programs(product, target.tensor_cores, known)
+    if not many:
+        many = [(ALL_ROWS, _Tiles(product))]
+    if known is not None:
+        if known <= few:
+            return [(few, _Columns(product, max(known, 1)))]
+        return many
+    if not target.barriers_in_branches:
+        return many[-1:]
+    if target.batch_invariant:
+        return many
+    return [(few, _Columns(product, few)), *many]
 
 
 class _Tiles:
     """The program for many rows."""
 
-    def __init__(self, product: _Product) -> None:
+    def __init__(self, product: Product) -> None:
         self.of = product
         side = 1 << ((product.threads.bit_length() - 1) // 2)
         self.across, self.down = product.threads // side, side
@@ -312,7 +245,7 @@ class _Tiles:
 class _Columns:
     """The program for a few rows."""
 
-    def __init__(self, product: _Product, height: int) -> None:
+    def __init__(self, product: Product, height: int) -> None:
         self.of, self.height = product, height
         self.is_along = is_along_depth(product.form)
         width = knob("columns", 4, (1, 2, 8)) if self.is_along else knob("columns", 16, (8, 32))

@@ -13,7 +13,7 @@ from relaxpy.tir.forms.contraction import Operand
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer.loops import Buffer, Expr, Program, constant, int64
 
-_WORD = 32
+WORD = 32
 """Bits of the words that a vector consists of."""
 _NARROW = ("float32", "int32", "uint32", "float16", "bfloat16", "int16", "uint16", "int8", "uint8")
 """Types of elements that are a word or part of one."""
@@ -34,26 +34,32 @@ def vector_elements(
     return count if constant(depth) == 1 and is_aligned else 1
 
 
-def read_vector(
-    p: Program, buffer: Buffer, indices: list[Expr], count: int
-) -> Callable[[int], Expr]:
+def read_vector(p: Program, buffer: Buffer, index: list[Expr], count: int) -> Callable[[int], Expr]:
     """Read the `count` elements from an index on, which must be aligned. Returns the element of each number."""
     dtype = str(buffer.dtype)
     bits = tvm.DataType(dtype).bits
-    memory = p.flat_view(buffer, f"uint32x{count * bits // _WORD}")
-    flat: Expr = int64(0)
-    for index, extent in zip(indices, buffer.shape, strict=True):
-        flat = flat * int64(extent) + index
-    place = tirx.truncdiv(flat, int64(count))
-    vector = p.let(f"{buffer.name}_words", tirx.BufferLoad(memory, [place]))
+    word_of = read_words(p, buffer, index, count * bits // WORD)
 
     def element(number: int) -> Expr:
-        at, part = divmod(number * bits, _WORD)
-        word: Expr = tirx.Shuffle([vector], [tirx.const(at, "int32")])
-        if bits < _WORD:
+        at, part = divmod(number * bits, WORD)
+        word = word_of(at)
+        if bits < WORD:
             shifted = tirx.shift_right(word, tirx.const(part, "uint32"))
             own = tirx.bitwise_and(shifted, tirx.const((1 << bits) - 1, "uint32"))
             word = tirx.Cast(f"uint{bits}", own)
         return word if str(word.ty.dtype) == dtype else tirx.reinterpret(dtype, word)
 
     return element
+
+
+def read_words(p: Program, buffer: Buffer, index: list[Expr], words: int) -> Callable[[int], Expr]:
+    """Read so many words of 32 bits from the element of an index on, which must be aligned to them. Returns the word of
+    each number."""
+    memory = p.flat_view(buffer, f"uint32x{words}")
+    flat: Expr = int64(0)
+    for each, extent in zip(index, buffer.shape, strict=True):
+        flat = flat * int64(extent) + each
+    per_vector = words * WORD // tvm.DataType(str(buffer.dtype)).bits
+    place = tirx.truncdiv(flat, int64(per_vector))
+    vector = p.let(f"{buffer.name}_words", tirx.BufferLoad(memory, [place]))
+    return lambda number: tirx.Shuffle([vector], [tirx.const(number, "int32")])
