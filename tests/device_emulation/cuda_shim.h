@@ -9,6 +9,7 @@
 #include "runner.h"
 
 using uchar = uint8_t;
+using half = uint16_t;
 using nv_bfloat16 = uint16_t;
 
 struct uint2 {

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from relaxpy.backend.gpu.c_like import C_FUNCTIONS, CLike
+from relaxpy.backend.gpu.c_like import C_FUNCTIONS, CPLUSPLUS, CLike
 from relaxpy.backend.gpu.half import NARROW, WIDEN
 from relaxpy.tir.tvm import tirx
 
 _KERNEL = 'extern "C" __global__'
 _BITS = "relaxpy_bits"
-PREAMBLE = f"""typedef signed char int8_t;
+_TYPES = f"""typedef signed char int8_t;
 typedef short int16_t;
 typedef int int32_t;
 typedef long long int64_t;
 typedef unsigned char uint8_t, uchar;
-typedef unsigned short uint16_t, ushort, nv_bfloat16;
+typedef unsigned short uint16_t, ushort, half, nv_bfloat16;
 typedef unsigned int uint32_t, uint;
 typedef unsigned long long uint64_t;
 inline float {WIDEN}(ushort bits) {{ float x; asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits)); return x; }}
@@ -28,7 +29,6 @@ template <class To, class From> inline To {_BITS}(From value) {{
   return result;
 }}
 """
-"""Types and functions that the text uses, without headers: these take seconds to compile."""
 
 
 def _multiply(dtype: str, sums: str, letter: str, instruction: str) -> str:
@@ -41,11 +41,20 @@ def _multiply(dtype: str, sums: str, letter: str, instruction: str) -> str:
 """
 
 
-PREAMBLE += "".join((
+PREAMBLE = _TYPES + "".join((
     _multiply("float16", "float", "f", "m16n8k16.row.col.f32.f16.f16.f32"),
     _multiply("bfloat16", "float", "f", "m16n8k16.row.col.f32.bf16.bf16.f32"),
     _multiply("int8", "int", "r", "m16n8k32.row.col.s32.s8.s8.s32"),
 ))  # fmt: skip
+"""Types and functions that the text uses, without headers: these take seconds to compile."""
+_NAMES = frozenset(re.findall(r"\b(?:\w+_t|u[a-z]+|nv_bfloat16|memcpy|relaxpy_\w+)\b", PREAMBLE)).union(
+    (f"{name}{suffix}" for name in (*C_FUNCTIONS, "fabs", "floor", "ceil", "round", "trunc", "rint", "fma")
+     for suffix in ("", "f")),
+    (f"{kind}{lanes}" for kind in ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "longlong",
+                                   "ulonglong", "float", "double", "half") for lanes in ("", 1, 2, 3, 4)),
+    "min max abs isnan isinf isfinite nearbyint nearbyintf blockIdx blockDim gridDim threadIdx warpSize dim3".split(),
+)  # fmt: skip
+"""Names that CUDA C or the preamble has."""
 
 
 class _Cuda(CLike):
@@ -56,6 +65,7 @@ class _Cuda(CLike):
     }  # fmt: skip
     bits: ClassVar[str] = f"{_BITS}<{{}}>"
     functions = C_FUNCTIONS
+    reserved: ClassVar[frozenset[str]] = CPLUSPLUS | _NAMES
 
 
 def cuda_source(func: tirx.PrimFunc, target: Any) -> str:
