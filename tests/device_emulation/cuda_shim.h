@@ -9,7 +9,6 @@
 #include "runner.h"
 
 using uchar = uint8_t;
-using half = uint16_t;
 using nv_bfloat16 = uint16_t;
 
 struct uint2 {
@@ -25,6 +24,13 @@ inline float relaxpy_float_of_half(ushort bits) {
   return float(own);
 }
 inline ushort relaxpy_half_of_float(float value) { return emulation::half(value).bits; }
+
+struct half {
+  ushort bits;
+  half() = default;
+  half(float x) : bits(relaxpy_half_of_float(x)) {}
+  operator float() const { return relaxpy_float_of_half(bits); }
+};
 
 template <class To, class From>
 To relaxpy_bits(From value) {

@@ -17,11 +17,17 @@ typedef short int16_t;
 typedef int int32_t;
 typedef long long int64_t;
 typedef unsigned char uint8_t, uchar;
-typedef unsigned short uint16_t, ushort, half, nv_bfloat16;
+typedef unsigned short uint16_t, ushort, nv_bfloat16;
 typedef unsigned int uint32_t, uint;
 typedef unsigned long long uint64_t;
 inline float {WIDEN}(ushort bits) {{ float x; asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits)); return x; }}
 inline ushort {NARROW}(float x) {{ ushort bits; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x)); return bits; }}
+struct half {{
+  ushort bits;
+  half() = default;
+  half(float x) : bits({NARROW}(x)) {{}}
+  operator float() const {{ return {WIDEN}(bits); }}
+}};
 template <class To, class From> inline To {_BITS}(From value) {{
   static_assert(sizeof(To) == sizeof(From), "bits of one size");
   To result;
