@@ -82,7 +82,7 @@ def library_of(shim: str, source: str, kernels: Sequence[str]) -> Path:
     """
     entries = "\n".join(f"EMULATION_ENTRY({name})" for name in kernels)
     text = f'#include "{shim}"\n#line 1 "kernels"\n{source}\n{entries}\n'
-    headers = [path.read_bytes() for path in sorted(HERE.iterdir()) if path.suffix in (".h", "")]
+    headers = [path.read_bytes() for path in sorted([*HERE.glob("*.h"), HERE / "metal_stdlib"])]
     digest = hashlib.sha256(b"\0".join([text.encode(), *headers])).hexdigest()[:32]
     folder = Path(os.environ.get("RELAXPY_TESTS_CACHE", tempfile.gettempdir())) / "device_emulation"
     library = folder / f"{digest}.so"

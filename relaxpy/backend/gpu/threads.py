@@ -1,14 +1,15 @@
 """A simple schedule for every launch: one thread per element of the result, or per iteration of a parallel loop.
 
 The independent axes of a block are bound to threads, numbered as one axis. Each thread loops over the reduced axes,
-with its total in a register. Other blocks, and serial loops, run on one thread. So every program gets a correct kernel
-for all sizes, 0 and 1 included; rules that know more about a program produce faster ones.
+with its total in a register, and over outer axes whose positions may write one place, such as the rows of a table of
+indices. Other blocks, and serial loops, run on one thread. So every program gets a correct kernel for all sizes, 0 and
+1 included; rules that know more about a program produce faster ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from relaxpy.analysis.independence import in_order, rows_at_once
@@ -32,17 +33,24 @@ def bind_threads(func: tirx.PrimFunc, group: int) -> tirx.PrimFunc:
     if _is_bound(func):
         return func
     func = rows_at_once(_in_root(_with_private_memory(func)))
+    func = _with_root(func, _in_block(func.body.block.body))
     root = func.body.block
     rows = outer_parallel(func.body)
     nest = _read_nest(root.body)
     if nest is not None and not _is_apart(nest, func):
-        nest = None
+        nest = _in_order(nest, func)
     if nest is not None:
         body = _per_element(nest, group)
     elif rows is not None:
         body = _threads([rows], _serial(rows.body), group)
     else:
         body = _threads([], _serial(root.body), 1)
+    return _with_root(func, body)
+
+
+def _with_root(func: tirx.PrimFunc, body: Stmt) -> tirx.PrimFunc:
+    """The function with another body of its root block."""
+    root = func.body.block
     made = s_tir.SBlock(
         [], root.reads, root.writes, root.name_hint, body, None, root.alloc_buffers, root.match_buffers,
         root.annotations,
@@ -105,6 +113,46 @@ class _Nest:
     folded: tuple[Any, ...]
     """The other loops."""
     realize: Any
+    ordered: tuple[Any, ...] = ()
+    """Loops that each thread runs in order, around the folded ones."""
+
+
+def _in_block(stmt: Stmt) -> Stmt:
+    """Plain loops around one store, perhaps with conditions between them, as a nest of one block whose axes are all
+    declared independent (which `_is_apart` proves or refutes); other statements unchanged."""
+    loops: list[Any] = []
+    conditions: list[Expr] = []
+    inner = stmt
+    while True:
+        if isinstance(inner, tirx.For) and inner.kind == tirx.ForKind.SERIAL:
+            loops.append(inner)
+            inner = inner.body
+        elif isinstance(inner, tirx.IfThenElse) and inner.else_case is None:
+            conditions.append(inner.condition)
+            inner = inner.then_case
+        else:
+            break
+    if not isinstance(inner, tirx.BufferStore) or not loops or _reads(conditions, inner.buffer):
+        return stmt
+    axes = {loop.loop_var: tirx.Var(f"v_{loop.loop_var.name}", loop.loop_var.ty) for loop in loops}
+    for condition in reversed(conditions):
+        inner = tirx.IfThenElse(condition, inner, None)
+    body = rewritten(inner, (tvm.ir.Var, lambda var: axes.get(var, var)))
+    iters = [
+        tirx.IterVar(
+            tvm.ir.Range.from_min_extent(loop.min, loop.extent),
+            axes[loop.loop_var],
+            tirx.IterVar.DataPar,
+        )
+        for loop in loops
+    ]
+    block = s_tir.SBlock(iters, [], [], "element", body)
+    values = [loop.loop_var for loop in loops]
+    return _in_loops(loops, s_tir.SBlockRealize(values, tirx.const(True, "bool"), block))
+
+
+def _reads(values: Sequence[Expr], buffer: Any) -> bool:
+    return any(load.source.same_as(buffer) for value in values for load in _loads(value))
 
 
 def _read_nest(stmt: Stmt) -> _Nest | None:
@@ -145,6 +193,29 @@ def _is_apart(nest: _Nest, func: tirx.PrimFunc) -> bool:
 
     spread = func.with_body(rewritten(func.body, (tirx.For, parallel)))
     return in_order(spread).same_as(spread)
+
+
+def _in_order(nest: _Nest, func: tirx.PrimFunc) -> _Nest | None:
+    """The nest with its outermost axes in order in each thread, as few as make the others apart; None if there is no
+    such. What a table of indices writes to is of this kind: two of its rows may be one place, but elements of a row are
+    apart."""
+    if nest.folded or any(_uses_other(loop, nest.apart) for loop in nest.apart):
+        return None
+    for count in range(1, len(nest.apart)):
+        ordered, apart = nest.apart[:count], nest.apart[count:]
+        moved = replace(nest, apart=apart, ordered=ordered)
+        if _is_apart(moved, _with_root(func, _in_loops((*apart, *ordered), nest.realize))):
+            return moved
+    return None
+
+
+def _uses_other(loop: Any, loops: Sequence[Any]) -> bool:
+    """Does the range of a loop depend on others?"""
+    names = [other.loop_var for other in loops]
+    return any(
+        contains(bound, tvm.ir.Var, lambda var: any(var.same_as(name) for name in names))
+        for bound in (loop.min, loop.extent)
+    )
 
 
 def _is_one(extent: Expr) -> bool:
@@ -220,6 +291,7 @@ def _per_element(nest: _Nest, group: int) -> Stmt:
         inner = _folded(nest, inner, first, before)
     elif block.init is not None:
         inner = _sequence([placed(block.init), inner])
+    inner = _in_loops(nest.ordered, inner)
     return _threads(nest.apart, inner, group if nest.apart else 1)
 
 
@@ -242,8 +314,7 @@ def _folded(
         return tirx.BufferStore(local[node.buffer], node.value, zero)
 
     inner = rewritten(inner, (tvm.ir.TensorLoad, load), (tirx.BufferStore, store))
-    for loop in reversed(nest.folded):
-        inner = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, inner, None, {})
+    inner = _in_loops(nest.folded, inner)
     start: list[Stmt] = []
     end: list[Stmt] = []
     for buffer, indices in first.items():
@@ -253,6 +324,13 @@ def _folded(
         start += [tirx.AllocBuffer(local[buffer]), tirx.BufferStore(local[buffer], value, zero)]
         end.append(tirx.BufferStore(buffer, tirx.BufferLoad(local[buffer], zero), indices))
     return _sequence([*start, inner, *end])
+
+
+def _in_loops(loops: Sequence[Any], body: Stmt) -> Stmt:
+    """The body in the loops, outermost first, each in order."""
+    for loop in reversed(loops):
+        body = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, body, None, {})
+    return body
 
 
 def _threads(loops: Sequence[Any], body: Stmt, group: int) -> Stmt:

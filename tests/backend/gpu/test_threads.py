@@ -117,21 +117,79 @@ def test_memory_of_unknown_size() -> None:
     assert e.value.code == "device-scratch"
 
 
-@pytest.mark.parametrize(
-    "store", ["y[0] = y[0] + x[vi, vj]", "y[vj] = y[vj] + x[vi, vj]", "y[vj] = x[vi, vj]"]
-)
+SPATIAL = """
+    def main(x: T.Buffer((3, 5), "float32"), y: T.Buffer((5,), "float32")):
+        for i, j in T.grid(3, 5):
+            with T.sblock("y"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                {store}
+"""
+"""Axes that are declared spatial, though iterations write the same element."""
+
+
+@pytest.mark.parametrize("store", ["y[0] = y[0] + x[vi, vj]", "y[vi + vj - 2] = x[vi, vj]"])
 def test_what_meets_in_one_element_has_one_thread(store: str) -> None:
-    """An axis that is declared spatial, though its iterations write the same element."""
-    text = f"""
-        def main(x: T.Buffer((3, 5), "float32"), y: T.Buffer((5,), "float32")):
-            for i, j in T.grid(3, 5):
+    made = printed(bind_threads(program(SPATIAL.format(store=store)).func, 64))
+    assert "T.thread_binding" not in made.replace("T.thread_binding(1,", "")
+
+
+@pytest.mark.parametrize("store", ["y[vj] = y[vj] + x[vi, vj]", "y[vj] = x[vi, vj]"])
+def test_what_meets_along_one_axis_is_in_order(store: str) -> None:
+    """A thread for each element, which runs the other axis in order."""
+    made = printed(bind_threads(program(SPATIAL.format(store=store)).func, 64))
+    assert 'T.thread_binding(64, thread="threadIdx.x")' in made
+    assert "for i in range(3):" in made
+    assert "for j in" not in made
+
+
+def test_rows_of_a_table_of_places_are_in_order() -> None:
+    """Two rows may be written to one place; the last one stays, and elements of a row have threads of their own."""
+    text = """
+        def main(
+            x: T.Buffer(("t", 4), "float32"), at: T.Buffer(("t",), "int64"), y: T.Buffer(("n", 4), "float32")
+        ):
+            n = T.int64()
+            t = T.int64()
+            for i, k in T.grid(t, 4):
                 with T.sblock("y"):
-                    vi, vj = T.axis.remap("SS", [i, j])
-                    {store}
+                    vi, vk = T.axis.remap("SS", [i, k])
+                    if at[vi] >= 0 and at[vi] < n:
+                        y[at[vi], vk] = x[vi, vk]
     """
-    assert "T.thread_binding" not in printed(bind_threads(program(text).func, 64)).replace(
-        "T.thread_binding(1,", ""
-    )
+    made = printed(bind_threads(program(text).func, 64))
+    assert 'T.thread_binding(64, thread="threadIdx.x")' in made
+    assert "for i in range(t):" in made
+
+
+def test_plain_loops() -> None:
+    """Loops without a block, and conditions between them: what is apart has threads, what may meet is in order."""
+    text = """
+        def main(
+            pages: T.Buffer(("n", 4), "float32"), a: T.Buffer(("m",), "int64"), b: T.Buffer(("m",), "int64")
+        ):
+            n = T.int64()
+            m = T.int64()
+            for i in range(m):
+                if a[i] >= 0 and a[i] < n and b[i] >= 0 and b[i] < n:
+                    for k in range(4):
+                        pages[b[i], k] = pages[a[i], k]
+    """
+    made = printed(bind_threads(program(text).func, 64))
+    assert 'T.thread_binding(64, thread="threadIdx.x")' in made
+    assert "for i in range(m):" in made
+    assert "for k in" not in made
+
+
+def test_a_condition_on_what_is_written() -> None:
+    """The order of such loops is kept."""
+    text = """
+        def main(x: T.Buffer((8,), "int64"), y: T.Buffer((1,), "int64")):
+            for i in range(8):
+                if y[0] < x[i]:
+                    y[0] = x[i]
+    """
+    made = printed(bind_threads(program(text).func, 64))
+    assert "T.thread_binding" not in made.replace("T.thread_binding(1,", "")
 
 
 def test_elements_apart_are_proved() -> None:

@@ -38,6 +38,7 @@ _ROWS, _COLUMNS, _WORDS = 16, 8, 8
 """What an instruction multiplies: rows, columns, and words along the depth."""
 _VECTOR = 4
 """The words of a read."""
+_HALVES = ("float16", "bfloat16")
 _PAD = 4
 """Words between rows in shared memory, so that the threads of a warp read different banks."""
 
@@ -77,7 +78,7 @@ def tensor_core_programs(
     is for; empty without an instruction. `instructions` are functions of the device's language, by the type of the
     factors."""
     form = product.form
-    factors = {str(operand.buffer.dtype) for operand in (form.lhs, form.rhs)}
+    factors = {_factor_type(operand) for operand in (form.lhs, form.rhs)}
     if len(factors) != 1 or not factors <= instructions.keys() or product.threads != _WARPS * WARP:
         return []
     (factor,) = factors
@@ -96,8 +97,7 @@ class TensorCores:
     def __init__(self, product: Product, shape: TileShape, instruction: str, words: int) -> None:
         """`words` of shared memory are for all programs of the product."""
         self.of, self.shape, self.instruction, self.words = product, shape, instruction, words
-        self.factor = str(product.form.lhs.buffer.dtype)
-        self.per_word = WORD // tvm.DataType(self.factor).bits
+        self.per_word = WORD // tvm.DataType(_factor_type(product.form.lhs)).bits
         """Elements of a word."""
         self.block = shape.words * self.per_word
         self.along = blocks(product.columns, shape.width)
@@ -210,7 +210,8 @@ class TensorCores:
         of, p = self.of, self.of.p
         count = _VECTOR * self.per_word
         depth = constant(of.depth)
-        if of.vector(operand) == count and depth is not None and depth % count == 0:
+        is_whole = depth is not None and depth % count == 0
+        if of.vector(operand) == count and is_whole:
             chunk = registers(p, "chunk", _VECTOR, "uint32")
             with p.when(tirx.Not(exists)):
                 for part in range(_VECTOR):
@@ -225,7 +226,8 @@ class TensorCores:
             word: Expr = tirx.const(0, "uint32")
             for n in range(self.per_word):
                 k = at + (part * self.per_word + n)
-                value = guarded(both(exists, k < of.depth), of.raw(operand, row, k))
+                known = exists if is_whole else both(exists, k < of.depth)
+                value = guarded(known, _narrow(of.raw(operand, row, k)))
                 bits = WORD // self.per_word
                 unsigned = tirx.Cast("uint32", _bits_of(value, bits))
                 word = tirx.bitwise_or(
@@ -245,6 +247,19 @@ class TensorCores:
                     value = tirx.BufferLoad(buffer, [int64(number * _VECTOR + part)])
                     p.add(tirx.BufferStore(memory, value, [first + part]))
             above += height
+
+
+def _factor_type(operand: Operand) -> str:
+    """The type of a factor's elements, before a computed one is widened for the sums."""
+    if operand.formula is None:
+        return str(operand.buffer.dtype)
+    return str(_narrow(operand.formula).ty.dtype)
+
+
+def _narrow(value: Expr) -> Expr:
+    """A value without the cast that widens it."""
+    is_widened = isinstance(value, tirx.Cast) and str(value.ty.dtype) == "float32"
+    return value.value if is_widened and str(value.value.ty.dtype) in _HALVES else value
 
 
 def _address(buffer: Buffer, at: int) -> Expr:
