@@ -39,7 +39,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import llm_peers, llm_starts
-from benchmarks.llm_peers import MEMORY, SCHEMES, Cell, Kernels, Scheme, Shape
+from benchmarks.llm_peers import MEMORY, SCHEMES, Cell, Kernels, Scheme, Shape, work
 from benchmarks.report import markdown_table, print_tables, remarks, replace_section, save, saved
 from benchmarks.turns import Peer
 
@@ -145,20 +145,6 @@ def read_cell(text: str) -> Cell:
     if kind == "decode" and batch.isdigit() and context.isdigit():
         return Cell(batch=int(batch), context=int(context))
     raise SystemExit(f"a cell is prefill-TOKENS or decode-BATCHxCONTEXT, got {text!r}")
-
-
-def work(shape: Shape, scheme: Scheme, cell: Cell) -> tuple[float, float]:
-    """Bytes read, and operations: the matrices once, and the keys and values of the context. The head is computed for
-    the last token of each sequence."""
-    rows = cell.tokens or cell.batch
-    heads = 1 if cell.tokens else cell.batch
-    weights = shape.layers * shape.layer_weights
-    wide = 2 * shape.layers * shape.heads * shape.head
-    pairs = cell.tokens * (cell.tokens + 1) / 2 if cell.tokens else cell.batch * (cell.context + 1)
-    cached = 0 if cell.tokens else cell.batch * cell.context
-    cache_bytes = 2 * shape.layers * shape.key_heads * shape.head * scheme.item * cached
-    operations = 2 * (rows * weights + heads * shape.head_weights) + 2 * wide * pairs
-    return scheme.weight_bytes * (weights + shape.head_weights) + cache_bytes, operations
 
 
 def limits_now(turn: Turn, shape: Shape, scheme: Scheme, cell: Cell, threads: int) -> None:

@@ -118,6 +118,20 @@ SCHEMES = {
 PAGE = 32
 
 
+def work(shape: Shape, scheme: Scheme, cell: Cell) -> tuple[float, float]:
+    """Bytes read, and operations: the matrices once, and the keys and values of the context. The head is computed for
+    the last token of each sequence."""
+    rows = cell.tokens or cell.batch
+    heads = 1 if cell.tokens else cell.batch
+    weights = shape.layers * shape.layer_weights
+    wide = 2 * shape.layers * shape.heads * shape.head
+    pairs = cell.tokens * (cell.tokens + 1) / 2 if cell.tokens else cell.batch * (cell.context + 1)
+    cached = 0 if cell.tokens else cell.batch * cell.context
+    cache_bytes = 2 * shape.layers * shape.key_heads * shape.head * scheme.item * cached
+    operations = 2 * (rows * weights + heads * shape.head_weights) + 2 * wide * pairs
+    return scheme.weight_bytes * (weights + shape.head_weights) + cache_bytes, operations
+
+
 def relaxpy(shape: Shape, scheme: Scheme, threads: int, cache_dtype: str) -> Service:
     """`Llama.step` over a paged cache, or `prefill` and `decode` where the model has none."""
     os.environ["RELAXPY_NUM_THREADS"] = str(threads)
@@ -135,21 +149,7 @@ def relaxpy(shape: Shape, scheme: Scheme, threads: int, cache_dtype: str) -> Ser
     random = np.random.default_rng(0)
 
     def step(cell: Cell, run: Callable[..., Any] | None = None) -> Callable[[], Any]:
-        count, sequences = cell.computed, 1 if cell.tokens else cell.batch
-        length = cell.tokens or cell.context + 1
-        width = -(-length // PAGE)
-        pages = sequences * width
-        tables = random.permutation(pages).astype(np.int32).reshape(1, sequences, width)
-        positions = np.arange(count) if cell.tokens else np.full(count, cell.context)
-        ends = np.arange(sequences + 1, dtype=np.int32) * (cell.tokens or 1)
-        given = (
-            random.integers(0, shape.vocab, count),
-            positions.astype(np.int64),
-            ends,
-            tables,
-            np.full(sequences, length, np.int32),
-            ends[1:] - np.int32(1),
-        )
+        given, pages = step_arguments(cell, shape.vocab, random)
         caches = vm["alloc_pages"](pages)
         return lambda: (run or vm["step"])(*given, caches, *packed["step"])
 
@@ -219,6 +219,28 @@ def decoder_modules(shape: Shape, scheme: Scheme, cache_dtype: str = "") -> tupl
     return before, QuantizeWeights(weights, activations=scheme.activations)(before)
 
 
+def step_arguments(
+    cell: Cell, vocab: int, random: np.random.Generator
+) -> tuple[tuple[np.ndarray, ...], int]:
+    """The arguments of `step` before its caches, and the pages that these must have."""
+    count, sequences = cell.computed, 1 if cell.tokens else cell.batch
+    length = cell.tokens or cell.context + 1
+    width = -(-length // PAGE)
+    pages = sequences * width
+    tables = random.permutation(pages).astype(np.int32).reshape(1, sequences, width)
+    positions = np.arange(count) if cell.tokens else np.full(count, cell.context)
+    ends = np.arange(sequences + 1, dtype=np.int32) * (cell.tokens or 1)
+    given = (
+        random.integers(0, vocab, count),
+        positions.astype(np.int64),
+        ends,
+        tables,
+        np.full(sequences, length, np.int32),
+        ends[1:] - np.int32(1),
+    )
+    return given, pages
+
+
 class _Arguments:
     """Calls a function, and keeps what it was given."""
 
@@ -259,12 +281,15 @@ def _weights(function: Any, plain: set[str], scheme: Scheme) -> dict[str, np.nda
     return found
 
 
-def transformers(shape: Shape, dtype: str, threads: int) -> Service:
-    """Transformers' Llama, eager, in torch."""
+def transformers(
+    shape: Shape, dtype: str, threads: int, device: str = "cpu", compiled: bool = False
+) -> Service:
+    """Transformers' Llama in torch: eager, or `compiled` by torch.compile, with a cache of a fixed size."""
     import torch
-    from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+    from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, StaticCache
 
     torch.set_num_threads(threads)
+    torch.set_default_device(device)
     kind = getattr(torch, dtype)
     config = LlamaConfig(
         hidden_size=shape.hidden,
@@ -277,11 +302,15 @@ def transformers(shape: Shape, dtype: str, threads: int) -> Service:
     )
     with torch.device("meta"):
         model = LlamaForCausalLM(config)
-    model = model.to(kind).to_empty(device="cpu").eval()
+    model = model.to(kind).to_empty(device=device).eval()
     for each in itertools.chain(model.parameters(), model.buffers()):
         each.data.fill_(0.01)
+    if compiled:
+        model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)
 
     def call(cell: Cell) -> Callable[[], Any]:
+        if compiled and not cell.tokens:
+            return fixed(cell)
         if cell.tokens:
             prompt = torch.randint(shape.vocab, (1, cell.tokens))
             return lambda: run(prompt, DynamicCache())
@@ -297,9 +326,17 @@ def transformers(shape: Shape, dtype: str, threads: int) -> Service:
 
         return step
 
-    def run(ids: Any, cache: Any) -> None:
+    def fixed(cell: Cell) -> Callable[[], Any]:
+        cache = StaticCache(config=config, max_cache_len=cell.context + 1)
+        ids = torch.randint(shape.vocab, (cell.batch, 1))
+        position = torch.tensor([cell.context])
+        return lambda: run(ids, cache, cache_position=position)
+
+    def run(ids: Any, cache: Any, **more: Any) -> None:
         with torch.inference_mode():
-            model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1, **more)
+        if device != "cpu":
+            torch.cuda.synchronize()
 
     return _service(call)
 

@@ -69,6 +69,29 @@ def disagreement(
     return f"{int(wrong.sum())} of {wrong.size} elements differ, first {place}: {a[place]} and {b[place]}"
 
 
+def allowance(
+    wanted: Any, others: Sequence[Any], atol: float = 1e-6, rtol: float = 1e-4
+) -> np.ndarray:
+    """How far each element of a result may be from `wanted` by the rules of `disagreement`, for comparisons in another
+    process: infinity for any value. `others` are the results of perturbed runs."""
+    b = _array(wanted)
+    if any(_kind(other) != _kind(wanted) for other in others):
+        return np.full(b.shape, np.inf)
+    runs = [_array(other) for other in others]
+    if b.dtype.kind in "biu":
+        return np.where(
+            np.any([np.zeros_like(b, bool), *(run != b for run in runs)], axis=0), np.inf, 0.0
+        )
+    exact = b.astype(np.float64)
+    with np.errstate(all="ignore"):
+        finite = np.where(np.isfinite(exact), np.abs(exact), 0)
+    allowed = atol + max(rtol, _least(b.dtype)) * finite
+    if not runs:
+        return allowed
+    spread, unstable = _spread(exact, runs)
+    return np.where(unstable, np.inf, np.maximum(allowed, np.nan_to_num(MAGNIFIED * spread)))
+
+
 MAGNIFIED = 16.0
 """The allowed distance of a correct result from the expected one, as a multiple of the spread of perturbed runs."""
 NOISE = {
@@ -114,9 +137,14 @@ def perturb_value(value: Any, perturb: Callable[[np.ndarray], np.ndarray]) -> An
 def _wrong(a: np.ndarray, b: np.ndarray, atol: float, rtol: float) -> np.ndarray:
     if b.dtype.kind in "biu":
         return a != b
-    least = NOISE.get(str(b.dtype), 0.0) if b.dtype.itemsize == 2 else 0.0
+    rtol = max(rtol, _least(b.dtype))
     a, b = a.astype(np.float64), b.astype(np.float64)
-    return ~np.isclose(a, b, rtol=max(rtol, least), atol=atol, equal_nan=True)
+    return ~np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=True)
+
+
+def _least(dtype: np.dtype[Any]) -> float:
+    """The relative difference that the precision of a dtype allows."""
+    return NOISE.get(str(dtype), 0.0) if dtype.itemsize == 2 else 0.0
 
 
 def _within(a: np.ndarray, b: np.ndarray, runs: Sequence[np.ndarray]) -> np.ndarray:
@@ -124,12 +152,18 @@ def _within(a: np.ndarray, b: np.ndarray, runs: Sequence[np.ndarray]) -> np.ndar
     if b.dtype.kind in "biu":
         return np.any([run != b for run in runs], axis=0)
     a, b = a.astype(np.float64), b.astype(np.float64)
+    spread, unstable = _spread(b, runs)
+    with np.errstate(all="ignore"):
+        return unstable | (np.abs(a - b) <= MAGNIFIED * spread)
+
+
+def _spread(b: np.ndarray, runs: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """How far perturbed runs are from the expected floats at most, and where any value is accepted: where some run is
+    NaN or infinite and the reference is not, or the reverse."""
     floats = [run.astype(np.float64) for run in runs]
     with np.errstate(all="ignore"):
         spread = np.max([np.abs(run - b) for run in floats], axis=0)
-        # If some run is NaN or infinite where the reference is not, or the reverse, any value is accepted.
-        unstable = np.any([np.isfinite(run) != np.isfinite(b) for run in floats], axis=0)
-        return unstable | (np.abs(a - b) <= MAGNIFIED * spread)
+    return spread, np.any([np.isfinite(run) != np.isfinite(b) for run in floats], axis=0)
 
 
 def _unless_unstable(text: str, wanted: Any, others: Callable[[], Sequence[Any]]) -> str:

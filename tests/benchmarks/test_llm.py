@@ -19,9 +19,8 @@ from benchmarks.llm import (
     start,
     tables,
     with_kept,
-    work,
 )
-from benchmarks.llm_peers import SCHEMES, Cell, Kernels, Shape, relaxpy
+from benchmarks.llm_peers import SCHEMES, Cell, Kernels, Shape, relaxpy, work
 from benchmarks.turns import Service, _serve
 
 TINY = Shape(layers=2, hidden=64, inner=96, heads=4, key_heads=2, vocab=64)

@@ -7,7 +7,7 @@ import pytest
 
 from relaxpy.errors import RuntimeCheckError, UsageError
 from relaxpy.runtime import Shape
-from relaxpy.testing.agreement import disagreement, perturb_value, perturbation
+from relaxpy.testing.agreement import allowance, disagreement, perturb_value, perturbation
 
 ONES = np.ones((2, 2), np.float32)
 
@@ -132,3 +132,22 @@ def test_symbols_that_are_the_same_size() -> None:
 
     assert disagreement(error("(m + 1) // 2"), error("lv2_0")) == ""
     assert disagreement(error("m * 4", 8), error("lv2_0")) != ""
+
+
+def test_allowance() -> None:
+    """As far as the tolerances allow, or perturbed runs are; any value where these have others."""
+    wanted = np.array([1.0, 100.0, np.nan, 2.0], np.float32)
+    plain = allowance(wanted, (), atol=1e-6, rtol=1e-4)
+    np.testing.assert_allclose(plain, [1.01e-4, 1.0001e-2, 1e-6, 2.01e-4])
+    moved = np.array([1.5, 100.0, np.nan, np.inf], np.float32)
+    spread = allowance(wanted, (wanted, moved), atol=1e-6, rtol=1e-4)
+    np.testing.assert_allclose(spread, [8.0, 1.0001e-2, 1e-6, np.inf])
+    half = allowance(wanted.astype(np.float16), ())
+    np.testing.assert_allclose(half[0], 4e-3 + 1e-6)
+    whole = np.array([[1, 2]])
+    np.testing.assert_array_equal(allowance(whole, ()), [[0, 0]])
+    np.testing.assert_array_equal(allowance(whole, (np.array([[1, 3]]),)), [[0, np.inf]])
+    others: list[object] = [np.array([1, 2, 3]), RuntimeCheckError("check", "no"), (whole, whole)]
+    for other in others:
+        assert np.isinf(allowance(whole, (other,))).all()
+    assert allowance(np.float32(2.0), ()).shape == ()

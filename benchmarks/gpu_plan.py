@@ -1,0 +1,170 @@
+"""What `gpu.py` runs: its sizes, and the files that `--prepare` writes for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_models import DECODER_SCHEMES, SHAPES
+from benchmarks.llm_peers import Shape
+
+PLAN = "plan.json"
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight that is made at random where the program runs."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    scale: float
+    """The largest absolute value of its floats."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes, the same for all sections."""
+
+    name: str
+    operators: tuple[int, int]
+    """How many groups of operators, and of how many."""
+    programs: int
+    encoder: Mapping[str, int]
+    """Sizes of the encoder by the names of `BertConfig`."""
+    encoder_shapes: Sequence[tuple[int, int]]
+    decoders: Mapping[str, Shape]
+    batches: Sequence[int]
+    context: int
+    prompt: int
+    matmul: Sequence[tuple[int, int]]
+    """(in, out) of each product."""
+    rows: Sequence[int]
+    memory_prompts: Sequence[int]
+    copied: int
+    """Bytes of the copy whose rate is the memory's."""
+    seconds: float
+    """Each call is repeated so long."""
+
+
+FULL = Plan(
+    name="full",
+    operators=(16, 16),
+    programs=100,
+    encoder={
+        "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12,
+        "intermediate_size": 1536,
+    },
+    encoder_shapes=((1, 16), (1, 128), (8, 64), (32, 128), (1, 512)),
+    decoders=SHAPES,
+    batches=(1, 4, 16, 64),
+    context=1024,
+    prompt=512,
+    matmul=((4096, 4096), (4096, 14336), (14336, 4096)),
+    rows=(1, 16, 512, 4096),
+    memory_prompts=(128, 256, 512, 1024),
+    copied=1 << 30,
+    seconds=1.0,
+)  # fmt: skip
+QUICK = Plan(
+    name="quick",
+    operators=(1, 64),
+    programs=2,
+    encoder={
+        "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
+        "intermediate_size": 48, "vocab_size": 101, "max_position_embeddings": 40,
+    },
+    encoder_shapes=((1, 4), (2, 7)),
+    decoders={
+        "tiny": Shape(layers=1, hidden=32, inner=48, heads=4, key_heads=2, vocab=64),
+    },
+    batches=(1, 2),
+    context=40,
+    prompt=8,
+    matmul=((32, 16),),
+    rows=(1, 5),
+    memory_prompts=(4, 8),
+    copied=1 << 20,
+    seconds=0.01,
+)  # fmt: skip
+SCHEMES = tuple(DECODER_SCHEMES)
+MATMUL_DTYPES = ("float16", "bfloat16")
+VARIANTS: Mapping[str, tuple[str, ...]] = {
+    "all": (),
+    "without graphs": ("lift-graphs",),
+    "without fusion": ("fuse-ops", "fuse-tensor-ir"),
+    "without a memory plan": ("plan-memory",),
+    "none": ("lift-graphs", "fuse-ops", "fuse-tensor-ir", "plan-memory"),
+}
+"""Optimisations that are switched off → their passes."""
+
+
+@dataclass
+class Prepared:
+    """A folder of executables and of what they are called with."""
+
+    folder: Path
+    target: str
+    plan: Plan
+    weights: dict[str, list[Weight]] = field(default_factory=dict)
+    """Program → the weights of its main function, its last parameters."""
+
+    def file(self, program: str) -> Path:
+        """The executable of a program."""
+        return self.folder / f"{_file_name(program)}.rxe"
+
+    def calls(self, program: str) -> Path:
+        """The calls of a program with their results."""
+        return self.folder / f"{_file_name(program)}.calls"
+
+    def programs(self, kind: str) -> list[str]:
+        """The programs of a kind that have calls: `operators`, `programs`."""
+        found = [path.stem for path in self.folder.glob(f"{kind}-*.calls")]
+        return sorted(found, key=lambda name: int(name.rpartition("-")[2]))
+
+    def save(self) -> None:
+        """Write what is not a program."""
+        facts = {
+            "target": self.target,
+            "plan": asdict(self.plan),
+            "weights": {name: [asdict(w) for w in own] for name, own in self.weights.items()},
+        }
+        (self.folder / PLAN).write_text(json.dumps(facts) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> Prepared:
+        """Read a folder that `save` wrote."""
+        facts: dict[str, Any] = json.loads((folder / PLAN).read_text())
+        plan = facts["plan"]
+        plan["decoders"] = {name: Shape(**shape) for name, shape in plan["decoders"].items()}
+        weights = {
+            name: [Weight(tuple(w["shape"]), w["dtype"], w["scale"]) for w in own]
+            for name, own in facts["weights"].items()
+        }
+        return cls(folder, facts["target"], Plan(**plan), weights)
+
+
+def decoder_name(shape: str, scheme: str, variant: str = "all") -> str:
+    """The program of a decoder."""
+    return f"{shape}, {scheme}, {variant}"
+
+
+def encoder_name(variant: str = "all") -> str:
+    """The program of the encoder."""
+    return f"encoder, {variant}"
+
+
+def memory_name(variant: str) -> str:
+    """The program of a decoder of two layers whose memory is measured."""
+    return f"memory, {variant}"
+
+
+def memory_shape(plan: Plan) -> Shape:
+    """The largest decoder with two layers, since the memory of a call does not depend on their number."""
+    return replace([*plan.decoders.values()][-1], layers=2)
+
+
+def _file_name(program: str) -> str:
+    return program.replace(", ", "-").replace(" ", "_")

@@ -1,0 +1,348 @@
+"""The sections of `gpu.py`: items, each a name and what measures it, over the files that `gpu_prepare` wrote. Nothing
+here needs the compiler; the peers need torch with CUDA.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from statistics import median
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from benchmarks.gpu_calls import ExpectedCall, load_calls
+from benchmarks.gpu_models import DECODER_SCHEMES
+from benchmarks.gpu_plan import (
+    MATMUL_DTYPES,
+    SCHEMES,
+    VARIANTS,
+    Prepared,
+    Weight,
+    decoder_name,
+    encoder_name,
+    memory_name,
+    memory_shape,
+)
+from benchmarks.gpu_weights import on_device
+from benchmarks.llm_peers import SCHEMES as ALL_SCHEMES
+from benchmarks.llm_peers import Cell, Shape, step_arguments, transformers, work
+from relaxpy.errors import RelaxError
+from relaxpy.runtime import VirtualMachine, load
+
+Result: TypeAlias = dict[str, Any]
+Item: TypeAlias = tuple[str, Callable[[], Result]]
+TORCH_DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
+_WARM = 3
+_MOST = 200
+"""Calls of a measurement."""
+
+
+class Skipped(Exception):
+    """An item cannot run here; the text says why."""
+
+
+class Bench:
+    """A prepared folder on a device."""
+
+    def __init__(self, prepared: Prepared, device: str) -> None:
+        self.prepared = prepared
+        self.plan = prepared.plan
+        self.device = device
+        self._machines: dict[str, VirtualMachine] = {}
+        self._weights: dict[str, list[Any]] = {}
+
+    def machine(self, program: str) -> VirtualMachine:
+        """The machine of a program. Those of other programs, and their memory, are given up."""
+        if program not in self._machines:
+            self._machines.clear()
+            self._weights.clear()
+            exe = load(self.prepared.file(program))
+            self._machines[program] = VirtualMachine(exe, device=self.device)
+        return self._machines[program]
+
+    def weights(self, program: str) -> list[Any]:
+        """Its weights on the device."""
+        vm = self.machine(program)
+        if program not in self._weights:
+            self._weights[program] = on_device(vm, self.prepared.weights[program])
+        return self._weights[program]
+
+    def seconds(self, call: Callable[[], Any], wait: Callable[[], Any]) -> tuple[float, int]:
+        """The median time of a call until its work is done, and how many calls were timed."""
+        for _ in range(_WARM):
+            call()
+        wait()
+        times: list[float] = []
+        end = time.perf_counter() + self.plan.seconds
+        while not times or (time.perf_counter() < end and len(times) < _MOST):
+            start = time.perf_counter()
+            call()
+            wait()
+            times.append(time.perf_counter() - start)
+        return median(times), len(times)
+
+    # The device
+
+    def about(self) -> Iterator[Item]:
+        """The device, and the rate of its memory."""
+        yield "device", self._facts
+        yield "copy", self._copy
+
+    def _facts(self) -> Result:
+        vm = self.machine(encoder_name())
+        runtime = next(iter(vm.queues.values())).runtime
+        facts = dict(runtime.facts())
+        clock = int(facts.get("memory_clock_rate_khz", 0)) * 1000
+        wide = int(facts.get("memory_bus_width_bits", 0)) / 8
+        names = runtime.devices()
+        return {
+            "name": names[runtime.index] if runtime.index < len(names) else "",
+            "facts": facts,
+            # Memory of GPUs moves data twice a clock.
+            "bytes_per_second": 2 * clock * wide or None,
+        }
+
+    def _copy(self) -> Result:
+        vm = self.machine(encoder_name())
+        queue = next(iter(vm.queues.values()))
+        source, target = (queue.new((self.plan.copied,), "uint8") for _ in range(2))
+        copy = queue.runtime.copy
+        places = source.buffer.handle, source.offset, target.buffer.handle, target.offset
+        seconds, calls = self.seconds(
+            lambda: copy(queue.raw, *places, self.plan.copied), queue.synchronise
+        )
+        return {"bytes_per_second": 2 * self.plan.copied / seconds, "calls": calls}
+
+    # Correctness
+
+    def operators(self) -> Iterator[Item]:
+        """The first sample of each operator beside its reference."""
+        for program in self.prepared.programs("operators"):
+            yield program, lambda program=program: self._checked(program)
+
+    def programs(self) -> Iterator[Item]:
+        """Random programs beside the interpreter."""
+        for program in self.prepared.programs("programs"):
+            yield program, lambda program=program: self._checked(program)
+
+    def _checked(self, program: str) -> Result:
+        vm = self.machine(program)
+        calls = load_calls(self.prepared.calls(program))
+        found = [call for call in calls if isinstance(call, ExpectedCall)]
+        wrong = [f"{call.label}: {text}" for call in found if (text := _wrong(vm, call))]
+        skipped = [call for call in calls if isinstance(call, str)]
+        return {"calls": len(found), "wrong": wrong, "skipped": skipped}
+
+    # The encoder
+
+    def encoder(self) -> Iterator[Item]:
+        """The encoder with graphs and without, beside the processor's results."""
+        for variant in ("all", "without graphs"):
+            yield from self._encoder(variant, check=True)
+
+    def _encoder(self, variant: str, check: bool = False) -> Iterator[Item]:
+        for number, (batch, length) in enumerate(self.plan.encoder_shapes):
+            yield (
+                f"encoder {batch} × {length}, {variant}",
+                lambda number=number: self._embed(variant, number, check),
+            )
+
+    def _embed(self, variant: str, number: int, check: bool) -> Result:
+        program = encoder_name(variant)
+        vm, weights = self.machine(program), self.weights(program)
+        call = load_calls(self.prepared.calls(encoder_name()))[number]
+        assert isinstance(call, ExpectedCall)
+        given = [vm.upload(arg) for arg in call.args]
+        wrong = call.wrong(lambda *_: vm["embed"](*given, *weights)) if check else ""
+        before = vm.graphs
+        seconds, calls = self.seconds(lambda: vm["embed"](*given, *weights), vm.synchronise)
+        replays = vm.graphs.replays - before.replays
+        return {"ms": seconds * 1e3, "calls": calls, "replays": replays, "wrong": wrong}
+
+    # Decoders
+
+    def decoders(self) -> Iterator[Item]:
+        """A step of each decoder, beside transformers."""
+        cells = [Cell(batch=batch, context=self.plan.context) for batch in self.plan.batches]
+        for title, shape in self.plan.decoders.items():
+            for scheme in SCHEMES:
+                program = decoder_name(title, scheme)
+                for cell in [*cells, Cell(tokens=self.plan.prompt)]:
+                    yield (
+                        f"{title}, {scheme}: {cell.name}",
+                        lambda p=program, s=shape, own=scheme, c=cell: self._step(p, s, own, c),
+                    )
+
+    def decoder_peers(self) -> Iterator[Item]:
+        """Transformers, eager, and in the first dtype by torch.compile, which takes long to compile."""
+        cells = [Cell(batch=batch, context=self.plan.context) for batch in self.plan.batches]
+        for compiled in (False, True):
+            for title, shape in self.plan.decoders.items():
+                for scheme, dtype in [*TORCH_DTYPES.items()][: 1 if compiled else None]:
+                    how = "torch.compile" if compiled else "eager"
+                    yield (
+                        f"{title}, {scheme}, transformers {how}",
+                        lambda s=shape, d=dtype, c=compiled: self._transformers(s, d, c, cells),
+                    )
+
+    def _step(self, program: str, shape: Shape, scheme: str, cell: Cell) -> Result:
+        vm = self.machine(program)
+        start = time.perf_counter()
+        weights = self.weights(program)
+        vm.synchronise()
+        loaded = time.perf_counter() - start
+        given, pages = step_arguments(cell, shape.vocab, np.random.default_rng(0))
+        given = tuple(vm.upload(each) for each in given)
+        caches = vm["alloc_pages"](pages)
+        before = vm.graphs
+        seconds, calls = self.seconds(lambda: vm["step"](*given, caches, *weights), vm.synchronise)
+        nbytes, operations = work(shape, ALL_SCHEMES[DECODER_SCHEMES[scheme]], cell)
+        return {
+            "ms": seconds * 1e3,
+            "tokens_per_second": cell.computed / seconds,
+            "bytes_per_second": nbytes / seconds,
+            "operations_per_second": operations / seconds,
+            "calls": calls,
+            "replays": vm.graphs.replays - before.replays,
+            "weights_seconds": loaded,
+        }
+
+    def _transformers(self, shape: Shape, dtype: str, compiled: bool, cells: list[Cell]) -> Result:
+        _need_torch("transformers")
+        service = transformers(shape, dtype, 1, "cuda", compiled)
+        found: Result = {}
+        for cell in cells:
+            seconds, calls = self.seconds(service.prepare(cell), lambda: None)
+            found[cell.name] = {"ms": seconds * 1e3, "calls": calls}
+        return found
+
+    # Products
+
+    def matmul(self) -> Iterator[Item]:
+        """Linear layers beside cuBLAS."""
+        for dtype in MATMUL_DTYPES:
+            for number, (inner, outer) in enumerate(self.plan.matmul):
+                for rows in self.plan.rows:
+                    size = f"{rows} × {inner} × {outer}, {dtype}"
+                    sizes = rows, inner, outer
+                    yield size, lambda n=number, d=dtype, s=sizes: self._product(n, d, *s)
+                    yield f"{size}, cuBLAS", lambda d=dtype, s=sizes: self._cublas(d, *s)
+
+    def _product(self, number: int, dtype: str, rows: int, inner: int, outer: int) -> Result:
+        vm = self.machine(f"matmul, {dtype}")
+        x, w = on_device(
+            vm, [Weight((rows, inner), dtype, 1.0), Weight((outer, inner), dtype, inner**-0.5)]
+        )
+        return self._rate(lambda: vm[f"f{number}"](x, w), vm.synchronise, rows, inner, outer)
+
+    def _cublas(self, dtype: str, rows: int, inner: int, outer: int) -> Result:
+        torch = _need_torch()
+        kind = getattr(torch, dtype)
+        x = torch.randn(rows, inner, dtype=kind, device="cuda")
+        w = torch.randn(outer, inner, dtype=kind, device="cuda").T
+        wait = torch.cuda.synchronize
+        return self._rate(lambda: torch.matmul(x, w), wait, rows, inner, outer)
+
+    def _rate(
+        self, call: Callable[[], Any], wait: Callable[[], Any], rows: int, inner: int, outer: int
+    ) -> Result:
+        seconds, calls = self.seconds(call, wait)
+        nbytes = 2 * (rows * inner + inner * outer + rows * outer)
+        return {
+            "us": seconds * 1e6,
+            "tflops": 2 * rows * inner * outer / seconds / 1e12,
+            "bytes_per_second": nbytes / seconds,
+            "calls": calls,
+        }
+
+    # What each optimisation is worth
+
+    def ablation(self) -> Iterator[Item]:
+        """The encoder, and a step of the first decoder, without some of the optimisations."""
+        title, shape = next(iter(self.plan.decoders.items()))
+        for variant in VARIANTS:
+            yield from self._encoder(variant)
+            program = decoder_name(title, SCHEMES[0], variant)
+            for batch in self.plan.batches:
+                cell = Cell(batch=batch, context=self.plan.context)
+                yield (
+                    f"{title}, {SCHEMES[0]}: {cell.name}, {variant}",
+                    lambda p=program, c=cell: self._step(p, shape, SCHEMES[0], c),
+                )
+
+    # Memory
+
+    def memory(self) -> Iterator[Item]:
+        """What successive prompts, and steps of more and more sequences, take, with a plan and without."""
+        prompts = [Cell(tokens=count) for count in self.plan.memory_prompts]
+        steps = [Cell(batch=batch, context=self.plan.context) for batch in self.plan.batches]
+        for variant in ("all", "without a memory plan"):
+            for name, cells in (("prompts", prompts), ("steps", steps)):
+                yield (
+                    f"{name}, {variant}",
+                    lambda v=variant, c=cells: self._used(memory_name(v), c),
+                )
+
+    def _used(self, program: str, cells: list[Cell]) -> Result:
+        self._machines.clear()  # a machine keeps the memory of its calls
+        vm, weights = self.machine(program), self.weights(program)
+        shape = memory_shape(self.plan)
+        random = np.random.default_rng(0)
+        most = max(step_arguments(cell, shape.vocab, random)[1] for cell in cells)
+        caches = vm["alloc_pages"](most)
+        before = vm.memory
+        for cell in cells:
+            given, _ = step_arguments(cell, shape.vocab, random)
+            vm["step"](*given, caches, *weights)
+            vm.synchronise()
+        after = vm.memory
+        return {"bytes": after.total - before.total, "use": asdict(after)}
+
+
+SECTIONS: dict[str, tuple[float, Callable[[Bench], Iterator[Item]]]] = {
+    "device": (0.02, Bench.about),
+    "operators": (0.1, Bench.operators),
+    "programs": (0.1, Bench.programs),
+    "encoder": (0.08, Bench.encoder),
+    "decoders": (0.25, Bench.decoders),
+    "transformers": (0.25, Bench.decoder_peers),
+    "matmul": (0.1, Bench.matmul),
+    "ablation": (0.12, Bench.ablation),
+    "memory": (0.05, Bench.memory),
+}
+"""Name → its share of the time, and its items. Time that a section leaves is the others'."""
+
+
+def _wrong(vm: VirtualMachine, call: ExpectedCall) -> str:
+    """How a call's result differs, or the error that it ends with."""
+    try:
+        return call.wrong(vm[call.function])
+    except RelaxError as error:
+        if error.code == "device-failed":
+            raise  # the device is of no use to this process any more
+        if error.code != "update-lost":
+            return error.message
+    function = vm[call.function]
+    try:  # arguments that are updated in place must be on the device
+        return call.wrong(
+            lambda *args: function(
+                *(vm.upload(arg) if isinstance(arg, np.ndarray) else arg for arg in args)
+            )
+        )
+    except RelaxError as error:
+        return error.message
+
+
+def _need_torch(*others: str) -> Any:
+    """The module torch. Raises: Skipped where it, a GPU for it, or another package is not here."""
+    for name in ("torch", *others):
+        if importlib.util.find_spec(name) is None:
+            raise Skipped(f"{name} is not installed")
+    import torch
+
+    if not torch.cuda.is_available():
+        raise Skipped("torch finds no GPU")
+    return torch
