@@ -40,8 +40,8 @@ EMBEDDING_TOLERANCE = 2e-5
 """Of the elements of vectors of length 1."""
 
 
-def prepare(folder: Path, plan: Plan, target: str, cache: bool = True) -> Prepared:
-    """Write everything into a folder."""
+def prepare(folder: Path, plan: Plan, target: str, cache: bool | str = True) -> Prepared:
+    """Write everything into a folder. `cache` is that of `relaxpy.build`."""
     folder.mkdir(parents=True, exist_ok=True)
     made = Prepared(folder, target, plan)
     maker = _Maker(made, cache)
@@ -52,7 +52,7 @@ def prepare(folder: Path, plan: Plan, target: str, cache: bool = True) -> Prepar
 
 
 class _Maker:
-    def __init__(self, made: Prepared, cache: bool) -> None:
+    def __init__(self, made: Prepared, cache: bool | str) -> None:
         self.made = made
         self.plan = made.plan
         self.cache = cache

@@ -39,8 +39,10 @@ sys.meta_path.insert(0, Refuse())
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder that `--prepare` wrote, whose kernels the emulated driver runs."""
     folder = tmp_path_factory.mktemp("gpu")
+    # A cache of its own: kernels that were compiled by others have no bodies here.
+    cache = tmp_path_factory.mktemp("cache")
     with cuda.emulated_compiled():
-        prepare(folder, QUICK, cuda.TARGET, cache=False)
+        prepare(folder, QUICK, cuda.TARGET, cache=str(cache))
         yield folder
 
 
