@@ -4,6 +4,7 @@
     python benchmarks/gpu.py --prepare build/gpu            only build, on any machine
     python benchmarks/gpu.py --from build/gpu               only run; needs numpy, ml_dtypes and cuda-bindings
     python benchmarks/gpu.py --device vulkan --only encoder,matmul
+    python benchmarks/gpu.py --report gpu_cuda.json         tables of a report in docs/targets.md
 
 1. The first sample of every operator beside its reference, and random programs beside the interpreter.
 2. An encoder of MiniLM's shape, of five sizes, with graphs and without.
@@ -35,6 +36,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.gpu_plan import FULL, QUICK, Prepared  # noqa: E402
 from benchmarks.gpu_sections import SECTIONS, Bench, Skipped  # noqa: E402
+from benchmarks.gpu_shares import add_shares  # noqa: E402
 from relaxpy.version import __version__  # noqa: E402
 
 SECONDS = 560.0
@@ -62,6 +64,7 @@ def run(
         found = run_section(name, folder, device, budget)
         found["seconds"] = time.monotonic() - start
         report["sections"][name] = found
+        add_shares(report)
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(json.dumps(report, indent=1) + "\n")
         print(summary(name, found), flush=True)
@@ -181,6 +184,9 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
     parser.add_argument("--json", type=Path, help="the report (benchmarks/results/gpu_KIND.json)")
+    parser.add_argument(
+        "--report", type=Path, metavar="JSON", help="only write its tables into docs/targets.md"
+    )
     parser.add_argument("--section", choices=SECTIONS, help=argparse.SUPPRESS)
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--lines", type=Path, help=argparse.SUPPRESS)
@@ -188,6 +194,11 @@ def main() -> None:
     if given.section:
         args = given.section, given.folder, given.device, given.first, given.seconds, given.lines
         sys.exit(section(*args))
+    if given.report:
+        from benchmarks.gpu_report import write_page
+
+        write_page(json.loads(given.report.read_text()))
+        return
     only = given.only.split(",")
     if unknown := sorted({*only} - {*SECTIONS}):
         parser.error(f"no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
