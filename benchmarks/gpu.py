@@ -53,6 +53,7 @@ def run(
         "device": device,
         "target": prepared.target,
         "plan": prepared.plan.name,
+        "left_out": prepared.left_out,
         "sections": {},
     }
     end = time.monotonic() + seconds

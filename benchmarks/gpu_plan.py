@@ -110,6 +110,8 @@ class Prepared:
     plan: Plan
     weights: dict[str, list[Weight]] = field(default_factory=dict)
     """Program → the weights of its main function, its last parameters."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """What the target refuses, and why."""
 
     def file(self, program: str) -> Path:
         """The executable of a program."""
@@ -128,6 +130,7 @@ class Prepared:
         """Write what is not a program."""
         facts = {
             "target": self.target,
+            "left_out": self.left_out,
             "plan": asdict(self.plan),
             "weights": {name: [asdict(w) for w in own] for name, own in self.weights.items()},
         }
@@ -143,7 +146,7 @@ class Prepared:
             name: [Weight(tuple(w["shape"]), w["dtype"], w["scale"]) for w in own]
             for name, own in facts["weights"].items()
         }
-        return cls(folder, facts["target"], Plan(**plan), weights)
+        return cls(folder, facts["target"], Plan(**plan), weights, facts["left_out"])
 
 
 def decoder_name(shape: str, scheme: str, variant: str = "all") -> str:

@@ -77,7 +77,7 @@ class _Maker:
                 mod, given = module_of(applied)
                 self.build(f"operators-{group}", mod)
             except RelaxError:
-                kept = [n for n in kept if self.compiles(applied[n])]
+                kept = [n for n in kept if self.compiles(str(chosen[n].op), applied[n])]
                 mod, given = module_of([applied[n] for n in kept])
                 self.build(f"operators-{group}", mod)
             calls: list[ExpectedCall] = []
@@ -95,11 +95,12 @@ class _Maker:
                 )  # fmt: skip
             save_calls(self.made.calls(f"operators-{group}"), calls)
 
-    def compiles(self, applied: Any) -> bool:
+    def compiles(self, name: str, applied: Any) -> bool:
         """Does the target take a sample?"""
         try:
             relaxpy.build(module_of([applied])[0], self.made.target, cache=self.cache)
-        except RelaxError:
+        except RelaxError as error:
+            self.made.left_out[name] = error.message
             return False
         return True
 
@@ -110,7 +111,8 @@ class _Maker:
             program = random_program(seed)
             try:
                 self.build(f"programs-{seed}", program.mod)
-            except RelaxError:
+            except RelaxError as error:
+                self.made.left_out[f"programs-{seed}"] = error.message
                 continue
             calls: list[ExpectedCall] = []
             for call in calls_of(program):

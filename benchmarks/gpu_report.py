@@ -35,6 +35,8 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
         failed = len(sections.get(name, {}).get("errors", {}))
         if found:
             yield f"{name.capitalize()}: {calls} calls, {wrong} wrong; {failed} files failed."
+    if left_out := report["left_out"]:
+        yield f"Not compiled: {len(left_out)}, the first: {'; '.join([*left_out.values()][:3])}"
     if rows := [*_decoder_rows(report)]:
         columns = (
             "step",

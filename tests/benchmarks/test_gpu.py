@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import gpu_sections
+from benchmarks import gpu, gpu_sections
 from benchmarks.gpu import main, run_section, section, summary
 from benchmarks.gpu_plan import QUICK
 from benchmarks.gpu_prepare import prepare
@@ -97,6 +98,30 @@ def test_a_failing_item_stops_no_other(prepared: Path, tmp_path: Path) -> None:
     assert "programs-0.rxe" in found["errors"]["programs-0"]
     assert [*found["results"]] == ["programs-1"]
     assert "1 done, 0 skipped, 1 failed" in summary("programs", {**found, "seconds": 1.0})
+
+
+@pytest.mark.usefixtures("environment")
+def test_an_item_that_hangs_is_given_up(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process is ended when the section's time is over; what follows is skipped."""
+    monkeypatch.setattr(gpu, "GRACE", 1.0)
+    hung = tmp_path / "hung"
+    shutil.copytree(prepared, hung)
+    (hung / "programs-0.calls").unlink()
+    os.mkfifo(hung / "programs-0.calls")  # nobody writes into it
+    found = run_section("programs", hung, "cuda", 3)
+    assert found["errors"] == {"programs-0": "it took more than 3 s"}
+    assert found["skipped"] == {"programs-1": gpu.NO_TIME}
+
+
+@pytest.mark.usefixtures("environment")
+def test_without_ml_dtypes(prepared: Path, tmp_path: Path) -> None:
+    """Decoders in bfloat16 run, and programs with such numbers outside are skipped."""
+    path = tmp_path / "sitecustomize.py"
+    path.write_text(path.read_text().replace('"rich"', '"rich", "ml_dtypes"'))
+    for name in ("decoders", "matmul", "programs", "operators"):
+        assert not run_section(name, prepared, "cuda", 60)["errors"]
 
 
 def test_without_a_device(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:

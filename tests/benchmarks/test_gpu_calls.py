@@ -62,9 +62,12 @@ def test_weights() -> None:
 
 
 def test_a_plan_is_read_back(tmp_path: Path) -> None:
-    made = Prepared(tmp_path, "cuda", QUICK, {"encoder, all": [Weight((2, 3), "float32", 0.5)]})
+    made = Prepared(
+        tmp_path, "cuda", QUICK, {"encoder, all": [Weight((2, 3), "float32", 0.5)]}, {"a": "b"}
+    )
     made.save()
     read = Prepared.load(tmp_path)
     assert read.weights == made.weights
+    assert read.left_out == {"a": "b"}
     assert read.plan.decoders == QUICK.decoders
     assert read.file("a, b c").name == "a-b_c.rxe"

@@ -19,6 +19,7 @@ def report() -> dict[str, Any]:
     product = {"us": 10.0, "tflops": 300.0, "bytes_per_second": 1e12}
     return {
         "device": "cuda",
+        "left_out": {"programs-4": "an index check"},
         "sections": {
             "device": section(
                 device={"name": "A GPU", "bytes_per_second": 4e12}, copy={"bytes_per_second": 2e12}
@@ -59,6 +60,7 @@ def test_tables() -> None:
     for line in (
         "`python benchmarks/gpu.py` on A GPU, whose memory copies 2000 GB/s.",
         "Operators: 20 calls, 1 wrong; 0 files failed.",
+        "Not compiled: 1, the first: an index check",
         "| L, fp16: decode 1 × 8 | 2.00 | 500 | 85% | 4.00 | – |",
         "| L, int4: decode 1 × 8 | 1.00 | 500 | 85% | – | – |",
         "| encoder 1 × 4 | none | 1.50 | 0 |",
@@ -73,7 +75,7 @@ def test_tables() -> None:
 def test_a_report_of_nothing() -> None:
     """A run that found no device."""
     empty = {"results": {}, "errors": {"device": "no device cuda:0"}, "skipped": {}}
-    found = {"device": "cuda", "sections": {"device": empty}}
+    found = {"device": "cuda", "left_out": {}, "sections": {"device": empty}}
     add_shares(found)
     text = page_section(found)
     assert text.splitlines()[0] == "`python benchmarks/gpu.py` on cuda."
