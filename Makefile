@@ -84,7 +84,8 @@ test-slow: $(VENV)/stamp-test
 test-devices: $(VENV)/stamp-test
 	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) tests/e2e/test_devices.py tests/e2e/test_opencl.py \
 	  tests/e2e/test_vulkan.py tests/runtime/devices tests/backend/webgpu tests/backend/opencl \
-	  tests/backend/metal tests/e2e/test_metal.py tests/device_emulation tests/web $(PYTEST_ARGS)
+	  tests/backend/metal tests/e2e/test_metal.py tests/backend/cuda tests/backend/gpu tests/e2e/test_cuda.py \
+	  tests/models/test_llama_step.py tests/device_emulation tests/web $(PYTEST_ARGS)
 
 test-replicas: $(VENV)/stamp-test
 	@$(PIP) --editable '.[replicas]'

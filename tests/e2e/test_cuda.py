@@ -11,6 +11,7 @@ import pytest
 import relaxpy
 from tests.e2e.devices import machine
 from tests.runtime.devices.cuda import compiled as cuda
+from tests.sweeps import FULL
 
 pytestmark = cuda.needs_cuda
 
@@ -127,3 +128,14 @@ def test_a_device_that_is_too_old() -> None:
         relaxpy.VirtualMachine(exe)
     assert caught.value.code == "device-features"
     assert "sm_90" in str(caught.value)
+
+
+@pytest.mark.skipif(not FULL, reason="half a minute of a processor: make test-devices")
+def test_a_language_model() -> None:
+    """The model that ships writes what it writes on the processor."""
+    from relaxpy.llm import load
+
+    prompt = "def add(a, b):"
+    wanted = "".join(load().generate(prompt, max_tokens=6))
+    found = "".join(load(target=cuda.TARGET, keep=False).generate(prompt, max_tokens=6))
+    assert found == wanted

@@ -68,12 +68,13 @@ TOLD = {
     "relaxpy.from_torch": "relaxpy.nn",
     # what is built
     'relaxpy.build(mod, target="rocm")': "no code generator for AMD GPUs",
-    'relaxpy.build(mod, target="metal")': "no code generator for Apple",
+    'relaxpy.build(mod, target="hexagon")': "no code generator for Hexagon",
     'relaxpy.build(mod, target="cpu")': 'target="llvm"',
     'relaxpy.build(mod, target="lvm")': "did you mean llvm",
     "relaxpy.build(mod, params=[X])": 'params={"weight": array}',
     'relaxpy.build(mod, pipeline="default")': "a pipeline must be a sequence of passes",
-    'relaxpy.VirtualMachine(exe, "cuda")': "packages can add others",
+    'relaxpy.VirtualMachine(exe, "rocm")': "packages can add others",
+    'relaxpy.VirtualMachine(exe, "cuda")': 'target="cuda"',
     # results
     "t.mean()": "t.numpy().mean",
     "t.cpu()": "t.numpy()",
