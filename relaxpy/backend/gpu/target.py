@@ -17,15 +17,21 @@ _FEWEST_BUFFERS = 4
 
 @dataclass(frozen=True)
 class GpuTarget(Target):
-    """Any device of a kind. Kernels are source text, which the device's own driver compiles when it is loaded."""
+    """Any device of a kind."""
 
+    common: ClassVar[tuple[str, ...]] = ("threads", "max-buffers", "batch-invariant")
+    """The options of all kinds."""
     default_threads: ClassVar[int] = 64
     """A multiple of the number of threads that devices run in lockstep."""
     default_buffers: ClassVar[int]
     """The number of buffers that every device of the kind accepts."""
-
     barriers_in_branches: ClassVar[bool] = True
     """Can a barrier be in a branch that all threads of a group take?"""
+    vector_bytes: ClassVar[int] = 0
+    """The size of a load of several neighbours; 0: each element has a load of its own."""
+    tensor_cores: ClassVar[Mapping[str, str]] = {}
+    """The functions that multiply 16 × 8 words by 8 × 8 words by all threads of a warp
+    (`relaxpy.backend.gpu.schedule.tensor_cores`), by the type of the factors."""
 
     kind: str
     threads: int
@@ -35,16 +41,6 @@ class GpuTarget(Target):
     batch_invariant: bool = False
     """Are the numbers of a row to the bit those that it has alone, however many rows a program computes? Otherwise a
     product may sum few rows in another order than many."""
-
-    vector_bytes: ClassVar[int] = 0
-    """The size of a load of several neighbours; 0: each element has a load of its own."""
-
-    tensor_cores: ClassVar[Mapping[str, str]] = {}
-    """The functions that multiply 16 × 8 words by 8 × 8 words by all threads of a warp
-    (`relaxpy.backend.gpu.schedule.tensor_cores`), by the type of the factors."""
-
-    common: ClassVar[tuple[str, ...]] = ("threads", "max-buffers", "batch-invariant")
-    """The options of all kinds."""
 
     @classmethod
     def options(cls, text: str, threads: int, buffers: int) -> dict[str, Any]:
