@@ -256,6 +256,11 @@ memory: _memory
 
 class _vm:
     @staticmethod
+    def begin_graph(*args: ExprLike) -> Call:
+        """`vm.begin_graph()`: the bindings up to the next `vm.end_graph` launch tensor programs of one device on static
+        memory. They may be recorded and replayed as a graph. What they bind is not used after them.
+        """
+    @staticmethod
     def call_dps(*args: ExprLike) -> Call:
         """`vm.call_dps(f, args…)`: run a tensor program, or a library function given by name, on inputs, outputs, and
         symbolic variables.
@@ -276,6 +281,9 @@ class _vm:
         """`vm.check_equal(came, expected, …)`: raise an error unless two integers are equal. `of` is the annotation,
         `detail` the relation.
         """
+    @staticmethod
+    def end_graph(*args: ExprLike) -> Call:
+        """`vm.end_graph()`: the end of a graph."""
     @staticmethod
     def make_closure(*args: ExprLike) -> Call:
         """`vm.make_closure(f, captured…)`: a function value whose last parameters are bound to these values."""

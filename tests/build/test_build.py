@@ -65,7 +65,7 @@ def test_every_pass_keeps_the_numbers() -> None:
 
     relaxpy.build(mod, instruments=[compare])
     assert names[0] == "bind-params"
-    assert names[-1] == "lower-shapes"
+    assert names[-1] == "lift-graphs"
 
 
 def test_parameters_bound() -> None:
