@@ -31,6 +31,35 @@ def machine(
     return relaxpy.VirtualMachine(exe, **options)
 
 
+NUMBERS = (
+    ("int8", -3), ("uint8", 255), ("bool", True), ("float16", 1.5), ("int16", -32768), ("uint16", 65535),
+    ("int32", -5), ("uint64", 1 << 63), ("float32", -1e30), ("float64", 0.1),
+)  # fmt: skip
+"""A number of each dtype, for `number_program`."""
+
+
+def number_program(dtype: str) -> str:
+    """A module whose tensor program adds a number of this dtype to each element."""
+    return f"""
+@I.ir_module
+class Numbers:
+    @T.prim_func
+    def k(x: T.Buffer(("n",), "float32"), s: T.{dtype}, z: T.Buffer(("n",), "float32")):
+        n = T.int64()
+        for i in T.serial(n):
+            with T.sblock("z"):
+                vi = T.axis.spatial(n, i)
+                z[vi] = x[vi] + T.Cast("float32", s)
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32"), s: R.Prim("{dtype}")):
+        n = T.int64()
+        cls = Numbers
+        z = R.call_tir(cls.k, (x, s), out_ty=R.Tensor((n,), "float32"))
+        return z
+"""
+
+
 GROUPS = 16
 """Of operators: a driver compiles the kernels of a module at once."""
 

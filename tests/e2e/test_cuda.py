@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import relaxpy
-from tests.e2e.devices import machine
+from tests.e2e.devices import NUMBERS, machine, number_program
 from tests.runtime.devices.cuda import compiled as cuda
 from tests.sweeps import FULL
 
@@ -22,33 +22,9 @@ def device() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize(
-    ("dtype", "value"),
-    [
-        ("int8", -3), ("uint8", 255), ("bool", True), ("float16", 1.5), ("int16", -32768), ("uint16", 65535),
-        ("int32", -5), ("uint64", 1 << 63), ("float32", -1e30), ("float64", 0.1),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("dtype", "value"), NUMBERS)
 def test_numbers_of_tensor_programs(dtype: str, value: float) -> None:
-    text = f"""
-@I.ir_module
-class Numbers:
-    @T.prim_func
-    def k(x: T.Buffer(("n",), "float32"), s: T.{dtype}, z: T.Buffer(("n",), "float32")):
-        n = T.int64()
-        for i in T.serial(n):
-            with T.sblock("z"):
-                vi = T.axis.spatial(n, i)
-                z[vi] = x[vi] + T.Cast("float32", s)
-
-    @R.function
-    def main(x: R.Tensor(("n",), "float32"), s: R.Prim("{dtype}")):
-        n = T.int64()
-        cls = Numbers
-        z = R.call_tir(cls.k, (x, s), out_ty=R.Tensor((n,), "float32"))
-        return z
-"""
-    vm = machine(relaxpy.parse(text), cuda.TARGET)
+    vm = machine(relaxpy.parse(number_program(dtype)), cuda.TARGET)
     assert vm["main"](np.zeros(3, np.float32), value).numpy().tolist() == [np.float32(value)] * 3
 
 

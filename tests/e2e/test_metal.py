@@ -15,7 +15,17 @@ from relaxpy.errors import BuildError, RuntimeCheckError
 from relaxpy.op.base import Sample
 from tests.device_emulation.fake_metal import Device, emulated
 from tests.device_emulation.runner import needs_compiler
-from tests.e2e.devices import GROUPS, first_samples, module_of, same, wrong_programs, wrong_samples
+from tests.e2e.devices import (
+    GROUPS,
+    NUMBERS,
+    first_samples,
+    machine,
+    module_of,
+    number_program,
+    same,
+    wrong_programs,
+    wrong_samples,
+)
 from tests.e2e.test_devices import MODELS, compare_model
 from tests.op.support import COMPILED, apply, samples
 from tests.sweeps import FULL, part, sweep
@@ -118,35 +128,11 @@ def main(x: R.Tensor(("n", 8), "float16")) -> R.Tensor(("n", 8), "float16"):
 """
 
 
-@pytest.mark.parametrize(
-    ("dtype", "value"),
-    [
-        ("int8", -3), ("uint8", 255), ("bool", True), ("float16", 1.5), ("int16", -32768), ("uint16", 65535),
-        ("int32", -5), ("uint64", 1 << 63), ("float32", -1e30),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("dtype", "value"), [each for each in NUMBERS if each[0] != "float64"])
 def test_numbers_of_tensor_programs(dtype: str, value: float, devices: list[Device]) -> None:
     """Each has 8 bytes in the launch."""
     del devices
-    text = f"""
-@I.ir_module
-class Numbers:
-    @T.prim_func
-    def k(x: T.Buffer(("n",), "float32"), s: T.{dtype}, z: T.Buffer(("n",), "float32")):
-        n = T.int64()
-        for i in T.serial(n):
-            with T.sblock("z"):
-                vi = T.axis.spatial(n, i)
-                z[vi] = x[vi] + T.Cast("float32", s)
-
-    @R.function
-    def main(x: R.Tensor(("n",), "float32"), s: R.Prim("{dtype}")):
-        n = T.int64()
-        cls = Numbers
-        z = R.call_tir(cls.k, (x, s), out_ty=R.Tensor((n,), "float32"))
-        return z
-"""
-    vm = relaxpy.VirtualMachine(relaxpy.build(relaxpy.parse(text), "metal"))
+    vm = machine(relaxpy.parse(number_program(dtype)), "metal")
     assert vm["main"](np.zeros(3, np.float32), value).numpy().tolist() == [np.float32(value)] * 3
 
 

@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from relaxpy.errors import UsageError
 from relaxpy.runtime.devices.lines import DeviceLines
 
 if TYPE_CHECKING:
@@ -73,6 +74,15 @@ class DeviceRuntime(ABC):
         """The device of number `index`. Raises: UsageError (`device`) where there is none; its hint says what to
         install, or how to name another."""
         self.index = index
+
+    def require_device(self, count: int, none: str, install: str) -> None:
+        """Checks that this device is one of `count`. `none` says that there is no device at all, and `install` what is
+        to be done then. Raises: UsageError (`device`), whose hint names the devices that there are."""
+        if self.index < count:
+            return
+        names = (f"{self.kind}:{i} is {name}" for i, name in enumerate(self.devices()))
+        message = f"no device {self.kind}:{self.index}" if count else none
+        raise UsageError("device", message, help="; ".join(names) or install)
 
     @classmethod
     def devices(cls) -> Sequence[str]:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from relaxpy.errors import UsageError
 from relaxpy.runtime.devices.base import DeviceError, DeviceRuntime, Launcher
 from relaxpy.runtime.devices.cuda import stream as streams
 from relaxpy.runtime.devices.cuda.driver import (
@@ -57,9 +56,7 @@ class CudaRuntime(DeviceRuntime):
     def __init__(self, index: int) -> None:
         super().__init__(index)
         cu = bindings()
-        if index >= ask(cu.cuDeviceGetCount):
-            found = "; ".join(f"cuda:{i} is {name}" for i, name in enumerate(self.devices()))
-            raise UsageError("device", f"no device cuda:{index}", help=found or INSTALL)
+        self.require_device(ask(cu.cuDeviceGetCount), f"no device cuda:{index}", INSTALL)
         self._cu = cu
         self._context = Context(index)
         self._version: int = ask(cu.cuDriverGetVersion)

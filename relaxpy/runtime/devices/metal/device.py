@@ -58,13 +58,7 @@ class MetalRuntime(DeviceRuntime):
         super().__init__(index)
         self._frameworks = _frameworks()
         found = _devices()
-        if index >= len(found):
-            names = "; ".join(f"metal:{i} is {name}" for i, name in enumerate(self.devices()))
-            raise UsageError(
-                "device",
-                f"no device metal:{index}" if found else "macOS has no GPU for Metal here",
-                help=names or 'build for "llvm"',
-            )
+        self.require_device(len(found), "macOS has no GPU for Metal here", 'build for "llvm"')
         self._device = found[index]
 
     @classmethod

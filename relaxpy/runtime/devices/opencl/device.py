@@ -53,13 +53,7 @@ class OpenCLRuntime(DeviceRuntime):
         super().__init__(index)
         cl = _pyopencl()
         found = _devices()
-        if index >= len(found):
-            names = "; ".join(f"opencl:{i} is {name}" for i, name in enumerate(self.devices()))
-            raise UsageError(
-                "device",
-                f"no device opencl:{index}" if found else "there is no OpenCL device here",
-                help=names if found else INSTALL,
-            )
+        self.require_device(len(found), "there is no OpenCL device here", INSTALL)
         self._cl = cl
         self._device = found[index]
         self._context = cl.Context([self._device])

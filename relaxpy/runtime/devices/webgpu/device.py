@@ -51,14 +51,7 @@ class WebGPURuntime(DeviceRuntime):
         super().__init__(index)
         self._wgpu = _wgpu()
         found = _adapters(self.interfaces)
-        if index >= len(found):
-            names = "; ".join(f"{self.kind}:{i} is {name}" for i, name in enumerate(self.devices()))
-            missing = f"there is no {self.kind} device here"
-            raise UsageError(
-                "device",
-                f"no device {self.kind}:{index}" if found else missing,
-                help=names if found else INSTALL,
-            )
+        self.require_device(len(found), f"there is no {self.kind} device here", INSTALL)
         adapter = found[index]
         limits = {name: adapter.limits[name] for name in _LIMITS if name in adapter.limits}
         with self._errors():
