@@ -177,7 +177,7 @@ class _Barrier:
     """A binding that ends a graph."""
 
     what: str
-    """What happens there, in words that follow "between"."""
+    """The event, in words that follow "between"."""
     why: str = ""
     """Why it is in no graph itself, if it is a call."""
 
@@ -191,7 +191,7 @@ class _Run:
     """Consecutive bindings without a barrier."""
 
     after: str
-    """What happens before it."""
+    """The event before it."""
     bindings: list[tuple[Binding, _Role]] = field(default_factory=list[tuple[Binding, _Role]])
     slot: int = HOST
     launches: int = 0

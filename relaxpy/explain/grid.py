@@ -64,8 +64,8 @@ class Grid:
     shared: int | None
     """Bytes of memory that the threads of a group share; None if the image does not say."""
     resources: Mapping[str, int]
-    """What the compiler says that a thread takes: `registers`, bytes of `stack` and of `spills`; empty if the device's
-    driver compiles it."""
+    """The resources of a thread, as the compiler reports them: `registers`, bytes of `stack` and of `spills`; empty if
+    the device's driver compiles the kernel."""
 
     @property
     def workspaces(self) -> tuple[Binding, ...]:

@@ -1,4 +1,4 @@
-"""What the launches of a graph depend on, and may differ between calls.
+"""The key of a recording: values that the launches of a graph depend on, and that may differ between calls.
 
 Two calls in one frame launch the same kernels with the same arguments if two things are equal: *sizes* (integers of the
 heap, scalars, shapes of arguments) and *places* (addresses of tensors outside of planned storage). These are the key of

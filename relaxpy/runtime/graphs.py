@@ -82,7 +82,7 @@ class GraphUse:
 
 
 class GraphRecorder:
-    """What all frames of a function share for one of its graphs: the kernels, and the queue."""
+    """The state of a graph that all frames of a function share: the kernels, and the queue."""
 
     def __init__(
         self,

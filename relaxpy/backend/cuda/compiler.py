@@ -35,8 +35,8 @@ class Compiled:
     format: str
     """`cubin` or `ptx` (`relaxpy.runtime.devices.image.FORMATS`)."""
     resources: Mapping[str, int]
-    """What the kernel takes: `registers` of a thread, bytes of `stack` and of `spills` of a thread, bytes of `shared`
-    memory of a block. Empty for PTX, which the driver compiles further."""
+    """The kernel's use of a multiprocessor: `registers` of a thread, bytes of `stack` and of `spills` of a thread, and
+    bytes of `shared` memory of a block. Empty for PTX, which the driver compiles further."""
 
 
 def compile_source(source: str, arch: str, name: str) -> Compiled:
@@ -74,7 +74,7 @@ def compile_source(source: str, arch: str, name: str) -> Compiled:
 
 
 def _resources(log: str) -> dict[str, int]:
-    """What ptxas says of the kernel."""
+    """The kernel's resources, from the log of ptxas."""
     found = {name: pattern.search(log) for name, pattern in _USED.items()}
     return {name: int(match[1]) if match else 0 for name, match in found.items()}
 
@@ -85,9 +85,8 @@ def _nvrtc() -> Any:
         from cuda.bindings import nvrtc
 
         nvrtc.nvrtcVersion()  # finds the library
-    except (
-        Exception
-    ) as error:  # the bindings raise errors of several kinds for a library that is missing
+    # The bindings raise errors of several kinds for a library that is missing.
+    except Exception as error:
         raise BuildError(
             "cuda-compiler",
             f"kernels for CUDA are compiled by NVRTC, which cannot be used: {error}",

@@ -74,7 +74,10 @@ class _Cuda(CLike):
     reserved: ClassVar[frozenset[str]] = CPLUSPLUS | _NAMES
 
 
+_LANGUAGE = _Cuda()
+
+
 def cuda_source(func: tirx.PrimFunc, target: Any) -> str:
     """The source of one kernel, under the name of the function."""
-    text = _Cuda().text(func, target)
+    text = _LANGUAGE.text(func, target)
     return PREAMBLE + text[text.index(_KERNEL) :]

@@ -37,7 +37,7 @@ Argument = Mapping[str, Any]
 
 
 FORMATS = ("text", "cubin", "ptx")
-"""What the code of an image may be."""
+"""The formats of an image's code."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Image:
     format: str = "text"
     """One of `FORMATS`."""
     resources: Mapping[str, int] = field(default_factory=dict)
-    """What the compiler says that a thread or block takes, for people to read: `registers`, bytes of `stack`, `spills`
-    and `shared` memory."""
+    """The resources of a thread and of a block, as the compiler reports them, for people to read: `registers`, bytes of
+    `stack`, `spills` and `shared` memory."""
 
     @property
     def source(self) -> str:

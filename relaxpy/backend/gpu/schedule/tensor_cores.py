@@ -35,7 +35,7 @@ from relaxpy.tir.writer.loops import (
 WARP = 32
 _WARPS = 8
 _ROWS, _COLUMNS, _WORDS = 16, 8, 8
-"""What an instruction multiplies: rows, columns, and words along the depth."""
+"""The extents of an instruction: rows, columns, and words along the depth."""
 _VECTOR = 4
 """The words of a read."""
 _HALVES = ("float16", "bfloat16")

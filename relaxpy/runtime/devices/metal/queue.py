@@ -40,7 +40,7 @@ class WorkQueue:
     two queues."""
 
     _encoder: Any = None
-    """What records launches or copies now."""
+    """The encoder that records launches or copies now."""
 
     def __init__(self, device: Any, frameworks: Frameworks) -> None:
         """Raises: DeviceError."""
