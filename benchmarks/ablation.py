@@ -1,4 +1,4 @@
-"""What each optimisation is worth (the paper's figure 17, on a CPU): models built with all of them, with all but one,
+"""The gain of each optimisation (the paper's figure 17, on a CPU): models built with all of them, with all but one,
 and with none.
 
     python benchmarks/ablation.py
@@ -69,7 +69,7 @@ OPTIMISATIONS: dict[str, tuple[str, ...]] = {
 
 @dataclass
 class Model:
-    """What is built in variants."""
+    """A model that is built in variants."""
 
     title: str
     mod: relaxpy.IRModule

@@ -194,7 +194,7 @@ def measure_shape(name: str, count: int) -> dict[str, Any]:
 
 
 def in_process(*args: object, limit: float | None = None) -> dict[str, Any]:
-    """What a measurement prints, made in a process of its own; `limit`: seconds it may take."""
+    """The output of a measurement in a process of its own; `limit`: seconds it may take."""
     command = [sys.executable, str(Path(__file__)), "--worker", *map(str, args)]
     try:
         done = subprocess.run(

@@ -22,7 +22,7 @@ RESERVED = 1024
 
 @dataclass(frozen=True)
 class Multiprocessor:
-    """What a multiprocessor of an architecture has."""
+    """The resources of a multiprocessor of an architecture."""
 
     warps: int
     blocks: int

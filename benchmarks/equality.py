@@ -51,7 +51,7 @@ def case(group: str, batch: int, seq: int, vocabulary: int, ragged: bool = False
 
 
 def cases(vocabulary: int, full: bool) -> Iterator[Case]:
-    """What is compared."""
+    """Batches of texts with their masks, the cases of the comparison."""
     rng = np.random.default_rng(0)
     for batch in range(1, 34):
         yield case("batch 1…33, a random length", batch, int(rng.integers(1, 129)), vocabulary)

@@ -51,7 +51,7 @@ class Result:
     share: float
     """The limit's time over the time."""
     bound: str
-    """What sets the limit: memory or compute."""
+    """The resource that sets the limit: memory or compute."""
 
 
 def program(depth: int, columns: int) -> str:

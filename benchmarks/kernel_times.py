@@ -26,7 +26,7 @@ Shape = tuple[int, ...]
 
 @dataclass
 class KernelTime:
-    """What one kernel took in all calls since the last `reset`."""
+    """The time of one kernel in all calls since the last `reset`."""
 
     name: str
     calls: int = 0

@@ -1,4 +1,4 @@
-"""What this machine can do, measured: the limits beside which other benchmarks put their figures.
+"""The limits of this machine, measured: those beside which other benchmarks put their figures.
 
 The peak of an arithmetic is that of a loop of multiply-adds on registers; the speed of memory that of loops which read,
 or copy, as many bytes as the kernel in question touches, again and again, so that a kernel whose data lie in a cache is

@@ -96,7 +96,7 @@ class Turn:
     limit: float = 0.0
     """The least time by the two."""
     bound: str = ""
-    """What sets it: memory or compute."""
+    """The resource that sets it: memory or compute."""
 
 
 @dataclass
@@ -106,7 +106,7 @@ class Result:
     library: str
     cell: str
     tokens: int
-    """That are computed in a call."""
+    """Tokens that a call computes."""
     turns: list[Turn]
 
     def median(self, field: str) -> float:

@@ -1,4 +1,4 @@
-"""What a process that only runs pays: time and memory from the start of Python to the first result.
+"""The cost of a process that only runs: time and memory from the start of Python to the first result.
 
     python benchmarks/load.py [FILE.rxe] [--json out.json]
 

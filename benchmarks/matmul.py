@@ -68,7 +68,7 @@ def main() -> None:
 
 
 class Bench:
-    """What all shapes share: the target, the libraries, the peak."""
+    """Shared by all shapes: the target, the libraries, the peak."""
 
     def __init__(self, threads: int, rounds: int) -> None:
         from benchmarks.limits import Limits

@@ -81,8 +81,8 @@ def activations(plan: FunctionPlan, batch: int, config: llama.LlamaConfig) -> li
 
 
 def pooled(calls: list[list[PlannedTensor]]) -> int:
-    """What a pool holds in the end that is asked for every tensor when it is made, and given it back behind its last
-    use: it reuses memory of the same number of pages, and keeps everything (TVM's PooledAllocator)."""
+    """The bytes that a pool holds in the end. It is asked for every tensor when it is made, and gets it back behind its
+    last use; it reuses memory of the same number of pages, and keeps everything (TVM's PooledAllocator)."""
     free: Counter[int] = Counter()
     total = 0
     for tensors in calls:

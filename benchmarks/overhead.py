@@ -1,4 +1,4 @@
-"""What the virtual machine adds to a kernel: a chain of tiny kernels, no fusion, a new shape at every call.
+"""The virtual machine's time for a kernel: a chain of tiny kernels, no fusion, a new shape at every call.
 
     python benchmarks/overhead.py                     200 kernels on vectors of 1 to 64 numbers
     python benchmarks/overhead.py --length 50 --json out.json

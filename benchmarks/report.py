@@ -24,13 +24,13 @@ def save(name: str, report: dict[str, Any]) -> Path:
 
 
 def saved(name: str) -> dict[str, Any]:
-    """What benchmarks/results/NAME.json holds; nothing where it is not there."""
+    """The contents of benchmarks/results/NAME.json; empty where there is none."""
     path = RESULTS / f"{name}.json"
     return json.loads(path.read_text()) if path.is_file() else {}
 
 
 def remarks(name: str) -> str:
-    """What is said of a report by hand: on which machine, why goals are lost. In benchmarks/results/NAME_remarks.md."""
+    """Remarks written by hand: the machine, why goals are missed. From benchmarks/results/NAME_remarks.md."""
     return (RESULTS / f"{name}_remarks.md").read_text(encoding="utf-8").strip()
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Service:
-    """What a peer can be asked."""
+    """The requests that a peer answers."""
 
     prepare: Callable[[Any], Callable[[], Any]]
     """From a request to a call without arguments, which is what is timed."""
@@ -59,7 +59,7 @@ class Peer:
         return cls(name, ours, process, answer)
 
     def result(self, request: Any) -> Any:
-        """What the call gives; RuntimeError with what it raised."""
+        """The result of the call. RuntimeError with the message of what it raised."""
         time.sleep(PAUSE_SECONDS)
         return self._ask(request, 0, 0.0)
 

@@ -273,7 +273,7 @@ def compile_rows(versions: Versions) -> Iterator[Row]:
 
 
 def worker(tree: Path, *args: object) -> dict[str, Any]:
-    """What `benchmarks/compile.py` of a version measures in a process."""
+    """The measurements of a version's `benchmarks/compile.py` in a process."""
     text = ran(tree, "benchmarks/compile.py", "--worker", *map(str, args))
     return json.loads(text.splitlines()[-1])
 
@@ -372,7 +372,7 @@ GROUPS: dict[str, Callable[[Versions], Iterator[Row]]] = {
 
 
 def ran(tree: Path, script: str, *args: str) -> str:
-    """What a script of a version prints. RuntimeError with its last line where it fails."""
+    """The output of a version's script. RuntimeError with its last line where it fails."""
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     done = subprocess.run(
         [sys.executable, str(tree / script), *args],

@@ -23,7 +23,7 @@ from relaxpy.models.loaded import Scheme, decoder_program
 from relaxpy.runtime.inspect.memory_plan import MemoryPlan, shown
 
 PROCESS = 96 << 20
-"""What the process itself takes, in bytes, about: Python, numpy, the runtime, the tokenizer."""
+"""Memory of the process itself, about, in bytes: Python, numpy, the runtime, the tokenizer."""
 _LAYER = re.compile(r"layers_(\d+)_")
 
 
@@ -48,7 +48,7 @@ class DecoderPlan:
     step: int
     """The most tokens of a step."""
     activations: int
-    """What a step keeps meanwhile, its logits and sampling with them."""
+    """Memory that a step needs while it runs, with its logits and sampling."""
     process: int = PROCESS
     machine: MachineMemory | None = None
     """None where the platform does not tell."""

@@ -17,11 +17,11 @@ class MachineMemory:
     """Sizes in bytes."""
 
     total: int
-    """What this process could have at most."""
+    """The most that this process could ever have."""
     available: int
-    """What it can have now."""
+    """The most that it can have now."""
     limit: str = "this machine"
-    """What sets the limit: the machine, or a control group."""
+    """The origin of the limit: the machine, or a control group."""
 
 
 def machine_memory(root: str | os.PathLike[str] = "/") -> MachineMemory | None:

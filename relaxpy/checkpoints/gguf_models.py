@@ -87,7 +87,7 @@ class _Architecture:
     settings: Callable[[_Metadata], dict[str, Any]] = lambda _: {}
     """The fields of a `config.json` beside those that all have."""
     change: Callable[[str, Stored, Mapping[str, Any]], dict[str, Any]] = _unchanged
-    """What was changed of a tensor of this name: fields of `Stored`."""
+    """The changes to a tensor of this name: fields of `Stored`."""
     regroup: Callable[[dict[str, Stored], Mapping[str, Any]], dict[str, Stored]] = _as_they_are
     """The tensors, where transformers has others of them."""
 

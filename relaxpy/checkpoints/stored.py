@@ -104,7 +104,7 @@ class Floats(Stored):
 
 
 class Rows(Protocol):
-    """What a format of codes says of rows of a matrix: for the rows with these numbers, a slice or an array of them."""
+    """Reads rows of a matrix in a format of codes. `rows` are their numbers: a slice or an array."""
 
     def codes(self, rows: Any) -> Array:
         """The codes (rows, depth), uint8."""
@@ -125,7 +125,7 @@ class Coded(Stored):
 
     rows: Rows
     form: Codes
-    """What the codes mean."""
+    """The numbers that the codes represent."""
     groups: Array | None = None
     """The group of each place of the depth; None: neighbours share one. With any other order `codes` is None."""
 

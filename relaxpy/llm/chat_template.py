@@ -87,7 +87,7 @@ class _Process:
         self._owner = 0
 
     def answer(self, line: str, seconds: float) -> dict[str, Any]:
-        """What the process answers to a line. If it takes longer, it is ended, and the answer is an error."""
+        """The process's answer to a line. If it takes longer, it is ended, and the answer is an error."""
         with self._lock:
             process = self._started()
             assert process.stdin is not None

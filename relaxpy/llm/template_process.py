@@ -125,7 +125,7 @@ def rendered(source: str, variables: dict[str, Any]) -> str:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """What the process writes for a request."""
+    """The process's answer to a request."""
     try:
         return {"text": rendered(request["source"], request["variables"])}
     except MemoryError:
