@@ -18,8 +18,9 @@ The first six numbers of `KernelImage.launch` are groups of threads along three 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from relaxpy.errors import ExecutableError
@@ -143,6 +144,34 @@ class Image:
         return ""
 
 
+Getter = Callable[[Sequence[int], Sequence[Any]], Any]
+"""Finds an argument of a kernel among the numbers of a launch and the program's arguments."""
+
+
+def getter(
+    arg: Argument,
+    number: Callable[[Any], Any] | None = None,
+    offset: Callable[[Any], int] | None = None,
+) -> Getter:
+    """How a described argument is found. A number is passed as `number` makes it (None: as a Python number). `offset`
+    says where in its buffer a kernel sees a tensor, in bytes (None: where it is)."""
+    match arg:
+        case {"memory": place}:
+            return lambda _, args: args[place].buffer.handle
+        case {"first": place, "itemsize": itemsize}:
+            offset, to = offset or _OFFSET, number or int
+            return lambda _, args: to(offset(args[place]) // itemsize)
+        case {"scalar": place, "dtype": dtype}:
+            to = number or (float if "float" in dtype else int)
+            return lambda _, args: to(args[place])
+        case _:
+            place = arg["size"]
+            if number is None:
+                return lambda numbers, _: numbers[place]
+            return lambda numbers, _: number(numbers[place])
+
+
+_OFFSET: Callable[[Any], int] = attrgetter("offset")
 _KINDS: tuple[frozenset[str], ...] = (
     frozenset({"memory"}),
     frozenset({"memory", "access"}),

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
 import pytest
 
-from relaxpy.runtime.devices.image import Image
+from relaxpy.runtime.devices.image import Image, getter
 
 ARGS = ({"memory": 0}, {"size": 6, "dtype": "int64"}, {"first": 0, "itemsize": 4})
 
@@ -45,3 +50,27 @@ def test_machine_code() -> None:
 def test_what_is_no_image(data: bytes) -> None:
     with pytest.raises((ValueError, TypeError)):
         Image.decode(data)
+
+
+@dataclass
+class _Tensor:
+    offset: int = 24
+    buffer: Any = field(default_factory=lambda: SimpleNamespace(handle="memory"))
+
+
+def test_arguments_are_found() -> None:
+    numbers, given = (1, 1, 1, 64, 1, 1, 7), (_Tensor(), True, 2)
+    described = (
+        {"memory": 0},
+        {"first": 0, "itemsize": 4},
+        {"scalar": 1, "dtype": "int8"},
+        {"scalar": 2, "dtype": "float16"},
+        {"size": 6, "dtype": "int32"},
+    )
+    found = [getter(arg)(numbers, given) for arg in described]
+    assert found == ["memory", 6, 1, 2.0, 7]
+    assert [type(each) for each in found] == [str, int, int, float, int]
+    typed = [getter(arg, np.int32)(numbers, given) for arg in described[1:]]
+    assert typed == [6, 1, 2, 7]
+    assert all(type(each) is np.int32 for each in typed)
+    assert getter(described[1], offset=lambda tensor: tensor.offset + 8)(numbers, given) == 8

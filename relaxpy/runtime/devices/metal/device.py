@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 import struct
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime.devices.base import DeviceError, DeviceRuntime, Launcher
-from relaxpy.runtime.devices.image import GRID, Argument, Image
+from relaxpy.runtime.devices.image import GRID, Argument, Image, getter
 from relaxpy.runtime.devices.metal.queue import Frameworks, WorkQueue, reason
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class MetalRuntime(DeviceRuntime):
     def launcher(self, kernel: Pipeline, queue: WorkQueue) -> Launcher:
         args = kernel.image.args
         places = [arg["memory"] for arg in args if "memory" in arg]
-        get = [_getter(arg) for arg in args if "memory" not in arg]
+        get = [getter(arg) for arg in args if "memory" not in arg]
         state, pack, size = kernel.state, kernel.numbers.pack, self._frameworks.metal.MTLSizeMake
 
         def launch(numbers: Sequence[int], sizes: Sequence[int], *given: Any) -> None:
@@ -247,19 +247,6 @@ def _layout(args: Sequence[Argument]) -> struct.Struct:
     """The layout of a kernel's numbers."""
     dtypes = [arg.get("dtype", "int64") for arg in args if "memory" not in arg]
     return struct.Struct("<" + "".join(_FORMATS[dtype] for dtype in dtypes))
-
-
-def _getter(arg: Argument) -> Callable[[Sequence[int], Sequence[Any]], Any]:
-    """Returns a function that finds a number of a kernel among those of a launch and the program's arguments."""
-    match arg:
-        case {"first": place, "itemsize": itemsize}:
-            return lambda _, args: args[place].offset // itemsize
-        case {"scalar": place, "dtype": dtype}:
-            kind = float if "float" in dtype else int
-            return lambda _, args: kind(args[place])
-        case _:
-            place = arg["size"]
-            return lambda numbers, _: numbers[place]
 
 
 @cache

@@ -19,7 +19,7 @@ import numpy as np
 
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime.devices.base import DeviceError, DeviceRuntime, Launcher
-from relaxpy.runtime.devices.image import GRID, Argument, Image
+from relaxpy.runtime.devices.image import GRID, Argument, Image, getter
 from relaxpy.runtime.dtype import to_numpy
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class OpenCLRuntime(DeviceRuntime):
         lock, since several threads may share the queue."""
         cl, lock = self._cl, threading.Lock()
         own = self._kernel(kernel)
-        get = [_getter(arg) for arg in kernel.image.args]
+        get = [getter(arg, None if "memory" in arg else _number(arg)) for arg in kernel.image.args]
 
         def launch(numbers: Sequence[int], sizes: Sequence[int], *args: Any) -> None:
             del sizes
@@ -247,22 +247,6 @@ class OpenCLRuntime(DeviceRuntime):
             yield
         except self._cl.Error as error:
             raise DeviceError(_reason(error)) from error
-
-
-def _getter(arg: Argument) -> Callable[[Sequence[int], Sequence[Any]], Any]:
-    """Returns a function that finds an argument of a kernel among the numbers of a launch and the program's
-    arguments."""
-    match arg:
-        case {"memory": place}:
-            return lambda _, args: args[place].buffer.handle
-        case {"first": place, "itemsize": itemsize}:
-            return lambda _, args: np.int64(args[place].offset // itemsize)
-        case {"scalar": place}:
-            kind = _number(arg)
-            return lambda _, args: kind(args[place])
-        case _:
-            place, kind = arg["size"], _number(arg)
-            return lambda numbers, _: kind(numbers[place])
 
 
 def _number(arg: Argument) -> Callable[[Any], Any]:

@@ -7,14 +7,14 @@ WGSL, a pipeline each.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime.devices.base import DeviceError, DeviceRuntime, Launcher
-from relaxpy.runtime.devices.image import Argument, Image
+from relaxpy.runtime.devices.image import Argument, Image, getter
 from relaxpy.runtime.devices.webgpu.queue import BindGroups, Memory, Part, Pipeline, WorkQueue
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class WebGPURuntime(DeviceRuntime):
     def launcher(self, kernel: Pipeline, queue: WorkQueue) -> Launcher:
         args = kernel.image.args
         places = [arg["memory"] for arg in args if "memory" in arg]
-        get = [self._getter(arg) for arg in args if "memory" not in arg]
+        get = [getter(arg, offset=self._seen_offset) for arg in args if "memory" not in arg]
         guarded = [(arg["size"], arg["most"]) for arg in args if "most" in arg]
         known: BindGroups = {}
         errors = self._wgpu_errors
@@ -252,24 +252,10 @@ class WebGPURuntime(DeviceRuntime):
             )
         return memory, start, max(size, _WORD)
 
-    def _getter(self, arg: Argument) -> Callable[[Sequence[int], Sequence[Any]], Any]:
-        """Returns a function that finds a number of a kernel among those of a launch and the program's arguments."""
-        match arg:
-            case {"first": place, "itemsize": itemsize}:
-                window = self._window
-
-                def first(_: Sequence[int], args: Sequence[Any]) -> int:
-                    tensor = args[place]
-                    is_whole = tensor.buffer.handle.size <= window
-                    return (tensor.offset if is_whole else tensor.offset % 256) // itemsize
-
-                return first
-            case {"scalar": place, "dtype": dtype}:
-                kind = float if "float" in dtype else int
-                return lambda _, args: kind(args[place])
-            case _:
-                place = arg["size"]
-                return lambda numbers, _: numbers[place]
+    def _seen_offset(self, tensor: Any) -> int:
+        """Where in the part of a buffer that a kernel gets its tensor begins, in bytes."""
+        is_whole = tensor.buffer.handle.size <= self._window
+        return tensor.offset if is_whole else tensor.offset % 256
 
     # Errors
 
