@@ -7,19 +7,21 @@ run time.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from relaxpy.backend.gpu.half import without_float16
 from relaxpy.errors import BuildError, PassError
 from relaxpy.ir.dim import Dim
+from relaxpy.runtime.dtype import info
 from relaxpy.tir.lowering.bfloat16 import without_bfloat16
 from relaxpy.tir.lowering.exact import sealed, unnamed, unsealed
 from relaxpy.tir.lowering.float8 import FORMATS, without_float8
 from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.prim_func import read_symbols
 from relaxpy.tir.tvm import s_tir, tirx, tvm
-from relaxpy.tir.walk import element_types, rewritten
+from relaxpy.tir.walk import element_types, rewritten, walk
 
 Stmt = Any
 _DEVICE_KERNEL = 2
@@ -73,6 +75,17 @@ def device_kernel(func: tirx.PrimFunc, name: str, target: Any) -> DeviceKernel:
             "kernel-compile", f'the kernel "{name}" is {len(device)} launches on a device, not one'
         )
     return _read(_HostReader(host, func), device[0], name)
+
+
+def shared_bytes(func: tirx.PrimFunc) -> int:
+    """The memory in bytes that the threads of a group of a device function share."""
+    found: list[Any] = []
+    walk(func.body, (tirx.AllocBuffer, lambda stmt: found.append(stmt.buffer)))
+    shared = [buffer for buffer in found if str(buffer.scope()).startswith("shared")]
+    return sum(
+        math.prod(int(size) for size in buffer.shape) * info(str(buffer.dtype)).itemsize
+        for buffer in shared
+    )
 
 
 def _passes() -> list[tvm.transform.Pass]:
