@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from relaxpy.errors import ExecutableError
-from relaxpy.runtime.container import open_container, write_container
+from relaxpy.runtime.container import VERSION, open_container, write_container
 
 
 def test_sections_come_back(tmp_path: Path) -> None:
@@ -63,7 +63,8 @@ def test_codes(tmp_path: Path) -> None:
 
     assert code(b"") == "file-format"
     assert code(b"\x7fELF" + good[4:]) == "file-format"
-    assert code(good[:8] + b"\x09" + good[9:]) == "file-version"
+    for other in (VERSION - 1, VERSION + 1):
+        assert code(good[:8] + bytes([other]) + good[9:]) == "file-version"
     assert code(good[:20]) == "file-truncated"
     assert code(good[:-1]) == "file-truncated"
     assert code(good + b"x") == "file-damaged"
