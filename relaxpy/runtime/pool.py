@@ -29,8 +29,8 @@ MOST = 64
 SPARE = 8
 """A piece is reused for an allocation of at least `1 - 1 / SPARE` of its size."""
 
-Piece: TypeAlias = tuple[int, int, Any]
-"""Size, address, owner."""
+Piece: TypeAlias = tuple[int, int, Any, int]
+"""Size, address, owner, and how many were made before it."""
 
 Make: TypeAlias = Callable[[int], tuple[Any, int]]
 """Allocates new memory of the given size: returns its owner and its address."""
@@ -107,6 +107,7 @@ class MemoryPool:
         """Loans of blocks that are gone, until the next look. A block may go at any time, even during a garbage
         collection inside `allocate`."""
         self._lock = Lock()
+        self._made = 0
         self._kept = 0
         self._used = 0
         self._planned = 0
@@ -177,11 +178,13 @@ class MemoryPool:
             self._kept -= self._free.pop(0)[0]
 
     def _take(self, size: int) -> Piece | None:
-        """The smallest kept piece that is large enough, and not much too large."""
+        """The smallest kept piece that is large enough, and not much too large. Of several, the one that was made
+        first: in whatever order they came back, equal calls get equal memory, which is in the caches, and for which
+        graphs are recorded (`relaxpy.runtime.graphs`)."""
         best = -1
         for i, piece in enumerate(self._free):
             fits = size <= piece[0] <= size + piece[0] // SPARE
-            if fits and (best < 0 or piece[0] < self._free[best][0]):
+            if fits and (best < 0 or _order(piece) < _order(self._free[best])):
                 best = i
         if best < 0:
             return None
@@ -198,4 +201,9 @@ class MemoryPool:
             self._kept = 0
             size = nbytes
             buffer, pointer = self._new(size)
-        return size, pointer, buffer
+        self._made += 1
+        return size, pointer, buffer, self._made - 1
+
+
+def _order(piece: Piece) -> tuple[int, int]:
+    return piece[0], piece[3]

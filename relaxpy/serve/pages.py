@@ -39,6 +39,10 @@ ABSENT = -1
 """The entry of a table for a page that is not there: the sequence ends before it, or no window reaches it."""
 
 
+LEAST_WIDTH = 64
+"""The least width of tables; wider ones have twice as much, and so on. A graph that a device has recorded of a step
+(`relaxpy.runtime.graphs`) is for one width, and serves while the sequences grow."""
+
 NONE = -1
 """The adapter of a sequence without one."""
 
@@ -344,6 +348,7 @@ class PageBook:
             width = max(width, self._pages_for(own.done + count))
             for group in range(len(self.windows)):
                 copies[group] += self._make_room(own, group, own.done + count)
+        width = max(LEAST_WIDTH, 1 << (width - 1).bit_length())
         tables = np.full((len(self.windows), len(counts), width), ABSENT, np.int32)
         tokens: list[int] = []
         positions: list[int] = []

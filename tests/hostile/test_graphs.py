@@ -359,6 +359,9 @@ def test_allocations_that_fail_anywhere() -> None:
             attempt(vm, x)
         for _ in range(5):
             np.testing.assert_array_equal(vm(x, x).numpy(), 7 * ramp(2000))
+        call = Still(vm)  # with other sizes: a recording that has failed is not tried again
+        for _ in range(3):
+            call(300)
         assert vm.graphs.replays
     assert failures
     assert {*failures} == {"out-of-memory"}
@@ -507,7 +510,9 @@ def test_decoding_replays_one_graph() -> None:
         if not without:
             used = vm["step"].linked.graph_use()
             assert used.replays + used.recordings + used.plain == 12
-            assert used.replays >= 6, used
+            # The prompts and the first token: what a step uploads, and its result, come to the same places, and the
+            # table has the same width when a sequence gets another page.
+            assert (used.replays, used.recordings) == (10, 2), used
             (step,) = (code for code in vm.executable.functions if code.name == "step")
             assert sum(isinstance(instr, Graph) for instr in step.code) == 1
     for got, wanted in zip(*found, strict=True):

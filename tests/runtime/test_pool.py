@@ -27,6 +27,20 @@ def test_memory_is_used_again() -> None:
     assert pool.use().peak == 100 * K
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_equal_calls_get_equal_memory(order: tuple[int, ...]) -> None:
+    """In whatever order the memory of the last one came back."""
+    pool = MemoryPool()
+    found: list[list[int]] = []
+    for _ in range(3):
+        held = {n: pool.empty((100 * K,), "uint8") for n in range(3)}
+        found.append([tensor.pointer for tensor in held.values()])
+        for n in order:
+            del held[n]
+            pool.use()
+    assert found[0] == found[1] == found[2]
+
+
 def test_memory_in_use_is_not_given_out() -> None:
     """A numpy array over the memory keeps it, as DLPack's consumers do."""
     pool = MemoryPool()

@@ -66,6 +66,19 @@ class Cache:
         return batch
 
 
+def test_widths_of_tables() -> None:
+    """They double, so that a sequence of a step more has the shape of the step before."""
+    cache = Cache(200)
+    name = cache.book.add([1])
+    widths = [cache.step({name: 1}).tables.shape[2]]
+    for _ in range(140 * SIZE):
+        cache.book.append(name, [2])
+        widths.append(cache.step({name: 1}).tables.shape[2])
+    assert sorted(set(widths)) == [64, 128, 256]
+    assert widths == sorted(widths)
+    assert widths.count(64) == 64 * SIZE
+
+
 STAGES = ("batch", "copies", "step", *["commit"] * 12)
 
 

@@ -232,7 +232,7 @@ class Queue:
         if len(self._returned) >= MOST_RETURNED:
             self._ask_for_errors()
         memory = _Memory(handle, None)
-        buffer = Buffer((nbytes, 0, memory), self)
+        buffer = Buffer((nbytes, 0, memory, 0), self)
         weakref.finalize(buffer, self._returned.append, (owner, memory.users)).atexit = False
         return buffer
 
