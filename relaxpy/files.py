@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from relaxpy.errors import UsageError
+
+_BESIDE = ".relaxpy-"
+"""Temporary files begin with it."""
+_ABANDONED_SECONDS = 3600.0
+"""A temporary file that was not written to for this long belongs to a killed process."""
 
 
 @contextmanager
@@ -36,7 +42,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 @contextmanager
 def moved_to(place: Path) -> Iterator[Path]:
     """Like `replacing`, for a path that is no link and no device. Raises OSError."""
-    beside = place.with_name(f".relaxpy-{os.urandom(8).hex()}")
+    beside = place.with_name(f"{_BESIDE}{os.urandom(8).hex()}")
     try:
         yield beside
         if place.exists():
@@ -74,8 +80,19 @@ def tuning_path() -> Path | None:
     return Path(folder) / "tuning.json" if folder else None
 
 
+def remove_abandoned(folder: Path) -> None:
+    """Delete the temporary files that killed processes left in a folder."""
+    now = time.time()
+    for path in folder.glob(f"{_BESIDE}*"):
+        with suppress(OSError):
+            if now - path.stat().st_mtime > _ABANDONED_SECONDS:
+                path.unlink()
+
+
 def trim(folder: Path, most_bytes: int, newest: Path) -> None:
-    """Delete the least recently used files of a folder, by their times, until the rest fits; never the newest."""
+    """Delete abandoned temporary files, and the least recently used files of a folder, by their times, until the rest
+    fits; never the newest."""
+    remove_abandoned(folder)
     entries: list[tuple[float, int, Path]] = []
     for path in folder.iterdir():
         with suppress(OSError):

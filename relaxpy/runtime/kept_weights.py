@@ -28,7 +28,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
-from relaxpy.files import moved_to, trim
+from relaxpy.files import moved_to, remove_abandoned, trim
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.container import ALIGNMENT, open_regular
 from relaxpy.runtime.tensor import Array, Tensor, from_numpy
@@ -43,8 +43,6 @@ _FOOTER = struct.Struct("<8sQQ32s8x")
 _CHUNK = 16 << 20
 _FRESH_SECONDS = 2.0
 """A file that changed less than this time ago may change again without another time: its digest is not recorded."""
-_ABANDONED_SECONDS = 3600.0
-"""A temporary file that was not written to for this long belongs to a killed process."""
 
 
 def digest_of(folder: Path, files: Sequence[Path]) -> str:
@@ -163,7 +161,7 @@ def kept_file(path: Path, nbytes: int) -> Iterator[Writer]:
     import shutil  # not at every start: it imports archive formats
 
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _remove_abandoned(path.parent)
+    remove_abandoned(path.parent)
     if shutil.disk_usage(path.parent).free < nbytes + SPARE_BYTES:
         raise OSError("too little space")
     with moved_to(path) as beside, beside.open("xb", buffering=0) as file:
@@ -171,11 +169,3 @@ def kept_file(path: Path, nbytes: int) -> Iterator[Writer]:
         yield writer
         writer.finish()
     trim(path.parent, MOST_BYTES, path)
-
-
-def _remove_abandoned(folder: Path) -> None:
-    now = time.time()
-    for path in folder.glob(".relaxpy-*"):
-        with contextlib.suppress(OSError):
-            if now - path.stat().st_mtime > _ABANDONED_SECONDS:
-                path.unlink()

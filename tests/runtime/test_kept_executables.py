@@ -1,0 +1,123 @@
+"""Executables that are kept on disk, whatever happens to their files."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import relaxpy
+import relaxpy.files
+import relaxpy.runtime.kept_executables as kept
+from relaxpy.runtime.executable import Executable
+
+SOURCE = """
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        return R.add(x, x)
+"""
+KEY = "0123456789abcdef"
+FACTS = {"name": "Grüße", "sizes": [1, 2]}
+TURNS = 200
+
+
+@pytest.fixture(scope="module")
+def exe() -> Executable:
+    return relaxpy.build(relaxpy.parse(SOURCE))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(kept, "kept_folder", lambda name: tmp_path / name)
+    return tmp_path / "executables"
+
+
+def test_kept_is_found(exe: Executable, folder: Path) -> None:
+    assert kept.find_executable(KEY) is None
+    kept.keep_executable(KEY, exe, FACTS)
+    found = kept.find_executable(KEY)
+    assert found is not None
+    assert found[1] == FACTS
+    assert found[0].as_text() == exe.as_text()
+    assert kept.find_executable(KEY[::-1]) is None
+
+
+@pytest.mark.parametrize("suffix", ["rxe", "json"])
+@pytest.mark.parametrize("damage", [b"", b"\xff\xfe{", None])
+def test_damaged(exe: Executable, folder: Path, suffix: str, damage: bytes | None) -> None:
+    """Neither file is trusted, and both are written anew."""
+    kept.keep_executable(KEY, exe, FACTS)
+    path = folder / f"{KEY}.{suffix}"
+    path.unlink() if damage is None else path.write_bytes(damage)
+    assert kept.find_executable(KEY) is None
+    kept.keep_executable(KEY, exe, FACTS)
+    assert kept.find_executable(KEY) is not None
+
+
+def test_a_folder_that_cannot_be_written(exe: Executable, folder: Path) -> None:
+    folder.parent.mkdir(exist_ok=True)
+    folder.write_text("a file in its place")
+    kept.keep_executable(KEY, exe, FACTS)
+    assert kept.find_executable(KEY) is None
+
+
+def keep_often(exe: bytes, folder: Path, hangs: bool) -> None:
+    """Keeps an executable again and again; `hangs`: waits for ever with half a file."""
+    kept.kept_folder = lambda name: folder / name  # pyright: ignore
+
+    def half(self: Executable, path: Path) -> None:
+        path.write_bytes(b"half")
+        time.sleep(100)
+
+    if hangs:
+        Executable.save = half  # pyright: ignore
+    whole = pickle.loads(exe)
+    for _ in range(TURNS):
+        kept.keep_executable(KEY, whole, FACTS)
+
+
+def started(exe: Executable, folder: Path, hangs: bool) -> Any:
+    context = multiprocessing.get_context("spawn")
+    args = (pickle.dumps(exe), folder.parent, hangs)
+    process = context.Process(target=keep_often, args=args, daemon=True)
+    process.start()
+    return process
+
+
+def test_two_processes_and_a_reader(exe: Executable, folder: Path) -> None:
+    kept.keep_executable(KEY, exe, FACTS)
+    writers = [started(exe, folder, False) for _ in range(2)]
+    reads = 0
+    while any(writer.is_alive() for writer in writers):
+        found = kept.find_executable(KEY)
+        assert found is not None
+        assert found[1] == FACTS
+        reads += 1
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    assert reads > 10
+    assert sorted(path.name for path in folder.iterdir()) == [f"{KEY}.json", f"{KEY}.rxe"]
+
+
+def test_a_killed_process(exe: Executable, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a file is never found, and the next processes delete it."""
+    writer = started(exe, folder, True)
+    end = time.monotonic() + 120
+    while not list(folder.glob(".relaxpy-*")) or not (folder / f"{KEY}.json").exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.join(30)
+    assert kept.find_executable(KEY) is None
+    assert list(folder.glob(".relaxpy-*"))
+    monkeypatch.setattr(relaxpy.files, "_ABANDONED_SECONDS", -1.0)
+    kept.keep_executable(KEY, exe, FACTS)
+    assert kept.find_executable(KEY) is not None
+    assert not list(folder.glob(".relaxpy-*"))
