@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from relaxpy.errors import RuntimeCheckError, UsageError
@@ -60,11 +61,17 @@ class Function:
         if linked.layouts:
             args = linked.unpacked(args)
         direct = linked.direct
-        values = [
-            arg if arg.__class__ is direct and arg.shape else self._enter(position, arg)
-            for position, arg in enumerate(args)
-        ]
-        return leave(linked(*values, *self.captured))
+        for arg in args:
+            if arg.__class__ is not direct or not arg.shape:
+                args = tuple(self._entered(args))
+                break
+        return leave(linked(*args, *self.captured) if self.captured else linked(*args))
+
+    def _entered(self, args: tuple[Any, ...]) -> Iterator[Any]:
+        direct = self.linked.direct
+        for position, arg in enumerate(args):
+            is_direct = arg.__class__ is direct and arg.shape
+            yield arg if is_direct else self._enter(position, arg)
 
     def _enter(self, position: int, arg: Any) -> Any:
         try:

@@ -136,11 +136,14 @@ class MemoryPool:
         unit = ALIGNMENT if nbytes < SMALL else PAGE
         size = (nbytes + unit - 1) // unit * unit if nbytes >= 0 else nbytes
         with self._lock:
-            self._collect()
+            if self._returned:
+                self._collect()
             piece = self._take(size) or self._make(size, nbytes)
             self._used += piece[0]
-            self._planned += planned * piece[0]
-            self._peak = max(self._peak, self._used)
+            if planned:
+                self._planned += piece[0]
+            if self._used > self._peak:
+                self._peak = self._used
             block = self._block(piece)
             loan = Loan(block, self._returned.append)
             loan.piece, loan.planned = piece, planned
@@ -181,11 +184,12 @@ class MemoryPool:
         """The smallest kept piece that is large enough, and not much too large. Of several, the one that was made
         first: in whatever order they came back, equal calls get equal memory, which is in the caches, and for which
         graphs are recorded (`relaxpy.runtime.graphs`)."""
-        best = -1
-        for i, piece in enumerate(self._free):
-            fits = size <= piece[0] <= size + piece[0] // SPARE
-            if fits and (best < 0 or _order(piece) < _order(self._free[best])):
-                best = i
+        best, order = -1, (0, 0)
+        for i, (nbytes, _, _, number) in enumerate(self._free):
+            if nbytes >= size >= nbytes - nbytes // SPARE and (
+                best < 0 or (nbytes, number) < order
+            ):
+                best, order = i, (nbytes, number)
         if best < 0:
             return None
         piece = self._free.pop(best)
@@ -203,7 +207,3 @@ class MemoryPool:
             buffer, pointer = self._new(size)
         self._made += 1
         return size, pointer, buffer, self._made - 1
-
-
-def _order(piece: Piece) -> tuple[int, int]:
-    return piece[0], piece[3]
