@@ -7,9 +7,9 @@ A query and a head make a *lane*. Heads that share a key head (Ainslie et al., G
 read the same keys and values. Two programs, chosen when the kernel runs by how many lanes share a key head:
 
 * *lanes* (`attention_lanes`), for many: vectors go across lanes, and each number of a key or value is read once for all
-  lanes of a task, which come in two vector registers, one, or half of one.
-* *rows* (`attention_rows`), for up to four lanes, which is how text is generated where few heads share keys: a task a
-  query and key head, vectors along the heads' widths.
+  lanes of a task, which come in two vector registers or one.
+* *rows* (`attention_rows`), for up to four lanes, or half a register of them, which is how text is generated where few
+  heads share keys: a task a query and key head, vectors along the heads' widths.
 
 Both process the keys in blocks (64 keys, or 48 with 16 vector registers, in *lanes*; 8 vectors of keys in *rows*), with
 the online softmax (Milakov and Gimelshein, 2018). For each lane:
@@ -43,8 +43,8 @@ LARGEST_HEAD = 1024
 """The largest head size. With a larger one, the memory of a task would exceed its share of the L2 cache."""
 
 FEW_LANES = 4
-"""The largest number of lanes sharing a key head for which vectors go along the head width. Across so few lanes they
-would be nearly empty."""
+"""The number of lanes sharing a key head up to which vectors go along the head width, and up to half a register of
+lanes. Across so few lanes they would be half empty."""
 
 
 def attention_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
@@ -61,18 +61,12 @@ def _body(form: AttentionForm, target: CpuTarget) -> Stmt:
     access = Access(form, target)
     p, above = access.program, 0
     register = target.lanes(32)
-    if has_row_program(access, register) and access.sharing <= FEW_LANES:
-        with p.when(access.lanes <= FEW_LANES):
+    few = max(FEW_LANES, register // 2)
+    if has_row_program(access, register) and access.sharing <= few:
+        with p.when(access.lanes <= few):
             for task in _tasks(access, access.sharing):
                 RowProgram(access, task, target).write()
-        above = FEW_LANES
-    if target.vector_bits == 512:
-        # Half a register: processors that compute one whole register per cycle compute two halves.
-        half = register // 2
-        with p.when(loops.between(access.lanes, above, half)):
-            for task in _tasks(access, half):
-                LanesProgram(access, task, target, half, 1).write()
-        above = half
+        above = few
     with p.when(access.lanes > above):
         for task in _tasks(access, 2 * register):
             count = loops.simplify(access.lanes - task.first)

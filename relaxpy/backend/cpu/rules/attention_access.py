@@ -19,6 +19,10 @@ LOWEST = -3.4028234663852886e38
 """The initial value of the largest score: finite, so that scores of minus infinity have powers of 0."""
 
 
+CACHE_LINE = 64
+"""Bytes of a cache line."""
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """The lanes that a task computes: neighbours from `first` on, counted over all queries of a batch and the heads
@@ -60,11 +64,17 @@ class Access:
         """Does a score depend on more than its product and what all lanes of a task share?"""
         others = [r.source for r in (*s.loads_of(form.score), *s.loads_of(form.result))]
         self._views: dict[Buffer, Buffer] = {}
+        self._bits: dict[Buffer, Buffer] = {}
         for operand in (form.query, form.key, form.value, form.out):
             others.append(operand.buffer)
         for buffer in others:
             if buffer not in self._views:
                 self._views[buffer] = p.flat_view(buffer)
+        for operand in (form.key, form.value, form.out):
+            # In bfloat16, the address of an element would become that of its float32.
+            buffer = operand.buffer
+            is_bits = str(buffer.dtype) != "float32"
+            self._bits[buffer] = p.flat_view(buffer, "uint16") if is_bits else self.view(buffer)
 
     # Positions
 
@@ -121,6 +131,14 @@ class Access:
         if not self.is_narrow:
             return value
         return value.astype("float32" if lanes == 1 else f"float32x{lanes}")
+
+    def prefetch(self, operand: Operand, at: Expr, *, writing: bool = False) -> None:
+        """Prefetch the cache line of a number of the keys, values or results, which need not exist."""
+        self.program.prefetch(self._bits[operand.buffer], at, writing=writing)
+
+    def line_numbers(self, operand: Operand) -> int:
+        """The numbers of an operand in a cache line."""
+        return CACHE_LINE * 8 // tvm.DataType(str(operand.buffer.dtype)).bits
 
     # Values
 

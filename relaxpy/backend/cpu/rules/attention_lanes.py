@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from relaxpy.backend.cpu.rules.attention_access import (
     LOWEST,
@@ -35,9 +36,6 @@ from relaxpy.tir.writer.vectors import vectorise
 
 BLOCK_TILES = 8
 """Tiles of keys per block. With 64 keys and heads of 64, the memory of a task (queries, scores, sums) is 24 KiB."""
-
-CACHE_LINE = 64
-"""Bytes of a cache line."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +91,7 @@ class LanesProgram:
     def write(self) -> None:
         """Write the whole program, from the queries to the results."""
         p, access = self.program, self.access
+        self._prefetch_results()
         self._pack_queries()
         for at in self.starts:
             p.store(self.top, at, splat(LOWEST, self.lanes), self.lanes)
@@ -121,7 +120,8 @@ class LanesProgram:
         """Transpose the queries of all lanes."""
         p, access, query = self.program, self.access, self.form.query
         if access.is_contiguous(query, "depth", self.lanes):
-            for first in self.starts:
+            with p.loop("register", len(self.starts)) as register:
+                first = p.let("first", loops.simplify(register * self.lanes))
                 lines = [self._line(query, first + n) for n in range(self.lanes)]
                 with p.loop("part", self.depth // self.lanes) as part:
                     at = p.let("at", loops.simplify(part * self.lanes))
@@ -135,6 +135,16 @@ class LanesProgram:
             with p.loop("d", self.depth) as d:
                 value = access.read(query.buffer, line + d * stride)
                 p.store(self.scratch, self.queries_at + d * self.width + lane, value)
+
+    def _prefetch_results(self) -> None:
+        """Prefetch the cache lines of the results, which are stored all at once at the end."""
+        p, access, out = self.program, self.access, self.form.out
+        if loops.constant(access.stride(out, "column")) != 1:
+            return
+        with p.loop("lane", self.width) as lane:
+            line = self._line(out, lane)
+            for at in range(0, self.columns, access.line_numbers(out)):
+                access.prefetch(out, line + at, writing=True)
 
     def _line(self, operand: Operand, lane: Expr | int) -> Expr:
         """The offset of a lane's numbers."""
@@ -168,21 +178,14 @@ class LanesProgram:
         keys = self._rows(form.key, "depth", start, count, self.keys_at)
         values = self._rows(form.value, "column", start, count, self.values_at)
         block = _Block(start, count, keys, values)
-        self._products(block)
+        top = p.allocate("block_top", self.width, "float32")
+        for at in self.starts:
+            p.store(top, at, loops.load(self.top, at, self.lanes), self.lanes)
+        self._scores(block, seen, top)
         if self.access.has_own_scores:
-            self._own_scores(block)
-        if seen is None:
-            self._softmax(block, None)
-            self._weigh(block, None)
-            return
-        from_, to = seen.by_all
-        by_all = p.let("by_all", loops.both(start >= from_, start + count <= to))
-        with p.when(by_all):
-            self._softmax(block, None)
-            self._weigh(block, None)
-        with p.otherwise(by_all):
-            self._softmax(block, seen)
-            self._weigh(block, seen)
+            self._own_scores(block, seen, top)
+        self._softmax(block, top)
+        self._weigh(block, seen)
 
     def _rows(self, operand: Operand, axis: str, start: Expr, count: Expr, copy_at: int) -> Rows:
         """The rows of a block, in place or copied as float32."""
@@ -202,82 +205,92 @@ class LanesProgram:
                 p.store(self.scratch, loops.simplify(copy_at + j * size + at), value, lanes)
         return Rows(self.scratch, int64(copy_at), int64(size), int64(1))
 
-    def _products(self, block: _Block) -> None:
-        """Compute the products of all lanes with the block's keys, stored in the memory of the scores."""
+    def _scores(self, block: _Block, seen: _Seen | None, top: Buffer) -> None:
+        """Store the scores of all lanes with the block's keys, and raise `top` to the largest; only the products, where
+        each lane has a formula of its own. Whole tiles are computed: keys past the end repeat the last one."""
         p, keys = self.program, block.keys
         with p.loop("tile", loops.ceildiv(block.count, self.height)) as tile:
             first = p.let("first", tile * self.height)
-            lines: list[Expr] = []
+            numbers, lines = list[Expr](), list[Expr]()
             for r in range(self.height):
-                j = loops.minimum(first + r, block.count - 1)
+                j = p.let("j", loops.minimum(first + r, block.count - 1))
+                numbers.append(j)
                 lines.append(p.let("line", loops.simplify(keys.start + j * keys.step)))
-            if not self.access.is_narrow:
-                self._prefetch(keys, first + self.height, self.depth)
-                self._prefetch(block.values, first, self.columns)
             with self._tile(self.height) as sums, p.loop("d", self.depth) as d:
+                if not self.access.is_narrow:
+                    self._prefetch(keys, first + self.height, d)
+                    self._prefetch(block.values, first, d)
                 queries = self._named("query", self.queries_at + d * self.width)
                 for r, line in enumerate(lines):
                     at = loops.simplify(line + d * keys.stride)
                     sums.add(r, loops.load(keys.buffer, at), queries)
+            if not self.access.has_own_scores:
+                self._score(sums, [block.start + j for j in numbers], seen, top)
             sums.store(self.scratch, self.scores_at + first * self.width)
 
-    def _prefetch(self, rows: Rows, first: Expr, size: int) -> None:
-        """Prefetch a tile of rows that are needed soon. They are far apart, so the processor does not predict them."""
+    def _score(self, sums: _Sums, keys: Sequence[Expr], seen: _Seen | None, top: Buffer) -> None:
+        """Convert a tile of products to scores, and raise `top` to the largest."""
+        p, lanes = self.program, self.lanes
+        for at in self.starts:
+            scores = [loops.load(top, at, lanes)]
+            for row, key in zip(sums.rows, keys, strict=True):
+                place = self.access.at_key(self.place, key)
+
+                def element(lane: Expr, row: Buffer = row, at: int = at, place: Any = place) -> Any:
+                    product = tirx.BufferLoad(row, [at + lane])
+                    return tirx.BufferStore(row, self.access.score(product, place), [at + lane])
+
+                stmt = vectorise(element, lanes)
+                assert stmt is not None, "lanes are neighbours in the products"
+                score = stmt.value
+                if seen is not None:
+                    mask = self._mask(seen, key, at)
+                    score = tirx.Select(mask, score, splat(-float("inf"), lanes))
+                p.store(row, at, score, lanes)
+                scores.append(loops.load(row, at, lanes))
+            while len(scores) > 1:
+                pairs = zip(scores[::2], scores[1::2], strict=False)
+                rest = scores[-1:] if len(scores) % 2 else []
+                scores = [tirx.Max(a, b) for a, b in pairs] + rest
+            p.store(top, at, scores[0], lanes)
+
+    def _prefetch(self, rows: Rows, first: Expr, step: Expr) -> None:
+        """Prefetch a part of a tile of rows that are needed soon: steps as many as a row has numbers cover the tile.
+        Rows are far apart, so the processor does not predict them; all at once, they would keep the units waiting."""
         if loops.constant(rows.stride) != 1:
             return
-        for r in range(self.height):
-            line = rows.start + (first + r) * rows.step
-            for at in range(0, size, CACHE_LINE // 4):
-                self.program.prefetch(rows.buffer, loops.simplify(line + at))
+        row = first + loops.floormod(step, self.height)
+        at = loops.floordiv(step, self.height) * self.height
+        self.program.prefetch(rows.buffer, loops.simplify(rows.start + row * rows.step + at))
 
-    def _own_scores(self, block: _Block) -> None:
-        """Convert products to scores if each lane has a formula of its own: a bias per query, say."""
+    def _own_scores(self, block: _Block, seen: _Seen | None, top: Buffer) -> None:
+        """Convert products to scores, and raise `top`, if each lane has a formula of its own: a bias per query, say."""
         p, access = self.program, self.access
         with p.loop("lane", self.width) as lane:
             place = access.lane_place(self.task, lane)
             with p.loop("j", block.count) as j:
                 at = p.let("at", loops.simplify(self.scores_at + j * self.width + lane))
-                own = access.at_key(place, block.start + j)
-                p.store(self.scratch, at, access.score(loops.load(self.scratch, at), own))
-
-    def _score(self, block: _Block, j: Expr, first: int) -> Expr:
-        """The scores of a register of lanes."""
-        at = loops.simplify(self.scores_at + j * self.width + first)
-        if self.access.has_own_scores:
-            return self._get(at)
-        place = self.access.at_key(self.place, block.start + j)
-
-        def element(lane: Expr) -> tirx.BufferStore:
-            value = self.access.score(tirx.BufferLoad(self.scratch, [at + lane]), place)
-            return tirx.BufferStore(self.scratch, value, [at + lane])
-
-        stmt = vectorise(element, self.lanes)
-        assert stmt is not None, "lanes are neighbours in the scores"
-        return stmt.value
-
-    def _mask(self, seen: _Seen, key: Expr, first: int) -> Expr:
-        """The mask of the lanes of a register that see a key."""
-        from_, number = (loops.load(b, first, self.lanes) for b in (seen.first, seen.number))
-        # One comparison tests both ends: before the first key, the unsigned difference is large.
-        return loops.broadcast(key.astype("uint32"), self.lanes) - from_ < number
-
-    def _softmax(self, block: _Block, seen: _Seen | None) -> None:
-        """The online-softmax update for one block: replace its scores by their exponentials, and update the running
-        maximum and total. Stores the factor by which the earlier sums shrink."""
-        p, lanes = self.program, self.lanes
-        top = p.allocate("block_top", self.width, "float32")
-        total = p.allocate("block_total", self.width, "float32")
-        for at in self.starts:
-            p.store(top, at, loops.load(self.top, at, lanes), lanes)
-        with p.loop("j", block.count) as j:
-            for at in self.starts:
-                score = self._score(block, j, at)
+                key = loops.simplify(block.start + j)
+                score = access.score(loops.load(self.scratch, at), access.at_key(place, key))
                 if seen is not None:
-                    mask = self._mask(seen, block.start + j, at)
-                    score = tirx.Select(mask, score, splat(-float("inf"), lanes))
-                score = p.let("score", score)
-                self._put(self.scores_at + j * self.width + at, score)
-                p.store(top, at, tirx.Max(loops.load(top, at, lanes), score), lanes)
+                    lowest = splat(-float("inf"), 1)
+                    score = tirx.Select(self._mask(seen, key, lane, 1), score, lowest)
+                p.store(self.scratch, at, score)
+                score = loops.load(self.scratch, at)
+                p.store(top, lane, tirx.Max(loops.load(top, lane), score))
+
+    def _mask(self, seen: _Seen, key: Expr, first: Expr | int, lanes: int | None = None) -> Expr:
+        """The mask of the lanes from `first` on that see a key: a register of them, if their number is not given."""
+        lanes = lanes or self.lanes
+        from_, number = (loops.load(b, first, lanes) for b in (seen.first, seen.number))
+        # One comparison tests both ends: before the first key, the unsigned difference is large.
+        return loops.broadcast(key.astype("uint32"), lanes) - from_ < number
+
+    def _softmax(self, block: _Block, top: Buffer) -> None:
+        """The online-softmax update for one block, whose largest scores and earlier ones are in `top`: replace its
+        scores by their exponentials, and update the total. Stores the factor by which the earlier sums shrink."""
+        p, lanes = self.program, self.lanes
+        total = p.allocate("block_total", self.width, "float32")
         for at in self.starts:
             new = p.let("new", loops.load(top, at, lanes))
             decay = p.let("shrink", power(loops.load(self.top, at, lanes) - new, lanes))
@@ -296,14 +309,22 @@ class LanesProgram:
     def _weigh(self, block: _Block, seen: _Seen | None) -> None:
         """Add the block's values, weighted by their exponentials, to the sums."""
         p = self.program
+        masked_from = block.count
+        if seen is not None:
+            from_, to = seen.by_all
+            by_all = loops.minimum(loops.maximum(to - block.start, 0), block.count)
+            masked_from = p.let("by_all", loops.select(block.start >= from_, by_all, 0))
         whole, rest = divmod(self.columns, self.height)
         with p.loop("columns", whole) as n:
-            self._weigh_tile(block, seen, p.let("first_column", n * self.height), self.height)
+            first = p.let("first_column", n * self.height)
+            self._weigh_tile(block, seen, masked_from, first, self.height)
         if rest:
-            self._weigh_tile(block, seen, int64(whole * self.height), rest)
+            self._weigh_tile(block, seen, masked_from, int64(whole * self.height), rest)
 
-    def _weigh_tile(self, block: _Block, seen: _Seen | None, first: Expr, rows: int) -> None:
-        """The same for some contiguous columns."""
+    def _weigh_tile(
+        self, block: _Block, seen: _Seen | None, masked_from: Expr, first: Expr, rows: int
+    ) -> None:
+        """The same for some contiguous columns. All lanes see the keys before `masked_from`."""
         p, values = self.program, block.values
         at_sums = p.let("at_sums", loops.simplify(self.sums_at + first * self.width))
 
@@ -312,7 +333,8 @@ class LanesProgram:
             return self._get(at_sums + r * self.width + at) * decay
 
         origin = p.let("origin", loops.simplify(values.start + first * values.stride))
-        with self._tile(rows, before) as sums, p.loop("j", block.count) as j:
+
+        def add(sums: _Sums, j: Expr, seen: _Seen | None) -> None:
             line = p.let("line", loops.simplify(origin + j * values.step))
             powers = self._named("power", self.scores_at + j * self.width)
             masks = None
@@ -321,6 +343,13 @@ class LanesProgram:
             for r in range(rows):
                 at = loops.simplify(line + r * values.stride)
                 sums.add(r, loops.load(values.buffer, at), powers, masks)
+
+        with self._tile(rows, before) as sums:
+            with p.loop("j", masked_from) as j:
+                add(sums, j, None)
+            if seen is not None:
+                with p.loop("j", p.let("masked", loops.simplify(block.count - masked_from))) as j:
+                    add(sums, p.let("masked_key", masked_from + j), seen)
         sums.store(self.scratch, at_sums)
 
     def _named(self, name: str, start: Expr) -> list[Expr]:
@@ -348,8 +377,8 @@ class LanesProgram:
             total = p.let("total", loops.load(self.totals, at, self.lanes))
             p.store(self.totals, at, share_of(total, self.lanes), self.lanes)
         if access.is_contiguous(out, "column", self.lanes):
-            for at in self.starts:
-                self._store_register(at)
+            with p.loop("register", len(self.starts)) as register:
+                self._store_register(p.let("first", loops.simplify(register * self.lanes)))
             return
         stride = access.stride(out, "column")
         with p.loop("lane", self.width) as lane:
@@ -362,7 +391,7 @@ class LanesProgram:
                 value = access.result(quotient, access.at_column(place, c))
                 p.store(access.view(out.buffer), line + c * stride, value)
 
-    def _store_register(self, first: int) -> None:
+    def _store_register(self, first: Expr) -> None:
         """Transpose a register of lanes back and store its results. Lanes past the end repeat the last one and store
         the same values."""
         p, access = self.program, self.access

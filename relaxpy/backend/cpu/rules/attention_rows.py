@@ -45,7 +45,7 @@ class RowProgram:
     """Writes the program of one task."""
 
     def __init__(self, access: Access, task: Task, target: CpuTarget) -> None:
-        self.access, self.form = access, access.form
+        self.access, self.task, self.form = access, task, access.form
         self.program = p = access.program
         self.lanes = lanes = target.lanes(32)
         self.heads = 1 << (access.sharing - 1).bit_length()
@@ -55,9 +55,6 @@ class RowProgram:
         """Vectors of columns that are summed at a time: half of the registers hold sums."""
         self.block = BLOCK_VECTORS * lanes
         self.depth, self.columns = self.form.depth, self.form.columns
-        self.places = [
-            access.lane_place(task, min(n, access.sharing - 1)) for n in range(self.heads)
-        ]
         self.queries_at, self.sums_at = 0, self.heads * self.depth
         self.scores_at = self.sums_at + self.heads * self.columns
         size = self.scores_at + self.heads * self.block
@@ -69,8 +66,8 @@ class RowProgram:
     def write(self) -> None:
         """Write the whole program, from the queries to the results."""
         p, access, form = self.program, self.access, self.form
-        for n, place in enumerate(self.places):
-            line = p.let("line", access.offset(form.query, place))
+        with p.loop("head", self.heads) as n:
+            line = p.let("line", access.offset(form.query, self._place(n)))
             for at in range(0, self.depth, self.lanes):
                 value = access.read(form.query.buffer, line + at, self.lanes)
                 self._put(self.queries_at + n * self.depth + at, value)
@@ -78,7 +75,7 @@ class RowProgram:
                 self._put(self.sums_at + n * self.columns + at, splat(0.0, self.lanes))
             p.store(self.top, n, tirx.FloatImm("float32", LOWEST))
             p.store(self.totals, n * self.lanes, splat(0.0, self.lanes), self.lanes)
-        place, low, high = self.places[0], int64(0), access.keys
+        place, low, high = self._place(0), int64(0), access.keys
         if form.seen is not None:
             ends = (form.seen.low, form.seen.high)
             low, high = (p.let("end", substitute(end, place)) for end in ends)
@@ -88,14 +85,20 @@ class RowProgram:
         with p.loop("block", p.let("blocks", number)) as block:
             start = p.let("start", loops.simplify(low + block * self.block))
             count = p.let("count", loops.minimum(high - start, self.block))
-            self._products(self._at(form.key, key, start), count)
-            for n in range(self.heads):
+            values = self._at(form.value, value, start)
+            self._products(self._at(form.key, key, start), values, count)
+            with p.loop("head", self.heads) as n:
                 self._scores(n, start, count)
                 self._softmax(n, count)
+            following = self._at(form.key, key, start + self.block)
             for first in range(0, self.columns, self.parts * self.lanes):
-                self._weigh(first, self._at(form.value, value, start), count)
-        for n in range(self.heads):
+                self._weigh(first, values, following, count)
+        with p.loop("head", self.heads) as n:
             self._finish(n)
+
+    def _place(self, head: Expr | int) -> dict[Expr, Expr]:
+        """The values of the axes for a head; missing heads are the last one."""
+        return self.access.lane_place(self.task, loops.minimum(head, self.access.sharing - 1))
 
     def _get(self, at: Expr | int) -> Expr:
         return loops.load(self.scratch, loops.simplify(at), self.lanes)
@@ -108,9 +111,9 @@ class RowProgram:
         step = self.access.stride(operand, "key")
         return self.program.let("line", loops.simplify(line + start * step))
 
-    def _products(self, line: Expr, count: Expr) -> None:
+    def _products(self, line: Expr, values: Expr, count: Expr) -> None:
         """Compute the products of the queries with the block's keys, stored in the memory of the scores. Whole tiles of
-        keys are computed; keys past the end repeat the last one."""
+        keys are computed; keys past the end repeat the last one. Prefetches the block's values."""
         p, access, key, lanes = self.program, self.access, self.form.key, self.lanes
         step, keys = access.stride(key, "key"), self.keys_a_tile
         with p.loop("tile", loops.ceildiv(count, keys)) as tile:
@@ -124,12 +127,20 @@ class RowProgram:
                 p.store(buffer, 0, splat(0.0, lanes), lanes)
             with p.loop("part", self.depth // lanes) as part:
                 at = p.let("at", part * lanes)
+                self._prefetch(self.form.value, values, first, keys, part)
                 rows = [p.let("key", access.read(key.buffer, start + at, lanes)) for start in lines]
                 for n in range(self.heads):
                     query = p.let("query", self._get(self.queries_at + n * self.depth + at))
                     for buffer, row in zip(sums[n * keys :], rows, strict=False):
                         p.store(buffer, 0, loops.load(buffer, 0, lanes) + row * query, lanes)
             self._store_products(first, [loops.load(buffer, 0, lanes) for buffer in sums])
+
+    def _prefetch(self, operand: Operand, line: Expr, first: Expr, number: int, part: Expr) -> None:
+        """Prefetch a part of some rows, as wide as a register."""
+        step = self.access.stride(operand, "key")
+        for n in range(number):
+            at = line + (first + n) * step + part * self.lanes
+            self.access.prefetch(operand, loops.simplify(at))
 
     def _store_products(self, first: Expr, sums: list[Expr]) -> None:
         """Sum the vectors across lanes, a register of them at a time, and store the results of each head."""
@@ -143,18 +154,19 @@ class RowProgram:
                 own = total if keys == lanes else tirx.Shuffle([total], part)
                 p.store(self.scratch, place, own, keys)
 
-    def _scores(self, head: int, start: Expr, count: Expr) -> None:
+    def _scores(self, head: Expr, start: Expr, count: Expr) -> None:
         """Convert products to scores."""
-        access, first = self.access, self.scores_at + head * self.block
+        access, own = self.access, self._place(head)
+        first = loops.simplify(self.scores_at + head * self.block)
 
         def element(j: Expr) -> tirx.BufferStore:
-            place = access.at_key(self.places[head], start + j)
+            place = access.at_key(own, start + j)
             value = access.score(tirx.BufferLoad(self.scratch, [first + j]), place)
             return tirx.BufferStore(self.scratch, value, [first + j])
 
         vector_loop(self.program, "j", count, self.lanes, element)
 
-    def _softmax(self, head: int, count: Expr) -> None:
+    def _softmax(self, head: Expr, count: Expr) -> None:
         """The online-softmax update for one block: replace its scores by their exponentials, and update the running
         maximum, the total and the sums so far."""
         p, lanes, first = self.program, self.lanes, self.scores_at + head * self.block
@@ -185,8 +197,9 @@ class RowProgram:
             p.store(total, 0, loops.load(total, 0, lanes) + own, lanes)
         p.store(self.totals, head * lanes, loops.load(total, 0, lanes), lanes)
 
-    def _weigh(self, first: int, line: Expr, count: Expr) -> None:
-        """Add some columns of the block's values, weighted by their exponentials, to the sums."""
+    def _weigh(self, first: int, line: Expr, following: Expr, count: Expr) -> None:
+        """Add some columns of the block's values, weighted by their exponentials, to the sums. Prefetches the
+        following keys."""
         p, access, value, lanes = self.program, self.access, self.form.value, self.lanes
         step = access.stride(value, "key")
         columns = range(first, min(first + self.parts * lanes, self.columns), lanes)
@@ -196,6 +209,11 @@ class RowProgram:
             p.store(buffer, 0, self._get(place), lanes)
         with p.loop("j", count) as j:
             start = p.let("start", loops.simplify(line + j * step))
+            ahead = loops.simplify(following + j * access.stride(self.form.key, "key"))
+            for at in range(
+                first, min(columns.stop, self.depth), access.line_numbers(self.form.key)
+            ):
+                access.prefetch(self.form.key, ahead + at)
             parts = [p.let("value", access.read(value.buffer, start + c, lanes)) for c in columns]
             for n in range(self.heads):
                 at = loops.simplify(self.scores_at + n * self.block + j)
@@ -205,9 +223,9 @@ class RowProgram:
         for buffer, place in zip(sums, places, strict=True):
             self._put(place, loops.load(buffer, 0, lanes))
 
-    def _finish(self, head: int) -> None:
+    def _finish(self, head: Expr) -> None:
         """Divide the sums by their total, and store them."""
-        p, access, lanes, place = self.program, self.access, self.lanes, self.places[head]
+        p, access, lanes, place = self.program, self.access, self.lanes, self._place(head)
         total = fold(p, loops.load(self.totals, head * lanes, lanes), lanes, _ADD)
         share = p.let("share", loops.broadcast(share_of(p.let("total", total), 1), lanes))
         line = p.let("line", access.offset(self.form.out, place))

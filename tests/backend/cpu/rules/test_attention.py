@@ -87,6 +87,8 @@ CASES = {
     "plain": Case(3, 3, 32, 16),
     "ragged": Case(2, 2, 5, 19, Attention(scale=0.3)),
     "shared": Case(6, 2, 16, 32),
+    "five share": Case(10, 2, 16, 32, Attention(causal_mask="BottomRight")),
+    "eight share": Case(8, 1, 32, 16, bias=("b", 1, 1, "t")),
     "top left": Case(2, 2, 16, 16, Attention(causal_mask="TopLeft")),
     "bottom right": Case(4, 1, 32, 32, Attention(causal_mask="BottomRight")),
     "window": Case(2, 1, 8, 7, Attention(causal_mask="TopLeft", window_size=5)),
@@ -96,7 +98,7 @@ CASES = {
     "bias by head": Case(2, 2, 8, 8, bias=(1, 2, 1, "t")),
     "one": Case(1, 1, 1, 2, batch=1),
 }  # fmt: skip
-ELSEWHERE = ("bottom right", "ragged", "bias by key")
+ELSEWHERE = ("bottom right", "ragged", "bias by key", "five share", "eight share")
 """What is tried optimised, and on processors with fewer or shorter registers."""
 SERIAL = "_serial"
 LENGTHS = ((0, 3), (3, 0), (1, 1), (1, 70), (7, 64), (16, 65), (17, 130), (33, 5), (70, 131))
