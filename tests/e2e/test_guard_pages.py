@@ -29,6 +29,19 @@ BODIES = (
     'R.nn.layer_norm(x, R.ones((m,), "float32"), R.zeros((m,), "float32"), axes=-1)',
 )
 
+IMAGES = (
+    "R.nn.max_pool2d(x, pool_size=3, strides=2, padding=1)",
+    "R.nn.max_pool2d(x, pool_size=2, strides=2)",
+    "R.nn.max_pool2d(x, pool_size=2, strides=1)",
+    "R.nn.avg_pool2d(x, pool_size=3, strides=1, padding=1)",
+    "R.nn.conv2d(x, w, groups=6)",
+    "R.nn.conv2d(x, w, strides=2, groups=6)",
+    "R.nn.conv2d(x, w, strides=3, padding=1, groups=6)",
+    "R.nn.conv2d(x, w, padding=2, dilation=2, groups=6)",
+    'R.nn.conv2d(R.permute_dims(x, (0, 2, 3, 1)), w, groups=6, data_layout="NHWC")',
+    "R.nn.conv2d(x, R.broadcast_to(w, (6, 6, 3, 3)), padding=1)",
+)
+
 
 @pytest.mark.parametrize("sizes", [(3, 4), (5, 17), (2, 100)], ids=str)
 @pytest.mark.parametrize("known", [True, False], ids=["static", "symbolic"])
@@ -52,6 +65,28 @@ def test_ends_of_memory(sizes: tuple[int, int], known: bool) -> None:
         for i, body in enumerate(BODIES):
             os.write(2, f"{body}\n".encode())  # the last one is the one that failed
             vm[f"f{i}"](guarded(x))
+
+    assert status_in_child(call) == 0
+
+
+@pytest.mark.parametrize("sizes", [(3, 3), (5, 17), (6, 16), (9, 33)], ids=str)
+def test_ends_of_images(sizes: tuple[int, int]) -> None:
+    """Windows over images of any size."""
+    functions = [
+        f'    @R.function\n    def f{i}(x: R.Tensor(("n", 6, "h", "w_"), "float32"), '
+        f'w: R.Tensor((6, 1, 3, 3), "float32")):\n        return {body}\n'
+        for i, body in enumerate(IMAGES)
+    ]
+    exe = relaxpy.build(relaxpy.parse("@I.ir_module\nclass Module:\n" + "\n".join(functions)))
+    random = np.random.default_rng(0)
+    x, w = (random.standard_normal(s, dtype=np.float32) for s in ((1, 6, *sizes), (6, 1, 3, 3)))
+
+    def call() -> None:
+        tensor.allocate = pool.allocate = allocate  # type: ignore[assignment]
+        vm = relaxpy.VirtualMachine(exe)
+        for i, body in enumerate(IMAGES):
+            os.write(2, f"{body}\n".encode())
+            vm[f"f{i}"](guarded(x), guarded(w))
 
     assert status_in_child(call) == 0
 

@@ -472,7 +472,9 @@ def _select_with_nan(a: Expr, b: Expr, compare: type) -> Expr:
 def _join_with_nan(a: Expr, b: Expr, compare: type) -> Expr:
     """The larger or smaller of two numbers or vectors, each computed once; NaN if either is NaN."""
     x, y = tirx.Var("a", a.ty), tirx.Var("b", b.ty)
-    return tirx.Let(x, a, tirx.Let(y, b, _select_with_nan(x, y, compare)))
+    # A comparison in front of its choice is one instruction of most processors.
+    joined = tirx.Select(tirx.isnan(x), x, tirx.Select(compare(x, y), x, y))
+    return tirx.Let(x, a, tirx.Let(y, b, joined))
 
 
 def _touched(stage: Stage) -> list[Buffer]:

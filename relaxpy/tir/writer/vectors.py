@@ -131,9 +131,9 @@ def converted(vector: Expr, dtype: str, lanes: int, mask: Expr | None = None) ->
     return tirx.Select(mask, value, broadcast(tirx.const(0, dtype), lanes))
 
 
-def every_second(low: Expr, high: Expr, lanes: int) -> Expr:
-    """Concatenate the elements at even positions of two vectors."""
-    places = [tirx.IntImm("int32", 2 * lane) for lane in range(lanes)]
+def every_second(low: Expr, high: Expr, lanes: int, first: int = 0) -> Expr:
+    """Concatenate the elements at even positions of two vectors, or at odd ones if the first is 1."""
+    places = [tirx.IntImm("int32", 2 * lane + first) for lane in range(lanes)]
     return tirx.Shuffle([low, high], places)
 
 

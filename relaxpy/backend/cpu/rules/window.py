@@ -1,25 +1,38 @@
 """Sliding windows on CPUs: poolings, and convolutions without reuse (depthwise ones).
 
-Vectors run along the output's last axis, whatever it is (pixels or channels). A task goes down a column of rows with
-its vectors, so that the lanes at an edge of the data are determined once for the column. Windows of step 1 read
-contiguous elements, those of step 2 read two vectors and keep every second element, larger steps are read one by one.
-Positions outside of data are masked lanes.
+Vectors run along the output's last axis, whatever it is (pixels or channels). The axis before it is that of the rows: a
+task goes down a column of rows with its vectors, a block of rows at a time. Windows of neighbouring rows overlap, so
+each vector of data is read once for all rows of a block (`window_taps`). Where only data are reduced (poolings), so is
+what the windows of several rows have in common along a line.
+
+Windows of step 1 read contiguous elements, those of step 2 read two vectors and keep every second element, larger steps
+are read one by one. The code of a block is written twice: for blocks inside of data, and for those at an edge, where
+positions outside of data are masked lanes or, along the other dimensions, branches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import reduce
 
 from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.rules.places import product, split_index
+from relaxpy.backend.cpu.rules.window_taps import MOST_TAPS, Block, Tap
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.contraction import places_behind
 from relaxpy.tir.forms.stages import Load, Stage, Var
-from relaxpy.tir.forms.windows import Guarded, read_guarded, read_walks, with_padding_inlined
+from relaxpy.tir.forms.windows import (
+    Guarded,
+    Walk,
+    read_guarded,
+    read_walks,
+    with_padding_inlined,
+)
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program
@@ -32,7 +45,10 @@ from relaxpy.tir.writer.vectors import (
 )
 
 ROWS = 16
-"""Rows of the output that a task computes with its vectors."""
+"""About as many rows of the output does a task compute with its vectors."""
+
+LEAST_LANES = 4
+"""Vectors have at least this many lanes, however narrow the output is."""
 
 
 def window_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
@@ -75,8 +91,8 @@ class _Read:
 
     expr: Expr
     guarded: Guarded
-    guards: tuple[bool, ...]
-    """The padded dimensions."""
+    walks: tuple[Walk, ...]
+    """One for each dimension."""
     step: int
     """The step along the last dimension from lane to lane."""
     is_window: bool
@@ -127,9 +143,51 @@ def _read(stage: Stage, node: Expr, guarded: Guarded) -> _Read | None:
     known = 0 if step is None else loops.constant(step)
     if known is None or known < 0:
         return None
-    guards = tuple(walk.is_guarded for walk in walks)
     together = (len([step for step in walk.steps if step is not None]) > 1 for walk in walks)
-    return _Read(node, guarded, guards, known, any(guards) or known > 1 or any(together))
+    is_window = known > 1 or any(together) or any(walk.is_guarded for walk in walks)
+    return _Read(node, guarded, walks, known, is_window)
+
+
+@dataclass(frozen=True, eq=False)
+class _Line:
+    """A line of data, as a block reads it."""
+
+    data: Buffer
+    start: Expr
+    """The element that the first tap reads in its first lane."""
+    at: Expr
+    """Its position along the last dimension."""
+    size: Expr | None
+    """The size of that dimension, outside of which positions may be; None if they are not."""
+    exists: Expr | None
+    """Whether the line is in data at all; None if it is."""
+    dtype: str
+    other: Expr
+    """The value outside, of this type."""
+
+    def element(self, offset: Expr) -> Expr:
+        """The element this far from the first."""
+        value = converted(loops.load(self.data, self.start + offset), self.dtype, 1)
+        if self.size is None:
+            return value
+        at = self.at + offset
+        inside = loops.both(at >= 0, at < self.size)
+        inside = inside if self.exists is None else loops.both(self.exists, inside)
+        return tirx.if_then_else(inside, value, self.other)
+
+    def neighbours(self, offset: int, lanes: int) -> Expr:
+        """The vector of the elements from this far from the first one on."""
+        if self.size is None:
+            return converted(loops.load(self.data, self.start + offset, lanes), self.dtype, lanes)
+        low = loops.clamped_int32(-(self.at + offset), lanes)
+        high = loops.clamped_int32(self.size - (self.at + offset), lanes)
+        mask = loops.lanes_between(low, high, lanes)
+        if self.exists is not None:
+            mask = tirx.And(mask, tirx.Broadcast(self.exists, lanes))
+        value = converted(
+            loops.load(self.data, self.start + offset, lanes, mask), self.dtype, lanes
+        )
+        return tirx.Select(mask, value, loops.broadcast(self.other, lanes))
 
 
 class _Writer:
@@ -143,11 +201,15 @@ class _Writer:
         reads: list[_Read],
         target: CpuTarget,
     ) -> None:
-        self.window, self.last, self.moved, self.reads = window, last, moved, reads
+        self.window, self.last, self.moved = window, last, moved
         assert window.combiner is not None
         self.combiner = window.combiner
         self.dtype = str(window.buffer.dtype)
-        self.lanes = target.lanes(max(32, tvm.DataType(self.dtype).bits))
+        *self.outer, self.axis = window.axes
+        *self.sizes, self.width = map(loops.int64, window.extents)
+        self.row = self.outer.pop() if self.outer else None
+        self.height = self.sizes.pop() if self.sizes else loops.int64(1)
+        self.lanes = _lanes(target.lanes(max(32, tvm.DataType(self.dtype).bits)), self.width)
         self.program = p = Program()
         sources = [load.source for load in (*window.loads, *last.loads)]
         sources = [x for x in sources if last is window or not x.same_as(window.buffer)]
@@ -155,127 +217,252 @@ class _Writer:
         for buffer in (*sources, last.buffer):
             if buffer not in self.views:
                 self.views[buffer] = p.flat_view(buffer)
+        moving = [read for read in reads if read.is_window or read.step > 0]
+        self.reads = sorted(moving, key=lambda read: not read.is_window)
+        # Lanes that are read one by one, as all masked ones are without masked loads, are many branches already.
+        by_vectors = target.vector_bits > 128 and all(read.step <= 2 for read in reads)
+        most = MOST_TAPS if by_vectors else 0
+        self.block = Block.of(window, [read.walks for read in self.reads], most)
+        looped = len(window.reduce_axes) - self.block.axes
+        self.loops = list(zip(window.reduce_axes, window.reduce_extents, strict=True))[:looped]
+        self.tapped = window.reduce_axes[looped:]
+        self.width_rest = loops.constant(loops.floormod(self.width, self.lanes))
+        self.height_rest = loops.constant(loops.floormod(self.height, self.block.rows))
+        self.placeholders = [
+            tirx.decl_buffer(
+                [loops.int64(self.lanes)], str(read.expr.ty.dtype), "read", layout=None
+            )
+            for read in self.reads
+        ]
+        self.value = self._value()
+        variables = (*window.axes, *window.reduce_axes)
+        self.is_of_data_alone = all(
+            any(load.source.same_as(each) for each in self.placeholders)
+            for load in s.loads_of(self.value)
+        ) and not any(s.uses(self.value, var) for var in variables)
 
     def write(self) -> tirx.Stmt:
-        """Write the whole body: tasks are rows of vectors, a few one below the other."""
-        p, window, lanes = self.program, self.window, self.lanes
-        *outer, axis = window.axes
-        *sizes, width = map(loops.int64, window.extents)
-        row, height = (outer.pop(), sizes.pop()) if outer else (None, loops.int64(1))
-        rows = knob("rows", ROWS, (4, 8, 32, 64))
-        pieces = loops.ceildiv(height, rows)
-        with p.loop("task", product([*sizes, pieces]), parallel=True) as task:
-            *places, piece = split_index(p, task, [*sizes, pieces])
-            at: dict[Var, Expr] = dict(zip(outer, places, strict=True))
-            first = p.let("first", loops.simplify(piece * rows))
-            count = p.let("count", loops.minimum(rows, height - first))
-            with p.loop("vector", loops.ceildiv(width, lanes)) as vector:
-                x = p.let("x", loops.simplify(vector * lanes))
-                known = loops.constant(loops.floormod(width, lanes))
-                whole = True if known == 0 else x + lanes <= width
-                for is_whole in (True, False):
-                    branch = p.when(whole) if is_whole else p.otherwise(whole)
-                    with branch:
-                        left = loops.clamped_int32(width - x, lanes)
-                        mask = None if is_whole else loops.first_lanes(p.let("left", left), lanes)
-                        with p.loop("row", count) as down:
-                            here = at if row is None else {**at, row: first + down}
-                            self._vector(here, axis, x, mask)
+        """Write the whole body: a task has a few blocks of rows."""
+        p, lanes, rows = self.program, self.lanes, self.block.rows
+        chunk = -(-knob("rows", ROWS, (4, 8, 32, 64)) // rows) * rows
+        pieces = loops.ceildiv(self.height, chunk)
+        with p.loop("task", product([*self.sizes, pieces]), parallel=True) as task:
+            *places, piece = split_index(p, task, [*self.sizes, pieces])
+            at: dict[Var, Expr] = dict(zip(self.outer, places, strict=True))
+            first = p.let("first", loops.simplify(piece * chunk))
+            count = p.let("count", loops.minimum(chunk, self.height - first))
+            # Down a column: its masks are computed once.
+            with p.loop("vector", loops.ceildiv(self.width, lanes)) as vector:
+                at[self.axis] = p.let("x", loops.simplify(vector * lanes))
+                with p.loop("block", loops.ceildiv(count, rows)) as number:
+                    if self.row is not None:
+                        at[self.row] = p.let("top", loops.simplify(first + number * rows))
+                    inside = self._is_inside(at)
+                    with p.when(inside):
+                        self._rows(at, inside=True)
+                    with p.otherwise(inside):
+                        self._rows(at, inside=False)
         return p.body()
 
-    def _vector(self, at: Mapping[Var, Expr], axis: Var, x: Expr, mask: Expr | None) -> None:
-        """Compute the `lanes` results from position `x` of the last axis on."""
-        p, window, lanes = self.program, self.window, self.lanes
-        with p.scope():
-            total = p.allocate("total", lanes, self.dtype)
-            p.store(total, 0, loops.broadcast(self.combiner.init, lanes), lanes)
-            with ExitStack() as stack:
-                places = {**at, axis: x}
-                for k, extent in zip(window.reduce_axes, window.reduce_extents, strict=True):
-                    places[k] = stack.enter_context(p.loop(k.name, extent))
-                value = self._value(places, axis)
-                joined = self.combiner.join(loops.load(total, 0, lanes), value)
-                p.store(total, 0, joined, lanes)
-            self._finish(total, at, axis, x, mask)
+    def _is_inside(self, at: Mapping[Var, Expr]) -> Expr | bool:
+        """Does a block at this place have all its lanes and rows, and is all of data that it reads?"""
+        conditions: list[Expr] = []
+        if self.width_rest != 0:
+            conditions.append(at[self.axis] + self.lanes <= self.width)
+        if self.row is not None and self.height_rest != 0:
+            conditions.append(at[self.row] + self.block.rows <= self.height)
+        for n, read in enumerate(self.reads):
+            ends = zip(*((*tap.lines[n], tap.lasts[n]) for tap in self.block.taps), strict=True)
+            for number, (walk, offsets) in enumerate(zip(read.walks, ends, strict=True)):
+                is_last = number == len(read.walks) - 1
+                if not walk.is_guarded and not (is_last and read.step):
+                    continue
+                start = self._start(read.load.indices[number], at)
+                if any(s.uses(start, k) for k, _ in self.loops):
+                    return False
+                if walk.is_guarded:
+                    conditions.append(start >= 0)
+                # A vector with a step reads the elements between those of its lanes, too.
+                beyond = self.lanes * read.step if is_last else 1
+                conditions.append(start + (max(offsets) + beyond) <= walk.size)
+        return reduce(loops.both, conditions) if conditions else True
 
-    def _value(self, places: Mapping[Var, Expr], axis: Var) -> Expr:
-        """The vector of the reduced value at one position of the window."""
-        own: list[tuple[Expr, Buffer]] = []
-        for read in self.reads:
-            if read.is_window or read.step > 1:
-                own.append((read.expr, self._gathered(read, places)))
+    def _start(self, index: Expr, at: Mapping[Var, Expr]) -> Expr:
+        """The index that a block's first tap reads."""
+        return s.substitute(index, {**at, **{k: loops.int64(0) for k in self.tapped}})
+
+    def _rows(self, at: Mapping[Var, Expr], *, inside: bool) -> None:
+        """Compute the rows of the block at this place."""
+        p, lanes = self.program, self.lanes
+        with p.scope():
+            totals = [p.allocate(f"total{r}", lanes, self.dtype) for r in range(self.block.rows)]
+            for total in totals:
+                p.store(total, 0, loops.broadcast(self.combiner.init, lanes), lanes)
+            with ExitStack() as stack:
+                outer = {k: stack.enter_context(p.loop(k.name, size)) for k, size in self.loops}
+                self._reduce(totals, {**at, **outer}, inside=inside)
+            left = loops.clamped_int32(self.width - at[self.axis], lanes)
+            whole = inside or self.width_rest == 0
+            mask = None if whole else loops.first_lanes(p.let("left", left), lanes)
+            for number, total in enumerate(totals):
+                place, exists = dict(at), True
+                if self.row is not None:
+                    place[self.row] = row = at[self.row] + number
+                    exists = True if inside or self.height_rest == 0 else row < self.height
+                with p.when(exists):
+                    self._finish(total, place, mask)
+
+    def _reduce(self, totals: Sequence[Buffer], at: Mapping[Var, Expr], *, inside: bool) -> None:
+        """Add what all taps read to the totals of their rows."""
+        found: dict[tuple[int, tuple[int, ...]], Mapping[int, Buffer]] = {}
+        joined: dict[Hashable, Buffer] = {}
+        by_line = itertools.groupby(self.block.taps, lambda tap: (tap.lines, tap.row))
+        for (lines, row), group in by_line:
+            taps = list(group)
+            for n, line in enumerate(lines):
+                if (n, line) not in found:
+                    lasts = sorted({t.lasts[n] for t in self.block.taps if t.lines[n] == line})
+                    found[n, line] = self._gathered(self.reads[n], line, lasts, at, inside=inside)
+            vectors = [
+                [found[n, line][tap.lasts[n]] for n, line in enumerate(lines)] for tap in taps
+            ]
+            if self.is_of_data_alone:
+                key = lines, tuple(tap.lasts for tap in taps)
+                if key not in joined:
+                    joined[key] = self._joined(vectors)
+                values = [loops.load(joined[key], 0, self.lanes)]
+            else:
+                values = [
+                    self._tapped(tap, own, at, inside=inside)
+                    for tap, own in zip(taps, vectors, strict=True)
+                ]
+            for value in values:
+                self._join(totals[row], value)
+
+    def _joined(self, vectors: Sequence[Sequence[Buffer]]) -> Buffer:
+        """What the taps of one row read in one line, combined."""
+        first, *others = (self._with_vectors(own) for own in vectors)
+        buffer = self.program.allocate("joined", self.lanes, self.dtype)
+        self.program.store(buffer, 0, first, self.lanes)
+        for value in others:
+            self._join(buffer, value)
+        return buffer
+
+    def _join(self, total: Buffer, value: Expr) -> None:
+        joined = self.combiner.join(loops.load(total, 0, self.lanes), value)
+        self.program.store(total, 0, joined, self.lanes)
+
+    def _tapped(
+        self, tap: Tap, vectors: Sequence[Buffer], at: Mapping[Var, Expr], *, inside: bool
+    ) -> Expr:
+        """The vector of the reduced value at one tap."""
+        places = dict(at)
+        if self.row is not None:
+            row = at[self.row] + tap.row
+            past_end = self.height_rest != 0 and not inside
+            places[self.row] = loops.minimum(row, self.height - 1) if past_end else row
+        for k, place in zip(self.tapped, tap.place, strict=True):
+            places[k] = loops.int64(place)
+        return s.substitute(self._with_vectors(vectors), places)
+
+    def _with_vectors(self, vectors: Sequence[Buffer]) -> Expr:
+        """The reduced value with these vectors in the place of the reads."""
+
+        def read(load: Load) -> Expr:
+            for placeholder, vector in zip(self.placeholders, vectors, strict=True):
+                if load.source.same_as(placeholder):
+                    return loops.load(vector, 0, self.lanes)
+            return load
+
+        return s.map_loads(self.value, read)
+
+    def _value(self) -> Expr:
+        """The vector of the reduced value, with placeholders for the reads that are vectors by themselves."""
         lane = tirx.Var("lane", "int64")
 
         def replaced(node: Expr) -> Expr:
-            for expr, buffer in own:
-                if node.same_as(expr):
+            for read, buffer in zip(self.reads, self.placeholders, strict=True):
+                if node.same_as(read.expr):
                     return tirx.BufferLoad(buffer, [lane])
             return node
 
         kinds = (tirx.Cast, tvm.ir.Call, tirx.Select, Load)
         value = tvm_ffi.structural_map(self.window.value, tuple((kind, replaced) for kind in kinds))
-        gathered = [buffer for _, buffer in own]
 
         def element(number: Expr) -> Expr:
-            values = {**places, axis: places[axis] + number}
-            return self._flat(s.substitute(value, {**values, lane: number}), gathered)
+            moved = s.substitute(value, {self.axis: self.axis + number, lane: number})
+            return self._flat(moved, self.placeholders)
 
         vector = vector_value(element, self.lanes)
         if vector is None:
             raise _NotVectors
         return vector
 
-    def _gathered(self, read: _Read, places: Mapping[Var, Expr]) -> Buffer:
-        """A vector of strided reads, gathered in memory that LLVM keeps in a register."""
-        p, lanes, step = self.program, self.lanes, read.step
+    def _gathered(
+        self,
+        read: _Read,
+        offsets: Sequence[int],
+        lasts: Sequence[int],
+        at: Mapping[Var, Expr],
+        *,
+        inside: bool,
+    ) -> Mapping[int, Buffer]:
+        """The vectors that a read gives at these positions of a line, which is so far from the block's first, in memory
+        that LLVM keeps in registers."""
+        p, lanes = self.program, self.lanes
+        *index, last = (self._start(index, at) for index in read.load.indices)
+        index = [p.let("at", i + offset) for i, offset in zip(index, offsets, strict=True)]
+        last = p.let("at", last)
+        start = s.flat_index([*index, last], [walk.size for walk in read.walks])
         dtype = str(read.expr.ty.dtype)
-        other = read.guarded.otherwise
-        other = other if str(other.ty.dtype) == dtype else tirx.Cast(dtype, other)
-        index = [p.let("at", s.substitute(i, dict(places))) for i in read.load.indices]
-        shape = [loops.int64(size) for size in read.load.source.shape]
-        view = self.views[read.load.source]
-        start = p.let("start", loops.simplify(s.flat_index(index, shape)))
-        exists: Expr | bool = True
-        for n, is_guarded in enumerate(read.guards):
-            if is_guarded and (n < len(index) - 1 or step == 0):
-                here = loops.both(index[n] >= 0, index[n] < shape[n])
-                exists = here if exists is True else loops.both(exists, here)
-        result = p.allocate("read", lanes, dtype)
-        with p.when(exists):
+        exists: Expr | None = None
+        for walk, here in zip(read.walks, index, strict=False):
+            if not inside and (walk.is_guarded or self._has_rest(walk)):
+                within = loops.both(here >= 0, here < walk.size)
+                exists = within if exists is None else loops.both(exists, within)
+        line = _Line(
+            self.views[read.load.source],
+            p.let("start", loops.simplify(start)),
+            last,
+            None if inside else read.walks[-1].size,
+            None if exists is None else p.let("exists", exists),
+            dtype,
+            converted(read.guarded.otherwise, dtype, 1),
+        )
+        vectors = {n: p.allocate("read", lanes, dtype) for n in lasts}
+        self._read_line(line, read.step, vectors)
+        return vectors
+
+    def _has_rest(self, walk: Walk) -> bool:
+        """Do the last block's rows past the end read beyond this dimension?"""
+        row = len(self.window.axes) - 2
+        return self.height_rest != 0 and row >= 0 and walk.steps[row] is not None
+
+    def _read_line(self, line: _Line, step: int, vectors: Mapping[int, Buffer]) -> None:
+        """Read the vectors that begin at these positions of a line, with this step from lane to lane."""
+        p, lanes = self.program, self.lanes
+        parts: dict[int, Buffer] = {}
+
+        def part(first: int) -> Expr:
+            if first not in parts:
+                parts[first] = p.allocate("part", lanes, line.dtype)
+                p.store(parts[first], 0, line.neighbours(first, lanes), lanes)
+            return loops.load(parts[first], 0, lanes)
+
+        for first, vector in vectors.items():
             if step == 0:
-                value = loops.load(view, start).astype(dtype)
-                p.store(result, 0, loops.broadcast(value, lanes), lanes)
-            elif step <= 2:
-                value = self._neighbours(view, start, index[-1], shape[-1], step, dtype, other)
-                p.store(result, 0, value, lanes)
+                p.store(vector, 0, loops.broadcast(line.element(loops.int64(first)), lanes), lanes)
+            elif step == 1:
+                p.store(vector, 0, part(first), lanes)
+            elif step == 2:
+                even = first - first % 2
+                pair = every_second(part(even), part(even + lanes), lanes, first % 2)
+                p.store(vector, 0, pair, lanes)
             else:
                 with p.loop("lane", lanes) as lane:
-                    at = index[-1] + lane * step
-                    inside = loops.both(at >= 0, at < shape[-1])
-                    value = loops.load(view, start + lane * step).astype(dtype)
-                    p.store(result, lane, tirx.if_then_else(inside, value, other))
-        with p.otherwise(exists):
-            p.store(result, 0, loops.broadcast(other, lanes), lanes)
-        return result
+                    p.store(vector, lane, line.element(first + lane * step))
 
-    def _neighbours(
-        self, view: Buffer, start: Expr, at: Expr, size: Expr, step: int, dtype: str, other: Expr
-    ) -> Expr:
-        """The elements from `start` on with stride `step`; `other` for those outside of the dimension, in which the
-        first one has position `at`."""
-        p, lanes = self.program, self.lanes
-        low = p.let("low", loops.clamped_int32(-at, lanes * step))
-        high = p.let("high", loops.clamped_int32(size - at, lanes * step))
-        parts: list[Expr] = []
-        for n in range(step):
-            mask = loops.lanes_between(low - n * lanes, high - n * lanes, lanes)
-            value = converted(loops.load(view, start + n * lanes, lanes, mask), dtype, lanes)
-            parts.append(tirx.Select(mask, value, loops.broadcast(other, lanes)))
-        return parts[0] if step == 1 else every_second(*parts, lanes)
-
-    def _finish(
-        self, total: Buffer, at: Mapping[Var, Expr], axis: Var, x: Expr, mask: Expr | None
-    ) -> None:
+    def _finish(self, total: Buffer, at: Mapping[Var, Expr], mask: Expr | None) -> None:
         """Store the results, or the value that the last stage computes from them."""
         p, last = self.program, self.last
         out, moved = self.views[last.buffer], dict(self.moved)
@@ -284,7 +471,7 @@ class _Writer:
         value = None if last is self.window else s.substitute(last.value, moved)
 
         def element(lane: Expr) -> tirx.BufferStore:
-            values = {**at, axis: x + lane}
+            values = {**at, self.axis: at[self.axis] + lane}
             target = loops.simplify(s.substitute(place, values))
             if value is None:
                 return tirx.BufferStore(out, tirx.BufferLoad(total, [lane]), [target])
@@ -302,11 +489,11 @@ class _Writer:
         if stmt is not None:
             p.add(stmt)
             return
-        width = loops.int64(self.window.extents[-1])
-        with p.loop("lane", loops.minimum(self.lanes, width - x)) as lane:
+        left = loops.minimum(self.lanes, self.width - at[self.axis])
+        with p.loop("lane", left) as lane:
             p.add(element(lane))
 
-    def _flat(self, value: Expr, own: list[Buffer]) -> Expr:
+    def _flat(self, value: Expr, own: Sequence[Buffer]) -> Expr:
         """Return the expression with reads of parameters as flat accesses."""
 
         def load(node: Load) -> Expr:
@@ -316,3 +503,11 @@ class _Writer:
             return tirx.BufferLoad(self.views[node.source], [loops.simplify(at)])
 
         return s.map_loads(value, load)
+
+
+def _lanes(most: int, width: Expr) -> int:
+    """The lanes of a vector: fewer than there are if the output is narrower."""
+    known = loops.constant(width) or most
+    while most > LEAST_LANES and known <= most // 2:
+        most //= 2
+    return most

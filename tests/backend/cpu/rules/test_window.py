@@ -3,6 +3,7 @@ references, and what it leaves to other rules."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from relaxpy.ir.expr import Var
 from relaxpy.ir.module import IRModule
 from relaxpy.op import te
 from relaxpy.op.conv import Conv1d, Conv2d
+from relaxpy.op.data_layout import inside
 from relaxpy.op.deduce import deduce
 from relaxpy.op.pool import AvgPool2d, MaxPool1d, MaxPool2d, MaxPool3d
 from relaxpy.target import Target
@@ -30,15 +32,27 @@ SIZES = ((1, 7, 7), (2, 4, 33), (0, 5, 5), (1, 37, 16), (3, 9, 5), (1, 5, 64))
 CHANNELS = 6
 
 
-def program(op: Any, dtype: str = "float32", *, layout: str = "NCHW") -> PrimFunc:
-    """A pooling, or a depthwise convolution, of images of any number and size."""
+def program(
+    op: Any, dtype: str = "float32", *, layout: str = "NCHW", known: Mapping[str, int] | None = None
+) -> PrimFunc:
+    """A pooling, or a depthwise convolution, of images of any number and size but for what is known."""
     letters = {letter: SymVar(letter.lower()).dim for letter in layout} | {"C": Dim.of(CHANNELS)}
+    letters |= {letter: Dim.of(size) for letter, size in (known or {}).items()}
     shapes: list[tuple[Any, ...]] = [tuple(letters[letter] for letter in layout)]
     if isinstance(op, Conv2d | Conv1d):
         shapes.append((CHANNELS, 1, *(3 for _ in layout[2:])))
     arguments = [Var(f"x{n}", TensorType(shape, dtype)) for n, shape in enumerate(shapes)]
     out: Any = deduce(op(*arguments), IRModule({}))
     inputs = [te.placeholder(shape, dtype, f"x{n}") for n, shape in enumerate(shapes)]
+    return PrimFunc.from_te(inputs, [op.legalize(out, *inputs)])
+
+
+def convolution(op: Conv2d, data: tuple[Any, ...], weight: tuple[int, ...]) -> PrimFunc:
+    """A convolution of data and a weight of these shapes."""
+    shapes = data, weight
+    arguments = [Var(f"x{n}", TensorType(shape, "float32")) for n, shape in enumerate(shapes)]
+    inputs = [te.placeholder(shape, "float32", f"x{n}") for n, shape in enumerate(shapes)]
+    out: Any = deduce(op(*arguments), IRModule({}))
     return PrimFunc.from_te(inputs, [op.legalize(out, *inputs)])
 
 
@@ -74,6 +88,9 @@ WINDOWS: dict[str, Any] = {
     "depthwise": Conv2d(padding=1, groups=CHANNELS),
     "depthwise, every second": Conv2d(2, 1, groups=CHANNELS),
     "depthwise, no padding": Conv2d(groups=CHANNELS),
+    "depthwise, apart": Conv2d(1, 2, 2, groups=CHANNELS),
+    "depthwise, every third": Conv2d(3, 1, groups=CHANNELS),
+    "max 17": MaxPool2d(17, 1, 8),
 }
 
 
@@ -101,12 +118,73 @@ def test_every_window(kernels: Kernels, name: str, size: tuple[int, ...]) -> Non
     check(kernels, f"k{list(WINDOWS).index(name)}", op, *inputs)
 
 
-def test_channels_last() -> None:
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW16c"])
+def test_channels_last(layout: str) -> None:
     """Vectors are of channels; edges are asked for once a pixel."""
-    op = MaxPool2d(3, 2, 1, layout="NHWC")
-    func = program(op, layout="NHWC")
+    op = MaxPool2d(3, 2, 1, layout=layout)
+    n, h, w = (SymVar(name).dim for name in "nhw")
+    shape = (n, h, w, Dim.of(CHANNELS)) if layout == "NHWC" else (n, Dim.of(2), h, w, Dim.of(16))
+    x = te.placeholder(shape, "float32", "x")
+    out: Any = deduce(op(Var("x", TensorType(shape, "float32"))), IRModule({}))
+    func = PrimFunc.from_te([x], [op.legalize(out, x)])
     assert schedule_kernel(func.func, HOST).rule == "window"
-    check(Kernels({"k": func}), "k", op, numbers(2, 7, 9, CHANNELS))
+    sizes = (2, 7, 9, CHANNELS) if layout == "NHWC" else (2, 2, 7, 9, 16)
+    check(Kernels({"k": func}), "k", op, numbers(*sizes))
+
+
+def test_channels_last_of_a_convolution() -> None:
+    """The weights are vectors, too; the last one ends where the tensor does."""
+    op = Conv2d(padding=1, groups=CHANNELS, data_layout="NHWC", kernel_layout="HWIO")
+    n, h, w = (SymVar(name).dim for name in "nhw")
+    shapes = (n, h, w, Dim.of(CHANNELS)), (3, 3, 1, CHANNELS)
+    func = convolution(op, *shapes)
+    assert schedule_kernel(func.func, HOST).rule == "window"
+    compiled = Kernels({"k": func})
+    for height, width in ((1, 1), (5, 9), (4, 13)):
+        check(compiled, "k", op, numbers(2, height, width, CHANNELS), numbers(3, 3, 1, CHANNELS))
+
+
+@pytest.mark.parametrize("sizes", [(7, 7), (14, 14), (13, 5), (1, 28), (2, 100)], ids=str)
+@pytest.mark.parametrize("name", ["max 3, every second", "depthwise", "depthwise, every second"])
+def test_known_sizes(name: str, sizes: tuple[int, int]) -> None:
+    """Blocks that divide the rows, or do not; vectors no longer than they need to be."""
+    op, (height, width) = WINDOWS[name], sizes
+    compiled = Kernels({"k": program(op, known={"H": height, "W": width})})
+    inputs = [numbers(2, CHANNELS, height, width)]
+    if isinstance(op, Conv2d):
+        inputs.append(numbers(CHANNELS, 1, 3, 3))
+    check(compiled, "k", op, *inputs)
+
+
+def test_channels_in_packs() -> None:
+    """Sixteen channels at the end of every position: vectors are whole, and rows are those along the width."""
+    n, h, w = (SymVar(name).dim for name in "nhw")
+    x = te.placeholder((n, 2, h, w, 16), "float32", "x")
+    weight = te.placeholder((2, 3, 3, 16), "float32", "weight")
+    y, z = (te.reduce_axis(3, name) for name in "yz")
+
+    def element(i: Any, c: Any, row: Any, column: Any, lane: Any) -> Any:
+        value = te.element(x(i, c, row - 1, column - 1, lane))
+        within = inside(((row - 1, h), (column - 1, w)))
+        return te.if_then_else(within, value, te.const(0, "float32"))
+
+    def product(i: Any, c: Any, row: Any, column: Any, lane: Any) -> Any:
+        value = te.element(padded(i, c, row + y, column + z, lane))
+        return te.sum(value * te.element(weight(c, y, z, lane)), [y, z])
+
+    padded = te.compute((n, 2, h + 2, w + 2, 16), element, "padded")
+    func = PrimFunc.from_te([x, weight], [te.compute((n, 2, h, w, 16), product, "sums")])
+    assert schedule_kernel(func.func, HOST).rule == "window"
+    compiled, op = Kernels({"k": func}), Conv2d(padding=1, groups=32)
+    factors = numbers(2, 3, 3, 16)
+    for batch, height, width in ((1, 7, 7), (2, 1, 13), (1, 14, 4), (0, 3, 3)):
+        data = numbers(batch, 2, height, width, 16)
+        plain = data.transpose(0, 1, 4, 2, 3).reshape(batch, 32, height, width)
+        want = op.reference(plain, factors.transpose(0, 3, 1, 2).reshape(32, 1, 3, 3))
+        got = np.full_like(data, 77)
+        compiled.run("k", [data, factors], [got])
+        found = got.transpose(0, 1, 4, 2, 3).reshape(want.shape)
+        np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -145,12 +223,8 @@ def test_a_maximum_keeps_nan() -> None:
 def test_several_channels_from_one() -> None:
     """A depthwise convolution with a multiplier."""
     op, n = Conv2d(padding=1, groups=3), SymVar("n").dim
-    data, weight = (n, Dim.of(3), SymVar("h").dim, SymVar("w").dim), (6, 1, 3, 3)
-    arguments = [Var(f"x{i}", TensorType(s, "float32")) for i, s in enumerate((data, weight))]
-    inputs = [te.placeholder(s, "float32", f"x{i}") for i, s in enumerate((data, weight))]
-    out = deduce(op(*arguments), IRModule({}))
-    assert isinstance(out, TensorType)
-    func = PrimFunc.from_te(inputs, [op.legalize(out, *inputs)])
+    weight = (6, 1, 3, 3)
+    func = convolution(op, (n, Dim.of(3), SymVar("h").dim, SymVar("w").dim), weight)
     assert schedule_kernel(func.func, HOST).rule == "window"
     check(Kernels({"k": func}), "k", op, numbers(2, 3, 6, 21), numbers(*weight))
 
