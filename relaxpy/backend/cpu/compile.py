@@ -23,6 +23,7 @@ from relaxpy.errors import BuildError
 from relaxpy.tir.lowering.bfloat16 import without_bfloat16
 from relaxpy.tir.lowering.float8 import FORMATS, without_float8
 from relaxpy.tir.lowering.traps import without_traps
+from relaxpy.tir.numerics.floats import is_unordered
 from relaxpy.tir.schedule import CHECKED
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import element_types, walk
@@ -137,7 +138,7 @@ def _widened(func: tirx.PrimFunc) -> tirx.PrimFunc:
     found = element_types(func)
     if not found.isdisjoint(FORMATS):
         func = without_float8(func)
-    return without_bfloat16(func) if "bfloat16" in found else func
+    return without_bfloat16(func, is_unordered) if "bfloat16" in found else func
 
 
 def _tvm_build(kernels: Mapping[str, tirx.PrimFunc], target: CpuTarget) -> tvm.runtime.Module:

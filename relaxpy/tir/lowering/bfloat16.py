@@ -12,6 +12,8 @@ left to TVM.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import ml_dtypes
 
 from relaxpy.tir.lowering.lanes import like, splat
@@ -24,9 +26,10 @@ Expr = tvm.ir.Expr
 _BITS, _NAN = 16, 0x7FC0
 
 
-def without_bfloat16(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return the function with all arithmetic, functions and choices in bfloat16 rewritten."""
-    rewriter = _Rewriter(func)
+def without_bfloat16(func: tirx.PrimFunc, is_nan: Callable[[Expr], Expr] = is_nan) -> tirx.PrimFunc:
+    """Return the function with all arithmetic, functions and choices in bfloat16 rewritten. `is_nan` is the target's
+    test of a float32."""
+    rewriter = _Rewriter(func, is_nan)
     body = tvm_ffi.structural_map(func.body, rewriter.callbacks())
     return func if body.same_as(func.body) else func.with_body(body)
 
@@ -34,11 +37,15 @@ def without_bfloat16(func: tirx.PrimFunc) -> tirx.PrimFunc:
 class _Rewriter(Widener):
     dtype = "bfloat16"
 
+    def __init__(self, func: tirx.PrimFunc, is_nan: Callable[[Expr], Expr]) -> None:
+        super().__init__(func)
+        self.is_nan = is_nan
+
     def widened(self, bits: Expr) -> Expr:
         return _widened(bits)
 
     def narrowed(self, value: Expr) -> Expr:
-        return _rounded(value)
+        return _rounded(value, self.is_nan)
 
     def nearest(self, value: float) -> float:
         return float(ml_dtypes.bfloat16(value))
@@ -67,7 +74,7 @@ def _is_reinterpretation(call: tvm.ir.Call) -> bool:
     return str(getattr(call.op, "name", "")) == "tirx.reinterpret"
 
 
-def _rounded(value: Expr) -> Expr:
+def _rounded(value: Expr, is_nan: Callable[[Expr], Expr]) -> Expr:
     """Round a float32 to the bits of the nearest bfloat16; a widened value gives its original bits."""
     narrow = _widened_from(value)
     if narrow is not None:

@@ -84,7 +84,7 @@ def from_bits(x: Expr) -> Expr:
 
 def is_nan(x: Expr) -> Expr:
     """Is a float, or each lane of a vector, a NaN? Tested on the bits: TVM simplifies `x != x` to false, and its
-    `isnan` takes scalars only."""
+    `isnan` takes scalars only; compilers for accelerators may assume that no comparison meets a NaN."""
     kind = tvm.DataType(str(x.ty.dtype))
     bits, lanes = int(kind.bits), int(kind.lanes)
     infinity = _INFINITIES[str(kind).split("x", 1)[0]]
@@ -97,9 +97,20 @@ def is_nan(x: Expr) -> Expr:
     return (word & number((1 << (bits - 1)) - 1)) > number(infinity)
 
 
-def power_of_two(exponent: Expr) -> Expr:
-    """2 to an integer within the normal range."""
-    return from_bits((exponent + i32(127)) << i32(23))
+def is_unordered(x: Expr) -> Expr:
+    """As `is_nan`, in one comparison, for processors."""
+    kind = tvm.DataType(str(x.ty.dtype))
+    lanes = int(kind.lanes)
+    if str(kind.with_lanes(1)) not in ("float32", "float64"):
+        return is_nan(x)
+
+    def each(value: Expr) -> Expr:
+        return value if lanes == 1 else tirx.Broadcast(value, lanes)
+
+    infinity = tirx.FloatImm(str(kind.with_lanes(1)), float("inf"))
+    # A number in between: TVM takes the negation of a comparison for the opposite one.
+    ordered = (x <= each(infinity)).astype("int8" if lanes == 1 else f"int8x{lanes}")
+    return tirx.EQ(ordered, each(tirx.IntImm("int8", 0)))
 
 
 def magnitude(x: Expr) -> Expr:

@@ -19,7 +19,7 @@ from relaxpy.tir.numerics.floats import (
     through_float32,
     with_sign_of,
 )
-from relaxpy.tir.numerics.math import exp_float32, log_float32
+from relaxpy.tir.numerics.math import exp_between, exp_normal, log_float32
 from relaxpy.tir.tvm import tirx
 
 # tanh(x) = x + x*z*p(z), z = x*x, on |x| < 0.625: Cephes, tanhf.
@@ -78,7 +78,9 @@ def _tanh(x: Expr) -> Expr:
         return let("z", m * m, lambda z: horner(_TANH, z) * z * m + m)
 
     def large(m: Expr) -> Expr:
-        return f32(1.0) - f32(2.0) / (exp_float32(m + m) + f32(1.0))
+        # From 10 on the result is 1; the comparison of a number with a NaN returns the NaN.
+        power = exp_normal(tirx.Min(f32(20.0), m + m))
+        return f32(1.0) - f32(2.0) / (power + f32(1.0))
 
     def by_size(m: Expr) -> Expr:
         return tirx.Select(m < f32(0.625), small(m), large(m))
@@ -108,14 +110,19 @@ def _tanh64(x: Expr) -> Expr:
 def _sinh(x: Expr) -> Expr:
     def by_size(a: Expr) -> Expr:
         small = let("z", a * a, lambda z: horner(_SINH, z) * z * a + a)
-        large = let("e", exp_float32(a, halvings=1), lambda e: e - f32(0.25) / e)
+        large = let("e", _half_of_power(a), lambda e: e - f32(0.25) / e)
         return tirx.Select(a <= f32(1.0), small, large)
 
     return let("x", x, lambda x: with_sign_of(let("a", magnitude(x), by_size), x))
 
 
 def _cosh(x: Expr) -> Expr:
-    return let("e", exp_float32(magnitude(x), halvings=1), lambda e: e + f32(0.25) / e)
+    return let("e", _half_of_power(magnitude(x)), lambda e: e + f32(0.25) / e)
+
+
+def _half_of_power(a: Expr) -> Expr:
+    """exp(a) / 2 of a number that is not negative."""
+    return exp_between(tirx.Min(f32(90.0), a), halvings=1)
 
 
 def _asinh(x: Expr) -> Expr:

@@ -29,7 +29,6 @@ from relaxpy.tir.numerics.floats import (
     let,
     libm,
     magnitude,
-    power_of_two,
     through_float32,
     to_bits,
     with_sign_of,
@@ -39,19 +38,12 @@ from relaxpy.tir.tvm import tirx
 _ROUND_MAGIC = (
     12582912.0  # 1.5 * 2**23: adding it rounds to an integer and leaves that in the low bits
 )
-_ROUND_MAGIC_BITS = 0x4B400000
+_MANTISSA_BITS, _BIAS = 23, 127
 _LN2_HIGH = 0.693359375  # 9 bits: its product with an exponent is exact
 _LN2_LOW = -2.12194440e-4
 
-# exp(r) = 1 + r + r*r*p(r) on |r| <= ln(2)/2, minimax: Cephes, expf.
-_EXP = (
-    1.9875691500e-4,
-    1.3981999507e-3,
-    8.3334519073e-3,
-    4.1665795894e-2,
-    1.6666665459e-1,
-    5.0000001201e-1,
-)
+# exp(r) = 1 + r + r*r*p(r) on |r| <= ln(2)/2: minimax of the relative error, 3.1e-9.
+_EXP = (1.3814539e-3, 8.3687450e-3, 4.1668390e-2, 1.6666521e-1, 4.9999994e-1)
 # log(1 + f) = f - f*f/2 + f*f*f*p(f) on sqrt(1/2) <= 1 + f < sqrt(2): Cephes, logf.
 _LOG = (
     7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
@@ -110,26 +102,49 @@ def erf(x: Expr) -> Expr:
 
 def exp_float32(x: Expr, halvings: int = 0) -> Expr:
     """exp(x) / 2**halvings in float32, with 0 or 1 halvings; with 1 it is finite for slightly larger x."""
-    # Beyond the bounds the result is 0 or infinity, and within them two factors can hold the exponent. The constant
-    # comes first: the comparison of a number with a NaN then returns the NaN.
-    bounded = tirx.Min(f32(90.0), tirx.Max(f32(-104.0), x))
+    # The constant comes first: the comparison of a number with a NaN then returns the NaN.
+    return exp_between(tirx.Min(f32(90.0), tirx.Max(f32(-104.0), x)), halvings)
 
-    def scaled(x: Expr) -> Expr:
-        return let("t", x * f32(1.44269504088896341) + f32(_ROUND_MAGIC), lambda t: powers(x, t))
 
-    def powers(x: Expr, t: Expr) -> Expr:
-        n = t - f32(_ROUND_MAGIC)
+def exp_between(x: Expr, halvings: int = 0) -> Expr:
+    """As `exp_float32`, of a NaN or a number from -104, where the result is 0, to 90, where it is infinity."""
+
+    def scaled(mantissa: Expr, code: Expr) -> Expr:
+        # In two factors: the exponent ranges from -150 to 130, beyond that of a float32 at both ends.
+        halved = (code << i32(_MANTISSA_BITS - 1)) & i32(-1 << _MANTISSA_BITS)
+        return let(
+            "h",
+            halved,
+            lambda h: mantissa * from_bits(h) * from_bits((code << i32(_MANTISSA_BITS)) - h),
+        )
+
+    return _exp_by_parts(x, 2 * _BIAS - halvings, scaled)
+
+
+def exp_normal(x: Expr) -> Expr:
+    """exp(x) in float32, of a NaN or a number from -87 to 88, so that the result is a normal number."""
+    return _exp_by_parts(
+        x, _BIAS, lambda mantissa, code: mantissa * from_bits(code << i32(_MANTISSA_BITS))
+    )
+
+
+def _exp_by_parts(x: Expr, bias: int, scaled: Callable[[Expr, Expr], Expr]) -> Expr:
+    """exp(x) from a mantissa near 1 and the integer whose low bits are the exponent plus a bias: all that is left of it
+    after a shift to where a float32 has its exponent."""
+    magic = f32(_ROUND_MAGIC + bias)
+
+    def parts(x: Expr, t: Expr) -> Expr:
+        n = t - magic
         # Rounded by addition, never by conversion, which is undefined for a NaN.
-        exponent = to_bits(t) - i32(_ROUND_MAGIC_BITS + halvings)
         remainder = let("n", n, lambda n: x - n * f32(_LN2_HIGH) - n * f32(_LN2_LOW))
-        return let("r", remainder, lambda r: let("k", exponent, lambda k: result(r, k)))
+        return let("r", remainder, lambda r: scaled(mantissa(r), to_bits(t)))
 
-    def result(r: Expr, k: Expr) -> Expr:
-        mantissa = r * r * horner(_EXP, r) + r + f32(1.0)
-        # 2**k in two factors: k ranges from -150 to 130, beyond the exponent of a float32 at both ends.
-        return let("h", k >> i32(1), lambda h: mantissa * power_of_two(h) * power_of_two(k - h))
+    def mantissa(r: Expr) -> Expr:
+        # Horner's rule to the end would need fused multiply-adds to be as accurate.
+        return r * r * horner(_EXP, r) + r + f32(1.0)
 
-    return let("x", bounded, scaled)
+    rounded = f32(1.44269504088896341)
+    return let("x", x, lambda x: let("t", x * rounded + magic, lambda t: parts(x, t)))
 
 
 def exp_of_negative(x: Expr) -> Expr:
@@ -140,7 +155,7 @@ def exp_of_negative(x: Expr) -> Expr:
     """
     # The constant comes first: the comparison of a number with a NaN then returns the NaN.
     bounded = tirx.Max(f32(-88.0), x)
-    magic = _ROUND_MAGIC + 127.0
+    magic = _ROUND_MAGIC + _BIAS
 
     def result(x: Expr, t: Expr) -> Expr:
         remainder = x * f32(1.44269504088896341) - (t - f32(magic))
@@ -160,7 +175,7 @@ def exp2_of_negative(x: Expr) -> Expr:
     The relative error is 1.5e-7; the result is 1 at 0, and 0 below -126.5. NaN gives NaN.
     """
     bounded = tirx.Max(f32(-127.0), x)
-    magic = _ROUND_MAGIC + 127.0
+    magic = _ROUND_MAGIC + _BIAS
 
     def result(x: Expr, t: Expr) -> Expr:
         power = from_bits(to_bits(t) << i32(23))
@@ -284,7 +299,7 @@ def _exp2(x: Expr) -> Expr:
 def _sigmoid(x: Expr) -> Expr:
     def by_sign(x: Expr) -> Expr:
         # exp of a number that is at most 0 does not overflow; the quotient for negative x keeps its small values.
-        decay = exp_float32(from_bits(to_bits(x) | i32(SIGN_BIT)))
+        decay = exp_between(tirx.Max(f32(-104.0), from_bits(to_bits(x) | i32(SIGN_BIT))))
         return let(
             "e",
             decay,

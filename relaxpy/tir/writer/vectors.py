@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from relaxpy.tir.forms.stages import Combiner, loads_of, map_loads
-from relaxpy.tir.numerics.floats import is_nan
+from relaxpy.tir.numerics.floats import is_unordered
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import rewritten
 from relaxpy.tir.writer.loops import (
@@ -56,7 +56,7 @@ def _without_isnan(call: tvm.ir.Call) -> Expr:
     """Replace `isnan` by a form that also exists for vectors."""
     if str(getattr(call.op, "name", "")) != "tirx.isnan":
         return call
-    return is_nan(call.args[0])
+    return is_unordered(call.args[0])
 
 
 def vector_value(value: Callable[[Expr], Expr], lanes: int) -> Expr | None:
