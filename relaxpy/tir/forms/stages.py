@@ -15,7 +15,7 @@ from relaxpy.tir.analyzer import equal
 from relaxpy.tir.forms.inline import with_named_reads
 from relaxpy.tir.numerics.elementary import length_of
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
-from relaxpy.tir.walk import rewritten, walk
+from relaxpy.tir.walk import contains, rewritten, walk
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Stmt, constant, int64
 
 Var = tvm.ir.Var
@@ -60,6 +60,11 @@ class Combiner:
             return _join_with_nan(a, b, tirx.GT if self.kind == "maximum" else tirx.LT)
         node = next(node for node, kind in _COMBINERS.items() if kind == self.kind)
         return node(a, b)
+
+    def of_numbers(self) -> Combiner | None:
+        """The simpler combiner for values that are not NaN; None if this one does not look for NaN."""
+        simpler = {"maximum": "max", "minimum": "min"}.get(self.kind)
+        return None if simpler is None else replace(self, kind=simpler)
 
     def neutral(self) -> Expr:
         """The neutral element, from which partial results start. For max and min the initial value serves."""
@@ -304,6 +309,11 @@ def is_choice(node: Expr) -> bool:
     return (
         isinstance(node, tvm.ir.Call) and str(getattr(node.op, "name", "")) == "prim.if_then_else"
     )
+
+
+def has_choice(expr: Expr) -> bool:
+    """Does the expression guard reads that must not happen elsewhere?"""
+    return contains(expr, tvm.ir.Call, is_choice)
 
 
 def is_expensive(expr: Expr) -> bool:

@@ -297,6 +297,13 @@ class Program:
         self._add(body)
 
     @contextmanager
+    def repeat(self, condition: Expr) -> Iterator[None]:
+        """`while condition`."""
+        self._open.append([])
+        yield
+        self._add(tirx.While(condition, sequence(self._open.pop())))
+
+    @contextmanager
     def when(self, condition: Expr | bool) -> Iterator[None]:
         """`if condition`. If the analyser decides the condition, there is no branch, or no code."""
         self._open.append([])

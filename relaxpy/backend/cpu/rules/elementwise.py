@@ -17,7 +17,7 @@ from relaxpy.backend.cpu.rules.places import product, split_index
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.stages import Stage
+from relaxpy.tir.forms.stages import Stage, Var
 from relaxpy.tir.writer.loops import PrimFunc, Program, ceildiv, constant, int64, minimum, simplify
 
 CHUNK = 4096
@@ -56,6 +56,8 @@ def write_elementwise(writer: StageWriter, stage: Stage) -> None:
     extent = extent_of(stage, axis)
     known, size = constant(extent), knob("chunk", CHUNK, (1024, 2048, 8192, 16384))
     chunks = int64(1) if known is not None and known <= 2 * size else ceildiv(extent, size)
+    if constant(chunks) == 1:
+        outer = _beyond_a_task(stage, outer, known or 1)
     rows = [extent_of(stage, a) for a in outer]
     with p.loop("row", product([*rows, chunks]), parallel=True) as row:
         *places, chunk = split_index(p, row, [*rows, chunks])
@@ -66,3 +68,13 @@ def write_elementwise(writer: StageWriter, stage: Stage) -> None:
             start = p.let("start", simplify(chunk * int64(size)))
             length = p.let("length", minimum(size, extent - start))
             writer.write(stage, at, (start, length))
+
+
+def _beyond_a_task(stage: Stage, outer: list[Var], size: int) -> list[Var]:
+    """The outer axes without the last of them that a task runs through: as many as are of known extents and make no
+    more than a chunk. Their places would take longer to compute than a short innermost axis."""
+    kept = list(outer)
+    while kept and (known := constant(extent_of(stage, kept[-1]))) and size * known <= CHUNK:
+        size *= known
+        kept.pop()
+    return kept

@@ -8,28 +8,36 @@ keep one result per lane. The order of additions depends on the program and the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import reduce
 
 from relaxpy.backend.cpu.rules.collapse import collapse
+from relaxpy.backend.cpu.rules.pairs import has_pairs, paired_store, paired_values
+from relaxpy.backend.cpu.rules.search import first_block, property_of
 from relaxpy.backend.cpu.rules.segments import Segment, segments
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.ir.dtype import DType
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.stages import Combiner, Stage, Var
+from relaxpy.tir.numerics.floats import is_unordered
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer.loops import (
     Buffer,
     Expr,
     Program,
     broadcast,
+    ceildiv,
+    clamped_int32,
     constant,
     first_lanes,
     floordiv,
     int64,
     load,
+    minimum,
     simplify,
 )
 from relaxpy.tir.writer.vectors import (
@@ -119,6 +127,8 @@ class StageWriter:
     def _run(self, at: At, axis: Var, part: Segment, stage: Stage) -> None:
         """The positions of one axis that have a value in common."""
         stage = replace(stage, value=part.value)
+        if self._run_of_pairs(at, axis, part, stage):
+            return
         wide = is_side_by_side(stage, axis) or s.is_expensive(stage.value)
         vector_loop(
             self.program,
@@ -128,35 +138,104 @@ class StageWriter:
             lambda i: _store(stage, {**at, axis: part.start + i}, stage.value),
         )
 
-    def _rows(self, stage: Stage, at: At) -> None:
-        """A reduction with vectors along the last reduced axis, for each position of the free axes."""
+    def _run_of_pairs(self, at: At, axis: Var, part: Segment, stage: Stage) -> bool:
+        """As `_run`, with bfloat16 in pairs. Returns False, and writes nothing, where that does not apply."""
+        p, lanes = self.program, self.lanes(stage)
+        if lanes == 1 or str(stage.buffer.dtype) != "bfloat16" or not has_pairs(stage, axis):
+            return False
+        stage = replace(
+            stage,
+            value=s.substitute(stage.value, dict(at)),
+            index=tuple(s.substitute(i, dict(at)) for i in stage.index),
+        )
+
+        def rest_at(start: Expr) -> tirx.BufferStore | None:
+            return vectorise(
+                lambda lane: _store(stage, {axis: part.start + start + lane}, stage.value), lanes
+            )
+
+        one = rest_at(int64(0))
+        if one is None or masked_store(one, first_lanes(int64(1), lanes)) is None:
+            return False
+        if paired_store(stage, axis, part.start, lanes) is None:
+            return False
+        width = 2 * lanes
+        whole = floordiv(part.length, width)
+        with p.loop(axis.name, whole) as i:
+            store = paired_store(stage, axis, part.start + i * int64(width), lanes)
+            assert store is not None, "what vectorises at 0 does so everywhere"
+            p.add(store)
+        done = p.let("done", simplify(whole * int64(width)))
+        rest = simplify(part.length - done)
+        with p.when(rest > 0), p.loop(axis.name, ceildiv(rest, lanes)) as i:
+            store, left = rest_at(done + i * int64(lanes)), rest - i * int64(lanes)
+            assert store is not None, "what vectorises at 0 does so everywhere"
+            p.add(_masked(store, first_lanes(clamped_int32(left, lanes), lanes)))
+        return True
+
+    def write_reduced(self, producer: Stage, stage: Stage, at: At) -> bool:
+        """Write an element-wise stage and a reduction of what it gives, in one pass over their common axis. Returns
+        False, and writes nothing, if they have no such axis or do not vectorise along it."""
+        producer, stage = (
+            collapse(self.program, each, tuple(at), self.shared) for each in (producer, stage)
+        )
+        if not self._are_one_pass(producer, stage, at):
+            return False
+        self._rows(stage, at, producer)
+        return True
+
+    def _are_one_pass(self, producer: Stage, stage: Stage, at: At) -> bool:
+        free = free_axes(producer, at)
+        if producer.combiner is not None or stage.combiner is None or len(free) != 1:
+            return False
+        if free_axes(stage, at) or len(stage.reduce_axes) != 1 or property_of(stage) is not None:
+            return False
+        lanes, (axis,) = self.lanes(stage), stage.reduce_axes
+        written = [s.substitute(i, {**at, free[0]: axis}) for i in producer.index]
+        reads = [
+            [s.substitute(i, dict(at)) for i in read.indices]
+            for read in stage.reads(producer.buffer)
+        ]
+        return (
+            len(reads) > 0
+            and all(s.equal_indices(read, written) for read in reads)
+            and s.same_extents([extent_of(producer, free[0])], stage.reduce_extents)
+            and lanes == self.lanes(producer)
+            and self.vector_axis(stage, at) is Lanes.REDUCED
+            and is_side_by_side(producer, free[0])
+            and not s.has_choice(producer.value)
+            and _is_maskable(producer, at, free[0], lanes)
+            and _is_maskable(stage, at, axis, lanes)
+        )
+
+    def _rows(self, stage: Stage, at: At, producer: Stage | None = None) -> None:
+        """A reduction with vectors along the last reduced axis, for each position of the free axes; of what an
+        element-wise stage computes in the same pass, if one is given."""
         p, lanes, combiner = self.program, self.lanes(stage), _combiner(stage)
         dtype = str(stage.buffer.dtype)
         *outer, axis = stage.reduce_axes
-        extent = stage.reduce_extents[-1]
-        unroll = _EXPENSIVE_UNROLL if s.is_expensive(stage.value) else _CHEAP_UNROLL
-        known = constant(extent)
-        if known is not None:
-            unroll = max(1, min(unroll, known // lanes))
         with ExitStack() as kept:
             fixed = {**at, **self._loops(kept, stage, free_axes(stage, at))}
+            whole, unroll = _is_maskable(stage, fixed, axis, lanes), _unroll(stage, producer, lanes)
+            if whole:
+                stage = self._from_first_hit(stage, fixed)
             sums = [p.allocate(f"sum{u}", lanes, dtype) for u in range(unroll)]
-            for total in sums:
+            unknown = p.allocate("unknown", lanes, dtype) if combiner.of_numbers() else None
+            totals = sums if unknown is None else [*sums, unknown]
+            for total in totals:
                 p.store(total, 0, broadcast(combiner.neutral(), lanes), lanes)
+            scalar = None if whole else self._allocate_scalar("rest", combiner.neutral())
             probe = vector_value(
                 lambda lane: s.substitute(stage.value, {**fixed, axis: lane}), lanes
             )
-            whole = probe is not None and masked_value(probe, first_lanes(1, lanes)) is not None
-            scalar = None if whole else self._allocate_scalar("rest", combiner.neutral())
             with ExitStack() as loops:
                 places = {**fixed, **self._loops(loops, stage, outer)}
                 if probe is None and scalar is not None:
-                    with p.loop(axis.name, extent) as i:
+                    with p.loop(axis.name, stage.reduce_extents[-1]) as i:
                         self._gather(scalar, combiner, _at(stage, {**places, axis: i}))
                 else:
-                    self._row(sums, scalar, stage, lanes, places)
-            while len(sums) > 1:
-                other = sums.pop()
+                    self._row(_Sums(sums, unknown, scalar), stage, lanes, places, producer)
+            for other in reversed(totals[1:]):
                 joined = combiner.join(load(sums[0], 0, lanes), load(other, 0, lanes))
                 p.store(sums[0], 0, joined, lanes)
             total = fold(p, load(sums[0], 0, lanes), lanes, combiner)
@@ -164,47 +243,113 @@ class StageWriter:
                 total = combiner.join(total, load(scalar, 0))
             p.add(_store(stage, fixed, _with_init(combiner, total)))
 
+    def _from_first_hit(self, stage: Stage, at: At) -> Stage:
+        """Skip the blocks in which a search finds nothing: the stage for the next block. Others stay as they are."""
+        condition = property_of(stage)
+        if condition is None:
+            return stage
+        (axis,), (extent,) = stage.reduce_axes, stage.reduce_extents
+        lanes = self.lanes(replace(stage, buffer=stage.loads[0].source, value=condition))
+
+        def test(start: Expr) -> Expr:
+            found = vector_value(
+                lambda lane: s.substitute(condition, {**at, axis: start + lane}), lanes
+            )
+            assert found is not None, "a value vectorises with its condition"
+            return found
+
+        start, size = first_block(self.program, test, extent, lanes)
+        return replace(
+            stage,
+            value=s.substitute(stage.value, {axis: start + axis}),
+            reduce_extents=(self.program.let("length", minimum(size, extent - start)),),
+        )
+
     def _row(
-        self, sums: Sequence[Buffer], scalar: Buffer | None, stage: Stage, lanes: int, places: At
+        self, sums: _Sums, stage: Stage, lanes: int, places: At, producer: Stage | None
     ) -> None:
         """One run along the last reduced axis: unrolled vectors, single vectors, then the rest. The rest is masked, or
-        accumulated in `scalar` one by one if its reads are not contiguous.
+        accumulated one by one if its reads are not contiguous.
         """
         p, combiner, axis = self.program, _combiner(stage), stage.reduce_axes[-1]
         extent = stage.reduce_extents[-1]
+        first = sums.vectors[0]
 
-        def value_at(start: Expr) -> Expr:
-            value = vector_value(
-                lambda lane: s.substitute(stage.value, {**places, axis: start + lane}), lanes
-            )
-            assert value is not None, "what vectorises at 0 does so everywhere"
-            return value
+        def value_at(start: Expr, mask: Expr | None = None) -> Expr:
+            if producer is None:
+                return _vector(stage.value, {**places, axis: start}, axis, lanes, mask)
+            buffer, made = producer.buffer, self._made(producer, places, start, lanes, mask)
 
-        def gather(total: Buffer, start: Expr) -> None:
-            p.store(total, 0, combiner.join(load(total, 0, lanes), value_at(start)), lanes)
+            def read(node: s.Load) -> Expr:
+                own = node.source.same_as(buffer)
+                return tirx.BufferLoad(made, [axis - start]) if own else node
 
-        block = lanes * len(sums)
+            value = s.map_loads(stage.value, read)
+            return _vector(value, {**places, axis: start}, axis, lanes, mask)
+
+        def pairs_at(starts: Sequence[Expr]) -> list[Expr] | None:
+            if producer is not None or len(starts) % 2 or not has_pairs(stage, axis):
+                return None
+            fixed = replace(stage, value=_at(stage, places))
+            pairs = [paired_values(fixed, axis, start, lanes) for start in starts[::2]]
+            return None if None in pairs else [value for pair in pairs if pair for value in pair]
+
+        def gather(total: Buffer, value: Expr, combiner: Combiner) -> None:
+            p.store(total, 0, combiner.join(load(total, 0, lanes), value), lanes)
+
+        def kept(value: Expr) -> Expr:
+            buffer = p.allocate("value", lanes, str(stage.buffer.dtype))
+            p.store(buffer, 0, value, lanes)
+            return load(buffer, 0, lanes)
+
+        block = lanes * len(sums.vectors)
         blocks = floordiv(extent, block)
         with p.loop(axis.name, blocks) as i:
-            for u, total in enumerate(sums):
-                gather(total, i * int64(block) + int64(u * lanes))
+            starts = [i * int64(block) + int64(u * lanes) for u in range(len(sums.vectors))]
+            if sums.unknown is None:
+                values = pairs_at(starts) or map(value_at, starts)
+                for total, value in zip(sums.vectors, values, strict=True):
+                    gather(total, value, combiner)
+            else:
+                values = [kept(value_at(start)) for start in starts]
+                for total, value in zip(sums.vectors, values, strict=True):
+                    gather(total, value, combiner.of_numbers() or combiner)
+                found = reduce(tirx.Or, map(is_unordered, values))
+                nan = broadcast(tirx.const(math.nan, str(sums.unknown.dtype)), lanes)
+                before = load(sums.unknown, 0, lanes)
+                p.store(sums.unknown, 0, tirx.Select(found, nan, before), lanes)
         done = p.let("done", simplify(blocks * int64(block)))
         singles = floordiv(extent - done, lanes)
-        if len(sums) > 1:
+        if len(sums.vectors) > 1:
             with p.loop(axis.name, singles) as i:
-                gather(sums[0], done + i * int64(lanes))
+                gather(first, value_at(done + i * int64(lanes)), combiner)
             done = p.let("done", simplify(done + singles * int64(lanes)))
         rest = simplify(extent - done)
         with p.when(rest > 0):
-            if scalar is not None:
+            if sums.scalar is not None:
                 with p.loop(axis.name, rest) as i:
-                    self._gather(scalar, combiner, _at(stage, {**places, axis: done + i}))
+                    self._gather(sums.scalar, combiner, _at(stage, {**places, axis: done + i}))
                 return
             mask = first_lanes(rest, lanes)
-            masked = masked_value(value_at(done), mask)
-            assert masked is not None, "what can be masked at 0 can be so everywhere"
-            before = load(sums[0], 0, lanes)
-            p.store(sums[0], 0, tirx.Select(mask, combiner.join(before, masked), before), lanes)
+            masked, before = value_at(done, mask), load(first, 0, lanes)
+            p.store(first, 0, tirx.Select(mask, combiner.join(before, masked), before), lanes)
+
+    def _made(
+        self, producer: Stage, places: At, start: Expr, lanes: int, mask: Expr | None
+    ) -> Buffer:
+        """Compute and store a vector of an element-wise stage; it is returned in a buffer of its own, in registers."""
+        p, (axis,) = self.program, free_axes(producer, places)
+        made = p.allocate("made", lanes, str(producer.buffer.dtype))
+        p.store(made, 0, _vector(producer.value, {**places, axis: start}, axis, lanes, mask), lanes)
+        store = vectorise(
+            lambda lane: _store(
+                producer, {**places, axis: start + lane}, tirx.BufferLoad(made, [lane])
+            ),
+            lanes,
+        )
+        assert store is not None, "a store along the last axis vectorises"
+        p.add(store if mask is None else _masked(store, mask))
+        return made
 
     def _columns(self, stage: Stage, at: At, span: tuple[Expr, Expr] | None) -> None:
         """A reduction with vectors along the last free axis: one partial result per lane."""
@@ -309,6 +454,17 @@ class StageWriter:
         }
 
 
+@dataclass(frozen=True)
+class _Sums:
+    """The accumulators of a row."""
+
+    vectors: Sequence[Buffer]
+    unknown: Buffer | None
+    """A vector that becomes NaN where values are, if the others accumulate as if there were none."""
+    scalar: Buffer | None
+    """What is accumulated one by one."""
+
+
 def free_axes(stage: Stage, at: At) -> list[Var]:
     """The axes of the stage's buffer that are not fixed."""
     return [axis for axis in stage.axes if axis not in at]
@@ -324,6 +480,33 @@ def extent_of(stage: Stage, axis: Var) -> Expr:
 def is_side_by_side(stage: Stage, axis: Var) -> bool:
     """Does every read stay in place, or move to the next element, as the axis advances?"""
     return all(s.step(read.indices, read.source.shape, axis) in (0, 1) for read in stage.loads)
+
+
+def _vector(value: Expr, at: At, axis: Var, lanes: int, mask: Expr | None) -> Expr:
+    """The vector of a value from a position of the axis on, which is in `at`; its reads are masked if there is a
+    mask."""
+    vector = vector_value(lambda lane: s.substitute(value, {**at, axis: at[axis] + lane}), lanes)
+    assert vector is not None, "what vectorises at 0 does so everywhere"
+    if mask is None:
+        return vector
+    masked = masked_value(vector, mask)
+    assert masked is not None, "what can be masked at 0 can be so everywhere"
+    return masked
+
+
+def _is_maskable(stage: Stage, at: At, axis: Var, lanes: int) -> bool:
+    """Can the value be computed for a vector along the axis, and for a part of one?"""
+    vector = vector_value(lambda lane: s.substitute(stage.value, {**at, axis: lane}), lanes)
+    return vector is not None and masked_value(vector, first_lanes(int64(1), lanes)) is not None
+
+
+def _unroll(stage: Stage, producer: Stage | None, lanes: int) -> int:
+    """The number of vectors that accumulate a row side by side."""
+    if property_of(stage) is not None or (producer is not None and producer.is_expensive):
+        return 1  # there is little to accumulate, or each step takes longer than an addition
+    unroll = _EXPENSIVE_UNROLL if stage.is_expensive else _CHEAP_UNROLL
+    known = constant(stage.reduce_extents[-1])
+    return unroll if known is None else max(1, min(unroll, known // lanes))
 
 
 def _combiner(stage: Stage) -> Combiner:

@@ -17,7 +17,7 @@ from relaxpy.backend.cpu.rules.transpose import transposed
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.stages import Load, Stage, Var
-from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.tvm import tirx, tvm_ffi
 from relaxpy.tir.writer.loops import (
     Buffer,
     Expr,
@@ -42,7 +42,7 @@ _FEWEST = 4
 def crossed_axis(stage: Stage) -> Var | None:
     """The axis along which those reads are contiguous that are not contiguous along the last axis; None if there is
     none."""
-    if stage.combiner is not None or len(stage.axes) < 2 or _has_choice(stage.value):
+    if stage.combiner is not None or len(stage.axes) < 2 or s.has_choice(stage.value):
         return None
     *others, last = stage.axes
     reads = _crossing(stage, last)
@@ -197,18 +197,6 @@ class _Squares:
 def _crossing(stage: Stage, last: Var) -> list[Load]:
     """The reads that are not contiguous along the last axis."""
     return [r for r in stage.loads if s.step(r.indices, r.source.shape, last) not in (0, 1)]
-
-
-def _has_choice(value: Expr) -> bool:
-    """Does the value guard reads that must not happen elsewhere?"""
-    found: list[object] = []
-
-    def call(node: tvm.ir.Call) -> None:
-        if s.is_choice(node):
-            found.append(node)
-
-    tvm_ffi.structural_walk(value, (tvm.ir.Call, call))
-    return bool(found)
 
 
 def _is_vector(read: Load, axis: Var, size: int) -> bool:

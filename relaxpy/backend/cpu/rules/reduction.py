@@ -152,13 +152,19 @@ def _write_rows(writer: StageWriter, stages: Sequence[Stage], rows: int, func: P
         places = split_index(p, row, extents)
         local = _localised(p, stages, rows, func)
         writer = _sharing(writer, local)
-        for stage in local:
-            fixed = {
-                axis: place
-                for axis, place in zip(stage.index[:rows], places, strict=False)
-                if isinstance(axis, s.Var)
-            }
-            writer.write(_without_rows(stage, rows, func), fixed)
+        parts = [(_without_rows(stage, rows, func), _fixed(stage, places)) for stage in local]
+        while parts:
+            stage, at = parts.pop(0)
+            if parts and writer.write_reduced(stage, parts[0][0], {**at, **parts[0][1]}):
+                parts.pop(0)
+            else:
+                writer.write(stage, at)
+
+
+def _fixed(stage: Stage, places: Sequence[Expr]) -> dict[s.Var, Expr]:
+    """The values of the leading axes of a stage."""
+    leading = zip(stage.index, places, strict=False)
+    return {axis: place for axis, place in leading if isinstance(axis, s.Var)}
 
 
 def _is_columns(writer: StageWriter, stages: Sequence[Stage], rows: int) -> bool:
