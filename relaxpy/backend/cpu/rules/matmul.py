@@ -4,12 +4,13 @@ The output is cut into panels of columns (two vector registers wide) and chunks 
 one panel, or of up to four neighbouring ones, and every product of a batch has its own. Inside, two programs, chosen
 when the kernel runs:
 
-* *packed*, for many rows: the task packs a block of its right-hand panels (at most 512 words deep, so that it stays in
-  the L2 cache) into contiguous memory, from any layout of the source. The micro-kernel multiplies a tile of up to 8
-  rows (6 on targets with 16 vector registers) by one panel. The sums of the tile are in vector registers during a
+* *packed*, for many rows: the task packs a block of each of its right-hand panels (at most 256 words deep, so that it
+  stays in the L1 cache) into contiguous memory, from any layout of the source. The micro-kernel multiplies a tile of up
+  to 8 rows (6 on targets with 16 vector registers) by one panel. The sums of the tile are in vector registers during a
   block, and in the task's memory between blocks. A factor that was packed at build time
-  (`relaxpy.backend.cpu.panels`) is read in place. One that the program computes, such as a weight of small integers
-  with scales, is computed into the panel.
+  (`relaxpy.backend.cpu.panels`) is read in place, unless its elements are converted to words: then they are converted
+  once a task, or in registers if there are at most two tiles. One that the program computes, such as a weight of small
+  integers with scales, is computed into the panel.
 * *direct*, for at most one tile of rows: each element of the right-hand factor is read once, so it is not packed. The
   panel is as wide as the registers allow, because long contiguous reads use the memory bandwidth better. A computed
   factor is computed in registers.
@@ -45,19 +46,24 @@ from relaxpy.tir.forms.matmul import MatmulForm, computed_matmul_of, matmul_of, 
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt
 
-DEPTH_BLOCK = 512
-"""The largest depth of a packed panel in words: 512 rows of two registers are 64 KiB with AVX-512, half of it with
-AVX2."""
+DEPTH_BLOCK, COPIED_DEPTH = 1024, 256
+"""The largest depth of a block in words: if both factors are read in place, so that a block costs only its sums, and
+if one is copied. A copied panel of 256 rows of two registers is 32 KiB with AVX-512, half of it with AVX2: it stays in
+the L1 cache."""
 
 CHUNK_TILES = 24
 """The most row tiles of a task. Each task packs its panel anew, so it should reuse it often."""
+
+FEW_TILES = 2
+"""With at most this many tiles, packed panels of another type are converted in registers, once a tile. With more,
+copying them is faster."""
 
 FEW_TASKS = 32
 """With fewer tasks than this, chunks are halved, so that a dozen threads have work."""
 
 MOST_PANELS = 4
 """The most panels of a task, if rows are copied (once for all of them) and the number of columns is known. Otherwise
-one: LLVM needs ten times as long for another loop around the tile."""
+one: LLVM needs ten times as long for another loop around the tiles."""
 
 SHARED_TASKS = 16
 """The fewest tasks that must remain if panels share one."""
@@ -129,17 +135,26 @@ class _Partial:
 
 
 @dataclass(frozen=True, eq=False)
+class _Rows:
+    """A task's memory for a block of its rows."""
+
+    buffer: Buffer
+    words: int
+    """Words of a row."""
+
+
+@dataclass(frozen=True, eq=False)
 class _Memory:
     """The memory of a task."""
 
     partial: Buffer
     """The sums of all its tiles."""
-    left: Buffer | None
-    """The rows of one tile, if they are copied."""
+    left: _Rows | None
+    """A block of all its rows, if they are copied."""
     right: Buffer | None
-    """A block of all its panels, if they are copied."""
+    """A block of one of its panels, if they are copied."""
     excess: Buffer | None
-    """The excess that flipped words add to the sums of each column."""
+    """The excess that flipped words add to the sums of each column of that panel."""
 
 
 class _Writer:
@@ -156,11 +171,9 @@ class _Writer:
         rhs = lhs if shared else p.flat_view(form.rhs.buffer)
         self.factors = Factors(p, form, arithmetic, lhs, rhs)
         self.finish = Finish(p, form, self.out) if form.epilogue is not None else None
-        known = loops.constant(self.factors.words) or DEPTH_BLOCK
+        self.copies_right = form.panels is None or self.factors.widens
         shares = self.factors.copies_left and loops.constant(self.columns) is not None
         self.most_panels = MOST_PANELS if shares else 1
-        self.block_words = min(DEPTH_BLOCK, tiling.lanes * -(-known // tiling.lanes))
-        """The depth of a block: whole vectors."""
         # The offset in each view of the product that a task works on; set by `_tasks`.
         self.out_base = loops.int64(0)
         self.batch_place: dict[Expr, Expr] = {}
@@ -168,23 +181,31 @@ class _Writer:
     def write(self) -> Stmt:
         """Write the whole body: every program that some number of rows needs, under its condition."""
         p, low = self.program, 0
-        if self.factors.reads_right:
-            for above, height in self._heights(self.rows):
-                with p.when(loops.between(self.rows, above, height)):
-                    self._direct(height)
-            low = self.tiling.height
+        for above, height in self._direct_heights():
+            with p.when(loops.between(self.rows, above, height)):
+                self._direct(height)
+            low = height
+        if self.factors.widens:
+            few = FEW_TILES * self.tiling.height
+            with p.when(loops.between(self.rows, low, few)):
+                self._packed(FEW_TILES, copies_right=False)
+            low = max(low, few)
         with p.when(self.rows > low):
-            self._packed()
+            self._packed(CHUNK_TILES, copies_right=self.copies_right)
         return p.body()
 
-    def _heights(self, rows: Expr) -> list[tuple[int, int]]:
-        """Pairs (next lower height, height) of the tiles for up to a whole tile's rows; one exact pair if the number of
-        rows is known."""
-        known = loops.constant(rows)
+    def _direct_heights(self) -> list[tuple[int, int]]:
+        """Pairs (next lower height, height) of the tiles for up to a whole tile's rows, if the panel can be read in
+        place; one exact pair if the number of rows is known. If the panel is converted, more rows than those of a low
+        tile share the conversion of the left rows as well."""
+        if not self.factors.reads_right:
+            return []
+        known = loops.constant(self.rows)
         if known is not None and 0 < known <= self.tiling.height:
             return [(known - 1, known)]
         heights = self.tiling.heights
-        return list(zip((0, *heights), heights, strict=False))
+        pairs = list(zip((0, *heights), heights, strict=False))
+        return pairs[:1] if self.factors.widens else pairs
 
     def _direct(self, height: int) -> None:
         """Write the program for at most one tile of rows: the panel is read in place."""
@@ -193,24 +214,28 @@ class _Writer:
             width = vectors * self.tiling.lanes
             sums = p.allocate("partial", height * width, self.dtype)
             partial = _Partial(sums, loops.int64(0), width)
-            copy = self._left_copy(height)
             # Copied rows are copied one block at a time; others need no blocks.
-            words = self.block_words if copy is not None else None
+            copy = self._left_copy(height, self._block_words(DEPTH_BLOCK))
+            words = copy.words if copy is not None else None
             # A factor in panels is padded: only stores need masks.
             is_filled = self.factors.is_padded
             whole = [self._panel(number, vectors)]
             for panel in whole if is_filled else self._panels(number, vectors):
                 with self._blocks(words) as block:
-                    left = self._left(copy, height, loops.int64(0), block)
+                    zero = loops.int64(0)
+                    if copy is not None:
+                        left = self._copied_left(copy, zero, height, (zero, block))
+                    else:
+                        left = self.factors.left(height, zero, block)
                     right = self.factors.right(panel, block)
                     self._tile(panel, left, right, self.factors.computing(block), partial)
                     with p.when(block.is_last):
                         known = None if is_filled else panel
                         self._store(loops.int64(0), self.rows, number, vectors, partial, known)
 
-    def _packed(self) -> None:
-        """Write the program for any number of rows: chunks of rows by copied panels, one block of the depth at a
-        time."""
+    def _packed(self, most_tiles: int, *, copies_right: bool) -> None:
+        """Write the program for any number of rows: chunks of rows by panels, one block of the depth at a time. A task
+        has at most that many tiles."""
         p, height, width = self.program, self.tiling.height, self._width
         panels = p.let("panels", loops.ceildiv(self.columns, width))
         tiles = p.let("tiles", loops.ceildiv(self.rows, height))
@@ -223,58 +248,73 @@ class _Writer:
             own = p.let("own_panels", self._own_panels(share, panels - first_panel))
             first = p.let("first_tile", loops.floordiv(number, shares) * chunk)
             last = p.let("last_tile", loops.minimum(first + chunk, tiles))
-            memory = self._memory(self.most_panels)
-            with self._blocks(self.block_words) as block:
-                if memory.right is not None or memory.excess is not None:
-                    with p.loop("own_panel", own) as n:
-                        self._prepare(first_panel + n, n, block, memory)
-                self._chunk(first, last, (first_panel, own), block, memory)
+            copies = copies_right or self.factors.copies_left
+            words = self._block_words(COPIED_DEPTH if copies else DEPTH_BLOCK)
+            memory = self._memory(most_tiles, words, copies_right=copies_right)
+            with self._blocks(words) as block:
+                if memory.left is not None:
+                    with p.loop("tile", last - first) as tile:
+                        row = p.let("i", (first + tile) * height)
+                        self._copied_left(memory.left, tile, height, (row, block))
+                with p.loop("own_panel", own) as n:
+                    number = p.let("number", first_panel + n)
+                    self._prepare(number, block, memory)
+                    self._chunk(first, last, number, n, block, memory)
 
     @property
     def _width(self) -> int:
         """Columns of a panel."""
         return self.tiling.panel_vectors * self.tiling.lanes
 
-    def _memory(self, panels: int) -> _Memory:
-        """The memory of a task that multiplies this many panels."""
+    def _block_words(self, deepest: int) -> int:
+        """The depth of a block of at most this many words: whole vectors."""
+        known, lanes = loops.constant(self.factors.words) or deepest, self.tiling.lanes
+        return min(deepest, lanes * -(-known // lanes))
+
+    def _memory(self, tiles: int, words: int, *, copies_right: bool) -> _Memory:
+        """The memory of a task with this many tiles of rows, and blocks of this many words."""
         p, a, width = self.program, self.arithmetic, self._width
-        is_copied = self.form.panels is None
-        size = panels * width
+        rows = tiles * self.tiling.height
         return _Memory(
-            partial=p.allocate("partial", CHUNK_TILES * self.tiling.height * size, self.dtype),
-            left=self._left_copy(self.tiling.height),
-            right=p.allocate("packed", self.block_words * size, a.word) if is_copied else None,
-            excess=p.allocate("excess", size, self.dtype) if a.flips else None,
+            partial=p.allocate("partial", rows * self.most_panels * width, self.dtype),
+            left=self._left_copy(rows, words),
+            right=p.allocate("packed", words * width, a.word) if copies_right else None,
+            excess=p.allocate("excess", width, self.dtype) if a.flips else None,
         )
 
-    def _prepare(self, number: Expr, n: Expr, block: Block, memory: _Memory) -> None:
-        """Copy the panel of this number, the task's `n`-th, and compute the excess of its columns from flipped
-        words."""
+    def _prepare(self, number: Expr, block: Block, memory: _Memory) -> None:
+        """Copy the panel of this number, and compute the excess of its columns from flipped words."""
         vectors = self.tiling.panel_vectors
         whole = self._panel(number, vectors)
         if memory.right is not None:
             cut = self.factors.reads_right and not self.factors.is_padded
             panels = self._panels(number, vectors) if cut else [whole]
             for panel in panels:
-                self.factors.copy_right(memory.right, self._copied(n), whole.width, panel, block)
+                self.factors.copy_right(memory.right, whole.width, panel, block)
         if memory.excess is not None:
-            self._excess(memory.excess, n, whole, self._right(whole, n, block, memory), block)
+            self._excess(memory.excess, whole, self._right(whole, block, memory), block)
 
-    def _copied(self, n: Expr) -> Expr:
-        """The offset of the copy of a task's `n`-th panel."""
-        return self.program.let("copied", loops.simplify(n * self.block_words * self._width))
-
-    def _right(self, panel: Panel, n: Expr, block: Block, memory: _Memory) -> RightRow:
-        """The task's `n`-th panel, copied or in place."""
+    def _right(self, panel: Panel, block: Block, memory: _Memory) -> RightRow:
+        """The panel, copied or in place."""
         if memory.right is None:
             return self.factors.right(panel, block)
-        return self.factors.copied_right(memory.right, self._copied(n), panel)
+        return self.factors.copied_right(memory.right, panel)
 
-    def _left_copy(self, height: int) -> Buffer | None:
-        """Memory for the rows of a tile, if they have to be copied."""
+    def _left_copy(self, rows: int, words: int) -> _Rows | None:
+        """Memory for a block of this many rows, if they have to be copied."""
         if not self.factors.copies_left:
             return None
-        return self.program.allocate("left", height * self.block_words, self.arithmetic.word)
+        return _Rows(self.program.allocate("left", rows * words, self.arithmetic.word), words)
+
+    def _copied_left(
+        self, copy: _Rows, tile: Expr, height: int, fill: tuple[Expr, Block] | None = None
+    ) -> Left:
+        """The copy of a task's tile of this height; made here, if `fill` is its first row and the block."""
+        at = loops.simplify(tile * (height * copy.words))
+        at = self.program.let("copied", at)
+        if fill is not None:
+            self.factors.copy_left(copy.buffer, at, copy.words, height, *fill)
+        return self.factors.copied_left(copy.buffer, at, copy.words, height)
 
     @contextmanager
     def _blocks(self, size: int | None) -> Iterator[Block]:
@@ -291,8 +331,8 @@ class _Writer:
             is_first, is_last = loops.equals(block, 0), loops.equals(block, blocks - 1)
             yield Block(start, count, is_first, is_last)
 
-    def _excess(self, excess: Buffer, n: Expr, panel: Panel, right: RightRow, block: Block) -> None:
-        """The excess of the block's sums in the `n`-th panel, due to flipped left words."""
+    def _excess(self, excess: Buffer, panel: Panel, right: RightRow, block: Block) -> None:
+        """The excess of the block's sums in the panel, due to flipped left words."""
         p, lanes = self.program, panel.lanes
         sums = [p.allocate(f"column{at}", lanes, self.dtype) for at, _ in panel.vectors()]
         for total in sums:
@@ -303,8 +343,7 @@ class _Writer:
                 value = self.arithmetic.add_product(value, self.arithmetic.flipped(), words)
                 p.store(total, 0, value, lanes)
         for vector, total in enumerate(sums):
-            at = n * self._width + vector * lanes
-            p.store(excess, at, loops.load(total, 0, lanes), lanes)
+            p.store(excess, vector * lanes, loops.load(total, 0, lanes), lanes)
 
     def _chunk_tiles(self, tiles: Expr, panels: Expr) -> Expr:
         """Row tiles per task: about `CHUNK_TILES`, in chunks of equal size, and fewer per task if there are few
@@ -329,55 +368,47 @@ class _Writer:
         return share if self.most_panels == 1 else loops.minimum(share, left)
 
     def _chunk(
-        self, first: Expr, last: Expr, panels: tuple[Expr, Expr], block: Block, memory: _Memory
+        self, first: Expr, last: Expr, number: Expr, n: Expr, block: Block, memory: _Memory
     ) -> None:
-        """The tiles from `first` to `last`, by this many panels from the first on; the last tile of all rows may have a
-        lower height."""
+        """The tiles from `first` to `last`, by the panel of this number, the task's `n`-th; the last tile of all rows
+        may have a lower height."""
         p, height, vectors = self.program, self.tiling.height, self.tiling.panel_vectors
-        first_panel, count = panels
         size = height * self._width
+        panel = self._panel(number, vectors)
+        right = self._right(panel, block, memory)
+        excess = None
+        if memory.excess is not None:
+            excess = _Partial(memory.excess, loops.int64(0), self._width)
         with p.loop("tile", last - first) as tile:
             row = p.let("i", (first + tile) * height)
             rows = p.let("rows", loops.minimum(self.rows - row, height))
+            own = p.let("own", loops.simplify((tile * self.most_panels + n) * size))
+            partial = _Partial(memory.partial, own, self._width)
             copied = None
             if memory.left is not None:
-                copied = self._left(memory.left, height, row, block)
-            with p.loop("own_panel", count) as n:
-                number = first_panel + n
-                panel = self._panel(number, vectors)
-                right = self._right(panel, n, block, memory)
-                own = p.let("own", loops.simplify((tile * self.most_panels + n) * size))
-                partial = _Partial(memory.partial, own, self._width)
-                excess = None
-                if memory.excess is not None:
-                    at = loops.simplify(n * self._width)
-                    excess = _Partial(memory.excess, at, self._width)
-                for low, condition in self._low_tiles(rows):
-                    with p.when(condition):
-                        left = copied or self._left(None, low, row, block)
-                        self._tile(panel, Left(low, left.word), right, block, partial, excess)
-                with p.when(block.is_last):
-                    self._store(row, rows, number, vectors, partial)
+                copied = self._copied_left(memory.left, tile, height)
+            for low, condition in self._low_tiles(rows):
+                with p.when(condition):
+                    left = copied or self.factors.left(low, row, block)
+                    self._tile(panel, Left(low, left.word), right, block, partial, excess)
+            with p.when(block.is_last):
+                self._store(row, rows, number, vectors, partial)
 
     def _low_tiles(self, rows: Expr) -> list[tuple[int, Expr | bool]]:
         """The tile heights that a remainder of rows may need, and their conditions."""
         height = self.tiling.height
         known = loops.constant(self.rows)
+        # Two programs have tiles if panels are converted: the lowest tile would save little.
+        heights = self.tiling.heights[1 if self.factors.widens else 0 :]
         if known is not None and known % height == 0:
             return [(height, True)]
         if known is not None:
-            low = next(low for low in self.tiling.heights if low >= known % height)
+            low = next(low for low in heights if low >= known % height)
             if known < height or low == height:
                 return [(low, True)]
             return [(height, rows > low), (low, rows <= low)]
-        pairs = zip((0, *self.tiling.heights), self.tiling.heights, strict=False)
+        pairs = zip((0, *heights), heights, strict=False)
         return [(low, loops.between(rows, above, low)) for above, low in pairs]
-
-    def _left(self, copy: Buffer | None, height: int, row: Expr, block: Block) -> Left:
-        """Rows from `row` on, in place, or in `copy` if that is given."""
-        if copy is not None:
-            return self.factors.copied_left(copy, self.block_words, height, row, block)
-        return self.factors.left(height, row, block)
 
     def _tile(
         self,

@@ -4,7 +4,7 @@ memory.
 A tile reads one word of each of its rows, and vectors of words of one row of its panel. Factors with another memory
 layout are copied, one block of the depth at a time: the right-hand panel unless it is packed already, the left rows if
 they must be converted or their groups are not contiguous. A panel whose columns are contiguous along the depth (a
-transposed factor) is transposed in registers, one square of vectors at a time.
+transposed factor) is transposed in registers, one square of vectors at a time. A packed factor is prefetched.
 
 A right-hand factor may be computed instead of read (`relaxpy.backend.cpu.rules.matmul_formula`): in registers for a few
 rows, and once a task, into the copy of its panel, for many.
@@ -22,9 +22,15 @@ from relaxpy.backend.cpu.arithmetic import BITS, Arithmetic
 from relaxpy.backend.cpu.rules.matmul_formula import Formula
 from relaxpy.tir.forms.contraction import Panels
 from relaxpy.tir.forms.matmul import MatmulForm
-from relaxpy.tir.tvm import tirx
+from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, Program
+
+AHEAD = 8192
+"""The distance in bytes between what is read of a packed factor and what is prefetched. Processors prefetch within a
+page (4 KiB) only, which is too late if the factor comes from memory."""
+_LINE = 64
+"""Bytes of a cache line."""
 
 RightRow = Callable[[Expr], list[Expr]]
 """The vectors of words across the panel at a position of the depth."""
@@ -89,6 +95,11 @@ class Factors:
     ) -> None:
         self.program, self.form, self.arithmetic = program, form, arithmetic
         self.lhs, self.rhs = lhs, rhs
+        is_packed, is_bfloat16 = form.panels is not None, arithmetic.rhs == "bfloat16"
+        # Elements of bfloat16 have no addresses: they are widened where they are read.
+        self.fetched = (
+            program.flat_view(form.rhs.buffer, "uint16") if is_packed and is_bfloat16 else rhs
+        )
         self.group = arithmetic.group
         self.depth = form.depth.extent
         self.words = loops.ceildiv(self.depth, self.group)
@@ -125,6 +136,12 @@ class Factors:
         return self.arithmetic.flips or not self.is_even or loops.constant(self.form.depth.lhs) != 1
 
     @property
+    def widens(self) -> bool:
+        """Are the elements of a packed right-hand factor converted wherever they are read?"""
+        wide = self.arithmetic.rhs == self.arithmetic.total
+        return self.form.panels is not None and self.group == 1 and not wide
+
+    @property
     def reads_right(self) -> bool:
         """Can vectors across a panel be read in place, or computed in registers?"""
         if self.formula is not None:
@@ -147,8 +164,10 @@ class Factors:
 
         return Left(height, word)
 
-    def copied_left(self, copy: Buffer, size: int, height: int, row: Expr, block: Block) -> Left:
-        """The words of rows from `row` on, after copying them to `copy` with stride `size`."""
+    def copy_left(
+        self, copy: Buffer, start: Expr, size: int, height: int, row: Expr, block: Block
+    ) -> None:
+        """Copy the words of rows from `row` on to `copy`, from `start` on with stride `size`."""
         p, form, a = self.program, self.form, self.arithmetic
         first = p.let("first", loops.simplify(block.start * self.group))
         with p.loop("r", height) as r:
@@ -157,12 +176,18 @@ class Factors:
             if loops.constant(form.depth.lhs) == 1:
                 with self._vectors(block) as (v, left):
                     words = a.left_words(self.lhs, line + v * a.lanes * self.group, left)
-                    p.store(copy, r * size + v * a.lanes, words, a.lanes)
+                    p.store(copy, start + r * size + v * a.lanes, words, a.lanes)
             else:
                 with p.loop("k", block.count) as k:
                     factors, exist = self._group(self.lhs, line, form.depth.lhs, first, k)
-                    p.store(copy, r * size + k, a.left_joined(factors, exist))
-        return Left(height, lambda r, k: loops.broadcast(loops.load(copy, r * size + k), a.lanes))
+                    p.store(copy, start + r * size + k, a.left_joined(factors, exist))
+
+    def copied_left(self, copy: Buffer, start: Expr, size: int, height: int) -> Left:
+        """The words of the rows that were copied there."""
+        lanes = self.arithmetic.lanes
+        return Left(
+            height, lambda r, k: loops.broadcast(loops.load(copy, start + r * size + k), lanes)
+        )
 
     def right(self, panel: Panel, block: Block) -> RightRow:
         """The panel in place; lanes of columns that do not exist are undefined."""
@@ -208,8 +233,14 @@ class Factors:
                 start = start + loops.floormod(panel.start, panels.width) * self.group
             starts.append(p.let(f"from{n}", loops.simplify(start)))
 
+        size = tvm.DataType(self.arithmetic.rhs).bits // 8
+        part = min(panel.width * self.group, step)
+
         def row(k: Expr) -> list[Expr]:
             at = k * step
+            for start in starts:
+                for n in range(0, part, _LINE // size):
+                    p.prefetch(self.fetched, start + at + (AHEAD // size // len(starts) + n))
             return [
                 self.arithmetic.right_words(
                     self.rhs, starts[n // each] + at + n % each * panel.lanes * self.group
@@ -219,16 +250,16 @@ class Factors:
 
         return row
 
-    def copy_right(self, copy: Buffer, start: Expr, width: int, panel: Panel, block: Block) -> None:
-        """Copy the panel to `copy` from `start` on: rows of vectors with stride `width`, in which columns that do not
-        exist are undefined."""
+    def copy_right(self, copy: Buffer, width: int, panel: Panel, block: Block) -> None:
+        """Copy the panel to `copy`: rows of vectors with stride `width`, in which columns that do not exist are
+        undefined."""
         p, form = self.program, self.form
         if self.reads_right:
             row = self.right(panel, block)
             with self.computing(block).words(p) as places:
                 for k in places:
                     for n, words in enumerate(row(k)):
-                        p.store(copy, start + k * width + n * panel.lanes, words, panel.lanes)
+                        p.store(copy, k * width + n * panel.lanes, words, panel.lanes)
         elif self.formula is not None:
             with p.loop("column", width) as column, self.computing(block).words(p) as places:
                 exists = p.let(
@@ -236,9 +267,9 @@ class Factors:
                 )
                 for k in places:
                     word = self.formula.element(loops.simplify(block.start + k), exists)
-                    p.store(copy, start + k * width + column, word)
+                    p.store(copy, k * width + column, word)
         elif loops.constant(form.depth.rhs) == 1:
-            self._turn(copy, start, panel, block)
+            self._turn(copy, panel, block)
         else:
             first = p.let("first", loops.simplify(block.start * self.group))
             with p.loop("column", width) as column:
@@ -246,19 +277,19 @@ class Factors:
                 with p.loop("k", block.count) as k:
                     factors, exist = self._group(self.rhs, line, form.depth.rhs, first, k)
                     word = self.arithmetic.right_joined(factors, exist)
-                    p.store(copy, start + k * width + column, word)
+                    p.store(copy, k * width + column, word)
 
-    def copied_right(self, copy: Buffer, start: Expr, panel: Panel) -> RightRow:
+    def copied_right(self, copy: Buffer, panel: Panel) -> RightRow:
         """The panel that was copied there."""
         p = self.program
 
         def row(k: Expr) -> list[Expr]:
-            at = p.let("at", start + k * panel.width)
+            at = p.let("at", k * panel.width)
             return [loops.load(copy, at + n, panel.lanes) for n, _ in panel.vectors()]
 
         return row
 
-    def _turn(self, copy: Buffer, start: Expr, panel: Panel, block: Block) -> None:
+    def _turn(self, copy: Buffer, panel: Panel, block: Block) -> None:
         """Copy a panel whose columns are contiguous along the depth: squares of `side` by `side` words, transposed in
         registers of 128 bits, which every target has. (Larger squares need fewer shuffles, but LLVM takes many seconds
         to combine these.)"""
@@ -278,13 +309,13 @@ class Factors:
                     for line in lines
                 ]
                 for i, row in enumerate(_turned(p, columns)):
-                    p.store(copy, start + (v * side + i) * width + n * side, row, side)
+                    p.store(copy, (v * side + i) * width + n * side, row, side)
             done = loops.simplify(whole * side)
             with p.loop("k", block.count - done) as rest:
                 for j, line in enumerate(lines):
                     k = done + rest
                     word = a.right_joined(*self._group(self.rhs, line, loops.int64(1), first, k))
-                    p.store(copy, start + k * width + n * side + j, word)
+                    p.store(copy, k * width + n * side + j, word)
 
     def _column(self, panel: Panel, column: Expr) -> Expr:
         """The offset of a column of the panel; columns that do not exist repeat the last one."""

@@ -32,10 +32,15 @@ LAYOUTS = ("plain", "turned", "left")
 
 
 def product(
-    lhs: str, rhs: str, layout: str, depth: int | None = None, columns: int | None = None
+    lhs: str,
+    rhs: str,
+    layout: str,
+    depth: int | None = None,
+    columns: int | None = None,
+    rows: int | None = None,
 ) -> PrimFunc:
     """The product, its sum converted to the left type where that is a float."""
-    m, k, n = SymVar("m"), depth or SymVar("k"), columns or SymVar("n")
+    m, k, n = rows or SymVar("m"), depth or SymVar("k"), columns or SymVar("n")
     total = SUMS[lhs, rhs]
     a = te.placeholder((k, m) if layout == "left" else (m, k), lhs, "A")
     b = te.placeholder((n, k) if layout == "turned" else (k, n), rhs, "B")
@@ -135,7 +140,7 @@ def test_packed(target: str, depth: int) -> None:
     compiled = Kernels(programs, host)
     for (lhs, rhs), packing in packings.items():
         b = numbers((depth, 75), rhs, 3)
-        for m in (1, 2, 8, 9, 33):
+        for m in (1, 2, 4, 5, 8, 9, 16, 17, 33):
             a = numbers((m, depth), lhs, 4)
             kind = a.dtype if SUMS[lhs, rhs] == "float32" else np.dtype("int32")
             out, plain = np.full((m, 75), 77, kind), np.full((m, 75), 78, kind)
@@ -143,6 +148,30 @@ def test_packed(target: str, depth: int) -> None:
             agrees(out, a, b)
             kernels(target, "plain").run(f"{lhs}_{rhs}", [a, b], [plain])
             np.testing.assert_array_equal(out, plain)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_known_rows_of_panels(target: str) -> None:
+    """Panels of widened elements, in registers for a few tiles and copied for more: the bits of unknown rows."""
+    host = Target.parse(target)
+    if not host.is_host_loadable:
+        pytest.skip(f"{target} does not run here")
+    b = numbers((300, 40), "float16", 3)
+    packing = wanted_packing(product("float16", "float16", "plain", 300, 40), host)
+    assert packing is not None
+    counts = (5, 12, 20, 24)
+    programs = {
+        f"rows_{rows}": with_packed(product("float16", "float16", "plain", 300, 40, rows), packing)
+        for rows in (None, *counts)
+    }
+    compiled = Kernels(programs, host)
+    for m in counts:
+        a = numbers((m, 300), "float16", m)
+        known, unknown = np.full((m, 40), 77, a.dtype), np.full((m, 40), 78, a.dtype)
+        compiled.run(f"rows_{m}", [a, packing.pack(b)], [known])
+        compiled.run("rows_None", [a, packing.pack(b)], [unknown])
+        agrees(known, a, b)
+        np.testing.assert_array_equal(known, unknown)
 
 
 def test_groups_of_the_target() -> None:
