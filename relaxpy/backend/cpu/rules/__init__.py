@@ -20,6 +20,7 @@ from relaxpy.backend.cpu.rules.paged_attention import paged_attention_program
 from relaxpy.backend.cpu.rules.quantized_matmul import quantized_matmul_program
 from relaxpy.backend.cpu.rules.reduction import schedule_reduction
 from relaxpy.backend.cpu.rules.rows import schedule_rows
+from relaxpy.backend.cpu.rules.weights import with_weights
 from relaxpy.backend.cpu.rules.window import window_program
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.tvm import tirx
@@ -30,7 +31,7 @@ _Arrange = Callable[[tirx.PrimFunc, CpuTarget], "Arrangement | None"]
 
 def _of_arithmetic(arrange: _Arrange) -> _Arrange:
     """Adapt a rule for programs with expanded elementary functions to programs that call them."""
-    return lambda func, target: arrange(written_out(func), target)
+    return lambda func, target: arrange(written_out(with_weights(func)), target)
 
 
 CPU_RULES: tuple[Rule, ...] = (
