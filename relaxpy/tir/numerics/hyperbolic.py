@@ -19,7 +19,7 @@ from relaxpy.tir.numerics.floats import (
     through_float32,
     with_sign_of,
 )
-from relaxpy.tir.numerics.math import exp_between, exp_normal, log_float32
+from relaxpy.tir.numerics.math import exp_around, log_float32
 from relaxpy.tir.tvm import tirx
 
 # tanh(x) = x + x*z*p(z), z = x*x, on |x| < 0.625: Cephes, tanhf.
@@ -79,7 +79,7 @@ def _tanh(x: Expr) -> Expr:
 
     def large(m: Expr) -> Expr:
         # From 10 on the result is 1; the comparison of a number with a NaN returns the NaN.
-        power = exp_normal(tirx.Min(f32(20.0), m + m))
+        power = exp_around(tirx.Min(f32(20.0), m + m), middle=0)
         return f32(1.0) - f32(2.0) / (power + f32(1.0))
 
     def by_size(m: Expr) -> Expr:
@@ -122,7 +122,8 @@ def _cosh(x: Expr) -> Expr:
 
 def _half_of_power(a: Expr) -> Expr:
     """exp(a) / 2 of a number that is not negative."""
-    return exp_between(tirx.Min(f32(90.0), a), halvings=1)
+    # From 90 on it is infinity; the comparison of a number with a NaN returns the NaN.
+    return exp_around(tirx.Min(f32(90.0), a), middle=64, halvings=1)
 
 
 def _asinh(x: Expr) -> Expr:

@@ -100,14 +100,8 @@ def erf(x: Expr) -> Expr:
     return through_float32(_erf, tirx.erf, x)
 
 
-def exp_float32(x: Expr, halvings: int = 0) -> Expr:
-    """exp(x) / 2**halvings in float32, with 0 or 1 halvings; with 1 it is finite for slightly larger x."""
-    # The constant comes first: the comparison of a number with a NaN then returns the NaN.
-    return exp_between(tirx.Min(f32(90.0), tirx.Max(f32(-104.0), x)), halvings)
-
-
-def exp_between(x: Expr, halvings: int = 0) -> Expr:
-    """As `exp_float32`, of a NaN or a number from -104, where the result is 0, to 90, where it is infinity."""
+def exp_float32(x: Expr) -> Expr:
+    """exp(x) in float32."""
 
     def scaled(mantissa: Expr, code: Expr) -> Expr:
         # In two factors: the exponent ranges from -150 to 130, beyond that of a float32 at both ends.
@@ -118,14 +112,19 @@ def exp_between(x: Expr, halvings: int = 0) -> Expr:
             lambda h: mantissa * from_bits(h) * from_bits((code << i32(_MANTISSA_BITS)) - h),
         )
 
-    return _exp_by_parts(x, 2 * _BIAS - halvings, scaled)
+    # The constant comes first: the comparison of a number with a NaN then returns the NaN.
+    return _exp_by_parts(tirx.Min(f32(90.0), tirx.Max(f32(-104.0), x)), 2 * _BIAS, scaled)
 
 
-def exp_normal(x: Expr) -> Expr:
-    """exp(x) in float32, of a NaN or a number from -87 to 88, so that the result is a normal number."""
-    return _exp_by_parts(
-        x, _BIAS, lambda mantissa, code: mantissa * from_bits(code << i32(_MANTISSA_BITS))
-    )
+def exp_around(x: Expr, middle: int, halvings: int = 0) -> Expr:
+    """exp(x) / 2**halvings in float32, of a NaN or a number whose power divided by 2**middle is a normal number."""
+    factor = 2.0 ** (middle - halvings)
+
+    def scaled(mantissa: Expr, code: Expr) -> Expr:
+        power = mantissa * from_bits(code << i32(_MANTISSA_BITS))
+        return power if factor == 1 else power * f32(factor)
+
+    return _exp_by_parts(x, _BIAS - middle, scaled)
 
 
 def _exp_by_parts(x: Expr, bias: int, scaled: Callable[[Expr, Expr], Expr]) -> Expr:
@@ -299,7 +298,8 @@ def _exp2(x: Expr) -> Expr:
 def _sigmoid(x: Expr) -> Expr:
     def by_sign(x: Expr) -> Expr:
         # exp of a number that is at most 0 does not overflow; the quotient for negative x keeps its small values.
-        decay = exp_between(tirx.Max(f32(-104.0), from_bits(to_bits(x) | i32(SIGN_BIT))))
+        # Below -104 it is 0; the comparison of a number with a NaN returns the NaN.
+        decay = exp_around(tirx.Max(f32(-104.0), from_bits(to_bits(x) | i32(SIGN_BIT))), middle=-64)
         return let(
             "e",
             decay,

@@ -32,8 +32,8 @@ from relaxpy.tir.writer.loops import (
 )
 from relaxpy.tir.writer.vectors import masked_store, masked_value, vector_value, vectorise
 
-BLOCK = 64
-"""Squares are visited in blocks of this many positions along both axes: some cache lines of each row, 16 KiB of
+BLOCK = 128
+"""Squares are visited in blocks of this many positions along both axes: some cache lines of each row, 64 KiB of
 float32."""
 _FEWEST = 4
 """With fewer positions along an axis, squares would be mostly empty."""
@@ -65,7 +65,7 @@ def write_permuted(writer: StageWriter, stage: Stage, axis: Var) -> bool:
     outer = [a for a in stage.axes[:-1] if a is not axis]
     extents = [extent_of(stage, a) for a in outer]
     lengths = [extent_of(stage, a) for a in (axis, last)]
-    size = knob("block", BLOCK, (32, 128, 256))
+    size = knob("block", BLOCK, (32, 64, 256))
     blocks = [ceildiv(length, size) for length in lengths]
     with p.loop("block", product([*extents, *blocks]), parallel=True) as block:
         *places, i, j = split_index(p, block, [*extents, *blocks])
