@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 
-from relaxpy.tir.forms.stages import Combiner, Stage, loads_of
+from relaxpy.tir.forms.stages import Combiner, Stage, loads_of, substitute
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer.loops import (
     Expr,
@@ -20,12 +20,11 @@ from relaxpy.tir.writer.loops import (
     int64,
     load,
     select,
-    simplify,
     zero,
 )
 from relaxpy.tir.writer.vectors import fold
 
-_VECTORS = 8
+_VECTORS = 4
 """Vectors of a block: their tests are combined before the one branch of the block."""
 
 
@@ -57,7 +56,9 @@ def first_block(
     missed = tirx.EQ(load(hit, 0), zero("int32"))
     with p.repeat(both(load(block, 0) < floordiv(extent, size), missed)):
         start = p.let("start", load(block, 0) * int64(size))
-        tests = [test(simplify(start + int64(u * lanes))) for u in range(_VECTORS)]
+        first = tirx.Var("first", "int64")
+        holds = test(first)  # vectorised once
+        tests = [substitute(holds, {first: start + int64(u * lanes)}) for u in range(_VECTORS)]
         hits = tirx.Select(
             reduce(tirx.Or, tests), broadcast(tirx.const(1, "int32"), lanes), zero("int32", lanes)
         )
