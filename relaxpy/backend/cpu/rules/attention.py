@@ -31,7 +31,7 @@ from dataclasses import replace
 
 from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.rules.attention_access import Access, Task
-from relaxpy.backend.cpu.rules.attention_lanes import LanesProgram
+from relaxpy.backend.cpu.rules.attention_lanes import REGISTERS, LanesProgram
 from relaxpy.backend.cpu.rules.attention_rows import RowProgram, has_row_program
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.attention import AttentionForm, attention_of
@@ -68,12 +68,8 @@ def _body(form: AttentionForm, target: CpuTarget) -> Stmt:
                 RowProgram(access, task, target).write()
         above = few
     with p.when(access.lanes > above):
-        for task in _tasks(access, 2 * register):
-            count = loops.simplify(access.lanes - task.first)
-            for low, high, vectors in ((0, register, 1), (register, 2 * register, 2)):
-                needed = loops.minimum(count, 2 * register)
-                with p.when(loops.between(needed, low, high)):
-                    LanesProgram(access, task, target, register, vectors).write()
+        for task in _tasks(access, REGISTERS * register):
+            LanesProgram(access, task, target).write()
     return p.body()
 
 

@@ -34,6 +34,9 @@ from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
 from relaxpy.tir.writer.vectors import vectorise
 
+REGISTERS = 2
+"""The most registers of lanes per task."""
+
 BLOCK_TILES = 8
 """Tiles of keys per block. With 64 keys and heads of 64, the memory of a task (queries, scores, sums) is 24 KiB."""
 
@@ -61,16 +64,18 @@ class _Seen:
 
 
 class LanesProgram:
-    """Writes the program of one task."""
+    """Writes the program of one task: the work on a block of keys once for each number of registers, the rest once."""
 
-    def __init__(
-        self, access: Access, task: Task, target: CpuTarget, lanes: int, vectors: int
-    ) -> None:
-        """For `vectors` registers of `lanes` lanes each."""
+    def __init__(self, access: Access, task: Task, target: CpuTarget) -> None:
         self.access, self.task, self.form = access, task, access.form
         self.program = p = access.program
-        self.lanes, self.width = lanes, lanes * vectors
-        self.starts = [lanes * v for v in range(vectors)]
+        self.lanes = lanes = target.lanes(32)
+        self.width = REGISTERS * lanes
+        needed = loops.ceildiv(access.lanes - task.first, lanes)
+        self.registers = p.let("registers", loops.minimum(needed, REGISTERS))
+        """The number of registers that the task's lanes fill."""
+        self.used = p.let("used_lanes", loops.simplify(self.registers * lanes))
+        self.starts = [lanes * register for register in range(REGISTERS)]
         """The offset of each register in a row of lanes."""
         self.height = 8 if target.vector_registers >= 32 else 6
         """Rows of a tile. With two registers across and their factors, they use all of 16 registers."""
@@ -120,7 +125,7 @@ class LanesProgram:
         """Transpose the queries of all lanes."""
         p, access, query = self.program, self.access, self.form.query
         if access.is_contiguous(query, "depth", self.lanes):
-            with p.loop("register", len(self.starts)) as register:
+            with p.loop("register", self.registers) as register:
                 first = p.let("first", loops.simplify(register * self.lanes))
                 lines = [self._line(query, first + n) for n in range(self.lanes)]
                 with p.loop("part", self.depth // self.lanes) as part:
@@ -130,7 +135,7 @@ class LanesProgram:
                         self._put(self.queries_at + (at + n) * self.width + first, column)
             return
         stride = access.stride(query, "depth")
-        with p.loop("lane", self.width) as lane:
+        with p.loop("lane", self.used) as lane:
             line = self._line(query, lane)
             with p.loop("d", self.depth) as d:
                 value = access.read(query.buffer, line + d * stride)
@@ -141,7 +146,7 @@ class LanesProgram:
         p, access, out = self.program, self.access, self.form.out
         if loops.constant(access.stride(out, "column")) != 1:
             return
-        with p.loop("lane", self.width) as lane:
+        with p.loop("lane", self.used) as lane:
             line = self._line(out, lane)
             for at in range(0, self.columns, access.line_numbers(out)):
                 access.prefetch(out, line + at, writing=True)
@@ -160,7 +165,7 @@ class LanesProgram:
         ends = p.allocate("ends", 4, "int64")
         for n, value in enumerate((self.access.keys, 0, 0, self.access.keys)):
             p.store(ends, n, int64(value))
-        with p.loop("lane", self.width) as lane:
+        with p.loop("lane", self.used) as lane:
             place = self.access.lane_place(self.task, lane)
             low, high = (p.let("end", substitute(end, place)) for end in (seen.low, seen.high))
             p.store(first, lane, low.astype("uint32"))
@@ -178,6 +183,15 @@ class LanesProgram:
         keys = self._rows(form.key, "depth", start, count, self.keys_at)
         values = self._rows(form.value, "column", start, count, self.values_at)
         block = _Block(start, count, keys, values)
+        starts = self.starts
+        for registers in range(1, REGISTERS + 1):
+            self.starts = starts[:registers]
+            with p.when(loops.equals(self.registers, registers)):
+                self._update(block, seen)
+
+    def _update(self, block: _Block, seen: _Seen | None) -> None:
+        """Add a block to the totals and sums of the lanes in `starts`."""
+        p = self.program
         top = p.allocate("block_top", self.width, "float32")
         for at in self.starts:
             p.store(top, at, loops.load(self.top, at, self.lanes), self.lanes)
@@ -226,7 +240,7 @@ class LanesProgram:
                     sums.add(r, loops.load(keys.buffer, at), queries)
             if not self.access.has_own_scores:
                 self._score(sums, [block.start + j for j in numbers], seen, top)
-            sums.store(self.scratch, self.scores_at + first * self.width)
+            sums.store(self.scratch, self.scores_at + first * self.width, self.width)
 
     def _score(self, sums: _Sums, keys: Sequence[Expr], seen: _Seen | None, top: Buffer) -> None:
         """Convert a tile of products to scores, and raise `top` to the largest."""
@@ -266,7 +280,7 @@ class LanesProgram:
     def _own_scores(self, block: _Block, seen: _Seen | None, top: Buffer) -> None:
         """Convert products to scores, and raise `top`, if each lane has a formula of its own: a bias per query, say."""
         p, access = self.program, self.access
-        with p.loop("lane", self.width) as lane:
+        with p.loop("lane", self.used) as lane:
             place = access.lane_place(self.task, lane)
             with p.loop("j", block.count) as j:
                 at = p.let("at", loops.simplify(self.scores_at + j * self.width + lane))
@@ -350,7 +364,7 @@ class LanesProgram:
             if seen is not None:
                 with p.loop("j", p.let("masked", loops.simplify(block.count - masked_from))) as j:
                     add(sums, p.let("masked_key", masked_from + j), seen)
-        sums.store(self.scratch, at_sums)
+        sums.store(self.scratch, at_sums, self.width)
 
     def _named(self, name: str, start: Expr) -> list[Expr]:
         """Load a row of all lanes into registers."""
@@ -377,11 +391,11 @@ class LanesProgram:
             total = p.let("total", loops.load(self.totals, at, self.lanes))
             p.store(self.totals, at, share_of(total, self.lanes), self.lanes)
         if access.is_contiguous(out, "column", self.lanes):
-            with p.loop("register", len(self.starts)) as register:
+            with p.loop("register", self.registers) as register:
                 self._store_register(p.let("first", loops.simplify(register * self.lanes)))
             return
         stride = access.stride(out, "column")
-        with p.loop("lane", self.width) as lane:
+        with p.loop("lane", self.used) as lane:
             place = access.lane_place(self.task, lane)
             line = p.let("line", access.offset(out, place))
             share = p.let("share", loops.load(self.totals, lane))
@@ -429,11 +443,10 @@ class _Sums:
                 new = tirx.Select(masks[n], new, old)
             self.program.store(self.rows[row], at, new, self.lanes)
 
-    def store(self, buffer: Buffer, start: Expr) -> None:
-        """Store the rows one after the other, from an offset on."""
-        width = len(self.starts) * self.lanes
+    def store(self, buffer: Buffer, start: Expr, step: int) -> None:
+        """Store the rows from an offset on, each at a distance from the one before."""
         for r, row in enumerate(self.rows):
             for at in self.starts:
                 value = loops.load(row, at, self.lanes)
-                place = loops.simplify(start + r * width + at)
+                place = loops.simplify(start + r * step + at)
                 self.program.store(buffer, place, value, self.lanes)
