@@ -260,7 +260,7 @@ def kernels_served(checkpoint: Path, threads: int) -> Service:
     from benchmarks.kernel_times import Costs, recording
     from benchmarks.limits import Limits
     from relaxpy.models import bert
-    from relaxpy.models.sentence_embedding import read_weights
+    from relaxpy.models.checkpoint import read_weights
 
     config = read_config(checkpoint, "bert")
     model = bert.BertEncoder(bert.BertConfig.from_checkpoint(checkpoint))
