@@ -11,7 +11,7 @@ read the same keys and values. Two programs, chosen when the kernel runs by how 
 * *rows* (`attention_rows`), for up to four lanes, or half a register of them, which is how text is generated where few
   heads share keys: a task a query and key head, vectors along the heads' widths.
 
-Both process the keys in blocks (64 keys, or 48 with 16 vector registers, in *lanes*; 8 vectors of keys in *rows*), with
+Both process the keys in blocks (32 keys, or 24 with 16 vector registers, in *lanes*; 8 vectors of keys in *rows*), with
 the online softmax (Milakov and Gimelshein, 2018). For each lane:
 
     scores = f(query @ keys of the block)
