@@ -38,6 +38,7 @@ EXTRAS = {
     "jax": "JAX arrays",
     "blas": "matrix products by OpenBLAS",
     "cuda": "CUDA devices",
+    "cublas": "large products on CUDA devices",
     "metal": "GPUs of Macs (experimental)",
     "opencl": "OpenCL devices",
     "wgpu": "Vulkan and WebGPU devices",

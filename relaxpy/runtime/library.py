@@ -31,7 +31,7 @@ F = TypeVar("F", bound=AnyFunction)
 
 EXTRAS: dict[str, str] = {
     "blas.": "blas",
-    "cublas": "cuda",
+    "cublas": "cublas",
     "cudnn": "cuda",
     "cutlass": "cuda",
     "torch.": "torch",

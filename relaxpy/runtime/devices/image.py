@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,53 @@ Argument = Mapping[str, Any]
 
 FORMATS = ("text", "cubin", "ptx")
 """The formats of an image's code."""
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """A function of a library that computes what a kernel computes, faster where there is much to do. The device's
+    runtime knows the library."""
+
+    name: str
+    """Of the function: `cublas.matmul_bias`."""
+    dtype: str
+    """Of the factors and the result."""
+    places: Mapping[str, int]
+    """The program's arguments by their names in the function: `left`, `right`, `out`, `workspace`, perhaps `bias`."""
+    first: int
+    """The index in `KernelImage.launch` of the rows, columns and depth of the product."""
+    least: int
+    """The least number of rows with which it is called. The kernel's own code runs for others."""
+    workspace: int
+    """The bytes of the workspace."""
+
+    def misfit(self, info: KernelInfo) -> str:
+        """Why it does not fit the kernel's description, or ""."""
+        if not GRID <= self.first <= len(info.image.launch) - 3:
+            return f"its library call takes numbers {self.first} to {self.first + 2} of a launch"
+        params = info.params or ()
+        for name, place in self.places.items():
+            if place >= len(params) or params[place].shape is None:
+                return f"its library call takes argument {place} as {name}, which is no tensor of its program"
+        return ""
+
+    @classmethod
+    def decode(cls, found: Any) -> LibraryCall:
+        """Reads a call from JSON. Raises: ValueError, KeyError or TypeError for another value."""
+        places = {str(name): _natural(place) for name, place in dict(found["places"]).items()}
+        if not _PLACES <= set(places) <= {*_PLACES, "bias"}:
+            raise ValueError(f"a library call has the arguments {', '.join(places)}")
+        numbers = (_natural(found[name]) for name in ("first", "least", "workspace"))
+        return cls(str(found["name"]), str(found["dtype"]), places, *numbers)
+
+
+_PLACES = frozenset({"left", "right", "out", "workspace"})
+
+
+def _natural(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no number of a library call")
+    return value
 
 
 @dataclass(frozen=True)
@@ -62,6 +109,9 @@ class Image:
     """The resources of a thread and of a block, as the compiler reports them, for people to read: `registers`, bytes of
     `stack`, `spills` and `shared` memory."""
 
+    library: LibraryCall | None = None
+    """The library function that runs instead of the code where there is much to do."""
+
     @property
     def source(self) -> str:
         """The code of an image whose format is text."""
@@ -80,6 +130,8 @@ class Image:
             header["format"] = self.format
         if self.resources:
             header["resources"] = dict(self.resources)
+        if self.library is not None:
+            header["library"] = asdict(self.library)
         return f"{MARK}{json.dumps(header)}\n".encode() + self.code
 
     @classmethod
@@ -104,7 +156,11 @@ class Image:
             raise ValueError(f"its code is {format!r}, which is none of {', '.join(FORMATS)}")
         if format == "text":
             code.decode()
-        return cls(str(header["kernel"]), args, code, extensions, limits, format, resources)
+        called = header.get("library")
+        library = None if called is None else LibraryCall.decode(called)
+        return cls(
+            str(header["kernel"]), args, code, extensions, limits, format, resources, library
+        )
 
     @classmethod
     def of(cls, info: KernelInfo, objects: Sequence[bytes], language: str) -> Image:
@@ -141,7 +197,7 @@ class Image:
                 and not (place < len(scalars) and scalars[place] == ("scalar" in arg))
             ):
                 return f"it takes {dict(arg)}, which is not an argument of its program"
-        return ""
+        return "" if self.library is None else self.library.misfit(info)
 
 
 Getter = Callable[[Sequence[int], Sequence[Any]], Any]

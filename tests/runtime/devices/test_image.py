@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from relaxpy.runtime.devices.image import Image, getter
+from relaxpy.runtime.devices.image import Image, LibraryCall, getter
 
 ARGS = ({"memory": 0}, {"size": 6, "dtype": "int64"}, {"first": 0, "itemsize": 4})
 
@@ -18,6 +18,31 @@ def test_round_trip() -> None:
     image = Image("k", ARGS, b"__kernel void k() {}\n", ("cl_khr_fp64",))
     assert Image.decode(image.encode()) == image
     assert image.source == "__kernel void k() {}\n"
+
+
+CALL = LibraryCall("cublas.matmul", "float32", {"left": 0, "right": 1, "workspace": 2, "out": 3}, 7, 65, 1024)  # fmt: skip
+
+
+def test_a_library_call() -> None:
+    image = Image("k", ARGS, b"", library=CALL)
+    assert Image.decode(image.encode()) == image
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"places": {"left": 0}},
+        {"places": {**CALL.places, "other": 1}},
+        {"places": {**CALL.places, "left": -1}},
+        {"places": {**CALL.places, "left": True}},
+        {"first": 1.5},
+        {"least": "many"},
+        {"places": 5},
+    ],
+)
+def test_what_is_no_library_call(change: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        Image.decode(Image("k", ARGS, b"", library=replace(CALL, **change)).encode())
 
 
 def test_machine_code() -> None:

@@ -193,7 +193,8 @@ class CudaRuntime(DeviceRuntime):
             return load_kernels(self._context, name, self._limits, self._version, objects, kernels)
 
     def launcher(self, kernel: LoadedKernel, queue: Stream) -> Launcher:
-        return write_launcher(kernel, self._context, queue)
+        own = write_launcher(kernel, self._context, queue)
+        return own if kernel.products is None else kernel.products.launcher(queue, own)
 
     # Graphs
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from relaxpy.errors import ExecutableError
+from relaxpy.runtime.devices.cuda.cublas import CublasLt, Products, cublas_of
 from relaxpy.runtime.devices.cuda.driver import Context, CudaError, ask, version_text
 from relaxpy.runtime.devices.cuda.launch import layout, offsets
 from relaxpy.runtime.devices.image import GRID, Image
@@ -53,6 +54,8 @@ class LoadedKernel:
     """Of the device."""
     most_threads: int
     """The most threads of a block with which the kernel runs: its registers are the device's."""
+    products: Products | None = None
+    """The library call that runs in its place where there is much to do."""
 
     def misfit(self, numbers: Sequence[int]) -> str:
         """Which numbers of a launch the device does not take, or ""."""
@@ -94,6 +97,7 @@ class _Loader:
         self._limits = limits
         self._version = version
         self._modules: dict[bytes, _Module] = {}
+        self._cublas: CublasLt | None = None
 
     def require(self, info: KernelInfo, image: Image) -> None:
         """Compares what a kernel needs with the device."""
@@ -150,7 +154,11 @@ class _Loader:
                     "device-features",
                     f"the kernel {info.name!r} needs {dynamic} bytes of shared memory beside its own: {error}",
                 ) from error
-        return LoadedKernel(info.name, module, function, image, self._limits, most)
+        products = None
+        if image.library is not None:
+            self._cublas = self._cublas or cublas_of(self._context, info.name, image.library)
+            products = Products(self._cublas, image.library)
+        return LoadedKernel(info.name, module, function, image, self._limits, most, products)
 
     def _module(self, info: KernelInfo, image: Image) -> _Module:
         cu = self._cu

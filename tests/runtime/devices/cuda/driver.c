@@ -51,11 +51,12 @@ typedef struct { Module *module; Signature signature; Body body; const char *(*f
 struct Stream;
 typedef struct { int kind; struct Stream *stream; unsigned long position; int captured; Context *context; } Event;
 
-typedef enum { LAUNCH, TO_DEVICE, TO_HOST, ON_DEVICE, WAIT, RECORD, FREE, GRAPH } Kind;
+typedef enum { LAUNCH, LIBRARY, TO_DEVICE, TO_HOST, ON_DEVICE, WAIT, RECORD, FREE, GRAPH } Kind;
 typedef struct Work {
   struct Work *next;
   Kind kind;
   Function *function;
+  int (*library)(const void *);
   unsigned grid[3], block[3], shared;
   char *bytes;  // parameters, or the contents of pageable memory
   size_t size;
@@ -222,6 +223,10 @@ static int run(Work *w) {
       }
       if (w->function->body && has_strayed()) return ILLEGAL_ADDRESS;
       return SUCCESS;
+    }
+    case LIBRARY: {
+      int code = w->library(w->bytes);
+      return code ? code : has_strayed() ? ILLEGAL_ADDRESS : SUCCESS;
     }
     case TO_DEVICE:
       if (!memory_at(w->target, w->size, 0)) return ILLEGAL_ADDRESS;
@@ -676,6 +681,15 @@ CALL(int cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsi
   GIVE(put(s, (Work){.kind = LAUNCH, .function = f, .grid = {gx, gy, gz}, .block = {bx, by, bz}, .shared = shared,
                      .bytes = size ? memcpy(malloc(size), bytes, size) : NULL, .size = size}));
 }
+
+// Emulated libraries: work of a stream that calls `body` with a copy of `bytes`, as a library's kernels do, and whether
+// device memory is at an address, for such a body.
+
+CALL(int emulation_library(void *handle, int (*body)(const void *), const void *bytes, size_t size))
+  STREAM(s, handle);
+  GIVE(put(s, (Work){.kind = LIBRARY, .library = body, .bytes = memcpy(malloc(size), bytes, size), .size = size}));
+}
+int emulation_holds(Address address, size_t size) { return memory_at(address, size, 0) != NULL; }
 
 // Graphs
 

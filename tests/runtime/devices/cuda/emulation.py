@@ -17,6 +17,7 @@ from tempfile import mkdtemp
 import pytest
 
 from relaxpy.runtime.devices import registry
+from relaxpy.runtime.devices.cuda import cublas
 from relaxpy.runtime.devices.cuda.driver import bindings
 
 HERE = Path(__file__).parent
@@ -58,6 +59,30 @@ def add_kernel(code: bytes, source: str) -> None:
     path = folder() / f"{digest}.c"
     path.write_text(source)
     compile_c(path, path.with_suffix(".so"))
+
+
+CUBLAS = "libcublasLt.so.13"
+
+
+@cache
+def cublas_library() -> ctypes.CDLL:
+    """The emulated cuBLASLt, for the tests to ask."""
+    path = folder() / CUBLAS
+    compile_c(HERE / "cublaslt.c", path, f"-Wl,-soname,{CUBLAS}", "-ldl", "-lm")
+    return ctypes.CDLL(str(path))
+
+
+@contextmanager
+def emulated_cublas() -> Iterator[ctypes.CDLL]:
+    """cuBLASLt on the emulated driver, in the place of NVIDIA's."""
+    found = cublas_library()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cublas, "_paths", lambda: iter([str(folder() / CUBLAS)]))
+        cublas.library.cache_clear()
+        try:
+            yield found
+        finally:
+            cublas.library.cache_clear()
 
 
 class Emulation:
