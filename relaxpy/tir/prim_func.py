@@ -25,6 +25,12 @@ GIVEN = "relaxpy.workspaces"
 """Attribute of a PrimFunc: the numbers of the parameters that are its workspaces. Their contents before and after a run
 are undefined, and a schedule rule may use them for more than the program's text shows."""
 
+LIBRARY = "relaxpy.library"
+"""Attribute of a function of the graph, and of the tensor program that it becomes: the library function that computes
+the same. A target may call it instead (`relaxpy.backend.cuda.library`)."""
+LIBRARY_ROWS = "relaxpy.library_rows"
+"""Attribute of such a program: the least number of rows for which the library is called."""
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PrimFunc(TensorProgram):

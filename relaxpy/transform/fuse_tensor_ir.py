@@ -32,7 +32,7 @@ from relaxpy.ir.visitor import Rewriter
 from relaxpy.op.call import CallTIR
 from relaxpy.shape.lattice import substitute
 from relaxpy.tir.fuse import Value, fuse_programs
-from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.prim_func import LIBRARY, LIBRARY_ROWS, PrimFunc
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.outline import PRIMITIVE
 from relaxpy.transform.rebuild import Rebuilder
@@ -44,7 +44,8 @@ class FuseTensorIR(Pass):
     (paper §4.2, figure 9; TVM's `FuseTIR`). Intermediate tensors become local buffers of the new program; schedule
     rules inline them into their uses. Tensor programs without remaining calls are dropped.
 
-    A function that does more than a tensor program can loses the mark. A function that may be called from elsewhere (it
+    The attributes of a library call (`relaxpy.library`) become the program's. A function that does more than a tensor
+    program can loses the mark. A function that may be called from elsewhere (it
     is public, it is used as a value, or its arguments are checked) stays, and calls the new program.
 
     Before:
@@ -112,7 +113,9 @@ class FuseTensorIR(Pass):
         groups = program_groups(mod)
         if not groups:
             return without_marks(mod)
-        programs = {name: _program(group) for name, group in groups.items()}
+        programs = {
+            name: _program(group, mod.graph_function(name)) for name, group in groups.items()
+        }
         graph = mod.graph_functions
         staying = {name for name in groups if "global_symbol" in graph[name].attrs}
         while True:
@@ -162,9 +165,11 @@ class _Fused:
     group: ProgramGroup
 
 
-def _program(group: ProgramGroup) -> PrimFunc:
+def _program(group: ProgramGroup, function: Function) -> PrimFunc:
     inputs = [source.value for source in group.inputs]
-    return fuse_programs(group.steps, inputs, group.outputs, group.scalars)
+    program = fuse_programs(group.steps, inputs, group.outputs, group.scalars)
+    said = {key: function.attrs[key] for key in (LIBRARY, LIBRARY_ROWS) if key in function.attrs}
+    return PrimFunc(program.func.with_attr(said), program.span) if said else program
 
 
 def _calling_itself(name: str, function: Function) -> Function:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from relaxpy.backend.cuda.compiler import compile_source
+from relaxpy.backend.cuda.library import library_call
 from relaxpy.backend.cuda.source import cuda_source
 from relaxpy.backend.cuda.target import CudaTarget
 from relaxpy.backend.gpu.device_kernel import device_kernel
@@ -27,7 +28,8 @@ def kernel_image(
     (arch,) = target.archs
     kernel = device_kernel(func, symbol, target.to_tvm())
     called = launch_args(kernel, PrimFunc(func))
-    own = launched(symbol, called.launch)
+    library, launch = library_call(func, called.launch)
+    own = launched(symbol, launch)
     source = cuda_source(kernel.func.with_attr("global_symbol", own), target.to_tvm())
     compiled = compile_source(source, arch, name)
     limits = {"threads": math.prod(kernel.threads)}
@@ -37,6 +39,6 @@ def kernel_image(
     args = tuple(arg for arg in called.args if "first" not in arg)
     image = Image(
         own, args, compiled.code,
-        limits=limits, format=compiled.format, resources=compiled.resources,
+        limits=limits, format=compiled.format, resources=compiled.resources, library=library,
     )  # fmt: skip
-    return image, called.launch
+    return image, launch

@@ -1,4 +1,4 @@
-"""Targets of NVIDIA's GPUs: `cuda [-arch=NAME[,NAME…]]` and the options of all GPUs."""
+"""Targets of NVIDIA's GPUs: `cuda [-arch=NAME[,NAME…]] [-libs=NAME[,NAME…]]` and the options of all GPUs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from relaxpy.backend.gpu.target import GpuTarget, tvm_target
-from relaxpy.target import fail, options_of
+from relaxpy.target import fail, nearest, options_of
 
 KIND = "cuda"
 DEFAULT_ARCHS = ("sm_90", "compute_90", "sm_80")
 """Machine code for the Hopper and Ampere families, and PTX, which the driver compiles for later ones."""
+CUBLAS = "cublas"
+LIBRARIES = (CUBLAS,)
+"""The libraries that kernels may call."""
 _THREADS = 256
 _BUFFERS = 128
 """A launch has at least 4096 bytes of arguments, of which a pointer takes 8; the rest is for sizes."""
@@ -39,17 +42,36 @@ class CudaTarget(GpuTarget):
     archs: tuple[str, ...] = DEFAULT_ARCHS
     """The most demanding first; machine code before PTX of the same capability, which loads later."""
 
+    libs: tuple[str, ...] = ()
+    """The libraries that are asked for, of `LIBRARIES`."""
+
     @classmethod
     def read(cls, text: str) -> CudaTarget:
         """Raises: BuildError (`target-option`)."""
-        options = options_of(text, ("arch", *cls.common), "-arch=sm_90")
+        options = options_of(text, ("arch", "libs", *cls.common), "-arch=sm_90")
         archs = options.get("arch", ",".join(DEFAULT_ARCHS)).split(",")
         for arch in archs:
             _check_arch(arch)
             if archs.count(arch) > 1:
                 fail("target-option", f"-arch names {arch} twice", "name each architecture once")
         ordered = sorted(archs, key=_demand, reverse=True)
-        return cls(archs=tuple(ordered), **cls.values(options, cls.default_threads, _BUFFERS))
+        libs = [lib for lib in options.get("libs", "").split(",") if lib]
+        for lib in libs:
+            if lib not in LIBRARIES:
+                fail(
+                    "target-option", f"-libs has the unknown library {lib}", nearest(lib, LIBRARIES)
+                )
+        return cls(
+            archs=tuple(ordered),
+            libs=tuple(dict.fromkeys(libs)),
+            **cls.values(options, cls.default_threads, _BUFFERS),
+        )
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The libraries that kernels call. None if rows must have the same numbers in any batch: a library chooses the
+        order of its sums by their number."""
+        return () if self.batch_invariant else self.libs
 
     @property
     def alternatives(self) -> tuple[CudaTarget, ...]:
@@ -57,7 +79,8 @@ class CudaTarget(GpuTarget):
 
     def __str__(self) -> str:
         kind, _, rest = super().__str__().partition(" ")
-        return " ".join(filter(None, (kind, f"-arch={','.join(self.archs)}", rest)))
+        libs = f"-libs={','.join(self.libs)}" if self.libs else ""
+        return " ".join(filter(None, (kind, f"-arch={','.join(self.archs)}", libs, rest)))
 
     @property
     def has_graphs(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from relaxpy.analysis.index_checks import is_checked, name_of
 from relaxpy.backend.arrangement import Rule
@@ -34,7 +34,7 @@ from relaxpy.transform.phases import Pipeline
 
 T = TypeVar("T", bound=GpuTarget)
 RULES = (Rule("matmul", arrange_matmul), Rule("rows", arrange_rows))
-"""The rules for programs that are one launch, in the order in which they are tried."""
+"""The rules of all GPUs."""
 FALLBACK = "threads"
 """The rule for every other launch: a thread for each element (`relaxpy.backend.gpu.threads`)."""
 
@@ -42,6 +42,9 @@ FALLBACK = "threads"
 class GpuBackend(Backend[T]):
     """Compiles programs that a rule recognises as one launch (`relaxpy.backend.gpu.schedule`), others as one for each
     loop nest, with a thread for each element."""
+
+    rules: ClassVar[tuple[Rule, ...]] = RULES
+    """The rules for programs that are one launch, in the order in which they are tried."""
 
     @abstractmethod
     def image(
@@ -68,7 +71,7 @@ class GpuBackend(Backend[T]):
             return ScheduledKernel(bound, bound, "author")
         with setting(choices):
             first = choices.get("rule")
-            for rule in sorted(RULES, key=lambda rule: rule.name != first):
+            for rule in sorted(self.rules, key=lambda rule: rule.name != first):
                 found = rule.arrange(func, target)
                 if found is not None and not not_given(func, found.workspaces):
                     bound = with_given(func, found.write(), found.workspaces)
@@ -77,12 +80,12 @@ class GpuBackend(Backend[T]):
         return ScheduledKernel(bound, bound, FALLBACK)
 
     def knobs(self, func: tirx.PrimFunc, target: T) -> dict[str, dict[str, tuple[Choice, ...]]]:
-        return knobs_of_rules(func, target, RULES)
+        return knobs_of_rules(func, target, self.rules)
 
     def launches(self, program: PrimFunc, target: T) -> Launches | None:
         func = program.func
         if not (is_checked(func) or asserts(func) or is_scheduled(func)):
-            for rule in RULES:
+            for rule in self.rules:
                 found = rule.arrange(func, target)
                 if found is None:
                     continue
@@ -93,7 +96,7 @@ class GpuBackend(Backend[T]):
                 fits = buffer_count(program) + len(missing) <= target.max_buffers
                 if fits and together is not None and len(together.workspaces) == len(missing):
                     return together
-        return launches_of(program, lambda part: _is_recognised(part, target))
+        return launches_of(program, lambda part: self._is_recognised(part, target))
 
     def compile(
         self,
@@ -117,11 +120,10 @@ class GpuBackend(Backend[T]):
             objects.append(image.encode())
         return KernelImages(tuple(objects), images)
 
-
-def _is_recognised(func: tirx.PrimFunc, target: GpuTarget) -> bool:
-    """Does a rule recognise the program, without more memory than it has?"""
-    for rule in RULES:
-        found = rule.arrange(func, target)
-        if found is not None and not not_given(func, found.workspaces):
-            return True
-    return False
+    def _is_recognised(self, func: tirx.PrimFunc, target: T) -> bool:
+        """Does a rule recognise the program, without more memory than it has?"""
+        for rule in self.rules:
+            found = rule.arrange(func, target)
+            if found is not None and not not_given(func, found.workspaces):
+                return True
+        return False

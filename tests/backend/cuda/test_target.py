@@ -19,6 +19,7 @@ from relaxpy.target import Target
         ("cuda -batch-invariant=0 -arch=sm_90", "cuda -arch=sm_90"),
         ("cuda -batch-invariant=1 -arch=sm_90", "cuda -arch=sm_90 -batch-invariant=1"),
         ("cuda -max-buffers=8 -arch=sm_90", "cuda -arch=sm_90 -max-buffers=8"),
+        ("cuda -libs=cublas,cublas -arch=sm_90", "cuda -arch=sm_90 -libs=cublas"),
     ],
 )
 def test_text_parses_back(text: str, resolved: str) -> None:
@@ -73,3 +74,13 @@ def test_capabilities() -> None:
         (9, 0),
         (12, 1),
     ]
+
+
+def test_libraries() -> None:
+    target = Target.parse("cuda -libs=cublas -batch-invariant=1")
+    assert isinstance(target, CudaTarget)
+    assert target.libs == ("cublas",)
+    assert target.libraries == ()
+    with pytest.raises(BuildError, match="unknown library cudnn") as caught:
+        Target.parse("cuda -libs=cublas,cudnn")
+    assert caught.value.code == "target-option"
