@@ -52,6 +52,46 @@ def moved_to(place: Path) -> Iterator[Path]:
         beside.unlink(missing_ok=True)
 
 
+@contextmanager
+def locked(folder: str | os.PathLike[str], wait: bool = True) -> Iterator[int]:
+    """Keeps other processes that lock the same folder away, which is made if need be: a block that reads a file there,
+    changes and writes it loses nothing of theirs. They wait, or without `wait` are told. Yields the lock's descriptor:
+    a child that inherits it holds the lock, too. Windows has a file for it, `.lock`, and waits for ten seconds.
+
+    Raises: UsageError (`file-write`) where there can be no such folder; BlockingIOError for others that have it.
+    """
+    try:
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        if sys.platform == "win32":
+            lock = os.open(place / ".lock", os.O_RDWR | os.O_CREAT)
+        else:
+            lock = os.open(place, os.O_RDONLY)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError("file-write", f"cannot write to {folder}: {reason}") from error
+    try:
+        _lock(lock, wait)
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _lock(file: int, wait: bool) -> None:
+    """Lock an open file or folder until it is closed."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            msvcrt.locking(file, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+        except OSError as error:
+            raise BlockingIOError(*error.args) from None
+    else:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write `text` to a file, in UTF-8. Raises UsageError (`file-write`)."""
     with replacing(path) as beside:

@@ -55,6 +55,8 @@ class Backend(ABC, Generic[T]):
 
     kinds: ClassVar[tuple[str, ...]]
     """The kinds of target that it compiles for: the first words of their texts."""
+    tuned: ClassVar[Path | None] = None
+    """The file of tuning records that comes with the backend (`relaxpy.tuned`), which every build reads."""
 
     @abstractmethod
     def parse(self, text: str) -> T:
@@ -88,6 +90,10 @@ class Backend(ABC, Generic[T]):
         """All rules that apply to a program, the default one first. For each: the knobs that it reads, with their
         possible values, the default first. `relaxpy tune` tries these; empty if there is nothing to tune."""
         return {}
+
+    def family(self, func: tirx.PrimFunc, target: T) -> str:
+        """The family of a program (`Arrangement.family`) by the rule that schedules it; "" if it has none."""
+        return ""
 
     @abstractmethod
     def compile(

@@ -70,8 +70,9 @@ def build(
     is a folder to use instead of the user's cache, or False for no cache. With `instruments` the passes always run.
     `jobs` kernels are compiled in parallel (default: one for each processor). With `check_arguments` every kernel
     checks its arguments, for users who write bytecode or call kernels directly. `tuning` are records of schedules that
-    `relaxpy tune` measured: by default the user's, else those of a file, or none (False). `progress` shows a progress
-    bar; None shows it on a terminal if the build takes long. `Executable.build_report` has the time of each step.
+    `relaxpy tune` measured: by default the user's, else those of a file, in both cases with those that come with
+    relaxpy; or none (False). `progress` shows a progress bar; None shows it on a terminal if the build takes long.
+    `Executable.build_report` has the time of each step.
 
     Raises: RelaxError, located in the program.
     """
@@ -80,7 +81,7 @@ def build(
     if not isinstance(mod, IRModule):
         raise _no_module(mod)
     resolved = Target.parse(target)
-    build_cache, records = _cache(cache), _tuning(tuning)
+    build_cache, records = _cache(cache), records_of(tuning, resolved)
     clock = Clock()
     mod = with_packed_params(with_bounds(mod, bounds or {}), pack)
     passes, arrays, key = pipeline or default_pipeline(resolved), params or {}, None
@@ -272,15 +273,21 @@ def _cache(choice: bool | str | os.PathLike[str]) -> BuildCache | None:
     return BuildCache(Path(choice))
 
 
-def _tuning(choice: bool | str | os.PathLike[str] | TuningRecords) -> TuningRecords | None:
-    """The tuning records of a build. A damaged file of the user's is a warning; a damaged file that the caller names is
-    an error."""
-    if isinstance(choice, TuningRecords) or choice is False:
-        return choice or None
-    if choice is True:
+def records_of(
+    choice: bool | str | os.PathLike[str] | TuningRecords, target: Target
+) -> TuningRecords | None:
+    """The tuning records of a build with this option. A damaged file of the user's is a warning. Raises: UsageError
+    (`tuning-file`) for a damaged file that the caller names."""
+    if choice is False:
+        return None
+    if isinstance(choice, TuningRecords):
+        records = choice
+    elif choice is True:
         path = TuningRecords.default_path()
-        return None if path is None else TuningRecords.read(path, strict=False)
-    return TuningRecords.read(choice)
+        records = TuningRecords() if path is None else TuningRecords.read(path, strict=False)
+    else:
+        records = TuningRecords.read(choice)
+    return records.with_shipped(target)
 
 
 class Clock:
@@ -311,5 +318,7 @@ def _report(clock: Clock, built: Sequence[Built], jobs: int | None) -> BuildRepo
         for name, kernel in reversed([*distinct.values()]):
             shown = name + suffix if often[name] > 1 else name
             size = len(kernel.objects[0])
-            times.append(KernelTime(shown, kernel.rule, kernel.seconds, size, kernel.cached))
+            times.append(
+                KernelTime(shown, kernel.rule, kernel.seconds, size, kernel.cached, kernel.record)
+            )
     return BuildReport(tuple(clock.laps), tuple(times), jobs or default_jobs())

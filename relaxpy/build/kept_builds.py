@@ -75,7 +75,7 @@ def find(build_cache: BuildCache, key: bytes) -> Executable | None:
 def keep(build_cache: BuildCache, key: bytes, exe: Executable) -> None:
     """Stores an executable, unless it would take too large a part of the cache."""
     assert exe.build_report is not None
-    facts = [(k.name, k.rule, k.seconds, k.size) for k in exe.build_report.kernels]
+    facts = [(k.name, k.rule, k.seconds, k.size, k.record) for k in exe.build_report.kernels]
     pieces = MemoryContainer.pieces({**exe.sections(), _REPORT: json.dumps(facts).encode()})
     if sum(map(len, pieces)) <= _limit(build_cache) and build_cache.put(key, *pieces):
         build_cache.trim()

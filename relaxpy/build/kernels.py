@@ -17,7 +17,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate, pairwise
 from time import perf_counter
@@ -29,7 +29,7 @@ from relaxpy.backend.knobs import Choices
 from relaxpy.backend.registry import backend_of
 from relaxpy.backend.schedule import ScheduledKernel
 from relaxpy.build.build_cache import BuildCache
-from relaxpy.build.tuning import TuningRecords
+from relaxpy.build.tuning import Record, TuningRecords
 from relaxpy.errors import BuildError, RelaxError, Span
 from relaxpy.identity import sources_digest
 from relaxpy.ir.dim import Dim
@@ -39,6 +39,7 @@ from relaxpy.runtime.codec import decode, encode
 from relaxpy.runtime.kernel_params import symbol_of
 from relaxpy.target import Target
 from relaxpy.tir.prim_func import PrimFunc, given_workspaces
+from relaxpy.tuned import FamilyRecord
 
 _KERNEL_SOURCES = (
     *("errors.py", "ir", "tir", "shape", "analysis", "backend", "build/kernels.py"),
@@ -64,6 +65,8 @@ class CompiledKernel:
     objects: tuple[bytes, ...]
     cached: bool = False
     """Whether it came from the cache."""
+    record: str = ""
+    """The tuning record whose choices it has; "" if these are the rule's own."""
 
     @property
     def symbol(self) -> str:
@@ -111,9 +114,13 @@ def compile_kernels(
     """
     leaders = _equal_programs(programs)
     wanted = {name: programs[name] for name in dict.fromkeys(leaders.values())}
-    choices: dict[str, Choices] = {}
+    records: dict[str, Record | FamilyRecord] = {}
     if tuning is not None:
-        choices = {name: tuning.choices(program, target) for name, program in wanted.items()}
+        for name, program in wanted.items():
+            record = tuning.record(program, target)
+            if record is not None:
+                records[name] = record
+    choices = {name: record.choices for name, record in records.items()}
     texts = {
         name: program_text(program, target, check_arguments, choices.get(name))
         for name, program in wanted.items()
@@ -136,6 +143,8 @@ def compile_kernels(
         if missing and all(build_cache.put(keys[n], k.encode()) for n, k in compiled.items()):
             build_cache.trim()
     found |= compiled
+    for name, record in records.items():
+        found[name] = replace(found[name], record=record.title)
     return {name: found[leader] for name, leader in leaders.items()}
 
 

@@ -6,27 +6,38 @@
 The key of a record is a SHA-256 over the program's complete text and the target. So it applies to that program on that
 CPU in any module, whether the program allocates its workspaces or receives them. A setting that a rule no longer has is
 ignored (`relaxpy.backend.knobs`), so old records do no harm. `relaxpy tune` creates records (`relaxpy.build.tune`).
+
+A file may have records of families, too (`relaxpy.tuned`), which apply to programs without a record of their own. Those
+that come with a backend are in every set of records of its targets.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from relaxpy.backend.knobs import Choices
+from relaxpy.backend.registry import backend_of
 from relaxpy.errors import UsageError
-from relaxpy.files import tuning_path, write_text
+from relaxpy.files import locked, tuning_path, write_text
 from relaxpy.target import Target
 from relaxpy.tir.lowering.workspace import source
 from relaxpy.tir.prim_func import PrimFunc
-
-VERSION = 1
+from relaxpy.tuned import (
+    FamilyRecord,
+    as_json,
+    families_of,
+    file_text,
+    read_families,
+    record_file,
+    refused,
+    settings,
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,11 @@ class Record:
     """The time of a call with the default and with `choices`, each summed over `sizes`."""
     sizes: tuple[Mapping[str, int], ...] = ()
     """The values of the symbols in the measurement."""
+
+    @property
+    def title(self) -> str:
+        """The record in words."""
+        return f"its own: {settings(self.choices)}"
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON."""
@@ -64,6 +80,9 @@ class TuningRecords:
     """Records by key. Immutable: `with_record` returns a new object."""
 
     records: Mapping[str, Record] = field(default_factory=dict[str, Record])
+    families: Mapping[tuple[str, str], FamilyRecord] = field(
+        default_factory=dict[tuple[str, str], FamilyRecord]
+    )
 
     @staticmethod
     def default_path() -> Path | None:
@@ -75,18 +94,14 @@ class TuningRecords:
         """The records in a file; empty if the file does not exist. A damaged file raises UsageError (`tuning-file`), or
         gives a warning and no records if not `strict`."""
         try:
-            data = json.loads(Path(path).read_bytes())
-            if data["version"] != VERSION:
-                raise ValueError(f"version {data['version']}, not {VERSION}")
-            return cls({k: Record.from_json(record) for k, record in data["kernels"].items()})
+            data = record_file(path)
+            families = families_of(data)
+            kernels = data.get("kernels", {}) if families else data["kernels"]
+            return cls({k: Record.from_json(record) for k, record in kernels.items()}, families)
         except FileNotFoundError:
             return cls()
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            problem = UsageError(
-                "tuning-file",
-                f"{path} is not a file of tuning records: {type(error).__name__}: {error}",
-                help="delete it, or use another file; `relaxpy tune` creates a new one",
-            )
+        except (UsageError, ValueError, KeyError, TypeError, AttributeError) as error:
+            problem = error if isinstance(error, UsageError) else refused(path, _reason(error))
             if strict:
                 raise problem from None
             warnings.warn(problem.message, stacklevel=2)
@@ -96,22 +111,38 @@ class TuningRecords:
         """Writes a file, including records that another process has added to it meanwhile. Raises UsageError
         (`file-write`) or OSError."""
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        there = TuningRecords.read(path, strict=False).records
-        merged = {**there, **self.records}
-        data = {"version": VERSION, "kernels": {k: merged[k].to_json() for k in sorted(merged)}}
-        write_text(path, json.dumps(data, indent=1) + "\n")
+        with locked(path.parent):
+            there = TuningRecords.read(path, strict=False)
+            merged = {**there.records, **self.records}
+            parts: dict[str, Any] = {"kernels": {k: merged[k].to_json() for k in sorted(merged)}}
+            if families := {**there.families, **self.families}:
+                parts["families"] = as_json(families)
+            write_text(path, file_text(parts))
 
     def with_record(self, key: str, record: Record) -> TuningRecords:
         """These records and one more."""
-        return TuningRecords({**self.records, key: record})
+        return replace(self, records={**self.records, key: record})
 
-    def choices(self, program: PrimFunc, target: Target) -> Choices:
-        """The knob values of a program; {} if it was not measured."""
-        if not self.records:
-            return {}
-        record = self.records.get(record_key(program, target))
-        return {} if record is None else record.choices
+    def with_shipped(self, target: Target) -> TuningRecords:
+        """These records, and for other families those that come with the target's backend. Raises: UsageError
+        (`tuning-file`)."""
+        path = backend_of(target).tuned
+        shipped = {} if path is None else read_families(path)
+        return replace(self, families={**shipped, **self.families}) if shipped else self
+
+    def record(self, program: PrimFunc, target: Target) -> Record | FamilyRecord | None:
+        """The record that applies to a program: its own, or else that of its family; None if there is none. The target
+        has no alternatives."""
+        if self.records and (own := self.records.get(record_key(program, target))) is not None:
+            return own
+        text = str(target)
+        if not any(text == each for each, _ in self.families):
+            return None
+        return self.families.get((text, backend_of(target).family(program.func, target)))
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
 
 
 def record_key(program: PrimFunc, target: Target) -> str:

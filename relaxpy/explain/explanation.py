@@ -108,6 +108,11 @@ class ExplainedKernel:
         return ", ".join(dict.fromkeys(time.rule for time in self.times))
 
     @property
+    def record(self) -> str:
+        """The tuning records whose schedules it has; "" if these are the rules' own."""
+        return "; ".join(dict.fromkeys(time.record for time in self.times if time.record))
+
+    @property
     def seconds(self) -> float:
         """Time of scheduling and compiling, over all images."""
         return sum(time.seconds for time in self.times)
@@ -194,6 +199,7 @@ class Explanation:
                     "name": kernel.name,
                     "names": list(kernel.names),
                     "rule": kernel.rule,
+                    "tuning_record": kernel.record,
                     "calls": kernel.calls,
                     "flops": kernel.flops,
                     "bytes": kernel.nbytes,

@@ -61,6 +61,8 @@ def _kernel(
         rows.append(("FLOPs", f"<code>{text(kernel.flops)}</code>"))
     if kernel.nbytes:
         rows.append(("bytes", f"<code>{text(kernel.nbytes)}</code>"))
+    if kernel.record:
+        rows.append(("tuning record", text(kernel.record)))
     rows += _grid_facts(kernel.grid)
     for time in kernel.times:
         cached = " (from the cache)" if time.cached else ""

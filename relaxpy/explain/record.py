@@ -14,11 +14,12 @@ from typing import Any
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.backend.lift_graphs import LiftGraphs
 from relaxpy.backend.schedule import schedule_kernel
-from relaxpy.build.build import link
+from relaxpy.build.build import link, records_of
 from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.codegen import Program, call_costs, generate
 from relaxpy.build.kernels import Progress
 from relaxpy.build.pipeline import default_pipeline
+from relaxpy.build.tuning import TuningRecords
 from relaxpy.errors import RelaxError, Span
 from relaxpy.explain.compiled import (
     add_executable,
@@ -91,7 +92,11 @@ def explain(
             recorder.lap("codegen")
             result.failed = "kernels"
             build_cache = BuildCache.default() if cache else None
-            exe = link(lowered, program, resolved, build_cache=build_cache, progress=progress)
+            records = records_of(True, resolved)
+            exe = link(
+                lowered, program, resolved,
+                build_cache=build_cache, tuning=records, progress=progress,
+            )  # fmt: skip
     except RelaxError as error:
         result.error = error
         return result
@@ -101,7 +106,7 @@ def explain(
     result.steps += report.steps
     result.jobs = report.jobs
     add_executable(result, exe, without_features)
-    result.kernels = _kernels(lowered, program, exe, report, result, resolved)
+    result.kernels = _kernels(lowered, program, exe, report, result, resolved, records)
     result.texts = recorder.texts
     return result
 
@@ -218,6 +223,7 @@ def _kernels(
     report: BuildReport,
     result: Explanation,
     target: Target,
+    records: TuningRecords | None,
 ) -> list[ExplainedKernel]:
     """The kernels, slowest to compile first."""
     calls = call_counts(result)
@@ -232,7 +238,9 @@ def _kernels(
         own = program.slots.targets[same[0].slot]
         wanted = target if len(program.slots.slots) == 1 else own or Target.host()
         here = (each for each in wanted.alternatives if each.is_host_loadable)
-        scheduled = schedule_kernel(func.func, next(here, wanted.alternatives[0]))
+        shown = next(here, wanted.alternatives[0])
+        record = None if records is None else records.record(func, shown)
+        scheduled = schedule_kernel(func.func, shown, record and record.choices)
         flops, nbytes = cost.flops(func.func), cost.bytes_moved(func.func)
         found.append(
             ExplainedKernel(

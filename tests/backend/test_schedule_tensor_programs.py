@@ -195,7 +195,9 @@ def test_records_of_what_was_measured_hold() -> None:
     )
     assert record_key(plain, HOST) == record_key(given, HOST)
     records = TuningRecords({record_key(plain, HOST): Record("main", {"rule": "fallback"})})
-    assert records.choices(given, HOST) == {"rule": "fallback"}
+    record = records.record(given, HOST)
+    assert record is not None
+    assert record.choices == {"rule": "fallback"}
     exe = relaxpy.build(module(CALLS["in turn"]), pipeline=None, tuning=False)
     assert exe.build_report is not None
     assert source(given).structural_equal(source(plain))

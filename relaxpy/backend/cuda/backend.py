@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 from relaxpy.backend.arrangement import Rule
@@ -19,6 +20,7 @@ class CudaBackend(GpuBackend[CudaTarget]):
     """Compiles kernels as CUDA C, by NVRTC."""
 
     kinds: ClassVar[tuple[str, ...]] = (KIND,)
+    tuned: ClassVar[Path | None] = Path(__file__).with_name("tuned.json")
     rules: ClassVar[tuple[Rule, ...]] = (RULE, *RULES)
 
     def parse(self, text: str) -> CudaTarget:

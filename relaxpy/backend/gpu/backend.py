@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, TypeVar
 
 from relaxpy.analysis.index_checks import is_checked, name_of
-from relaxpy.backend.arrangement import Rule
+from relaxpy.backend.arrangement import Arrangement, Rule
 from relaxpy.backend.base import Backend, CompileOptions, KernelImages
 from relaxpy.backend.gpu.launches import launches_of
 from relaxpy.backend.gpu.schedule.matmul import arrange_matmul
@@ -70,17 +70,19 @@ class GpuBackend(Backend[T]):
             bound = bind_threads(func, target.threads)
             return ScheduledKernel(bound, bound, "author")
         with setting(choices):
-            first = choices.get("rule")
-            for rule in sorted(self.rules, key=lambda rule: rule.name != first):
-                found = rule.arrange(func, target)
-                if found is not None and not not_given(func, found.workspaces):
-                    bound = with_given(func, found.write(), found.workspaces)
-                    return ScheduledKernel(bound, bound, rule.name)
+            for name, found in self._arrangements(func, target, choices.get("rule")):
+                bound = with_given(func, found.write(), found.workspaces)
+                return ScheduledKernel(bound, bound, name)
         bound = bind_threads(func, target.threads)
         return ScheduledKernel(bound, bound, FALLBACK)
 
     def knobs(self, func: tirx.PrimFunc, target: T) -> dict[str, dict[str, tuple[Choice, ...]]]:
         return knobs_of_rules(func, target, self.rules)
+
+    def family(self, func: tirx.PrimFunc, target: T) -> str:
+        if is_checked(func) or asserts(func) or is_scheduled(func):
+            return ""
+        return next((found.family for _, found in self._arrangements(func, target)), "")
 
     def launches(self, program: PrimFunc, target: T) -> Launches | None:
         func = program.func
@@ -122,8 +124,14 @@ class GpuBackend(Backend[T]):
 
     def _is_recognised(self, func: tirx.PrimFunc, target: T) -> bool:
         """Does a rule recognise the program, without more memory than it has?"""
-        for rule in self.rules:
+        return any(True for _ in self._arrangements(func, target))
+
+    def _arrangements(
+        self, func: tirx.PrimFunc, target: T, first: Choice | None = None
+    ) -> Iterator[tuple[str, Arrangement]]:
+        """The rules that recognise the program without more memory than it has, the one named `first` before the
+        others, with their schedules."""
+        for rule in sorted(self.rules, key=lambda rule: rule.name != first):
             found = rule.arrange(func, target)
             if found is not None and not not_given(func, found.workspaces):
-                return True
-        return False
+                yield rule.name, found

@@ -25,6 +25,8 @@ class KernelTime:
     """Size of its object code in bytes."""
     cached: bool
     """Whether it came from the cache."""
+    record: str = ""
+    """The tuning record whose schedule it has; "" if that is the rule's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from relaxpy.backend.gpu.schedule.group import (
     shares,
 )
 from relaxpy.backend.gpu.schedule.product import Product
-from relaxpy.backend.gpu.schedule.tensor_cores import ALL_ROWS, tensor_core_programs
+from relaxpy.backend.gpu.schedule.tensor_cores import ALL_ROWS, factor_type, tensor_core_programs
 from relaxpy.backend.gpu.target import GpuTarget
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.forms.matmul import (
@@ -60,7 +60,7 @@ from relaxpy.tir.writer.loops import (
 )
 
 _COMPUTED = 8
-"""Neighbours of a computed factor that a thread takes at once: codes of 4 bits in a word."""
+"""Neighbours of a computed factor that a thread takes at once, unless it is tuned: codes of 4 bits in a word."""
 
 
 class _Program(Protocol):
@@ -85,7 +85,37 @@ def arrange_matmul(func: tirx.PrimFunc, target: GpuTarget) -> Arrangement | None
     form = matmul_of(func, one_row=True) or computed_matmul_of(func)
     if form is None:
         return None
-    return Arrangement(lambda: _written(Product(func, form, target), target))
+    return Arrangement(
+        lambda: _written(Product(func, form, target), target), family=family_of(form)
+    )
+
+
+def family_of(form: MatmulForm) -> str:
+    """The family of a product (`Arrangement.family`), for example `matmul float16 float16 float32 rows=any depth=4096
+    columns=14336 along=depth`: the types of the factors and of the sums, the extents, what neighbours of the right-hand
+    factor are along, and where there are: the products of the batch, the types that the right-hand factor is computed
+    from, and how many tensors the epilogue reads."""
+    rhs, epilogue = form.rhs.formula, form.epilogue
+    parts = ["matmul", *(factor_type(each) for each in (form.lhs, form.rhs)), form.dtype]
+    for name, dim in (("rows", form.row), ("depth", form.depth), ("columns", form.column)):
+        parts.append(f"{name}={_extent(dim.extent)}")
+    parts.append(f"along={'depth' if is_along_depth(form) else 'columns'}")
+    if form.batch:
+        parts.append(f"batch={'x'.join(_extent(dim.extent) for dim in form.batch)}")
+    if rhs is not None:
+        parts.append(f"from={','.join(sorted({str(load.source.dtype) for load in loads_of(rhs)}))}")
+    if epilogue is not None:
+        read: list[Buffer] = [epilogue.total]
+        for load in loads_of(epilogue.value):
+            if not any(load.source.same_as(buffer) for buffer in read):
+                read.append(load.source)
+        parts.append(f"epilogue={len(read) - 1}")
+    return " ".join(parts)
+
+
+def _extent(extent: Expr) -> str:
+    known = constant(extent)
+    return "any" if known is None else str(known)
 
 
 def _written(product: Product, target: GpuTarget) -> tirx.PrimFunc:
@@ -263,7 +293,7 @@ class _Columns:
         rhs = self.of.form.rhs
         count = self.of.vector(rhs)
         if rhs.formula is not None and self.is_along and self.of.vector_bytes:
-            count = _COMPUTED
+            count = knob("neighbours", _COMPUTED, (16, 32))
         depth = constant(self.of.depth)
         return count if depth is not None and depth % count == 0 else 1
 

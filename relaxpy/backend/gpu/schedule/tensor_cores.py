@@ -1,7 +1,8 @@
 """Products of narrow numbers by tensor cores (`mma.sync` of CUDA), for any number of rows.
 
-A group of threads computes a tile of the output. Blocks of both factors go through shared memory in words of 32 bits,
-each of 2 or 4 neighbours along the depth; while a block is multiplied, the next one is read from memory into registers.
+A group of threads computes a tile of the output, of one shape for few rows and of another for many. Blocks of both
+factors go through shared memory in words of 32 bits, each of 2 or 4 neighbours along the depth; while a block is
+multiplied, the next one is read from memory into registers.
 A warp, 32 threads, computes a part of the tile in squares of 16 × 8, for each of which an instruction multiplies 16 × 8
 words by 8 × 8. A thread has two words of each eight rows or columns of a factor, and two neighbours of each eight rows
 of the sums (PTX ISA, "Matrix Fragments for mma.m16n8k16").
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from relaxpy.backend.gpu.schedule.group import blocks, meet, registers
 from relaxpy.backend.gpu.schedule.product import Product
 from relaxpy.backend.gpu.schedule.vectors import WORD, read_words
+from relaxpy.backend.knobs import knob
 from relaxpy.tir.forms.contraction import Operand
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer.loops import (
@@ -43,9 +45,13 @@ _PAD = 4
 """Words between rows in shared memory, so that the threads of a warp read different banks."""
 
 
+_SHARED_BYTES = 48 << 10
+"""Shared memory that a group has without asking the driver for more."""
+
+
 @dataclass(frozen=True)
 class TileShape:
-    """The tile of a group of 8 warps."""
+    """The tile of a group, and how its warps divide it. As text `128x128x16x2`: height, width, words, down."""
 
     height: int
     width: int
@@ -64,11 +70,34 @@ class TileShape:
         """Words of shared memory."""
         return (self.height + self.width) * self.stride
 
+    def fits(self, warps: int) -> bool:
+        """Can so many warps divide it? Each has whole squares of both sides, and each thread whole reads of both
+        blocks."""
+        across, rest = divmod(warps, self.down)
+        if rest or self.height % (self.down * _ROWS) or self.width % (max(across, 1) * _COLUMNS):
+            return False
+        reads = (size * self.words % (warps * WARP * _VECTOR) for size in (self.height, self.width))
+        fits = self.shared_words * WORD // 8 <= _SHARED_BYTES
+        return fits and self.words % _WORDS == 0 and not any(reads)
+
+    def __str__(self) -> str:
+        return f"{self.height}x{self.width}x{self.words}x{self.down}"
+
 
 ALL_ROWS = (1 << 31) - 1
-SHAPES = ((64, TileShape(64, 32, 64, 2)), (ALL_ROWS, TileShape(128, 128, 16, 2)))
-"""The most rows of each shape. The time of few rows is that of reading the right-hand factor: many groups, each with
+_NARROW_ROWS = 64
+_NARROW = (
+    TileShape(64, 32, 64, 2), TileShape(16, 32, 64, 1), TileShape(16, 64, 64, 1), TileShape(32, 32, 64, 2),
+    TileShape(32, 64, 32, 2), TileShape(64, 32, 32, 2), TileShape(64, 64, 32, 2), TileShape(64, 64, 64, 2),
+)  # fmt: skip
+"""Tiles for few rows, the default first. Their time is that of reading the right-hand factor: many groups, each with
 long reads."""
+_WIDE = (
+    TileShape(128, 128, 16, 2), TileShape(64, 64, 32, 2), TileShape(64, 128, 16, 2), TileShape(64, 128, 32, 2),
+    TileShape(128, 64, 16, 2), TileShape(128, 64, 32, 4), TileShape(128, 128, 32, 2), TileShape(128, 128, 16, 4),
+    TileShape(256, 64, 16, 4), TileShape(128, 256, 16, 2), TileShape(256, 128, 16, 4),
+)  # fmt: skip
+"""Tiles for many rows, the default first."""
 
 
 def tensor_core_programs(
@@ -78,17 +107,28 @@ def tensor_core_programs(
     is for; empty without an instruction. `instructions` are functions of the device's language, by the type of the
     factors."""
     form = product.form
-    factors = {_factor_type(operand) for operand in (form.lhs, form.rhs)}
+    factors = {factor_type(operand) for operand in (form.lhs, form.rhs)}
     if len(factors) != 1 or not factors <= instructions.keys() or product.threads != _WARPS * WARP:
         return []
     (factor,) = factors
     if product.dtype != ("int32" if factor == "int8" else "float32"):
         return []
     instruction = instructions[factor]
-    shapes = [each for each in SHAPES if known is None or known <= each[0]]
-    shapes = shapes if known is None else shapes[:1]
+    product.threads = knob("warps", _WARPS, (4,)) * WARP
+    most = knob("narrow_rows", _NARROW_ROWS, (16, 32, 128))
+    sides = [("narrow_tile", most, _NARROW), ("wide_tile", ALL_ROWS, _WIDE)]
+    if known is not None:
+        sides = sides[:1] if known <= most else sides[1:]
+    shapes = [(rows, _tile(name, tiles, product.threads // WARP)) for name, rows, tiles in sides]
     words = max(shape.shared_words for _, shape in shapes)
     return [(most, TensorCores(product, shape, instruction, words)) for most, shape in shapes]
+
+
+def _tile(name: str, tiles: Sequence[TileShape], warps: int) -> TileShape:
+    """The setting of a knob whose values are tiles, those that so many warps can divide."""
+    known = {str(tile): tile for tile in tiles if tile.fits(warps)}
+    default, *others = known
+    return known[knob(name, default, others)]
 
 
 class TensorCores:
@@ -97,7 +137,7 @@ class TensorCores:
     def __init__(self, product: Product, shape: TileShape, instruction: str, words: int) -> None:
         """`words` of shared memory are for all programs of the product."""
         self.of, self.shape, self.instruction, self.words = product, shape, instruction, words
-        self.per_word = WORD // tvm.DataType(_factor_type(product.form.lhs)).bits
+        self.per_word = WORD // tvm.DataType(factor_type(product.form.lhs)).bits
         """Elements of a word."""
         self.block = shape.words * self.per_word
         self.along = blocks(product.columns, shape.width)
@@ -249,7 +289,7 @@ class TensorCores:
             above += height
 
 
-def _factor_type(operand: Operand) -> str:
+def factor_type(operand: Operand) -> str:
     """The type of a factor's elements, before a computed one is widened for the sums."""
     if operand.formula is None:
         return str(operand.buffer.dtype)
