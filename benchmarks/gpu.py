@@ -37,6 +37,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.gpu_plan import FULL, QUICK, Prepared  # noqa: E402
 from benchmarks.gpu_sections import SECTIONS, Bench, Skipped  # noqa: E402
 from benchmarks.gpu_shares import add_shares  # noqa: E402
+from relaxpy.runtime.child_process import problem_of  # noqa: E402
 from relaxpy.version import __version__  # noqa: E402
 
 SECONDS = 560.0
@@ -105,19 +106,15 @@ def _child(name: str, folder: Path, device: str, first: int, seconds: float, lin
     command = [sys.executable, str(Path(__file__)), "--from", str(folder), "--device", device]
     command += ["--section", name, "--first", str(first), "--seconds", str(seconds)]
     command += ["--lines", str(lines)]
-    with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command, stderr=errors, cwd=ROOT, env=dict(os.environ))
+
+    def watch(process: subprocess.Popen[Any]) -> str:
         try:
-            code = process.wait(timeout=seconds + GRACE)
+            process.wait(timeout=seconds + GRACE)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
             return f"it took more than {seconds:.0f} s"
-        if code == 0:
-            return ""
-        errors.seek(0)
-        said = [line for line in errors.read().splitlines() if line.strip()]
-        return said[-1][:1000] if said else f"exit code {code}"
+        return ""
+
+    return problem_of(command, watch, cwd=ROOT, env=dict(os.environ))
 
 
 GRACE = 20.0

@@ -10,18 +10,9 @@ from typing import Any
 
 from benchmarks.gpu_models import DECODER_SCHEMES, SHAPES
 from benchmarks.llm_peers import Shape
+from relaxpy.runtime.inspect.random_tensors import Weight
 
 PLAN = "plan.json"
-
-
-@dataclass(frozen=True)
-class Weight:
-    """A weight that is made at random where the program runs."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    scale: float
-    """The largest absolute value of its floats."""
 
 
 @dataclass(frozen=True)

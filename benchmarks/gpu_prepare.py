@@ -18,17 +18,16 @@ from benchmarks.gpu_plan import (
     VARIANTS,
     Plan,
     Prepared,
-    Weight,
     decoder_name,
     encoder_name,
     memory_name,
     memory_shape,
 )
-from benchmarks.gpu_weights import random_weight
 from benchmarks.llm_peers import SCHEMES as ALL_SCHEMES
 from benchmarks.llm_peers import Scheme, Shape, decoder_modules, weight_params
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import RelaxError
+from relaxpy.runtime.inspect.random_tensors import Weight, random_weight
 from relaxpy.testing.agreement import allowance
 from relaxpy.testing.fuzz import calls_of
 from relaxpy.testing.random_program import random_program

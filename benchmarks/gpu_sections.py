@@ -20,17 +20,16 @@ from benchmarks.gpu_plan import (
     SCHEMES,
     VARIANTS,
     Prepared,
-    Weight,
     decoder_name,
     encoder_name,
     memory_name,
     memory_shape,
 )
-from benchmarks.gpu_weights import on_device
 from benchmarks.llm_peers import SCHEMES as ALL_SCHEMES
 from benchmarks.llm_peers import Cell, Shape, step_arguments, transformers, work
 from relaxpy.errors import RelaxError
 from relaxpy.runtime import VirtualMachine, load
+from relaxpy.runtime.inspect.random_tensors import Weight, on_device
 
 Result: TypeAlias = dict[str, Any]
 Item: TypeAlias = tuple[str, Callable[[], Result]]

@@ -152,7 +152,7 @@ NOT_IN_THE_KEY = {
     "transform": "passes, likewise",
     "build/build_cache.py": "stores the entries",
     "build/tuning.py": "finds the choices, which are in the key",
-    "tuned.py": "likewise",
+    "runtime/tuned.py": "likewise",
     "runtime/devices/cpu": "measures what the machine can do",
     "runtime/library.py": "tells passes where libraries run",
     "runtime/patterns.py": "compares arguments when a kernel is called",

@@ -27,8 +27,8 @@ class Arrangement:
     stored in memory, and buffers of the rule's own. Their shapes mention only variables of the program's parameters.
     The same program with an intermediate as a parameter gets the same schedule, without that workspace."""
     family: str = ""
-    """What all programs have in common that one tuning record is for (`relaxpy.tuned`): dtypes, extents that are
-    constants, the order of elements in memory, but no symbolic size. "" for none."""
+    """What all programs have in common that one tuning record is for (`relaxpy.runtime.tuned`): dtypes, extents that
+    are constants, the order of elements in memory, but no symbolic size. "" for none."""
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class Backend(ABC, Generic[T]):
     kinds: ClassVar[tuple[str, ...]]
     """The kinds of target that it compiles for: the first words of their texts."""
     tuned: ClassVar[Path | None] = None
-    """The file of tuning records that comes with the backend (`relaxpy.tuned`), which every build reads."""
+    """The file of tuning records that comes with the backend (`relaxpy.runtime.tuned`), which every build reads."""
 
     @abstractmethod
     def parse(self, text: str) -> T:

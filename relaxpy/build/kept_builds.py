@@ -65,7 +65,10 @@ def find(build_cache: BuildCache, key: bytes) -> Executable | None:
         return None
     container = MemoryContainer.of(entry)
     facts = json.loads(container.read(_REPORT))
-    kernels = tuple(KernelTime(*each, cached=True) for each in facts)
+    kernels = tuple(
+        KernelTime(name, rule, seconds, size, cached=True, record=record)
+        for name, rule, seconds, size, record in facts
+    )
     build_cache.record(len(kernels), 0)
     with garbage_kept():
         exe = Executable.from_sections(container)

@@ -37,9 +37,9 @@ from relaxpy.ir.module import BufferParam
 from relaxpy.runtime.bytecode import KernelInfo, KernelParam
 from relaxpy.runtime.codec import decode, encode
 from relaxpy.runtime.kernel_params import symbol_of
+from relaxpy.runtime.tuned import FamilyRecord
 from relaxpy.target import Target
 from relaxpy.tir.prim_func import PrimFunc, given_workspaces
-from relaxpy.tuned import FamilyRecord
 
 _KERNEL_SOURCES = (
     *("errors.py", "ir", "tir", "shape", "analysis", "backend", "build/kernels.py"),

@@ -38,6 +38,7 @@ from relaxpy.ir.visitor import Visitor, used_symbols
 from relaxpy.narrow import is_tuple
 from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
+from relaxpy.runtime.inspect.candidate_bench import agree
 from relaxpy.runtime.tensor import from_numpy
 from relaxpy.runtime.vm import VirtualMachine
 from relaxpy.target import Target
@@ -331,7 +332,7 @@ class Trial:
         results = [_arrays(call(*args)) for call, args in zip(calls, self.args, strict=True)]
         if not self._expected:
             self._expected = results
-        elif not _agree(results, self._expected):
+        elif not all(map(agree, results, self._expected)):
             return float("inf")
         return sum(map(self._time, calls, self.args))
 
@@ -374,10 +375,7 @@ def _module(name: str, program: PrimFunc, sites: Sequence[CallSite], target: Tar
     functions: dict[str, Any] = {name: program}
     for i, site in enumerate(sites):
         params = [Var(f"x{k}", annotation) for k, annotation in enumerate(site.inputs)]
-        args: list[Expr] = [GlobalVar(name), Tuple(tuple(params))]
-        if site.scalars:
-            args.append(ShapeExpr([Dim.of(value) for value in site.scalars]))
-        call = Call(CallTIR(), tuple(args), site.outputs)
+        call = call_of_site(name, site, params)
         out = Var("out", deduce(call))
         body = seq([VarBinding(out, call)], out)
         functions[f"at{i}"] = Function(
@@ -385,6 +383,14 @@ def _module(name: str, program: PrimFunc, sites: Sequence[CallSite], target: Tar
         )
     steps = (LowerCallTIR(), ScheduleTensorPrograms(), LowerShapes())
     return Sequential(steps)(IRModule(functions), PassContext(target))
+
+
+def call_of_site(name: str, site: CallSite, inputs: Sequence[Var]) -> Call:
+    """The call of a tensor program at a call site, with these inputs."""
+    args: list[Expr] = [GlobalVar(name), Tuple(tuple(inputs))]
+    if site.scalars:
+        args.append(ShapeExpr([Dim.of(value) for value in site.scalars]))
+    return Call(CallTIR(), tuple(args), site.outputs)
 
 
 def _random_inputs(site: CallSite) -> list[Any]:
@@ -407,20 +413,6 @@ def _random_inputs(site: CallSite) -> list[Any]:
 def _arrays(value: Any) -> list[np.ndarray]:
     values = value if is_tuple(value) else (value,)
     return [np.array(item.numpy()) for item in values]
-
-
-def _agree(results: Sequence[Sequence[np.ndarray]], wanted: Sequence[Sequence[np.ndarray]]) -> bool:
-    """Whether results agree: floats up to the order of summation, other values exactly."""
-    for got, expected in zip(itertools.chain(*results), itertools.chain(*wanted), strict=True):
-        if expected.dtype.kind in "biu":
-            if not np.array_equal(got, expected):
-                return False
-            continue
-        a, b = got.astype(np.float64), expected.astype(np.float64)
-        tolerance = 2e-2 if expected.dtype.itemsize == 2 else 1e-3
-        if not np.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True):
-            return False
-    return True
 
 
 def _changed(knobs: Mapping[str, Sequence[Any]], values: Sequence[Any]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ The key of a record is a SHA-256 over the program's complete text and the target
 CPU in any module, whether the program allocates its workspaces or receives them. A setting that a rule no longer has is
 ignored (`relaxpy.backend.knobs`), so old records do no harm. `relaxpy tune` creates records (`relaxpy.build.tune`).
 
-A file may have records of families, too (`relaxpy.tuned`), which apply to programs without a record of their own. Those
-that come with a backend are in every set of records of its targets.
+A file may have records of families, too (`relaxpy.runtime.tuned`), which apply to programs without a record of their
+own. Those that come with a backend are in every set of records of its targets.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ from relaxpy.backend.knobs import Choices
 from relaxpy.backend.registry import backend_of
 from relaxpy.errors import UsageError
 from relaxpy.files import locked, tuning_path, write_text
-from relaxpy.target import Target
-from relaxpy.tir.lowering.workspace import source
-from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tuned import (
+from relaxpy.runtime.tuned import (
     FamilyRecord,
     as_json,
     families_of,
@@ -38,6 +35,9 @@ from relaxpy.tuned import (
     refused,
     settings,
 )
+from relaxpy.target import Target
+from relaxpy.tir.lowering.workspace import source
+from relaxpy.tir.prim_func import PrimFunc
 
 
 @dataclass(frozen=True)

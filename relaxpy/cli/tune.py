@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from relaxpy.cli import tune_families
 from relaxpy.cli.outputs import json_option, print_json
 from relaxpy.errors import UsageError
 
@@ -25,11 +26,20 @@ Examples:
   relaxpy tune mlp.py --at n=64 --kernel '*matmul*'    only kernels with these names
   relaxpy tune mlp.py --at n=64 --records mlp.json     to a file: relaxpy.build(mod, tuning="mlp.json")
 
+\b
+For a GPU that is elsewhere (docs/tuning.md):
+  relaxpy tune mlp.py --emit DIR --target cuda --at n=1 --at n=64   compile schedules, on any machine
+  relaxpy tune --measure DIR                                        measure them, beside the GPU
+  relaxpy tune --adopt DIR/records.json                             let builds use the fastest
+  relaxpy tune --report                                             show what builds use
+
 The key of a record is the computation of the kernel: it applies to all programs with the same kernel.
 Without --records, the file is that of RELAXPY_TUNING, or tuning.json beside the cache, which all builds read.
 """,
 )
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.argument(
+    "file", required=False, type=click.Path(exists=True, dir_okay=False, allow_dash=True)
+)
 @click.option(
     "--at",
     "sizes",
@@ -45,35 +55,99 @@ Without --records, the file is that of RELAXPY_TUNING, or tuning.json beside the
 @click.option("--kernel", default="*", metavar="PATTERN", help="Only kernels whose names match.")
 @click.option(
     "--trials",
-    default=32,
-    show_default=True,
     type=click.IntRange(min=2),
-    help="The most schedules to measure for a kernel.",
+    help="The most schedules of a kernel.  [default: 32; 64 with --emit]",
 )
 @click.option(
     "--records",
     type=click.Path(dir_okay=False, path_type=Path),
     help="The file of the tuning records.",
 )
+@click.option(
+    "--emit",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Compile schedules for --target into this folder, to be measured elsewhere.",
+)
+@click.option("--target", "-t", help="The target of --emit.  [default: cuda]")
+@click.option(
+    "--measure",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Measure what --emit wrote into this folder, or the rest of it.",
+)
+@click.option("--device", help="The device of --measure, cuda:1 for example.  [default: cuda]")
+@click.option(
+    "--adopt",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Add the records of this file to those of builds, or to --records.",
+)
+@click.option("--report", is_flag=True, help="Show the records of --measure that builds use.")
 @json_option
 def tune(
-    file: str,
+    file: str | None,
     sizes: tuple[str, ...],
     params: str | None,
     kernel: str,
-    trials: int,
+    trials: int | None,
     records: Path | None,
+    emit: Path | None,
+    target: str | None,
+    measure: Path | None,
+    device: str | None,
+    adopt: Path | None,
+    report: bool,
     as_json: bool,
 ) -> None:
     """Try the settings of each kernel of the program in FILE on this machine, and record the fastest.
 
     Records are saved after each kernel, so an interrupted run keeps them. Run nothing else at the same time.
     """
+    modes = {"--emit": emit, "--measure": measure, "--adopt": adopt, "--report": report}
+    chosen = [name for name, value in modes.items() if value]
+    mode = chosen[0] if chosen else ""
+    if len(chosen) > 1:
+        raise click.UsageError(f"{' and '.join(chosen)} are different steps: choose one.")
+    if (file is None) == (mode in ("", "--emit")):
+        raise click.UsageError(
+            "Missing argument 'FILE'."
+            if file is None
+            else f"{mode} takes no FILE, but {file!r} was given."
+        )
+    if target and not emit:
+        raise click.UsageError("--target is an option of --emit.")
+    if device and not measure:
+        raise click.UsageError("--device is an option of --measure.")
+    if measure:
+        tune_families.measure(measure, device or "cuda", as_json)
+    elif adopt:
+        tune_families.adopt(adopt, records, as_json)
+    elif report:
+        tune_families.report(records, as_json)
+    elif file is not None and emit:
+        from relaxpy.cli.inputs import read_arrays, read_sizes
+        from relaxpy.cli.source import read_module
 
+        at = [read_sizes([text], "--at") for text in sizes]
+        weights = {} if params is None else read_arrays(params)
+        mod = read_module(file)
+        tune_families.emit(mod, at, emit, target or "cuda", weights, kernel, trials, as_json)
+    elif file is not None:
+        _tune_here(file, sizes, params, kernel, trials, records, as_json)
+
+
+def _tune_here(
+    file: str,
+    sizes: tuple[str, ...],
+    params: str | None,
+    kernel: str,
+    trials: int | None,
+    records: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure on this machine."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from relaxpy.build.tune import Tuner
+    from relaxpy.build.tune import TRIALS, Tuner
     from relaxpy.build.tuning import TuningRecords
     from relaxpy.cli.inputs import read_arrays, read_sizes
     from relaxpy.cli.source import read_module
@@ -88,7 +162,7 @@ def tune(
     known = TuningRecords.read(path)
     at = [read_sizes([text], "--at") for text in sizes]
     weights = {} if params is None else read_arrays(params)
-    tuner = Tuner(read_module(file), at, params=weights, trials=trials)
+    tuner = Tuner(read_module(file), at, params=weights, trials=trials or TRIALS)
     names = fnmatch.filter(tuner.kernels(), kernel)
     for name in fnmatch.filter(tuner.skipped, kernel):
         click.echo(

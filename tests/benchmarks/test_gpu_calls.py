@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 
 from benchmarks.gpu_calls import ExpectedCall, load_calls, save_calls
-from benchmarks.gpu_plan import QUICK, Prepared, Weight
-from benchmarks.gpu_weights import random_weight
+from benchmarks.gpu_plan import QUICK, Prepared
+from relaxpy.runtime.inspect.random_tensors import Weight, random_weight
 
 
 def test_calls_are_kept(tmp_path: Path) -> None:

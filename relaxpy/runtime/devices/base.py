@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from relaxpy.errors import UsageError
@@ -112,6 +113,15 @@ class DeviceRuntime(ABC):
         from relaxpy.runtime.devices.queue import Queue  # which knows tensors, and they this
 
         return Queue(self)
+
+    def seconds(self, queue: RawQueue, work: Callable[[], object]) -> float:
+        """The time that the device takes for what `work` puts into the queue, in seconds. Waits for it. By the host's
+        clock where the device tells no times."""
+        self.synchronise(queue)
+        start = perf_counter()
+        work()
+        self.synchronise(queue)
+        return perf_counter() - start
 
     # Memory
 

@@ -111,6 +111,14 @@ class CudaRuntime(DeviceRuntime):
             ask(cu.cuEventRecord, other.event, other.handle)
             ask(cu.cuStreamWaitEvent, queue.handle, other.event, 0)
 
+    def seconds(self, queue: Stream, work: Callable[[], object]) -> float:
+        with self._context.current():
+            watch = streams.Stopwatch(self._context, queue)
+            watch.start(self._context)
+        work()
+        with self._context.current():
+            return watch.stop(self._context)
+
     # Memory
 
     def allocate(self, nbytes: int, queue: Stream) -> int:

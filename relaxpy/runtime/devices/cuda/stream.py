@@ -29,10 +29,36 @@ class Stream:
         self.event: Any = new_event(context, self)
 
 
-def new_event(context: Context, owner: object) -> Any:
-    """An event without time stamps, destroyed when `owner` is gone."""
+class Stopwatch:
+    """Two events with time stamps in a stream: the time of the device between them."""
+
+    __slots__ = ("__weakref__", "_events", "_stream")
+
+    def __init__(self, context: Context, stream: Stream) -> None:
+        """The context is current."""
+        self._stream = stream
+        self._events = [new_event(context, self, timed=True) for _ in range(2)]
+
+    def start(self, context: Context) -> None:
+        """Put the first event into the stream. The context is current."""
+        ask(context.cu.cuEventRecord, self._events[0], self._stream.handle)
+
+    def stop(self, context: Context) -> float:
+        """Put the second event into the stream, and wait for it. Returns the seconds between them. The context is
+        current."""
+        cu, (first, last) = context.cu, self._events
+        ask(cu.cuEventRecord, last, self._stream.handle)
+        ask(cu.cuEventSynchronize, last)
+        milliseconds: float = ask(cu.cuEventElapsedTime, first, last)
+        return milliseconds / 1e3
+
+
+def new_event(context: Context, owner: object, timed: bool = False) -> Any:
+    """An event, without time stamps unless it is `timed`, destroyed when `owner` is gone."""
     cu = context.cu
-    event: Any = ask(cu.cuEventCreate, cu.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+    flags = cu.CUevent_flags
+    kind = flags.CU_EVENT_DEFAULT if timed else flags.CU_EVENT_DISABLE_TIMING
+    event: Any = ask(cu.cuEventCreate, kind)
     context.finally_do(owner, cu.cuEventDestroy, event)
     return event
 

@@ -9,9 +9,15 @@ import numpy as np
 import pytest
 
 import relaxpy
+from relaxpy.backend.gpu.schedule.tensor_cores import TileShape
+from relaxpy.backend.registry import backend_of
+from relaxpy.build.tune import Tuner
+from relaxpy.build.tuning import TuningRecords
 from relaxpy.runtime.devices.image import Image
+from relaxpy.runtime.tuned import FamilyRecord
 from tests.e2e.devices import machine
 from tests.runtime.devices.cuda import compiled as cuda
+from tests.sweeps import part, sweep
 
 pytestmark = cuda.needs_cuda
 DTYPES = {
@@ -94,6 +100,49 @@ def main(x: R.Tensor(("n", 64), "float16"), w: R.Tensor((48, 64), "float16"), b:
     x, w, b = (given(rng, shape, "float16") for shape in ((70, 64), (48, 64), (48,)))
     wanted = np.maximum(x.astype(np.float32) @ w.T.astype(np.float32) + b, 0)
     np.testing.assert_allclose(vm["main"](x, w, b).numpy(), wanted, rtol=2e-3, atol=2e-2)
+
+
+def _settings() -> list[dict[str, int | str]]:
+    """Settings in which each value of each knob occurs."""
+    target = relaxpy.Target.parse(cuda.TARGET)
+    (program_,) = Tuner(program("linear", "float16", 48, 70), [{"n": 1}], target).programs.values()
+    knobs = backend_of(target).knobs(program_.func, target)["matmul"]
+    assert {"few", "columns", "warps", "narrow_rows", "narrow_tile", "wide_tile"} == {*knobs}
+    count = max(map(len, knobs.values()))
+    return [{name: v[i % len(v)] for name, v in knobs.items()} for i in range(count)]
+
+
+@sweep
+def test_every_setting() -> None:
+    """The numbers are right for few rows and for many, whatever the tiles."""
+    mod = program("linear", "float16", 48, 70)
+    target = relaxpy.Target.parse(cuda.TARGET)
+    rng = np.random.default_rng(0)
+    x, w = given(rng, (130, 48), "float16"), given(rng, (70, 48), "float16")
+    wanted = x.astype(np.float32) @ w.T.astype(np.float32)
+    (kernel,) = Tuner(mod, [{"n": 1}], target).programs.values()
+    family = backend_of(target).family(kernel.func, target)
+    for choices in part(_settings(), 4):
+        record = FamilyRecord(str(target), family, choices, "linear", "none", "none")
+        records = TuningRecords(families={record.key: record})
+        exe = relaxpy.build(mod, target, tuning=records, cache=False)
+        vm = relaxpy.VirtualMachine(exe)
+        for rows in (1, 17, 130):
+            found = vm["main"](x[:rows], w).numpy().astype(np.float32)
+            bound = TOLERANCE["float16"] * np.abs(wanted).max()
+            np.testing.assert_allclose(
+                found, wanted[:rows], rtol=0, atol=bound, err_msg=str(choices)
+            )
+
+
+def test_a_tile_fits() -> None:
+    """Squares of warps and reads of threads are whole, and shared memory suffices."""
+    assert TileShape(64, 32, 64, 2).fits(8)
+    assert not TileShape(16, 32, 64, 1).fits(8)  # a warp would have 4 columns
+    assert TileShape(16, 32, 64, 1).fits(4)
+    assert not TileShape(64, 32, 8, 2).fits(8)  # threads without a read
+    assert not TileShape(64, 32, 64, 3).fits(8)
+    assert not TileShape(128, 128, 64, 2).fits(8)  # 69 KiB
 
 
 def test_batches() -> None:

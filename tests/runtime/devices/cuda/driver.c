@@ -49,7 +49,7 @@ typedef struct { Context *context; char *code; size_t length; void *library; int
 typedef struct { Module *module; Signature signature; Body body; const char *(*failure)(void); int dynamic_shared, threads, static_shared; } Function;
 
 struct Stream;
-typedef struct { int kind; struct Stream *stream; unsigned long position; int captured; Context *context; } Event;
+typedef struct { int kind; struct Stream *stream; unsigned long position; int captured, timed; Context *context; double when; } Event;
 
 typedef enum { LAUNCH, LIBRARY, TO_DEVICE, TO_HOST, ON_DEVICE, WAIT, RECORD, FREE, GRAPH } Kind;
 typedef struct Work {
@@ -64,6 +64,7 @@ typedef struct Work {
   struct Stream *other;
   unsigned long position;
   struct Graph *graph;
+  Event *event;
 } Work;
 
 typedef struct Graph { Context *context; Work *first, *last; } Graph;
@@ -87,6 +88,7 @@ static Stream *streams;
 static Stream *legacy[MOST_DEVICES];
 static __thread Stream *own[MOST_DEVICES];
 static int initialised, failure, skips_launches;
+static double now;  // the device's clock in milliseconds: a launch takes 50 µs for each group of threads
 static __thread Context *stack[16];
 static __thread int depth;
 
@@ -216,6 +218,7 @@ static int run(Work *w) {
           if (!memory_at(at, 0, 0)) return ILLEGAL_ADDRESS;
           if (at % 16) return MISALIGNED_ADDRESS;
         }
+      now += 0.05 * w->grid[0] * w->grid[1] * w->grid[2];
       if (w->function->body) w->function->body(w->grid, w->block, w->shared, w->bytes);
       if (w->function->failure && w->function->failure()[0]) {
         fprintf(stderr, "%s: %s\n", w->function->signature.name, w->function->failure());
@@ -242,7 +245,7 @@ static int run(Work *w) {
       memmove((void *)w->target, (void *)w->source, w->size);
       return SUCCESS;
     case WAIT: return run_until(w->other, w->position);
-    case RECORD: return SUCCESS;
+    case RECORD: w->event->when = now; return SUCCESS;
     case FREE: return freed(w->target, 0) ? ILLEGAL_ADDRESS : SUCCESS;
     case GRAPH:
       for (Work *each = w->graph->first; each; each = each->next) {
@@ -487,20 +490,19 @@ CALL(int cuEventCreate(Event **made, unsigned flags))
   PASS(entered());
   NEED(flags <= 7, INVALID_VALUE);
   *made = calloc(1, sizeof **made);
-  (*made)->kind = 0xE7E, (*made)->context = current();
+  (*made)->kind = 0xE7E, (*made)->context = current(), (*made)->timed = !(flags & 2);
   GIVE(SUCCESS);
 }
 CALL(int cuEventDestroy_v2(Event *event))
   NEED(event && event->kind == 0xE7E, INVALID_HANDLE);
-  event->kind = 0;
-  free(event);
+  event->kind = 0;  // its memory stays: work that waits may record it
   GIVE(SUCCESS);
 }
 CALL(int cuEventRecord(Event *event, void *handle))
   STREAM(s, handle);
   NEED(event && event->kind == 0xE7E && event->context == s->context, INVALID_HANDLE);
   event->captured = s->mode >= 0;
-  PASS(put(s, (Work){.kind = RECORD}));
+  PASS(put(s, (Work){.kind = RECORD, .event = event}));
   event->stream = s, event->position = s->put;
   GIVE(SUCCESS);
 }
@@ -509,6 +511,15 @@ CALL(int cuEventSynchronize(Event *event))
   NEED(event && event->kind == 0xE7E, INVALID_HANDLE);
   NEED(!event->captured, CAPTURE_UNSUPPORTED);
   GIVE(event->stream ? run_until(event->stream, event->position) : SUCCESS);
+}
+
+CALL(int cuEventElapsedTime(float *milliseconds, Event *first, Event *last))
+  PASS(entered());
+  NEED(first && last && first->kind == 0xE7E && last->kind == 0xE7E, INVALID_HANDLE);
+  NEED(first->timed && last->timed && first->stream && last->stream, INVALID_HANDLE);
+  NEED(last->stream->done >= last->position && first->stream->done >= first->position, NOT_READY);
+  *milliseconds = last->when - first->when;
+  GIVE(SUCCESS);
 }
 
 int cuEventQuery(Event *event) {

@@ -5,7 +5,7 @@ kernel.
      {"target": "cuda -arch=sm_90", "choices": {"narrow_tile": "32x32x64x2"},
       "family": "matmul float16 float16 float32 rows=any depth=4096 columns=4096 along=depth",
       "kernel": "linear", "device": "…", "driver": "…",
-      "measured": [{"sizes": {"n": 16}, "microseconds": [20.1, 15.2], "share": 0.7}]}]}
+      "measured": [{"sizes": {"n": 16}, "microseconds": [2.5, 2.0], "share": 0.5, "teraflops": 1.0}]}]}
 
 A *family* says what kernels have in common that the same schedule suits: types and constant extents, no symbolic size
 (`relaxpy.backend.arrangement.Arrangement.family`). `relaxpy tune --measure` makes records beside a GPU, without the
@@ -21,11 +21,10 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from relaxpy.errors import UsageError
 from relaxpy.files import locked, write_text
-from relaxpy.narrow import is_list, is_mapping
 
 VERSION = 1
 _ABOUT = "measured on hardware; `relaxpy tune --adopt` writes this file (docs/tuning.md)"
@@ -49,6 +48,8 @@ class Measurement:
     """Microseconds with the record's choices."""
     share: float | None = None
     """The bytes that the kernel must move in the time `after`, as a share of what a copy moves on that device."""
+    teraflops: float | None = None
+    """Floating-point operations in the time `after`: 10¹² a second."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +105,9 @@ def record_file(path: str | os.PathLike[str]) -> Any:
         raise
     except (OSError, ValueError, RecursionError) as error:
         raise refused(path, error) from None
-    if not is_mapping(data) or data.get("version") != VERSION:
+    if not isinstance(data, dict) or cast("dict[str, Any]", data).get("version") != VERSION:
         raise refused(path, f'an object with "version": {VERSION} is expected')
-    return data
+    return cast("dict[str, Any]", data)
 
 
 def refused(path: str | os.PathLike[str], why: object) -> UsageError:
@@ -157,6 +158,7 @@ def as_json(records: Families) -> list[dict[str, Any]]:
                     "sizes": dict(each.sizes),
                     "microseconds": [each.before, each.after],
                     "share": each.share,
+                    "teraflops": each.teraflops,
                 }
                 for each in record.measured
             ],
@@ -200,10 +202,11 @@ def _measurement(data: object, at: str) -> Measurement:
     times = _list(item.get("microseconds"), f"{at}.microseconds")
     if len(times) != 2 or not all(map(_is_positive, times)):
         raise ValueError(f"{at}.microseconds: two numbers above 0 are expected, got {times!r}")
-    share = item.get("share")
-    if share is not None and not _is_positive(share):
-        raise ValueError(f"{at}.share: a number above 0 or null is expected, got {share!r}")
-    return Measurement(dict(sizes), times[0], times[1], share)
+    rates = {name: item.get(name) for name in ("share", "teraflops")}
+    for name, rate in rates.items():
+        if rate is not None and not _is_positive(rate):
+            raise ValueError(f"{at}.{name}: a number above 0 or null is expected, got {rate!r}")
+    return Measurement(dict(sizes), times[0], times[1], **rates)
 
 
 def _is_positive(value: object) -> bool:
@@ -218,15 +221,15 @@ def _text(item: Mapping[str, Any], name: str, at: str) -> str:
 
 
 def _object(value: object, at: str) -> Mapping[str, Any]:
-    if not is_mapping(value):
+    if not isinstance(value, dict):
         raise ValueError(f"{at}: an object is expected, got {_short(value)}")
-    return value
+    return cast("dict[str, Any]", value)
 
 
 def _list(value: object, at: str) -> list[Any]:
-    if not is_list(value):
+    if not isinstance(value, list):
         raise ValueError(f"{at}: a list is expected, got {_short(value)}")
-    return value
+    return cast("list[Any]", value)
 
 
 def _short(value: object) -> str:

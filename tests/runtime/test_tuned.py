@@ -11,7 +11,7 @@ import pytest
 
 from relaxpy.backend.cuda.backend import CudaBackend
 from relaxpy.errors import UsageError
-from relaxpy.tuned import (
+from relaxpy.runtime.tuned import (
     FamilyRecord,
     Measurement,
     mean_ratio,

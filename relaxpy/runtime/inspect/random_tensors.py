@@ -1,27 +1,37 @@
-"""Random weights on a device, made from a small block: the same numbers in every process, of any version of numpy."""
+"""Random tensors on a device, made from a small block: the same numbers in every process, of any version of numpy."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from benchmarks.gpu_plan import Weight
 
 BLOCK = 1 << 22
 """Different numbers; larger weights repeat them."""
 
 
+@dataclass(frozen=True)
+class Weight:
+    """A tensor of random numbers that is made where the program runs."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    scale: float
+    """The largest absolute value of its floats."""
+
+
 def random_weight(weight: Weight) -> np.ndarray:
-    """A weight's numbers: codes of any bits, floats within its scale. bfloat16 is given as uint16."""
+    """A weight's numbers: codes of any bits (uint8, int8, …), 0 and 1 for other integers, which are valid as most
+    indices, floats within its scale. bfloat16 is given as uint16."""
     count = int(np.prod(weight.shape))
     size = min(count, BLOCK)
     raw = np.random.PCG64(size).random_raw(size)
-    if weight.dtype.startswith("uint"):
+    if weight.dtype.startswith("uint") or weight.dtype == "int8":
         block = (raw >> np.uint64(20)).astype(weight.dtype)
+    elif weight.dtype.startswith(("int", "bool")):
+        block = (raw >> np.uint64(63)).astype(weight.dtype)
     else:
         unit = (raw >> np.uint64(40)).astype(np.float32) / np.float32(1 << 23) - np.float32(1)
         values = unit * np.float32(weight.scale)
