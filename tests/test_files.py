@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relaxpy.errors import UsageError
-from relaxpy.files import replacing, write_text
+from relaxpy.files import locked, replacing, write_text
 
 
 def test_a_file_takes_the_place_of_another(tmp_path: Path) -> None:
@@ -69,3 +69,18 @@ def test_a_pipe_is_written_not_replaced(tmp_path: Path) -> None:
     assert pipe.read_text() == "through"
     writer.join()
     assert pipe.is_fifo()
+
+
+def test_a_locked_folder(tmp_path: Path) -> None:
+    """Others are kept away until the block ends, also in threads of this process."""
+    folder = tmp_path / "new"
+    with locked(folder):
+        with pytest.raises(BlockingIOError), locked(folder, wait=False):
+            pass
+        assert [*folder.iterdir()] == []
+    with locked(folder, wait=False):
+        pass
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot write to") as caught, locked(tmp_path / "file"):
+        pass
+    assert caught.value.code == "file-write"

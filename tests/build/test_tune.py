@@ -11,10 +11,15 @@ import numpy as np
 import pytest
 
 import relaxpy
+from relaxpy.backend.cuda.backend import CudaBackend
+from relaxpy.backend.registry import backend_of
 from relaxpy.build import tune as module
 from relaxpy.build.tune import Trial, Tuner, tune
 from relaxpy.build.tuning import Record, TuningRecords, record_key
 from relaxpy.errors import UsageError
+from relaxpy.explain import explain
+from relaxpy.explain.page import page
+from relaxpy.runtime.tuned import FamilyRecord, write_families
 from relaxpy.target import Target
 from relaxpy.tir.prim_func import PrimFunc
 
@@ -158,3 +163,41 @@ def test_of_several_processors_the_one_that_is_here() -> None:
     assert tuner.measured == Target.host()
     (name, *_) = tuner.kernels()
     assert tuner.tune(name).key == record_key(tuner.programs[name], Target.host())
+
+
+CUDA = "cuda -arch=sm_80"
+
+
+def test_records_that_come_with_a_backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They hold for every program of the family, also beside other records, and for one target; kept builds and the
+    explanation know them."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    monkeypatch.setenv("RELAXPY_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(CudaBackend, "tuned", tmp_path / "tuned.json")
+
+    def taken(tuning: Any = True, target: str = CUDA) -> list[str]:
+        report = relaxpy.build(MOD, target, tuning=tuning).build_report
+        assert report is not None
+        return [kernel.record for kernel in report.kernels if kernel.rule == "matmul"]
+
+    assert taken() == [""]
+    program = Tuner(MOD, [{"n": 3}], Target.parse(CUDA)).programs["matmul"]
+    family = backend_of("cuda").family(program.func, Target.parse(CUDA))
+    record = FamilyRecord(CUDA, family, {"tile": 8}, "k", "a GPU", "1")
+    write_families(tmp_path / "tuned.json", {record.key: record})
+    assert taken() == [record.title]
+    assert taken() == [record.title]  # from the cache
+    assert taken(False) == [""]
+    assert taken(TuningRecords()) == [record.title]
+    assert taken(target="cuda -arch=sm_90") == [""]
+    assert sorted(taken(target="cuda -arch=sm_80,sm_90")) == ["", record.title]
+    own = Record("matmul", {"few": 1})
+    assert taken(TuningRecords({record_key(program, Target.parse(CUDA)): own})) == [own.title]
+    (kernel,) = (each for each in explain(MOD, CUDA).kernels if each.rule == "matmul")
+    assert kernel.record == record.title
+    found = explain(MOD, CUDA)
+    assert record.title in [each["tuning_record"] for each in found.as_json()["kernels"]]
+    assert record.title in page(found)
+    (tmp_path / "tuned.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"tuned.json is not a file of tuning records"):
+        relaxpy.build(MOD, CUDA)

@@ -46,7 +46,7 @@ class Bench:
         """The machine of the present schedule, whose queue owns the arguments."""
         self._args: list[list[Any]] = []
         """The arguments of `many` for each size."""
-        self._expected: list[list[np.ndarray]] = []
+        self._expected: list[tuple[list[np.ndarray], list[float]]] = []
         place = Device.of(device)
         runtime = runtime_of(place.kind, place.index)
         self.queue = runtime.queue()
@@ -96,7 +96,7 @@ class Bench:
             # Several inputs of one kind share memory within a launch: they are only read.
             args = [every[each][n] for n in range(LAUNCHES) for each in site.inputs]
             self._args.append(args)
-            self._expected.append(_numbers(vm[f"at{number}"](*args[: len(site.inputs)])))
+            self._expected.append(results_of(vm[f"at{number}"](*args[: len(site.inputs)])))
         self._kernel = kernel
 
     def _entered(self, vm: VirtualMachine) -> list[list[Any]]:
@@ -107,13 +107,13 @@ class Bench:
     def _wrong(self, vm: VirtualMachine, args: Sequence[Sequence[Any]]) -> str:
         """How the results differ from the present schedule's; "" if they do not."""
         queue = _queue(vm)
-        for number, expected in enumerate(self._expected):
+        for number, (expected, tolerances) in enumerate(self._expected):
             # Memory that the results are likely to get: what is not written does not look right by chance.
             for array in expected:
                 queue.upload(from_numpy(np.full(array.nbytes, 0xFF, np.uint8)))
             count = len(args[number]) // LAUNCHES
-            found = _numbers(vm[f"at{number}"](*args[number][:count]))
-            if not agree(found, expected):
+            found, _ = results_of(vm[f"at{number}"](*args[number][:count]))
+            if not agree(found, expected, tolerances):
                 sizes = self.archive.kernels[self._kernel].sites[number].sizes
                 return f"its results differ from the present schedule's at {dict(sizes)}"
         return ""
@@ -159,25 +159,37 @@ class Bench:
         return {"before": before, "microseconds": after}
 
 
-def agree(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> bool:
-    """Whether results agree: floats up to the order of summation, other values exactly."""
-    return all(map(_agrees, found, expected)) and len(found) == len(expected)
+def agree(
+    found: Sequence[np.ndarray],
+    expected: Sequence[np.ndarray],
+    tolerances: Sequence[float] = (),
+) -> bool:
+    """Whether results agree: floats up to the order of summation, other values exactly. `tolerances` of floats are
+    relative; the default is `tolerance` of each."""
+    if len(found) != len(expected):
+        return False
+    allowed = tolerances or [tolerance(each.dtype.itemsize) for each in expected]
+    return all(map(_agrees, found, expected, allowed))
 
 
-def _agrees(found: np.ndarray, expected: np.ndarray) -> bool:
+def tolerance(nbytes: int) -> float:
+    """The relative difference that floats of so many bytes may have."""
+    return 2e-2 if nbytes == 2 else 1e-3
+
+
+def _agrees(found: np.ndarray, expected: np.ndarray, allowed: float) -> bool:
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return False
     if expected.dtype.kind in "biu":
         return np.array_equal(found, expected)
-    tolerance = 2e-2 if expected.dtype.itemsize == 2 else 1e-3
     largest = float(np.abs(expected).max(initial=0))
-    least = tolerance * min(largest, 1.0) if np.isfinite(largest) else tolerance
+    least = allowed * min(largest, 1.0) if np.isfinite(largest) else allowed
     one, other = found.reshape(-1), expected.reshape(-1)
     return all(
         np.allclose(
             one[start : start + _PIECE].astype(np.float64),
             other[start : start + _PIECE].astype(np.float64),
-            rtol=tolerance, atol=least, equal_nan=True,
+            rtol=allowed, atol=least, equal_nan=True,
         )
         for start in range(0, one.size, _PIECE)
     )  # fmt: skip
@@ -188,14 +200,15 @@ def _queue(vm: VirtualMachine) -> Any:
     return next(iter(vm.queues.values()))
 
 
-def _numbers(value: Any) -> list[np.ndarray]:
-    """Results as arrays; bfloat16 as float32, which needs no package."""
-    found: list[np.ndarray] = []
+def results_of(value: Any) -> tuple[list[np.ndarray], list[float]]:
+    """The results of a call. bfloat16 is given as float32, which needs no package."""
     items: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+    arrays: list[np.ndarray] = []
     for item in items:
         if item.dtype == "bfloat16":
             bits = item.view(item.shape, "uint16").numpy().astype(np.uint32)
-            found.append((bits << np.uint32(16)).view(np.float32))
+            arrays.append((bits << np.uint32(16)).view(np.float32))
         else:
-            found.append(np.array(item.numpy()))
-    return found
+            arrays.append(np.array(item.numpy()))
+    sizes = [item.nbytes // max(array.size, 1) for item, array in zip(items, arrays, strict=True)]
+    return arrays, [tolerance(size) for size in sizes]

@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -66,11 +65,7 @@ def archive(emitted: Emitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return Archive.read(tmp_path / "copy")
 
 
-def lines(archive: Archive) -> list[dict[str, Any]]:
-    text = (archive.folder / RESULTS).read_text()
-    return [json.loads(line) for line in text.splitlines()]
-
-
+@pytest.mark.slow
 def test_what_is_fastest_is_adopted(archive: Archive, tmp_path: Path) -> None:
     """From the archive to the build that uses the record."""
     (kernel,) = archive.kernels
@@ -89,6 +84,9 @@ def test_what_is_fastest_is_adopted(archive: Archive, tmp_path: Path) -> None:
     assert record.ratio < 0.98
     times = {i: Results.read(archive).times(0, i) for i in range(8)}
     assert times[0] == [each.before for each in record.measured]
+    before = (archive.folder / RESULTS).read_bytes()
+    assert measure(archive.folder) == [record]  # nothing is measured twice
+    assert (archive.folder / RESULTS).read_bytes() == before
     path = tmp_path / "tuned.json"
     write_families(path, read_families(archive.folder / RECORDS))
     assert [*read_families(path)] == [record.key]
@@ -107,13 +105,7 @@ def test_what_is_fastest_is_adopted(archive: Archive, tmp_path: Path) -> None:
         np.testing.assert_allclose(tuned(x, w, b).numpy(), wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_nothing_is_measured_twice(archive: Archive) -> None:
-    first = measure(archive.folder)
-    before = (archive.folder / RESULTS).read_bytes()
-    assert measure(archive.folder) == first
-    assert (archive.folder / RESULTS).read_bytes() == before
-
-
+@pytest.mark.slow
 def test_a_killed_run_goes_on(archive: Archive) -> None:
     """Both processes are ended within a schedule, and the last line is half written."""
     command = [sys.executable, "-m", "relaxpy.runtime.inspect.measure", str(archive.folder)]
@@ -138,6 +130,7 @@ def test_a_killed_run_goes_on(archive: Archive) -> None:
     assert not any("error" in event for event in after.values())
 
 
+@pytest.mark.slow
 def test_a_schedule_that_breaks_the_device(
     archive: Archive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -152,6 +145,7 @@ def test_a_schedule_that_breaks_the_device(
     assert failed == {(0, 3): "SystemError: gone"}
 
 
+@pytest.mark.slow
 def test_a_schedule_that_hangs(
     archive: Archive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
