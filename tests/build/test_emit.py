@@ -89,6 +89,31 @@ def main(x: R.Tensor(("a", "b", 64), "float32"), w: R.Tensor((512, 64), "float32
     assert [{*site.sizes.values()} for site in kernel.sites] == [{1}, {16}, {64}, {256}]
 
 
+def test_beside_a_library(tmp_path: Path) -> None:
+    """A record is for the kernel whose few rows are ours, too."""
+    target = f"{TARGET} -libs=cublas"
+    mod = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("n", 64), "float16"), w: R.Tensor((32, 64), "float16")):
+    y = R.linear(x, w)
+    return y
+""")
+    made = emit(mod, [{"n": 1}], tmp_path / "here", target, trials=2)
+    (kernel,) = made.archive.kernels
+    assert kernel.choices == ({}, {"few": 1})
+    exes = [
+        Executable.from_sections(MemoryContainer.of(memoryview(made.archive.executable(0, i))))
+        for i in range(2)
+    ]
+    assert exes[0].objects != exes[1].objects
+    record = FamilyRecord(made.archive.target, kernel.family, {"few": 1}, "k", "a GPU", "1")
+    records = TuningRecords(families={record.key: record})
+    for given, found in ((records, record.title), (False, "")):
+        report = relaxpy.build(mod, target, tuning=given).build_report
+        assert report is not None
+        assert {each.record for each in report.kernels} == {found}
+
+
 def test_the_same_bytes_again(tmp_path: Path) -> None:
     first, second = (
         emit(program(), [{"n": 2}], tmp_path / name, TARGET, trials=2) for name in "ab"

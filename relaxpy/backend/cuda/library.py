@@ -124,7 +124,7 @@ def _arrange(func: tirx.PrimFunc, target: CudaTarget) -> Arrangement | None:
         call = LibraryCall(name, dtype, given, 0, least, _WORKSPACE)
         return own.write().with_attr(_CALL, json.dumps(asdict(call)))
 
-    return Arrangement(write, (_workspace(),))
+    return Arrangement(write, (_workspace(),), own.family)
 
 
 def _workspace() -> Any:

@@ -77,7 +77,8 @@ class GpuBackend(Backend[T]):
         return ScheduledKernel(bound, bound, FALLBACK)
 
     def knobs(self, func: tirx.PrimFunc, target: T) -> dict[str, dict[str, tuple[Choice, ...]]]:
-        return knobs_of_rules(func, target, self.rules)
+        usable = {name for name, _ in self._arrangements(func, target)}
+        return knobs_of_rules(func, target, tuple(r for r in self.rules if r.name in usable))
 
     def family(self, func: tirx.PrimFunc, target: T) -> str:
         if is_checked(func) or asserts(func) or is_scheduled(func):

@@ -20,6 +20,7 @@ import pytest
 
 import relaxpy
 from relaxpy.build.emit import Emitted, emit
+from relaxpy.cli.main import main
 from relaxpy.errors import UsageError
 from relaxpy.files import locked
 from relaxpy.runtime.inspect import measure as module
@@ -66,7 +67,9 @@ def archive(emitted: Emitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.slow
-def test_what_is_fastest_is_adopted(archive: Archive, tmp_path: Path) -> None:
+def test_what_is_fastest_is_adopted(
+    archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """From the archive to the build that uses the record."""
     (kernel,) = archive.kernels
     assert kernel.choices[0] == {}
@@ -87,6 +90,12 @@ def test_what_is_fastest_is_adopted(archive: Archive, tmp_path: Path) -> None:
     before = (archive.folder / RESULTS).read_bytes()
     assert measure(archive.folder) == [record]  # nothing is measured twice
     assert (archive.folder / RESULTS).read_bytes() == before
+    with pytest.raises(SystemExit) as stop:
+        main(["tune", "--measure", str(archive.folder)])
+    assert stop.value.code == 0
+    shown = capsys.readouterr().out
+    assert f"1 record in {archive.folder / RECORDS}" in shown
+    assert "Emulated GPU 0" in shown
     path = tmp_path / "tuned.json"
     write_families(path, read_families(archive.folder / RECORDS))
     assert [*read_families(path)] == [record.key]
@@ -132,7 +141,7 @@ def test_a_killed_run_goes_on(archive: Archive) -> None:
 
 @pytest.mark.slow
 def test_a_schedule_that_breaks_the_device(
-    archive: Archive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    archive: Archive, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Its process ends; the others are measured in the next one."""
     (tmp_path / "sitecustomize.py").write_text(
@@ -143,6 +152,10 @@ def test_a_schedule_that_breaks_the_device(
     assert record.choices
     failed = {k: e["error"] for k, e in Results.read(archive).done.items() if "error" in e}
     assert failed == {(0, 3): "SystemError: gone"}
+    with pytest.raises(SystemExit):
+        main(["tune", "--measure", str(archive.folder)])
+    told = capsys.readouterr().err
+    assert f"fused_linear_add_relu, {archive.kernels[0].choices[3]}: SystemError: gone" in told
 
 
 @pytest.mark.slow
