@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from relaxpy.tir.schedule import is_scheduled
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.writer import loops
 
+Each = TypeVar("Each")
 PANEL_VECTORS = 2
 """Vector registers across a panel (`relaxpy.backend.cpu.rules.matmul` gives the reason)."""
 
@@ -37,10 +39,13 @@ class Packing:
     """Is the parameter stored as (N, K) instead of (K, N)?"""
     group: int = 1
     """Length of the groups along the depth that are contiguous."""
+    axes: tuple[int, int] = (0, 1)
+    """The parameter's dimensions that are those of the matrix. The others have extent 1, as a convolution's window that
+    is one position."""
 
     def packed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of a matrix of this shape in panels."""
-        depth, columns = reversed(shape) if self.transposed else shape
+        """The shape of a parameter of this shape in panels."""
+        depth, columns = self._matrix(shape)
         panels, groups = -(-columns // self.width), -(-depth // self.group)
         inside = (self.width,) if self.group == 1 else (self.width, self.group)
         return panels, groups, *inside
@@ -48,26 +53,45 @@ class Packing:
     def source(
         self, shape: tuple[int, ...], at: Sequence[loops.Expr]
     ) -> tuple[list[loops.Expr], list[loops.Expr]]:
-        """The indices in a matrix of this shape of the element at these indices of the panels, and the conditions under
-        which it is there; padding otherwise."""
-        depth, columns = reversed(shape) if self.transposed else shape
+        """The indices in a parameter of this shape of the element at these indices of the panels, and the conditions
+        under which it is there; padding otherwise."""
+        depth, columns = self._matrix(shape)
         panel, row, lane, *member = at
         j = panel * loops.int64(self.width) + lane
         k = row * loops.int64(self.group) + member[0] if member else row
         inside = [] if columns % self.width == 0 else [j < loops.int64(columns)]
         inside += [] if depth % self.group == 0 else [k < loops.int64(depth)]
-        return ([j, k] if self.transposed else [k, j]), inside
+        indices: list[loops.Expr] = [loops.int64(0) for _ in shape]
+        for axis, index in zip(self.axes, (j, k) if self.transposed else (k, j), strict=True):
+            indices[axis] = index
+        return indices, inside
 
-    def pack(self, matrix: np.ndarray) -> np.ndarray:
-        """Pack the matrix into panels."""
-        rows = matrix.T if self.transposed else matrix
-        depth, columns = rows.shape
-        panels, groups, *_ = shape = self.packed_shape(matrix.shape)
-        padded = np.zeros((groups * self.group, panels * self.width), matrix.dtype)
-        padded[:depth, :columns] = rows
-        packed = np.empty((panels, groups, self.width, self.group), matrix.dtype)
+    def pack(self, weight: np.ndarray) -> np.ndarray:
+        """Pack the parameter into panels."""
+        depth, columns = self._matrix(weight.shape)
+        matrix = (
+            weight.reshape(columns, depth).T if self.transposed else weight.reshape(depth, columns)
+        )
+        panels, groups, *_ = shape = self.packed_shape(weight.shape)
+        padded = np.zeros((groups * self.group, panels * self.width), weight.dtype)
+        padded[:depth, :columns] = matrix
+        packed = np.empty((panels, groups, self.width, self.group), weight.dtype)
         packed[...] = padded.reshape(groups, self.group, panels, self.width).transpose(2, 0, 3, 1)
         return packed.reshape(shape)
+
+    def place(self, indices: Sequence[loops.Expr]) -> list[loops.Expr]:
+        """The indices in the panels of the element at these indices of the parameter."""
+        k, j = self._matrix(indices)
+        width, group = loops.int64(self.width), loops.int64(self.group)
+        panel, column = tirx.floordiv(j, width), tirx.floormod(j, width)
+        if self.group == 1:
+            return [panel, k, column]
+        return [panel, tirx.floordiv(k, group), column, tirx.floormod(k, group)]
+
+    def _matrix(self, each: Sequence[Each]) -> tuple[Each, Each]:
+        """What there is for the depth and for the columns, of something for each dimension of the parameter."""
+        first, second = (each[axis] for axis in self.axes)
+        return (second, first) if self.transposed else (first, second)
 
 
 def panel_width(arithmetics: Sequence[Arithmetic]) -> int:
@@ -85,8 +109,8 @@ def reads_panels(arithmetic: Arithmetic, width: int, group: int) -> bool:
 
 
 def wanted_packing(program: PrimFunc, target: CpuTarget) -> Packing | None:
-    """The parameter of a matrix product to pack: its right-hand factor, if that is a matrix of known extents, possibly
-    transposed, and wide enough that padding does not double it. None for everything else.
+    """The parameter of a matrix product to pack: its right-hand factor, if that is a matrix of known extents (and of
+    dimensions of 1), possibly transposed, and wide enough that padding does not double it. None for everything else.
 
     All alternatives of a target read the same panels. If they multiply groups of different lengths, nothing is packed:
     each reads the factor unpacked, with its best instructions.
@@ -113,10 +137,14 @@ def wanted_packing(program: PrimFunc, target: CpuTarget) -> Packing | None:
     if -(-columns // width) * width >= 2 * columns:
         return None
     param = next(i for i, p in enumerate(program.func.params) if p.same_as(form.rhs.buffer))
+    axes = tuple(axis for axis, dim in enumerate(shape) if dim != 1 or len(shape) == 2)
+    if len(axes) != 2:
+        return None
+    shape = tuple(shape[axis] for axis in axes)
     for transposed in (False, True):
         wanted = (columns, rows) if transposed else (rows, columns)
         if shape == wanted and strides == ((1, rows) if transposed else (columns, 1)):
-            return Packing(param, width, transposed, arithmetics[0].group)
+            return Packing(param, width, transposed, arithmetics[0].group, axes)
     return None
 
 
@@ -132,20 +160,11 @@ def with_packed(program: PrimFunc, packing: Packing) -> PrimFunc:
         str(old.name),
         layout=None,
     )
-    width = loops.int64(packing.width)
-
-    def place(indices: list[loops.Expr]) -> list[loops.Expr]:
-        k, j = reversed(indices) if packing.transposed else indices
-        panel, column = tirx.floordiv(j, width), tirx.floormod(j, width)
-        if packing.group == 1:
-            return [panel, k, column]
-        group = loops.int64(packing.group)
-        return [panel, tirx.floordiv(k, group), column, tirx.floormod(k, group)]
 
     def load(node: tvm.ir.TensorLoad) -> loops.Expr:
         if not node.source.same_as(old):
             return node
-        return tirx.BufferLoad(packed, place(list(node.indices)))
+        return tirx.BufferLoad(packed, packing.place(node.indices))
 
     def region(node: tvm.ir.TensorRegion) -> tvm.ir.TensorRegion:
         if not node.source.same_as(old):
@@ -154,7 +173,7 @@ def with_packed(program: PrimFunc, packing: Packing) -> PrimFunc:
             return tirx.BufferRegion(
                 packed, [tvm.ir.Range.from_min_extent(loops.int64(0), dim) for dim in packed.shape]
             )
-        at = place([r.min for r in node.region])
+        at = packing.place([r.min for r in node.region])
         return tirx.BufferRegion(
             packed, [tvm.ir.Range.from_min_extent(index, loops.int64(1)) for index in at]
         )

@@ -171,6 +171,31 @@ class Module:
 """
 
 
+@pytest.mark.parametrize(("channels", "filters"), [(24, 32), (33, 70)])
+def test_a_convolution_of_single_pixels_is_a_product(channels: int, filters: int) -> None:
+    """Its weight has two dimensions of 1 more than a matrix; the product reads it in panels, from the caller, too."""
+    mod = relaxpy.parse(f"""
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("n", {channels}, 1, 1), "float32"), w: R.Tensor(({filters}, {channels}, 1, 1), "float32")):
+        R.func_attr({{"num_input": 1}})
+        return R.nn.relu(R.nn.conv2d(x, w))
+""")
+    w = weights(filters, channels, 1, 1)
+    known = relaxpy.build(mod, params={"w": w})
+    assert [kernel.name for kernel in known.kernels] == ["fused_conv2d_relu_packed"]
+    given = relaxpy.VirtualMachine(relaxpy.build(mod, pack=True))
+    for count in (0, 1, 3, 40):
+        x = weights(count, channels, 1, 1)
+        found = relaxpy.VirtualMachine(known)["main"](x).numpy()
+        want = np.maximum(x.reshape(count, channels) @ w.reshape(filters, channels).T, 0)
+        np.testing.assert_allclose(found.reshape(want.shape), want, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(
+            given["main"](x, *given.pack({"w": w})["main"]).numpy(), found
+        )
+
+
 def test_a_constant_is_packed_once() -> None:
     w, v = weights(8, 8), weights(8, 8)[::-1]
     mod = bound(relaxpy.parse(TWO_CALLS), w=w, v=v)
