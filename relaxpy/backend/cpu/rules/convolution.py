@@ -6,10 +6,10 @@ positions) it gathers the input elements of its pixels into contiguous memory th
 micro-kernel multiplies a tile of up to 8 channels (6 on targets with 16 vector registers) by one panel. The sums of the
 tile are in vector registers during a block, and in the task's memory between blocks.
 
-Elements are gathered in runs: neighbouring pixels of a row of the image read contiguous elements of data (or elements
-with the stride of the convolution), so that each window position takes a few vector loads and stores. Runs are written
-from left to right in whole vectors; each overwrites the excess lanes of the previous one. Positions in the padding are
-masked out of the loads, without branches.
+Elements are gathered in runs: neighbouring pixels of a row of the image (of the whole image, where the window is one
+position) read contiguous elements of data, or elements with the stride of the convolution, so that each window position
+takes a few vector loads and stores. Runs are written from left to right in whole vectors; each overwrites the excess
+lanes of the previous one. Positions in the padding are masked out of the loads, without branches.
 
 The columns of a panel that contains pixels of two images are stored in two parts, so that small images (7×7) fill
 vectors in a batch. Every element is accumulated in the order of the depth, one fused multiply-add at a time: a result
@@ -130,7 +130,8 @@ class _Writer:
         self.rows = form.axes[form.row].extent
         self.depth = p.let("depth", _product(form.extents(form.depth)))
         self.columns = p.let("columns", _product(form.extents(form.columns)))
-        self.run = form.axes[form.columns[-1]].extent
+        self.merged = 2 if _are_lines_joined(form) else 1
+        self.run = p.let("run", _product(form.extents(form.columns[-self.merged :])))
         image, self.images = self._image_axes()
         self.pixels = p.let("pixels", _product(form.extents(image)))
         zero = loops.int64(0)
@@ -260,7 +261,8 @@ class _Writer:
             x1 = p.let("x1", loops.minimum(self.run, stop - line * self.run))
             p.store(place, run, loops.simplify(line * self.run + x0 - first))
             p.store(length, run, loops.simplify(x1 - x0))
-            coordinates = {**self._coordinates(line, form.columns[:-1]), inner: x0}
+            outer = self._coordinates(line, form.columns[: -self.merged])
+            coordinates = {**outer, inner: x0}
             start = self.data_base
             for n, value in coordinates.items():
                 start = start + value * _data_stride(form.walks, n)
@@ -293,7 +295,7 @@ class _Writer:
             for n, table in enumerate(runs.at)
             if table is not None
         }
-        size = form.walks[last].size
+        size = form.walks[last].size if self.merged == 1 else self.run
         exists: Expr | None = None
         for n, place in at.items():
             if n != last:
@@ -542,6 +544,24 @@ class _TileSums:
     vectors: int
     buffer: Buffer
     start: Expr
+
+
+def _are_lines_joined(form: ConvolutionForm) -> bool:
+    """Do the pixels of a line follow those of the one before, in data as in the output? So they do where the window is
+    one position without steps: a run may go on from line to line."""
+    if len(form.columns) < 2 or len(form.walks) < 2:
+        return False
+    for axis, walk in zip(form.columns[-2:], form.walks[-2:], strict=True):
+        moving = [n for n, step in enumerate(walk.steps) if step is not None]
+        if moving != [axis] or not equal(walk.size, form.axes[axis].extent):
+            return False
+        if (
+            walk.is_guarded
+            or loops.constant(walk.base) != 0
+            or loops.constant(walk.steps[axis] or 0) != 1
+        ):
+            return False
+    return True
 
 
 def _product(extents: Sequence[Expr]) -> Expr:
