@@ -24,7 +24,7 @@ from relaxpy.tir.writer.loops import (
 )
 from relaxpy.tir.writer.vectors import fold
 
-_VECTORS = 4
+_VECTORS = 8
 """Vectors of a block: their tests are combined before the one branch of the block."""
 
 
