@@ -168,7 +168,7 @@ def show_records(found: Iterable[FamilyRecord]) -> None:
 def _cells(each: Measurement) -> tuple[str, ...]:
     sizes = ", ".join(f"{name}={size}" for name, size in each.sizes.items())
     share = "" if each.share is None else f"{each.share:.0%}"
-    rate = "" if each.teraflops is None else f"{each.teraflops:.1f}"
+    rate = "" if each.teraflops is None else f"{each.teraflops:.3g}"
     times = f"{each.before:.1f}", f"{each.after:.1f}", f"{each.before / each.after:.2f}×"
     return sizes, *times, share, rate
 

@@ -31,6 +31,7 @@ from relaxpy.runtime.tuned import read_families, write_families
 from tests.benchmarks.test_gpu import REFUSES
 from tests.runtime.devices.cuda import compiled as cuda
 from tests.runtime.devices.cuda.emulation import folder as driver_folder
+from tests.runtime.devices.opencl.support import needs_opencl
 
 pytestmark = cuda.needs_cuda
 ROOT = Path(__file__).resolve().parents[3]
@@ -170,6 +171,19 @@ def test_a_schedule_that_hangs(
     measure(archive.folder)
     failed = {k: e["error"] for k, e in Results.read(archive).done.items() if "error" in e}
     assert failed == {(0, 3): "it took more than 20 s"}
+
+
+@needs_opencl
+@pytest.mark.slow
+def test_a_device_without_a_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any kind of device is measured, by the host's clock: here one that is the processor."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    emit(program(), SIZES, tmp_path, "opencl", trials=2)
+    (record,) = measure(tmp_path, "opencl")
+    assert record.target == "opencl"
+    assert [each.sizes for each in record.measured] == SIZES
+    assert all(each.share for each in record.measured)
+    assert {*Results.read(Archive.read(tmp_path)).done} == {(0, 0), (0, 1), (0, -1)}
 
 
 def test_one_process_at_a_time(archive: Archive) -> None:
