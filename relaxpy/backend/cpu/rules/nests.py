@@ -4,6 +4,9 @@ A `StageWriter` writes one stage for given values of its row axes (`at`); the ot
 stages use whole vectors along their last axis. Reductions use vectors along the last reduced or the last kept axis,
 whichever is contiguous in memory: *rows* keep several vectors of partial results and fold them at the end, *columns*
 keep one result per lane. The order of additions depends on the program and the target's vector width, never on threads.
+
+A row of an element-wise stage that the next stage reduces is computed and accumulated in one pass. Searches skip blocks
+(`search`), and bfloat16 is widened and rounded in pairs (`pairs`).
 """
 
 from __future__ import annotations
