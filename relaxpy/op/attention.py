@@ -190,7 +190,7 @@ class AttentionLike(Op):
         # The maximum starts at a finite number, so that a row of minus infinities gives exponentials of 0, not NaN.
         least = np.finfo(scores.dtype).min
         largest = np.max(np.where(seen, scores, -np.inf), axis=-1, keepdims=True, initial=least)
-        powers = np.where(seen, np.exp(scores - largest), q.dtype.type(0))
+        powers = np.exp(np.where(seen, scores - largest, -np.inf))
         total = powers.sum(axis=-1, keepdims=True)
         parts = powers[..., None] * v.transpose(0, 2, 1, 3)[:, :, None]
         sums = np.where(seen[..., None], parts, q.dtype.type(0)).sum(axis=-2)

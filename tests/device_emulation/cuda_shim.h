@@ -86,6 +86,61 @@ void multiply(Sum *c, const uint32_t *a, const uint32_t *b, Wide (*widened)(Elem
   meet(SITE, first, first + 32);  // nobody writes before all have read
 }
 
+// `ldmatrix`: words of four squares of 8 x 8 numbers of 16 bits, of which each thread gives a row.
+inline const ushort *rows_of_squares[1024];
+
+inline void read_squares(uint32_t *words, const void *row, bool turned) {
+  constexpr uint32_t SITE = 0x80000001;
+  const uint32_t number = number_of_thread(), first = number / 32 * 32, lane = number % 32;
+  if (uintptr_t(row) % 16) failed("ldmatrix of a row that is not aligned to 16 bytes");
+  rows_of_squares[number] = static_cast<const ushort *>(row);
+  meet(SITE, first, first + 32);
+  for (uint32_t square = 0; square < 4; square++) {
+    const uint32_t at = lane / 4, pair = lane % 4 * 2;
+    const ushort *const *rows = rows_of_squares + first + square * 8;
+    const uint32_t low = turned ? rows[pair][at] : rows[at][pair];
+    const uint32_t high = turned ? rows[pair + 1][at] : rows[at][pair + 1];
+    words[square] = low | high << 16;
+  }
+  meet(SITE, first, first + 32);
+}
+
+// The sum, or the largest, of four neighbouring threads, in the order of a butterfly.
+inline float numbers_of_threads[1024];
+
+template <class Combine>
+float of_four(float own, Combine combine) {
+  constexpr uint32_t SITE = 0x80000002;
+  const uint32_t number = number_of_thread(), first = number / 32 * 32;
+  for (uint32_t step = 1; step < 4; step *= 2) {
+    numbers_of_threads[number] = own;
+    meet(SITE, first, first + 32);
+    own = combine(own, numbers_of_threads[number ^ step]);
+    meet(SITE, first, first + 32);
+  }
+  return own;
+}
+
+// `cp.async`: memory is read at the latest moment, when the thread waits for its copies.
+struct Copy {
+  void *to;
+  const void *from;
+};
+inline std::vector<Copy> copies[1024];
+
+inline void copy(void *to, const void *from, bool exists) {
+  if (uintptr_t(to) % 16 || (exists && uintptr_t(from) % 16)) failed("cp.async that is not aligned to 16 bytes");
+  copies[number_of_thread()].push_back({to, exists ? from : nullptr});
+}
+
+inline void copied() {
+  for (const Copy &each : copies[number_of_thread()]) {
+    if (each.from) std::memcpy(each.to, each.from, 16);
+    else std::memset(each.to, 0, 16);
+  }
+  copies[number_of_thread()].clear();
+}
+
 // Parameters as the driver gets them: in order, each at a multiple of its size.
 template <class... Params>
 void launch_packed(void (*kernel)(Params...), const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,
@@ -96,6 +151,7 @@ void launch_packed(void (*kernel)(Params...), const uint32_t grid[3], const uint
     at = (at + sizes[i] - 1) / sizes[i] * sizes[i];
     places.push_back(params + at);
   }
+  for (std::vector<Copy> &of_thread : copies) of_thread.clear();
   launch(kernel, grid, block, shared_bytes, places.data());
 }
 
@@ -119,6 +175,27 @@ inline void relaxpy_mma_int8(int *c, const uint *a, const uint *b) {
   emulation::multiply<int8_t, int>(c, a, b, [](int8_t value) { return int(value); });
 }
 
+inline void relaxpy_squares(uint *words, const void *row) { emulation::read_squares(words, row, false); }
+inline void relaxpy_turned_squares(uint *words, const void *row) { emulation::read_squares(words, row, true); }
+inline float relaxpy_largest_of_four(float x) {
+  return emulation::of_four(x, [](float x, float y) { return x > y ? x : y; });
+}
+inline float relaxpy_total_of_four(float x) {
+  return emulation::of_four(x, [](float x, float y) { return x + y; });
+}
+inline void relaxpy_copy(void *to, const void *from, bool exists) { emulation::copy(to, from, exists); }
+inline void relaxpy_copied() { emulation::copied(); }
+inline uint relaxpy_pair_float16(float first, float second) {
+  return relaxpy_half_of_float(first) | uint(relaxpy_half_of_float(second)) << 16;
+}
+inline uint relaxpy_pair_bfloat16(float first, float second) {
+  const auto rounded = [](float x) {
+    const uint bits = relaxpy_bits<uint>(x);
+    return x == x ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : 0x7fff;
+  };
+  return rounded(first) | rounded(second) << 16;
+}
+
 #undef EMULATION_ENTRY
 #define EMULATION_ENTRY(NAME)                                                                                \
   extern "C" const uint64_t NAME##__pointers = emulation::pointers(&NAME);                                   \
@@ -128,7 +205,7 @@ inline void relaxpy_mma_int8(int *c, const uint *a, const uint *b) {
   }
 
 #define __global__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __shared__ EMULATION_GROUP_MEMORY
 #define __syncthreads() emulation::meet(__LINE__)
 #define blockIdx emulation::group

@@ -47,7 +47,52 @@ def _multiply(dtype: str, sums: str, letter: str, instruction: str) -> str:
 """
 
 
+def _squares(name: str, how: str) -> str:
+    """A function that reads four squares from shared memory (`WarpFunctions.squares`)."""
+    return f"""inline void {name}(uint* words, const void* row) {{
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4{how}.shared.b16 {{%0, %1, %2, %3}}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(relaxpy_place(row)) : "memory");
+}}
+"""
+
+
+def _of_four(name: str, combined: str) -> str:
+    """A function that combines the numbers `x` and `y` of four neighbouring threads."""
+    return f"""inline float {name}(float x) {{
+  for (int step = 1; step < 4; step *= 2) {{
+    float y = __shfl_xor_sync(0xffffffff, x, step);
+    x = {combined};
+  }}
+  return x;
+}}
+"""
+
+
+def _pair(dtype: str, short: str) -> str:
+    return f"""inline uint relaxpy_pair_{dtype}(float first, float second) {{
+  uint word;
+  asm("cvt.rn.{short}x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  return word;
+}}
+"""
+
+
+_TILES = """inline uint relaxpy_place(const void* place) { return uint(__cvta_generic_to_shared(place)); }
+inline void relaxpy_copy(void* to, const void* from, bool exists) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :: "r"(relaxpy_place(to)), "l"(__cvta_generic_to_global(from)), "r"(exists ? 16 : 0) : "memory");
+}
+inline void relaxpy_copied() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+"""
 PREAMBLE = _TYPES + "".join((
+    _TILES,
+    _squares("relaxpy_squares", ""),
+    _squares("relaxpy_turned_squares", ".trans"),
+    _of_four("relaxpy_largest_of_four", "x > y ? x : y"),
+    _of_four("relaxpy_total_of_four", "x + y"),
+    _pair("float16", "f16"),
+    _pair("bfloat16", "bf16"),
     _multiply("float16", "float", "f", "m16n8k16.row.col.f32.f16.f16.f32"),
     _multiply("bfloat16", "float", "f", "m16n8k16.row.col.f32.bf16.bf16.f32"),
     _multiply("int8", "int", "r", "m16n8k32.row.col.s32.s8.s8.s32"),

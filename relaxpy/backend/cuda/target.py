@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from relaxpy.backend.gpu.target import GpuTarget, tvm_target
+from relaxpy.backend.gpu.target import GpuTarget, WarpFunctions, tvm_target
 from relaxpy.target import fail, nearest, options_of
 
 KIND = "cuda"
@@ -35,6 +35,15 @@ class CudaTarget(GpuTarget):
     tensor_cores: ClassVar[Mapping[str, str]] = {
         dtype: f"relaxpy_mma_{dtype}" for dtype in ("float16", "bfloat16", "int8")
     }
+    warp_functions: ClassVar[WarpFunctions | None] = WarpFunctions(
+        copy="relaxpy_copy",
+        copied="relaxpy_copied",
+        squares="relaxpy_squares",
+        turned="relaxpy_turned_squares",
+        largest="relaxpy_largest_of_four",
+        total="relaxpy_total_of_four",
+        pair={dtype: f"relaxpy_pair_{dtype}" for dtype in ("float16", "bfloat16")},
+    )
 
     kind: str = KIND
     threads: int = _THREADS

@@ -10,7 +10,9 @@ from relaxpy.analysis.index_checks import is_checked, name_of
 from relaxpy.backend.arrangement import Arrangement, Rule
 from relaxpy.backend.base import Backend, CompileOptions, KernelImages
 from relaxpy.backend.gpu.launches import launches_of
+from relaxpy.backend.gpu.schedule.attention import arrange_attention
 from relaxpy.backend.gpu.schedule.matmul import arrange_matmul
+from relaxpy.backend.gpu.schedule.paged_attention import arrange_paged_attention
 from relaxpy.backend.gpu.schedule.rows import arrange_rows
 from relaxpy.backend.gpu.target import GpuTarget
 from relaxpy.backend.gpu.threads import bind_threads
@@ -33,7 +35,12 @@ from relaxpy.tir.tvm import tirx
 from relaxpy.transform.phases import Pipeline
 
 T = TypeVar("T", bound=GpuTarget)
-RULES = (Rule("matmul", arrange_matmul), Rule("rows", arrange_rows))
+RULES = (
+    Rule("matmul", arrange_matmul),
+    Rule("attention", arrange_attention),
+    Rule("paged_attention", arrange_paged_attention),
+    Rule("rows", arrange_rows),
+)
 """The rules of all GPUs."""
 FALLBACK = "threads"
 """The rule for every other launch: a thread for each element (`relaxpy.backend.gpu.threads`)."""

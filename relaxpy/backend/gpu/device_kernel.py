@@ -30,6 +30,8 @@ _AXES = ("x", "y", "z")
 MEETS = "relaxpy.meets"
 """Attribute of a function that contains all barriers of its groups. TVM adds them to others, and refuses functions for
 which it cannot prove that it need not."""
+TOGETHER = "relaxpy.together"
+"""Attribute of a function: how many of its groups a multiprocessor should hold at once, if it can be chosen."""
 
 
 @dataclass(frozen=True)

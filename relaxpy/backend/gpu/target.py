@@ -16,6 +16,29 @@ _FEWEST_BUFFERS = 4
 
 
 @dataclass(frozen=True)
+class WarpFunctions:
+    """Functions of a device's language for tiles of 16-bit numbers in shared memory and in the registers of a warp, 32
+    threads that run in lockstep."""
+
+    copy: str
+    """(to, from, exists): copy 16 bytes from memory to shared memory, later; zeros if they do not exist."""
+    copied: str
+    """(): wait for all copies of the thread."""
+    squares: str
+    """(words, row): read four squares of 8 × 8 numbers from shared memory, of which each thread gives a row of 16
+    bytes: 8 threads for each square. Thread t gets the neighbours 2 (t % 4) and 2 (t % 4) + 1 of row t // 4 of each, in
+    a word."""
+    turned: str
+    """(words, row): the same of transposed squares."""
+    largest: str
+    """(number): the largest number of four neighbouring threads."""
+    total: str
+    """(number): the sum of the numbers of four neighbouring threads."""
+    pair: Mapping[str, str]
+    """(first, second): two float32 numbers, rounded to a type, in a word. By the type."""
+
+
+@dataclass(frozen=True)
 class GpuTarget(Target):
     """Any device of a kind."""
 
@@ -32,6 +55,8 @@ class GpuTarget(Target):
     tensor_cores: ClassVar[Mapping[str, str]] = {}
     """The functions that multiply 16 × 8 words by 8 × 8 words by all threads of a warp
     (`relaxpy.backend.gpu.schedule.tensor_cores`), by the type of the factors."""
+    warp_functions: ClassVar[WarpFunctions | None] = None
+    """Of devices that have `tensor_cores` for 16-bit numbers."""
 
     kind: str
     threads: int

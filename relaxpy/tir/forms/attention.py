@@ -89,6 +89,25 @@ class AttentionForm:
         """Width of a value and of a result."""
         return _known(self.axes.extents["column"])
 
+    def place(self, **values: Expr) -> dict[Expr, Expr]:
+        """The values of axes, given by name, as far as they are loops."""
+        named = [(getattr(self.axes, name), value) for name, value in values.items()]
+        return {axis: value for axis, value in named if _is_var(axis)}
+
+    def stride(self, operand: Operand, axis: str) -> Expr:
+        """The stride of an operand along an axis; 0 where it has none."""
+        stride = operand.strides[ORDER.index(axis)]
+        return int64(0) if stride is None else stride
+
+    def offset(self, operand: Operand, place: Mapping[Expr, Expr]) -> Expr:
+        """The offset of an operand's element in its buffer, at a place that has all axes of its base."""
+        offset = substitute(operand.base, place)
+        for name in ORDER:
+            axis = getattr(self.axes, name)
+            if _is_var(axis) and axis in place:
+                offset = offset + place[axis] * self.stride(operand, name)
+        return loops.simplify(offset)
+
 
 ORDER = ("batch", "head", "row", "key", "depth", "column")
 _DTYPES = ("float32", "float16", "bfloat16")
@@ -105,6 +124,26 @@ def attention_of(func: PrimFunc) -> AttentionForm | None:
     if len(stages) != _STAGES:
         return None
     return _Reader(func, stages).read()
+
+
+def heads_of_a_key(form: AttentionForm) -> int:
+    """The number of neighbouring heads that share a key head, if it is known; else 1."""
+    head, heads = form.axes.head, loops.constant(form.axes.extents["head"])
+    if heads is None or not isinstance(head, Var):
+        return 1
+    found: list[int] = []
+
+    def division(node: tirx.FloorDiv) -> None:
+        divisor = loops.constant(node.b)
+        if node.a.same_as(head) and divisor is not None:
+            found.append(divisor)
+
+    tvm_ffi.structural_walk(form.key.base, (tirx.FloorDiv, division))
+    for size in found:
+        shared = all(_is_shared(operand, head, size) for operand in (form.key, form.value))
+        if size > 1 and heads % size == 0 and shared:
+            return size
+    return 1
 
 
 class _Reader:
@@ -421,3 +460,16 @@ def _bound(difference: Expr, or_equal: bool, key: Expr) -> _Bounds | None:
     if step == -1:
         return loops.simplify(rest + int64(int(not or_equal))), None
     return None
+
+
+def _is_shared(operand: Operand, head: Expr, size: int) -> bool:
+    """Do the heads of each group of this size read the same numbers?"""
+    stride = operand.strides[ORDER.index("head")]
+    if stride is not None and loops.constant(stride) != 0:
+        return False
+    group, member = tirx.Var("group", "int64"), tirx.Var("member", "int64")
+    analyzer = tvm.sym.Analyzer()
+    analyzer.bind(member, tvm.ir.Range.from_min_extent(int64(0), int64(size)))
+    analyzer.bind(group, tvm.ir.Range.from_min_extent(int64(0), int64(1 << 40)))
+    base = analyzer.simplify(substitute(operand.base, {head: group * size + member}))
+    return not uses(base, member)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.attention import ORDER, AttentionForm
-from relaxpy.tir.forms.contraction import Operand, substitute
+from relaxpy.tir.forms.attention import AttentionForm, heads_of_a_key
+from relaxpy.tir.forms.contraction import Operand
 from relaxpy.tir.numerics import math
-from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
+from relaxpy.tir.writer.loops import Buffer, Expr, Program
 from relaxpy.tir.writer.vectors import mapped, vectorise
 
 LOWEST = -3.4028234663852886e38
@@ -51,7 +51,7 @@ class Access:
         self.form, self.axes = form, form.axes
         self.program = p = Program()
         self.keys = form.axes.extents["key"]
-        self.sharing = _sharing(form)
+        self.sharing = heads_of_a_key(form)
         """The number of neighbouring heads that share a key head."""
         lanes = loops.simplify(form.axes.extents["row"] * self.sharing)
         self.lanes = p.let("lanes", lanes)
@@ -80,41 +80,31 @@ class Access:
 
     def shared_place(self, task: Task) -> dict[Expr, Expr]:
         """The values of the axes that the lanes of a task share; those of a key head are those of its first head."""
-        return self._place({self.axes.batch: task.batch, self.axes.head: task.head})
+        return self.form.place(batch=task.batch, head=task.head)
 
     def lane_place(self, task: Task, lane: Expr | int) -> dict[Expr, Expr]:
         """The values of the axes at a lane of a task; a lane past the end repeats the last one."""
-        p, axes = self.program, self.axes
+        p = self.program
         number = p.let("lane_number", loops.minimum(task.first + lane, self.lanes - 1))
         head, row = task.head, number
         if self.sharing > 1:
             row = p.let("row", loops.floordiv(number, self.sharing))
             head = p.let("own_head", head + loops.floormod(number, self.sharing))
-        return self._place({axes.batch: task.batch, axes.head: head, axes.row: row})
+        return self.form.place(batch=task.batch, head=head, row=row)
 
     def at_key(self, place: Mapping[Expr, Expr], key: Expr) -> dict[Expr, Expr]:
-        return {**place, **self._place({self.axes.key: key})}
+        return {**place, **self.form.place(key=key)}
 
     def at_column(self, place: Mapping[Expr, Expr], column: Expr) -> dict[Expr, Expr]:
-        return {**place, **self._place({self.axes.column: column})}
-
-    def _place(self, values: Mapping[Expr, Expr]) -> dict[Expr, Expr]:
-        """The values of those axes that are loops."""
-        return {axis: value for axis, value in values.items() if isinstance(axis, s.Var)}
+        return {**place, **self.form.place(column=column)}
 
     def offset(self, operand: Operand, place: Mapping[Expr, Expr]) -> Expr:
         """The offset in its buffer of an operand's numbers at a position."""
-        offset = substitute(operand.base, place)
-        for name, stride in zip(ORDER, operand.strides, strict=True):
-            axis = getattr(self.axes, name)
-            if isinstance(axis, s.Var) and axis in place and stride is not None:
-                offset = offset + place[axis] * stride
-        return loops.simplify(offset)
+        return self.form.offset(operand, place)
 
     def stride(self, operand: Operand, axis: str) -> Expr:
         """The stride along an axis."""
-        stride = operand.strides[ORDER.index(axis)]
-        return int64(0) if stride is None else stride
+        return self.form.stride(operand, axis)
 
     def is_contiguous(self, operand: Operand, axis: str, lanes: int) -> bool:
         """Do the numbers along an axis fill whole vectors and have stride 1?"""
@@ -197,36 +187,3 @@ def share_of(total: Expr, lanes: int) -> Expr:
     """The reciprocal of the total, by which sums are multiplied. If no key is seen the sums are 0, and stay 0."""
     zero = splat(0.0, lanes)
     return tirx.Select(tirx.EQ(total, zero), zero, splat(1.0, lanes) / total)
-
-
-def _sharing(form: AttentionForm) -> int:
-    """The number of neighbouring heads that share a key head, if it is known; else 1."""
-    head, heads = form.axes.head, loops.constant(form.axes.extents["head"])
-    if heads is None or not isinstance(head, s.Var):
-        return 1
-    found: list[int] = []
-
-    def division(node: tirx.FloorDiv) -> None:
-        divisor = loops.constant(node.b)
-        if node.a.same_as(head) and divisor is not None:
-            found.append(divisor)
-
-    tvm_ffi.structural_walk(form.key.base, (tirx.FloorDiv, division))
-    for size in found:
-        shared = all(_is_shared(operand, head, size) for operand in (form.key, form.value))
-        if size > 1 and heads % size == 0 and shared:
-            return size
-    return 1
-
-
-def _is_shared(operand: Operand, head: Expr, size: int) -> bool:
-    """Do the heads of each group of this size read the same numbers?"""
-    stride = operand.strides[ORDER.index("head")]
-    if stride is not None and loops.constant(stride) != 0:
-        return False
-    group, member = tirx.Var("group", "int64"), tirx.Var("member", "int64")
-    analyzer = tvm.sym.Analyzer()
-    analyzer.bind(member, tvm.ir.Range.from_min_extent(int64(0), int64(size)))
-    analyzer.bind(group, tvm.ir.Range.from_min_extent(int64(0), int64(1 << 40)))
-    base = analyzer.simplify(s.substitute(operand.base, {head: group * size + member}))
-    return not s.uses(base, member)

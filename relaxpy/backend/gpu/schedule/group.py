@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from relaxpy.backend.gpu.device_kernel import MEETS
+from relaxpy.backend.gpu.device_kernel import MEETS, TOGETHER
 from relaxpy.tir.tvm import s_tir, tirx
 from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
 
@@ -22,10 +22,14 @@ def bound(var: Any, extent: Expr, tag: str, body: Any) -> Any:
 
 
 def launched(
-    func: tirx.PrimFunc, body: Any, group: tuple[Any, Expr], thread: tuple[Any, int]
+    func: tirx.PrimFunc,
+    body: Any,
+    group: tuple[Any, Expr],
+    thread: tuple[Any, int],
+    together: int = 0,
 ) -> tirx.PrimFunc:
     """The function with a body that runs for every group and thread, each given as a variable and a number. All
-    barriers are in the body."""
+    barriers are in the body. `together`: how many groups a multiprocessor should hold at once, 0 for any number."""
     inner = bound(thread[0], int64(thread[1]), "threadIdx.x", body)
     grid = bound(group[0], group[1], "blockIdx.x", inner)
     root = func.body.block
@@ -33,7 +37,8 @@ def launched(
         [], root.reads, root.writes, root.name_hint, grid, None, [], [], root.annotations
     )
     body = s_tir.SBlockRealize([], func.body.predicate, made)
-    return func.with_body(body).with_attr(MEETS, True)
+    func = func.with_body(body).with_attr(MEETS, True)
+    return func.with_attr(TOGETHER, together) if together else func
 
 
 def blocks(extent: Expr, size: int) -> Expr:

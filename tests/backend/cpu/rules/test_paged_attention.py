@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 from relaxpy.backend.schedule import schedule_kernel
-from relaxpy.ir.annotation import TensorType
-from relaxpy.ir.dim import SymVar
-from relaxpy.op import te
 from relaxpy.op.paged_attention import PagedAttention
 from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
@@ -21,99 +15,10 @@ from relaxpy.tir.forms.paged_attention import paged_attention_of
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.walk import rewritten
+from tests.backend.paged_cases import PAGES, Case
 from tests.sweeps import quick_target, sweep
 
 TARGETS = ("llvm -opt-level=0", "llvm -mcpu=haswell", "llvm -mcpu=x86-64")
-NUMPY = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "int8": np.int8}
-NAMES: dict[Any, Any] = {name: SymVar(name) for name in "tnbwc"}
-PAGES = 9
-
-
-PLAIN = PagedAttention()
-
-
-@dataclass(frozen=True)
-class Case:
-    """Heads that share groups of keys; widths of keys and values; the tokens of a page."""
-
-    heads: int = 4
-    groups: int = 2
-    width: int = 8
-    column: int = 16
-    size: int = 16
-    op: PagedAttention = PLAIN
-    dtype: str = "float32"
-    pages: str = ""
-    sinks: bool = False
-
-    def shapes(self) -> dict[str, tuple[Sequence[Any], str]]:
-        """The inputs."""
-        kind = self.pages or self.dtype
-        found: dict[str, tuple[Sequence[Any], str]] = {
-            "query": (("t", self.heads, self.width), self.dtype),
-            "key_pages": (("n", self.groups, self.width, self.size), kind),
-            "value_pages": (("n", self.groups, self.size, self.column), kind),
-            "starts": (("c",), "int32"),
-            "tables": (("b", "w"), "int32"),
-            "lengths": (("b",), "int32"),
-        }
-        if self.sinks:
-            found["sinks"] = (self.heads,), "float32"
-        if kind == "int8":
-            scales = ("n", self.groups, self.size), "float32"
-            found |= {"key_scales": scales, "value_scales": scales}
-        return found
-
-    def program(self) -> PrimFunc:
-        """The operator legalised."""
-        x = {
-            name: te.placeholder([NAMES.get(d, d) for d in shape], dtype, name)
-            for name, (shape, dtype) in self.shapes().items()
-        }
-        out: Any = TensorType((NAMES["t"], self.heads, self.column), self.dtype)
-        given = {name: x.get(name) for name in ("sinks", "key_scales", "value_scales")}
-        made = self.op.legalize(out, *list(x.values())[:6], **given)
-        return PrimFunc.from_te(list(x.values()), [made])
-
-    def inputs(
-        self, lengths: Sequence[int], new: Sequence[int], seed: int = 0, pages: int = PAGES
-    ) -> dict[str, Any]:
-        """Random pages, in which whatever no sequence has is NaN (or the largest integer)."""
-        rng = np.random.default_rng(seed)
-        width = max(-(-length // self.size) for length in lengths)
-        sizes: dict[Any, Any] = {
-            "t": sum(new),
-            "n": pages,
-            "b": len(new),
-            "w": width,
-            "c": len(new) + 1,
-        }
-        found: dict[str, Any] = {}
-        for name, (shape, dtype) in self.shapes().items():
-            at = tuple(sizes.get(d, d) for d in shape)
-            spread = 40 if dtype == "int8" else 1
-            found[name] = (
-                (rng.standard_normal(at) * spread)
-                .clip(-127, 127)
-                .astype(NUMPY.get(dtype, np.float32))
-            )
-        found["starts"] = np.cumsum([0, *new], dtype=np.int32)
-        found["lengths"] = np.array(lengths, np.int32)
-        found["tables"] = np.full((len(new), width), pages - 1, np.int32)
-        free = list(rng.permutation(pages - 1))
-        used = np.zeros((pages, self.size), bool)
-        for s, length in enumerate(lengths):
-            for page in range(-(-length // self.size)):
-                found["tables"][s, page] = free.pop()
-                used[found["tables"][s, page], : length - page * self.size] = True
-        if self.dtype == (self.pages or self.dtype):
-            found["key_pages"][~np.broadcast_to(used[:, None, None], found["key_pages"].shape)] = (
-                np.nan
-            )
-            found["value_pages"].transpose(0, 2, 1, 3)[~used] = np.nan
-        return found
-
-
 CASES = {
     "plain": Case(),
     "shared": Case(heads=6, groups=1, width=5, column=32, size=32),

@@ -18,7 +18,7 @@ from tests.runtime.devices.cuda.emulation import Emulation, emulated, folder, ne
 
 TARGET = "cuda -arch=sm_80"
 needs_cuda = [needs_emulation, needs_compiler]
-_KERNEL = re.compile(r"__global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(")
+_KERNEL = re.compile(r"__global__ void (?:__launch_bounds__\([\d, ]+\) )?(\w+)\(")
 
 
 @contextmanager
