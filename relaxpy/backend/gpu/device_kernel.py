@@ -30,6 +30,9 @@ _AXES = ("x", "y", "z")
 MEETS = "relaxpy.meets"
 """Attribute of a function that contains all barriers of its groups. TVM adds them to others, and refuses functions for
 which it cannot prove that it need not."""
+WHOLE = "relaxpy.whole"
+"""Attribute of a function whose buffers stay as they are. TVM shrinks others to the elements that are indexed, which
+takes seconds for thousands of statements, and cuts what a function of the device is given by its first element."""
 TOGETHER = "relaxpy.together"
 """Attribute of a function: how many of its groups a multiprocessor should hold at once, if it can be chosen."""
 
@@ -90,9 +93,10 @@ def shared_bytes(func: tirx.PrimFunc) -> int:
     )
 
 
-def _passes() -> list[tvm.transform.Pass]:
+def _passes(is_whole: bool) -> list[tvm.transform.Pass]:
     """The passes from blocks to flat loops, as for processors, with those that threads need. Nothing is simplified: the
     device's own compiler does that, and the text keeps the names of loops."""
+    shrink = [] if is_whole else [s_tir.transform.CompactBufferAllocation()]
     return [
         s_tir.transform.CanonicalizeLoop(),
         s_tir.transform.LowerCrossThreadReduction(),
@@ -100,7 +104,7 @@ def _passes() -> list[tvm.transform.Pass]:
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
         s_tir.transform.ConvertBlocksToOpaque(),
         s_tir.transform.LiftThreadBinding(),
-        s_tir.transform.CompactBufferAllocation(),
+        *shrink,
         s_tir.transform.UnifyThreadBinding(),
         s_tir.transform.LowerMatchBuffer(),
         s_tir.transform.AnnotateIrregularLoop(),
@@ -143,7 +147,7 @@ def _each(name: str, change: Any) -> tvm.transform.Pass:
 
 def _lowered(func: tirx.PrimFunc, target: Any) -> tvm.IRModule:
     """The host function and its device function."""
-    meets = MEETS in func.attrs
+    meets, is_whole = MEETS in func.attrs, WHOLE in func.attrs
     func = without_traps(func)
     found = element_types(func)
     if not found.isdisjoint(FORMATS):
@@ -155,7 +159,7 @@ def _lowered(func: tirx.PrimFunc, target: Any) -> tvm.IRModule:
     mod = tvm.IRModule({str(func.attrs["global_symbol"]): func})
     mod = tirx.transform.BindTarget(target.with_host(tvm.target.Target("llvm")))(mod)
     mod = _each("Sealed", sealed)(mod)
-    mod = tvm.transform.Sequential(_passes())(mod)
+    mod = tvm.transform.Sequential(_passes(is_whole))(mod)
     mod = _each("Unsealed", unsealed)(mod)
     return tvm.transform.Sequential(_split_passes(meets))(mod)
 

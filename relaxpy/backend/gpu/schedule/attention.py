@@ -15,13 +15,11 @@ from relaxpy.backend.gpu.schedule.attention_tile import (
     CHUNK,
     MOST_ROWS,
     ROWS,
-    THREADS,
-    TOGETHER,
     AttentionTile,
     Matrix,
     fits,
 )
-from relaxpy.backend.gpu.schedule.group import blocks, launched, meet, registers, shared
+from relaxpy.backend.gpu.schedule.group import blocks, meet, registers, shared
 from relaxpy.backend.gpu.target import GpuTarget
 from relaxpy.tir.forms.attention import AttentionForm, attention_of, heads_of_a_key
 from relaxpy.tir.forms.contraction import Operand
@@ -110,7 +108,7 @@ class _Attention(AttentionTile[_Row]):
         with p.otherwise(are_few):
             self.write(low, high, rows, is_few=False)
         groups = tirx.floordiv(extents["head"], int64(self.sharing)) * extents["batch"] * pieces
-        return launched(self.func, p.body(), (self.group, groups), (self.thread, THREADS), TOGETHER)
+        return self.launched(self.func, groups)
 
     def _find_keys(self) -> None:
         """Find the keys that each row, and that any row of the group sees."""

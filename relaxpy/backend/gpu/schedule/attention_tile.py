@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from relaxpy.backend.gpu.schedule.group import meet, registers, shared, shares
+from relaxpy.backend.gpu.schedule.group import launched, meet, registers, shared, shares
 from relaxpy.backend.gpu.target import GpuTarget, WarpFunctions
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer.loops import (
@@ -118,7 +118,6 @@ class AttentionTile(ABC, Generic[Row]):
         self._begin_block(BLOCK)
         words = max(self.keys.words + self.values.words, MOST_ROWS * (columns + _STATE))
         self.memory = shared(p, "tile", words, "uint32")
-        self._keep_whole(self.memory)
         self.warp = p.let("warp", floordiv(self.thread, WARP))
         self.lane = p.let("lane", floormod(self.thread, WARP))
         self.quad = p.let("quad", floordiv(self.lane, 4))
@@ -315,7 +314,6 @@ class AttentionTile(ABC, Generic[Row]):
             word = word + floordiv(int64(self._first_key), 2)
         own = p.let("own_word", row * right.stride + (word + right.first))
         words = registers(p, "words", 4, "uint32")
-        self._keep_whole(words)
         function = self.functions.turned if right.is_turned else self.functions.squares
         for step in range(steps):
             for pair in range(columns // ROWS):
@@ -402,14 +400,15 @@ class AttentionTile(ABC, Generic[Row]):
         """The largest, or the sum, of the numbers of the threads that have a row."""
         return self.p.let("of_four", tirx.call_extern("float32", function, _at(numbers, at)))
 
-    def _keep_whole(self, buffer: Buffer) -> None:
-        """Store a number at a buffer's end: TVM drops what is behind the last index, and functions are given places."""
-        self._set(buffer, int(buffer.shape[0]) - 1, tirx.const(0, "uint32"))
-
     def _set(self, buffer: Buffer, at: int, value: Expr) -> None:
         self.p.add(tirx.BufferStore(buffer, value, [int64(at)]))
 
     # For subclasses
+
+    def launched(self, func: tirx.PrimFunc, groups: Expr) -> tirx.PrimFunc:
+        """The function with the program as its body, for so many groups."""
+        group, thread = (self.group, groups), (self.thread, THREADS)
+        return launched(func, self.p.body(), group, thread, together=TOGETHER, is_whole=True)
 
     def in_block(self, place: Expr) -> Expr:
         """A place relative to a block, clamped to it, in 32 bits."""

@@ -20,12 +20,11 @@ from relaxpy.backend.gpu.schedule.attention_tile import (
     MOST_ROWS,
     ROWS,
     THREADS,
-    TOGETHER,
     AttentionTile,
     fits,
     power,
 )
-from relaxpy.backend.gpu.schedule.group import launched, meet, shared
+from relaxpy.backend.gpu.schedule.group import meet, shared
 from relaxpy.backend.gpu.target import GpuTarget
 from relaxpy.tir.forms.paged_attention import PagedForm, paged_attention_of
 from relaxpy.tir.tvm import tirx
@@ -128,8 +127,7 @@ class _PagedAttention(AttentionTile[_Row]):
             with p.otherwise(are_few):
                 self.write(low, high, rows, is_few=False)
         tiles = tirx.floordiv(self.tokens, int64(self.tokens_of_tile)) + self.sequences + 2
-        grid = self.group, tiles * int64(self.groups)
-        return launched(self.func, p.body(), grid, (self.thread, THREADS), TOGETHER)
+        return self.launched(self.func, tiles * int64(self.groups))
 
     # Sequences and tiles
 
