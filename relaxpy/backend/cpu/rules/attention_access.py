@@ -10,7 +10,7 @@ from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.attention import AttentionForm, heads_of_a_key
 from relaxpy.tir.forms.contraction import Operand
 from relaxpy.tir.numerics import math
-from relaxpy.tir.tvm import tirx
+from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, Program
 from relaxpy.tir.writer.vectors import mapped, vectorise
