@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.report import markdown_table, replace_section, save, saved
 from benchmarks.turns import Peer, Service, rotated_times
+from relaxpy.backend.cpu.target import CpuTarget
 
 SECTION = "Networks for images: ms"
 """The heading in docs/benchmarks.md under which the table is."""
@@ -185,7 +186,10 @@ def main() -> int:
         known = saved("images").get("seconds", {}) | found
         report = {name: known[name] for name in NETWORKS if name in known}
         save("images", {"threads": args.threads, "seconds": report})
-        text = f"{SIZE} x {SIZE}, fp32, {args.threads} threads; each library in a process of its own, taking turns."
+        text = (
+            f"{SIZE} x {SIZE}, fp32, {args.threads} threads of a processor of LLVM's type "
+            f"`{CpuTarget.host().mcpu}`; each library in a process of its own, taking turns."
+        )
         command = "`python benchmarks/images.py` writes this section."
         replace_section(SECTION, f"{text}\n\n{table(report)}\n\n{command}")
     return 0
