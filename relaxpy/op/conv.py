@@ -3,7 +3,7 @@ for narrower floats, and in the dtype of the result for integers. Transposed con
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.data_layout import (
     Layout,
     check_layout,
+    check_packed_layout,
     check_padding,
     check_per_axis,
     inside,
@@ -33,6 +34,8 @@ class ConvolutionLike(Op):
 
     spatial: ClassVar[str]
     """Letters of the spatial axes."""
+    may_be_packed: ClassVar[bool] = False
+    """Whether layouts may divide channels into blocks."""
     strides: tuple[int, ...] | int
     padding: tuple[int, ...] | int
     dilation: tuple[int, ...] | int
@@ -45,15 +48,16 @@ class ConvolutionLike(Op):
     def layouts(self) -> tuple[Layout, Layout, Layout]:
         """The layouts of data, weight and result."""
         result = self.data_layout if self.out_layout is None else self.out_layout
-        return Layout(self.data_layout), Layout(self.kernel_layout), Layout(result)
+        return Layout.of(self.data_layout), Layout.of(self.kernel_layout), Layout.of(result)
 
     def check(self, d: Deduction, data: KnownTensor, weight: KnownTensor) -> None:
         """Refuse wrong attributes and ranks."""
         count = len(self.spatial)
-        check_layout(d, self.data_layout, f"NC{self.spatial}", "data_layout", data)
-        check_layout(d, self.kernel_layout, f"OI{self.spatial}", "kernel_layout", weight)
+        check = check_packed_layout if self.may_be_packed else check_layout
+        check(d, self.data_layout, f"NC{self.spatial}", "data_layout", data)
+        check(d, self.kernel_layout, f"OI{self.spatial}", "kernel_layout", weight)
         if self.out_layout is not None:
-            check_layout(d, self.out_layout, f"NC{self.spatial}", "out_layout", None)
+            check(d, self.out_layout, f"NC{self.spatial}", "out_layout", None)
         check_per_axis(d, self.strides, count, "strides")
         check_per_axis(d, self.dilation, count, "dilation")
         check_padding(d, self.padding, count)
@@ -85,11 +89,11 @@ class ConvolutionLike(Op):
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         known = (a.dtype for a in args if isinstance(a, TensorType))
-        return TensorType(None, self.out_dtype or next(known), 2 + len(self.spatial))
+        return TensorType(None, self.out_dtype or next(known), len(self.layouts()[2].letters))
 
     def placed(self, sizes: dict[str, Dim]) -> tuple[Dim, ...]:
         """Sizes by letter, in the order of the result's layout."""
-        return self.layouts()[2].order(sizes)
+        return self.layouts()[2].dims(sizes)
 
     def summed(self, out: KnownTensor, sums: te.Tensor) -> te.Tensor:
         """Accumulated sums converted to the dtype of the result."""
@@ -105,11 +109,16 @@ def sum_dtype(dtype: str, out_dtype: str) -> DType:
     return DType("float64" if "float64" in (dtype, out_dtype) else "float32")
 
 
+_PLAIN = Layout("C")
+"""Channels that are not divided into blocks."""
+
+
 @dataclass(frozen=True)
 class Convolution(ConvolutionLike):
     """Convolution with zero padding: element o of the result is the sum of data[o * stride + k * dilation - padding] *
     weight[k] over k and over the input channels of its group."""
 
+    may_be_packed: ClassVar[bool] = True
     strides: tuple[int, ...] | int = 1
     """Stride: one number, or one for each spatial axis."""
     padding: tuple[int, ...] | int = 0
@@ -128,13 +137,18 @@ class Convolution(ConvolutionLike):
     def deduce(self, d: Deduction, data: KnownTensor, weight: KnownTensor) -> TensorType:
         self.check(d, data, weight)
         dtype = self.result_dtype(d, data, weight)
-        x, w, _ = self.layouts()
-        sizes, kernel = x.named(data.dims), w.named(weight.dims)
+        x, w, o = self.layouts()
+        sizes, kernel = x.sizes(data.dims), w.sizes(weight.dims)
         d.same_dim(
             sizes["C"], kernel["I"] * self.groups, "channels of data and of weight * groups differ",
             arg="weight",
         )  # fmt: skip
         self.check_divides(d, kernel["O"], "channels of the result")
+        d.ensure(
+            dim_op("eq", kernel["O"] % o.block("C"), 0),
+            f"channels of the result cannot be divided into blocks of {o.block('C')}: {kernel['O']}",
+            arg="weight",
+        )
         result = {"N": sizes["N"], "C": kernel["O"]}
         padded = padded_sizes(sizes, self.spatial, padding_pairs(self.padding, len(self.spatial)))
         for s, stride, dilation in self.per_letter():
@@ -155,23 +169,36 @@ class Convolution(ConvolutionLike):
 
     def legalize(self, out: KnownTensor, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
         x, w, o = self.layouts()
-        kernel = w.named(te.dims(weight))
+        dims = w.named(te.dims(weight))
+        kernel = w.sizes(te.dims(weight))
         padded = self.padded(data)
         wide = sum_dtype(str(data.dtype), str(out.dtype))
-        k = {letter: te.reduce_axis(kernel[letter], f"k{letter}") for letter in f"I{self.spatial}"}
+        # In the order of the kernel's axes, in which its elements are in memory.
+        k = {x: te.reduce_axis(dims[x], f"k{x}") for x in w.letters if x.upper() != "O"}
         in_group = te.dim(maximum(kernel["O"] // self.groups, 1))
 
         def element(*i: Any) -> Any:
             at = o.named(i)
-            first = at["C"] // in_group * te.dim(kernel["I"]) if self.groups > 1 else te.dim(0)
-            place = {"N": at["N"], "C": first + k["I"]}
+            place = {"N": at["N"], **self.channel(at, k, kernel, in_group)}
             for s, stride, dilation in self.per_letter():
                 place[s] = at[s] * stride + k[s] * dilation
             value = te.cast(padded(*x.order(place)), wide)
-            factor = te.cast(weight(*w.order({**k, "O": at["C"]})), wide)
+            factor = te.cast(weight(*w.order({**k, **o.place("C", at, w, "O")})), wide)
             return te.sum(value * factor, list(k.values()))
 
         return self.summed(out, te.compute(out.dims, element, "convolution"))
+
+    def channel(
+        self, at: Mapping[str, Any], k: Mapping[str, Any], kernel: Mapping[str, Dim], in_group: Any
+    ) -> dict[str, Any]:
+        """The indices of the channel of data that the kernel's channel `k` meets for an element of the result."""
+        x, w, o = self.layouts()
+        if self.groups == 1:
+            return w.place("I", k, x, "C")
+        if kernel["I"] == kernel["O"] // self.groups == 1:  # depthwise: each channel by itself
+            return o.place("C", at, x, "C")
+        (out, inner) = o.place("C", at, _PLAIN, "C")["C"], w.place("I", k, _PLAIN, "C")["C"]
+        return x.split("C", out // in_group * te.dim(kernel["I"]) + inner)
 
     def padded(self, data: te.Tensor) -> te.Tensor:
         """Data with zero padding."""
@@ -194,8 +221,8 @@ class Convolution(ConvolutionLike):
         dtype = self.out_dtype or DType(data.dtype)
         wide = sum_dtype(str(DType(data.dtype)), dtype).numpy
         pairs = padding_pairs(self.padding, len(self.spatial))
-        x = np.pad(layout.moved(data, f"NC{self.spatial}").astype(wide), [(0, 0), (0, 0), *pairs])
-        w = kernel_layout.moved(weight, f"OI{self.spatial}").astype(wide)
+        x = np.pad(layout.merged(data, f"NC{self.spatial}").astype(wide), [(0, 0), (0, 0), *pairs])
+        w = kernel_layout.merged(weight, f"OI{self.spatial}").astype(wide)
         steps = [(stride, dilation) for _, stride, dilation in self.per_letter()]
         sizes = [
             (size - (k - 1) * dilation - 1) // stride + 1
@@ -214,7 +241,8 @@ class Convolution(ConvolutionLike):
                 result[:, theirs] += np.einsum(
                     "nc...,oc->no...", seen[:, ours], w[(theirs, slice(None), *k)]
                 )
-        return Layout(f"NC{self.spatial}").moved(result, out_layout.letters).astype(dtype.numpy)
+        found = out_layout.divided(result, f"NC{self.spatial}")
+        return np.ascontiguousarray(found).astype(dtype.numpy)
 
 
 @define_op
@@ -285,7 +313,25 @@ class Conv2d(Convolution):
         yield wrong(cls(), x, rand(4, 3, 6, 2), code="shape-mismatch", match="along H: 6 and 5")
         yield wrong(cls(), x, rand(4, 3, 0, 2), code="shape-mismatch", match="along H")
         yield wrong(cls(), rand(3, 5, 6), w, code="op-rank", match="data must have 4 dimensions")
-        yield wrong(cls(data_layout="NCHW4c"), x, w, code="op-arguments", match="data_layout")
+        packed = cls(padding=1, data_layout="NCHW2c", kernel_layout="OIHW2i4o", out_layout="NCHW4c")
+        x5, w6 = rand(2, 3, 4, 5, 2), rand(2, 3, 3, 3, 2, 4)
+        yield sample(packed, x5, w6, dims="n 3 h w 2, 2 3 3 3 2 4", atol=1e-5)
+        yield sample(packed, x5, w6, dims="n c h w 2, o c 3 3 2 4", atol=1e-5)
+        first = cls(2, (0, 1), kernel_layout="OIHW4o", out_layout="NCHW4c")
+        yield sample(first, x, rand(2, 3, 3, 2, 4), dims="n 3 h w, 2 3 3 2 4", atol=1e-5)
+        last = cls(data_layout="NCHW2c", out_layout="NCHW")
+        yield sample(last, x5, rand(3, 6, 2, 2), dims="n 3 h w 2, o 6 2 2", atol=1e-5)
+        grouped = cls(groups=3, data_layout="NCHW2c", kernel_layout="OIHW3o", out_layout="NCHW3c")
+        yield sample(grouped, x5, rand(2, 2, 2, 2, 3), dims="n 3 h w 2, 2 2 2 2 3", atol=1e-5)
+        apart = cls(
+            padding=1, groups=6, data_layout="NCHW2c", kernel_layout="OIHW2o", out_layout="NCHW2c"
+        )
+        yield sample(apart, x5, rand(3, 1, 3, 3, 2), dims="n 3 h w 2, 3 1 3 3 2", atol=1e-5)
+        yield wrong(cls(data_layout="NCHW4c"), x, w, code="op-rank", match="data must have 5")
+        yield wrong(packed, x5[..., :1], w6, code="shape-mismatch", match="layout NCHW2c")
+        yield wrong(cls(out_layout="NCHW3c"), x, w, code="shape-mismatch", match="blocks of 3: 4")
+        yield wrong(cls(out_layout="NCHW4d"), x, w, code="op-arguments", match="is not a layout")
+        yield wrong(cls(out_layout="NCHW1c"), x, w, code="op-arguments", match="is not a layout")
         yield wrong(cls(out_layout="NHW"), x, w, code="op-arguments", match="out_layout")
         yield wrong(cls(dilation=(1, 1, 1)), x, w, code="op-arguments", match="dilation")
         yield wrong(cls(padding=-1), x, w, code="op-arguments", match="negative")

@@ -19,22 +19,30 @@ from relaxpy.op.deduction import Deduction
 
 T = TypeVar("T")
 
-_DIGITS = re.compile("[0-9]+")
-_PACKED = re.compile("([A-Z]+)([1-9][0-9]{0,8})c")
-"""A packed layout: a block of channels is the last axis."""
+_AXIS = re.compile("([A-Z])|([1-9][0-9]{0,8})([a-z])")
+"""An axis of a layout: an axis of the tensor, or the places in the blocks that one is divided into."""
 
 
 @dataclass(frozen=True)
 class Layout:
     """The axes of a tensor as letters: N batch, C channels, D H W spatial axes; O and I the output and input channels
-    of a kernel."""
+    of a kernel. A small letter is the place in a block of that axis: NCHW16c has blocks of 16 channels, whose number
+    is C and whose channels are the last axis."""
 
     letters: str
+    blocks: tuple[int, ...] = ()
+    """The sizes of the blocks, in the order of the small letters."""
 
     @staticmethod
     def of(text: str) -> Layout:
         """Parse a layout. "NCHW4c" has the axes NCHWc; the last one has 4 channels."""
-        return Layout(_DIGITS.sub("", text))
+        axes = _AXIS.findall(text)
+        letters = "".join(whole or place for whole, _, place in axes)
+        return Layout(letters, tuple(int(size) for _, size, _ in axes if size))
+
+    def __str__(self) -> str:
+        sizes = iter(self.blocks)
+        return "".join(x if x.isupper() else f"{next(sizes)}{x}" for x in self.letters)
 
     def named(self, values: Sequence[T]) -> dict[str, T]:
         """Values of each axis (dimensions, an index) by letter."""
@@ -48,23 +56,97 @@ class Layout:
         """Transpose an array from this layout to the layout `to`."""
         return x.transpose([self.letters.index(letter) for letter in to])
 
+    @property
+    def whole(self) -> str:
+        """The letters without those of blocks."""
+        return "".join(filter(str.isupper, self.letters))
+
+    def block(self, letter: str) -> int:
+        """The size of the blocks that an axis is divided into; 1 if it is not."""
+        places = [place for place in self.letters if place.islower()]
+        return dict(zip(places, self.blocks, strict=True)).get(letter.lower(), 1)
+
+    def refined(self, letters: str) -> str:
+        """These letters, each that has blocks followed by the letter of the place in them."""
+        return "".join(x + (x.lower() if self.block(x) > 1 else "") for x in letters)
+
+    def sizes(self, dims: Sequence[Dim]) -> dict[str, Dim]:
+        """The sizes of the tensor's axes by letter, from the dimensions in this layout."""
+        named = self.named(dims)
+        return {letter: named[letter] * self.block(letter) for letter in self.whole}
+
+    def dims(self, sizes: Mapping[str, Dim]) -> tuple[Dim, ...]:
+        """The dimensions in this layout of a tensor of these sizes; blocks must divide them."""
+        parts = {x: sizes[x] if self.block(x) == 1 else sizes[x] // self.block(x) for x in sizes}
+        return self.order({**parts, **{x.lower(): Dim.of(self.block(x)) for x in sizes}})
+
+    def place(self, letter: str, index: Mapping[str, Any], to: Layout, of: str) -> dict[str, Any]:
+        """A position along an axis of this layout, whose indices are in `index`, as the indices along the axis `of` of
+        another layout."""
+        size, block = self.block(letter), to.block(of)
+        if size == block:
+            inner = {of.lower(): index[letter.lower()]} if size > 1 else {}
+            return {of: index[letter], **inner}
+        at = index[letter]
+        return to.split(of, at if size == 1 else at * size + index[letter.lower()])
+
+    def split(self, letter: str, at: Any) -> dict[str, Any]:
+        """A position along an axis of the tensor as the indices of this layout."""
+        size = self.block(letter)
+        return {letter: at} if size == 1 else {letter: at // size, letter.lower(): at % size}
+
+    def merged(self, x: np.ndarray, to: str) -> np.ndarray:
+        """An array in this layout as one in the layout `to`, which has no blocks."""
+        parts = self.moved(x, self.refined(to))
+        sizes = dict(zip(self.letters, x.shape, strict=True))
+        return parts.reshape([sizes[letter] * self.block(letter) for letter in to])
+
+    def divided(self, x: np.ndarray, letters: str) -> np.ndarray:
+        """An array in the layout `letters`, which has no blocks, as one in this layout. Blocks must divide its
+        sizes."""
+        shape: list[int] = []
+        for letter, size in zip(letters, x.shape, strict=True):
+            block = self.block(letter)
+            shape += [size] if block == 1 else [size // block, block]
+        return Layout(self.refined(letters)).moved(x.reshape(shape), self.letters)
+
 
 def check_packed_layout(
-    d: Deduction, text: str, letters: str, arg: str, data: KnownTensor
+    d: Deduction, text: str, letters: str, arg: str, x: KnownTensor | None
 ) -> Layout:
-    """Like `check_layout`; a packed layout such as "NCHW4c" is allowed."""
-    packed = _PACKED.fullmatch(text)
-    if packed is None:
-        return check_layout(d, text, letters, arg, data)
-    check_layout(d, packed[1], letters, arg, None)
+    """Like `check_layout`; axes may be divided into blocks, as in "NCHW4c"."""
+    layout = Layout.of(text)
+    if not layout.blocks:
+        return check_layout(d, text, letters, arg, x)
+    places = [letter for letter in layout.letters if letter.islower()]
+    known = len(set(places)) == len(places) and all(
+        place in "cio" and place.upper() in letters for place in places
+    )
     d.require(
-        data.ndim == len(letters) + 1,
-        f"data must have {len(letters) + 1} dimensions ({text}), got {data.ndim}",
-        arg="data",
+        str(layout) == text and known and 1 not in layout.blocks,
+        f"{arg} {text!r} is not a layout",
+        arg=arg,
+        help="channels may be divided into blocks of a size of at least 2: NCHW16c, OIHW16i16o",
+    )
+    check_layout(d, layout.whole, letters, arg, None)
+    if x is None:
+        return layout
+    name = _tensor(arg)
+    d.require(
+        x.ndim == len(layout.letters),
+        f"{name} must have {len(layout.letters)} dimensions ({text}), got {x.ndim}",
+        arg=name,
         code="op-rank",
     )
-    d.same_dim(data.dims[-1], Dim.of(int(packed[2])), f"layout {text}", arg="data")
-    return Layout.of(text)
+    dims = layout.named(x.dims)
+    for place in places:
+        d.same_dim(dims[place], Dim.of(layout.block(place)), f"layout {text}", arg=name)
+    return layout
+
+
+def _tensor(arg: str) -> str:
+    """The name of the tensor whose layout is the argument of this name."""
+    return "weight" if arg == "kernel_layout" else "data"
 
 
 def check_layout(d: Deduction, text: str, letters: str, arg: str, x: KnownTensor | None) -> Layout:
@@ -77,7 +159,7 @@ def check_layout(d: Deduction, text: str, letters: str, arg: str, x: KnownTensor
         help="convert packed layouts such as NCHW4c with R.permute_dims and R.reshape",
     )
     if x is not None:
-        name = "weight" if arg == "kernel_layout" else "data"
+        name = _tensor(arg)
         d.require(
             x.ndim == len(text),
             f"{name} must have {len(text)} dimensions ({text}), got {x.ndim}",

@@ -38,14 +38,14 @@ class PoolLike(Op):
     out_layout: str | None
 
     def layouts(self) -> tuple[Layout, Layout]:
-        """The layouts of data and result; for a packed layout (NCHW4c) its letters."""
+        """The layouts of data and result."""
         texts = self.layout, self.layout if self.out_layout is None else self.out_layout
         layout, out_layout = map(Layout.of, texts)
         return layout, out_layout
 
     def check_layouts(self, d: Deduction, data: KnownTensor) -> None:
         letters = f"NC{self.spatial}"
-        if not self.layout.endswith("c"):
+        if not self.layouts()[0].blocks:
             check_layout(d, self.layout, letters, "layout", data)
             if self.out_layout is not None:
                 check_layout(d, self.out_layout, letters, "out_layout", None)
@@ -55,21 +55,12 @@ class PoolLike(Op):
         check_packed_layout(d, self.layout, letters, "layout", data)
 
     def plain(self, x: np.ndarray) -> np.ndarray:
-        """Transpose an array from data's layout to NC and the spatial axes, with packed channels merged."""
-        letters = self.layouts()[0].letters
-        if len(letters) == 2 + len(self.spatial):
-            return Layout(letters).moved(x, f"NC{self.spatial}")
-        moved = Layout(letters).moved(x, f"NCc{self.spatial}")
-        return moved.reshape(moved.shape[0], moved.shape[1] * moved.shape[2], *moved.shape[3:])
+        """An array in data's layout as one of NC and the spatial axes."""
+        return self.layouts()[0].merged(x, f"NC{self.spatial}")
 
     def result(self, value: np.ndarray) -> np.ndarray:
-        """Transpose a result from NC and the spatial axes to the requested layout."""
-        if not self.layout.endswith("c"):
-            return Layout(f"NC{self.spatial}").moved(value, self.layouts()[1].letters)
-        batch, channels, *sizes = value.shape
-        size = int("".join(filter(str.isdigit, self.layout)))
-        parts = value.reshape(batch, channels // size, size, *sizes)
-        return Layout(f"NCc{self.spatial}").moved(parts, self.layouts()[1].letters)
+        """A result of NC and the spatial axes in the requested layout."""
+        return self.layouts()[1].divided(value, f"NC{self.spatial}")
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         (data,) = args

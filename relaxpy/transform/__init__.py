@@ -15,6 +15,7 @@ from relaxpy.transform.cast_weights import CastWeights
 from relaxpy.transform.check_calls import CheckCalls
 from relaxpy.transform.check_tensor_programs import CheckTensorPrograms
 from relaxpy.transform.combine_parallel_matmul import CombineParallelMatmul
+from relaxpy.transform.convert_layout import ConvertLayout
 from relaxpy.transform.convert_to_dataflow import ConvertToDataflow
 from relaxpy.transform.dead_code_elimination import DeadCodeElimination
 from relaxpy.transform.eliminate_common_subexpr import EliminateCommonSubexpr
@@ -49,6 +50,7 @@ __all__ = [
     "CheckCalls",
     "CheckTensorPrograms",
     "CombineParallelMatmul",
+    "ConvertLayout",
     "ConvertToDataflow",
     "DeadCodeElimination",
     "EliminateCommonSubexpr",

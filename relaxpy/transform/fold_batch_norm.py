@@ -124,6 +124,8 @@ class _Folder(Rebuilder):
                 users = self.uses_of.users(var)
             case _:
                 return False
+        if any(layout.blocks for layout in op.layouts()):
+            return False
         if op.out_dtype is not None or len(users) != 1 or not self.is_folded(users[0]):
             return False
         match users[0]:

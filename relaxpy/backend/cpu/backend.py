@@ -25,6 +25,7 @@ from relaxpy.runtime.bytecode import Alone, KernelImage, KernelMemory
 from relaxpy.tir.lowering.workspace import Launches
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tirx
+from relaxpy.transform import ConvertLayout
 from relaxpy.transform.phases import Phase, Pipeline
 
 
@@ -38,8 +39,14 @@ class CpuBackend(Backend[CpuTarget]):
         return CpuTarget.read(text)
 
     def pipeline(self, standard: Pipeline, target: CpuTarget) -> Pipeline:
-        """Adds the pass that packs weights for the kernels that read them."""
-        return standard.with_phase(Phase("layout", (PackWeights(),)), after="fuse")
+        """Adds the passes that lay out tensors for the kernels that read them: blocks of channels that fill a vector of
+        each of the target's alternatives, and packed weights."""
+        packed = standard.with_phase(Phase("layout", (PackWeights(),)), after="fuse")
+        block = max(each.lanes() for each in target.alternatives)
+        if target.kind != "llvm" or block == 1:
+            return packed
+        layouts = (f"NCHW{block}c", f"OIHW{block}i{block}o")
+        return packed.before("lift-packers", ConvertLayout({"nn.conv2d": layouts}))
 
     def schedule(self, func: tirx.PrimFunc, target: CpuTarget, choices: Choices) -> ScheduledKernel:
         return schedule_by_rules(func, target, choices, CPU_RULES)

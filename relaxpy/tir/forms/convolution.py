@@ -1,5 +1,6 @@
 """Recognise a convolution: `out[...] = sum(data[...] * weight[...])`, where data is read through sliding windows,
-perhaps with zero padding.
+perhaps with zero padding. There are two forms: a `ConvolutionForm` has contiguous pixels, a `ChannelForm` contiguous
+channels of the result (NHWC, NCHW16c).
 
 The roles follow from where a loop variable appears, as those of a matrix product do (`relaxpy.tir.forms.matmul`): a
 *row* is in the output and the weight (a channel of the result), a *column* in the output and data (a pixel), the
@@ -10,7 +11,7 @@ channels). So any layout is one form, with one, two or three spatial axes.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from relaxpy.tir.analyzer import equal
@@ -66,6 +67,39 @@ class ConvolutionForm:
 
 
 @dataclass(frozen=True, eq=False)
+class ChannelForm:
+    """A convolution whose result has contiguous channels. The roles are numbers of `axes`, outermost first."""
+
+    axes: tuple[Axis, ...]
+    out: Operand
+    weight: Operand
+    data: Buffer
+    walks: tuple[Walk, ...]
+    blocks: int | None
+    """The axis that counts the blocks of channels; None if there is one block."""
+    lane: int
+    """The axis of the channels in a block: contiguous in the weight, and in the output if that is not permuted."""
+    columns: tuple[int, ...]
+    depth: tuple[int, ...]
+    dtype: str
+    epilogue: Epilogue | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Access:
+    """A sum of products with the role of each axis."""
+
+    axes: tuple[Axis, ...]
+    out: Operand
+    weight: Operand
+    data: Buffer
+    walks: tuple[Walk, ...]
+    roles: Mapping[str, list[int]]
+    dtype: str
+    epilogue: Epilogue | None
+
+
+@dataclass(frozen=True, eq=False)
 class _Sum:
     """The operand of a reduction by addition."""
 
@@ -81,34 +115,44 @@ def read_convolution(func: PrimFunc) -> ConvolutionForm | None:
     None for other programs; for a product of two matrices; for programs without rows (depthwise convolutions, which
     read each element once per window); and if the output's contiguous axis does not move along data's last dimension.
     """
+    return next((form for access in _accesses(func) if (form := _pixel_form(access))), None)
+
+
+def read_channel_convolution(func: PrimFunc) -> ChannelForm | None:
+    """Recognise a convolution of two parameters with contiguous channels, perhaps with an element-wise stage after it.
+    None for other programs, and for groups of channels."""
+    return next((form for access in _accesses(func) if (form := _channel_form(access))), None)
+
+
+def _accesses(func: PrimFunc) -> Iterator[_Access]:
+    """The readings of a program as a sum of products of data and a weight, either factor as data."""
     found = s.stages_of(func)
     if found is None:
-        return None
+        return
     stages = with_padding_inlined(found, func)
     if len(stages) > 2 or not s.is_output(stages[-1], func):
-        return None
+        return
     product, last = stages[0], stages[-1]
     combiner = product.combiner
     dtype = str(product.buffer.dtype)
     if combiner is None or combiner.kind != "add" or not is_zero(combiner.init):
-        return None
+        return
     if dtype not in SUMMED_IN:
-        return None
+        return
     place, epilogue = product.index, None
     if last is not product:
         moved = places_behind(product, last) if not s.is_output(product, func) else None
         if moved is None:
-            return None
+            return
         place = tuple(substitute(index, moved) for index in last.index)
         if not isinstance(last.value, Load):
             epilogue = Epilogue(s.substitute(last.value, moved), product.buffer, place)
     for a, b in _factor_orders(product):
         found = _read_sum(a, b, dtype)
         if found is not None and _are_inputs(found, last.buffer, func):
-            form = _form(product, found, last.buffer, place, epilogue, dtype)
-            if form is not None:
-                return form
-    return None
+            access = _access(product, found, last.buffer, place, epilogue, dtype)
+            if access is not None:
+                yield access
 
 
 def _factor_orders(product: Stage) -> list[tuple[Expr, Expr]]:
@@ -141,15 +185,15 @@ def _are_inputs(found: _Sum, out: Buffer, func: PrimFunc) -> bool:
     )
 
 
-def _form(
+def _access(
     product: Stage,
     found: _Sum,
     out: Buffer,
     place: Sequence[Expr],
     epilogue: Epilogue | None,
     dtype: str,
-) -> ConvolutionForm | None:
-    """The form over the axes of the sum, with groups of channels as an axis of their own."""
+) -> _Access | None:
+    """The sum over its axes, with groups of channels as an axis of their own."""
     table = dict(zip(product.axes, product.extents, strict=True))
     split = _group_split(found.data, table)
     if split is not None:
@@ -184,7 +228,10 @@ def _form(
     axes = tuple(
         Axis(var, loops.int64(extent), var not in table, False) for var, extent in extents.items()
     )
-    return _with_roles(axes, operands[0], operands[1], found.data.source, walks, epilogue, dtype)
+    roles = _roles(axes, operands[0], operands[1], walks)
+    if roles is None:
+        return None
+    return _Access(axes, operands[0], operands[1], found.data.source, walks, roles, dtype, epilogue)
 
 
 def _group_split(data: Load, axes: Mapping[Expr, Expr]) -> tuple[Expr, Expr, Expr, Expr] | None:
@@ -208,15 +255,10 @@ def _group_split(data: Load, axes: Mapping[Expr, Expr]) -> tuple[Expr, Expr, Exp
     return var, group, inside, loops.int64(size)
 
 
-def _with_roles(
-    axes: tuple[Axis, ...],
-    out: Operand,
-    weight: Operand,
-    data: Buffer,
-    walks: tuple[Walk, ...],
-    epilogue: Epilogue | None,
-    dtype: str,
-) -> ConvolutionForm | None:
+def _roles(
+    axes: Sequence[Axis], out: Operand, weight: Operand, walks: Sequence[Walk]
+) -> dict[str, list[int]] | None:
+    """The axes of each role; None if one has no role."""
     roles: dict[str, list[int]] = {"batch": [], "row": [], "column": [], "depth": []}
     for n, axis in enumerate(axes):
         there = (
@@ -228,24 +270,53 @@ def _with_roles(
         if role is None or (role == "depth") != axis.is_reduction:
             return None
         roles[role].append(n)
-    rows, columns = roles["row"], roles["column"]
-    if len(rows) != 1 or not columns or out.panels is not None:
+    if out.panels is not None or _depends(out.base, axes) or _depends(weight.base, axes):
+        return None
+    return roles
+
+
+def _pixel_form(access: _Access) -> ConvolutionForm | None:
+    """The form with contiguous pixels."""
+    axes, out, weight, walks = access.axes, access.out, access.weight, access.walks
+    rows, columns = access.roles["row"], access.roles["column"]
+    if len(rows) != 1 or not columns:
         return None
     panels = weight.panels
     if panels is not None and (panels.axis != rows[0] or panels.grouped is not None):
         return None
-    if _depends(out.base, axes) or _depends(weight.base, axes):
-        return None
-    depth = sorted(roles["depth"], key=lambda n: _order(weight.strides[n], axes[n]), reverse=True)
+    depth = _depth(access)
     step = _contiguous_step(columns[-1], out, walks)
     if step is None or not _is_one_walk(depth, axes, weight):
         return None
     if len(columns) == 1 and step == 1 and _is_matmul(walks):
         return None
     return ConvolutionForm(
-        axes, out, weight, data, walks, tuple(roles["batch"]), rows[0], tuple(columns), step,
-        tuple(depth), dtype, epilogue,
+        axes, out, weight, access.data, walks, tuple(access.roles["batch"]), rows[0],
+        tuple(columns), step, tuple(depth), access.dtype, access.epilogue,
     )  # fmt: skip
+
+
+def _channel_form(access: _Access) -> ChannelForm | None:
+    """The form with contiguous channels."""
+    weight, rows, columns = access.weight, access.roles["row"], access.roles["column"]
+    dtypes = {str(buffer.dtype) for buffer in (access.data, weight.buffer)}
+    if access.roles["batch"] or not rows or len(rows) > 2 or not columns:
+        return None
+    if dtypes != {access.dtype} or weight.panels is not None:
+        return None
+    *blocks, lane = sorted(rows, key=lambda n: _order(weight.strides[n]), reverse=True)
+    if loops.constant(weight.strides[lane] or 0) != 1:
+        return None
+    return ChannelForm(
+        access.axes, access.out, weight, access.data, access.walks, blocks[0] if blocks else None,
+        lane, tuple(columns), tuple(_depth(access)), access.dtype, access.epilogue,
+    )  # fmt: skip
+
+
+def _depth(access: _Access) -> list[int]:
+    """The axes of the depth, in the order in which the weight is in memory."""
+    strides = access.weight.strides
+    return sorted(access.roles["depth"], key=lambda n: _order(strides[n]), reverse=True)
 
 
 _ROLES = {
@@ -261,9 +332,9 @@ def _depends(expr: Expr, axes: Sequence[Axis]) -> bool:
     return any(s.uses(expr, axis.var) for axis in axes)
 
 
-def _order(stride: Expr | None, axis: Axis) -> tuple[int, int]:
+def _order(stride: Expr | None) -> tuple[int, int]:
     """Sort key of axes by stride: outer axes first; unknown strides count as large."""
-    assert stride is not None, f"{axis.var} is part of the depth"
+    assert stride is not None, "the axis moves along the weight"
     known = loops.constant(stride)
     return (1, 0) if known is None else (0, known)
 

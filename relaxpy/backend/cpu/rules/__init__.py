@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from relaxpy.backend.arrangement import Arrangement, Rule
 from relaxpy.backend.cpu.rules.attention import attention_program
+from relaxpy.backend.cpu.rules.channel_convolution import channel_convolution_program
 from relaxpy.backend.cpu.rules.convolution import convolution_program
 from relaxpy.backend.cpu.rules.elementwise import schedule_elementwise
 from relaxpy.backend.cpu.rules.expert_bytes import expert_bytes_program
@@ -40,6 +41,7 @@ CPU_RULES: tuple[Rule, ...] = (
     Rule("expert_bytes", _of_arithmetic(expert_bytes_program)),
     Rule("expert_linear", _of_arithmetic(expert_linear_program)),
     Rule("convolution", _of_arithmetic(convolution_program)),
+    Rule("channel_convolution", _of_arithmetic(channel_convolution_program)),
     Rule("attention", attention_program),
     Rule("paged_attention", paged_attention_program),
     Rule("elementwise", _of_arithmetic(schedule_elementwise)),

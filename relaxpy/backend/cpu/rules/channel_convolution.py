@@ -1,0 +1,556 @@
+"""Direct convolutions on CPUs for results with contiguous channels: packed layouts (NCHW16c) and NHWC.
+
+The micro-kernel is an outer product: a tile is some neighbouring pixels of a row of the result by two vectors of
+channels, with the sums in vector registers. At each position of the depth it loads two vectors of the weight and, for
+each pixel, one element of data, which is multiplied by both. The width of tiles is the one that suits the length of a
+row. The last tile of a row begins earlier and computes some pixels again, which are not stored again.
+
+A task computes some rows of one image for some channels. If windows leave data, it copies what its rows read into
+memory of its own, with zeros around, so that the micro-kernel has no conditions. The copy stays in the second-level
+cache, and each element of it is read by many products. Tasks that share weights follow one another.
+
+Every element is accumulated in the order of the weight's memory, one fused multiply-add at a time: a result depends on
+its window only, neither on the batch nor on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from relaxpy.backend.arrangement import Arrangement
+from relaxpy.backend.cpu.rules.matmul_finish import Finish, Total
+from relaxpy.backend.cpu.rules.places import product, split_index
+from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.backend.knobs import knob
+from relaxpy.tir.analyzer import equal
+from relaxpy.tir.forms.contraction import Epilogue, Operand
+from relaxpy.tir.forms.convolution import SUMMED_IN, ChannelForm, read_channel_convolution
+from relaxpy.tir.forms.matmul import Dimension
+from relaxpy.tir.writer import loops
+from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt
+
+VECTORS = 2
+"""Vectors of channels across a tile: with 14 pixels 28 sums, which leave a register for each operand."""
+
+LATENCY = 4
+"""The fewest pixels of a tile whose sums hide the latency of the multiply-adds."""
+
+TASKS = 16
+"""With fewer tasks than this the rows of an image are divided."""
+
+LEAST_ROWS = 4
+"""The fewest rows of a task in an image that is divided: it copies the rows around them, too."""
+
+WEIGHT_BYTES = 1 << 20
+"""The most bytes of the weights of a task, if it has several pairs of vectors: half of a second-level cache, as they
+are read again for each image."""
+
+COPY_BYTES = 1 << 19
+"""About the most bytes of the copy of a task, if it has several rows."""
+
+
+def channel_convolution_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
+    """The function with its loops rewritten if it is a convolution with contiguous channels that fill whole vectors, or
+    None.
+
+    The result has one parallel loop, over tasks; run serially it computes the same bits.
+    """
+    if target.kind != "llvm":
+        return None
+    form = read_channel_convolution(func)
+    if form is None:
+        return None
+    lanes = target.lanes(SUMMED_IN[form.dtype])
+    channels = loops.constant(form.axes[form.lane].extent)
+    if channels is None or channels % lanes != 0 or channels == 0:
+        return None
+    pixel = _pixel_axis(form)
+    if pixel is None:
+        return None
+    widest = (target.vector_registers - VECTORS - 1) // VECTORS
+    return Arrangement(lambda: loops.finished(func, _Writer(form, pixel, lanes, widest).write()))
+
+
+def _pixel_axis(form: ChannelForm) -> int | None:
+    """The last axis of the columns, if it moves along one dimension of data by known steps."""
+    pixel = form.columns[-1]
+    steps = [step for walk in form.walks if (step := walk.steps[pixel]) is not None]
+    if len(steps) != 1 or (known := loops.constant(steps[0])) is None or known < 0:
+        return None
+    return pixel
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """The description of the sums for `Finish`: columns are channels."""
+
+    epilogue: Epilogue | None
+    out: Operand
+    row: Dimension
+    column: Dimension
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """Where the elements of data are read."""
+
+    buffer: Buffer
+    base: Expr
+    """The element that the first window of the task begins with."""
+    strides: Mapping[int, Expr]
+    """The stride of each axis that moves along data, in elements."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """The work of a task: `rows` rows from row `row` of an image on, `panels` pairs of vectors from `panel` on."""
+
+    row: Expr
+    rows: Expr
+    panel: Expr
+    panels: Expr
+    image: Mapping[int, Expr]
+    """The position along each axis of the columns before the rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Tile:
+    """A tile: the element that its first window begins with, and its vectors of channels."""
+
+    start: Expr
+    places: Sequence[tuple[Expr, Expr]]
+    """The block and the first channel in it of each vector."""
+    following: Sequence[tuple[Expr, Expr]]
+    """Those of the next tiles."""
+    number: Expr
+    """The number of the tile among those with these vectors."""
+    ahead: Expr
+    """How many positions of the innermost loop the tile fetches for the next ones."""
+
+
+_Loop = tuple[Expr, Expr, Expr]
+"""A loop over the depth: its extent, and its strides in data and in the weight."""
+
+
+class _Writer:
+    """Writes the program of one convolution."""
+
+    def __init__(self, form: ChannelForm, pixel: int, lanes: int, widest: int) -> None:
+        self.form, self.lanes, self.widest, self.dtype = form, lanes, widest, form.dtype
+        self.program = p = Program()
+        self.out = p.flat_view(form.out.buffer)
+        self.data = p.flat_view(form.data)
+        self.weight = p.flat_view(form.weight.buffer)
+        *others, self.pixel = form.columns
+        self.row = others.pop() if others else None
+        self.images = others
+        self.is_padded = any(walk.is_guarded for walk in form.walks)
+        self.length = self._extent(pixel)
+        self.rows = loops.int64(1) if self.row is None else self._extent(self.row)
+        self.joined: int | None = None
+        """The axis of the rows, if all rows of an image are one."""
+        self._join_rows()
+        channels = loops.constant(self._extent(form.lane)) or 0
+        blocks = loops.int64(1) if form.blocks is None else self._extent(form.blocks)
+        self.in_block = channels // lanes
+        """Vectors of a block."""
+        self.vectors = loops.simplify(blocks * self.in_block)
+        axis, zero = form.axes[form.lane], loops.int64(0)
+        column = Dimension(axis.extent, self._out(form.lane), zero, zero, (axis,))
+        self.parts = self._weight_parts()
+        sums = _Sums(form.epilogue, form.out, column, column)
+        self.finish = Finish(p, sums, self.out) if form.epilogue is not None else None
+
+    def _join_rows(self) -> None:
+        """Without a window and padding, the rows of an image follow one another: they are one row."""
+        form, row = self.form, self.row
+        if self.is_padded or row is None:
+            return
+        data = _strides(form, [walk.stride for walk in form.walks])
+        for strides in (data, dict(enumerate(form.out.strides))):
+            inner, outer = strides[self.pixel], strides[row]
+            if inner is None or outer is None or not equal(outer, inner * self.length):
+                return
+        self.length = loops.simplify(self.rows * self.length)
+        self.joined, self.row, self.rows = row, None, loops.int64(1)
+
+    def _extent(self, axis: int) -> Expr:
+        return loops.int64(self.form.axes[axis].extent)
+
+    def _out(self, axis: int) -> Expr:
+        """The stride of an axis in the output."""
+        stride = self.form.out.strides[axis]
+        return loops.int64(0) if stride is None else stride
+
+    def write(self) -> Stmt:
+        """Write the whole body."""
+        p, lanes = self.program, self.lanes
+        widths = self._widths()
+        with self._tasks() as task:
+            width = self._best(widths)
+            pieces = p.let("pieces", loops.ceildiv(self.length, width))
+            source = self._copied(task) if self.is_padded else self._in_place(task)
+            sums = p.allocate("sums", max(widths) * VECTORS * lanes, self.dtype)
+            with p.loop("pair", task.panels) as pair:
+                first = p.let("vector", loops.simplify((task.panel + pair) * VECTORS))
+                for vectors in self._counts(first):
+                    places = [self._place(first + v) for v in range(vectors)]
+                    following = [self._place(first + VECTORS + v) for v in range(vectors)]
+                    with p.loop("row", task.rows) as row, p.loop("piece", pieces) as piece:
+                        new = p.let("new", loops.simplify(piece * width))
+                        x = p.let("x", loops.minimum(new, self.length - width))
+                        start = source.base + x * source.strides[self.pixel]
+                        if self.row is not None:
+                            start = start + row * source.strides[self.row]
+                        start = p.let("start", loops.simplify(start))
+                        ahead = loops.ceildiv(self._depth(source)[-1][0], task.rows * pieces)
+                        number = p.let("number", loops.simplify(row * pieces + piece))
+                        tile = _Tile(start, places, following, number, p.let("ahead", ahead))
+                        for pixels in widths:
+                            known = len(widths) == 1
+                            with p.when(True if known else loops.equals(width, pixels)):
+                                self._multiply(source, tile, pixels, sums, len(widths))
+                        self._store(task, sums, row, x, new - x, width, places)
+        return p.body()
+
+    def _widths(self) -> Sequence[int]:
+        """The widths of tiles that the code exists for."""
+        length, widest = loops.constant(self.length), self.widest
+        if length is not None:
+            costs = [(_cost(length, w), -w) for w in range(1, min(widest, max(1, length)) + 1)]
+            return [-min(costs)[1]]
+        return sorted({1, widest // 4 + 1, widest // 2, widest // 2 + 1, widest * 3 // 4, widest})
+
+    def _best(self, widths: Sequence[int]) -> Expr:
+        """The width of these that takes the least time for a row, not wider than it."""
+        p = self.program
+        if len(widths) == 1:
+            return loops.int64(widths[0])
+        # In memory: a chain of selections would be written out in all that follows.
+        best, least = (p.allocate(name, 1, "int64") for name in ("best", "least"))
+        p.store(best, 0, loops.int64(widths[0]))
+        p.store(least, 0, _cost(self.length, widths[0]))
+        for width in widths[1:]:
+            cost = p.let("cost", loops.simplify(_cost(self.length, width)))
+            better = loops.both(cost <= loops.load(least, 0), self.length >= width)
+            with p.when(better):
+                p.store(best, 0, loops.int64(width))
+                p.store(least, 0, cost)
+        return p.let("width", loops.load(best, 0))
+
+    @contextmanager
+    def _tasks(self) -> Iterator[_Task]:
+        """The parallel loop over the tasks."""
+        p = self.program
+        extents = [self._extent(axis) for axis in self.images]
+        images = product(extents)
+        panels = p.let("panels", loops.ceildiv(self.vectors, VECTORS))
+        parts = self.parts
+        needed = loops.ceildiv(loops.int64(TASKS), loops.maximum(1, images * parts))
+        if self.is_padded:
+            size = product(self._copy_shape(self.rows))
+            bits = int(loops.tirx.const(0, self.dtype).ty.dtype.bits)
+            needed = loops.maximum(needed, loops.ceildiv(size * (bits // 8), COPY_BYTES))
+        # An even number, so that two threads have the same work.
+        most = loops.floordiv(self.rows, 2 * LEAST_ROWS) * 2
+        even = loops.minimum(loops.ceildiv(needed, 2) * 2, most)
+        strips = loops.maximum(1, loops.select(needed > 1, even, 1))
+        self.most_rows = loops.ceildiv(self.rows, strips)
+        images, strips = p.let("images", images), p.let("strips", strips)
+        with p.loop("task", loops.simplify(parts * images * strips), parallel=True) as task:
+            part, image, strip = split_index(p, task, [loops.int64(parts), images, strips])
+            row = p.let("first_row", loops.floordiv(strip * self.rows, strips))
+            rows = p.let("rows", loops.floordiv((strip + 1) * self.rows, strips) - row)
+            panel = p.let("first_panel", loops.floordiv(part * panels, parts))
+            last = loops.floordiv((part + 1) * panels, parts)
+            places = split_index(p, image, extents) if extents else []
+            yield _Task(
+                row, rows, panel, p.let("count", last - panel),
+                dict(zip(self.images, places, strict=True)),
+            )  # fmt: skip
+
+    def _weight_parts(self) -> int:
+        """The parts that the channels are divided into, a power of two."""
+        size = loops.constant(product([loops.int64(n) for n in self.form.weight.buffer.shape]))
+        vectors = loops.constant(self.vectors)
+        bits = int(loops.tirx.const(0, self.dtype).ty.dtype.bits)
+        most = knob("weight_bytes", WEIGHT_BYTES, (WEIGHT_BYTES // 4, WEIGHT_BYTES * 4))
+        parts = 1
+        while (
+            size and vectors and 4 * parts * VECTORS <= vectors and size * bits // 8 > parts * most
+        ):
+            parts *= 2
+        return parts
+
+    def _counts(self, first: Expr) -> Iterator[int]:
+        """The number of vectors of a tile, for code that is written once for each number."""
+        p, known = self.program, loops.constant(loops.floormod(self.vectors, VECTORS))
+        whole = True if known == 0 else first + VECTORS <= self.vectors
+        with p.when(whole):
+            yield VECTORS
+        with p.otherwise(whole):
+            yield 1
+
+    def _place(self, vector: Expr) -> tuple[Expr, Expr]:
+        """The block and the first channel in it of a vector."""
+        p, size = self.program, self.in_block
+        block = p.let("block", loops.floordiv(vector, size))
+        return block, p.let("channel", loops.simplify(loops.floormod(vector, size) * self.lanes))
+
+    # Where data is read
+
+    def _in_place(self, task: _Task) -> _Source:
+        """Data itself."""
+        form = self.form
+        strides = _strides(form, [walk.stride for walk in form.walks])
+        base = _sum([walk.base * walk.stride for walk in form.walks])
+        for axis, place in self._first(task).items():
+            base = base + place * strides.get(axis, loops.int64(0))
+        return _Source(self.data, self.program.let("base", loops.simplify(base)), strides)
+
+    def _first(self, task: _Task) -> dict[int, Expr]:
+        """The position of the task's first pixel along each axis of the columns."""
+        return {**task.image, **({} if self.row is None else {self.row: task.row})}
+
+    def _copy_shape(self, rows: Expr) -> list[Expr]:
+        """How far the windows of this many rows reach along each dimension of data."""
+        moving = {axis: self._extent(axis) for axis in self.form.depth}
+        moving[self.pixel] = self.length
+        if self.row is not None:
+            moving[self.row] = rows
+        shape: list[Expr] = []
+        for walk in self.form.walks:
+            reach = loops.int64(1)
+            for axis, extent in moving.items():
+                if (step := walk.steps[axis]) is not None:
+                    reach = reach + (extent - 1) * step
+            shape.append(loops.simplify(reach))
+        return shape
+
+    def _copied(self, task: _Task) -> _Source:
+        """A copy of what the task reads, with zeros where there is no data."""
+        p, form, lanes = self.program, self.form, self.lanes
+        shape = [p.let("reach", size) for size in self._copy_shape(task.rows)]
+        # In terms of the parameters' sizes, so that the memory is known before a call.
+        most = product(self._copy_shape(self.most_rows))
+        copy = p.flat_view(p.allocate("copy", loops.ceildiv(most, lanes) * lanes, self.dtype))
+        first = self._first(task)
+        starts = [
+            p.let("from", loops.simplify(_moved(walk.base, walk.steps, first)))
+            for walk in form.walks
+        ]
+        # Dimensions that are copied whole at the end are part of the runs of the dimension before them.
+        run = len(shape) - 1
+        while run > 0 and self._is_whole(run, starts[run], shape[run]):
+            run -= 1
+        inner = product(shape[run + 1 :])
+        low = p.let("low", loops.minimum(loops.maximum(0, -starts[run]), shape[run]))
+        high = p.let("high", loops.minimum(shape[run], form.walks[run].size - starts[run]))
+        high = p.let("high", loops.maximum(low, high))
+        row = p.let("row", loops.simplify(shape[run] * inner))
+        inside: Expr | bool = True
+        with ExitStack() as stack:
+            to, at = loops.int64(0), loops.int64(0)
+            for n in range(run):
+                walk = form.walks[n]
+                place = stack.enter_context(p.loop("place", shape[n]))
+                there = p.let("there", starts[n] + place)
+                if walk.is_guarded:
+                    here = loops.both(there >= 0, there < walk.size)
+                    inside = here if inside is True else loops.both(inside, here)
+                to = to * shape[n] + place
+                at = at + there * walk.stride
+            to = p.let("to", loops.simplify(to * row))
+            at = p.let("at", loops.simplify(at + starts[run] * form.walks[run].stride))
+            with p.when(inside):
+                self._fill(copy, to, loops.int64(0), low * inner, None)
+                self._fill(copy, to, low * inner, high * inner, at)
+                self._fill(copy, to, high * inner, row, None)
+            with p.otherwise(inside):
+                self._fill(copy, to, loops.int64(0), row, None)
+        steps = [product(shape[n + 1 :]) for n in range(len(shape))]
+        return _Source(copy, loops.int64(0), _strides(form, steps))
+
+    def _is_whole(self, n: int, start: Expr, extent: Expr) -> bool:
+        """Is a dimension of data copied from its beginning to its end?"""
+        walk = self.form.walks[n]
+        return not walk.is_guarded and loops.constant(start) == 0 and equal(extent, walk.size)
+
+    def _fill(self, copy: Buffer, to: Expr, first: Expr, end: Expr, at: Expr | None) -> None:
+        """Write elements `first` to `end` of the row of the copy that begins at `to`: those of the row of data that
+        begins at `at`, or zeros."""
+        p, lanes = self.program, self.lanes
+        first = p.let("first", loops.simplify(first))
+        count = p.let("count", loops.simplify(end - first))
+        if loops.constant(count) == 0:
+            return
+
+        def store(place: Expr, mask: Expr | None) -> None:
+            value = loops.zero(self.dtype, lanes)
+            if at is not None:
+                value = loops.load(self.data, at + place, lanes, mask)
+            p.store(copy, to + place, value, lanes, mask)
+
+        whole = p.let("whole", loops.floordiv(count, lanes))
+        with p.loop("vector", whole) as n:
+            store(first + n * lanes, None)
+        left = p.let("left", loops.simplify(count - whole * lanes))
+        with p.when(left > 0):
+            mask = loops.first_lanes(left.astype("int32"), lanes)
+            store(p.let("last", first + whole * lanes), mask)
+
+    # The micro-kernel
+
+    def _multiply(
+        self, source: _Source, tile: _Tile, pixels: int, sums: Buffer, variants: int
+    ) -> None:
+        """Compute the sums of a tile."""
+        p, lanes = self.program, self.lanes
+        width = len(tile.places) * lanes
+        # One buffer per pixel: a single one would be too large for the stack, and so for registers.
+        own = [p.allocate(f"pixel{x}", width, self.dtype) for x in range(pixels)]
+        places = [(x, v) for x in range(pixels) for v in range(len(tile.places))]
+        for x, v in places:
+            p.store(own[x], v * lanes, loops.zero(self.dtype, lanes), lanes)
+        lines = [p.let("line", self._weight_base(*place)) for place in tile.places]
+        *outer, inner = self._depth(source)
+        with ExitStack() as stack:
+            at, step = tile.start, loops.int64(0)
+            for extent, data, weight in outer:
+                # The code of only one width runs.
+                about = loops.ceildiv(extent, variants if data is outer[0][1] else 1)
+                k = stack.enter_context(p.loop("k", extent, about=about))
+                at, step = at + k * data, step + k * weight
+            self._prefetch(tile, p.let("ahead", loops.simplify(step)), inner)
+            extent, data, weight = inner
+            k = stack.enter_context(p.loop("k", extent))
+            at = p.let("at", loops.simplify(at + k * data))
+            step = p.let("step", loops.simplify(step + k * weight))
+            vectors = [p.let("weight", loops.load(self.weight, x + step, lanes)) for x in lines]
+            for x in range(pixels):
+                place = loops.simplify(at + x * source.strides[self.pixel])
+                element = p.let("element", loops.load(source.buffer, place))
+                for v, vector in enumerate(vectors):
+                    total = loops.load(own[x], v * lanes, lanes)
+                    total = total + loops.broadcast(element, lanes) * vector
+                    p.store(own[x], v * lanes, total, lanes)
+        for x, v in places:
+            value = loops.load(own[x], v * lanes, lanes)
+            p.store(sums, (x * VECTORS + v) * lanes, value, lanes)
+
+    def _prefetch(self, tile: _Tile, step: Expr, inner: _Loop) -> None:
+        """Fetch what the next pair of vectors will read of large weights. Each tile fetches its share, so that memory
+        is busy all the time."""
+        p, (extent, _, weight) = self.program, inner
+        if self.parts == 1:
+            return
+        first = p.let("first", tile.number * tile.ahead)
+        with p.when(first < extent), p.loop("line", tile.ahead) as line:
+            for place in tile.following:
+                at = self._weight_base(*place) + step + (first + line) * weight
+                p.prefetch(self.weight, loops.simplify(at))
+
+    def _depth(self, source: _Source) -> list[_Loop]:
+        """The loops over the depth, outermost first: extent, stride in data, stride in the weight. Axes that follow one
+        another in both are one loop."""
+        found: list[_Loop] = []
+        for axis in self.form.depth:
+            stride = self.form.weight.strides[axis]
+            weight = loops.int64(0) if stride is None else stride
+            own = (self._extent(axis), source.strides[axis], weight)
+            if found and all(
+                equal(out, inside * own[0])
+                for out, inside in zip(found[-1][1:], own[1:], strict=True)
+            ):
+                own = (loops.simplify(found.pop()[0] * own[0]), *own[1:])
+            found.append(own)
+        return found or [(loops.int64(1), loops.int64(0), loops.int64(0))]
+
+    def _weight_base(self, block: Expr, channel: Expr) -> Expr:
+        """The offset of a vector of channels in the weight."""
+        strides = self.form.weight.strides
+        base = self.form.weight.base + channel
+        if self.form.blocks is not None:
+            base = base + block * (strides[self.form.blocks] or 0)
+        return loops.simplify(base)
+
+    def _store(
+        self,
+        task: _Task,
+        sums: Buffer,
+        row: Expr,
+        x: Expr,
+        skipped: Expr,
+        width: Expr,
+        places: Sequence[tuple[Expr, Expr]],
+    ) -> None:
+        """Store the finished sums of a tile without the first pixels, which are stored already."""
+        p, form, lanes = self.program, self.form, self.lanes
+        skipped = p.let("skipped", loops.simplify(skipped))
+        with p.loop("pixel", loops.simplify(width - skipped), about=width) as number:
+            pixel = p.let("pixel", loops.simplify(number + skipped))
+            here = {**task.image, **self._position(task.row + row, x + pixel)}
+            base = form.out.base + _sum([n * self._out(a) for a, n in here.items()])
+            base = p.let("base", loops.simplify(base))
+            for v, (block, channel) in enumerate(places):
+                there = dict(here) if form.blocks is None else {**here, form.blocks: block}
+                target = base + channel * self._out(form.lane)
+                if form.blocks is not None:
+                    target = target + block * self._out(form.blocks)
+                target = p.let("target", loops.simplify(target))
+                start = loops.simplify((pixel * VECTORS + v) * lanes)
+                if self.finish is None:
+                    self._store_vector(sums, start, target)
+                    continue
+                place = {form.axes[axis].var: value for axis, value in there.items()}
+                self.finish.store(Total(sums, start), place, channel, target, lanes, None)
+
+    def _position(self, row: Expr, pixel: Expr) -> dict[int, Expr]:
+        """The position along the axes of an image."""
+        if self.row is not None:
+            return {self.row: row, self.pixel: pixel}
+        if self.joined is None:
+            return {self.pixel: pixel}
+        p, length = self.program, self._extent(self.pixel)
+        at = p.let("at", loops.simplify(pixel))
+        return {
+            self.joined: p.let("row", loops.floordiv(at, length)),
+            self.pixel: p.let("x", loops.floormod(at, length)),
+        }
+
+    def _store_vector(self, sums: Buffer, start: Expr, target: Expr) -> None:
+        p, lanes, step = self.program, self.lanes, self._out(self.form.lane)
+        if loops.constant(step) == 1:
+            p.store(self.out, target, loops.load(sums, start, lanes), lanes)
+            return
+        with p.loop("lane", lanes) as lane:
+            p.store(self.out, target + lane * step, loops.load(sums, start + lane))
+
+
+def _cost(length: Any, width: int) -> Any:
+    """About the time of a row in tiles of a width."""
+    return (length + (width - 1)) // width * (4 * max(width, LATENCY) + 1)
+
+
+def _strides(form: ChannelForm, steps: Sequence[Expr]) -> dict[int, Expr]:
+    """The stride of each axis in memory in which the dimensions of data have the strides `steps`."""
+    found: dict[int, Expr] = {}
+    for walk, stride in zip(form.walks, steps, strict=True):
+        for axis, step in enumerate(walk.steps):
+            if step is not None:
+                found[axis] = loops.simplify(found.get(axis, loops.int64(0)) + step * stride)
+    return found
+
+
+def _moved(base: Expr, steps: Sequence[Expr | None], places: Mapping[int, Expr]) -> Expr:
+    """The index of a window along a dimension for these positions of the axes."""
+    own = [place * step for axis, place in places.items() if (step := steps[axis]) is not None]
+    return base + _sum(own)
+
+
+def _sum(terms: Sequence[Expr]) -> Expr:
+    return reduce(lambda a, b: a + b, terms, loops.int64(0))

@@ -1,0 +1,212 @@
+"""The rule for convolutions with contiguous channels: every shape of window against the operator's reference, in blocks
+of channels and with channels last, and what the rule takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relaxpy.backend.schedule import schedule_kernel
+from relaxpy.op.conv import Conv1d, Conv2d, Conv3d, Convolution
+from relaxpy.testing.kernels import Kernels
+from relaxpy.tir.forms.convolution import read_channel_convolution
+from relaxpy.tir.prim_func import PrimFunc
+from tests.backend.cpu.rules.test_convolution import HOST, OTHERS, numbers, program, run
+from tests.sweeps import quick_target, sweep
+
+RULE = "channel_convolution"
+LAYOUTS: dict[str, Any] = {
+    "blocks": ("NCHW16c", "OIHW16i16o", "NCHW16c"),
+    "first": ("NCHW", "OIHW16o", "NCHW16c"),
+    "last": ("NHWC", "HWIO", "NHWC"),
+}
+
+WINDOWS: dict[str, tuple[Convolution, tuple[int, ...], str]] = {
+    "3x3": (Conv2d(padding=1), (48, 32, 3, 3), "blocks"),
+    "3x3, every second": (Conv2d(2, 1), (16, 16, 3, 3), "blocks"),
+    "7x7, every second": (Conv2d(2, 3), (32, 3, 7, 7), "first"),
+    "1x1": (Conv2d(), (32, 32, 1, 1), "blocks"),
+    "1x1, every second": (Conv2d(2), (32, 16, 1, 1), "blocks"),
+    "patches": (Conv2d(4), (16, 3, 4, 4), "first"),
+    "apart": (Conv2d(1, 2, 2), (16, 16, 3, 3), "blocks"),
+    "one-sided padding": (Conv2d((1, 2), (0, 2, 1, 0)), (32, 16, 3, 2), "blocks"),
+    "no padding": (Conv2d(), (16, 16, 2, 3), "blocks"),
+    "channels last": (Conv2d(padding=1), (32, 5, 3, 3), "last"),
+    "channels last, 1x1": (Conv2d(), (16, 5, 1, 1), "last"),
+}
+"""The operator, the shape of its weight in OIHW, and the layouts. An odd number of blocks, too."""
+SIZES = ((1, 7, 7), (3, 7, 7), (0, 5, 5), (2, 4, 4), (1, 9, 56), (1, 37, 16), (2, 5, 33))
+"""Batch, height, width: rows of one tile and of several."""
+
+
+def laid_out(op: Convolution, layouts: tuple[str, str, str]) -> Convolution:
+    """The operator with these layouts of data, weight and result."""
+    names = ("data_layout", "kernel_layout", "out_layout")
+    return dataclasses.replace(op, **dict(zip(names, layouts, strict=True)))
+
+
+def of_window(name: str, sizes: tuple[Any, ...]) -> tuple[Convolution, list[Any], list[int]]:
+    """The operator of a window, and the shapes of data and of the weight for images of this number and size."""
+    op, weight, layout = WINDOWS[name]
+    op = laid_out(op, LAYOUTS[layout])
+    x, w, _ = op.layouts()
+    known = {"C": weight[1], **dict(zip("NHW", sizes, strict=True))}
+    data = [
+        known[letter] // x.block(letter) if letter == "C" else {**known, "c": x.block("C")}[letter]
+        for letter in x.letters
+    ]
+    rows = dict(zip("OIHW", weight, strict=True))
+    kernel = [
+        rows[letter] // w.block(letter) if letter in rows else w.block(letter)
+        for letter in w.letters
+    ]
+    return op, data, kernel
+
+
+@pytest.fixture(
+    scope="module",
+    params=["llvm", *(pytest.param(each, marks=[pytest.mark.slow, sweep]) for each in OTHERS)],
+)
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    """Every window for images of any number and size. For other processors quickly compiled, unless the sweep is in
+    full."""
+    target = HOST if request.param == "llvm" else quick_target(request.param)
+    programs: dict[str, PrimFunc] = {}
+    for n, name in enumerate(WINDOWS):
+        op, data, weight = of_window(name, ("n", "h", "w"))
+        programs[f"k{n}"] = func = program(op, tuple(data), tuple(weight))
+        assert schedule_kernel(func.func, target).rule == RULE, name
+    return Kernels(programs, target)
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("size", SIZES)
+def test_every_window(kernels: Kernels, name: str, size: tuple[int, ...]) -> None:
+    """Images of any number and size, none and small ones too."""
+    op, data, weight = of_window(name, size)
+    number = list(WINDOWS).index(name)
+    run(kernels, f"k{number}", op, numbers(*data), numbers(*weight, seed=1))
+
+
+@pytest.mark.parametrize("name", ["3x3", "1x1", "7x7, every second", "channels last"])
+@pytest.mark.parametrize("size", [(2, 7, 7), (1, 15, 29)])
+def test_known_sizes(name: str, size: tuple[int, ...]) -> None:
+    """The width of tiles is chosen when compiling."""
+    op, data, weight = of_window(name, size)
+    compiled = Kernels({"k": program(op, tuple(data), tuple(weight))})
+    run(compiled, "k", op, numbers(*data), numbers(*weight, seed=1))
+
+
+def test_large_weights() -> None:
+    """The channels are divided into parts, and what is read next is fetched ahead."""
+    op = laid_out(Conv2d(padding=1), LAYOUTS["blocks"])
+    data, weight = ("n", 8, "h", "w", 16), (40, 8, 3, 3, 16, 16)
+    compiled = Kernels({"k": program(op, data, weight)})
+    for batch in (1, 3):
+        run(compiled, "k", op, numbers(batch, 8, 5, 6, 16), numbers(*weight, seed=1))
+
+
+@pytest.mark.parametrize(
+    ("op", "layouts", "data", "weight"),
+    [
+        (Conv1d(2, 1), ("NCW16c", "OIW16i16o", "NCW16c"), ("n", 1, "w", 16), (2, 1, 3, 16, 16)),
+        (Conv1d(1, 1), ("NWC", "WIO", "NWC"), ("n", "w", 3), (3, 3, 16)),
+        (
+            Conv3d(padding=1), ("NCDHW16c", "OIDHW16i16o", "NCDHW16c"),
+            ("n", 1, "d", "h", "w", 16), (1, 1, 3, 2, 3, 16, 16),
+        ),
+        (Conv3d(padding=1), ("NCDHW", "OIDHW16o", "NCDHW16c"), ("n", 2, "d", "h", "w"), (1, 2, 3, 2, 3, 16)),
+    ],
+)  # fmt: skip
+def test_other_axes(
+    op: Convolution, layouts: tuple[str, str, str], data: tuple[Any, ...], weight: tuple[int, ...]
+) -> None:
+    """One and three spatial axes."""
+    op = laid_out(op, layouts)
+    func = program(op, data, weight)
+    assert schedule_kernel(func.func, HOST).rule == RULE
+    compiled = Kernels({"k": func})
+    for length in (1, 6, 19):
+        sizes = [length + 2 if isinstance(dim, str) else dim for dim in data[1:]]
+        run(compiled, "k", op, numbers(2, *sizes), numbers(*weight))
+
+
+@pytest.mark.parametrize("window", ["3x3", "1x1"])
+def test_what_comes_after(window: str) -> None:
+    """A number for each block, a tensor of the result's shape and an activation are written with the sums."""
+    op, data, weight = of_window(window, ("n", "h", "w"))
+    func = program(op, tuple(data), tuple(weight), finish=True)
+    assert schedule_kernel(func.func, HOST).rule == RULE
+    compiled = Kernels({"k": func})
+    w = numbers(*weight)
+    for size in SIZES:
+        _, shape, _ = of_window(window, size)
+        x, bias = numbers(*shape), numbers(weight[0], seed=1)
+        sums = op.reference(x, w)
+        other = numbers(*sums.shape, seed=2)
+        got = np.empty_like(sums)
+        compiled.run("k", [x, w, bias, other], [got])
+        want = np.maximum(sums + bias[:, None, None, None] + other, 0)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
+
+
+def test_dtypes() -> None:
+    """Sums of doubles and of integers; a block is several vectors of doubles."""
+    for dtype in ("float64", "int32"):
+        op, data, weight = of_window("3x3", ("n", "h", "w"))
+        func = program(op, tuple(data), tuple(weight), dtype)
+        assert schedule_kernel(func.func, HOST).rule == RULE
+        x, w = (numbers(*s, dtype=dtype) for s in ((2, 2, 5, 6, 16), weight))
+        run(Kernels({"k": func}), "k", op, x, w)
+
+
+def test_a_batch_changes_nothing() -> None:
+    """An image has the same bits wherever in a batch it stands."""
+    op, data, weight = of_window("3x3", ("n", "h", "w"))
+    compiled = Kernels({"k": program(op, tuple(data), tuple(weight))})
+    x, w = numbers(5, 2, 7, 7, 16), numbers(*weight)
+    together = run(compiled, "k", op, x, w)
+    for n in range(5):
+        np.testing.assert_array_equal(run(compiled, "k", op, x[n : n + 1], w)[0], together[n])
+
+
+def test_infinite_weights_meet_padding() -> None:
+    """Zeros around data are multiplied: with an infinite weight they give NaN, as in the reference."""
+    op, data, weight = of_window("3x3", ("n", "h", "w"))
+    w = numbers(*weight)
+    w[1, 1, 0, 0, 3, 5] = np.inf
+    compiled = Kernels({"k": program(op, tuple(data), tuple(weight))})
+    run(compiled, "k", op, numbers(1, 2, 5, 6, 16), w)
+
+
+def test_one_program_gives_the_same_loops_again() -> None:
+    """What a schedule was asked before does not change it."""
+    op, data, weight = of_window("3x3", ("n", "h", "w"))
+    func = program(op, tuple(data), tuple(weight)).func
+    first, second = (schedule_kernel(func, HOST).parallel.script() for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("op", "data", "weight"),
+    [
+        (Conv2d(padding=1), ("n", 4, "h", "w"), (8, 4, 3, 3)),
+        (laid_out(Conv2d(), ("NHWC", "HWIO", "NHWC")), ("n", "h", "w", 4), (3, 3, 4, 6)),
+        (laid_out(Conv2d(), ("NHWC", "OHWI", "NHWC")), ("n", "h", "w", 4), (16, 3, 3, 4)),
+        (
+            laid_out(Conv2d(groups=16), ("NCHW16c", "OIHW16o", "NCHW16c")),
+            ("n", 1, "h", "w", 16), (1, 1, 3, 3, 16),
+        ),
+    ],
+    ids=["plain", "no whole vectors", "rows apart", "depthwise"],
+)  # fmt: skip
+def test_what_it_leaves_to_others(
+    op: Convolution, data: tuple[Any, ...], weight: tuple[int, ...]
+) -> None:
+    func = program(op, data, weight)
+    assert schedule_kernel(func.func, HOST).rule != RULE
+    form = read_channel_convolution(func.func)
+    assert form is None or data[-1] == 4  # the lanes are what is missing
