@@ -8,16 +8,13 @@ from relaxpy.backend.cuda.compiler import compile_source
 from relaxpy.backend.cuda.library import library_call
 from relaxpy.backend.cuda.source import cuda_source
 from relaxpy.backend.cuda.target import CudaTarget
-from relaxpy.backend.gpu.device_kernel import TOGETHER, device_kernel
+from relaxpy.backend.gpu.device_kernel import device_kernel
 from relaxpy.backend.gpu.launch_args import launch_args
 from relaxpy.runtime.bytecode import IntExpr
 from relaxpy.runtime.devices.image import Image
 from relaxpy.runtime.kernel_params import launched
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tirx
-
-_RESIDENT = "tirx.launch_bounds_min_blocks_per_sm"
-"""TVM's attribute for the second number of `__launch_bounds__`."""
 
 
 def kernel_image(
@@ -33,10 +30,7 @@ def kernel_image(
     called = launch_args(kernel, PrimFunc(func))
     library, launch = library_call(func, called.launch)
     own = launched(symbol, launch)
-    device = kernel.func.with_attr("global_symbol", own)
-    if TOGETHER in func.attrs:  # registers are chosen for so many
-        device = device.with_attr(_RESIDENT, func.attrs[TOGETHER])
-    source = cuda_source(device, target.to_tvm())
+    source = cuda_source(kernel.func.with_attr("global_symbol", own), target.to_tvm())
     compiled = compile_source(source, arch, name)
     limits = {"threads": math.prod(kernel.threads)}
     if shared := compiled.resources.get("shared"):

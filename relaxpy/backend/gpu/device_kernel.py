@@ -33,8 +33,6 @@ which it cannot prove that it need not."""
 WHOLE = "relaxpy.whole"
 """Attribute of a function whose buffers stay as they are. TVM shrinks others to the elements that are indexed, which
 takes seconds for thousands of statements, and cuts what a function of the device is given by its first element."""
-TOGETHER = "relaxpy.together"
-"""Attribute of a function: how many of its groups a multiprocessor should hold at once, if it can be chosen."""
 
 
 @dataclass(frozen=True)

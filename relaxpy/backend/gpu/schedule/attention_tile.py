@@ -40,8 +40,6 @@ WARP, WARPS = 32, 4
 THREADS = WARP * WARPS
 ROWS = 16
 """Rows of a warp, and the most that are few."""
-TOGETHER = 3
-"""Groups that a multiprocessor holds, by their registers: 168 of a thread."""
 MOST_ROWS = ROWS * WARPS
 BLOCK = 64
 """Keys of a block."""
@@ -408,7 +406,7 @@ class AttentionTile(ABC, Generic[Row]):
     def launched(self, func: tirx.PrimFunc, groups: Expr) -> tirx.PrimFunc:
         """The function with the program as its body, for so many groups."""
         group, thread = (self.group, groups), (self.thread, THREADS)
-        return launched(func, self.p.body(), group, thread, together=TOGETHER, is_whole=True)
+        return launched(func, self.p.body(), group, thread, is_whole=True)
 
     def in_block(self, place: Expr) -> Expr:
         """A place relative to a block, clamped to it, in 32 bits."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from relaxpy.backend.gpu.device_kernel import MEETS, TOGETHER, WHOLE
+from relaxpy.backend.gpu.device_kernel import MEETS, WHOLE
 from relaxpy.tir.tvm import s_tir, tirx
 from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
 
@@ -27,12 +27,11 @@ def launched(
     group: tuple[Any, Expr],
     thread: tuple[Any, int],
     *,
-    together: int = 0,
     is_whole: bool = False,
 ) -> tirx.PrimFunc:
     """The function with a body that runs for every group and thread, each given as a variable and a number. All
-    barriers are in the body. `together`: how many groups a multiprocessor should hold at once, 0 for any number.
-    `is_whole`: may functions of the device use elements of buffers that the body does not index?"""
+    barriers are in the body. `is_whole`: may functions of the device use elements of buffers that the body does not
+    index?"""
     inner = bound(thread[0], int64(thread[1]), "threadIdx.x", body)
     grid = bound(group[0], group[1], "blockIdx.x", inner)
     root = func.body.block
@@ -41,8 +40,7 @@ def launched(
     )
     body = s_tir.SBlockRealize([], func.body.predicate, made)
     func = func.with_body(body).with_attr(MEETS, True)
-    func = func.with_attr(WHOLE, True) if is_whole else func
-    return func.with_attr(TOGETHER, together) if together else func
+    return func.with_attr(WHOLE, True) if is_whole else func
 
 
 def blocks(extent: Expr, size: int) -> Expr:
