@@ -69,6 +69,11 @@ class Case:
         """Of what it computes on: that of the first input that is no index."""
         return next(i.dtype for i in self.inputs if i.dtype != "int64")
 
+    @property
+    def key(self) -> str:
+        """Group, name and dtype: which case it is."""
+        return f"{self.group}: {self.name}, {self.dtype}"
+
     def arrays(self) -> list[np.ndarray]:
         """The same numbers in every process."""
         rng = np.random.default_rng(zlib.crc32(f"{self.group} {self.name}".encode()))
@@ -121,6 +126,33 @@ def integer_linear(m: int, k: int, n: int) -> Case:
     )
 
 
+def unknown_product(m: int, k: int, n: int) -> Case:
+    """Of matrices whose extents are all unknown."""
+    return Case(
+        "matmul",
+        f"both unknown {m} x {k} x {n}",
+        (Input((m, k), "m k"), Input((k, n), "k n", scale=1 / math.sqrt(k))),
+        lambda op, x, y: op.matmul(x, y),
+        lambda torch, x, y: torch.matmul(x, y),
+        lambda np, x, y: np.matmul(x, y),
+        flops=2 * m * k * n,
+    )
+
+
+def scores(batch: int, heads: int, length: int, width: int) -> Case:
+    """Queries by keys, before there was attention as one operator."""
+    shape = (batch, heads, length, width)
+    return Case(
+        "matmul",
+        f"batched {batch * heads} x {length} x {width} x {length}, transposed",
+        (Input(shape, f"b {heads} s {width}"), Input(shape, f"b {heads} t {width}")),
+        lambda op, q, k: op.matmul(q, op.permute_dims(k, (0, 1, 3, 2))),
+        lambda torch, q, k: torch.matmul(q, k.transpose(2, 3)),
+        lambda np, q, k: np.matmul(q, k.swapaxes(2, 3)),
+        flops=2 * batch * heads * length**2 * width,
+    )
+
+
 def products() -> Iterator[Case]:
     yield linear(1, 2048, 2048)
     yield linear(16, 384, 1536, finish="gelu")
@@ -136,25 +168,8 @@ def products() -> Iterator[Case]:
     yield linear(128, 5632, 2048, "bfloat16")
     yield integer_linear(1, 2048, 2048)
     yield integer_linear(192, 2048, 2048)
-    yield Case(
-        "matmul",
-        "both unknown 384 x 384 x 384",
-        (Input((384, 384), "m k"), Input((384, 384), "k n", scale=0.05)),
-        lambda op, x, y: op.matmul(x, y),
-        lambda torch, x, y: torch.matmul(x, y),
-        lambda np, x, y: np.matmul(x, y),
-        flops=2 * 384**3,
-    )
-    heads = (8, 12, 64, 32)
-    yield Case(
-        "matmul",
-        "batched 96 x 64 x 32 x 64, transposed",
-        (Input(heads, "b 12 s 32"), Input(heads, "b 12 t 32")),
-        lambda op, q, k: op.matmul(q, op.permute_dims(k, (0, 1, 3, 2))),
-        lambda torch, q, k: torch.matmul(q, k.transpose(2, 3)),
-        lambda np, q, k: np.matmul(q, k.swapaxes(2, 3)),
-        flops=2 * 96 * 64 * 64 * 32,
-    )
+    yield unknown_product(384, 384, 384)
+    yield scores(8, 12, 64, 32)
 
 
 def attention(
@@ -196,118 +211,167 @@ def attentions() -> Iterator[Case]:
     yield attention("decode 4 of 512, 32/8 heads of 128", 4, 1, 512, 32, 8, 128, "bfloat16", True)
 
 
-def rows() -> Iterator[Case]:
-    """Softmax and normalisations."""
-
-    def softmax(shape: tuple[int, ...], dims: str, dtype: str) -> Case:
-        return Case(
-            "rows",
-            f"softmax {' x '.join(map(str, shape))}",
-            (Input(shape, dims, dtype),),
-            lambda op, x: op.nn.softmax(x, axis=-1),
-            lambda torch, x: torch.softmax(x, -1),
-        )
-
-    yield softmax((8, 12, 128, 128), "b 12 s s", "float32")
-    yield softmax((1, 12, 512, 512), "b 12 s s", "float32")
-    yield softmax((4, 32000), "b 32000", "float32")
-
-    def layer_norm(m: int, n: int) -> Case:
-        wide = Input((m, n), f"m {n}")
-        return Case(
-            "rows",
-            f"layer norm of sum {m} x {n}",
-            (wide, wide, Input((n,)), Input((n,))),
-            lambda op, x, y, g, b: op.nn.layer_norm(x + y, g, b, axes=(-1,), epsilon=1e-5),
-            lambda torch, x, y, g, b: torch.nn.functional.layer_norm(x + y, (n,), g, b, 1e-5),
-        )
-
-    yield layer_norm(128, 384)
-    yield layer_norm(4096, 768)
-    hidden = Input((512, 2048), "m 2048", "bfloat16")
-    yield Case(
+def softmax(shape: tuple[int, ...], dims: str, dtype: str = "float32") -> Case:
+    """Along the last axis."""
+    return Case(
         "rows",
-        "rms norm 512 x 2048",
-        (hidden, Input((2048,), "", "bfloat16")),
+        f"softmax {' x '.join(map(str, shape))}",
+        (Input(shape, dims, dtype),),
+        lambda op, x: op.nn.softmax(x, axis=-1),
+        lambda torch, x: torch.softmax(x, -1),
+    )
+
+
+def layer_norm(m: int, n: int) -> Case:
+    """Of a sum, as behind each half of a transformer's layer."""
+    wide = Input((m, n), f"m {n}")
+    return Case(
+        "rows",
+        f"layer norm of sum {m} x {n}",
+        (wide, wide, Input((n,)), Input((n,))),
+        lambda op, x, y, g, b: op.nn.layer_norm(x + y, g, b, axes=(-1,), epsilon=1e-5),
+        lambda torch, x, y, g, b: torch.nn.functional.layer_norm(x + y, (n,), g, b, 1e-5),
+    )
+
+
+def rms_norm(m: int, n: int, dtype: str = "bfloat16") -> Case:
+    """As before each half of a decoder's layer."""
+    return Case(
+        "rows",
+        f"rms norm {m} x {n}",
+        (Input((m, n), f"m {n}", dtype), Input((n,), "", dtype)),
         lambda op, x, g: op.nn.rms_norm(x, g, axes=(-1,), epsilon=1e-5),
-        lambda torch, x, g: torch.nn.functional.rms_norm(x, (2048,), g, 1e-5),
+        lambda torch, x, g: torch.nn.functional.rms_norm(x, (n,), g, 1e-5),
     )
-    yield Case(
+
+
+def matrix_sum(m: int, n: int, axis: int) -> Case:
+    """Along one axis of a matrix of unknown extents."""
+    return Case(
         "rows",
-        "sum of rows 4096 x 4096",
-        (Input((4096, 4096), "n m"),),
-        lambda op, x: op.sum(x, axis=1),
-        lambda torch, x: torch.sum(x, 1),
+        f"sum of {'rows' if axis else 'columns'} {m} x {n}",
+        (Input((m, n), "n m"),),
+        lambda op, x: op.sum(x, axis=axis),
+        lambda torch, x: torch.sum(x, axis),
     )
-    yield Case(
+
+
+def token_mean(batch: int, length: int, n: int) -> Case:
+    """Of the tokens that a mask lets through, as of sentences."""
+    return Case(
         "rows",
-        "sum of columns 4096 x 4096",
-        (Input((4096, 4096), "n m"),),
-        lambda op, x: op.sum(x, axis=0),
-        lambda torch, x: torch.sum(x, 0),
-    )
-    yield Case(
-        "rows",
-        "mean of tokens 32 x 128 x 384",
-        (Input((32, 128, 384), "b s 384"), Input((32, 128, 1), "b s 1")),
+        f"mean of tokens {batch} x {length} x {n}",
+        (Input((batch, length, n), f"b s {n}"), Input((batch, length, 1), "b s 1")),
         lambda op, x, m: op.sum(x * m, axis=1) / op.sum(m * m, axis=1),
         lambda torch, x, m: torch.sum(x * m, 1) / torch.sum(m * m, 1),
     )
-    yield Case(
+
+
+def argmax(m: int, n: int) -> Case:
+    """Of logits."""
+    return Case(
         "rows",
-        "argmax 16 x 32000",
-        (Input((16, 32000), "b 32000"),),
+        f"argmax {m} x {n}",
+        (Input((m, n), f"b {n}"),),
         lambda op, x: op.argmax(x, axis=-1),
         lambda torch, x: torch.argmax(x, -1),
     )
 
 
-def chains() -> Iterator[Case]:
-    """Element by element."""
-    inner = Input((512, 5632), "m 5632", "bfloat16")
-    yield Case(
+def rows() -> Iterator[Case]:
+    """Softmax and normalisations."""
+    yield softmax((8, 12, 128, 128), "b 12 s s")
+    yield softmax((1, 12, 512, 512), "b 12 s s")
+    yield softmax((4, 32000), "b 32000")
+    yield layer_norm(128, 384)
+    yield layer_norm(4096, 768)
+    yield rms_norm(512, 2048)
+    yield matrix_sum(4096, 4096, 1)
+    yield matrix_sum(4096, 4096, 0)
+    yield token_mean(32, 128, 384)
+    yield argmax(16, 32000)
+
+
+def gelu_of_sum(m: int, n: int) -> Case:
+    """A bias and GELU by themselves."""
+    return Case(
         "elements",
-        "bias + gelu 4096 x 1536",
-        (Input((4096, 1536), "m 1536"), Input((1536,))),
+        f"bias + gelu {m} x {n}",
+        (Input((m, n), f"m {n}"), Input((n,))),
         lambda op, x, b: op.nn.gelu(x + b),
         lambda torch, x, b: torch.nn.functional.gelu(x + b),
     )
-    yield Case(
+
+
+def gated(m: int, n: int, dtype: str = "bfloat16") -> Case:
+    """The inside of a decoder's feed-forward network."""
+    inner = Input((m, n), f"m {n}", dtype)
+    return Case(
         "elements",
-        "silu(gate) x up 512 x 5632",
+        f"silu(gate) x up {m} x {n}",
         (inner, inner),
         lambda op, g, u: op.nn.silu(g) * u,
         lambda torch, g, u: torch.nn.functional.silu(g) * u,
     )
-    yield Case(
+
+
+def tanh_of_scaled(m: int, n: int) -> Case:
+    """Of columns that are scaled and shifted."""
+    return Case(
         "elements",
-        "scale, shift, tanh 1024 x 1024",
-        (Input((1024, 1024), "n m"), Input((1024,), "m"), Input((1024,), "m")),
+        f"scale, shift, tanh {m} x {n}",
+        (Input((m, n), "n m"), Input((n,), "m"), Input((n,), "m")),
         lambda op, x, g, b: op.tanh(x * g + b),
         lambda torch, x, g, b: torch.tanh(x * g + b),
     )
-    yield Case(
+
+
+def addition(m: int, n: int) -> Case:
+    """Of matrices of unknown extents."""
+    return Case(
         "elements",
-        "add 2048 x 2048",
-        (Input((2048, 2048), "n m"), Input((2048, 2048), "n m")),
+        f"add {m} x {n}",
+        (Input((m, n), "n m"), Input((m, n), "n m")),
         lambda op, x, y: op.add(x, y),
         lambda torch, x, y: torch.add(x, y),
     )
-    yield Case(
+
+
+def cast(m: int, n: int) -> Case:
+    """float32 to bfloat16."""
+    return Case(
         "elements",
-        "cast to bf16 2048 x 2048",
-        (Input((2048, 2048), "n m"),),
+        f"cast to bf16 {m} x {n}",
+        (Input((m, n), "n m"),),
         lambda op, x: op.astype(x, "bfloat16"),
         lambda torch, x: x.to(torch.bfloat16),
     )
-    half = Input((512, 1, 32), "s 1 32")
-    yield Case(
+
+
+def rotary(batch: int, length: int, heads: int, width: int) -> Case:
+    """Of a decoder's queries."""
+    half = Input((length, 1, width // 2), f"s 1 {width // 2}")
+    return Case(
         "elements",
-        "rotary embedding 1 x 512 x 32 x 64",
-        (Input((1, 512, 32, 64), "b s 32 64", "bfloat16"), half, half),
+        f"rotary embedding {batch} x {length} x {heads} x {width}",
+        (
+            Input((batch, length, heads, width), f"b s {heads} {width}", "bfloat16"),
+            half,
+            half,
+        ),
         ours_rotate,
         torch_rotate,
     )
+
+
+def chains() -> Iterator[Case]:
+    """Element by element."""
+    yield gelu_of_sum(4096, 1536)
+    yield gated(512, 5632)
+    yield tanh_of_scaled(1024, 1024)
+    yield addition(2048, 2048)
+    yield cast(2048, 2048)
+    yield rotary(1, 512, 32, 64)
 
 
 def ours_rotate(_op: Any, x: Any, cosines: Any, sines: Any) -> Any:
@@ -324,51 +388,75 @@ def torch_rotate(torch: Any, x: Any, cosines: Any, sines: Any) -> Any:
     return torch.cat(turned, -1).to(x.dtype)
 
 
-def moves() -> Iterator[Case]:
-    """What computes nothing."""
-    yield Case(
+def embedding(batch: int, length: int, vocabulary: int, n: int) -> Case:
+    """Rows of a table."""
+    return Case(
         "moves",
-        "embedding 8 x 128 of 30522 x 384",
-        (Input((30522, 384), touched=8 * 128 * 384 * 4), Input((8, 128), "b s", "int64", 30522)),
+        f"embedding {batch} x {length} of {vocabulary} x {n}",
+        (
+            Input((vocabulary, n), touched=batch * length * n * 4),
+            Input((batch, length), "b s", "int64", vocabulary),
+        ),
         lambda op, table, i: op.take(table, i, axis=0),
         lambda torch, table, i: torch.nn.functional.embedding(i, table),
     )
-    yield Case(
+
+
+def heads_to_front(batch: int, length: int, heads: int, width: int) -> Case:
+    """As eager attention wants them."""
+    return Case(
         "moves",
-        "heads to the front 8 x 128 x 12 x 32",
-        (Input((8, 128, 12, 32), "b s 12 32"),),
+        f"heads to the front {batch} x {length} x {heads} x {width}",
+        (Input((batch, length, heads, width), f"b s {heads} {width}"),),
         lambda op, x: op.permute_dims(x, (0, 2, 1, 3)),
         lambda torch, x: torch.permute(x, (0, 2, 1, 3)).contiguous(),
     )
-    yield Case(
+
+
+def transpose(m: int, n: int, dtype: str = "float32") -> Case:
+    """Of a matrix of unknown extents."""
+    return Case(
         "moves",
-        "transpose 2048 x 2048",
-        (Input((2048, 2048), "n m"),),
+        f"transpose {m} x {n}",
+        (Input((m, n), "n m", dtype),),
         lambda op, x: op.permute_dims(x, (1, 0)),
         lambda torch, x: torch.t(x).contiguous(),
     )
-    yield Case(
+
+
+def concat(m: int, one: int, other: int) -> Case:
+    """Of columns."""
+    return Case(
         "moves",
-        "transpose 1536 x 1536",
-        (Input((1536, 1536), "n m", "bfloat16"),),
-        lambda op, x: op.permute_dims(x, (1, 0)),
-        lambda torch, x: torch.t(x).contiguous(),
-    )
-    part = Input((4096, 384), "n 384")
-    yield Case(
-        "moves",
-        "concat of columns 4096 x (384 + 384)",
-        (part, part),
+        f"concat of columns {m} x ({one} + {other})",
+        (Input((m, one), f"n {one}"), Input((m, other), f"n {other}")),
         lambda op, x, y: op.concat((x, y), axis=1),
         lambda torch, x, y: torch.cat((x, y), 1),
     )
-    yield Case(
+
+
+def append(batch: int, length: int, heads: int, width: int) -> Case:
+    """Of a token's keys to a cache that is copied."""
+    return Case(
         "moves",
-        "append to a cache 4 x 1023 x 4 x 64",
-        (Input((4, 1023, 4, 64), "b p 4 64", "bfloat16"), Input((4, 1, 4, 64), "b 1 4 64", "bfloat16")),
+        f"append to a cache {batch} x {length} x {heads} x {width}",
+        (
+            Input((batch, length, heads, width), f"b p {heads} {width}", "bfloat16"),
+            Input((batch, 1, heads, width), f"b 1 {heads} {width}", "bfloat16"),
+        ),
         lambda op, cache, new: op.concat((cache, new), axis=1),
         lambda torch, cache, new: torch.cat((cache, new), 1),
-    )  # fmt: skip
+    )
+
+
+def moves() -> Iterator[Case]:
+    """What computes nothing."""
+    yield embedding(8, 128, 30522, 384)
+    yield heads_to_front(8, 128, 12, 32)
+    yield transpose(2048, 2048)
+    yield transpose(1536, 1536, "bfloat16")
+    yield concat(4096, 384, 384)
+    yield append(4, 1023, 4, 64)
 
 
 def convolution(
@@ -408,6 +496,47 @@ def convolution(
     )
 
 
+def max_pool(channels: int, size: int) -> Case:
+    """Behind the first convolution of a network."""
+    return Case(
+        "conv",
+        f"max pool 3 x 3 / 2, {channels} at {size}",
+        (Input((1, channels, size, size), f"n {channels} {size} {size}"),),
+        lambda op, x: op.nn.max_pool2d(x, pool_size=(3, 3), strides=(2, 2), padding=(1, 1)),
+        lambda torch, x: torch.nn.functional.max_pool2d(x, 3, 2, 1),
+    )
+
+
+def image_mean(batch: int, channels: int, size: int) -> Case:
+    """Behind the last convolution of a network."""
+    return Case(
+        "conv",
+        f"mean of an image, {channels} at {size}, batch {batch}",
+        (Input((batch, channels, size, size), f"n {channels} {size} {size}"),),
+        lambda op, x: op.mean(x, axis=(2, 3)),
+        lambda torch, x: torch.mean(x, (2, 3)),
+    )
+
+
+def batch_norm(batch: int, channels: int, size: int) -> Case:
+    """With relu, where no convolution takes it in."""
+    each = Input((channels,))
+    return Case(
+        "conv",
+        f"batch norm + relu, {channels} at {size}, batch {batch}",
+        (
+            Input((batch, channels, size, size), f"n {channels} {size} {size}"),
+            *(each, each, each, Input((channels,), scale=0)),
+        ),
+        lambda op, x, g, b, m, v: op.nn.relu(
+            op.nn.batch_norm(x, g, b, m, v + 1.0, axis=1, training=False)[0]
+        ),
+        lambda torch, x, g, b, m, v: torch.relu(
+            torch.nn.functional.batch_norm(x, m, v + 1.0, g, b)
+        ),
+    )
+
+
 def convolutions() -> Iterator[Case]:
     yield convolution(3, 224, 64, 7, 2)
     yield convolution(64, 56, 64, 3)
@@ -418,32 +547,9 @@ def convolutions() -> Iterator[Case]:
     yield convolution(512, 7, 512, 3)
     yield convolution(32, 112, 32, 3, groups=32)
     yield convolution(32, 112, 64, 1)
-    yield Case(
-        "conv",
-        "max pool 3 x 3 / 2, 64 at 112",
-        (Input((1, 64, 112, 112), "n 64 112 112"),),
-        lambda op, x: op.nn.max_pool2d(x, pool_size=(3, 3), strides=(2, 2), padding=(1, 1)),
-        lambda torch, x: torch.nn.functional.max_pool2d(x, 3, 2, 1),
-    )
-    yield Case(
-        "conv",
-        "mean of an image, 512 at 7, batch 8",
-        (Input((8, 512, 7, 7), "n 512 7 7"),),
-        lambda op, x: op.mean(x, axis=(2, 3)),
-        lambda torch, x: torch.mean(x, (2, 3)),
-    )
-    channels = Input((64,))
-    yield Case(
-        "conv",
-        "batch norm + relu, 64 at 56, batch 4",
-        (Input((4, 64, 56, 56), "n 64 56 56"), channels, channels, channels, Input((64,), scale=0)),
-        lambda op, x, g, b, m, v: op.nn.relu(
-            op.nn.batch_norm(x, g, b, m, v + 1.0, axis=1, training=False)[0]
-        ),
-        lambda torch, x, g, b, m, v: torch.relu(
-            torch.nn.functional.batch_norm(x, m, v + 1.0, g, b)
-        ),
-    )
+    yield max_pool(64, 112)
+    yield image_mean(8, 512, 7)
+    yield batch_norm(4, 64, 56)
 
 
 assert ml_dtypes.bfloat16  # numpy knows the name from here on

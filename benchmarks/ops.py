@@ -3,13 +3,15 @@
     python benchmarks/ops.py                          every case
     python benchmarks/ops.py --only 'matmul|softmax'  those whose group or name match
     python benchmarks/ops.py --quick                  one short turn each; nothing is written
+    python benchmarks/ops.py --drawn 7                24 other cases, drawn with this seed; nothing is written
 
 Results go to benchmarks/results/ops.json and into the table in docs/benchmarks.md, those of cases that were left out
 staying as they were.
 
-The cases are in `op_cases.py`. Each library lives in a process of its own and they take turns; a time is the median of
-all its calls, the library's own work around a kernel included (torch runs eagerly, each operator allocating its
-result; a chain of operators is one kernel in relaxpy). Results are compared with torch's before anything is timed.
+The cases are in `op_cases.py`, and 24 more in `drawn_cases.py`, to which nothing was tuned. Each library lives in a
+process of its own and they take turns; a time is the median of all its calls, the library's own work around a kernel
+included (torch runs eagerly, each operator allocating its result; a chain of operators is one kernel in relaxpy).
+Results are compared with torch's before anything is timed.
 
 Beside each time stands how near it is to what the machine can do (`limits.py`): products to the peak of their
 arithmetic, all else to the speed at which a plain loop reads and writes the same number of bytes.
@@ -23,7 +25,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import TYPE_CHECKING, Any
@@ -34,6 +36,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.drawn_cases import SEED, drawn_cases
 from benchmarks.op_cases import Case, Input, cases
 from benchmarks.report import markdown_table, replace_section, save, saved
 from benchmarks.turns import Peer, Service, rotated_times
@@ -65,9 +68,28 @@ class Row:
     """Of relaxpy: the least possible time over its time."""
 
     @property
+    def key(self) -> str:
+        """That of its case."""
+        return f"{self.group}: {self.name}, {self.dtype}"
+
+    @property
     def ratio(self) -> float:
         """Relaxpy's time over that of the fastest other library."""
         return self.ms["relaxpy"] / min(ms for name, ms in self.ms.items() if name != "relaxpy")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A case that a process is asked for."""
+
+    key: str
+    seed: int
+    """Of the cases that are drawn."""
+
+    @property
+    def case(self) -> Case:
+        """In this process."""
+        return named_cases(self.seed)[self.key]
 
 
 def case_module(case: Case, arrays: Sequence[np.ndarray]) -> tuple[IRModule, dict[str, np.ndarray]]:
@@ -98,17 +120,17 @@ def case_module(case: Case, arrays: Sequence[np.ndarray]) -> tuple[IRModule, dic
 
 
 def relaxpy_peer(threads: int) -> Service:
-    """Requests: the key of a case, compiled when it is first asked for; or what `Limits.seconds` takes."""
+    """Requests: a case, compiled when it is first asked for; or what `Limits.seconds` takes."""
     os.environ["RELAXPY_NUM_THREADS"] = str(threads)
     import relaxpy
     from benchmarks.limits import Limits
     from relaxpy.runtime.tensor import from_numpy
 
-    known, limits = named_cases(), Limits(threads)
+    limits = Limits(threads)
 
     @lru_cache(maxsize=1)
-    def program(key: str) -> Callable[[], Any]:
-        case = known[key]
+    def program(wanted: Wanted) -> Callable[[], Any]:
+        case = wanted.case
         arrays = case.arrays()
         mod, params = case_module(case, arrays)
         run = relaxpy.VirtualMachine(relaxpy.build(mod, params=params))["run"]
@@ -117,7 +139,9 @@ def relaxpy_peer(threads: int) -> Service:
         return lambda: run(*tensors)
 
     def prepare(request: Any) -> Callable[[], Any]:
-        return program(request) if isinstance(request, str) else partial(limits.seconds, *request)
+        return (
+            program(request) if isinstance(request, Wanted) else partial(limits.seconds, *request)
+        )
 
     def portable(result: Any) -> Any:
         if isinstance(result, relaxpy.Tensor):
@@ -128,19 +152,18 @@ def relaxpy_peer(threads: int) -> Service:
 
 
 def torch_peer(threads: int) -> Service:
-    """Requests: the key of a case."""
+    """Requests: a case."""
     import torch
 
     torch.set_num_threads(threads)
-    known = named_cases()
 
     def tensor(array: np.ndarray, given: Input) -> torch.Tensor:
         found = torch.from_numpy(widened(array)).to(getattr(torch, given.dtype))
         return found.t().contiguous() if given.out_first else found
 
     @lru_cache(maxsize=1)
-    def program(key: str) -> Callable[[], Any]:
-        case = known[key]
+    def program(wanted: Wanted) -> Callable[[], Any]:
+        case = wanted.case
         tensors = [tensor(a, given) for a, given in zip(case.arrays(), case.inputs, strict=True)]
         return torch.inference_mode()(partial(case.torch, torch, *tensors))
 
@@ -151,14 +174,13 @@ def torch_peer(threads: int) -> Service:
 
 
 def numpy_peer(threads: int) -> Service:
-    """Requests: the key of a case that has a program for numpy."""
+    """Requests: a case that has a program for numpy."""
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ[variable] = str(threads)
-    known = named_cases()
 
     @lru_cache(maxsize=1)
-    def program(key: str) -> Callable[[], Any]:
-        case = known[key]
+    def program(wanted: Wanted) -> Callable[[], Any]:
+        case = wanted.case
         assert case.numpy is not None
         return partial(case.numpy, np, *case.arrays())
 
@@ -172,14 +194,10 @@ PEERS: dict[str, Callable[[int], Service]] = {
 }
 
 
-def named_cases() -> dict[str, Case]:
-    """The cases by their keys."""
-    return {key_of(case): case for case in cases()}
-
-
-def key_of(each: Case | Row) -> str:
-    """Group, name and dtype: what says which case it is."""
-    return f"{each.group}: {each.name}, {each.dtype}"
+@cache
+def named_cases(seed: int) -> dict[str, Case]:
+    """The fixed cases, and those that are drawn with this seed, by their keys."""
+    return {case.key: case for case in (*cases(), *drawn_cases(seed))}
 
 
 def named_dims(dims: str) -> tuple[int | str, ...]:
@@ -192,15 +210,16 @@ def widened(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
 
-def measure(peers: Mapping[str, Peer], key: str, case: Case, rounds: int, seconds: float) -> Row:
+def measure(peers: Mapping[str, Peer], wanted: Wanted, rounds: int, seconds: float) -> Row:
     """Check a case, and time it in turns. AssertionError where relaxpy and torch differ."""
-    (found, written), expected = peers["relaxpy"].result(key), peers["torch"].result(key)
+    key, case = wanted.key, wanted.case
+    (found, written), expected = peers["relaxpy"].result(wanted), peers["torch"].result(wanted)
     assert found.shape == expected.shape, f"{key}: {found.shape}, torch {expected.shape}"
     difference = np.abs(found - expected).max(initial=0) / np.abs(expected).max(initial=1)
     allowed = TOLERANCE[case.dtype] if expected.dtype.kind == "f" else 0
     assert difference <= allowed, f"{key}: differs from torch by {difference:.1e} of the largest"
     taking_part = {n: p for n, p in peers.items() if n != "OpenBLAS" or case.numpy is not None}
-    times = rotated_times(taking_part, key, rounds, 3, seconds)
+    times = rotated_times(taking_part, wanted, rounds, 3, seconds)
     ms = {name: median(each) * 1e3 for name, each in times.items()}
     read = sum(given.nbytes for given in case.inputs)
     least, bound = peers["relaxpy"].result((case.flops, case.dtype, read, written))
@@ -210,22 +229,13 @@ def measure(peers: Mapping[str, Peer], key: str, case: Case, rounds: int, second
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """Geometric means by library and group, and the worst cases, in Markdown."""
-    lines = []
-    for library in ("torch", "OpenBLAS"):
-        ratios = [row.ms["relaxpy"] / row.ms[library] for row in rows if library in row.ms]
-        if ratios:
-            slower = sum(ratio > 1 for ratio in ratios)
-            lines.append(
-                f"Time of relaxpy over that of {library}, geometric mean of {len(ratios)} cases: "
-                f"**{geometric_mean(ratios):.2f}** (slower in {slower})."
-            )
-    groups = dict.fromkeys(row.group for row in rows)
-    shares = (
-        f"{group} {geometric_mean([row.share for row in rows if row.group == group]):.0%}"
-        for group in groups
-    )
-    lines.append(f"Share of the limit, geometric means: {', '.join(shares)}.")
+    """Geometric means by set, library and group, and the worst cases, in Markdown."""
+    fixed = {case.key for case in cases()}
+    sets = {
+        "fixed": [row for row in rows if row.key in fixed],
+        "drawn": [row for row in rows if row.key not in fixed],
+    }
+    lines = [f"**The {name} cases.** {_means(own)}" for name, own in sets.items() if own]
     worst = sorted(rows, key=lambda row: -row.ratio)[:WORST]
     named = "; ".join(f"{row.group}, {row.name}, {row.dtype} ({row.ratio:.2f})" for row in worst)
     lines.append(f"The worst {len(worst)}, over the fastest other: {named}.")
@@ -233,6 +243,25 @@ def summary(rows: Sequence[Row]) -> str:
     named = "; ".join(f"{row.group}, {row.name}, {row.dtype} ({row.share:.0%})" for row in far)
     lines.append(f"The farthest from the limit: {named}.")
     return "\n\n".join(lines)
+
+
+def _means(rows: Sequence[Row]) -> str:
+    parts: list[str] = []
+    for library in ("torch", "OpenBLAS"):
+        ratios = [row.ms["relaxpy"] / row.ms[library] for row in rows if library in row.ms]
+        if ratios:
+            slower = sum(ratio > 1 for ratio in ratios)
+            parts.append(
+                f"Time over that of {library}, geometric mean of {len(ratios)}: "
+                f"**{geometric_mean(ratios):.2f}** (slower in {slower})."
+            )
+    groups = dict.fromkeys(row.group for row in rows)
+    shares = (
+        f"{group} {geometric_mean([row.share for row in rows if row.group == group]):.0%}"
+        for group in groups
+    )
+    parts.append(f"Share of the limit, geometric means: {', '.join(shares)}.")
+    return " ".join(parts)
 
 
 def cells(row: Row) -> list[str]:
@@ -261,7 +290,9 @@ def section(rows: Sequence[Row], threads: int, limits: Mapping[str, float]) -> s
     peaks = ", ".join(f"{value:.0f} in {dtype}" for dtype, value in limits.items())
     intro = (
         f"`make bench-ops`, {threads} threads, medians; torch runs eagerly. Limits of the same run, GFLOP/s: {peaks}; "
-        "of memory what a plain loop reaches that moves as many bytes."
+        "of memory what a plain loop reaches that moves as many bytes. The first "
+        f"{len(cases())} cases are fixed; the last {len(drawn_cases())} were drawn, and nothing was tuned to them "
+        "(`benchmarks/drawn_cases.py` says how; `--drawn SEED` draws others)."
     )
     body = markdown_table(COLUMNS, [cells(row) for row in rows], "lll" + "r" * 6)
     return f"{intro}\n\n{summary(rows)}\n\n{body}"
@@ -271,21 +302,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="cases that this regular expression finds")
     parser.add_argument("--quick", action="store_true", help="short turns; nothing is written")
+    parser.add_argument(
+        "--drawn",
+        type=int,
+        metavar="SEED",
+        help="only cases drawn with this seed; nothing is written",
+    )
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 150)
-    chosen = {key: c for key, c in named_cases().items() if re.search(args.only, key)}
+    seed = SEED if args.drawn is None else args.drawn
+    known = [*named_cases(seed)] if args.drawn is None else [case.key for case in drawn_cases(seed)]
+    chosen = [Wanted(key, seed) for key in known if re.search(args.only, key)]
     if not chosen:
-        console.print(f"no case matches {args.only!r} among:", *named_cases(), sep="\n  ")
+        console.print(f"no case matches {args.only!r} among:", *known, sep="\n  ")
         return 2
     rounds, seconds = (1, 0.02) if args.quick else (4, 0.04)
     peers = started(console, args.threads)
     rows: list[Row] = []
     failed: list[str] = []
-    for key, case in chosen.items():
-        with console.status(key):
+    for wanted in chosen:
+        with console.status(wanted.key):
             try:
-                rows.append(measure(peers, key, case, rounds, seconds))
+                rows.append(measure(peers, wanted, rounds, seconds))
             except (AssertionError, RuntimeError) as error:
                 failed.append(str(error))
     peaks = {dtype: peak(peers["relaxpy"], dtype) for dtype in ("float32", "bfloat16", "int8")}
@@ -295,7 +334,7 @@ def main() -> int:
     console.print(summary(rows), highlight=False)
     for problem in failed:
         console.print(f"[red]failed:[/] {problem}", highlight=False)
-    if not args.quick:
+    if not args.quick and args.drawn is None:
         publish(rows, args.threads, peaks)
     return 1 if failed else 0
 
@@ -320,9 +359,9 @@ def peak(peer: Peer, dtype: str) -> float:
 
 def publish(rows: Sequence[Row], threads: int, peaks: Mapping[str, float]) -> None:
     """Put the rows into the results and the documentation, in the place of older ones of the same cases."""
-    known = named_cases()
-    new = {key_of(row): row for row in rows}
-    old = {key_of(row): row for row in (Row(**each) for each in saved("ops").get("rows", ()))}
+    known = named_cases(SEED)
+    new = {row.key: row for row in rows}
+    old = {row.key: row for row in (Row(**each) for each in saved("ops").get("rows", ()))}
     merged = [each for key in known if (each := new.get(key) or old.get(key)) is not None]
     report = {"threads": threads, "peaks": peaks, "rows": [asdict(row) for row in merged]}
     save("ops", report)

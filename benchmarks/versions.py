@@ -44,6 +44,7 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.drawn_cases import SEED  # noqa: E402
 from benchmarks.ops import case_module, named_cases  # noqa: E402
 from benchmarks.report import markdown_table, replace_section, save, saved  # noqa: E402
 from benchmarks.turns import Peer, Service, rotated_times  # noqa: E402
@@ -128,7 +129,7 @@ def operator(key: str) -> Callable[[], Any]:
     import relaxpy
     from relaxpy.runtime.tensor import from_numpy
 
-    case = named_cases()[key]
+    case = named_cases(SEED)[key]
     arrays = case.arrays()
     mod, params = case_module(case, arrays)
     run = relaxpy.VirtualMachine(relaxpy.build(mod, params=params))["run"]
@@ -244,7 +245,7 @@ def embed_rows(versions: Versions) -> Iterator[Row]:
 
 
 def op_rows(versions: Versions) -> Iterator[Row]:
-    requests = {key: ("ops", key) for key in named_cases()}
+    requests = {key: ("ops", key) for key in named_cases(SEED)}
     yield from timed_rows(versions, "ops", requests, "ms", 1e3)
 
 
