@@ -124,9 +124,15 @@ def relaxpy_peer(threads: int) -> Service:
     os.environ["RELAXPY_NUM_THREADS"] = str(threads)
     import relaxpy
     from benchmarks.limits import Limits
-    from relaxpy.runtime.tensor import from_numpy
+    from relaxpy.runtime.tensor import empty
 
     limits = Limits(threads)
+
+    def aligned(array: np.ndarray) -> relaxpy.Tensor:
+        """In memory of the runtime, as intermediate results are."""
+        tensor = empty(array.shape, array.dtype.name)
+        tensor.numpy()[...] = array
+        return tensor
 
     @lru_cache(maxsize=1)
     def program(wanted: Wanted) -> Callable[[], Any]:
@@ -135,7 +141,7 @@ def relaxpy_peer(threads: int) -> Service:
         mod, params = case_module(case, arrays)
         run = relaxpy.VirtualMachine(relaxpy.build(mod, params=params))["run"]
         given = zip(case.inputs, arrays, strict=True)
-        tensors = [from_numpy(array) for each, array in given if each.dims]
+        tensors = [aligned(array) for each, array in given if each.dims]
         return lambda: run(*tensors)
 
     def prepare(request: Any) -> Callable[[], Any]:
@@ -159,7 +165,7 @@ def torch_peer(threads: int) -> Service:
 
     def tensor(array: np.ndarray, given: Input) -> torch.Tensor:
         found = torch.from_numpy(widened(array)).to(getattr(torch, given.dtype))
-        return found.t().contiguous() if given.out_first else found
+        return found.t().contiguous() if given.out_first else found.clone()  # in torch's own memory
 
     @lru_cache(maxsize=1)
     def program(wanted: Wanted) -> Callable[[], Any]:

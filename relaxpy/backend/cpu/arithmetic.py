@@ -12,6 +12,8 @@ two groups to the accumulator of the lane:
   factors, the sign bits of the left one are flipped, which adds 128 to each of its elements; the excess, 128 times the
   sum of the column, is subtracted.
 
+Processors with tiles multiply packed factors by these (`relaxpy.backend.cpu.tiles`).
+
 TVM has no operations for these, and its passes would convert bfloat16 operands to float32. Therefore they are LLVM IR
 functions on words of integers, which are inlined.
 """
@@ -19,11 +21,13 @@ functions on words of integers, which are inlined.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.backend.cpu.tiles import Tiles
 from relaxpy.tir.forms.matmul import BITS, MatmulForm
 from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, Index, Stmt, broadcast, first_lanes, load, zero
 
 _FLIP = 0x80808080 - (1 << 32)
@@ -43,6 +47,8 @@ class Arithmetic:
     """Factors per word."""
     lanes: int = 1
     """Words per vector."""
+    tiles: Tiles | None = None
+    """The tiles that multiply them, instead of vectors (`relaxpy.backend.cpu.rules.tile_matmul`)."""
 
     @classmethod
     def of(cls, lhs: str, rhs: str, total: str, target: CpuTarget) -> Arithmetic:
@@ -57,9 +63,22 @@ class Arithmetic:
 
     @classmethod
     def of_product(cls, form: MatmulForm, target: CpuTarget) -> Arithmetic:
-        """The arithmetic with which the target multiplies the factors of a product."""
+        """The arithmetic with which the target multiplies the factors of a product in vectors."""
         lhs, rhs = (str(operand.buffer.dtype) for operand in (form.lhs, form.rhs))
         return cls.of(lhs, rhs, form.dtype, target)
+
+    @classmethod
+    def of_packed(cls, form: MatmulForm, target: CpuTarget) -> Arithmetic:
+        """The arithmetic with which the target multiplies the factors of a product whose right-hand one is in panels:
+        by tiles where it has them, if the depth fills them and the left-hand rows are contiguous along it."""
+        own = cls.of_product(form, target)
+        tiles = Tiles.of(own.lhs, own.rhs, own.total, target)
+        depth = loops.constant(form.depth.extent)
+        if tiles is None or depth is None or depth % tiles.depth:
+            return own
+        if loops.constant(form.depth.lhs) != 1:
+            return own
+        return replace(own, group=tiles.group, tiles=tiles)
 
     @property
     def word(self) -> str:

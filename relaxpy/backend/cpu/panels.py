@@ -16,6 +16,7 @@ import numpy as np
 
 from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.backend.cpu.tiles import ROWS
 from relaxpy.tir.forms.matmul import matmul_of
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.schedule import is_scheduled
@@ -96,9 +97,11 @@ class Packing:
 
 def panel_width(arithmetics: Sequence[Arithmetic]) -> int:
     """The width of a panel that kernels of all these arithmetics can read: the narrowest in which each has whole
-    vectors, and in which the one with the shortest vectors has its preferred number of them."""
+    vectors, and in which the one with the shortest vectors has its preferred number of them; two tiles for those that
+    multiply by tiles."""
     lanes = [each.lanes for each in arithmetics]
-    return max(PANEL_VECTORS * min(lanes), *lanes)
+    tiles = [PANEL_VECTORS * ROWS for each in arithmetics if each.tiles is not None]
+    return max(PANEL_VECTORS * min(lanes), *lanes, *tiles)
 
 
 def reads_panels(arithmetic: Arithmetic, width: int, group: int) -> bool:
@@ -130,7 +133,7 @@ def wanted_packing(program: PrimFunc, target: CpuTarget) -> Packing | None:
     ):
         return None
     strides = loops.constant(depth.rhs), loops.constant(column.rhs)
-    arithmetics = [Arithmetic.of_product(form, each) for each in target.alternatives]
+    arithmetics = [Arithmetic.of_packed(form, each) for each in target.alternatives]
     if len({each.group for each in arithmetics}) > 1:
         return None
     width = panel_width(arithmetics)

@@ -16,6 +16,7 @@ from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.compile import compile_object
 from relaxpy.backend.cpu.rules import CPU_RULES
 from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.backend.cpu.tiles import ROW_BYTES, ROWS, Tiles, address
 from relaxpy.backend.schedule import schedule_by_rules
 from relaxpy.op import te
 from relaxpy.runtime.bytecode import KernelImage, KernelInfo
@@ -36,6 +37,9 @@ def multiply_adds(dtype: str, threads: int, target: CpuTarget) -> tuple[int, Cal
     """A loop of multiply-adds of `dtype` on registers, for that many threads. Returns its number of operations, and a
     function that runs it."""
     total = "int32" if dtype in ("int8", "uint8") else "float32"
+    tiles = Tiles.of(dtype, dtype, total, target)
+    if tiles is not None:
+        return _tile_products(tiles, threads, target)
     arithmetic = Arithmetic.of(dtype, dtype, total, target)
     lanes, tasks = arithmetic.lanes, threads * 4
     x = te.placeholder((tasks, lanes), arithmetic.word, "X")
@@ -60,6 +64,34 @@ def multiply_adds(dtype: str, threads: int, target: CpuTarget) -> tuple[int, Cal
     args = [argument(np.full((tasks, lanes), 0.5).astype(word)) for word in words]
     flops = 2 * tasks * lanes * CHAINS * STEPS * arithmetic.group
     return flops, partial(kernel.parallel, *args)
+
+
+def _tile_products(
+    tiles: Tiles, threads: int, target: CpuTarget
+) -> tuple[int, Callable[[], object]]:
+    """As `multiply_adds`, of tiles that are loaded from the first-level cache."""
+    tasks, size, block = threads * 4, ROWS * ROW_BYTES, 4 * ROWS * ROWS
+    x = te.placeholder((2 * size,), "uint8", "X")
+    y = te.compute(
+        (tasks, block), lambda i, j: te.cast(te.element(x(i * 0 + j * 0)), tiles.total), "Y"
+    )
+    func = PrimFunc.from_te([x], [y]).func
+    p: Any = loops.Program()
+    source, out = (p.flat_view(buffer) for buffer in func.params)
+    with p.loop("task", tasks, parallel=True) as task:
+        tiles.configure(p, (loops.int64(ROWS), loops.int64(ROWS)))
+        tiles.begin(p, 2)
+        with p.loop("step", STEPS):
+            where = address(source, 0)
+            tiles.multiply(p, 2, where, loops.int64(ROW_BYTES), where, ROW_BYTES)
+        tiles.store(p, 2, out, task * block)
+        tiles.release(p)
+    kernel = loaded(loops.finished(func, tiles.around(p.body())), target)
+    args = [
+        argument(np.zeros(shape, kind))
+        for shape, kind in (((2 * size,), "uint8"), ((tasks, block), tiles.total))
+    ]
+    return 2 * tasks * STEPS * block * tiles.depth, partial(kernel.parallel, *args)
 
 
 def loaded(func: Any, target: CpuTarget) -> KernelHandles:

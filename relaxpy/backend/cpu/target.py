@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 from relaxpy.runtime.devices.cpu.features import ISA_FEATURES
+from relaxpy.runtime.devices.cpu.tile_registers import FEATURES, may_use_tiles
 from relaxpy.target import Target, fail, first_word, nearest, options_of
 from relaxpy.tir.tvm import tvm, tvm_ffi
 
@@ -244,13 +245,16 @@ def _host_triple() -> str:
 def _host_cpu() -> tuple[str, tuple[str, ...]]:
     """The processor of this machine, and how its features differ from those that LLVM's name for it implies.
 
-    Differences are common: a hypervisor or the firmware can hide a feature of the processor.
+    Differences are common: a hypervisor or the firmware can hide a feature of the processor, and the system may keep
+    the registers of tiles to itself.
     """
     mcpu = str(tvm.target.codegen.llvm_get_system_cpu())
     host = tvm_ffi.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")()
     here = {str(name): bool(value) for name, value in host.items()}
     if not here:  # LLVM cannot detect features on this platform; the processor's name has to do
         return mcpu, ()
+    if not may_use_tiles():
+        here |= dict.fromkeys(FEATURES, False)
     implied = _llvm_features(mcpu, (), _host_triple())
     added = [f"+{name}" for name, on in here.items() if on and name not in implied]
     hidden = [f"-{name}" for name, on in here.items() if not on and name in implied]

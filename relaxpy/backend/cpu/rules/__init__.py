@@ -21,6 +21,7 @@ from relaxpy.backend.cpu.rules.paged_attention import paged_attention_program
 from relaxpy.backend.cpu.rules.quantized_matmul import quantized_matmul_program
 from relaxpy.backend.cpu.rules.reduction import schedule_reduction
 from relaxpy.backend.cpu.rules.rows import schedule_rows
+from relaxpy.backend.cpu.rules.tile_matmul import tile_matmul_program
 from relaxpy.backend.cpu.rules.weights import with_weights
 from relaxpy.backend.cpu.rules.window import window_program
 from relaxpy.backend.cpu.target import CpuTarget
@@ -36,6 +37,7 @@ def _of_arithmetic(arrange: _Arrange) -> _Arrange:
 
 
 CPU_RULES: tuple[Rule, ...] = (
+    Rule("tile_matmul", _of_arithmetic(tile_matmul_program)),
     Rule("matmul", _of_arithmetic(matmul_program)),
     Rule("quantized_matmul", _of_arithmetic(quantized_matmul_program)),
     Rule("expert_bytes", _of_arithmetic(expert_bytes_program)),

@@ -85,7 +85,7 @@ def matmul_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
         return None
 
     def write() -> PrimFunc:
-        body = _Writer(form, Tiling.of(target, BITS[form.dtype]), arithmetic).write()
+        body = ProductWriter(form, Tiling.of(target, BITS[form.dtype]), arithmetic).write()
         return loops.finished(func, arithmetic.around(body))
 
     return Arrangement(write)
@@ -125,7 +125,7 @@ class Tiling:
 
 
 @dataclass(frozen=True, eq=False)
-class _Partial:
+class Partial:
     """A task's memory for the sums of one tile, row after row, before they are stored."""
 
     buffer: Buffer
@@ -157,7 +157,7 @@ class _Memory:
     """The excess that flipped words add to the sums of each column of that panel."""
 
 
-class _Writer:
+class ProductWriter:
     """Writes the program of one product."""
 
     def __init__(self, form: MatmulForm, tiling: Tiling, arithmetic: Arithmetic) -> None:
@@ -174,7 +174,7 @@ class _Writer:
         self.copies_right = form.panels is None or self.factors.widens
         shares = self.factors.copies_left and loops.constant(self.columns) is not None
         self.most_panels = MOST_PANELS if shares else 1
-        # The offset in each view of the product that a task works on; set by `_tasks`.
+        # The offset in each view of the product that a task works on; set by `tasks`.
         self.out_base = loops.int64(0)
         self.batch_place: dict[Expr, Expr] = {}
 
@@ -210,10 +210,10 @@ class _Writer:
     def _direct(self, height: int) -> None:
         """Write the program for at most one tile of rows: the panel is read in place."""
         p, vectors = self.program, self.tiling.direct_vectors(height + self.arithmetic.flips)
-        with self._tasks(loops.ceildiv(self.columns, vectors * self.tiling.lanes)) as number:
+        with self.tasks(loops.ceildiv(self.columns, vectors * self.tiling.lanes)) as number:
             width = vectors * self.tiling.lanes
             sums = p.allocate("partial", height * width, self.dtype)
-            partial = _Partial(sums, loops.int64(0), width)
+            partial = Partial(sums, loops.int64(0), width)
             # Copied rows are copied one block at a time; others need no blocks.
             copy = self._left_copy(height, self._block_words(DEPTH_BLOCK))
             words = copy.words if copy is not None else None
@@ -231,7 +231,7 @@ class _Writer:
                     self._tile(panel, left, right, self.factors.computing(block), partial)
                     with p.when(block.is_last):
                         known = None if is_filled else panel
-                        self._store(loops.int64(0), self.rows, number, vectors, partial, known)
+                        self.store(loops.int64(0), self.rows, number, vectors, partial, known)
 
     def _packed(self, most_tiles: int, *, copies_right: bool) -> None:
         """Write the program for any number of rows: chunks of rows by panels, one block of the depth at a time. A task
@@ -243,7 +243,7 @@ class _Writer:
         chunks = p.let("chunks", loops.ceildiv(tiles, chunk))
         share = p.let("share", self._shared_panels(chunks, panels))
         shares = p.let("shares", loops.ceildiv(panels, share))
-        with self._tasks(loops.simplify(chunks * shares)) as number:
+        with self.tasks(loops.simplify(chunks * shares)) as number:
             first_panel = p.let("first_panel", loops.floormod(number, shares) * share)
             own = p.let("own_panels", self._own_panels(share, panels - first_panel))
             first = p.let("first_tile", loops.floordiv(number, shares) * chunk)
@@ -348,7 +348,7 @@ class _Writer:
     def _chunk_tiles(self, tiles: Expr, panels: Expr) -> Expr:
         """Row tiles per task: about `CHUNK_TILES`, in chunks of equal size, and fewer per task if there are few
         tasks."""
-        tasks = loops.ceildiv(tiles, CHUNK_TILES) * panels * self._products()
+        tasks = loops.ceildiv(tiles, CHUNK_TILES) * panels * self.products()
         aim = loops.select(tasks < FEW_TASKS, CHUNK_TILES // 2, CHUNK_TILES)
         chunks = loops.maximum(1, loops.ceildiv(tiles, aim))
         return loops.maximum(1, loops.ceildiv(tiles, chunks))
@@ -357,7 +357,7 @@ class _Writer:
         """Panels per task: several if enough tasks remain and sharing saves work."""
         if self.most_panels == 1:
             return loops.int64(1)
-        tasks = loops.simplify(chunks * panels * self._products())
+        tasks = loops.simplify(chunks * panels * self.products())
         share = loops.int64(1)
         for count in (2, self.most_panels):
             share = loops.select(tasks >= count * SHARED_TASKS, count, share)
@@ -378,12 +378,12 @@ class _Writer:
         right = self._right(panel, block, memory)
         excess = None
         if memory.excess is not None:
-            excess = _Partial(memory.excess, loops.int64(0), self._width)
+            excess = Partial(memory.excess, loops.int64(0), self._width)
         with p.loop("tile", last - first) as tile:
             row = p.let("i", (first + tile) * height)
             rows = p.let("rows", loops.minimum(self.rows - row, height))
             own = p.let("own", loops.simplify((tile * self.most_panels + n) * size))
-            partial = _Partial(memory.partial, own, self._width)
+            partial = Partial(memory.partial, own, self._width)
             copied = None
             if memory.left is not None:
                 copied = self._copied_left(memory.left, tile, height)
@@ -392,7 +392,7 @@ class _Writer:
                     left = copied or self.factors.left(low, row, block)
                     self._tile(panel, Left(low, left.word), right, block, partial, excess)
             with p.when(block.is_last):
-                self._store(row, rows, number, vectors, partial)
+                self.store(row, rows, number, vectors, partial)
 
     def _low_tiles(self, rows: Expr) -> list[tuple[int, Expr | bool]]:
         """The tile heights that a remainder of rows may need, and their conditions."""
@@ -416,8 +416,8 @@ class _Writer:
         left: Left,
         right: RightRow,
         block: Block,
-        partial: _Partial,
-        excess: _Partial | None = None,
+        partial: Partial,
+        excess: Partial | None = None,
     ) -> None:
         """Add `left @ right` over a block of the depth to the sums in `partial`, kept in registers meanwhile. `excess`
         is the excess of sums of flipped words; it is computed here if not given.
@@ -484,13 +484,13 @@ class _Writer:
                         add(excess, at, a.flipped(), by)
         return excess
 
-    def _store(
+    def store(
         self,
         row: Expr,
         rows: Expr,
         number: Expr,
         vectors: int,
-        partial: _Partial,
+        partial: Partial,
         known: Panel | None = None,
     ) -> None:
         """Finish this many rows of a tile's sums and write them to the panel `number` of the output. `known` is that
@@ -537,7 +537,7 @@ class _Writer:
                     masks = [loops.first_lanes(left - n * lanes, lanes) for n in range(upto)]
                     yield Panel(start, lanes, tuple(masks))
 
-    def _products(self) -> Expr:
+    def products(self) -> Expr:
         """The number of products in the batch."""
         products = loops.int64(1)
         for dim in self.form.batch:
@@ -545,11 +545,11 @@ class _Writer:
         return products
 
     @contextmanager
-    def _tasks(self, pieces: Expr) -> Iterator[Expr]:
+    def tasks(self, pieces: Expr) -> Iterator[Expr]:
         """The parallel loop over all pieces of all products. Yields the number of the piece in its product."""
         p, form = self.program, self.form
         pieces = p.let("pieces", pieces)
-        total = p.let("tasks", loops.simplify(self._products() * pieces))
+        total = p.let("tasks", loops.simplify(self.products() * pieces))
         with p.loop("task", total, parallel=True) as task:
             piece = p.let("piece", loops.floormod(task, pieces))
             left = p.let("product", loops.floordiv(task, pieces))

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from relaxpy.runtime.bytecode import Requirement
+from relaxpy.runtime.devices.cpu.tile_registers import FEATURES, may_use_tiles
 
 # /proc/cpuinfo's name -> LLVM's, where they differ. Everything else is the same after `_` is replaced.
 _X86 = {
@@ -60,14 +61,16 @@ _ARCHES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}
 
 @cache
 def host_features() -> frozenset[str]:
-    """The features of this CPU by LLVM's names, e.g. `avx2`, `avx512f`, `neon`; empty if they cannot be determined."""
+    """The features of this CPU by LLVM's names, e.g. `avx2`, `avx512f`, `neon`; empty if they cannot be determined.
+    Tiles are among them if the system lets this process use their registers, for which it is asked here."""
     if sys.platform == "darwin":
         return _features_macos()
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return frozenset()
-    return features_from_cpuinfo(text, platform.machine())
+    found = features_from_cpuinfo(text, platform.machine())
+    return found if found.isdisjoint(FEATURES) or may_use_tiles() else found - FEATURES
 
 
 def features_from_cpuinfo(text: str, machine: str) -> frozenset[str]:
