@@ -109,6 +109,10 @@ class Tiles:
         """Prefetch two tiles that are side by side, and contiguous, from an address on, which need not exist."""
         self._call(p, "prefetch", at)
 
+    def narrowed(self, values: Expr) -> Expr:
+        """16 float32, rounded to bfloat16, as words (uint16x16). Needs AVX512_BF16; subnormal numbers become 0."""
+        return tirx.call_pure_extern("uint16x16", self._name("narrowed"), values)
+
     def around(self, body: Stmt) -> Stmt:
         """Return the body with the definitions that it needs."""
         key = tirx.const(0, "int32")
@@ -132,6 +136,13 @@ class Tiles:
         ]  # fmt: skip
         own.append("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         own.append(self._prefetch_function())
+        if self.size == 2:
+            own.append(
+                "declare <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512(<16 x float>)\n"
+                f"define <16 x i16> @{self._name('narrowed')}(<16 x float> %x) alwaysinline nounwind readnone {{\n"
+                "  %y = call <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512(<16 x float> %x)\n"
+                "  %z = bitcast <16 x bfloat> %y to <16 x i16>\n  ret <16 x i16> %z\n}"
+            )
         own.append(self._function("configure", "ptr %at", ["ldtilecfg(ptr %at)"]))
         own.append(self._function("release", "", ["tilerelease()"]))
         for rows in (1, 2):

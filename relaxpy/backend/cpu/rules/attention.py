@@ -33,11 +33,12 @@ from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.rules.attention_access import Access, Task
 from relaxpy.backend.cpu.rules.attention_lanes import REGISTERS, LanesProgram
 from relaxpy.backend.cpu.rules.attention_rows import RowProgram, has_row_program
+from relaxpy.backend.cpu.rules.attention_tiles import TilesProgram, lanes_of_task, tiles_of
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.attention import AttentionForm, attention_of
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.elementary import value_written_out
-from relaxpy.tir.writer.loops import PrimFunc, Stmt
+from relaxpy.tir.writer.loops import Index, PrimFunc, Stmt
 
 LARGEST_HEAD = 1024
 """The largest head size. With a larger one, the memory of a task would exceed its share of the L2 cache."""
@@ -67,13 +68,19 @@ def _body(form: AttentionForm, target: CpuTarget) -> Stmt:
             for task in _tasks(access, access.sharing):
                 RowProgram(access, task, target).write()
         above = few
+    tiles = tiles_of(access, target)
     with p.when(access.lanes > above):
-        for task in _tasks(access, REGISTERS * register):
-            LanesProgram(access, task, target).write()
-    return p.body()
+        if tiles is None:
+            for task in _tasks(access, REGISTERS * register):
+                LanesProgram(access, task, target).write()
+        else:
+            width = p.let("width", lanes_of_task(access))
+            for task in _tasks(access, width):
+                TilesProgram(access, task, tiles, width).write()
+    return p.body() if tiles is None else tiles.around(p.body())
 
 
-def _tasks(access: Access, width: int) -> Iterator[Task]:
+def _tasks(access: Access, width: Index) -> Iterator[Task]:
     """The parallel loop over all tasks, each of `width` lanes."""
     p, extents = access.program, access.form.axes.extents
     pieces = p.let("pieces", loops.ceildiv(access.lanes, width))

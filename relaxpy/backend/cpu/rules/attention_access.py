@@ -70,7 +70,7 @@ class Access:
         for buffer in others:
             if buffer not in self._views:
                 self._views[buffer] = p.flat_view(buffer)
-        for operand in (form.key, form.value, form.out):
+        for operand in (form.query, form.key, form.value, form.out):
             # In bfloat16, the address of an element would become that of its float32.
             buffer = operand.buffer
             is_bits = str(buffer.dtype) != "float32"
@@ -114,6 +114,10 @@ class Access:
     def view(self, buffer: Buffer) -> Buffer:
         """The buffer as a flat view."""
         return self._views[buffer]
+
+    def words(self, operand: Operand) -> Buffer:
+        """The bits of a narrow factor's numbers as a flat view."""
+        return self._bits[operand.buffer]
 
     def read(self, buffer: Buffer, at: Expr, lanes: int = 1) -> Expr:
         """Read numbers of a factor as float32."""

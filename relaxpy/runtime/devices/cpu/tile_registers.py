@@ -28,7 +28,9 @@ def may_use_tiles() -> bool:
         return False
     call = ctypes.CDLL(None, use_errno=True).syscall
     call.restype = ctypes.c_long
-    if call(ctypes.c_long(_ARCH_PRCTL), ctypes.c_long(_REQUEST_PERMISSION), ctypes.c_long(_TILE_DATA)):
+    if call(
+        ctypes.c_long(_ARCH_PRCTL), ctypes.c_long(_REQUEST_PERMISSION), ctypes.c_long(_TILE_DATA)
+    ):
         return False
     given = ctypes.c_uint64()
     if call(ctypes.c_long(_ARCH_PRCTL), ctypes.c_long(_GET_PERMISSION), ctypes.byref(given)):
