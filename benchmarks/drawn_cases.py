@@ -8,6 +8,7 @@ cases: `python benchmarks/ops.py --drawn 7`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -52,7 +53,7 @@ def drawn_cases(seed: int = SEED) -> list[Case]:
     for kinds in (_products, _attentions, _rows, _elements, _moves, _convolutions):
         own = list(kinds(rng))
         # Each kind comes once before any comes twice.
-        order = [number for _ in range(EACH) for number in rng.permutation(len(own))]
+        order = [int(number) for _ in range(EACH) for number in rng.permutation(len(own))]
         for number in order[:EACH]:
             case = own[number]()
             while case.key in {other.key for other in found}:
@@ -75,7 +76,7 @@ class _Drawn:
 
     def size(self, low: int, high: int) -> int:
         """Small ones are as likely as large ones: evenly distributed on a logarithmic scale."""
-        return round(float(np.exp(self.rng.uniform(np.log(low), np.log(high)))))
+        return round(math.exp(self.rng.uniform(math.log(low), math.log(high))))
 
     def dtype(self) -> str:
         return str(self.rng.choice(["float32", "bfloat16"]))

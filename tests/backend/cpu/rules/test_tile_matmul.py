@@ -4,6 +4,7 @@ row are the same among any others."""
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,14 +114,17 @@ def test_batches_and_epilogues() -> None:
         )
     )
     inner = te.reduce_axis(k)
-    total = te.compute(
-        (3, m, n),
-        lambda b, i, j: te.sum(
-            x(b, i, inner).astype("float32") * w(inner, j).astype("float32"), inner
-        ),
-        "T",
-    )
-    out = te.compute((3, m, n), lambda b, i, j: total(b, i, j) + r(b, i, j), "O")
+
+    def product_of(b: Any, i: Any, j: Any) -> Any:
+        left, right = (te.element(v).astype("float32") for v in (x(b, i, inner), w(inner, j)))
+        return te.sum(left * right, inner)
+
+    total = te.compute((3, m, n), product_of, "T")
+
+    def added(b: Any, i: Any, j: Any) -> Any:
+        return te.element(total(b, i, j)) + te.element(r(b, i, j))
+
+    out = te.compute((3, m, n), added, "O")
     target = CpuTarget.host()
     program, packing = packed(PrimFunc.from_te([x, w, r], [out]), target)
     assert schedule_kernel(program.func, target).rule == "tile_matmul"
