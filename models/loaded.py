@@ -296,7 +296,7 @@ def _codes(checkpoint: Checkpoint, source: Source) -> Codes | None:
 
 def _source(fields: Sequence[Any]) -> Source:
     """A source from its fields, which went through JSON."""
-    values = [tuple(cast(list[Any], v)) if isinstance(v, list) else v for v in fields]
+    values: list[Any] = [tuple(cast(list[Any], v)) if isinstance(v, list) else v for v in fields]
     return Source(*values)
 
 
