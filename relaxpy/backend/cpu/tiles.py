@@ -116,7 +116,7 @@ class Tiles:
     def around(self, body: Stmt) -> Stmt:
         """Return the body with the definitions that it needs."""
         key = tirx.const(0, "int32")
-        return tirx.AttrStmt(key, "pragma_import_llvm", self._definitions(), body)
+        return tirx.AttrStmt(key, "pragma_import_llvm", self.definitions(), body)
 
     def _call(self, p: Program, name: str, *args: Expr) -> None:
         p.add(tirx.Evaluate(tirx.call_extern("void", self._name(name), *args)))
@@ -124,7 +124,7 @@ class Tiles:
     def _name(self, name: str) -> str:
         return f"relaxpy_{self.instruction}_{name}"
 
-    def _definitions(self) -> str:
+    def definitions(self) -> str:
         """The functions in LLVM IR; numbers of tiles are in the instructions."""
         own = [f"declare void @llvm.x86.{self.instruction}(i8, i8, i8)"]
         own += [

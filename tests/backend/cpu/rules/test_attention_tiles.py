@@ -3,7 +3,7 @@ seen."""
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from relaxpy.op.attention import Attention
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.forms.attention import attention_of
 from tests.backend.cpu.rules.test_attention import Case, reference
-from tests.backend.cpu.rules.test_tile_matmul import needs_tiles
+from tests.backend.cpu.tile_places import PLACES, tiles_at
 
 SERVER = CpuTarget.read("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=sapphirerapids")
 B = "bfloat16"
@@ -43,23 +43,23 @@ LENGTHS = (
 )
 
 
-@cache
-def kernels() -> Kernels:
-    target = CpuTarget.host()
-    programs = {name.replace(" ", "_"): case.program() for name, case in CASES.items()}
-    return Kernels(programs, target)
+@pytest.fixture(scope="module", params=PLACES)
+def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
+    with tiles_at(str(request.param)) as target:
+        programs = {name.replace(" ", "_"): case.program() for name, case in CASES.items()}
+        yield Kernels(programs, target)
 
 
-def run(name: str, inputs: list[np.ndarray]) -> np.ndarray:
+def run(kernels: Kernels, name: str, inputs: list[np.ndarray]) -> np.ndarray:
     out = np.full((*inputs[0].shape[:3], inputs[2].shape[3]), 77, inputs[0].dtype)
-    kernels().run(name.replace(" ", "_"), inputs, [out])
+    kernels.run(name.replace(" ", "_"), inputs, [out])
     return out.astype(np.float32)
 
 
-def agrees(name: str, inputs: list[np.ndarray]) -> None:
+def agrees(kernels: Kernels, name: str, inputs: list[np.ndarray]) -> None:
     """Powers and results are rounded to bfloat16."""
     exact = reference(CASES[name], [each.astype(np.float32) for each in inputs])
-    np.testing.assert_allclose(run(name, inputs), exact, rtol=2e-2, atol=2e-2)
+    np.testing.assert_allclose(run(kernels, name, inputs), exact, rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.parametrize("mcpu", ["sapphirerapids", "znver4"])
@@ -78,60 +78,55 @@ def test_which_programs_it_takes(mcpu: str) -> None:
     assert not takes(Case(2, 2, 32, 32, dtype="float16"))
 
 
-@needs_tiles
 @pytest.mark.parametrize("name", CASES)
-def test_every_length(name: str) -> None:
+def test_every_length(kernels: Kernels, name: str) -> None:
     for queries, keys in LENGTHS:
         for batch in (1, 3):
-            agrees(name, CASES[name].inputs(b=batch, s=queries, t=keys))
+            agrees(kernels, name, CASES[name].inputs(b=batch, s=queries, t=keys))
 
 
-@needs_tiles
-def test_nothing_seen_gives_zero() -> None:
+def test_nothing_seen_gives_zero(kernels: Kernels) -> None:
     inputs = CASES["window"].inputs(b=1, s=40, t=3)
-    assert (run("window", inputs)[:, 8:] == 0).all()
-    agrees("window", inputs)
+    assert (run(kernels, "window", inputs)[:, 8:] == 0).all()
+    agrees(kernels, "window", inputs)
     *inputs, bias = CASES["bias by key"].inputs(b=2, s=40, t=70)
     bias[0] = -np.inf
     bias[1, ..., 3:] = -np.inf
-    assert (run("bias by key", [*inputs, bias])[0] == 0).all()
-    agrees("bias by key", [*inputs, bias])
+    assert (run(kernels, "bias by key", [*inputs, bias])[0] == 0).all()
+    agrees(kernels, "bias by key", [*inputs, bias])
 
 
-@needs_tiles
 @pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("name", ["top left", "bottom right", "window"])
-def test_what_is_not_seen_takes_no_part(name: str, wrong: float) -> None:
+def test_what_is_not_seen_takes_no_part(kernels: Kernels, name: str, wrong: float) -> None:
     """Infinities and NaN behind the mask, in a block that others see; those before it are not lost."""
     size = 2 * LANES + 3
     inputs = CASES[name].inputs(b=1, s=size, t=size)
-    clean = run(name, inputs)
+    clean = run(kernels, name, inputs)
     at = LANES + 7
     inputs[2][:, at] = wrong
-    result = run(name, inputs)
+    result = run(kernels, name, inputs)
     assert np.isfinite(result[:, :at]).all()
     np.testing.assert_allclose(result[:, :at], clean[:, :at], rtol=2e-2, atol=2e-2)
     assert not np.isfinite(result[:, at : at + 5]).any()
     after = result[:, at + 5 :]
     assert np.isfinite(after).all() if name == "window" else not np.isfinite(after).any()
     inputs[1][:, at] = np.nan
-    assert np.isnan(run(name, inputs)[:, at]).all()
+    assert np.isnan(run(kernels, name, inputs)[:, at]).all()
 
 
-@needs_tiles
-def test_scores_far_apart_do_not_overflow() -> None:
+def test_scores_far_apart_do_not_overflow(kernels: Kernels) -> None:
     """The largest score may come last, and be much larger."""
     query, key, value = CASES["plain"].inputs(b=1, s=40, t=2 * BLOCK + 10)
     query *= 30
     key *= np.linspace(1, 40, key.shape[1])[:, None, None].astype(key.dtype)
-    agrees("plain", [query, key, value])
+    agrees(kernels, "plain", [query, key, value])
 
 
-@needs_tiles
-def test_a_query_does_not_depend_on_others() -> None:
+def test_a_query_does_not_depend_on_others(kernels: Kernels) -> None:
     """The same bits among other queries, in another part and another task, wherever the blocks of keys begin alike."""
     query, key, value = CASES["plain"].inputs(b=1, s=700, t=300)
-    every = run("plain", [query, key, value])
+    every = run(kernels, "plain", [query, key, value])
     for start, count in ((0, 9), (5, GROUP), (33, 100), (400, 300)):
-        some = run("plain", [query[:, start : start + count].copy(), key, value])
+        some = run(kernels, "plain", [query[:, start : start + count].copy(), key, value])
         np.testing.assert_array_equal(some, every[:, start : start + count])

@@ -3,6 +3,7 @@ row are the same among any others."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -19,12 +20,10 @@ from relaxpy.runtime.devices.cpu.tile_registers import FEATURES, may_use_tiles
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
 from tests.backend.cpu.rules.test_matmul_factors import agrees, numbers, product
+from tests.backend.cpu.tile_places import PLACES, tiles_at
 
 SERVER = CpuTarget.read("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=sapphirerapids")
 PAIRS = (("bfloat16", "bfloat16"), ("int8", "int8"), ("uint8", "int8"), ("int8", "uint8"))
-needs_tiles = pytest.mark.skipif(
-    not host_features() >= FEATURES - {"amx-fp16"}, reason="this processor has no tiles"
-)
 ROWS = (0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 256, 257, 300)
 
 
@@ -64,9 +63,14 @@ def test_processors_without_tiles() -> None:
     assert sorted(rules) == ["matmul", "tile_matmul"]
 
 
+@pytest.fixture(scope="module", params=PLACES)
+def target(request: pytest.FixtureRequest) -> Iterator[CpuTarget]:
+    with tiles_at(str(request.param)) as target:
+        yield target
+
+
 @cache
-def kernels(depth: int, columns: int) -> tuple[Kernels, dict[str, Packing]]:
-    target = CpuTarget.host()
+def kernels(target: CpuTarget, depth: int, columns: int) -> tuple[Kernels, dict[str, Packing]]:
     made = {
         "_".join(pair): packed(product(*pair, "plain", depth, columns), target) for pair in PAIRS
     }
@@ -76,14 +80,13 @@ def kernels(depth: int, columns: int) -> tuple[Kernels, dict[str, Packing]]:
     return Kernels(programs, target), {name: packing for name, (_, packing) in made.items()}
 
 
-@needs_tiles
 @pytest.mark.parametrize("columns", [31, 32, 300])
 @pytest.mark.parametrize("depth", [64, 1152])
 @pytest.mark.parametrize("pair", PAIRS)
-def test_products(pair: tuple[str, str], depth: int, columns: int) -> None:
+def test_products(target: CpuTarget, pair: tuple[str, str], depth: int, columns: int) -> None:
     """Rows have the same bits among any others, at any place."""
     lhs, rhs = pair
-    compiled, packings = kernels(depth, columns)
+    compiled, packings = kernels(target, depth, columns)
     name = "_".join(pair)
     right = numbers((depth, columns), rhs, 1)
     whole = numbers((max(ROWS), depth), lhs, 2)
@@ -101,8 +104,7 @@ def test_products(pair: tuple[str, str], depth: int, columns: int) -> None:
     np.testing.assert_array_equal(run(whole[::-1].copy()), every[::-1])
 
 
-@needs_tiles
-def test_batches_and_epilogues() -> None:
+def test_batches_and_epilogues(target: CpuTarget) -> None:
     """Rows of several products are those of one; a residual is added once, where blocks of rows overlap, too."""
     m, n, k = SymVar("m"), 80, 64
     x, w, r = (
@@ -125,7 +127,6 @@ def test_batches_and_epilogues() -> None:
         return te.element(total(b, i, j)) + te.element(r(b, i, j))
 
     out = te.compute((3, m, n), added, "O")
-    target = CpuTarget.host()
     program, packing = packed(PrimFunc.from_te([x, w, r], [out]), target)
     assert schedule_kernel(program.func, target).rule == "tile_matmul"
     compiled = Kernels({"f": program}, target)
