@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from relaxpy.errors import RuntimeCheckError, UsageError
+from relaxpy.runtime.devices.cpu.threads import is_launching_thread
 from relaxpy.runtime.linked_function import LinkedFunction
 from relaxpy.runtime.patterns import enter, leave
 
@@ -65,7 +66,11 @@ class Function:
             if arg.__class__ is not direct or not arg.shape:
                 args = tuple(self._entered(args))
                 break
-        return leave(linked(*args, *self.captured) if self.captured else linked(*args))
+        if linked.generator or self.captured or (linked.movable and not is_launching_thread()):
+            return leave(linked(*args, *self.captured))
+        # What `linked` and `leave` do in most calls, without the time that these take.
+        result = linked.run(*args)
+        return result if result.__class__ is direct and not result.constant else leave(result)
 
     def _entered(self, args: tuple[Any, ...]) -> Iterator[Any]:
         direct = self.linked.direct
