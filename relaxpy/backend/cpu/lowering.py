@@ -9,7 +9,7 @@ dimensions are all unknown, and its flattening of buffers hides from LLVM that v
 from __future__ import annotations
 
 from relaxpy.tir.allowed import REQUIRE_MEMORY
-from relaxpy.tir.lowering.exact import sealed, unnamed, unsealed
+from relaxpy.tir.lowering.exact import sealed, unnamed, unsealed, wrapped
 from relaxpy.tir.lowering.intrinsics import lower_intrinsics
 from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.lowering.truth import chosen_by_truth
@@ -155,14 +155,13 @@ def _packed(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.Lower")
 def _lower(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     """Lower every function of the module by the passes of its kind, with the arithmetic of its values sealed."""
-    mod = tvm.IRModule({var: sealed(func) for var, func in mod.functions.items()})
-    blocks = {var: func for var, func in mod.functions.items() if not _is_finished(func)}
+    lowered = dict(mod.functions.items())
+    blocks = {var: sealed(func) for var, func in lowered.items() if not _is_finished(func)}
     if blocks:
-        lowered = tvm.transform.Sequential(block_passes())(tvm.IRModule(blocks))
-        mod = tvm.IRModule({**dict(mod.functions.items()), **dict(lowered.functions.items())})
-    mod = tvm.IRModule(
-        {var: chosen_by_truth(unsealed(func)) for var, func in mod.functions.items()}
-    )
+        passed = tvm.transform.Sequential(block_passes())(tvm.IRModule(blocks))
+        lowered |= {var: unsealed(func) for var, func in passed.functions.items()}
+    lowered |= {var: wrapped(func) for var, func in lowered.items() if var not in blocks}
+    mod = tvm.IRModule({var: chosen_by_truth(func) for var, func in lowered.items()})
     return tvm.transform.Sequential(calling_passes())(mod)
 
 

@@ -14,7 +14,7 @@ from functools import cache
 
 from relaxpy.tir.name_length import NameLengths
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
-from relaxpy.tir.walk import contains
+from relaxpy.tir.walk import contains, rewritten
 
 Expr = tvm.ir.Expr
 Stmt = tirx.Stmt
@@ -23,6 +23,8 @@ Mutator = tvm_ffi.StructuralMutator
 _CHOICE = "prim.if_then_else"
 _READS_STATE = 2
 """TVM's `CallEffectKind` of calls that read memory; those above it write."""
+
+_LEAVES = (tirx.BufferStore, tirx.Evaluate)
 
 _FIRST, _ONE = tirx.const(0, "int64"), tirx.const(1, "int64")
 
@@ -37,24 +39,65 @@ def unnested(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return the function with its `Let`s as statements. Choices between values that contain `Let`s become branches, so
     that the value that is not chosen is not computed. `Let`s stay in the condition of a `while`, and beside calls with
     effects."""
-    if not contains(func.body, (tirx.Let, tirx.Bind)):
-        return func
-    return func.with_body(_Unnester().run(func.body))
+    if contains(func.body, tirx.Let):
+        return func.with_body(_Unnester(func.body).run())
+    body = _named_in_memory(func.body)
+    return func if body.same_as(func.body) else func.with_body(body)
+
+
+def _named_in_memory(body: Stmt) -> Stmt:
+    """The same for a program without `Let` expressions, in which only statements name values. Most of it is copied by
+    TVM; products have no others."""
+    lengths = NameLengths()
+    slots: dict[tvm.ir.Var, _Slot] = {}
+
+    def name(node: tirx.Bind) -> None:
+        if not _keeps_its_name(node.var, node.value, lengths):
+            slots[node.var] = _Slot(node.var.name, node.value)
+
+    # Definitions precede uses in this order.
+    tvm_ffi.structural_walk(body, (tirx.Bind, name), order="pre")
+    if not slots:
+        return body
+
+    def store(node: tirx.Bind) -> Stmt:
+        slot = slots.get(node.var)
+        if slot is None:
+            return node
+        named = tirx.Bind(node.var, slot.value)
+        return tirx.SeqStmt([slot.allocated(), slot.put(node.value), named])
+
+    def join(node: tirx.SeqStmt) -> Stmt:
+        return _joined(list(node.seq))
+
+    return rewritten(body, (tirx.Bind, store), (tirx.SeqStmt, join))
+
+
+def _keeps_its_name(var: tvm.ir.Var, value: Expr, lengths: NameLengths) -> bool:
+    """May the code generator put this value for the variable: a pointer, a plain read, or a short integer?"""
+    if isinstance(value.ty, tvm.ir.PointerType) or _is_read(value):
+        return True
+    return _is_integer(value) and lengths.keeps(var, value)
 
 
 class _Unnester:
     """Rewrites statements, each with the statements that precede it."""
 
-    def __init__(self) -> None:
+    def __init__(self, body: Stmt) -> None:
+        self._body = body
         self._before: list[list[Stmt]] = []
         """The preceding statements of those that are being rewritten, innermost last."""
         self._lengths = NameLengths()
+        self._nested = _nested(body)
+        """Addresses of the statements without statements of their own that contain `Let`s."""
 
-    def run(self, body: Stmt) -> Stmt:
+    def run(self) -> Stmt:
         return tvm_ffi.structural_mutate(
-            body,
+            self._body,
             (
                 (tirx.SeqStmt, self._sequence),
+                (_LEAVES, self._leaf),
+                (tirx.Bind, self._bind),
                 (tirx.While, self._while),
                 (Stmt, self._stmt),
                 (tirx.Let, self._let),
@@ -65,18 +108,23 @@ class _Unnester:
     def _sequence(self, node: tirx.SeqStmt, mutator: Mutator) -> Stmt:
         return _joined([mutator.mutate(part) for part in node.seq])
 
+    def _leaf(self, node: Stmt, mutator: Mutator) -> Stmt:
+        if hash(node) not in self._nested or _has_effects_inside(node):
+            return node
+        return self._stmt(node, mutator)
+
+    def _bind(self, node: tirx.Bind, mutator: Mutator) -> Stmt:
+        if hash(node) in self._nested and _has_effects_inside(node):
+            return node
+        self._before.append([])
+        value = self._meaning(node.var, mutator.mutate(node.value))
+        return _joined([*self._before.pop(), tirx.Bind(node.var, value)])
+
     def _while(self, node: tirx.While, mutator: Mutator) -> Stmt:
         return tirx.While(node.condition, mutator.mutate(node.body))
 
     def _stmt(self, node: Stmt, mutator: Mutator) -> Stmt:
-        if isinstance(node, tirx.BufferStore | tirx.Evaluate | tirx.Bind):
-            lets = contains(node, tirx.Let)
-            if _has_effects_inside(node) if lets else not isinstance(node, tirx.Bind):
-                return node
         self._before.append([])
-        if isinstance(node, tirx.Bind):
-            value = self._meaning(node.var, mutator.mutate(node.value))
-            return _joined([*self._before.pop(), tirx.Bind(node.var, value)])
         rewritten = mutator.default_mutate(node)
         return _joined([*self._before.pop(), rewritten])
 
@@ -94,9 +142,7 @@ class _Unnester:
 
     def _meaning(self, var: tvm.ir.Var, value: Expr) -> Expr:
         """The expression that replaces a variable: its value, or a load from memory in which the value is stored."""
-        if isinstance(value.ty, tvm.ir.PointerType) or _is_read(value):
-            return value
-        if _is_integer(value) and self._lengths.keeps(var, value):
+        if _keeps_its_name(var, value, self._lengths):
             return value
         slot = _Slot(var.name, value)
         self._before[-1] += [slot.allocated(), slot.put(value)]
@@ -118,6 +164,23 @@ class _Unnester:
         chosen = [_joined([*arm, slot.put(value)]) for arm, value in zip(arms, values, strict=True)]
         self._before[-1] += [slot.allocated(), tirx.IfThenElse(condition, *chosen)]
         return slot.value
+
+
+def _nested(body: Stmt) -> set[int]:
+    """The addresses of the statements without statements of their own that contain `Let`s."""
+    found: set[int] = set()
+    last = 0
+
+    def enter(node: Stmt) -> None:
+        nonlocal last
+        last = hash(node)
+
+    def note(_: tirx.Let) -> None:
+        found.add(last)
+
+    entries = (((*_LEAVES, tirx.Bind), enter), (tirx.Let, note))
+    tvm_ffi.structural_walk(body, entries, order="pre")
+    return found
 
 
 class _Slot:

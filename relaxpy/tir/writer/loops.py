@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from relaxpy.tir.analyzer import int64 as int64
 from relaxpy.tir.schedule import FINISHED
 from relaxpy.tir.tvm import tirx, tvm
-from relaxpy.tir.walk import rewritten
+from relaxpy.tir.walk import contains, rewritten
 
 Expr = tvm.ir.Expr
 Stmt = tirx.Stmt
@@ -44,7 +44,12 @@ def simplify(value: Index) -> Expr:
 
 def ceildiv(value: Index, divisor: Index) -> Expr:
     """`value / divisor` rounded up; the value is not negative, the divisor positive."""
-    return floordiv(int64(value) + int64(divisor) - 1, divisor)
+    value, divisor = int64(value), _not_zero(int64(divisor))
+    above = simplify(value + divisor - 1)
+    found = index_of(tirx.floordiv(above, divisor))
+    if _is_natural(value) and _is_natural(divisor) and contains(found, tirx.FloorDiv):
+        return tirx.Div(above, at_least_one(divisor))  # it has a negative part, but is not negative
+    return found
 
 
 def floordiv(value: Index, divisor: Index) -> Expr:
@@ -91,6 +96,8 @@ def _is_natural(value: Expr) -> bool:
             return _is_natural(value.a) or _is_natural(value.b)
         case tirx.Mod() | tirx.FloorMod():
             return _is_natural(value.a)
+        case tirx.Select():
+            return _is_natural(value.true_value) and _is_natural(value.false_value)
         case tirx.Cast():
             return _is_natural(value.value)
         case tirx.Broadcast():
