@@ -11,6 +11,7 @@ from __future__ import annotations
 from relaxpy.tir.allowed import REQUIRE_MEMORY
 from relaxpy.tir.lowering.exact import sealed, unnamed, unsealed, wrapped
 from relaxpy.tir.lowering.intrinsics import lower_intrinsics
+from relaxpy.tir.lowering.rolled import kept_rolled
 from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.lowering.truth import chosen_by_truth
 from relaxpy.tir.lowering.unnest import unnest_lets
@@ -160,9 +161,14 @@ def _lower(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     if blocks:
         passed = tvm.transform.Sequential(block_passes())(tvm.IRModule(blocks))
         lowered |= {var: unsealed(func) for var, func in passed.functions.items()}
-    lowered |= {var: wrapped(func) for var, func in lowered.items() if var not in blocks}
+    lowered |= {var: _prepared(func) for var, func in lowered.items() if var not in blocks}
     mod = tvm.IRModule({var: chosen_by_truth(func) for var, func in lowered.items()})
     return tvm.transform.Sequential(calling_passes())(mod)
+
+
+def _prepared(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A finished function with wrapping arithmetic, and its marked loops rolled."""
+    return kept_rolled(wrapped(func)) if func.attrs["target"].kind.name == "llvm" else wrapped(func)
 
 
 def _is_finished(func: tirx.PrimFunc) -> bool:

@@ -29,6 +29,9 @@ Index = Expr | int
 ABOUT = "relaxpy.about"
 """Annotation of a loop: about how often it runs, if its extent is known only at run time."""
 
+ROLLED = "relaxpy.rolled"
+"""Annotation of a loop of which the code generator is to keep one copy (`relaxpy.tir.lowering.rolled`)."""
+
 
 def constant(value: Index) -> int | None:
     """The integer value of a constant expression; None if it depends on a variable."""
@@ -289,10 +292,17 @@ class Program:
 
     @contextmanager
     def loop(
-        self, name: str, extent: Index, *, parallel: bool = False, about: Index | None = None
+        self,
+        name: str,
+        extent: Index,
+        *,
+        parallel: bool = False,
+        about: Index | None = None,
+        rolled: bool = False,
     ) -> Iterator[Expr]:
         """`for name in range(extent)`; an extent of the constant 1 makes no loop. `about` is how often it runs, for
-        the estimate of work (`relaxpy.tir.forms.cost`), where the extent does not say."""
+        the estimate of work (`relaxpy.tir.forms.cost`), where the extent does not say. `rolled` is for a loop that
+        copies or stores, or whose time is that of a loop inside: several copies of it would not be faster."""
         var = tirx.Var(name, "int64")
         self._open.append([])
         yield int64(0) if constant(extent) == 1 else var
@@ -300,6 +310,8 @@ class Program:
         if constant(extent) != 1:
             kind = tirx.ForKind.PARALLEL if parallel else tirx.ForKind.SERIAL
             annotations = {} if about is None else {ABOUT: int64(about)}
+            if rolled:
+                annotations[ROLLED] = int64(1)
             body = tirx.For(var, int64(0), int64(extent), kind, body, annotations=annotations)
         self._add(body)
 
