@@ -166,7 +166,7 @@ class LanesProgram:
         ends = p.allocate("ends", 4, "int64")
         for n, value in enumerate((self.access.keys, 0, 0, self.access.keys)):
             p.store(ends, n, int64(value))
-        with p.loop("lane", self.used, rolled=True) as lane:
+        with p.loop("lane", self.used) as lane:
             place = self.access.lane_place(self.task, lane)
             low, high = (p.let("end", substitute(end, place)) for end in (seen.low, seen.high))
             p.store(first, lane, low.astype("uint32"))
@@ -214,7 +214,7 @@ class LanesProgram:
         lanes = self.lanes if access.is_contiguous(operand, axis, self.lanes) else 1
         with p.loop("j", count, rolled=True) as j:
             source = p.let("source", line + j * step)
-            with p.loop("part", size // lanes, rolled=True) as part:
+            with p.loop("part", size // lanes) as part:
                 at = part * lanes
                 value = access.read(operand.buffer, loops.simplify(source + at * stride), lanes)
                 p.store(self.scratch, loops.simplify(copy_at + j * size + at), value, lanes)

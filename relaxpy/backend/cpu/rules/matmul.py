@@ -325,7 +325,7 @@ class _Writer:
             yield Block(loops.int64(0), p.let("words", words), is_first=True, is_last=True)
             return
         blocks = loops.maximum(1, loops.ceildiv(words, size))
-        with p.loop("block", blocks, rolled=True) as block:
+        with p.loop("block", blocks) as block:
             start = p.let("k0", loops.simplify(block * size))
             count = p.let("block_words", loops.minimum(words - start, size))
             is_first, is_last = loops.equals(block, 0), loops.equals(block, blocks - 1)
@@ -499,7 +499,7 @@ class _Writer:
         for panel in self._panels(number, vectors) if known is None else [known]:
             # A loop instead of one store per row: LLVM takes minutes to choose addresses for a dozen rows of unknown
             # length.
-            with p.loop("r", rows, rolled=True) as r:
+            with p.loop("r", rows) as r:
                 target = self.out_base + (row + r) * self.form.row.out + panel.start
                 target = p.let("target", target)
                 sums_at = loops.simplify(partial.start + r * partial.stride)
