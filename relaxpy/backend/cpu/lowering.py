@@ -16,8 +16,8 @@ from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.lowering.truth import chosen_by_truth
 from relaxpy.tir.lowering.unnest import unnest_lets
 from relaxpy.tir.schedule import CHECKED, FINISHED, asserts
-from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
-from relaxpy.tir.walk import contains
+from relaxpy.tir.tvm import s_tir, tirx, tvm
+from relaxpy.tir.walk import contains, rewritten
 
 NAME = "relaxpy_cpu"
 """The name of the pipeline in TVM's registry and in `tirx.build`."""
@@ -170,8 +170,8 @@ def _packed(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     unchecked: dict[tvm.ir.GlobalVar, tirx.PrimFunc] = {}
     for var, func in tirx.transform.MakePackedAPI()(mod).functions.items():
         if var.name_hint in bare:
-            body = tvm_ffi.structural_map(func.body, (tirx.AssertStmt, lambda _: nothing))
-            unchecked[var] = func.with_body(body)
+            body = rewritten(func.body, (tirx.AssertStmt, lambda _: nothing))
+            unchecked[var] = _with(func, body)
         else:
             unchecked[var] = func
     return tvm.IRModule(unchecked)
@@ -231,10 +231,15 @@ def _sizes_from_0(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModu
     5000 + 1` elements) is negative if no loop uses it."""
     return tvm.IRModule(
         {
-            var: func.with_body(tvm_ffi.structural_map(func.body, (tvm.ir.Call, _from_0)))
+            var: _with(func, rewritten(func.body, (tvm.ir.Call, _from_0)))
             for var, func in mod.functions.items()
         }
     )
+
+
+def _with(func: tirx.PrimFunc, body: tirx.Stmt) -> tirx.PrimFunc:
+    """The function with a body; the same one if that is its own."""
+    return func if body.same_as(func.body) else func.with_body(body)
 
 
 def _from_0(call: tvm.ir.Call) -> tvm.ir.Call:

@@ -32,7 +32,8 @@ def lower_intrinsics(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRM
     rest: dict[tvm.ir.GlobalVar, tirx.PrimFunc] = {}
     for var, func in mod.functions.items():
         if _is_for_x86(func) and not _divides(func):
-            done[var] = func.with_body(_lowered(func.body))
+            body = _lowered(func.body)
+            done[var] = func if body.same_as(func.body) else func.with_body(body)
         else:
             rest[var] = func
     if rest:

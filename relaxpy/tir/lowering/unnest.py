@@ -25,6 +25,8 @@ _READS_STATE = 2
 """TVM's `CallEffectKind` of calls that read memory; those above it write."""
 
 _LEAVES = (tirx.BufferStore, tirx.Evaluate)
+_SIMPLE = (*_LEAVES, tirx.Bind)
+"""Statements without statements of their own."""
 
 _FIRST, _ONE = tirx.const(0, "int64"), tirx.const(1, "int64")
 
@@ -39,38 +41,36 @@ def unnested(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return the function with its `Let`s as statements. Choices between values that contain `Let`s become branches, so
     that the value that is not chosen is not computed. `Let`s stay in the condition of a `while`, and beside calls with
     effects."""
-    if contains(func.body, tirx.Let):
-        return func.with_body(_Unnester(func.body).run())
-    body = _named_in_memory(func.body)
+    body = _unnested(func.body)
     return func if body.same_as(func.body) else func.with_body(body)
 
 
-def _named_in_memory(body: Stmt) -> Stmt:
-    """The same for a program without `Let` expressions, in which only statements name values. Most of it is copied by
-    TVM; products have no others."""
-    lengths = NameLengths()
-    slots: dict[tvm.ir.Var, _Slot] = {}
+def _unnested(body: Stmt) -> Stmt:
+    """Most programs have `Let`s in few statements, if any. These alone are rewritten here, and TVM copies the rest. A
+    program with one in the head of a loop or branch is rewritten as a whole."""
+    unnester = _Unnester(body)
+    if unnester.all_of_it:
+        return unnester.run(body)
+    rewritten_to: dict[int, Stmt] = {}
 
-    def name(node: tirx.Bind) -> None:
-        if not _keeps_its_name(node.var, node.value, lengths):
-            slots[node.var] = _Slot(node.var.name, node.value)
+    def unnest(node: Stmt) -> None:
+        if isinstance(node, tirx.Bind) or hash(node) in unnester.nested:
+            found = unnester.run(node)
+            if not found.same_as(node):
+                rewritten_to[hash(node)] = found
 
     # Definitions precede uses in this order.
-    tvm_ffi.structural_walk(body, (tirx.Bind, name), order="pre")
-    if not slots:
+    tvm_ffi.structural_walk(body, (_SIMPLE, unnest), order="pre")
+    if not rewritten_to:
         return body
 
-    def store(node: tirx.Bind) -> Stmt:
-        slot = slots.get(node.var)
-        if slot is None:
-            return node
-        named = tirx.Bind(node.var, slot.value)
-        return tirx.SeqStmt([slot.allocated(), slot.put(node.value), named])
+    def replace(node: Stmt) -> Stmt:
+        return rewritten_to.get(hash(node), node)
 
     def join(node: tirx.SeqStmt) -> Stmt:
         return _joined(list(node.seq))
 
-    return rewritten(body, (tirx.Bind, store), (tirx.SeqStmt, join))
+    return rewritten(body, (_SIMPLE, replace), (tirx.SeqStmt, join))
 
 
 def _keeps_its_name(var: tvm.ir.Var, value: Expr, lengths: NameLengths) -> bool:
@@ -84,16 +84,37 @@ class _Unnester:
     """Rewrites statements, each with the statements that precede it."""
 
     def __init__(self, body: Stmt) -> None:
-        self._body = body
         self._before: list[list[Stmt]] = []
         """The preceding statements of those that are being rewritten, innermost last."""
         self._lengths = NameLengths()
-        self._nested = _nested(body)
+        self.nested: set[int] = set()
         """Addresses of the statements without statements of their own that contain `Let`s."""
+        self.all_of_it = False
+        """Do other statements contain some?"""
+        self._find(body)
 
-    def run(self) -> Stmt:
+    def _find(self, body: Stmt) -> None:
+        last = 0
+
+        def enter(node: Stmt) -> None:
+            nonlocal last
+            last = hash(node) if isinstance(node, _SIMPLE) else 0
+
+        def note(_: tirx.Let) -> None:
+            if last:
+                self.nested.add(last)
+            else:
+                self.all_of_it = True
+
+        if contains(body, tirx.Let):
+            tvm_ffi.structural_walk(body, ((Stmt, enter), (tirx.Let, note)), order="pre")
+
+    def run(self, node: Stmt) -> Stmt:
+        """Rewrite a statement."""
+        if isinstance(node, tirx.Bind) and hash(node) not in self.nested:
+            return self._named(node)
         return tvm_ffi.structural_mutate(
-            self._body,
+            node,
             (
                 (tirx.SeqStmt, self._sequence),
                 (_LEAVES, self._leaf),
@@ -108,13 +129,21 @@ class _Unnester:
     def _sequence(self, node: tirx.SeqStmt, mutator: Mutator) -> Stmt:
         return _joined([mutator.mutate(part) for part in node.seq])
 
+    def _named(self, node: tirx.Bind) -> Stmt:
+        """The same for a name of a value without `Let`s."""
+        if _keeps_its_name(node.var, node.value, self._lengths):
+            return node
+        slot = _Slot(node.var.name, node.value)
+        named = tirx.Bind(node.var, slot.value)
+        return tirx.SeqStmt([slot.allocated(), slot.put(node.value), named])
+
     def _leaf(self, node: Stmt, mutator: Mutator) -> Stmt:
-        if hash(node) not in self._nested or _has_effects_inside(node):
+        if hash(node) not in self.nested or _has_effects_inside(node):
             return node
         return self._stmt(node, mutator)
 
     def _bind(self, node: tirx.Bind, mutator: Mutator) -> Stmt:
-        if hash(node) in self._nested and _has_effects_inside(node):
+        if hash(node) in self.nested and _has_effects_inside(node):
             return node
         self._before.append([])
         value = self._meaning(node.var, mutator.mutate(node.value))
@@ -164,23 +193,6 @@ class _Unnester:
         chosen = [_joined([*arm, slot.put(value)]) for arm, value in zip(arms, values, strict=True)]
         self._before[-1] += [slot.allocated(), tirx.IfThenElse(condition, *chosen)]
         return slot.value
-
-
-def _nested(body: Stmt) -> set[int]:
-    """The addresses of the statements without statements of their own that contain `Let`s."""
-    found: set[int] = set()
-    last = 0
-
-    def enter(node: Stmt) -> None:
-        nonlocal last
-        last = hash(node)
-
-    def note(_: tirx.Let) -> None:
-        found.add(last)
-
-    entries = (((*_LEAVES, tirx.Bind), enter), (tirx.Let, note))
-    tvm_ffi.structural_walk(body, entries, order="pre")
-    return found
 
 
 class _Slot:
