@@ -224,7 +224,8 @@ def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def wrapped(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`unsealed(sealed(func))`, for a function that no pass rewrites in between: only arithmetic of integers changes."""
+    """`unsealed(sealed(func))`, for a function that no pass rewrites in between. Only arithmetic of integers changes
+    by it."""
     read = _ReadVars(func)
     wrapping = _wrapping(func)
 

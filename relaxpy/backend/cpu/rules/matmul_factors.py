@@ -262,7 +262,10 @@ class Factors:
                         p.store(copy, k * width + n * panel.lanes, words, panel.lanes)
         elif self.formula is not None:
             own = self.computing(block)
-            with p.loop("column", width, rolled=True) as column, own.words(p, rolled=True) as places:
+            with (
+                p.loop("column", width, rolled=True) as column,
+                own.words(p, rolled=True) as places,
+            ):
                 exists = p.let(
                     "exists", loops.minimum(panel.start + column, form.column.extent - 1)
                 )
