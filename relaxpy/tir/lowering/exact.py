@@ -24,6 +24,8 @@ substitute the value of a name at each use, recursively, which takes time expone
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from relaxpy.tir.name_length import NameLengths
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains_any, rewritten
@@ -151,17 +153,22 @@ class _ReadVars:
     """Determines which values depend on data read from a tensor."""
 
     def __init__(self, func: tirx.PrimFunc) -> None:
-        self._names: set[tvm.ir.Var] = set()
-        """Variables that name such values."""
-
-        def bind(node: tirx.Let | tirx.Bind) -> None:
-            if self.of(node.value):
-                self._names.add(node.var)
-
+        self._func = func
         self._sums: dict[int, tuple[Expr, bool]] = {}
         """Address of a sum, difference or product → the node, kept alive, and the answer."""
+
+    @cached_property
+    def _names(self) -> set[tvm.ir.Var]:
+        """Variables that name such values."""
+        names: set[tvm.ir.Var] = set()
+
+        def bind(node: tirx.Let | tirx.Bind) -> None:
+            if _reads(node.value, names):
+                names.add(node.var)
+
         # Definitions precede uses in this order: a value before the expression under its name.
-        tvm_ffi.structural_walk(func.body, ((tirx.Let, tirx.Bind), bind), order="pre")
+        tvm_ffi.structural_walk(self._func.body, ((tirx.Let, tirx.Bind), bind), order="pre")
+        return names
 
     def in_sum(self, node: Expr) -> bool:
         """Does this sum, difference or product depend on read data? Inner ones are asked first and their answers
@@ -174,21 +181,24 @@ class _ReadVars:
         if isinstance(expr, tirx.IntImm):
             return False
         known = self._sums.get(hash(expr)) if type(expr) in _WRAPPING else None
-        return self.of(expr) if known is None else known[1]
+        return _reads(expr, self._names) if known is None else known[1]
 
-    def of(self, expr: Expr) -> bool:
-        """Does this value depend on read data?"""
-        return contains_any(
-            expr,
-            (tvm.ir.TensorLoad, lambda _: True),
-            (tvm.ir.Var, self._names.__contains__),
-            (tvm.ir.Call, lambda call: str(getattr(call.op, "name", "")) == "tirx.masked_load"),
-        )
+
+def _reads(expr: Expr, names: set[tvm.ir.Var]) -> bool:
+    """Does this value depend on read data, which these names have?"""
+    if isinstance(expr, tvm.ir.Var):
+        return expr in names
+    return contains_any(
+        expr,
+        (tvm.ir.TensorLoad, lambda _: True),
+        (tvm.ir.Var, names.__contains__),
+        (tvm.ir.Call, lambda call: str(getattr(call.op, "name", "")) == "tirx.masked_load"),
+    )
 
 
 def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return the function with the hidden arithmetic written out, for its target's code generator."""
-    wrapping = _Inlined() if func.attrs["target"].kind.name == "llvm" else _Unsigned()
+    wrapping = _wrapping(func)
 
     def unseal(call: tvm.ir.Call) -> Expr:
         name = str(getattr(call.op, "name", ""))
@@ -211,6 +221,26 @@ def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     body = tvm_ffi.structural_map(func.body, (tvm.ir.Call, unseal))
     return func if body.same_as(func.body) else func.with_body(wrapping.around(body))
+
+
+def wrapped(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """`unsealed(sealed(func))`, for a function that no pass rewrites in between. Only arithmetic of integers changes
+    by it."""
+    read = _ReadVars(func)
+    wrapping = _wrapping(func)
+
+    def wrap(node: Expr) -> Expr:
+        if _is_float(node) or not read.in_sum(node):
+            return node
+        return wrapping(_NAMES[type(node)], node.a, node.b)
+
+    body = rewritten(func.body, (tuple(_WRAPPING), wrap))
+    return func if body.same_as(func.body) else func.with_body(wrapping.around(body))
+
+
+def _wrapping(func: tirx.PrimFunc) -> _Inlined | _Unsigned:
+    """The wrapping arithmetic of a function's target."""
+    return _Inlined() if func.attrs["target"].kind.name == "llvm" else _Unsigned()
 
 
 def _as(value: Expr, dtype: str) -> Expr:

@@ -102,6 +102,8 @@ class _Walk:
     def stmt(self, node: Any, parallel: bool) -> HeapUse:
         """The memory in use during a statement, and the memory that it leaves allocated for the statements after it."""
         match type(node).__name__:
+            case "BufferStore" | "Evaluate":
+                return NONE
             case "For":
                 self.enter(node)
                 return self.stmt(node.body, parallel or node.kind == tirx.ForKind.PARALLEL)
@@ -131,6 +133,8 @@ class _Walk:
         kept = busiest = NONE
         for step in steps:
             used = self.stmt(step, parallel)
+            if used is NONE:
+                continue
             if type(step).__name__ == "AllocBuffer":
                 kept = kept.beside(used)
             else:

@@ -14,7 +14,7 @@ from functools import cache
 
 from relaxpy.tir.name_length import NameLengths
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
-from relaxpy.tir.walk import contains
+from relaxpy.tir.walk import contains, rewritten
 
 Expr = tvm.ir.Expr
 Stmt = tirx.Stmt
@@ -23,6 +23,10 @@ Mutator = tvm_ffi.StructuralMutator
 _CHOICE = "prim.if_then_else"
 _READS_STATE = 2
 """TVM's `CallEffectKind` of calls that read memory; those above it write."""
+
+_LEAVES = (tirx.BufferStore, tirx.Evaluate)
+_SIMPLE = (*_LEAVES, tirx.Bind)
+"""Statements without statements of their own."""
 
 _FIRST, _ONE = tirx.const(0, "int64"), tirx.const(1, "int64")
 
@@ -37,24 +41,84 @@ def unnested(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return the function with its `Let`s as statements. Choices between values that contain `Let`s become branches, so
     that the value that is not chosen is not computed. `Let`s stay in the condition of a `while`, and beside calls with
     effects."""
-    if not contains(func.body, (tirx.Let, tirx.Bind)):
-        return func
-    return func.with_body(_Unnester().run(func.body))
+    body = _unnested(func.body)
+    return func if body.same_as(func.body) else func.with_body(body)
+
+
+def _unnested(body: Stmt) -> Stmt:
+    """Most programs have `Let`s in few statements, if any. These alone are rewritten here, and TVM copies the rest. A
+    program with one in the head of a loop or branch is rewritten as a whole."""
+    unnester = _Unnester(body)
+    if unnester.all_of_it:
+        return unnester.run(body)
+    rewritten_to: dict[int, Stmt] = {}
+
+    def unnest(node: Stmt) -> None:
+        if isinstance(node, tirx.Bind) or hash(node) in unnester.nested:
+            found = unnester.run(node)
+            if not found.same_as(node):
+                rewritten_to[hash(node)] = found
+
+    # Definitions precede uses in this order.
+    tvm_ffi.structural_walk(body, (_SIMPLE, unnest), order="pre")
+    if not rewritten_to:
+        return body
+
+    def replace(node: Stmt) -> Stmt:
+        return rewritten_to.get(hash(node), node)
+
+    def join(node: tirx.SeqStmt) -> Stmt:
+        return _joined(list(node.seq))
+
+    return rewritten(body, (_SIMPLE, replace), (tirx.SeqStmt, join))
+
+
+def _keeps_its_name(var: tvm.ir.Var, value: Expr, lengths: NameLengths) -> bool:
+    """May the code generator put this value for the variable: a pointer, a plain read, or a short integer?"""
+    if isinstance(value.ty, tvm.ir.PointerType) or _is_read(value):
+        return True
+    return _is_integer(value) and lengths.keeps(var, value)
 
 
 class _Unnester:
     """Rewrites statements, each with the statements that precede it."""
 
-    def __init__(self) -> None:
+    def __init__(self, body: Stmt) -> None:
         self._before: list[list[Stmt]] = []
         """The preceding statements of those that are being rewritten, innermost last."""
         self._lengths = NameLengths()
+        self.nested: set[int] = set()
+        """Addresses of the statements without statements of their own that contain `Let`s."""
+        self.all_of_it = False
+        """Do other statements contain some?"""
+        self._find(body)
 
-    def run(self, body: Stmt) -> Stmt:
+    def _find(self, body: Stmt) -> None:
+        last = 0
+
+        def enter(node: Stmt) -> None:
+            nonlocal last
+            last = hash(node) if isinstance(node, _SIMPLE) else 0
+
+        def note(_: tirx.Let) -> None:
+            if last:
+                self.nested.add(last)
+            else:
+                self.all_of_it = True
+
+        if contains(body, tirx.Let):
+            tvm_ffi.structural_walk(body, ((Stmt, enter), (tirx.Let, note)), order="pre")
+
+    def run(self, node: Stmt) -> Stmt:
+        """Rewrite a statement."""
+        if isinstance(node, tirx.Bind) and hash(node) not in self.nested:
+            return self._named(node)
         return tvm_ffi.structural_mutate(
-            body,
+            node,
             (
                 (tirx.SeqStmt, self._sequence),
+                (_LEAVES, self._leaf),
+                (tirx.Bind, self._bind),
                 (tirx.While, self._while),
                 (Stmt, self._stmt),
                 (tirx.Let, self._let),
@@ -65,18 +129,31 @@ class _Unnester:
     def _sequence(self, node: tirx.SeqStmt, mutator: Mutator) -> Stmt:
         return _joined([mutator.mutate(part) for part in node.seq])
 
+    def _named(self, node: tirx.Bind) -> Stmt:
+        """The same for a name of a value without `Let`s."""
+        if _keeps_its_name(node.var, node.value, self._lengths):
+            return node
+        slot = _Slot(node.var.name, node.value)
+        named = tirx.Bind(node.var, slot.value)
+        return tirx.SeqStmt([slot.allocated(), slot.put(node.value), named])
+
+    def _leaf(self, node: Stmt, mutator: Mutator) -> Stmt:
+        if hash(node) not in self.nested or _has_effects_inside(node):
+            return node
+        return self._stmt(node, mutator)
+
+    def _bind(self, node: tirx.Bind, mutator: Mutator) -> Stmt:
+        if hash(node) in self.nested and _has_effects_inside(node):
+            return node
+        self._before.append([])
+        value = self._meaning(node.var, mutator.mutate(node.value))
+        return _joined([*self._before.pop(), tirx.Bind(node.var, value)])
+
     def _while(self, node: tirx.While, mutator: Mutator) -> Stmt:
         return tirx.While(node.condition, mutator.mutate(node.body))
 
     def _stmt(self, node: Stmt, mutator: Mutator) -> Stmt:
-        if isinstance(node, tirx.BufferStore | tirx.Evaluate | tirx.Bind):
-            lets = contains(node, tirx.Let)
-            if _has_effects_inside(node) if lets else not isinstance(node, tirx.Bind):
-                return node
         self._before.append([])
-        if isinstance(node, tirx.Bind):
-            value = self._meaning(node.var, mutator.mutate(node.value))
-            return _joined([*self._before.pop(), tirx.Bind(node.var, value)])
         rewritten = mutator.default_mutate(node)
         return _joined([*self._before.pop(), rewritten])
 
@@ -94,9 +171,7 @@ class _Unnester:
 
     def _meaning(self, var: tvm.ir.Var, value: Expr) -> Expr:
         """The expression that replaces a variable: its value, or a load from memory in which the value is stored."""
-        if isinstance(value.ty, tvm.ir.PointerType) or _is_read(value):
-            return value
-        if _is_integer(value) and self._lengths.keeps(var, value):
+        if _keeps_its_name(var, value, self._lengths):
             return value
         slot = _Slot(var.name, value)
         self._before[-1] += [slot.allocated(), slot.put(value)]

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from relaxpy.tir.analyzer import int64 as int64
 from relaxpy.tir.schedule import FINISHED
 from relaxpy.tir.tvm import tirx, tvm
-from relaxpy.tir.walk import rewritten
+from relaxpy.tir.walk import contains, rewritten
 
 Expr = tvm.ir.Expr
 Stmt = tirx.Stmt
@@ -28,6 +28,9 @@ Index = Expr | int
 
 ABOUT = "relaxpy.about"
 """Annotation of a loop: about how often it runs, if its extent is known only at run time."""
+
+ROLLED = "relaxpy.rolled"
+"""Annotation of a loop of which the code generator is to keep one copy (`relaxpy.tir.lowering.rolled`)."""
 
 
 def constant(value: Index) -> int | None:
@@ -44,7 +47,12 @@ def simplify(value: Index) -> Expr:
 
 def ceildiv(value: Index, divisor: Index) -> Expr:
     """`value / divisor` rounded up; the value is not negative, the divisor positive."""
-    return floordiv(int64(value) + int64(divisor) - 1, divisor)
+    value, divisor = int64(value), _not_zero(int64(divisor))
+    above = simplify(value + divisor - 1)
+    found = index_of(tirx.floordiv(above, divisor))
+    if _is_natural(value) and _is_natural(divisor) and contains(found, tirx.FloorDiv):
+        return tirx.Div(above, at_least_one(divisor))  # it has a negative part, but is not negative
+    return found
 
 
 def floordiv(value: Index, divisor: Index) -> Expr:
@@ -91,6 +99,8 @@ def _is_natural(value: Expr) -> bool:
             return _is_natural(value.a) or _is_natural(value.b)
         case tirx.Mod() | tirx.FloorMod():
             return _is_natural(value.a)
+        case tirx.Select():
+            return _is_natural(value.true_value) and _is_natural(value.false_value)
         case tirx.Cast():
             return _is_natural(value.value)
         case tirx.Broadcast():
@@ -282,10 +292,17 @@ class Program:
 
     @contextmanager
     def loop(
-        self, name: str, extent: Index, *, parallel: bool = False, about: Index | None = None
+        self,
+        name: str,
+        extent: Index,
+        *,
+        parallel: bool = False,
+        about: Index | None = None,
+        rolled: bool = False,
     ) -> Iterator[Expr]:
         """`for name in range(extent)`; an extent of the constant 1 makes no loop. `about` is how often it runs, for
-        the estimate of work (`relaxpy.tir.forms.cost`), where the extent does not say."""
+        the estimate of work (`relaxpy.tir.forms.cost`), where the extent does not say. `rolled` is for a loop that
+        copies or stores, or whose time is that of a loop inside: several copies of it would not be faster."""
         var = tirx.Var(name, "int64")
         self._open.append([])
         yield int64(0) if constant(extent) == 1 else var
@@ -293,6 +310,8 @@ class Program:
         if constant(extent) != 1:
             kind = tirx.ForKind.PARALLEL if parallel else tirx.ForKind.SERIAL
             annotations = {} if about is None else {ABOUT: int64(about)}
+            if rolled:
+                annotations[ROLLED] = int64(1)
             body = tirx.For(var, int64(0), int64(extent), kind, body, annotations=annotations)
         self._add(body)
 

@@ -12,7 +12,7 @@ import pytest
 from relaxpy.backend.cpu.compile import compile_source
 from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
-from relaxpy.tir.lowering.exact import sealed, unsealed
+from relaxpy.tir.lowering.exact import sealed, unsealed, wrapped
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import te, tirx, tvm, tvm_ffi
 from tests.backend.support import HOST, compute, n
@@ -151,6 +151,16 @@ def test_unsealed_is_what_was_sealed() -> None:
     func = func.with_attr("target", Target.parse("llvm").to_tvm())
     assert len(calls(sealed(func))) == 2
     assert tvm_ffi.structural_equal(unsealed(sealed(func)), func)
+
+
+@pytest.mark.parametrize("target", ["llvm", "c"])
+@pytest.mark.parametrize("name", ["successor", "predecessor", "halved", "square", "named"])
+def test_wrapped_is_unsealed_at_once(name: str, target: str) -> None:
+    """Of a program that no pass rewrites in between."""
+    values = {"int64": INTEGERS[name][0], "int16": INTEGERS[name][0], "float32": lambda x: x * x}
+    for dtype, value in values.items():
+        func = elementwise(value, dtype).with_attr("target", Target.parse(target).to_tvm())
+        assert tvm_ffi.structural_equal(wrapped(func), unsealed(sealed(func)))
 
 
 def test_c() -> None:

@@ -25,6 +25,7 @@ VALUES: dict[str, Value] = {
     "clamped": lambda x, i: tirx.min(tirx.max(x[i], x[0]), x[1]),
     "a rule's own intrinsics": lambda x, i: tirx.atan(tirx.tan(x[i])) * tirx.popcount(i),
     "divided index": lambda x, i: x[i // 3] * x[i % 3] + x[i],
+    "index divided by powers of two": lambda x, i: x[i // 4] * x[i % 8] + x[(i - 5) % 16 // 2],
     "fused index": lambda x, i: x[tirx.floordiv(i * 3 + 1, n)],
 }
 

@@ -10,6 +10,7 @@ from relaxpy.runtime import pool, tensor
 from relaxpy.testing.guard_pages import allocate, guarded, status_in_child
 from relaxpy.tir.forms.stages import substitute
 from relaxpy.tir.tvm import tirx
+from relaxpy.tir.walk import contains
 from relaxpy.tir.writer import loops
 
 A, B = tirx.Var("a", "int64"), tirx.Var("b", "int64")
@@ -40,6 +41,19 @@ def test_division_of_what_is_not_negative(value: str, divisor: int) -> None:
                 continue
             found = [evaluated(each, a, b) for each in (quotient, rest, rounded_up)]
             assert found == [number // divisor, number % divisor, -(-number // divisor)], (a, b)
+
+
+@pytest.mark.parametrize("divisor", ["b", "12 or 24"])
+def test_a_natural_number_rounded_up_needs_no_floor(divisor: str) -> None:
+    """The sum that is divided has a negative part, but both numbers have none."""
+    by = B if divisor == "b" else loops.select(B < 7, 12, 24)
+    found = loops.ceildiv(A, by)
+    assert not contains(found, (tirx.FloorDiv, tirx.FloorMod))
+    for a in range(60):
+        for b in range(1, 12):
+            number = b if divisor == "b" else 12 if b < 7 else 24
+            assert evaluated(found, a, b) == -(-a // number)
+    assert contains(loops.ceildiv(16 - A, B), tirx.FloorDiv)
 
 
 def evaluated(value: loops.Expr, a: int, b: int) -> int:

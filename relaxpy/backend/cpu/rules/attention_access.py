@@ -100,7 +100,7 @@ class Access:
 
     def offset(self, operand: Operand, place: Mapping[Expr, Expr]) -> Expr:
         """The offset in its buffer of an operand's numbers at a position."""
-        return self.form.offset(operand, place)
+        return loops.truncating(self.form.offset(operand, place))
 
     def stride(self, operand: Operand, axis: str) -> Expr:
         """The stride along an axis."""

@@ -102,7 +102,7 @@ class LanesProgram:
         for at in self.starts:
             p.store(self.top, at, splat(LOWEST, self.lanes), self.lanes)
             p.store(self.totals, at, splat(0.0, self.lanes), self.lanes)
-        with p.loop("c", self.columns) as c:
+        with p.loop("c", self.columns, rolled=True) as c:
             for at in self.starts:
                 self._put(self.sums_at + c * self.width + at, splat(0.0, self.lanes))
         seen = self._seen() if self.form.seen is not None else None
@@ -129,16 +129,16 @@ class LanesProgram:
             with p.loop("register", self.registers) as register:
                 first = p.let("first", loops.simplify(register * self.lanes))
                 lines = [self._line(query, first + n) for n in range(self.lanes)]
-                with p.loop("part", self.depth // self.lanes) as part:
+                with p.loop("part", self.depth // self.lanes, rolled=True) as part:
                     at = p.let("at", loops.simplify(part * self.lanes))
                     rows = [access.read(query.buffer, line + at, self.lanes) for line in lines]
                     for n, column in enumerate(transposed(p, rows)):
                         self._put(self.queries_at + (at + n) * self.width + first, column)
             return
         stride = access.stride(query, "depth")
-        with p.loop("lane", self.used) as lane:
+        with p.loop("lane", self.used, rolled=True) as lane:
             line = self._line(query, lane)
-            with p.loop("d", self.depth) as d:
+            with p.loop("d", self.depth, rolled=True) as d:
                 value = access.read(query.buffer, line + d * stride)
                 p.store(self.scratch, self.queries_at + d * self.width + lane, value)
 
@@ -147,7 +147,7 @@ class LanesProgram:
         p, access, out = self.program, self.access, self.form.out
         if loops.constant(access.stride(out, "column")) != 1:
             return
-        with p.loop("lane", self.used) as lane:
+        with p.loop("lane", self.used, rolled=True) as lane:
             line = self._line(out, lane)
             for at in range(0, self.columns, access.line_numbers(out)):
                 access.prefetch(out, line + at, writing=True)
@@ -212,7 +212,7 @@ class LanesProgram:
             return Rows(access.view(operand.buffer), line, step, stride)
         size = self.depth if axis == "depth" else self.columns
         lanes = self.lanes if access.is_contiguous(operand, axis, self.lanes) else 1
-        with p.loop("j", count) as j:
+        with p.loop("j", count, rolled=True) as j:
             source = p.let("source", line + j * step)
             with p.loop("part", size // lanes) as part:
                 at = part * lanes
@@ -330,7 +330,7 @@ class LanesProgram:
             by_all = loops.minimum(loops.maximum(to - block.start, 0), block.count)
             masked_from = p.let("by_all", loops.select(block.start >= from_, by_all, 0))
         whole, rest = divmod(self.columns, self.height)
-        with p.loop("columns", whole) as n:
+        with p.loop("columns", whole, rolled=True) as n:
             first = p.let("first_column", n * self.height)
             self._weigh_tile(block, seen, masked_from, first, self.height)
         if rest:
@@ -396,11 +396,11 @@ class LanesProgram:
                 self._store_register(p.let("first", loops.simplify(register * self.lanes)))
             return
         stride = access.stride(out, "column")
-        with p.loop("lane", self.used) as lane:
+        with p.loop("lane", self.used, rolled=True) as lane:
             place = access.lane_place(self.task, lane)
             line = p.let("line", access.offset(out, place))
             share = p.let("share", loops.load(self.totals, lane))
-            with p.loop("c", self.columns) as c:
+            with p.loop("c", self.columns, rolled=True) as c:
                 sums = loops.load(self.scratch, self.sums_at + c * self.width + lane)
                 quotient = p.let("quotient", sums * share)
                 value = access.result(quotient, access.at_column(place, c))
@@ -412,7 +412,7 @@ class LanesProgram:
         p, access = self.program, self.access
         places = [access.lane_place(self.task, first + n) for n in range(self.lanes)]
         lines = [p.let("line", access.offset(self.form.out, place)) for place in places]
-        with p.loop("part", self.columns // self.lanes) as part:
+        with p.loop("part", self.columns // self.lanes, rolled=True) as part:
             c = p.let("c", loops.simplify(part * self.lanes))
             share = loops.load(self.totals, first, self.lanes)
             sums = [

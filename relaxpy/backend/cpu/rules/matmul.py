@@ -43,6 +43,7 @@ from relaxpy.backend.cpu.rules.matmul_finish import Finish, Total
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.contraction import substitute
 from relaxpy.tir.forms.matmul import MatmulForm, computed_matmul_of, matmul_of, place_of
+from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt
 
@@ -531,7 +532,9 @@ class ProductWriter:
         with p.when(inside):
             yield Panel(start, lanes, (None,) * vectors)
         with p.otherwise(inside):
-            left = p.let("left", loops.clamped_int32(self.columns - start, width))
+            known = loops.constant(self.columns)
+            rest = loops.clamped_int32(self.columns - start, width)
+            left = p.let("left", rest if known is None else tirx.const(known % width, "int32"))
             for above, upto in ((0, 1), (1, vectors)):
                 with p.when(loops.between(left, above * lanes, upto * lanes)):
                     masks = [loops.first_lanes(left - n * lanes, lanes) for n in range(upto)]

@@ -49,13 +49,13 @@ class Block:
     """Words that are written out one after the other. It divides `count`."""
 
     @contextmanager
-    def words(self, p: Program) -> Iterator[list[Expr]]:
-        """A loop over the words: yields the numbers of those that are written out."""
+    def words(self, p: Program, *, rolled: bool = False) -> Iterator[list[Expr]]:
+        """A loop over the words: yields the numbers of those that are written out. `rolled`: see `Program.loop`."""
         if self.unroll == 1:
-            with p.loop("k", self.count) as k:
+            with p.loop("k", self.count, rolled=rolled) as k:
                 yield [k]
             return
-        with p.loop("k", loops.floordiv(self.count, self.unroll)) as k:
+        with p.loop("k", loops.floordiv(self.count, self.unroll), rolled=rolled) as k:
             yield [k * self.unroll + n for n in range(self.unroll)]
 
 
@@ -170,7 +170,7 @@ class Factors:
         """Copy the words of rows from `row` on to `copy`, from `start` on with stride `size`."""
         p, form, a = self.program, self.form, self.arithmetic
         first = p.let("first", loops.simplify(block.start * self.group))
-        with p.loop("r", height) as r:
+        with p.loop("r", height, rolled=True) as r:
             exists = loops.minimum(row + r, form.row.extent - 1)
             line = p.let("line", self.lhs_base + exists * form.row.lhs + first * form.depth.lhs)
             if loops.constant(form.depth.lhs) == 1:
@@ -178,7 +178,7 @@ class Factors:
                     words = a.left_words(self.lhs, line + v * a.lanes * self.group, left)
                     p.store(copy, start + r * size + v * a.lanes, words, a.lanes)
             else:
-                with p.loop("k", block.count) as k:
+                with p.loop("k", block.count, rolled=True) as k:
                     factors, exist = self._group(self.lhs, line, form.depth.lhs, first, k)
                     p.store(copy, start + r * size + k, a.left_joined(factors, exist))
 
@@ -256,12 +256,16 @@ class Factors:
         p, form = self.program, self.form
         if self.reads_right:
             row = self.right(panel, block)
-            with self.computing(block).words(p) as places:
+            with self.computing(block).words(p, rolled=True) as places:
                 for k in places:
                     for n, words in enumerate(row(k)):
                         p.store(copy, k * width + n * panel.lanes, words, panel.lanes)
         elif self.formula is not None:
-            with p.loop("column", width) as column, self.computing(block).words(p) as places:
+            own = self.computing(block)
+            with (
+                p.loop("column", width, rolled=True) as column,
+                own.words(p, rolled=True) as places,
+            ):
                 exists = p.let(
                     "exists", loops.minimum(panel.start + column, form.column.extent - 1)
                 )
@@ -272,9 +276,9 @@ class Factors:
             self._turn(copy, panel, block)
         else:
             first = p.let("first", loops.simplify(block.start * self.group))
-            with p.loop("column", width) as column:
+            with p.loop("column", width, rolled=True) as column:
                 line = p.let("line", self._column(panel, column) + first * form.depth.rhs)
-                with p.loop("k", block.count) as k:
+                with p.loop("k", block.count, rolled=True) as k:
                     factors, exist = self._group(self.rhs, line, form.depth.rhs, first, k)
                     word = self.arithmetic.right_joined(factors, exist)
                     p.store(copy, k * width + column, word)
@@ -298,11 +302,11 @@ class Factors:
         first = p.let("first", loops.simplify(block.start * self.group))
         factors = loops.minimum(self.depth - first, block.count * self.group)
         whole = p.let("whole", loops.floordiv(factors, side * self.group))
-        with p.loop("n", width // side) as n:
+        with p.loop("n", width // side, rolled=True) as n:
             lines = [
                 p.let(f"line{j}", self._column(panel, n * side + j) + first) for j in range(side)
             ]
-            with p.loop("v", whole) as v:
+            with p.loop("v", whole, rolled=True) as v:
                 at = v * side * self.group
                 columns = [
                     p.let("column", a.right_words(self.rhs, line + at, lanes=side))
@@ -311,7 +315,7 @@ class Factors:
                 for i, row in enumerate(_turned(p, columns)):
                     p.store(copy, (v * side + i) * width + n * side, row, side)
             done = loops.simplify(whole * side)
-            with p.loop("k", block.count - done) as rest:
+            with p.loop("k", block.count - done, rolled=True) as rest:
                 for j, line in enumerate(lines):
                     k = done + rest
                     word = a.right_joined(*self._group(self.rhs, line, loops.int64(1), first, k))
@@ -353,11 +357,11 @@ class Factors:
         p, lanes = self.program, self.arithmetic.lanes
         size = lanes * self.group
         if loops.constant(loops.floormod(self.depth, size)) == 0:
-            with p.loop("v", loops.floordiv(block.count, lanes)) as v:
+            with p.loop("v", loops.floordiv(block.count, lanes), rolled=True) as v:
                 yield v, None
             return
         factors = loops.minimum(self.depth - block.start * self.group, block.count * self.group)
-        with p.loop("v", loops.ceildiv(factors, size)) as v:
+        with p.loop("v", loops.ceildiv(factors, size), rolled=True) as v:
             yield v, loops.clamped_int32(factors - v * size, size)
 
 
