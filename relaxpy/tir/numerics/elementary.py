@@ -100,7 +100,9 @@ class _Formula:
 def _formula(name: str, dtypes: tuple[str, ...], narrow: bool = False) -> _Formula:
     """Simplified once and cached: the simplifier takes longer than everything else."""
     operands = tuple(_operand(dtype) for dtype in dtypes)
-    value = (NARROW if narrow else ELEMENTARY)[name](*(tirx.BufferLoad(x, [_FIRST]) for x in operands))
+    value = (NARROW if narrow else ELEMENTARY)[name](
+        *(tirx.BufferLoad(x, [_FIRST]) for x in operands)
+    )
     value = tvm.sym.Analyzer().simplify(value)
     names: dict[tvm.ir.Var, None] = {}
     walk(value, (tirx.Let, lambda node: names.setdefault(node.var)))

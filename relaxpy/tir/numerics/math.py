@@ -32,7 +32,6 @@ from relaxpy.tir.numerics.floats import (
     magnitude,
     through_float32,
     to_bits,
-    with_sign_of,
 )
 from relaxpy.tir.tvm import tirx
 

@@ -83,8 +83,7 @@ def write_permuted(writer: StageWriter, stage: Stage, axis: Var) -> bool:
         *places, i, j = split_index(p, block, [*extents, *blocks])
         at = dict(zip(outer, places, strict=True))
         starts = [
-            p.let("start", simplify(b * int64(size)))
-            for b, size in zip((i, j), sizes, strict=True)
+            p.let("start", simplify(b * int64(size))) for b, size in zip((i, j), sizes, strict=True)
         ]
         counts = [
             ceildiv(minimum(size, length - start), step)
