@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 from relaxpy.ir.dtype import DType
 from relaxpy.tir.numerics import hyperbolic, math, trigonometry
@@ -69,6 +69,12 @@ ELEMENTARY: dict[str, Function] = {
     "ldexp": _ldexp, "nextafter": _nextafter,
 }  # fmt: skip
 """The expansion of `T`'s functions, by name."""
+NARROW: dict[str, Function] = {
+    "exp": partial(math.exp_float32, narrow=True),
+    "sigmoid": partial(math.sigmoid_float32, narrow=True),
+    "tanh": partial(hyperbolic.tanh_float32, narrow=True),
+}
+"""Shorter ones of float32, for results that are rounded to narrow floats: to 17 bits, and relative to the result."""
 
 
 def function_of(call: tvm.ir.Call) -> str | None:
@@ -91,10 +97,12 @@ class _Formula:
 
 
 @cache
-def _formula(name: str, dtypes: tuple[str, ...]) -> _Formula:
+def _formula(name: str, dtypes: tuple[str, ...], narrow: bool = False) -> _Formula:
     """Simplified once and cached: the simplifier takes longer than everything else."""
     operands = tuple(_operand(dtype) for dtype in dtypes)
-    value = ELEMENTARY[name](*(tirx.BufferLoad(x, [_FIRST]) for x in operands))
+    value = (NARROW if narrow else ELEMENTARY)[name](
+        *(tirx.BufferLoad(x, [_FIRST]) for x in operands)
+    )
     value = tvm.sym.Analyzer().simplify(value)
     names: dict[tvm.ir.Var, None] = {}
     walk(value, (tirx.Let, lambda node: names.setdefault(node.var)))
@@ -115,9 +123,9 @@ def _operand(dtype: str) -> tvm.ir.Var:
     return tirx.decl_buffer([tirx.IntImm("int64", 1)], dtype, "x", layout=None)
 
 
-def applied(name: str, args: Sequence[Expr]) -> Expr:
-    """The function of these arguments, with fresh variables."""
-    formula = _formula(name, tuple(str(x.ty.dtype) for x in args))
+def applied(name: str, args: Sequence[Expr], *, narrow: bool = False) -> Expr:
+    """The function of these arguments, with fresh variables; `narrow`: one of `NARROW`."""
+    formula = _formula(name, tuple(str(x.ty.dtype) for x in args), narrow)
     given = dict(zip(formula.operands, args, strict=True))
     fresh = {var: tirx.Var(var.name, var.ty) for var in formula.names}
     return rewritten(

@@ -22,15 +22,19 @@ _INFINITIES = {
 
 
 def through_float32(
-    compute: Callable[..., Expr], intrinsic: Callable[..., Expr], *operands: Expr
+    compute: Callable[..., Expr],
+    intrinsic: Callable[..., Expr],
+    *operands: Expr,
+    narrow: Callable[..., Expr] | None = None,
 ) -> Expr:
-    """`compute` on float32, with casts around it for the narrower types; `intrinsic` for other types."""
+    """`compute` on float32, with casts around it for the narrower types; `intrinsic` for other types. `narrow`, if
+    there is one, is a shorter computation whose result is accurate enough to be rounded to a narrower type."""
     xs = [x.asobject() if isinstance(x, te.tensor.TensorSlice) else x for x in operands]
     dtype = str(xs[0].ty.dtype)
     if dtype == "float32":
         return compute(*xs)
     if DType(dtype).is_narrow:
-        return compute(*(x.astype("float32") for x in xs)).astype(dtype)
+        return (narrow or compute)(*(x.astype("float32") for x in xs)).astype(dtype)
     return intrinsic(*xs)
 
 

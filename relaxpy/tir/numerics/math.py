@@ -15,7 +15,8 @@ them. Speed beside libm: `make bench-elementary`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from relaxpy.tir.numerics.floats import (
     SIGN_BIT,
@@ -31,7 +32,6 @@ from relaxpy.tir.numerics.floats import (
     magnitude,
     through_float32,
     to_bits,
-    with_sign_of,
 )
 from relaxpy.tir.tvm import tirx
 
@@ -39,17 +39,23 @@ _ROUND_MAGIC = (
     12582912.0  # 1.5 * 2**23: adding it rounds to an integer and leaves that in the low bits
 )
 _MANTISSA_BITS, _BIAS = 23, 127
+_SCALE = 64
 _LN2_HIGH = 0.693359375  # 9 bits: its product with an exponent is exact
 _LN2_LOW = -2.12194440e-4
 
 # exp(r) = 1 + r + r*r*p(r) on |r| <= ln(2)/2: minimax of the relative error, 3.1e-9.
 _EXP = (1.3814539e-3, 8.3687450e-3, 4.1668390e-2, 1.6666521e-1, 4.9999994e-1)
+# The same for results that are rounded to narrow floats: 5.3e-6.
+_EXP_NARROW = (4.1277748e-2, 1.6753514e-1, 5.0005114e-1)
+# exp(r) - 1 = r + r*r*p(r) on |r| <= ln(2)/2: minimax of the relative error, 1.3e-8 and, for narrow floats, 4.5e-7.
+_EXPM1 = (1.3882522e-3, 8.3651400e-3, 4.1667201e-2, 1.6666543e-1, 4.9999997e-1)
+_EXPM1_NARROW = (8.3380723e-3, 4.1872568e-2, 1.6666831e-1, 4.9999404e-1)
 # log(1 + f) = f - f*f/2 + f*f*f*p(f) on sqrt(1/2) <= 1 + f < sqrt(2): Cephes, logf.
 _LOG = (
     7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
     -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
 )  # fmt: skip
-# erf(x) = x*p(z)/q(z), z = x*x, on |x| <= _ERF_LIMIT, beyond which it rounds to 1: Eigen, generic_fast_erf_float.
+# erf(x) = x*p(z)/q(z), z = x*x: Eigen, generic_fast_erf_float. At _ERF_LIMIT the quotient is above 1.
 _ERF_P = (
     2.2905065861350646e-4, 3.4082910107109506e-3, 5.0955695062380861e-2, 1.8520832239976145e-1,
     1.128379143519084,
@@ -58,7 +64,7 @@ _ERF_Q = (
     -1.1791602954361697e-7, 2.3547966471313185e-5, 1.0179625278914885e-3, 1.4070470171167667e-2,
     1.1098505178285362e-1, 4.9746925110067538e-1, 1.0,
 )  # fmt: skip
-_ERF_LIMIT = 3.7439211627767994
+_ERF_LIMIT = 4.0
 # 2**r = 1 + r*p(r) on |r| <= 1/2: minimax of the relative error, 9.1e-8.
 _EXP2_FEW = (
     1.3264727e-3, 9.6715130e-3, 5.5507336e-2, 2.4022242e-1, 6.9314700e-1,
@@ -72,7 +78,7 @@ _SMALLEST_NORMAL = 1.1754943508222875e-38
 
 def exp(x: Expr) -> Expr:
     """The exponential function; 0 below -103.98, infinity above 88.72."""
-    return through_float32(exp_float32, tirx.exp, x)
+    return through_float32(exp_float32, tirx.exp, x, narrow=partial(exp_float32, narrow=True))
 
 
 def log(x: Expr) -> Expr:
@@ -92,7 +98,9 @@ def pow(x: Expr, y: Expr) -> Expr:
 
 def sigmoid(x: Expr) -> Expr:
     """1 / (1 + exp(-x)), accurate for large negative x too."""
-    return through_float32(_sigmoid, tirx.sigmoid, x)
+    return through_float32(
+        sigmoid_float32, tirx.sigmoid, x, narrow=partial(sigmoid_float32, narrow=True)
+    )
 
 
 def erf(x: Expr) -> Expr:
@@ -100,49 +108,77 @@ def erf(x: Expr) -> Expr:
     return through_float32(_erf, tirx.erf, x)
 
 
-def exp_float32(x: Expr) -> Expr:
-    """exp(x) in float32."""
+def exp_float32(x: Expr, *, narrow: bool = False) -> Expr:
+    """exp(x) in float32; `narrow`: to 17 bits, for a result that is rounded to a narrow float."""
 
-    def scaled(mantissa: Expr, code: Expr) -> Expr:
+    def scaled(rest: Expr, code: Expr) -> Expr:
         # In two factors: the exponent ranges from -150 to 130, beyond that of a float32 at both ends.
         halved = (code << i32(_MANTISSA_BITS - 1)) & i32(-1 << _MANTISSA_BITS)
-        return let(
-            "h",
-            halved,
-            lambda h: mantissa * from_bits(h) * from_bits((code << i32(_MANTISSA_BITS)) - h),
-        )
+
+        def product(h: Expr, power: Expr) -> Expr:
+            return (power * rest + power) * from_bits((code << i32(_MANTISSA_BITS)) - h)
+
+        return let("h", halved, lambda h: let("p", from_bits(h), lambda p: product(h, p)))
 
     # The constant comes first: the comparison of a number with a NaN then returns the NaN.
-    return _exp_by_parts(tirx.Min(f32(90.0), tirx.Max(f32(-104.0), x)), 2 * _BIAS, scaled)
+    bounded = tirx.Min(f32(90.0), tirx.Max(f32(-104.0), x))
+    return _exp_by_parts(bounded, 2 * _BIAS, scaled, _EXP_NARROW if narrow else _EXP)
 
 
-def exp_around(x: Expr, middle: int, halvings: int = 0) -> Expr:
-    """exp(x) / 2**halvings in float32, of a NaN or a number whose power divided by 2**middle is a normal number."""
+def exp_around(
+    x: Expr, middle: int, halvings: int = 0, *, times: int = 1, narrow: bool = False
+) -> Expr:
+    """exp(times * x) / 2**halvings in float32, of a NaN or a number whose power divided by 2**middle is a normal
+    number; `narrow` as for `exp_float32`."""
     factor = 2.0 ** (middle - halvings)
 
-    def scaled(mantissa: Expr, code: Expr) -> Expr:
-        power = mantissa * from_bits(code << i32(_MANTISSA_BITS))
-        return power if factor == 1 else power * f32(factor)
+    def scaled(rest: Expr, code: Expr) -> Expr:
+        def product(power: Expr) -> Expr:
+            value = power * rest + power if times == 1 else power - power * rest
+            return value if factor == 1 else value * f32(factor)
 
-    return _exp_by_parts(x, _BIAS - middle, scaled)
+        return let("p", from_bits(code << i32(_MANTISSA_BITS)), product)
+
+    assert times in (1, -1)
+    coefficients = _EXP_NARROW if narrow else _EXP
+    return _exp_by_parts(x, _BIAS - middle, scaled, coefficients, times)
 
 
-def _exp_by_parts(x: Expr, bias: int, scaled: Callable[[Expr, Expr], Expr]) -> Expr:
-    """exp(x) from a mantissa near 1 and the integer whose low bits are the exponent plus a bias: all that is left of it
-    after a shift to where a float32 has its exponent."""
+def half_of_expm1(x: Expr, *, narrow: bool = False) -> Expr:
+    """(exp(2 * x) - 1) / 2 in float32, accurate near 0, of a NaN or a number whose power is a normal number."""
+
+    def scaled(rest: Expr, code: Expr) -> Expr:
+        # Both parts are exact for the power 1.
+        return let(
+            "p",
+            from_bits(code << i32(_MANTISSA_BITS)),
+            lambda power: power * rest + (power * f32(0.5) - f32(0.5)),
+        )
+
+    return _exp_by_parts(x, _BIAS, scaled, _EXPM1_NARROW if narrow else _EXPM1, 2)
+
+
+def _exp_by_parts(
+    x: Expr,
+    bias: int,
+    scaled: Callable[[Expr, Expr], Expr],
+    coefficients: Sequence[float],
+    times: int = 1,
+) -> Expr:
+    """exp(times * x) from (exp(times * r) - 1) / times, of a remainder r, and the integer whose low bits are the
+    exponent plus a bias: all that is left of it after a shift to where a float32 has its exponent."""
     magic = f32(_ROUND_MAGIC + bias)
+    high, low = f32(_LN2_HIGH / times), f32(_LN2_LOW / times)
+    degrees = range(len(coefficients), 0, -1)
+    terms = [c * times**k for c, k in zip(coefficients, degrees, strict=True)]
 
     def parts(x: Expr, t: Expr) -> Expr:
         n = t - magic
         # Rounded by addition, never by conversion, which is undefined for a NaN.
-        remainder = let("n", n, lambda n: x - n * f32(_LN2_HIGH) - n * f32(_LN2_LOW))
-        return let("r", remainder, lambda r: scaled(mantissa(r), to_bits(t)))
+        remainder = let("n", n, lambda n: x - n * high - n * low)
+        return let("r", remainder, lambda r: scaled(r * r * horner(terms, r) + r, to_bits(t)))
 
-    def mantissa(r: Expr) -> Expr:
-        # Horner's rule to the end would need fused multiply-adds to be as accurate.
-        return r * r * horner(_EXP, r) + r + f32(1.0)
-
-    rounded = f32(1.44269504088896341)
+    rounded = f32(1.44269504088896341 * times)
     return let("x", x, lambda x: let("t", x * rounded + magic, lambda t: parts(x, t)))
 
 
@@ -295,28 +331,20 @@ def _exp2(x: Expr) -> Expr:
     return let("x", bounded, scaled)
 
 
-def _sigmoid(x: Expr) -> Expr:
-    def by_sign(x: Expr) -> Expr:
-        # exp of a number that is at most 0 does not overflow; the quotient for negative x keeps its small values.
-        # Below -104 it is 0; the comparison of a number with a NaN returns the NaN.
-        decay = exp_around(tirx.Max(f32(-104.0), from_bits(to_bits(x) | i32(SIGN_BIT))), middle=-64)
-        return let(
-            "e",
-            decay,
-            lambda e: tirx.Select(x < f32(0.0), e, f32(1.0)) / (f32(1.0) + e),
-        )
-
-    return let("x", x, by_sign)
+def sigmoid_float32(x: Expr, *, narrow: bool = False) -> Expr:
+    """sigmoid(x) in float32; `narrow` as for `exp_float32`."""
+    # With the power divided by 2**64, the quotient keeps the small values of negative x. Below -104 it is 0, above 40
+    # it is 1; the comparison of a number with a NaN returns the NaN.
+    bounded = tirx.Min(f32(40.0), tirx.Max(f32(-104.0), x))
+    power = exp_around(bounded, middle=_SCALE, halvings=_SCALE, times=-1, narrow=narrow)
+    one = f32(2.0**-_SCALE)
+    return one / (one + power)
 
 
 def _erf(x: Expr) -> Expr:
     def rational(x: Expr) -> Expr:
         return let("z", x * x, lambda z: x * horner(_ERF_P, z) / horner(_ERF_Q, z))
 
-    def limited(x: Expr) -> Expr:
-        # The quotient rounds to a little more than 1 in places; a NaN passes through both comparisons.
-        inside = tirx.Min(f32(1.0), tirx.Max(f32(-1.0), rational(x)))
-        beyond = magnitude(x) >= f32(_ERF_LIMIT)
-        return tirx.Select(beyond, with_sign_of(f32(1.0), x), inside)
-
-    return let("x", x, limited)
+    # The quotient rounds to a little more than 1 in places; a NaN passes through all comparisons.
+    bounded = tirx.Min(f32(_ERF_LIMIT), tirx.Max(f32(-_ERF_LIMIT), x))
+    return tirx.Min(f32(1.0), tirx.Max(f32(-1.0), let("x", bounded, rational)))

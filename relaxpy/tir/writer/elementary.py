@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from relaxpy.tir.numerics.elementary import applied, function_of
+from relaxpy.ir.dtype import DType
+from relaxpy.tir.numerics.elementary import NARROW, applied, function_of
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import contains, rewritten
 from relaxpy.tir.writer.vectors import vector_value
@@ -32,7 +33,30 @@ def written_out(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def value_written_out(value: Expr) -> Expr:
     """Return the expression with its calls of elementary functions expanded."""
+    value = rewritten(value, (tirx.Cast, _with_few_digits))
     return rewritten(value, (tvm.ir.Call, _written_out))
+
+
+def _with_few_digits(cast: tirx.Cast) -> Expr:
+    """Expand the functions that are factors of a number which is rounded to a narrow float: an error relative to a
+    factor is one relative to the product."""
+    kind = str(cast.ty.dtype)
+    if "x" in kind or "float" not in kind or not DType(kind).is_narrow:
+        return cast
+    value = _factor(cast.value)
+    return cast if value.same_as(cast.value) else tirx.Cast(cast.ty, value)
+
+
+def _factor(value: Expr) -> Expr:
+    match value:
+        case tirx.Mul() | tirx.Div():
+            a, b = _factor(value.a), _factor(value.b)
+            same = a.same_as(value.a) and b.same_as(value.b)
+            return value if same else type(value)(a, b)
+        case tvm.ir.Call() if function_of(value) in NARROW and str(value.ty.dtype) == "float32":
+            return applied(str(function_of(value)), value.args, narrow=True)
+        case _:
+            return value
 
 
 def _written_out(call: tvm.ir.Call) -> Expr:

@@ -18,6 +18,8 @@ from relaxpy.tir.writer.loops import (
     Program,
     Stmt,
     broadcast,
+    ceildiv,
+    clamped_int32,
     first_lanes,
     floordiv,
     int64,
@@ -98,27 +100,37 @@ def masked_store(stmt: tirx.BufferStore, mask: Expr) -> Stmt | None:
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.masked_store", *args))
 
 
-def vector_loop(p: Program, name: str, extent: Expr, lanes: int, body: ElementStmt) -> None:
+def vector_loop(
+    p: Program, name: str, extent: Expr, lanes: int, body: ElementStmt, side_by_side: int = 1
+) -> None:
     """`body(i)` for every i below `extent`, which must be independent: whole vectors, then the remainder under a mask.
     A body that does not vectorise becomes a scalar loop.
+
+    `side_by_side` vectors are computed operation by operation, which LLVM splits into registers: a processor sees as
+    many chains of dependent operations at once, however long they are.
     """
     extent = simplify(extent)
     if lanes == 1 or vectorise(body, lanes) is None:
         with p.loop(name, extent) as i:
             p.add(body(i))
         return
-    whole = floordiv(extent, lanes)
+    if masked_store(_shifted(body, int64(0), lanes), first_lanes(int64(1), lanes)) is None:
+        side_by_side = 1
+    block = lanes * side_by_side
+    whole = floordiv(extent, block)
     with p.loop(name, whole) as i:
-        p.add(_shifted(body, i * int64(lanes), lanes))
-    done = p.let("done", simplify(whole * int64(lanes)))
+        p.add(_shifted(body, i * int64(block), block))
+    done = p.let("done", simplify(whole * int64(block)))
     rest = simplify(extent - done)
-    with p.when(rest > 0):
-        masked = masked_store(_shifted(body, done, lanes), first_lanes(rest, lanes))
+    with p.when(rest > 0), p.loop(name, int64(1) if block == lanes else ceildiv(rest, lanes)) as i:
+        start, left = simplify(done + i * int64(lanes)), simplify(rest - i * int64(lanes))
+        mask = first_lanes(left if block == lanes else clamped_int32(left, lanes), lanes)
+        masked = masked_store(_shifted(body, start, lanes), mask)
         if masked is not None:
             p.add(masked)
             return
-        with p.loop(name, rest) as i:
-            p.add(body(done + i))
+        with p.loop(name, left) as j:
+            p.add(body(start + j))
 
 
 def converted(vector: Expr, dtype: str, lanes: int, mask: Expr | None = None) -> Expr:

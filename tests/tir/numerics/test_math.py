@@ -40,7 +40,7 @@ REFERENCE: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
     "atan": (np.arctan, 3.0),
     "sinh": (np.sinh, 2.0),
     "cosh": (np.cosh, 2.0),
-    "tanh": (np.tanh, 1.5),
+    "tanh": (np.tanh, 2.5),
     "asinh": (np.arcsinh, 3.5),
     "acosh": (np.arccosh, 3.0),
     "atanh": (np.arctanh, 2.0),

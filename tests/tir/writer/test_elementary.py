@@ -17,7 +17,7 @@ from relaxpy.target import Target
 from relaxpy.tir.numerics.elementary import ELEMENTARY
 from relaxpy.tir.to_python import FUNCTIONS, to_python
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
-from relaxpy.tir.walk import contains
+from relaxpy.tir.walk import contains, walk
 from relaxpy.tir.writer.elementary import value_written_out, written_out
 from tests.backend.support import HOST
 from tests.op.support import program_of, samples
@@ -253,3 +253,21 @@ def test_programs_of_operators_call_no_c_function(name: str) -> None:
     if first is not None:
         program, _, _ = program_of(first, True)
         assert not contains(program.func.body, tvm.ir.Call, named("call_pure_extern"))
+
+
+def test_fewer_digits_where_the_result_is_rounded_and_factors_only() -> None:
+    """An error relative to a factor is one relative to the product; of a difference it could be all."""
+    x, y = tirx.Var("x", "float32"), tirx.Var("y", "float32")
+
+    def length(value: Any) -> int:
+        nodes: list[Any] = []
+        walk(value_written_out(value), (tvm.ir.Expr, nodes.append))
+        return len(nodes)
+
+    def saved(value: Any) -> int:
+        return length(value) + 1 - length(value.astype("bfloat16"))
+
+    assert saved(tirx.exp(x)) > 0
+    assert saved(y * tirx.exp(x)) == saved(tirx.exp(x) / y) == saved(tirx.exp(x))
+    assert saved(tirx.exp(x) - y) == saved(tirx.exp(tirx.exp(x)) - y) == 0
+    assert length(tirx.exp(x).astype("int32")) == length(tirx.exp(x)) + 1

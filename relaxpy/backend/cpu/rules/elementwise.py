@@ -55,26 +55,36 @@ def write_elementwise(writer: StageWriter, stage: Stage) -> None:
     *outer, axis = stage.axes
     extent = extent_of(stage, axis)
     known, size = constant(extent), knob("chunk", CHUNK, (1024, 2048, 8192, 16384))
-    chunks = int64(1) if known is not None and known <= 2 * size else ceildiv(extent, size)
-    if constant(chunks) == 1:
-        outer = _beyond_a_task(stage, outer, known or 1)
+    if known is None or known > 2 * size:
+        outer, inner, count = [*outer, axis], None, size
+    else:
+        outer, elements = _beyond_a_task(stage, outer, known)
+        inner, count = axis, size // max(elements, 1)
+    if not outer:
+        writer.write(stage, {})
+        return
+    # A task is a run of the innermost axis that it does not run through.
+    *outer, axis = outer
+    extent = extent_of(stage, axis)
+    count = min(count, constant(extent) or count)
     rows = [extent_of(stage, a) for a in outer]
-    with p.loop("row", product([*rows, chunks]), parallel=True) as row:
-        *places, chunk = split_index(p, row, [*rows, chunks])
+    with p.loop("row", product([*rows, ceildiv(extent, count)]), parallel=True) as row:
+        *places, chunk = split_index(p, row, [*rows, ceildiv(extent, count)])
         at = dict(zip(outer, places, strict=True))
-        if constant(chunks) == 1:
-            writer.write(stage, at)
-        else:
-            start = p.let("start", simplify(chunk * int64(size)))
-            length = p.let("length", minimum(size, extent - start))
+        start = p.let("start", simplify(chunk * int64(count)))
+        length = p.let("length", minimum(count, extent - start))
+        if inner is None:
             writer.write(stage, at, (start, length))
+        else:
+            with p.loop(axis.name, length) as i:
+                writer.write(stage, {**at, axis: p.let("place", simplify(start + i))})
 
 
-def _beyond_a_task(stage: Stage, outer: list[Var], size: int) -> list[Var]:
-    """The outer axes without the last of them that a task runs through: as many as are of known extents and make no
-    more than a chunk. Their places would take longer to compute than a short innermost axis."""
+def _beyond_a_task(stage: Stage, outer: list[Var], size: int) -> tuple[list[Var], int]:
+    """The outer axes without the last of them that a task runs through, and the number of elements in what it runs
+    through: as many axes as are of known extents and make no more than a chunk."""
     kept = list(outer)
     while kept and (known := constant(extent_of(stage, kept[-1]))) and size * known <= CHUNK:
         size *= known
         kept.pop()
-    return kept
+    return kept, size

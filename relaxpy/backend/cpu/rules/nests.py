@@ -57,6 +57,8 @@ At = Mapping[Var, Expr]
 
 _CHEAP_UNROLL, _EXPENSIVE_UNROLL = 4, 2
 """Accumulators of a row that run side by side: enough to cover an addition's latency."""
+_CHAINS, _LONG_CHAINS, _SHORT_CHAIN = 4, 2, 100
+"""Vectors of an expensive element-wise stage side by side: of so many nodes at most, and of more."""
 TILE_VECTORS = 8
 """Vectors of neighbouring results that a reduction over outer axes keeps in registers."""
 
@@ -139,7 +141,19 @@ class StageWriter:
             part.length,
             self.lanes(stage) if wide else 1,
             lambda i: _store(stage, {**at, axis: part.start + i}, stage.value),
+            self._chains(stage, part.length),
         )
+
+    def _chains(self, stage: Stage, length: Expr) -> int:
+        """The vectors of an element-wise stage that are computed side by side: several of a long chain of operations,
+        if registers hold them beside its constants."""
+        if not stage.is_expensive or self.target.vector_registers < 32:
+            return 1
+        chains = _CHAINS if stage.size <= _SHORT_CHAIN else _LONG_CHAINS
+        known = constant(length)
+        while known is not None and chains > 1 and known < chains * self.lanes(stage):
+            chains //= 2
+        return chains
 
     def _run_of_pairs(self, at: At, axis: Var, part: Segment, stage: Stage) -> bool:
         """As `_run`, with bfloat16 in pairs. Returns False, and writes nothing, where that does not apply."""
@@ -162,10 +176,12 @@ class StageWriter:
             return False
         if paired_store(stage, axis, part.start, lanes) is None:
             return False
-        width = 2 * lanes
+        # The two halves of words are chains, too.
+        words = lanes * max(1, self._chains(stage, part.length) // 2)
+        width = 2 * words
         whole = floordiv(part.length, width)
         with p.loop(axis.name, whole) as i:
-            store = paired_store(stage, axis, part.start + i * int64(width), lanes)
+            store = paired_store(stage, axis, part.start + i * int64(width), words)
             assert store is not None, "what vectorises at 0 does so everywhere"
             p.add(store)
         done = p.let("done", simplify(whole * int64(width)))

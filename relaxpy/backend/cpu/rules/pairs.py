@@ -1,8 +1,9 @@
 """bfloat16 in pairs: vectors of 32-bit words that hold two neighbours each.
 
 To widen a part of a vector takes a move across lanes and a shift. In a vector of words, a shift widens the numbers at
-even positions, and a mask those at odd ones; the results for both are joined in the same way. Every element is computed
-by the same arithmetic as in a vector of its own.
+even positions, and a mask those at odd ones; the results for both are joined in the same way. Of float32 beside them,
+those at even and at odd positions are picked. Every element is computed by the same arithmetic as in a vector of its
+own.
 """
 
 from __future__ import annotations
@@ -11,18 +12,20 @@ from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.stages import Load, Stage, Var
 from relaxpy.tir.tvm import tirx, tvm_ffi
 from relaxpy.tir.writer.loops import Expr, broadcast, int64
-from relaxpy.tir.writer.vectors import vector_value, vectorise
+from relaxpy.tir.writer.vectors import every_second, vector_value, vectorise
 
 _BITS = 16
 
 
 def has_pairs(stage: Stage, axis: Var) -> bool:
-    """Is the value a function of contiguous bfloat16 along the axis, and of nothing else that changes with it?"""
+    """Is the value a function of contiguous bfloat16 along the axis, perhaps of contiguous float32, and of nothing else
+    that changes with it?"""
     moving = _moving(stage, axis)
     others = s.map_loads(stage.value, lambda node: tirx.const(0, node.ty.dtype))
+    dtypes = {str(read.source.dtype) for read in moving}
     return (
-        len(moving) > 0
-        and all(str(read.source.dtype) == "bfloat16" for read in moving)
+        "bfloat16" in dtypes
+        and dtypes <= {"bfloat16", "float32"}
         and all(s.step(read.indices, read.source.shape, axis) == 1 for read in moving)
         and not s.uses(others, axis)
     )
@@ -35,8 +38,11 @@ def paired_values(stage: Stage, axis: Var, start: Expr, lanes: int) -> tuple[Exp
     for read in _moving(stage, axis):
         if not any(tvm_ffi.structural_equal(read, other) for other in reads):
             reads.append(read)
-    halves = [tirx.decl_buffer([int64(lanes)], "bfloat16", "half", layout=None) for _ in reads]
-    words = [_words(read, axis, start, lanes) for read in reads]
+    halves = [
+        tirx.decl_buffer([int64(lanes)], str(read.source.dtype), "half", layout=None)
+        for read in reads
+    ]
+    parts = [_parts(read, axis, start, lanes) for read in reads]
 
     def element(node: Load) -> Expr:
         for read, half in zip(reads, halves, strict=True):
@@ -46,19 +52,19 @@ def paired_values(stage: Stage, axis: Var, start: Expr, lanes: int) -> tuple[Exp
 
     value = s.map_loads(stage.value, element)
     vector = vector_value(lambda lane: s.substitute(value, {axis: lane}), lanes)
-    if vector is None or any(word is None for word in words):
+    if vector is None or None in parts:
         return None
 
-    def of(*, upper: bool) -> Expr:
+    def of(which: int) -> Expr:
         def half(node: Load) -> Expr:
-            for buffer, word in zip(halves, words, strict=True):
-                if node.source.same_as(buffer):
-                    return _half(word, lanes, upper=upper)
+            for buffer, part in zip(halves, parts, strict=True):
+                if node.source.same_as(buffer) and part is not None:
+                    return part[which]
             return node
 
         return s.map_loads(vector, half)
 
-    return of(upper=False), of(upper=True)
+    return of(0), of(1)
 
 
 def paired_store(stage: Stage, axis: Var, start: Expr, lanes: int) -> tirx.BufferStore | None:
@@ -86,12 +92,22 @@ def _moving(stage: Stage, axis: Var) -> list[Load]:
     return [read for read in stage.loads if any(s.uses(index, axis) for index in read.indices)]
 
 
-def _words(read: Load, axis: Var, start: Expr, lanes: int) -> Expr | None:
-    """The pairs of a read from `start` on, as words."""
-    both = vector_value(lambda lane: s.substitute(read, {axis: start + lane}), 2 * lanes)
-    if both is None:
+def _parts(read: Load, axis: Var, start: Expr, lanes: int) -> tuple[Expr, Expr] | None:
+    """What is read at the even and at the odd ones of the positions from `start` on; None where that is no vector."""
+
+    def vector(first: Expr, count: int) -> Expr | None:
+        return vector_value(lambda lane: s.substitute(read, {axis: first + lane}), count)
+
+    if str(read.source.dtype) == "float32":
+        low, high = vector(start, lanes), vector(start + int64(lanes), lanes)
+        if low is None or high is None:
+            return None
+        return every_second(low, high, lanes), every_second(low, high, lanes, first=1)
+    pairs = vector(start, 2 * lanes)
+    if pairs is None:
         return None
-    return tirx.reinterpret(f"uint32x{lanes}", tirx.reinterpret(f"uint16x{2 * lanes}", both))
+    words = tirx.reinterpret(f"uint32x{lanes}", tirx.reinterpret(f"uint16x{2 * lanes}", pairs))
+    return _half(words, lanes, upper=False), _half(words, lanes, upper=True)
 
 
 def _half(words: Expr, lanes: int, *, upper: bool) -> Expr:

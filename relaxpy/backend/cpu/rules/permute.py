@@ -1,9 +1,15 @@
 """Transpositions and other permutations of axes, read and written in whole vectors.
 
-If a stage reads elements that are contiguous along an axis that is not the last of its result, a square of vectors is
-read along that axis, transposed in registers, and written along the last axis. Squares are visited in blocks, so that
-each cache line and each page is used up while it is cached. The rest of the stage's value (a bias, a conversion) is
-computed on the transposed vectors.
+If a stage reads elements that are contiguous along an axis that is not the last of its result, a tile of vectors is
+read along that axis, transposed in registers, and written along the last axis. The rest of the stage's value (a bias, a
+conversion) is computed on the transposed vectors.
+
+Narrow elements are put together to words first, neighbours along the last axis in one word, so that the same
+permutations move two or four of them: tiles are then wider than tall.
+
+Tiles are visited in blocks of a few cache lines of each row that is read, so that each line and each page is used up
+while it is cached. The lines that will be written next are fetched meanwhile: no processor foresees them, since each
+is of another row.
 """
 
 from __future__ import annotations
@@ -17,11 +23,12 @@ from relaxpy.backend.cpu.rules.transpose import transposed
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.stages import Load, Stage, Var
-from relaxpy.tir.tvm import tirx, tvm_ffi
+from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.writer.loops import (
     Buffer,
     Expr,
     both,
+    broadcast,
     ceildiv,
     clamped_int32,
     constant,
@@ -33,10 +40,15 @@ from relaxpy.tir.writer.loops import (
 from relaxpy.tir.writer.vectors import masked_store, masked_value, vector_value, vectorise
 
 BLOCK = 128
-"""Squares are visited in blocks of this many positions along both axes: some cache lines of each row, 64 KiB of
-float32."""
+"""Positions of a block along the last axis: rows that are read."""
+_LINES = 4
+"""Cache lines of a block in each row that is read."""
+_LINE = 64
+"""Bytes of a cache line."""
+_AHEAD = 2
+"""Tiles between the one that is written and the one whose lines are fetched."""
 _FEWEST = 4
-"""With fewer positions along an axis, squares would be mostly empty."""
+"""With fewer positions along an axis, tiles would be mostly empty."""
 
 
 def crossed_axis(stage: Stage) -> Var | None:
@@ -56,68 +68,97 @@ def crossed_axis(stage: Stage) -> Var | None:
 
 
 def write_permuted(writer: StageWriter, stage: Stage, axis: Var) -> bool:
-    """Write the stage in squares over `axis` and the last axis, with blocks in parallel. Returns False, and writes
+    """Write the stage in tiles over `axis` and the last axis, with blocks in parallel. Returns False, and writes
     nothing, if the rest of its value cannot be vectorised."""
-    squares = _Squares.of(writer, stage, axis)
-    if squares is None:
+    tiles = _Tiles.of(writer, stage, axis)
+    if tiles is None:
         return False
     p, last = writer.program, stage.axes[-1]
     outer = [a for a in stage.axes[:-1] if a is not axis]
     extents = [extent_of(stage, a) for a in outer]
     lengths = [extent_of(stage, a) for a in (axis, last)]
-    size = knob("block", BLOCK, (32, 64, 256))
-    blocks = [ceildiv(length, size) for length in lengths]
+    sizes = (tiles.lines(_LINES), knob("block", BLOCK, (32, 64, 256)))
+    blocks = [ceildiv(length, size) for length, size in zip(lengths, sizes, strict=True)]
     with p.loop("block", product([*extents, *blocks]), parallel=True) as block:
         *places, i, j = split_index(p, block, [*extents, *blocks])
         at = dict(zip(outer, places, strict=True))
-        starts = [p.let("start", simplify(b * int64(size))) for b in (i, j)]
-        counts = [
-            ceildiv(minimum(size, length - start), squares.size)
-            for length, start in zip(lengths, starts, strict=True)
+        starts = [
+            p.let("start", simplify(b * int64(size))) for b, size in zip((i, j), sizes, strict=True)
         ]
-        with p.loop("across", counts[0]) as across, p.loop("along", counts[1]) as along:
-            down = p.let("down", simplify(starts[0] + across * int64(squares.size)))
-            right = p.let("right", simplify(starts[1] + along * int64(squares.size)))
-            squares.write(at, down, right)
+        counts = [
+            ceildiv(minimum(size, length - start), step)
+            for size, length, start, step in zip(
+                sizes, lengths, starts, (tiles.tall, tiles.wide), strict=True
+            )
+        ]
+        with p.loop("along", counts[1]) as along, p.loop("across", counts[0]) as across:
+            down = p.let("down", simplify(starts[0] + across * int64(tiles.tall)))
+            right = p.let("right", simplify(starts[1] + along * int64(tiles.wide)))
+            tiles.fetch(at, down, right + _AHEAD * tiles.wide)
+            tiles.write(at, down, right)
     return True
 
 
 @dataclass(frozen=True)
-class _Squares:
-    """Writes one square of a stage."""
+class _Tiles:
+    """Writes a stage tile by tile."""
 
     writer: StageWriter
     stage: Stage
     axis: Var
-    size: int
-    """Positions along both axes: the lanes of a vector."""
+    tall: int
+    """Positions of a tile along `axis`: the lanes of a vector."""
     reads: tuple[Load, ...]
     """The reads along `axis`."""
 
     @classmethod
-    def of(cls, writer: StageWriter, stage: Stage, axis: Var) -> _Squares | None:
+    def of(cls, writer: StageWriter, stage: Stage, axis: Var) -> _Tiles | None:
         # One vector per lane must stay in registers, with others beside them.
-        size = min(writer.lanes(stage), writer.target.vector_registers // 2)
+        tall = min(writer.lanes(stage), writer.target.vector_registers // 2)
         reads: list[Load] = []
         for read in _crossing(stage, stage.axes[-1]):
             if not any(tvm_ffi.structural_equal(read, other) for other in reads):
                 reads.append(read)
-        squares = cls(writer, stage, axis, size, tuple(reads))
+        tiles = cls(writer, stage, axis, tall, tuple(reads))
         if any(str(read.source.dtype) == "bool" for read in reads):
             return None  # TVM cannot store vectors of them in memory
-        if not all(_is_vector(read, axis, size) for read in reads):
+        if not all(_is_vector(read, axis, tall) for read in reads):
             return None  # contiguous, but indexed by several dimensions (a reshape in between)
-        probe = [tirx.decl_buffer([int64(size)], str(r.source.dtype), layout=None) for r in reads]
-        stored = squares._stored({}, probe, int64(0)) if size > 1 else None
-        if stored is None or masked_store(stored, first_lanes(int64(1), size)) is None:
+        probe = [
+            tirx.decl_buffer([int64(tiles.wide)], str(r.source.dtype), layout=None) for r in reads
+        ]
+        stored = tiles._stored({}, probe, int64(0)) if tall > 1 else None
+        if stored is None or masked_store(stored, first_lanes(int64(1), tiles.wide)) is None:
             return None
-        return squares
+        return tiles
+
+    @property
+    def wide(self) -> int:
+        """Positions of a tile along the last axis."""
+        return self.tall * max(map(_per_word, self.reads))
+
+    def lines(self, count: int) -> int:
+        """The positions along `axis`, in whole tiles, that fill so many cache lines of the narrowest read."""
+        narrowest = min(_bits(read) for read in self.reads)
+        return max(count * _LINE * 8 // narrowest // self.tall, 1) * self.tall
+
+    def fetch(self, at: At, down: Expr, right: Expr) -> None:
+        """Fetch the lines of the tile at this position, to be written; it need not exist."""
+        p, last, buffer = self.writer.program, self.stage.axes[-1], self.stage.buffer
+        flat = buffer if len(buffer.shape) == 1 else p.flat_view(buffer)
+        step = _LINE * 8 // int(tvm.DataType(str(buffer.dtype)).bits)
+        for i in range(self.tall):
+            for j in range(0, self.wide, step):
+                places = {**at, self.axis: down + i, last: right + j}
+                index = [s.substitute(place, places) for place in self.stage.index]
+                p.prefetch(flat, simplify(s.flat_index(index, buffer.shape)), writing=True)
 
     def write(self, at: At, down: Expr, right: Expr) -> None:
-        """Write the square at position `down` of the axis and `right` of the last one."""
+        """Write the tile at position `down` of the axis and `right` of the last one."""
         p, (rows, columns) = self.writer.program, self._extents()
-        is_whole = both(down + self.size <= rows, right + self.size <= columns)
-        if all((constant(extent) or 1) % self.size == 0 for extent in (rows, columns)):
+        is_whole = both(down + self.tall <= rows, right + self.wide <= columns)
+        sizes = ((rows, self.tall), (columns, self.wide))
+        if all((constant(extent) or 1) % size == 0 for extent, size in sizes):
             self._write(at, down, right, is_whole=True)
             return
         with p.when(is_whole):
@@ -130,14 +171,14 @@ class _Squares:
 
     def _write(self, at: At, down: Expr, right: Expr, *, is_whole: bool) -> None:
         p, (rows, columns) = self.writer.program, self._extents()
-        held = first_lanes(clamped_int32(rows - down, self.size), self.size)
-        kept = first_lanes(clamped_int32(columns - right, self.size), self.size)
+        held = first_lanes(clamped_int32(rows - down, self.tall), self.tall)
+        kept = first_lanes(clamped_int32(columns - right, self.wide), self.wide)
         with p.scope():
             turned = [
                 self._turned(read, at, down, right, None if is_whole else held)
                 for read in self.reads
             ]
-            for i in range(self.size):
+            for i in range(self.tall):
                 store = self._stored(
                     {**at, self.axis: down + i}, [tiles[i] for tiles in turned], right
                 )
@@ -154,26 +195,44 @@ class _Squares:
         self, read: Load, at: At, down: Expr, right: Expr, mask: Expr | None
     ) -> list[Buffer]:
         """The transposed vectors of a read, along the last axis: one for each position of the axis."""
-        p, last = self.writer.program, self.stage.axes[-1]
-        columns = extent_of(self.stage, last)
-        vectors: list[Expr] = []
-        for j in range(self.size):
+        p, dtype, count = self.writer.program, str(read.source.dtype), _per_word(read)
+        turned = [p.allocate("turned", self.wide, dtype) for _ in range(self.tall)]
+        for first in range(0, self.wide, self.tall * count):
+            rows = [
+                self._words(read, at, down, right, first + place, mask)
+                for place in range(0, self.tall * count, count)
+            ]
+            for tile, row in zip(turned, transposed(p, rows), strict=True):
+                p.store(tile, first, _elements(row, dtype, self.tall * count), self.tall * count)
+        return turned
+
+    def _words(
+        self, read: Load, at: At, down: Expr, right: Expr, place: int, mask: Expr | None
+    ) -> Expr:
+        """The vector along the axis of a read from `place` of the last axis on: words of as many neighbours as there is
+        room for."""
+        last, columns = self.stage.axes[-1], extent_of(self.stage, self.stage.axes[-1])
+        bits, words = _bits(read), f"uint32x{self.tall}"
+        joined: Expr | None = None
+        for number in range(_per_word(read)):
+            column = right + (place + number)
             # Past the end, repeat the last one.
-            place = right + j if mask is None else minimum(right + j, columns - 1)
+            column = column if mask is None else minimum(column, columns - 1)
             vector = vector_value(
-                lambda lane, place=place: s.substitute(
-                    read, {**at, self.axis: down + lane, last: place}
+                lambda lane, column=column: s.substitute(
+                    read, {**at, self.axis: down + lane, last: column}
                 ),
-                self.size,
+                self.tall,
             )
             value = vector if mask is None or vector is None else masked_value(vector, mask)
             assert value is not None, "reads along the axis are of neighbours"
-            vectors.append(value)
-        turned: list[Buffer] = []
-        for vector in transposed(p, vectors):
-            turned.append(p.allocate("turned", self.size, str(read.source.dtype)))
-            p.store(turned[-1], 0, vector, self.size)
-        return turned
+            if _per_word(read) == 1:
+                return value
+            narrow = tirx.reinterpret(f"uint{bits}x{self.tall}", value).astype(words)
+            shift = broadcast(tirx.const(bits * number, "uint32"), self.tall)
+            joined = narrow if joined is None else joined | (narrow << shift)
+        assert joined is not None, "a word has elements"
+        return joined
 
     def _stored(self, at: At, turned: Sequence[Buffer], start: Expr) -> tirx.BufferStore | None:
         """The store of a vector along the last axis, given its transposed reads from position `start` on."""
@@ -191,7 +250,25 @@ class _Squares:
             index = [s.substitute(i, places) for i in self.stage.index]
             return tirx.BufferStore(self.stage.buffer, value, index)
 
-        return vectorise(body, self.size)
+        return vectorise(body, self.wide)
+
+
+def _bits(read: Load) -> int:
+    return max(8, int(tvm.DataType(str(read.source.dtype)).bits))
+
+
+def _per_word(read: Load) -> int:
+    """The neighbours that a word of 32 bits holds; 1 of elements that are as large."""
+    return max(1, 32 // _bits(read))
+
+
+def _elements(words: Expr, dtype: str, count: int) -> Expr:
+    """The elements in a vector of words."""
+    vector = f"{dtype}x{count}"
+    if str(words.ty.dtype) == vector:
+        return words
+    narrow = f"uint{int(tvm.DataType(dtype).bits)}x{count}"
+    return tirx.reinterpret(vector, tirx.reinterpret(narrow, words))
 
 
 def _crossing(stage: Stage, last: Var) -> list[Load]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from relaxpy.backend.cpu.compile import compile_source
+from relaxpy.target import Target
 from relaxpy.tir.numerics import math as tir_math
 from relaxpy.tir.tvm import te, tirx
 from tests.backend.support import (
@@ -156,3 +157,22 @@ def test_one_element(tmp_path: Path) -> None:
     kernel = Kernel(tmp_path, [x, compute((), lambda: x[()] * f32(2.0))])
     assert kernel.scheduled.parallel is kernel.scheduled.serial
     assert kernel(np.array(3.0, np.float32), out=()) == 6.0
+
+
+@pytest.mark.parametrize("rows", [0, 1, 127, 128, 129, 300])
+def test_a_task_runs_through_several_rows_of_an_unknown_number(tmp_path: Path, rows: int) -> None:
+    x = tensor(n, m, 3, 32)
+    kernel = Kernel(tmp_path, [x, compute((n, 3, m, 32), lambda i, j, k, l: x[i, k, j, l])])
+    value = normal(2, rows, 3, 32)
+    expected = value.transpose(0, 2, 1, 3)
+    np.testing.assert_array_equal(kernel(value, out=expected.shape), expected)
+
+
+@pytest.mark.parametrize("target", [HOST, AVX2], ids=["host", "avx2"])
+def test_vectors_side_by_side(tmp_path: Path, target: Target) -> None:
+    """A long chain of operations, at lengths around one vector and around several."""
+    x = tensor(n)
+    kernel = Kernel(tmp_path, [x, compute((n,), lambda i: tir_math.exp(x[i]))], target)
+    for size in (0, 1, 15, 16, 63, 64, 65, 80, 127, 128, 130):
+        value = normal(size)
+        np.testing.assert_allclose(kernel(value, out=(size,)), np.exp(value), rtol=1e-6)

@@ -37,6 +37,10 @@ class Module:
     def numbered(x: R.Tensor(("m",), "bfloat16"), y: R.Tensor(("m",), "float32")):
         z = R.astype(R.add(R.astype(x, "float32"), y), "bfloat16")
         return z
+    @R.function
+    def silu(x: R.Tensor(("n", "m"), "bfloat16")):
+        z = R.nn.silu(x)
+        return z
 """
 WIDTHS = (0, 1, 15, 16, 31, 32, 33, 64, 100)
 
@@ -97,6 +101,22 @@ def test_float32_beside_it(machine: relaxpy.VirtualMachine, width: int) -> None:
         same_bits(found, (x.astype(np.float32) + y).astype(BF16))
 
 
+@pytest.mark.parametrize("width", [*WIDTHS, 127, 128, 129, 1 << 16])
+def test_long_chains_side_by_side(machine: relaxpy.VirtualMachine, width: int) -> None:
+    """The result is rounded once, from a number that is accurate to 17 bits."""
+    x = np.arange(width, dtype=np.uint16).view(BF16)[None]
+    result = machine["silu"](x).numpy()
+    with np.errstate(all="ignore"):
+        found, wide = result.astype(np.float64), x.astype(np.float64)
+        expected = wide / (1 + np.exp(-wide))
+        unit = 2.0 ** (np.floor(np.log2(np.maximum(np.abs(expected), 2.0**-126))) - 7)
+        error = np.abs(found - expected) / unit
+    finite = np.isfinite(expected) & (np.abs(expected) < 3.3e38)
+    assert (error[finite] <= 0.51).all()
+    unknown = np.isnan(wide) | (wide == -np.inf)
+    np.testing.assert_array_equal(np.isnan(found), unknown)
+
+
 def paired(body: Any, *beside: Any) -> bool:
     x = tensor(n, m, dtype="bfloat16")
     out = compute((n, m), lambda i, j: body(x, i, j))
@@ -108,7 +128,9 @@ def test_where_there_are_pairs() -> None:
     wide, row = tensor(n, m, name="wide"), tensor(n, name="row")
     assert paired(lambda x, i, j: x[i, j] * x[i, j])
     assert paired(lambda x, i, j: (x[i, j].astype("float32") * row[i]).astype("bfloat16"), row)
-    assert not paired(lambda x, i, j: x[i, j].astype("float32") * wide[i, j], wide)
+    assert paired(lambda x, i, j: x[i, j].astype("float32") * wide[i, j], wide)
+    assert not paired(lambda x, i, j: wide[i, j], wide)
+    assert not paired(lambda x, i, j: x[i, j].astype("float32") * wide[i, 2 * j], wide)
     assert not paired(lambda x, i, j: x[i, m - 1 - j])
     assert not paired(lambda x, i, j: x[i, j] * j.astype("bfloat16"))
     assert not paired(lambda x, i, j: x[i, i64(0)])
