@@ -24,12 +24,14 @@ from typing import Any
 from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.rules.matmul_finish import Finish, Total
 from relaxpy.backend.cpu.rules.places import product, split_index
+from relaxpy.backend.cpu.rules.transpose import transposed
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.analyzer import equal
 from relaxpy.tir.forms.contraction import Epilogue, Operand
 from relaxpy.tir.forms.convolution import SUMMED_IN, ChannelForm, read_channel_convolution
 from relaxpy.tir.forms.matmul import Dimension
+from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt
 
@@ -65,14 +67,21 @@ def channel_convolution_program(func: PrimFunc, target: CpuTarget) -> Arrangemen
     if form is None:
         return None
     lanes = target.lanes(SUMMED_IN[form.dtype])
-    channels = loops.constant(form.axes[form.lane].extent)
-    if channels is None or channels % lanes != 0 or channels == 0:
-        return None
     pixel = _pixel_axis(form)
-    if pixel is None:
+    if pixel is None or not _are_vectors(form, lanes):
         return None
     widest = (target.vector_registers - VECTORS - 1) // VECTORS
     return Arrangement(lambda: loops.finished(func, _Writer(form, pixel, lanes, widest).write()))
+
+
+def _are_vectors(form: ChannelForm, lanes: int) -> bool:
+    """Does the weight have whole vectors of channels, except perhaps for the last one?"""
+    channels, panels = loops.constant(form.axes[form.lane].extent), form.weight.panels
+    if channels is None or channels == 0 or loops.constant(form.weight.strides[form.lane] or 0) != 1:
+        return False
+    if panels is not None:
+        return panels.width % lanes == 0
+    return channels % lanes == 0 or form.blocks is None
 
 
 def _pixel_axis(form: ChannelForm) -> int | None:
@@ -132,6 +141,45 @@ class _Tile:
     """How many positions of the innermost loop the tile fetches for the next ones."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Row:
+    """A row of pixels to be copied."""
+
+    copy: Buffer
+    to: Expr
+    """Its first element in the copy."""
+    at: Expr
+    """Its first element in data."""
+    start: Expr
+    """The position of that along its dimension of data."""
+    length: Expr
+    step: Expr
+    """The elements of a pixel in the copy."""
+    dimension: int
+    inside: Expr | bool
+    """Whether the row is in data at all."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Done:
+    """The finished sums of a tile."""
+
+    sums: Buffer
+    pixels: int
+    """The pixels that there is memory for."""
+    turned: Buffer
+    """Memory for as many sums of a vector."""
+    place: Mapping[int, Expr]
+    """The position along each axis of the columns but that of the pixels."""
+    x: Expr
+    """The first pixel in its row."""
+    skipped: Expr
+    """The first pixels that are stored already."""
+    width: Expr
+    places: Sequence[tuple[Expr, Expr]]
+    """The block and the first channel in it of each vector."""
+
+
 _Loop = tuple[Expr, Expr, Expr]
 """A loop over the depth: its extent, and its strides in data and in the weight."""
 
@@ -151,24 +199,29 @@ class _Writer:
         self.is_padded = any(walk.is_guarded for walk in form.walks)
         self.length = self._extent(pixel)
         self.rows = loops.int64(1) if self.row is None else self._extent(self.row)
+        self.inner = form.channels
+        """The dimension of data that is the last one of a transposed copy; None if data are read as they are."""
+        self.is_turned = form.blocks is None and _is_one(form.out.strides[pixel])
+        """Are pixels contiguous in the output? Then sums are transposed before they are stored."""
         self.joined: int | None = None
         """The axis of the rows, if all rows of an image are one."""
         self._join_rows()
-        channels = loops.constant(self._extent(form.lane)) or 0
+        self.channels = loops.constant(self._extent(form.lane)) or 0
+        """Channels of a block."""
         blocks = loops.int64(1) if form.blocks is None else self._extent(form.blocks)
-        self.in_block = channels // lanes
+        self.in_block = -(-self.channels // lanes)
         """Vectors of a block."""
         self.vectors = loops.simplify(blocks * self.in_block)
-        axis, zero = form.axes[form.lane], loops.int64(0)
-        column = Dimension(axis.extent, self._out(form.lane), zero, zero, (axis,))
         self.parts = self._weight_parts()
-        sums = _Sums(form.epilogue, form.out, column, column)
+        channel, pixels = self._dimension(form.lane), self._dimension(pixel)
+        columns = pixels if self.is_turned else channel
+        sums = _Sums(form.epilogue, form.out, channel, columns)
         self.finish = Finish(p, sums, self.out) if form.epilogue is not None else None
 
     def _join_rows(self) -> None:
         """Without a window and padding, the rows of an image follow one another: they are one row."""
         form, row = self.form, self.row
-        if self.is_padded or row is None:
+        if self.is_copied or self.is_turned or row is None:
             return
         data = _strides(form, [walk.stride for walk in form.walks])
         for strides in (data, dict(enumerate(form.out.strides))):
@@ -177,6 +230,16 @@ class _Writer:
                 return
         self.length = loops.simplify(self.rows * self.length)
         self.joined, self.row, self.rows = row, None, loops.int64(1)
+
+    @property
+    def is_copied(self) -> bool:
+        """Does a task copy what it reads?"""
+        return self.is_padded or self.inner is not None
+
+    def _dimension(self, axis: int) -> Dimension:
+        """An axis as a dimension of the sums."""
+        own, zero = self.form.axes[axis], loops.int64(0)
+        return Dimension(own.extent, self._out(axis), zero, zero, (own,))
 
     def _extent(self, axis: int) -> Expr:
         return loops.int64(self.form.axes[axis].extent)
@@ -193,8 +256,13 @@ class _Writer:
         with self._tasks() as task:
             width = self._best(widths)
             pieces = p.let("pieces", loops.ceildiv(self.length, width))
-            source = self._copied(task) if self.is_padded else self._in_place(task)
-            sums = p.allocate("sums", max(widths) * VECTORS * lanes, self.dtype)
+            source = self._copied(task) if self.is_copied else self._in_place(task)
+            squares = -(-max(widths) // lanes)
+            most = squares * lanes if self.is_turned else max(widths)
+            sums = p.allocate("sums", most * VECTORS * lanes, self.dtype)
+            # A channel's last vector may begin anywhere in its row.
+            size = (most + 1) * lanes if self.is_turned else 1
+            turned = p.allocate("turned", size, self.dtype)
             with p.loop("pair", task.panels) as pair:
                 first = p.let("vector", loops.simplify((task.panel + pair) * VECTORS))
                 for vectors in self._counts(first):
@@ -214,7 +282,13 @@ class _Writer:
                             known = len(widths) == 1
                             with p.when(True if known else loops.equals(width, pixels)):
                                 self._multiply(source, tile, pixels, sums, len(widths))
-                        self._store(task, sums, row, x, new - x, width, places)
+                        skipped = p.let("skipped", loops.simplify(new - x))
+                        place = {**task.image, **self._position(task.row + row)}
+                        done = _Done(sums, most, turned, place, x, skipped, width, places)
+                        if self.is_turned:
+                            self._store_turned(done)
+                        else:
+                            self._store(done)
         return p.body()
 
     def _widths(self) -> Sequence[int]:
@@ -251,7 +325,7 @@ class _Writer:
         panels = p.let("panels", loops.ceildiv(self.vectors, VECTORS))
         parts = self.parts
         needed = loops.ceildiv(loops.int64(TASKS), loops.maximum(1, images * parts))
-        if self.is_padded:
+        if self.is_copied:
             size = product(self._copy_shape(self.rows))
             bits = int(loops.tirx.const(0, self.dtype).ty.dtype.bits)
             needed = loops.maximum(needed, loops.ceildiv(size * (bits // 8), COPY_BYTES))
@@ -298,6 +372,8 @@ class _Writer:
     def _place(self, vector: Expr) -> tuple[Expr, Expr]:
         """The block and the first channel in it of a vector."""
         p, size = self.program, self.in_block
+        if self.form.blocks is None:
+            return loops.int64(0), p.let("channel", loops.simplify(vector * self.lanes))
         block = p.let("block", loops.floordiv(vector, size))
         return block, p.let("channel", loops.simplify(loops.floormod(vector, size) * self.lanes))
 
@@ -332,48 +408,106 @@ class _Writer:
         return shape
 
     def _copied(self, task: _Task) -> _Source:
-        """A copy of what the task reads, with zeros where there is no data."""
+        """A copy of what the task reads, with zeros where there is no data. If data have contiguous pixels, the copy
+        has contiguous channels."""
         p, form, lanes = self.program, self.form, self.lanes
         shape = [p.let("reach", size) for size in self._copy_shape(task.rows)]
-        # In terms of the parameters' sizes, so that the memory is known before a call.
-        most = product(self._copy_shape(self.most_rows))
-        copy = p.flat_view(p.allocate("copy", loops.ceildiv(most, lanes) * lanes, self.dtype))
         first = self._first(task)
         starts = [
             p.let("from", loops.simplify(_moved(walk.base, walk.steps, first)))
             for walk in form.walks
         ]
-        # Dimensions that are copied whole at the end are part of the runs of the dimension before them.
-        run = len(shape) - 1
-        while run > 0 and self._is_whole(run, starts[run], shape[run]):
-            run -= 1
-        inner = product(shape[run + 1 :])
-        low = p.let("low", loops.minimum(loops.maximum(0, -starts[run]), shape[run]))
-        high = p.let("high", loops.minimum(shape[run], form.walks[run].size - starts[run]))
-        high = p.let("high", loops.maximum(low, high))
-        row = p.let("row", loops.simplify(shape[run] * inner))
+        order = [n for n in range(len(shape)) if n != self.inner]
+        if self.inner is None:
+            # Dimensions that are copied whole at the end are part of the runs of the dimension before them.
+            while len(order) > 1 and self._is_whole(order[-1], starts[order[-1]], shape[order[-1]]):
+                order.pop()
+        *outer, run = order
+        inner = [n for n in range(len(shape)) if n not in order]
+        steps = {
+            n: product([shape[m] for m in [*order, *inner][i + 1 :]])
+            for i, n in enumerate([*order, *inner])
+        }
+        # In terms of the parameters' sizes, so that the memory is known before a call.
+        most = product(self._copy_shape(self.most_rows))
+        spare = lanes if self.inner is None else steps[run] * lanes
+        copy = p.flat_view(
+            p.allocate("copy", loops.ceildiv(most + spare, lanes) * lanes, self.dtype)
+        )
         inside: Expr | bool = True
         with ExitStack() as stack:
             to, at = loops.int64(0), loops.int64(0)
-            for n in range(run):
+            if self.inner is not None:
+                at = starts[self.inner] * form.walks[self.inner].stride
+            for n in outer:
                 walk = form.walks[n]
                 place = stack.enter_context(p.loop("place", shape[n]))
                 there = p.let("there", starts[n] + place)
                 if walk.is_guarded:
                     here = loops.both(there >= 0, there < walk.size)
                     inside = here if inside is True else loops.both(inside, here)
-                to = to * shape[n] + place
+                to = to + place * steps[n]
                 at = at + there * walk.stride
-            to = p.let("to", loops.simplify(to * row))
+            to = p.let("to", loops.simplify(to))
             at = p.let("at", loops.simplify(at + starts[run] * form.walks[run].stride))
-            with p.when(inside):
-                self._fill(copy, to, loops.int64(0), low * inner, None)
-                self._fill(copy, to, low * inner, high * inner, at)
-                self._fill(copy, to, high * inner, row, None)
-            with p.otherwise(inside):
-                self._fill(copy, to, loops.int64(0), row, None)
-        steps = [product(shape[n + 1 :]) for n in range(len(shape))]
-        return _Source(copy, loops.int64(0), _strides(form, steps))
+            row = _Row(copy, to, at, starts[run], shape[run], steps[run], run, inside)
+            self._copy_row(row)
+        return _Source(copy, loops.int64(0), _strides(form, [steps[n] for n in range(len(shape))]))
+
+    def _copy_row(self, row: _Row) -> None:
+        """Copy one row of pixels."""
+        p, walk, number = self.program, self.form.walks[row.dimension], row.step
+        channels = loops.constant(number)
+        if self.inner is not None and channels is not None and 2 * channels > self.lanes:
+            self._turn(row, channels)
+            return
+        low = p.let("low", loops.minimum(loops.maximum(0, -row.start), row.length))
+        high = p.let("high", loops.minimum(row.length, walk.size - row.start))
+        high = p.let("high", loops.maximum(low, high))
+        end = p.let("row", loops.simplify(row.length * number))
+        with p.when(row.inside):
+            self._fill(row.copy, row.to, loops.int64(0), low * number, None)
+            if self.inner is None:
+                self._fill(row.copy, row.to, low * number, high * number, row.at)
+            else:
+                with p.loop("x", high - low) as x, p.loop("channel", number) as channel:
+                    place = row.at + (low + x) * walk.stride
+                    place = place + channel * self.form.walks[self.inner].stride
+                    value = loops.load(self.data, loops.simplify(place))
+                    p.store(row.copy, row.to + (low + x) * number + channel, value)
+            self._fill(row.copy, row.to, high * number, end, None)
+        with p.otherwise(row.inside):
+            self._fill(row.copy, row.to, loops.int64(0), end, None)
+
+    def _turn(self, row: _Row, channels: int) -> None:
+        """Copy one row of pixels, transposed in squares of vectors. The last square of a row may exceed it, into the
+        next one, which is written later."""
+        assert self.inner is not None
+        p, lanes, walk = self.program, self.lanes, self.form.walks[row.dimension]
+        stride = self.form.walks[self.inner].stride
+        size = walk.size
+        if row.inside is not True:
+            size = p.let("size", loops.select(row.inside, size, 0))
+        nothing = loops.zero(self.dtype, lanes)
+
+        def square(pixel: Expr, channel: Expr, count: int) -> None:
+            mask = loops.lanes_within(row.start + pixel, size, lanes)
+            rows: list[Expr] = [nothing] * lanes
+            for n in range(count):
+                place = loops.simplify(row.at + pixel * walk.stride + (channel + n) * stride)
+                value = loops.load(self.data, place, lanes, mask)
+                rows[n] = tirx.Select(mask, value, nothing)
+            only = None if count == lanes else loops.first_lanes(_int32(count), lanes)
+            for n, column in enumerate(transposed(p, rows)):
+                place = loops.simplify(row.to + (pixel + n) * channels + channel)
+                p.store(row.copy, place, column, lanes, only)
+
+        with p.loop("square", loops.ceildiv(row.length, lanes)) as number:
+            pixel = p.let("pixel", number * lanes)
+            with p.loop("channels", channels // lanes) as block:
+                square(pixel, block * lanes, lanes)
+            if channels % lanes:
+                square(pixel, loops.int64(channels // lanes * lanes), channels % lanes)
 
     def _is_whole(self, n: int, start: Expr, extent: Expr) -> bool:
         """Is a dimension of data copied from its beginning to its end?"""
@@ -417,6 +551,8 @@ class _Writer:
         for x, v in places:
             p.store(own[x], v * lanes, loops.zero(self.dtype, lanes), lanes)
         lines = [p.let("line", self._weight_base(*place)) for place in tile.places]
+        is_padded = self.form.weight.panels is not None
+        masks = [None if is_padded else self._existing(channel) for _, channel in tile.places]
         *outer, inner = self._depth(source)
         with ExitStack() as stack:
             at, step = tile.start, loops.int64(0)
@@ -430,7 +566,10 @@ class _Writer:
             k = stack.enter_context(p.loop("k", extent))
             at = p.let("at", loops.simplify(at + k * data))
             step = p.let("step", loops.simplify(step + k * weight))
-            vectors = [p.let("weight", loops.load(self.weight, x + step, lanes)) for x in lines]
+            vectors = [
+                p.let("weight", loops.load(self.weight, x + step, lanes, mask))
+                for x, mask in zip(lines, masks, strict=True)
+            ]
             for x in range(pixels):
                 place = loops.simplify(at + x * source.strides[self.pixel])
                 element = p.let("element", loops.load(source.buffer, place))
@@ -472,31 +611,35 @@ class _Writer:
 
     def _weight_base(self, block: Expr, channel: Expr) -> Expr:
         """The offset of a vector of channels in the weight."""
-        strides = self.form.weight.strides
-        base = self.form.weight.base + channel
+        strides, panels = self.form.weight.strides, self.form.weight.panels
+        base = self.form.weight.base
+        if panels is None:
+            base = base + channel
+        else:
+            panel, inside = (f(channel, panels.width) for f in (loops.floordiv, loops.floormod))
+            base = base + panel * panels.stride + inside
         if self.form.blocks is not None:
             base = base + block * (strides[self.form.blocks] or 0)
         return loops.simplify(base)
 
-    def _store(
-        self,
-        task: _Task,
-        sums: Buffer,
-        row: Expr,
-        x: Expr,
-        skipped: Expr,
-        width: Expr,
-        places: Sequence[tuple[Expr, Expr]],
-    ) -> None:
+    def _existing(self, channel: Expr) -> Expr | None:
+        """The mask of the lanes of a vector that are channels; None if all are."""
+        if self.channels % self.lanes == 0:
+            return None
+        return loops.first_lanes(
+            loops.clamped_int32(self.channels - channel, self.lanes), self.lanes
+        )
+
+    def _store(self, done: _Done) -> None:
         """Store the finished sums of a tile without the first pixels, which are stored already."""
         p, form, lanes = self.program, self.form, self.lanes
-        skipped = p.let("skipped", loops.simplify(skipped))
-        with p.loop("pixel", loops.simplify(width - skipped), about=width) as number:
-            pixel = p.let("pixel", loops.simplify(number + skipped))
-            here = {**task.image, **self._position(task.row + row, x + pixel)}
+        masks = [self._existing(channel) for _, channel in done.places]
+        with p.loop("pixel", loops.simplify(done.width - done.skipped), about=done.width) as number:
+            pixel = p.let("pixel", loops.simplify(number + done.skipped))
+            here = {**done.place, **self._along(done.x + pixel)}
             base = form.out.base + _sum([n * self._out(a) for a, n in here.items()])
             base = p.let("base", loops.simplify(base))
-            for v, (block, channel) in enumerate(places):
+            for v, (block, channel) in enumerate(done.places):
                 there = dict(here) if form.blocks is None else {**here, form.blocks: block}
                 target = base + channel * self._out(form.lane)
                 if form.blocks is not None:
@@ -504,15 +647,50 @@ class _Writer:
                 target = p.let("target", loops.simplify(target))
                 start = loops.simplify((pixel * VECTORS + v) * lanes)
                 if self.finish is None:
-                    self._store_vector(sums, start, target)
+                    self._store_vector(done.sums, start, target, channel, masks[v])
                     continue
                 place = {form.axes[axis].var: value for axis, value in there.items()}
-                self.finish.store(Total(sums, start), place, channel, target, lanes, None)
+                self.finish.store(Total(done.sums, start), place, channel, target, lanes, masks[v])
 
-    def _position(self, row: Expr, pixel: Expr) -> dict[int, Expr]:
-        """The position along the axes of an image."""
-        if self.row is not None:
-            return {self.row: row, self.pixel: pixel}
+    def _store_turned(self, done: _Done) -> None:
+        """Store the finished sums of a tile, transposed: the pixels of one channel after the other."""
+        p, form, lanes = self.program, self.form, self.lanes
+        squares, turned = done.pixels // lanes, done.turned
+        for v, (_, first) in enumerate(done.places):
+            for square in range(squares):
+                starts = [(square * lanes + n) * VECTORS + v for n in range(lanes)]
+                rows = [loops.load(done.sums, start * lanes, lanes) for start in starts]
+                for n, column in enumerate(transposed(p, rows)):
+                    p.store(turned, (n * squares + square) * lanes, column, lanes)
+            count = loops.minimum(lanes, self.channels - first)
+            with p.loop("lane", count, about=lanes) as lane:
+                channel = p.let("channel", first + lane)
+                here = {**done.place, form.lane: channel}
+                base = form.out.base + _sum([n * self._out(a) for a, n in here.items()])
+                base = p.let("base", loops.simplify(base))
+                for square in range(squares):
+                    from_here = loops.simplify(done.skipped + square * lanes)
+                    left = p.let("left", loops.clamped_int32(done.width - from_here, lanes))
+                    mask = loops.first_lanes(left, lanes)
+                    pixel = loops.simplify(done.x + from_here)
+                    start = loops.simplify(lane * squares * lanes + from_here)
+                    target = loops.simplify(base + pixel)
+                    if self.finish is None:
+                        value = loops.load(turned, start, lanes, mask)
+                        p.store(self.out, target, value, lanes, mask)
+                        continue
+                    place = {form.axes[axis].var: value for axis, value in here.items()}
+                    window = (_int32(0), left)
+                    self.finish.store(
+                        Total(turned, start), place, pixel, target, lanes, mask, window
+                    )
+
+    def _position(self, row: Expr) -> dict[int, Expr]:
+        """The position of a row of pixels in an image."""
+        return {} if self.row is None else {self.row: row}
+
+    def _along(self, pixel: Expr) -> dict[int, Expr]:
+        """The position of a pixel in its row, which may be all rows of the image."""
         if self.joined is None:
             return {self.pixel: pixel}
         p, length = self.program, self._extent(self.pixel)
@@ -522,13 +700,24 @@ class _Writer:
             self.pixel: p.let("x", loops.floormod(at, length)),
         }
 
-    def _store_vector(self, sums: Buffer, start: Expr, target: Expr) -> None:
+    def _store_vector(
+        self, sums: Buffer, start: Expr, target: Expr, channel: Expr, mask: Expr | None
+    ) -> None:
         p, lanes, step = self.program, self.lanes, self._out(self.form.lane)
         if loops.constant(step) == 1:
-            p.store(self.out, target, loops.load(sums, start, lanes), lanes)
+            p.store(self.out, target, loops.load(sums, start, lanes), lanes, mask)
             return
-        with p.loop("lane", lanes) as lane:
+        count = lanes if mask is None else loops.minimum(lanes, self.channels - channel)
+        with p.loop("lane", count, about=lanes) as lane:
             p.store(self.out, target + lane * step, loops.load(sums, start + lane))
+
+
+def _is_one(value: Expr | None) -> bool:
+    return value is not None and loops.constant(value) == 1
+
+
+def _int32(value: int) -> Expr:
+    return tirx.const(value, "int32")
 
 
 def _cost(length: Any, width: int) -> Any:

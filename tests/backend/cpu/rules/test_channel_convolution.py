@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from relaxpy.backend.cpu.row_tiles import RowTiles, wanted_channel_tiles, with_tiles
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.op.conv import Conv1d, Conv2d, Conv3d, Convolution
 from relaxpy.testing.kernels import Kernels
@@ -22,6 +23,9 @@ LAYOUTS: dict[str, Any] = {
     "blocks": ("NCHW16c", "OIHW16i16o", "NCHW16c"),
     "first": ("NCHW", "OIHW16o", "NCHW16c"),
     "last": ("NHWC", "HWIO", "NHWC"),
+    "from plain": ("NCHW", "OHWI", "NHWC"),
+    "to plain": ("NHWC", "OHWI", "NCHW"),
+    "plain": ("NCHW", "OHWI", "NCHW"),
 }
 
 WINDOWS: dict[str, tuple[Convolution, tuple[int, ...], str]] = {
@@ -36,6 +40,13 @@ WINDOWS: dict[str, tuple[Convolution, tuple[int, ...], str]] = {
     "no padding": (Conv2d(), (16, 16, 2, 3), "blocks"),
     "channels last": (Conv2d(padding=1), (32, 5, 3, 3), "last"),
     "channels last, 1x1": (Conv2d(), (16, 5, 1, 1), "last"),
+    "channels last, a part of a vector": (Conv2d(padding=1), (21, 5, 3, 3), "last"),
+    "few channels transposed": (Conv2d(2, 3), (24, 3, 7, 7), "from plain"),
+    "transposed": (Conv2d(padding=1), (40, 37, 3, 3), "from plain"),
+    "transposed, no padding": (Conv2d(2), (16, 16, 2, 3), "from plain"),
+    "to plain": (Conv2d(padding=1), (37, 9, 3, 3), "to plain"),
+    "plain": (Conv2d(2, 1), (40, 32, 3, 3), "plain"),
+    "plain, no padding": (Conv2d(), (24, 12, 3, 1), "plain"),
 }
 """The operator, the shape of its weight in OIHW, and the layouts. An odd number of blocks, too."""
 SIZES = ((1, 7, 7), (3, 7, 7), (0, 5, 5), (2, 4, 4), (1, 9, 56), (1, 37, 16), (2, 5, 33))
@@ -70,25 +81,34 @@ def of_window(name: str, sizes: tuple[Any, ...]) -> tuple[Convolution, list[Any]
     scope="module",
     params=["llvm", *(pytest.param(each, marks=[pytest.mark.slow, sweep]) for each in OTHERS)],
 )
-def kernels(request: pytest.FixtureRequest) -> Kernels:
-    """Every window for images of any number and size. For other processors quickly compiled, unless the sweep is in
-    full."""
+def kernels(request: pytest.FixtureRequest) -> tuple[Kernels, dict[str, RowTiles]]:
+    """Every window for images of any number and size, with its weight in tiles where it wants that. For other
+    processors quickly compiled, unless the sweep is in full."""
     target = HOST if request.param == "llvm" else quick_target(request.param)
     programs: dict[str, PrimFunc] = {}
+    packed: dict[str, RowTiles] = {}
     for n, name in enumerate(WINDOWS):
         op, data, weight = of_window(name, ("n", "h", "w"))
-        programs[f"k{n}"] = func = program(op, tuple(data), tuple(weight))
+        func = program(op, tuple(data), tuple(weight))
+        tiles = wanted_channel_tiles(func, target) if op.kernel_layout == "OHWI" else None
+        if tiles is not None:
+            packed[name], func = tiles, with_tiles(func, tiles)
+        programs[f"k{n}"] = func
         assert schedule_kernel(func.func, target).rule == RULE, name
-    return Kernels(programs, target)
+    return Kernels(programs, target), packed
 
 
 @pytest.mark.parametrize("name", WINDOWS)
 @pytest.mark.parametrize("size", SIZES)
-def test_every_window(kernels: Kernels, name: str, size: tuple[int, ...]) -> None:
+def test_every_window(
+    kernels: tuple[Kernels, dict[str, RowTiles]], name: str, size: tuple[int, ...]
+) -> None:
     """Images of any number and size, none and small ones too."""
+    compiled, tiles = kernels
     op, data, weight = of_window(name, size)
-    number = list(WINDOWS).index(name)
-    run(kernels, f"k{number}", op, numbers(*data), numbers(*weight, seed=1))
+    number, w = list(WINDOWS).index(name), numbers(*weight, seed=1)
+    packed = tiles[name].pack(w) if name in tiles else None
+    run(compiled, f"k{number}", op, numbers(*data), w, packed)
 
 
 @pytest.mark.parametrize("name", ["3x3", "1x1", "7x7, every second", "channels last"])
