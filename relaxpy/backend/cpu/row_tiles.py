@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms.contraction import Axis, Operand
+from relaxpy.tir.forms.contraction import Operand
 from relaxpy.tir.forms.convolution import (
     SUMMED_IN,
     prefers_channels,
@@ -96,31 +96,35 @@ def wanted_tiles(program: PrimFunc, target: CpuTarget) -> RowTiles | None:
     form = read_convolution(program.func)
     if form is None or form.batch or prefers_channels(program.func):
         return None
-    return _tiles(program, form.weight, form.axes[form.row], form.row, tile_height(target))
+    rows, height = loops.constant(form.axes[form.row].extent) or 0, tile_height(target)
+    if -(-rows // height) * height >= 2 * rows:
+        return None
+    return _tiles(program, form.weight, form.row, rows, height)
 
 
 def wanted_channel_tiles(program: PrimFunc, target: CpuTarget) -> RowTiles | None:
     """The packing of the weight of a convolution with contiguous channels: tiles of a vector of channels, if its
-    extents are known."""
+    extents are known. None for a product."""
     if target.kind != "llvm" or is_scheduled(program.func):
         return None
     form = read_channel_convolution(program.func)
-    if form is None or form.blocks is not None:
+    if form is None or form.blocks is not None or not form.is_window:
         return None
     lanes = max(each.lanes(SUMMED_IN[form.dtype]) for each in target.alternatives)
-    return _tiles(program, form.weight, form.axes[form.lane], form.lane, lanes)
+    rows = loops.constant(form.axes[form.lane].extent) or 0
+    return _tiles(program, form.weight, form.lane, rows, lanes)
 
 
 def _tiles(
-    program: PrimFunc, weight: Operand, axis: Axis, number: int, height: int
+    program: PrimFunc, weight: Operand, axis: int, rows: int, height: int
 ) -> RowTiles | None:
-    """The packing of a weight into tiles of this height along an axis, if padding does not double it."""
+    """The packing of a weight into tiles of this height along an axis of so many rows; None if it is packed already, or
+    its extents are not known."""
     shape = tuple(loops.constant(dim) for dim in weight.buffer.shape)
-    rows = loops.constant(axis.extent)
-    if weight.panels is not None or rows is None or None in shape:
+    if weight.panels is not None or None in shape:
         return None
-    along = _axis_of_rows(weight, number)
-    if -(-rows // height) * height >= 2 * rows or along is None or shape[along] != rows:
+    along = _axis_of_rows(weight, axis)
+    if along is None or shape[along] != rows:
         return None
     param = next(i for i, p in enumerate(program.func.params) if p.same_as(weight.buffer))
     return RowTiles(param, along, height)

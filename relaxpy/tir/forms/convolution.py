@@ -86,6 +86,11 @@ class ChannelForm:
     epilogue: Epilogue | None
 
     @property
+    def is_window(self) -> bool:
+        """Is data read through real windows, with steps or with padding? Else this is a matrix product."""
+        return not _is_matmul(self.walks)
+
+    @property
     def channels(self) -> int | None:
         """The dimension of data whose positions are contiguous in the weight, but for the lanes, while data's last
         dimension is one of windows: that of the channels of NCHW for OHWI. None if there is none."""
