@@ -38,6 +38,9 @@ from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt
 VECTORS = 2
 """Vectors of channels across a tile: with 14 pixels 28 sums, which leave a register for each operand."""
 
+HEIGHTS = 3
+"""The most rows of a tile: each needs a register for its address."""
+
 LATENCY = 4
 """The fewest pixels of a tile whose sums hide the latency of the multiply-adds."""
 
@@ -51,6 +54,8 @@ WEIGHT_BYTES = 1 << 20
 """The most bytes of the weights of a task, if it has several pairs of vectors: half of a second-level cache, as they
 are read again for each image."""
 
+AHEAD = 16
+"""How many positions of the depth ahead a vector of the weight is fetched."""
 COPY_BYTES = 1 << 19
 """About the most bytes of the copy of a task, if it has several rows."""
 
@@ -131,6 +136,8 @@ class _Tile:
     """A tile: the element that its first window begins with, and its vectors of channels."""
 
     start: Expr
+    below: Expr
+    """How many rows of the task are below its first one."""
     places: Sequence[tuple[Expr, Expr]]
     """The block and the first channel in it of each vector."""
     following: Sequence[tuple[Expr, Expr]]
@@ -162,13 +169,14 @@ class _Row:
 
 @dataclass(frozen=True, eq=False)
 class _Done:
-    """The finished sums of a tile."""
+    """The finished sums of a row of a tile."""
 
     sums: Buffer
-    pixels: int
-    """The pixels that there is memory for."""
+    first: Expr
+    """The number of the row's first pixel among the sums."""
+    squares: int
+    """The vectors of pixels that `turned` has memory for, for each lane."""
     turned: Buffer
-    """Memory for as many sums of a vector."""
     place: Mapping[int, Expr]
     """The position along each axis of the columns but that of the pixels."""
     x: Expr
@@ -179,6 +187,9 @@ class _Done:
     places: Sequence[tuple[Expr, Expr]]
     """The block and the first channel in it of each vector."""
 
+
+_Shape = tuple[int, int]
+"""The pixels of a row of a tile, and its rows."""
 
 _Loop = tuple[Expr, Expr, Expr]
 """A loop over the depth: its extent, and its strides in data and in the weight."""
@@ -252,69 +263,89 @@ class _Writer:
     def write(self) -> Stmt:
         """Write the whole body."""
         p, lanes = self.program, self.lanes
-        widths = self._widths()
+        shapes = self._shapes()
         with self._tasks() as task:
-            width = self._best(widths)
+            width, height = self._best(shapes)
             pieces = p.let("pieces", loops.ceildiv(self.length, width))
+            stacks = p.let("stacks", loops.ceildiv(task.rows, height))
             source = self._copied(task) if self.is_copied else self._in_place(task)
-            squares = -(-max(widths) // lanes)
-            most = squares * lanes if self.is_turned else max(widths)
-            sums = p.allocate("sums", most * VECTORS * lanes, self.dtype)
+            squares = -(-max(wide for wide, _ in shapes) // lanes)
+            most = max(wide * high for wide, high in shapes)
+            # A row of pixels is transposed in squares.
+            size = (most + squares * lanes if self.is_turned else most) * VECTORS * lanes
+            sums = p.allocate("sums", size, self.dtype)
             # A channel's last vector may begin anywhere in its row.
-            size = (most + 1) * lanes if self.is_turned else 1
+            size = (squares * lanes + 1) * lanes if self.is_turned else 1
             turned = p.allocate("turned", size, self.dtype)
             with p.loop("pair", task.panels) as pair:
                 first = p.let("vector", loops.simplify((task.panel + pair) * VECTORS))
                 for vectors in self._counts(first):
                     places = [self._place(first + v) for v in range(vectors)]
                     following = [self._place(first + VECTORS + v) for v in range(vectors)]
-                    with p.loop("row", task.rows) as row, p.loop("piece", pieces) as piece:
+                    with p.loop("stack", stacks) as stack, p.loop("piece", pieces) as piece:
+                        row = p.let("row", loops.simplify(stack * height))
                         new = p.let("new", loops.simplify(piece * width))
                         x = p.let("x", loops.minimum(new, self.length - width))
                         start = source.base + x * source.strides[self.pixel]
                         if self.row is not None:
                             start = start + row * source.strides[self.row]
                         start = p.let("start", loops.simplify(start))
-                        ahead = loops.ceildiv(self._depth(source)[-1][0], task.rows * pieces)
-                        number = p.let("number", loops.simplify(row * pieces + piece))
-                        tile = _Tile(start, places, following, number, p.let("ahead", ahead))
-                        for pixels in widths:
-                            known = len(widths) == 1
-                            with p.when(True if known else loops.equals(width, pixels)):
-                                self._multiply(source, tile, pixels, sums, len(widths))
+                        ahead = loops.ceildiv(self._depth(source)[-1][0], stacks * pieces)
+                        number = p.let("number", loops.simplify(stack * pieces + piece))
+                        below = p.let("below", loops.simplify(task.rows - 1 - row))
+                        tile = _Tile(
+                            start, below, places, following, number, p.let("ahead", ahead)
+                        )
+                        for shape in shapes:
+                            known = len(shapes) == 1
+                            with p.when(True if known else loops.equals(width, shape[0])):
+                                self._multiply(source, tile, shape, sums, len(shapes))
                         skipped = p.let("skipped", loops.simplify(new - x))
-                        place = {**task.image, **self._position(task.row + row)}
-                        done = _Done(sums, most, turned, place, x, skipped, width, places)
-                        if self.is_turned:
-                            self._store_turned(done)
-                        else:
-                            self._store(done)
+                        count = loops.minimum(height, below + 1)
+                        with p.loop("line", loops.simplify(count)) as line:
+                            place = {**task.image, **self._position(task.row + row + line)}
+                            first = p.let("first", loops.simplify(line * width))
+                            done = _Done(
+                                sums, first, squares, turned, place, x, skipped, width, places
+                            )
+                            if self.is_turned:
+                                self._store_turned(done)
+                            else:
+                                self._store(done)
         return p.body()
 
-    def _widths(self) -> Sequence[int]:
-        """The widths of tiles that the code exists for."""
-        length, widest = loops.constant(self.length), self.widest
+    def _shapes(self) -> Sequence[_Shape]:
+        """The shapes of tiles that the code exists for."""
+        length, most = loops.constant(self.length), self.widest
+        tallest = HEIGHTS if self.row is not None else 1
         if length is not None:
-            costs = [(_cost(length, w), -w) for w in range(1, min(widest, max(1, length)) + 1)]
-            return [-min(costs)[1]]
-        return sorted({1, widest // 4 + 1, widest // 2, widest // 2 + 1, widest * 3 // 4, widest})
+            known = [
+                (wide, high)
+                for high in range(1, tallest + 1)
+                for wide in range(1, min(most // high, max(1, length)) + 1)
+            ]
+            return [min(known, key=lambda s: (_cost(length, s) / s[1], -s[0] * s[1]))]
+        found = [(most // n, min(n, tallest)) for n in range(1, HEIGHTS + 1)]
+        return [(1, 1), *sorted({shape for shape in found if shape[0] > 1})]
 
-    def _best(self, widths: Sequence[int]) -> Expr:
-        """The width of these that takes the least time for a row, not wider than it."""
+    def _best(self, shapes: Sequence[_Shape]) -> tuple[Expr, Expr]:
+        """The one of these that takes the least time for a task, not wider than a row: its width and its height."""
         p = self.program
-        if len(widths) == 1:
-            return loops.int64(widths[0])
+        if len(shapes) == 1:
+            return loops.int64(shapes[0][0]), loops.int64(shapes[0][1])
         # In memory: a chain of selections would be written out in all that follows.
-        best, least = (p.allocate(name, 1, "int64") for name in ("best", "least"))
-        p.store(best, 0, loops.int64(widths[0]))
-        p.store(least, 0, _cost(self.length, widths[0]))
-        for width in widths[1:]:
-            cost = p.let("cost", loops.simplify(_cost(self.length, width)))
-            better = loops.both(cost <= loops.load(least, 0), self.length >= width)
+        names = ("wide", "high", "least")
+        best = [p.allocate(name, 1, "int64") for name in names]
+        for shape in shapes:
+            stacks = loops.ceildiv(self.most_rows, shape[1])
+            cost = p.let("cost", loops.simplify(_cost(self.length, shape) * stacks))
+            better: Expr | bool = True
+            if shape is not shapes[0]:
+                better = loops.both(cost <= loops.load(best[2], 0), self.length >= shape[0])
             with p.when(better):
-                p.store(best, 0, loops.int64(width))
-                p.store(least, 0, cost)
-        return p.let("width", loops.load(best, 0))
+                for place, value in zip(best, (*shape, cost), strict=True):
+                    p.store(place, 0, loops.int64(value))
+        return p.let("width", loops.load(best[0], 0)), p.let("height", loops.load(best[1], 0))
 
     @contextmanager
     def _tasks(self) -> Iterator[_Task]:
@@ -540,10 +571,17 @@ class _Writer:
     # The micro-kernel
 
     def _multiply(
-        self, source: _Source, tile: _Tile, pixels: int, sums: Buffer, variants: int
+        self, source: _Source, tile: _Tile, shape: _Shape, sums: Buffer, variants: int
     ) -> None:
-        """Compute the sums of a tile."""
+        """Compute the sums of a tile. Rows that do not exist repeat the last one."""
         p, lanes = self.program, self.lanes
+        pixels = shape[0] * shape[1]
+        lines = [loops.int64(0)]
+        for n in range(1, shape[1]):
+            down = loops.minimum(n, tile.below) * source.strides[self.row or 0]
+            lines.append(p.let("down", loops.simplify(down)))
+        step = source.strides[self.pixel]
+        offsets = [loops.simplify(line + x * step) for line in lines for x in range(shape[0])]
         width = len(tile.places) * lanes
         # One buffer per pixel: a single one would be too large for the stack, and so for registers.
         own = [p.allocate(f"pixel{x}", width, self.dtype) for x in range(pixels)]
@@ -570,8 +608,11 @@ class _Writer:
                 p.let("weight", loops.load(self.weight, x + step, lanes, mask))
                 for x, mask in zip(lines, masks, strict=True)
             ]
-            for x in range(pixels):
-                place = loops.simplify(at + x * source.strides[self.pixel])
+            if AHEAD:
+                for line in lines:
+                    p.prefetch(self.weight, loops.simplify(line + step + AHEAD * weight))
+            for x, offset in enumerate(offsets):
+                place = loops.simplify(at + offset)
                 element = p.let("element", loops.load(source.buffer, place))
                 for v, vector in enumerate(vectors):
                     total = loops.load(own[x], v * lanes, lanes)
@@ -591,7 +632,7 @@ class _Writer:
         with p.when(first < extent), p.loop("line", tile.ahead) as line:
             for place in tile.following:
                 at = self._weight_base(*place) + step + (first + line) * weight
-                p.prefetch(self.weight, loops.simplify(at))
+                p.prefetch(self.weight, loops.simplify(at), near=False)
 
     def _depth(self, source: _Source) -> list[_Loop]:
         """The loops over the depth, outermost first: extent, stride in data, stride in the weight. Axes that follow one
@@ -645,7 +686,7 @@ class _Writer:
                 if form.blocks is not None:
                     target = target + block * self._out(form.blocks)
                 target = p.let("target", loops.simplify(target))
-                start = loops.simplify((pixel * VECTORS + v) * lanes)
+                start = loops.simplify(((done.first + pixel) * VECTORS + v) * lanes)
                 if self.finish is None:
                     self._store_vector(done.sums, start, target, channel, masks[v])
                     continue
@@ -655,11 +696,12 @@ class _Writer:
     def _store_turned(self, done: _Done) -> None:
         """Store the finished sums of a tile, transposed: the pixels of one channel after the other."""
         p, form, lanes = self.program, self.form, self.lanes
-        squares, turned = done.pixels // lanes, done.turned
+        squares, turned = done.squares, done.turned
         for v, (_, first) in enumerate(done.places):
             for square in range(squares):
-                starts = [(square * lanes + n) * VECTORS + v for n in range(lanes)]
-                rows = [loops.load(done.sums, start * lanes, lanes) for start in starts]
+                pixels = [done.first + (square * lanes + n) for n in range(lanes)]
+                starts = [loops.simplify((x * VECTORS + v) * lanes) for x in pixels]
+                rows = [loops.load(done.sums, start, lanes) for start in starts]
                 for n, column in enumerate(transposed(p, rows)):
                     p.store(turned, (n * squares + square) * lanes, column, lanes)
             count = loops.minimum(lanes, self.channels - first)
@@ -720,9 +762,10 @@ def _int32(value: int) -> Expr:
     return tirx.const(value, "int32")
 
 
-def _cost(length: Any, width: int) -> Any:
-    """About the time of a row in tiles of a width."""
-    return (length + (width - 1)) // width * (4 * max(width, LATENCY) + 1)
+def _cost(length: Any, shape: _Shape) -> Any:
+    """About the time of rows of a length, as many as tiles of a shape have."""
+    wide, high = shape
+    return (length + (wide - 1)) // wide * (4 * max(wide * high, LATENCY) + 1)
 
 
 def _strides(form: ChannelForm, steps: Sequence[Expr]) -> dict[int, Expr]:
