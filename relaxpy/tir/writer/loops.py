@@ -226,15 +226,13 @@ class Program:
         call = tirx.call_intrin("void", "tirx.masked_store", buffer, value, at, mask)
         self._add(tirx.Evaluate(call))
 
-    def prefetch(
-        self, buffer: Buffer, index: Index, *, writing: bool = False, near: bool = True
-    ) -> None:
+    def prefetch(self, buffer: Buffer, index: Index, *, writing: bool = False) -> None:
         """Prefetch the cache line of an element of a flat buffer, which need not exist; `writing` if it is to be
-        written. Only into the second-level cache if it is not `near`."""
+        written."""
         place = tirx.address_of(tirx.BufferLoad(buffer, [int64(index)]))
-        flags = (int(writing), 3 if near else 2, 1)
-        args = (place, *(tirx.IntImm("int32", flag) for flag in flags))
-        self._add(tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch.p0", *args)))
+        use, near, data = (tirx.IntImm("int32", number) for number in (int(writing), 3, 1))
+        name = "llvm.prefetch.p0"
+        self._add(tirx.Evaluate(tirx.call_llvm_intrin("void", name, place, use, near, data)))
 
     def let(self, name: str, value: Expr) -> Expr:
         """Compute the value here and bind it to a name; a constant or a variable is returned unchanged."""

@@ -56,7 +56,7 @@ are read again for each image."""
 
 AHEAD = 16
 """How many positions of the depth ahead a vector of the weight is fetched."""
-COPY_BYTES = 1 << 19
+COPY_BYTES = 1 << 18
 """About the most bytes of the copy of a task, if it has several rows."""
 
 
@@ -140,12 +140,6 @@ class _Tile:
     """How many rows of the task are below its first one."""
     places: Sequence[tuple[Expr, Expr]]
     """The block and the first channel in it of each vector."""
-    following: Sequence[tuple[Expr, Expr]]
-    """Those of the next tiles."""
-    number: Expr
-    """The number of the tile among those with these vectors."""
-    ahead: Expr
-    """How many positions of the innermost loop the tile fetches for the next ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,7 +275,6 @@ class _Writer:
                 first = p.let("vector", loops.simplify((task.panel + pair) * VECTORS))
                 for vectors in self._counts(first):
                     places = [self._place(first + v) for v in range(vectors)]
-                    following = [self._place(first + VECTORS + v) for v in range(vectors)]
                     with p.loop("stack", stacks) as stack, p.loop("piece", pieces) as piece:
                         row = p.let("row", loops.simplify(stack * height))
                         new = p.let("new", loops.simplify(piece * width))
@@ -290,23 +283,20 @@ class _Writer:
                         if self.row is not None:
                             start = start + row * source.strides[self.row]
                         start = p.let("start", loops.simplify(start))
-                        ahead = loops.ceildiv(self._depth(source)[-1][0], stacks * pieces)
-                        number = p.let("number", loops.simplify(stack * pieces + piece))
                         below = p.let("below", loops.simplify(task.rows - 1 - row))
-                        tile = _Tile(
-                            start, below, places, following, number, p.let("ahead", ahead)
-                        )
+                        tile = _Tile(start, below, places)
                         for shape in shapes:
                             known = len(shapes) == 1
                             with p.when(True if known else loops.equals(width, shape[0])):
-                                self._multiply(source, tile, shape, sums, len(shapes))
+                                for each in self._parts_of(shape, below):
+                                    self._multiply(source, tile, each, sums, len(shapes))
                         skipped = p.let("skipped", loops.simplify(new - x))
                         count = loops.minimum(height, below + 1)
                         with p.loop("line", loops.simplify(count)) as line:
                             place = {**task.image, **self._position(task.row + row + line)}
-                            first = p.let("first", loops.simplify(line * width))
+                            begin = p.let("begin", loops.simplify(line * width))
                             done = _Done(
-                                sums, first, squares, turned, place, x, skipped, width, places
+                                sums, begin, squares, turned, place, x, skipped, width, places
                             )
                             if self.is_turned:
                                 self._store_turned(done)
@@ -327,6 +317,17 @@ class _Writer:
             return [min(known, key=lambda s: (_cost(length, s) / s[1], -s[0] * s[1]))]
         found = [(most // n, min(n, tallest)) for n in range(1, HEIGHTS + 1)]
         return [(1, 1), *sorted({shape for shape in found if shape[0] > 1})]
+
+    def _parts_of(self, shape: _Shape, below: Expr) -> Iterator[_Shape]:
+        """The shape of a tile with this many rows below its first one, for code that is written once for each: a last
+        row alone takes half the time of two."""
+        if shape[1] != 2:
+            yield shape
+            return
+        with self.program.when(below > 0):
+            yield shape
+        with self.program.otherwise(below > 0):
+            yield shape[0], 1
 
     def _best(self, shapes: Sequence[_Shape]) -> tuple[Expr, Expr]:
         """The one of these that takes the least time for a task, not wider than a row: its width and its height."""
@@ -599,7 +600,6 @@ class _Writer:
                 about = loops.ceildiv(extent, variants if data is outer[0][1] else 1)
                 k = stack.enter_context(p.loop("k", extent, about=about))
                 at, step = at + k * data, step + k * weight
-            self._prefetch(tile, p.let("ahead", loops.simplify(step)), inner)
             extent, data, weight = inner
             k = stack.enter_context(p.loop("k", extent))
             at = p.let("at", loops.simplify(at + k * data))
@@ -608,9 +608,8 @@ class _Writer:
                 p.let("weight", loops.load(self.weight, x + step, lanes, mask))
                 for x, mask in zip(lines, masks, strict=True)
             ]
-            if AHEAD:
-                for line in lines:
-                    p.prefetch(self.weight, loops.simplify(line + step + AHEAD * weight))
+            for line in lines:
+                p.prefetch(self.weight, loops.simplify(line + step + AHEAD * weight))
             for x, offset in enumerate(offsets):
                 place = loops.simplify(at + offset)
                 element = p.let("element", loops.load(source.buffer, place))
@@ -621,18 +620,6 @@ class _Writer:
         for x, v in places:
             value = loops.load(own[x], v * lanes, lanes)
             p.store(sums, (x * VECTORS + v) * lanes, value, lanes)
-
-    def _prefetch(self, tile: _Tile, step: Expr, inner: _Loop) -> None:
-        """Fetch what the next pair of vectors will read of large weights. Each tile fetches its share, so that memory
-        is busy all the time."""
-        p, (extent, _, weight) = self.program, inner
-        if self.parts == 1:
-            return
-        first = p.let("first", tile.number * tile.ahead)
-        with p.when(first < extent), p.loop("line", tile.ahead) as line:
-            for place in tile.following:
-                at = self._weight_base(*place) + step + (first + line) * weight
-                p.prefetch(self.weight, loops.simplify(at), near=False)
 
     def _depth(self, source: _Source) -> list[_Loop]:
         """The loops over the depth, outermost first: extent, stride in data, stride in the weight. Axes that follow one
