@@ -110,7 +110,9 @@ def test_every_window(
     run(compiled, f"k{number}", op, numbers(*data), w, packed)
 
 
-@pytest.mark.parametrize("name", ["3x3", "1x1", "7x7, every second", "channels last"])
+@pytest.mark.parametrize(
+    "name", ["3x3", "1x1", "7x7, every second", "channels last", "transposed", "plain"]
+)
 @pytest.mark.parametrize("size", [(2, 7, 7), (1, 15, 29)])
 def test_known_sizes(name: str, size: tuple[int, ...]) -> None:
     """The width of tiles is chosen when compiling."""
