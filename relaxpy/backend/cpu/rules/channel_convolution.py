@@ -57,7 +57,7 @@ are read again for each image."""
 AHEAD = 16
 """How many positions of the depth ahead a vector of the weight is fetched."""
 COPY_BYTES = 1 << 18
-"""About the most bytes of the copy of a task, if it has several rows."""
+"""About the most bytes of the copy of a task, and of its sums if they are transposed, if it has several rows."""
 
 
 def channel_convolution_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
@@ -136,6 +136,8 @@ class _Tile:
     """A tile: the element that its first window begins with, and its vectors of channels."""
 
     start: Expr
+    place: Expr
+    """The number of its first pixel in the task."""
     below: Expr
     """How many rows of the task are below its first one."""
     places: Sequence[tuple[Expr, Expr]]
@@ -168,9 +170,6 @@ class _Done:
     sums: Buffer
     first: Expr
     """The number of the row's first pixel among the sums."""
-    squares: int
-    """The vectors of pixels that `turned` has memory for, for each lane."""
-    turned: Buffer
     place: Mapping[int, Expr]
     """The position along each axis of the columns but that of the pixels."""
     x: Expr
@@ -206,8 +205,8 @@ class _Writer:
         self.rows = loops.int64(1) if self.row is None else self._extent(self.row)
         self.inner = form.channels
         """The dimension of data that is the last one of a transposed copy; None if data are read as they are."""
-        self.is_turned = form.blocks is None and _is_one(form.out.strides[pixel])
-        """Are pixels contiguous in the output? Then sums are transposed before they are stored."""
+        self.is_turned = self._has_contiguous_pixels()
+        """Are the pixels of an image contiguous in the output? Then sums are transposed before they are stored."""
         self.joined: int | None = None
         """The axis of the rows, if all rows of an image are one."""
         self._join_rows()
@@ -218,8 +217,9 @@ class _Writer:
         """Vectors of a block."""
         self.vectors = loops.simplify(blocks * self.in_block)
         self.parts = self._weight_parts()
-        channel, pixels = self._dimension(form.lane), self._dimension(pixel)
-        columns = pixels if self.is_turned else channel
+        channel = columns = self._dimension(form.lane)
+        if self.is_turned:
+            columns = self._dimension(*([] if self.row is None else [self.row]), pixel)
         sums = _Sums(form.epilogue, form.out, channel, columns)
         self.finish = Finish(p, sums, self.out) if form.epilogue is not None else None
 
@@ -241,10 +241,25 @@ class _Writer:
         """Does a task copy what it reads?"""
         return self.is_padded or self.inner is not None
 
-    def _dimension(self, axis: int) -> Dimension:
-        """An axis as a dimension of the sums."""
-        own, zero = self.form.axes[axis], loops.int64(0)
-        return Dimension(own.extent, self._out(axis), zero, zero, (own,))
+    def _has_contiguous_pixels(self) -> bool:
+        pixel, row = self._out(self.pixel), None if self.row is None else self._out(self.row)
+        if self.form.blocks is not None or loops.constant(pixel) != 1:
+            return False
+        return row is None or equal(row, self.length)
+
+    def _dimension(self, *axes: int) -> Dimension:
+        """Axes as a dimension of the sums."""
+        zero, own = loops.int64(0), tuple(self.form.axes[axis] for axis in axes)
+        extent = product([axis.extent for axis in own])
+        return Dimension(extent, self._out(axes[-1]), zero, zero, own)
+
+    def _sums_size(self, shapes: Sequence[_Shape]) -> Expr:
+        """The elements of memory for the sums of a tile, or of all pixels of a task in squares of vectors."""
+        if not self.is_turned:
+            most = loops.int64(max(wide * high for wide, high in shapes))
+        else:
+            most = loops.ceildiv(self.most_rows * self.length, self.lanes) * self.lanes
+        return loops.simplify(most * (VECTORS * self.lanes))
 
     def _extent(self, axis: int) -> Expr:
         return loops.int64(self.form.axes[axis].extent)
@@ -263,13 +278,8 @@ class _Writer:
             pieces = p.let("pieces", loops.ceildiv(self.length, width))
             stacks = p.let("stacks", loops.ceildiv(task.rows, height))
             source = self._copied(task) if self.is_copied else self._in_place(task)
-            squares = -(-max(wide for wide, _ in shapes) // lanes)
-            most = max(wide * high for wide, high in shapes)
-            # A row of pixels is transposed in squares.
-            size = (most + squares * lanes if self.is_turned else most) * VECTORS * lanes
-            sums = p.allocate("sums", size, self.dtype)
-            # A channel's last vector may begin anywhere in its row.
-            size = (squares * lanes + 1) * lanes if self.is_turned else 1
+            sums = p.allocate("sums", self._sums_size(shapes), self.dtype)
+            size = self._sums_size(shapes) if self.is_turned else 1
             turned = p.allocate("turned", size, self.dtype)
             with p.loop("pair", task.panels) as pair:
                 first = p.let("vector", loops.simplify((task.panel + pair) * VECTORS))
@@ -284,24 +294,22 @@ class _Writer:
                             start = start + row * source.strides[self.row]
                         start = p.let("start", loops.simplify(start))
                         below = p.let("below", loops.simplify(task.rows - 1 - row))
-                        tile = _Tile(start, below, places)
+                        place = p.let("place", loops.simplify(row * self.length + x))
+                        tile = _Tile(start, place, below, places)
                         for shape in shapes:
                             known = len(shapes) == 1
                             with p.when(True if known else loops.equals(width, shape[0])):
                                 for each in self._parts_of(shape, below):
                                     self._multiply(source, tile, each, sums, len(shapes))
-                        skipped = p.let("skipped", loops.simplify(new - x))
-                        count = loops.minimum(height, below + 1)
-                        with p.loop("line", loops.simplify(count)) as line:
-                            place = {**task.image, **self._position(task.row + row + line)}
-                            begin = p.let("begin", loops.simplify(line * width))
-                            done = _Done(
-                                sums, begin, squares, turned, place, x, skipped, width, places
-                            )
-                            if self.is_turned:
-                                self._store_turned(done)
-                            else:
-                                self._store(done)
+                        if not self.is_turned:
+                            count = loops.minimum(height, below + 1)
+                            with p.loop("line", loops.simplify(count)) as line:
+                                at = {**task.image, **self._position(task.row + row + line)}
+                                begin = p.let("begin", loops.simplify(line * width))
+                                skipped = p.let("skipped", loops.simplify(new - x))
+                                self._store(_Done(sums, begin, at, x, skipped, width, places))
+                    if self.is_turned:
+                        self._store_turned(task, sums, turned, places)
         return p.body()
 
     def _shapes(self) -> Sequence[_Shape]:
@@ -360,6 +368,8 @@ class _Writer:
         if self.is_copied:
             size = product(self._copy_shape(self.rows))
             bits = int(loops.tirx.const(0, self.dtype).ty.dtype.bits)
+            if self.is_turned:
+                size = loops.maximum(size, self.rows * self.length * (VECTORS * self.lanes))
             needed = loops.maximum(needed, loops.ceildiv(size * (bits // 8), COPY_BYTES))
         # An even number, so that two threads have the same work.
         most = loops.floordiv(self.rows, 2 * LEAST_ROWS) * 2
@@ -617,9 +627,13 @@ class _Writer:
                     total = loops.load(own[x], v * lanes, lanes)
                     total = total + loops.broadcast(element, lanes) * vector
                     p.store(own[x], v * lanes, total, lanes)
+        rows = [loops.int64(n * shape[0]) for n in range(shape[1])]
+        if self.is_turned:
+            rows = [tile.place + loops.minimum(n, tile.below) * self.length for n in range(len(rows))]
         for x, v in places:
+            number = loops.simplify(rows[x // shape[0]] + x % shape[0])
             value = loops.load(own[x], v * lanes, lanes)
-            p.store(sums, (x * VECTORS + v) * lanes, value, lanes)
+            p.store(sums, loops.simplify((number * VECTORS + v) * lanes), value, lanes)
 
     def _depth(self, source: _Source) -> list[_Loop]:
         """The loops over the depth, outermost first: extent, stride in data, stride in the weight. Axes that follow one
@@ -680,39 +694,52 @@ class _Writer:
                 place = {form.axes[axis].var: value for axis, value in there.items()}
                 self.finish.store(Total(done.sums, start), place, channel, target, lanes, masks[v])
 
-    def _store_turned(self, done: _Done) -> None:
-        """Store the finished sums of a tile, transposed: the pixels of one channel after the other."""
+    def _store_turned(
+        self, task: _Task, sums: Buffer, turned: Buffer, places: Sequence[tuple[Expr, Expr]]
+    ) -> None:
+        """Store the finished sums of all pixels of a task, transposed: one channel after the other, as each is in other
+        pages of memory."""
         p, form, lanes = self.program, self.form, self.lanes
-        squares, turned = done.squares, done.turned
-        for v, (_, first) in enumerate(done.places):
-            for square in range(squares):
-                pixels = [done.first + (square * lanes + n) for n in range(lanes)]
-                starts = [loops.simplify((x * VECTORS + v) * lanes) for x in pixels]
-                rows = [loops.load(done.sums, start, lanes) for start in starts]
+        pixels = p.let("pixels", loops.simplify(task.rows * self.length))
+        squares = p.let("squares", loops.ceildiv(pixels, lanes))
+        line = p.let("line", squares * lanes)
+        with p.loop("square", squares) as square:
+            for v in range(len(places)):
+                begin = p.let("begin", loops.simplify(square * (lanes * VECTORS * lanes)))
+                starts = [begin + (n * VECTORS + v) * lanes for n in range(lanes)]
+                rows = [loops.load(sums, start, lanes) for start in starts]
                 for n, column in enumerate(transposed(p, rows)):
-                    p.store(turned, (n * squares + square) * lanes, column, lanes)
+                    at = (v * lanes + n) * line + square * lanes
+                    p.store(turned, loops.simplify(at), column, lanes)
+        begin = p.let("begin", loops.simplify(task.row * self.length))
+        for v, (_, first) in enumerate(places):
             count = loops.minimum(lanes, self.channels - first)
             with p.loop("lane", count, about=lanes) as lane:
                 channel = p.let("channel", first + lane)
-                here = {**done.place, form.lane: channel}
-                base = form.out.base + _sum([n * self._out(a) for a, n in here.items()])
+                here = {**task.image, form.lane: channel}
+                base = form.out.base + begin + _sum([n * self._out(a) for a, n in here.items()])
                 base = p.let("base", loops.simplify(base))
-                for square in range(squares):
-                    from_here = loops.simplify(done.skipped + square * lanes)
-                    left = p.let("left", loops.clamped_int32(done.width - from_here, lanes))
-                    mask = loops.first_lanes(left, lanes)
-                    pixel = loops.simplify(done.x + from_here)
-                    start = loops.simplify(lane * squares * lanes + from_here)
-                    target = loops.simplify(base + pixel)
+                source = p.let("source", loops.simplify((v * lanes + lane) * line))
+                place = {form.axes[axis].var: value for axis, value in here.items()}
+
+                def store(at: Expr, left: Expr | None) -> None:
+                    target, total = loops.simplify(base + at), loops.simplify(source + at)
+                    mask = None if left is None else loops.first_lanes(left, lanes)
                     if self.finish is None:
-                        value = loops.load(turned, start, lanes, mask)
+                        value = loops.load(turned, total, lanes, mask)
                         p.store(self.out, target, value, lanes, mask)
-                        continue
-                    place = {form.axes[axis].var: value for axis, value in here.items()}
-                    window = (_int32(0), left)
+                        return
+                    window = None if left is None else (_int32(0), left)
                     self.finish.store(
-                        Total(turned, start), place, pixel, target, lanes, mask, window
+                        Total(turned, total), place, begin + at, target, lanes, mask, window
                     )
+
+                with p.loop("vector", loops.floordiv(pixels, lanes)) as vector:
+                    store(p.let("at", vector * lanes), None)
+                last = p.let("at", loops.simplify(loops.floordiv(pixels, lanes) * lanes))
+                left = p.let("left", (pixels - last).astype("int32"))
+                with p.when(left > 0):
+                    store(last, left)
 
     def _position(self, row: Expr) -> dict[int, Expr]:
         """The position of a row of pixels in an image."""
