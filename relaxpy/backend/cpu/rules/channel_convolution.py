@@ -47,6 +47,9 @@ LATENCY = 4
 TASKS = 16
 """With fewer tasks than this the rows of an image are divided."""
 
+LEAST_TASKS = 8
+"""With fewer tasks than this for a product the channels are divided."""
+
 LEAST_ROWS = 4
 """The fewest rows of a task in an image that is divided: it copies the rows around them, too."""
 
@@ -121,10 +124,13 @@ class _Source:
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    """The work of a task: `rows` rows from row `row` of an image on, `panels` pairs of vectors from `panel` on."""
+    """The work of a task: `rows` rows from row `row` of an image on, `length` pixels of each from `start` on, `panels`
+    pairs of vectors from `panel` on."""
 
     row: Expr
     rows: Expr
+    start: Expr
+    length: Expr
     panel: Expr
     panels: Expr
     image: Mapping[int, Expr]
@@ -207,9 +213,11 @@ class _Writer:
         """The dimension of data that is the last one of a transposed copy; None if data are read as they are."""
         self.is_turned = self._has_contiguous_pixels()
         """Are the pixels of an image contiguous in the output? Then sums are transposed before they are stored."""
-        self.joined: int | None = None
-        """The axis of the rows, if all rows of an image are one."""
+        self.joined: list[int] = []
+        """The axes before that of the pixels whose rows follow one another: together they are one row."""
         self._join_rows()
+        # The most rows of a task, and the fewest pixels of one; `_divided` sets them.
+        self.most_rows, self.least_length = self.rows, self.length
         self.channels = loops.constant(self._extent(form.lane)) or 0
         """Channels of a block."""
         blocks = loops.int64(1) if form.blocks is None else self._extent(form.blocks)
@@ -224,17 +232,21 @@ class _Writer:
         self.finish = Finish(p, sums, self.out) if form.epilogue is not None else None
 
     def _join_rows(self) -> None:
-        """Without a window and padding, the rows of an image follow one another: they are one row."""
-        form, row = self.form, self.row
-        if self.is_copied or self.is_turned or row is None:
+        """Without a window and padding, the rows of an image follow one another, and perhaps images do."""
+        form = self.form
+        if self.is_copied or self.is_turned:
             return
         data = _strides(form, [walk.stride for walk in form.walks])
-        for strides in (data, dict(enumerate(form.out.strides))):
-            inner, outer = strides[self.pixel], strides[row]
-            if inner is None or outer is None or not equal(outer, inner * self.length):
-                return
-        self.length = loops.simplify(self.rows * self.length)
-        self.joined, self.row, self.rows = row, None, loops.int64(1)
+        out = dict(enumerate(form.out.strides))
+        for axis in reversed(form.columns[:-1]):
+            for strides in (data, out):
+                inner, outer = strides.get(self.pixel), strides.get(axis)
+                if inner is None or outer is None or not equal(outer, inner * self.length):
+                    return
+            self.joined.insert(0, axis)
+            self.length = loops.simplify(self._extent(axis) * self.length)
+            self.row, self.rows = None, loops.int64(1)
+            self.images = [n for n in form.columns[:-1] if n not in self.joined]
 
     @property
     def is_copied(self) -> bool:
@@ -275,7 +287,7 @@ class _Writer:
         shapes = self._shapes()
         with self._tasks() as task:
             width, height = self._best(shapes)
-            pieces = p.let("pieces", loops.ceildiv(self.length, width))
+            pieces = p.let("pieces", loops.ceildiv(task.length, width))
             stacks = p.let("stacks", loops.ceildiv(task.rows, height))
             source = self._copied(task) if self.is_copied else self._in_place(task)
             sums = p.allocate("sums", self._sums_size(shapes), self.dtype)
@@ -288,8 +300,8 @@ class _Writer:
                     with p.loop("stack", stacks) as stack, p.loop("piece", pieces) as piece:
                         row = p.let("row", loops.simplify(stack * height))
                         new = p.let("new", loops.simplify(piece * width))
-                        x = p.let("x", loops.minimum(new, self.length - width))
-                        start = source.base + x * source.strides[self.pixel]
+                        x = p.let("x", loops.minimum(new, task.length - width))
+                        start = source.base + (task.start + x) * source.strides[self.pixel]
                         if self.row is not None:
                             start = start + row * source.strides[self.row]
                         start = p.let("start", loops.simplify(start))
@@ -307,7 +319,8 @@ class _Writer:
                                 at = {**task.image, **self._position(task.row + row + line)}
                                 begin = p.let("begin", loops.simplify(line * width))
                                 skipped = p.let("skipped", loops.simplify(new - x))
-                                self._store(_Done(sums, begin, at, x, skipped, width, places))
+                                here = loops.simplify(task.start + x)
+                                self._store(_Done(sums, begin, at, here, skipped, width, places))
                     if self.is_turned:
                         self._store_turned(task, sums, turned, places)
         return p.body()
@@ -343,14 +356,15 @@ class _Writer:
         if len(shapes) == 1:
             return loops.int64(shapes[0][0]), loops.int64(shapes[0][1])
         # In memory: a chain of selections would be written out in all that follows.
+        length = self.least_length
         names = ("wide", "high", "least")
         best = [p.allocate(name, 1, "int64") for name in names]
         for shape in shapes:
             stacks = loops.ceildiv(self.most_rows, shape[1])
-            cost = p.let("cost", loops.simplify(_cost(self.length, shape) * stacks))
+            cost = p.let("cost", loops.simplify(_cost(length, shape) * stacks))
             better: Expr | bool = True
             if shape is not shapes[0]:
-                better = loops.both(cost <= loops.load(best[2], 0), self.length >= shape[0])
+                better = loops.both(cost <= loops.load(best[2], 0), length >= shape[0])
             with p.when(better):
                 for place, value in zip(best, (*shape, cost), strict=True):
                     p.store(place, 0, loops.int64(value))
@@ -363,8 +377,35 @@ class _Writer:
         extents = [self._extent(axis) for axis in self.images]
         images = product(extents)
         panels = p.let("panels", loops.ceildiv(self.vectors, VECTORS))
-        parts = self.parts
+        parts, strips = self._divided(images, panels)
+        images, strips, parts = p.let("images", images), p.let("strips", strips), p.let("parts", parts)
+        with p.loop("task", loops.simplify(parts * images * strips), parallel=True) as task:
+            part, image, strip = split_index(p, task, [parts, images, strips])
+            divided = self.length if self.joined else self.rows
+            first = p.let("first", loops.floordiv(strip * divided, strips))
+            count = p.let("rows", loops.floordiv((strip + 1) * divided, strips) - first)
+            row, rows, start, length = first, count, loops.int64(0), self.length
+            if self.joined:
+                row, rows, start, length = loops.int64(0), self.rows, first, count
+            panel = p.let("first_panel", loops.floordiv(part * panels, parts))
+            last = loops.floordiv((part + 1) * panels, parts)
+            places = split_index(p, image, extents) if extents else []
+            yield _Task(
+                row, rows, start, length, panel, p.let("count", last - panel),
+                dict(zip(self.images, places, strict=True)),
+            )  # fmt: skip
+
+    def _divided(self, images: Expr, panels: Expr) -> tuple[Expr, Expr]:
+        """The parts of the channels, and the strips of an image or of a long row, that are tasks."""
+        parts = loops.int64(self.parts)
         needed = loops.ceildiv(loops.int64(TASKS), loops.maximum(1, images * parts))
+        if self.joined:
+            strips = loops.minimum(needed, loops.floordiv(self.length, 2 * self.widest) * 2)
+            strips = loops.maximum(1, strips)
+            self.least_length = loops.floordiv(self.length, strips)
+            tasks = loops.maximum(1, images * strips)
+            more = loops.ceildiv(loops.int64(LEAST_TASKS), tasks)
+            return loops.maximum(parts, loops.minimum(more, panels)), strips
         if self.is_copied:
             size = product(self._copy_shape(self.rows))
             bits = int(loops.tirx.const(0, self.dtype).ty.dtype.bits)
@@ -376,21 +417,10 @@ class _Writer:
         even = loops.minimum(loops.ceildiv(needed, 2) * 2, most)
         strips = loops.maximum(1, loops.select(needed > 1, even, 1))
         self.most_rows = loops.ceildiv(self.rows, strips)
-        images, strips = p.let("images", images), p.let("strips", strips)
-        with p.loop("task", loops.simplify(parts * images * strips), parallel=True) as task:
-            part, image, strip = split_index(p, task, [loops.int64(parts), images, strips])
-            row = p.let("first_row", loops.floordiv(strip * self.rows, strips))
-            rows = p.let("rows", loops.floordiv((strip + 1) * self.rows, strips) - row)
-            panel = p.let("first_panel", loops.floordiv(part * panels, parts))
-            last = loops.floordiv((part + 1) * panels, parts)
-            places = split_index(p, image, extents) if extents else []
-            yield _Task(
-                row, rows, panel, p.let("count", last - panel),
-                dict(zip(self.images, places, strict=True)),
-            )  # fmt: skip
+        return parts, strips
 
     def _weight_parts(self) -> int:
-        """The parts that the channels are divided into, a power of two."""
+        """The parts that the channels are divided into for large weights, a power of two."""
         size = loops.constant(product([loops.int64(n) for n in self.form.weight.buffer.shape]))
         vectors = loops.constant(self.vectors)
         bits = int(loops.tirx.const(0, self.dtype).ty.dtype.bits)
@@ -678,9 +708,10 @@ class _Writer:
         masks = [self._existing(channel) for _, channel in done.places]
         with p.loop("pixel", loops.simplify(done.width - done.skipped), about=done.width) as number:
             pixel = p.let("pixel", loops.simplify(number + done.skipped))
-            here = {**done.place, **self._along(done.x + pixel)}
+            here = {**done.place, self.pixel: done.x + pixel}
             base = form.out.base + _sum([n * self._out(a) for a, n in here.items()])
             base = p.let("base", loops.simplify(base))
+            here |= self._along(done.x + pixel)
             for v, (block, channel) in enumerate(done.places):
                 there = dict(here) if form.blocks is None else {**here, form.blocks: block}
                 target = base + channel * self._out(form.lane)
@@ -746,15 +777,14 @@ class _Writer:
         return {} if self.row is None else {self.row: row}
 
     def _along(self, pixel: Expr) -> dict[int, Expr]:
-        """The position of a pixel in its row, which may be all rows of the image."""
-        if self.joined is None:
-            return {self.pixel: pixel}
-        p, length = self.program, self._extent(self.pixel)
-        at = p.let("at", loops.simplify(pixel))
-        return {
-            self.joined: p.let("row", loops.floordiv(at, length)),
-            self.pixel: p.let("x", loops.floormod(at, length)),
-        }
+        """The position of a pixel along its row, which may be all rows of the images."""
+        places: dict[int, Expr] = {}
+        number = loops.simplify(pixel)
+        for axis in reversed([*self.joined, self.pixel][1:]):
+            number = self.program.let("number", number)
+            places[axis] = self.program.let("at", loops.floormod(number, self._extent(axis)))
+            number = loops.floordiv(number, self._extent(axis))
+        return {**places, [*self.joined, self.pixel][0]: self.program.let("at", number)}
 
     def _store_vector(
         self, sums: Buffer, start: Expr, target: Expr, channel: Expr, mask: Expr | None
