@@ -85,7 +85,11 @@ def channel_convolution_program(func: PrimFunc, target: CpuTarget) -> Arrangemen
 def _are_vectors(form: ChannelForm, lanes: int) -> bool:
     """Does the weight have whole vectors of channels, except perhaps for the last one?"""
     channels, panels = loops.constant(form.axes[form.lane].extent), form.weight.panels
-    if channels is None or channels == 0 or loops.constant(form.weight.strides[form.lane] or 0) != 1:
+    if (
+        channels is None
+        or channels == 0
+        or loops.constant(form.weight.strides[form.lane] or 0) != 1
+    ):
         return False
     if panels is not None:
         return panels.width % lanes == 0
@@ -187,6 +191,19 @@ class _Done:
     """The block and the first channel in it of each vector."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Line:
+    """The finished sums of one channel, for all pixels of a task."""
+
+    sums: Buffer
+    start: Expr
+    to: Expr
+    """The element of the output that the first one is."""
+    pixel: Expr
+    """The number of that pixel in its image."""
+    place: Mapping[Expr, Expr]
+
+
 _Shape = tuple[int, int]
 """The pixels of a row of a tile, and its rows."""
 
@@ -283,8 +300,7 @@ class _Writer:
 
     def write(self) -> Stmt:
         """Write the whole body."""
-        p, lanes = self.program, self.lanes
-        shapes = self._shapes()
+        p, shapes = self.program, self._shapes()
         with self._tasks() as task:
             width, height = self._best(shapes)
             pieces = p.let("pieces", loops.ceildiv(task.length, width))
@@ -378,7 +394,11 @@ class _Writer:
         images = product(extents)
         panels = p.let("panels", loops.ceildiv(self.vectors, VECTORS))
         parts, strips = self._divided(images, panels)
-        images, strips, parts = p.let("images", images), p.let("strips", strips), p.let("parts", parts)
+        images, strips, parts = (
+            p.let("images", images),
+            p.let("strips", strips),
+            p.let("parts", parts),
+        )
         with p.loop("task", loops.simplify(parts * images * strips), parallel=True) as task:
             part, image, strip = split_index(p, task, [parts, images, strips])
             divided = self.length if self.joined else self.rows
@@ -659,7 +679,9 @@ class _Writer:
                     p.store(own[x], v * lanes, total, lanes)
         rows = [loops.int64(n * shape[0]) for n in range(shape[1])]
         if self.is_turned:
-            rows = [tile.place + loops.minimum(n, tile.below) * self.length for n in range(len(rows))]
+            rows = [
+                tile.place + loops.minimum(n, tile.below) * self.length for n in range(len(rows))
+            ]
         for x, v in places:
             number = loops.simplify(rows[x // shape[0]] + x % shape[0])
             value = loops.load(own[x], v * lanes, lanes)
@@ -753,24 +775,25 @@ class _Writer:
                 source = p.let("source", loops.simplify((v * lanes + lane) * line))
                 place = {form.axes[axis].var: value for axis, value in here.items()}
 
-                def store(at: Expr, left: Expr | None) -> None:
-                    target, total = loops.simplify(base + at), loops.simplify(source + at)
-                    mask = None if left is None else loops.first_lanes(left, lanes)
-                    if self.finish is None:
-                        value = loops.load(turned, total, lanes, mask)
-                        p.store(self.out, target, value, lanes, mask)
-                        return
-                    window = None if left is None else (_int32(0), left)
-                    self.finish.store(
-                        Total(turned, total), place, begin + at, target, lanes, mask, window
-                    )
-
+                row = _Line(turned, source, base, begin, place)
                 with p.loop("vector", loops.floordiv(pixels, lanes)) as vector:
-                    store(p.let("at", vector * lanes), None)
+                    self._store_pixels(row, p.let("at", vector * lanes), None)
                 last = p.let("at", loops.simplify(loops.floordiv(pixels, lanes) * lanes))
                 left = p.let("left", (pixels - last).astype("int32"))
                 with p.when(left > 0):
-                    store(last, left)
+                    self._store_pixels(row, last, left)
+
+    def _store_pixels(self, row: _Line, at: Expr, left: Expr | None) -> None:
+        """Store a vector of pixels of a channel, or the first `left` lanes of it."""
+        p, lanes = self.program, self.lanes
+        target, total = loops.simplify(row.to + at), loops.simplify(row.start + at)
+        mask = None if left is None else loops.first_lanes(left, lanes)
+        if self.finish is None:
+            p.store(self.out, target, loops.load(row.sums, total, lanes, mask), lanes, mask)
+            return
+        window = None if left is None else (_int32(0), left)
+        pixel = loops.simplify(row.pixel + at)
+        self.finish.store(Total(row.sums, total), row.place, pixel, target, lanes, mask, window)
 
     def _position(self, row: Expr) -> dict[int, Expr]:
         """The position of a row of pixels in an image."""
@@ -796,10 +819,6 @@ class _Writer:
         count = lanes if mask is None else loops.minimum(lanes, self.channels - channel)
         with p.loop("lane", count, about=lanes) as lane:
             p.store(self.out, target + lane * step, loops.load(sums, start + lane))
-
-
-def _is_one(value: Expr | None) -> bool:
-    return value is not None and loops.constant(value) == 1
 
 
 def _int32(value: int) -> Expr:

@@ -29,7 +29,13 @@ from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.analyzer import equal
 from relaxpy.tir.forms.contraction import Epilogue, Operand
-from relaxpy.tir.forms.convolution import SUMMED_IN, ConvolutionForm, Walk, prefers_channels, read_convolution
+from relaxpy.tir.forms.convolution import (
+    SUMMED_IN,
+    ConvolutionForm,
+    Walk,
+    prefers_channels,
+    read_convolution,
+)
 from relaxpy.tir.forms.matmul import Dimension
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from relaxpy.backend.cpu.row_tiles import RowTiles, wanted_channel_tiles, with_tiles
+from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.op.conv import Conv1d, Conv2d, Conv3d, Convolution
 from relaxpy.testing.kernels import Kernels
@@ -84,6 +85,7 @@ def kernels(request: pytest.FixtureRequest) -> tuple[Kernels, dict[str, RowTiles
     """Every window for images of any number and size, with its weight in tiles where it wants that. For other
     processors quickly compiled, unless the sweep is in full."""
     target = HOST if request.param == "llvm" else quick_target(request.param)
+    assert isinstance(target, CpuTarget)
     programs: dict[str, PrimFunc] = {}
     packed: dict[str, RowTiles] = {}
     for n, name in enumerate(WINDOWS):
