@@ -72,7 +72,9 @@ def convolution_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None
     The result has one kind of parallel loop, over tasks; run serially it computes the same bits.
     """
     form = read_convolution(func)
-    if form is None or target.kind != "llvm" or prefers_channels(func):
+    if form is None or target.kind != "llvm":
+        return None
+    if loops.constant(form.weight.strides[form.row] or 0) == 1 and prefers_channels(func):
         return None
     rows = loops.constant(form.axes[form.row].extent)
     if rows is not None and rows < LEAST_ROWS:
