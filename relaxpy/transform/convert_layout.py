@@ -64,6 +64,10 @@ class ConvertLayout(Pass):
     that need the plain layout. A convolution whose input is plain begins a region only if another one follows it there:
     alone it stays. If its channels cannot be divided into blocks, as those of an image, it reads the input as it is.
 
+    Without blocks a convolution over windows always reads plain input as it is, and one that stays alone reads its
+    weight in the desired layout: kernels transpose what they copy. Then all channels are converted, and the weight of a
+    depthwise convolution has the output's channels last.
+
     The weights are converted here if they are constants, and by their packer if the caller packs them
     (`packed_params`). A convolution is converted if its channels can be divided into the blocks, without groups or with
     one channel in each (depthwise, if its input is converted), for float32 and float64. Values outside of a dataflow
