@@ -64,6 +64,10 @@ class ConvertLayout(Pass):
     that need the plain layout. A convolution whose input is plain begins a region only if another one follows it there:
     alone it stays. If its channels cannot be divided into blocks, as those of an image, it reads the input as it is.
 
+    Without blocks a convolution over windows always reads plain input as it is, and one that stays alone reads its
+    weight in the desired layout: kernels transpose what they copy. Then all channels are converted, and the weight of a
+    depthwise convolution has the output's channels last.
+
     The weights are converted here if they are constants, and by their packer if the caller packs them
     (`packed_params`). A convolution is converted if its channels can be divided into the blocks, without groups or with
     one channel in each (depthwise, if its input is converted), for float32 and float64. Values outside of a dataflow
@@ -115,6 +119,8 @@ class ConvertLayout(Pass):
     desired_layouts: Mapping[str, Sequence[str]] = field(
         default_factory=dict[str, Sequence[str]], hash=False
     )
+    fewest: int = 1
+    """Convolutions of fewer output channels stay as they are."""
 
     def __post_init__(self) -> None:
         for name, layouts in self.desired_layouts.items():
@@ -145,7 +151,7 @@ class ConvertLayout(Pass):
         def change(name: str, function: Function) -> Function:
             packed = () if name in called else packed_params(function)
             data, kernel = map(Layout.of, layouts)
-            return _Converter(mod, data, kernel, packed).function(function)
+            return _Converter(mod, data, kernel, packed, self.fewest).function(function)
 
         return mod.map_graph_functions(change)
 
@@ -159,10 +165,10 @@ class _Converter(Rebuilder):
     computed where it is needed first."""
 
     def __init__(
-        self, mod: IRModule, layout: Layout, kernel: Layout, packed: Collection[Var]
+        self, mod: IRModule, layout: Layout, kernel: Layout, packed: Collection[Var], fewest: int
     ) -> None:
         super().__init__(mod)
-        self.layout, self.kernel, self.packed = layout, kernel, packed
+        self.layout, self.kernel, self.packed, self.fewest = layout, kernel, packed, fewest
         self.converted: dict[Var, Var] = {}
         """Values of the current block in the desired layout."""
         self.relaid: dict[Var, Expr] = {}
@@ -205,7 +211,11 @@ class _Converter(Rebuilder):
             self.keep(binding)
             return
         begins = isinstance(call.op, Conv2d) and not self.is_converted(call.args[0])
-        new = None if begins and var not in self.leading else self.call(call)
+        if begins and var not in self.leading:
+            alone = self.alone(call)
+            self.keep(dataclasses.replace(binding, value=alone) if alone is not None else binding)
+            return
+        new = self.call(call)
         if new is None:
             self.keep(binding)
             return
@@ -246,7 +256,10 @@ class _Converter(Rebuilder):
         if data.dtype not in DTYPES or result.dtype != data.dtype or data.dims is None:
             return False
         sizes = self.dims(w)
+        rows = sizes[0].value
         if any(size.value is None for size in sizes) or not self.divides(sizes[0]):
+            return False
+        if rows is None or rows < self.fewest:
             return False
         return op.groups == 1 or (sizes[1] == 1 and sizes[0] == op.groups)
 
@@ -258,17 +271,38 @@ class _Converter(Rebuilder):
         source = self.source(x, is_window=any(size != 1 for size in self.dims(w)[2:]))
         if source is None or (op.groups > 1 and not self.is_converted(x)):
             return None
-        kernel = self.kernel if op.groups == 1 and source is not x else _without(self.kernel, "i")
+        kernel = self.kernel
+        if op.groups > 1 or (source is x and self.layout.blocks):
+            kernel = _without(kernel, "i") if self.layout.blocks else _lanes_last(kernel)
         data_layout = str(PLAIN if source is x else self.layout)
         changed = dataclasses.replace(
             op, data_layout=data_layout, kernel_layout=str(kernel), out_layout=str(self.layout)
         )
         return dataclasses.replace(call, op=changed, args=(source, self.weight(w, kernel)))
 
+    def alone(self, call: Call) -> Call | None:
+        """A convolution of plain data with a plain result, which reads its weight in the desired layout; None if it
+        stays as it is: a product, or one in blocks."""
+        op, (x, w) = call.op, call.args
+        assert isinstance(op, Conv2d)
+        if self.layout.blocks or not self.is_convertible(call) or op.groups > 1:
+            return None
+        if all(size == 1 for size in self.dims(w)[2:]):
+            return None
+        changed = dataclasses.replace(
+            op, data_layout=str(PLAIN), kernel_layout=str(self.kernel), out_layout=str(PLAIN)
+        )
+        return dataclasses.replace(call, op=changed, args=(x, self.weight(w, self.kernel)))
+
     def source(self, x: Expr, *, is_window: bool) -> Expr | None:
-        """The input of a convolution as it reads it: `x` itself if blocks do not divide its channels. None for a
-        product of such channels, for which there is a better kernel."""
-        if self.is_converted(x) or not self.layout.blocks or self.divides(self.dims(x)[1]):
+        """The input of a convolution as it reads it: `x` itself for a window over plain data, if it gathers channels
+        anyway or if blocks do not divide them. None for a product of such channels, for which there is a better
+        kernel."""
+        if self.is_converted(x):
+            return self.aligned(x)
+        if not self.layout.blocks:
+            return x if is_window else self.aligned(x)
+        if self.divides(self.dims(x)[1]):
             return self.aligned(x)
         return x if is_window else None
 
@@ -420,6 +454,11 @@ _CONVERSIONS: tuple[tuple[tuple[type[Op], ...], _Conversion], ...] = (
 def _flattens(op: Op) -> bool:
     """Has the result of a converted call lost the spatial axes? Then it is plain but for the blocks of channels."""
     return isinstance(op, Reduction) and not op.keepdims
+
+
+def _lanes_last(kernel: Layout) -> Layout:
+    """The layout of a weight without blocks, with the output's channels last."""
+    return Layout(kernel.letters.replace("O", "") + "O")
 
 
 def _without(layout: Layout, place: str) -> Layout:

@@ -39,14 +39,14 @@ class CpuBackend(Backend[CpuTarget]):
         return CpuTarget.read(text)
 
     def pipeline(self, standard: Pipeline, target: CpuTarget) -> Pipeline:
-        """Adds the passes that lay out tensors for the kernels that read them: blocks of channels that fill a vector of
-        each of the target's alternatives, and packed weights."""
+        """Adds the passes that lay out tensors for the kernels that read them: contiguous channels, and packed
+        weights."""
         packed = standard.with_phase(Phase("layout", (PackWeights(),)), after="fuse")
-        block = max(each.lanes() for each in target.alternatives)
-        if target.kind != "llvm" or block == 1:
+        lanes = max(each.lanes() for each in target.alternatives)
+        if target.kind != "llvm" or lanes == 1:
             return packed
-        layouts = (f"NCHW{block}c", f"OIHW{block}i{block}o")
-        return packed.before("lift-packers", ConvertLayout({"nn.conv2d": layouts}))
+        layouts = ConvertLayout({"nn.conv2d": ("NHWC", "OHWI")}, fewest=lanes // 2)
+        return packed.before("lift-packers", layouts)
 
     def schedule(self, func: tirx.PrimFunc, target: CpuTarget, choices: Choices) -> ScheduledKernel:
         return schedule_by_rules(func, target, choices, CPU_RULES)

@@ -17,7 +17,7 @@ from relaxpy.backend.cpu.packers import (
     without_unused_packers,
 )
 from relaxpy.backend.cpu.panels import Packing, wanted_packing, with_packed
-from relaxpy.backend.cpu.row_tiles import RowTiles, wanted_tiles, with_tiles
+from relaxpy.backend.cpu.row_tiles import RowTiles, wanted_channel_tiles, wanted_tiles, with_tiles
 from relaxpy.backend.cpu.rules.expert_bytes import wanted_expert_tiles
 from relaxpy.backend.cpu.rules.matmul_formula import wanted_formula_tiles
 from relaxpy.backend.cpu.target import CpuTarget
@@ -280,7 +280,11 @@ class _Packer(Rebuilder):
 
     def wanted(self, program: PrimFunc) -> tuple[Packing | RowTiles, ...]:
         """The packings that a program needs: of convolutions first, as in the order of the kernels' rules."""
-        packing = wanted_tiles(program, self.target) or wanted_packing(program, self.target)
+        packing = (
+            wanted_tiles(program, self.target)
+            or wanted_packing(program, self.target)
+            or wanted_channel_tiles(program, self.target)
+        )
         if packing is not None:
             return (packing,)
         return wanted_formula_tiles(program, self.target) or wanted_expert_tiles(

@@ -14,7 +14,13 @@ from typing import TypeVar
 import numpy as np
 
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms.convolution import ConvolutionForm, read_convolution
+from relaxpy.tir.forms.contraction import Operand
+from relaxpy.tir.forms.convolution import (
+    SUMMED_IN,
+    prefers_channels,
+    read_channel_convolution,
+    read_convolution,
+)
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.schedule import is_scheduled
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
@@ -88,24 +94,46 @@ def wanted_tiles(program: PrimFunc, target: CpuTarget) -> RowTiles | None:
     if target.kind != "llvm" or is_scheduled(program.func):
         return None
     form = read_convolution(program.func)
-    if form is None or form.weight.panels is not None or form.batch:
+    if form is None or form.batch or prefers_channels(program.func):
         return None
-    shape = tuple(loops.constant(dim) for dim in form.weight.buffer.shape)
-    rows = loops.constant(form.axes[form.row].extent)
-    height = tile_height(target)
-    if rows is None or None in shape or -(-rows // height) * height >= 2 * rows:
+    rows, height = loops.constant(form.axes[form.row].extent) or 0, tile_height(target)
+    if -(-rows // height) * height >= 2 * rows:
         return None
-    axis = _axis_of_rows(form)
-    if axis is None or shape[axis] != rows:
-        return None
-    param = next(i for i, p in enumerate(program.func.params) if p.same_as(form.weight.buffer))
-    return RowTiles(param, axis, height)
+    return _tiles(program, form.weight, form.row, rows, height)
 
 
-def _axis_of_rows(form: ConvolutionForm) -> int | None:
+def wanted_channel_tiles(program: PrimFunc, target: CpuTarget) -> RowTiles | None:
+    """The packing of the weight of a convolution with contiguous channels: tiles of a vector of channels, if its
+    extents are known. None for a product."""
+    if target.kind != "llvm" or is_scheduled(program.func):
+        return None
+    form = read_channel_convolution(program.func)
+    if form is None or form.blocks is not None or not form.is_window:
+        return None
+    lanes = max(each.lanes(SUMMED_IN[form.dtype]) for each in target.alternatives)
+    rows = loops.constant(form.axes[form.lane].extent) or 0
+    return _tiles(program, form.weight, form.lane, rows, lanes)
+
+
+def _tiles(
+    program: PrimFunc, weight: Operand, axis: int, rows: int, height: int
+) -> RowTiles | None:
+    """The packing of a weight into tiles of this height along an axis of so many rows; None if it is packed already, or
+    its extents are not known."""
+    shape = tuple(loops.constant(dim) for dim in weight.buffer.shape)
+    if weight.panels is not None or None in shape:
+        return None
+    along = _axis_of_rows(weight, axis)
+    if along is None or shape[along] != rows:
+        return None
+    param = next(i for i, p in enumerate(program.func.params) if p.same_as(weight.buffer))
+    return RowTiles(param, along, height)
+
+
+def _axis_of_rows(weight: Operand, number: int) -> int | None:
     """The dimension of the weight whose stride is that of the rows, and which is longer than 1."""
-    stride, step = form.weight.strides[form.row], loops.int64(1)
-    shape = list(form.weight.buffer.shape)
+    stride, step = weight.strides[number], loops.int64(1)
+    shape = list(weight.buffer.shape)
     for axis in reversed(range(len(shape))):
         own = loops.constant(step)
         if (

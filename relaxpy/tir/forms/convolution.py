@@ -78,11 +78,33 @@ class ChannelForm:
     blocks: int | None
     """The axis that counts the blocks of channels; None if there is one block."""
     lane: int
-    """The axis of the channels in a block: contiguous in the weight, and in the output if that is not permuted."""
+    """The axis of the channels in a block. Its positions are contiguous in the weight, perhaps in tiles, if the weight
+    is as kernels read it; in the output they are if that is not permuted."""
     columns: tuple[int, ...]
     depth: tuple[int, ...]
     dtype: str
     epilogue: Epilogue | None
+
+    @property
+    def is_window(self) -> bool:
+        """Is data read through real windows, with steps or with padding? Else this is a matrix product."""
+        return not _is_matmul(self.walks)
+
+    @property
+    def channels(self) -> int | None:
+        """The dimension of data whose positions are contiguous in the weight, but for the lanes, while data's last
+        dimension is one of windows: that of the channels of NCHW for OHWI. None if there is none."""
+        moving = [n for n in self.depth if loops.constant(self.axes[n].extent) != 1]
+        if not moving or not any(self.walks[-1].steps[n] is not None for n in self.columns):
+            return None
+        if all(sum(step is not None for step in walk.steps) < 2 for walk in self.walks):
+            return None
+        for n, walk in enumerate(self.walks[:-1]):
+            axes = [axis for axis, step in enumerate(walk.steps) if step is not None]
+            step = walk.steps[moving[-1]]
+            if axes == [moving[-1]] and not walk.is_guarded and step is not None:
+                return n if loops.constant(step) == 1 else None
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +144,12 @@ def read_channel_convolution(func: PrimFunc) -> ChannelForm | None:
     """Recognise a convolution of two parameters with contiguous channels, perhaps with an element-wise stage after it.
     None for other programs, and for groups of channels."""
     return next((form for access in _accesses(func) if (form := _channel_form(access))), None)
+
+
+def prefers_channels(func: PrimFunc) -> bool:
+    """Does a convolution of data with contiguous pixels have a weight whose channels are contiguous?"""
+    form = read_channel_convolution(func)
+    return form is not None and form.channels is not None
 
 
 def _accesses(func: PrimFunc) -> Iterator[_Access]:
@@ -302,10 +330,11 @@ def _channel_form(access: _Access) -> ChannelForm | None:
     dtypes = {str(buffer.dtype) for buffer in (access.data, weight.buffer)}
     if access.roles["batch"] or not rows or len(rows) > 2 or not columns:
         return None
-    if dtypes != {access.dtype} or weight.panels is not None:
+    if dtypes != {access.dtype}:
         return None
     *blocks, lane = sorted(rows, key=lambda n: _order(weight.strides[n]), reverse=True)
-    if loops.constant(weight.strides[lane] or 0) != 1:
+    panels = weight.panels
+    if panels is not None and (panels.axis != lane or panels.grouped is not None or blocks):
         return None
     return ChannelForm(
         access.axes, access.out, weight, access.data, access.walks, blocks[0] if blocks else None,

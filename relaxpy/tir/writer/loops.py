@@ -194,6 +194,9 @@ def lanes_between(first: Expr, end: Expr, lanes: int) -> Expr:
 def lanes_within(place: Expr, size: Expr, lanes: int) -> Expr:
     """The mask of the lanes for which place + lane is within `size`. An unsigned comparison of 32-bit words tests both
     ends at once, for sizes below 2**32."""
+    if (known := constant(place)) is not None and known < 0:  # TVM converts no negative constant
+        first = tirx.const(min(-known, lanes), "int32")
+        return lanes_between(first, clamped_int32(size - place, lanes), lanes)
     ramp = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
     at = tirx.Broadcast(place.astype("int32"), lanes) + ramp
     words = f"uint32x{lanes}"

@@ -22,25 +22,34 @@ from functools import reduce
 from typing import Any
 
 from relaxpy.backend.arrangement import Arrangement
+from relaxpy.backend.cpu.rules.channel_copy import CopyWriter
 from relaxpy.backend.cpu.rules.matmul_finish import Finish, Total
 from relaxpy.backend.cpu.rules.places import product, split_index
+from relaxpy.backend.cpu.rules.transpose import transposed
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.analyzer import equal
 from relaxpy.tir.forms.contraction import Epilogue, Operand
 from relaxpy.tir.forms.convolution import SUMMED_IN, ChannelForm, read_channel_convolution
 from relaxpy.tir.forms.matmul import Dimension
+from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt
 
 VECTORS = 2
 """Vectors of channels across a tile: with 14 pixels 28 sums, which leave a register for each operand."""
 
+HEIGHTS = 3
+"""The most rows of a tile: each needs a register for its address."""
+
 LATENCY = 4
 """The fewest pixels of a tile whose sums hide the latency of the multiply-adds."""
 
 TASKS = 16
 """With fewer tasks than this the rows of an image are divided."""
+
+LEAST_TASKS = 8
+"""With fewer tasks than this for a product the channels are divided."""
 
 LEAST_ROWS = 4
 """The fewest rows of a task in an image that is divided: it copies the rows around them, too."""
@@ -49,8 +58,10 @@ WEIGHT_BYTES = 1 << 20
 """The most bytes of the weights of a task, if it has several pairs of vectors: half of a second-level cache, as they
 are read again for each image."""
 
-COPY_BYTES = 1 << 19
-"""About the most bytes of the copy of a task, if it has several rows."""
+AHEAD = 16
+"""How many positions of the depth ahead a vector of the weight is fetched."""
+COPY_BYTES = 1 << 18
+"""About the most bytes of the copy of a task, and of its sums if they are transposed, if it has several rows."""
 
 
 def channel_convolution_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
@@ -65,14 +76,25 @@ def channel_convolution_program(func: PrimFunc, target: CpuTarget) -> Arrangemen
     if form is None:
         return None
     lanes = target.lanes(SUMMED_IN[form.dtype])
-    channels = loops.constant(form.axes[form.lane].extent)
-    if channels is None or channels % lanes != 0 or channels == 0:
-        return None
     pixel = _pixel_axis(form)
-    if pixel is None:
+    if pixel is None or not _are_vectors(form, lanes):
         return None
     widest = (target.vector_registers - VECTORS - 1) // VECTORS
     return Arrangement(lambda: loops.finished(func, _Writer(form, pixel, lanes, widest).write()))
+
+
+def _are_vectors(form: ChannelForm, lanes: int) -> bool:
+    """Does the weight have whole vectors of channels, except perhaps for the last one?"""
+    channels, panels = loops.constant(form.axes[form.lane].extent), form.weight.panels
+    if (
+        channels is None
+        or channels == 0
+        or loops.constant(form.weight.strides[form.lane] or 0) != 1
+    ):
+        return False
+    if panels is not None:
+        return panels.width % lanes == 0
+    return channels % lanes == 0 or form.blocks is None
 
 
 def _pixel_axis(form: ChannelForm) -> int | None:
@@ -107,10 +129,13 @@ class _Source:
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    """The work of a task: `rows` rows from row `row` of an image on, `panels` pairs of vectors from `panel` on."""
+    """The work of a task: `rows` rows from row `row` of an image on, `length` pixels of each from `start` on, `panels`
+    pairs of vectors from `panel` on."""
 
     row: Expr
     rows: Expr
+    start: Expr
+    length: Expr
     panel: Expr
     panels: Expr
     image: Mapping[int, Expr]
@@ -122,15 +147,47 @@ class _Tile:
     """A tile: the element that its first window begins with, and its vectors of channels."""
 
     start: Expr
+    place: Expr
+    """The number of its first pixel in the task."""
+    below: Expr
+    """How many rows of the task are below its first one."""
     places: Sequence[tuple[Expr, Expr]]
     """The block and the first channel in it of each vector."""
-    following: Sequence[tuple[Expr, Expr]]
-    """Those of the next tiles."""
-    number: Expr
-    """The number of the tile among those with these vectors."""
-    ahead: Expr
-    """How many positions of the innermost loop the tile fetches for the next ones."""
 
+
+@dataclass(frozen=True, eq=False)
+class _Done:
+    """The finished sums of a row of a tile."""
+
+    sums: Buffer
+    first: Expr
+    """The number of the row's first pixel among the sums."""
+    place: Mapping[int, Expr]
+    """The position along each axis of the columns but that of the pixels."""
+    x: Expr
+    """The first pixel in its row."""
+    skipped: Expr
+    """The first pixels that are stored already."""
+    width: Expr
+    places: Sequence[tuple[Expr, Expr]]
+    """The block and the first channel in it of each vector."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Line:
+    """The finished sums of one channel, for all pixels of a task."""
+
+    sums: Buffer
+    start: Expr
+    to: Expr
+    """The element of the output that the first one is."""
+    pixel: Expr
+    """The number of that pixel in its image."""
+    place: Mapping[Expr, Expr]
+
+
+_Shape = tuple[int, int]
+"""The pixels of a row of a tile, and its rows."""
 
 _Loop = tuple[Expr, Expr, Expr]
 """A loop over the depth: its extent, and its strides in data and in the weight."""
@@ -151,32 +208,67 @@ class _Writer:
         self.is_padded = any(walk.is_guarded for walk in form.walks)
         self.length = self._extent(pixel)
         self.rows = loops.int64(1) if self.row is None else self._extent(self.row)
-        self.joined: int | None = None
-        """The axis of the rows, if all rows of an image are one."""
+        self.is_turned = self._has_contiguous_pixels()
+        """Are the pixels of an image contiguous in the output? Then sums are transposed before they are stored."""
+        self.joined: list[int] = []
+        """The axes before that of the pixels whose rows follow one another: together they are one row."""
         self._join_rows()
-        channels = loops.constant(self._extent(form.lane)) or 0
+        # The most rows of a task, and the fewest pixels of one; `_divided` sets them.
+        self.most_rows, self.least_length = self.rows, self.length
+        self.channels = loops.constant(self._extent(form.lane)) or 0
+        """Channels of a block."""
         blocks = loops.int64(1) if form.blocks is None else self._extent(form.blocks)
-        self.in_block = channels // lanes
+        self.in_block = -(-self.channels // lanes)
         """Vectors of a block."""
         self.vectors = loops.simplify(blocks * self.in_block)
-        axis, zero = form.axes[form.lane], loops.int64(0)
-        column = Dimension(axis.extent, self._out(form.lane), zero, zero, (axis,))
         self.parts = self._weight_parts()
-        sums = _Sums(form.epilogue, form.out, column, column)
+        channel = columns = self._dimension(form.lane)
+        if self.is_turned:
+            columns = self._dimension(*([] if self.row is None else [self.row]), pixel)
+        sums = _Sums(form.epilogue, form.out, channel, columns)
         self.finish = Finish(p, sums, self.out) if form.epilogue is not None else None
 
     def _join_rows(self) -> None:
-        """Without a window and padding, the rows of an image follow one another: they are one row."""
-        form, row = self.form, self.row
-        if self.is_padded or row is None:
+        """Without a window and padding, the rows of an image follow one another, and perhaps images do."""
+        form = self.form
+        if self.is_copied or self.is_turned:
             return
         data = _strides(form, [walk.stride for walk in form.walks])
-        for strides in (data, dict(enumerate(form.out.strides))):
-            inner, outer = strides[self.pixel], strides[row]
-            if inner is None or outer is None or not equal(outer, inner * self.length):
-                return
-        self.length = loops.simplify(self.rows * self.length)
-        self.joined, self.row, self.rows = row, None, loops.int64(1)
+        out = dict(enumerate(form.out.strides))
+        for axis in reversed(form.columns[:-1]):
+            for strides in (data, out):
+                inner, outer = strides.get(self.pixel), strides.get(axis)
+                if inner is None or outer is None or not equal(outer, inner * self.length):
+                    return
+            self.joined.insert(0, axis)
+            self.length = loops.simplify(self._extent(axis) * self.length)
+            self.row, self.rows = None, loops.int64(1)
+            self.images = [n for n in form.columns[:-1] if n not in self.joined]
+
+    @property
+    def is_copied(self) -> bool:
+        """Does a task copy what it reads?"""
+        return self.is_padded or self.form.channels is not None
+
+    def _has_contiguous_pixels(self) -> bool:
+        pixel, row = self._out(self.pixel), None if self.row is None else self._out(self.row)
+        if self.form.blocks is not None or loops.constant(pixel) != 1:
+            return False
+        return row is None or equal(row, self.length)
+
+    def _dimension(self, *axes: int) -> Dimension:
+        """Axes as a dimension of the sums."""
+        zero, own = loops.int64(0), tuple(self.form.axes[axis] for axis in axes)
+        extent = product([axis.extent for axis in own])
+        return Dimension(extent, self._out(axes[-1]), zero, zero, own)
+
+    def _sums_size(self, shapes: Sequence[_Shape]) -> Expr:
+        """The elements of memory for the sums of a tile, or of all pixels of a task in squares of vectors."""
+        if not self.is_turned:
+            most = loops.int64(max(wide * high for wide, high in shapes))
+        else:
+            most = loops.ceildiv(self.most_rows * self.length, self.lanes) * self.lanes
+        return loops.simplify(most * (VECTORS * self.lanes))
 
     def _extent(self, axis: int) -> Expr:
         return loops.int64(self.form.axes[axis].extent)
@@ -188,59 +280,91 @@ class _Writer:
 
     def write(self) -> Stmt:
         """Write the whole body."""
-        p, lanes = self.program, self.lanes
-        widths = self._widths()
+        p, shapes = self.program, self._shapes()
         with self._tasks() as task:
-            width = self._best(widths)
-            pieces = p.let("pieces", loops.ceildiv(self.length, width))
-            source = self._copied(task) if self.is_padded else self._in_place(task)
-            sums = p.allocate("sums", max(widths) * VECTORS * lanes, self.dtype)
+            width, height = self._best(shapes)
+            pieces = p.let("pieces", loops.ceildiv(task.length, width))
+            stacks = p.let("stacks", loops.ceildiv(task.rows, height))
+            source = self._copied(task) if self.is_copied else self._in_place(task)
+            sums = p.allocate("sums", self._sums_size(shapes), self.dtype)
+            size = self._sums_size(shapes) if self.is_turned else 1
+            turned = p.allocate("turned", size, self.dtype)
             with p.loop("pair", task.panels) as pair:
                 first = p.let("vector", loops.simplify((task.panel + pair) * VECTORS))
                 for vectors in self._counts(first):
                     places = [self._place(first + v) for v in range(vectors)]
-                    following = [self._place(first + VECTORS + v) for v in range(vectors)]
-                    with p.loop("row", task.rows) as row, p.loop("piece", pieces) as piece:
+                    with p.loop("stack", stacks) as stack, p.loop("piece", pieces) as piece:
+                        row = p.let("row", loops.simplify(stack * height))
                         new = p.let("new", loops.simplify(piece * width))
-                        x = p.let("x", loops.minimum(new, self.length - width))
-                        start = source.base + x * source.strides[self.pixel]
+                        x = p.let("x", loops.minimum(new, task.length - width))
+                        start = source.base + (task.start + x) * source.strides[self.pixel]
                         if self.row is not None:
                             start = start + row * source.strides[self.row]
                         start = p.let("start", loops.simplify(start))
-                        ahead = loops.ceildiv(self._depth(source)[-1][0], task.rows * pieces)
-                        number = p.let("number", loops.simplify(row * pieces + piece))
-                        tile = _Tile(start, places, following, number, p.let("ahead", ahead))
-                        for pixels in widths:
-                            known = len(widths) == 1
-                            with p.when(True if known else loops.equals(width, pixels)):
-                                self._multiply(source, tile, pixels, sums, len(widths))
-                        self._store(task, sums, row, x, new - x, width, places)
+                        below = p.let("below", loops.simplify(task.rows - 1 - row))
+                        place = p.let("place", loops.simplify(row * self.length + x))
+                        tile = _Tile(start, place, below, places)
+                        for shape in shapes:
+                            known = len(shapes) == 1
+                            with p.when(True if known else loops.equals(width, shape[0])):
+                                for each in self._parts_of(shape, below):
+                                    self._multiply(source, tile, each, sums, len(shapes))
+                        if not self.is_turned:
+                            count = loops.minimum(height, below + 1)
+                            with p.loop("line", loops.simplify(count)) as line:
+                                at = {**task.image, **self._position(task.row + row + line)}
+                                begin = p.let("begin", loops.simplify(line * width))
+                                skipped = p.let("skipped", loops.simplify(new - x))
+                                here = loops.simplify(task.start + x)
+                                self._store(_Done(sums, begin, at, here, skipped, width, places))
+                    if self.is_turned:
+                        self._store_turned(task, sums, turned, places)
         return p.body()
 
-    def _widths(self) -> Sequence[int]:
-        """The widths of tiles that the code exists for."""
-        length, widest = loops.constant(self.length), self.widest
+    def _shapes(self) -> Sequence[_Shape]:
+        """The shapes of tiles that the code exists for."""
+        length, most = loops.constant(self.length), self.widest
+        tallest = HEIGHTS if self.row is not None else 1
         if length is not None:
-            costs = [(_cost(length, w), -w) for w in range(1, min(widest, max(1, length)) + 1)]
-            return [-min(costs)[1]]
-        return sorted({1, widest // 4 + 1, widest // 2, widest // 2 + 1, widest * 3 // 4, widest})
+            known = [
+                (wide, high)
+                for high in range(1, tallest + 1)
+                for wide in range(1, min(most // high, max(1, length)) + 1)
+            ]
+            return [min(known, key=lambda s: (_cost(length, s) / s[1], -s[0] * s[1]))]
+        found = [(most // n, min(n, tallest)) for n in range(1, HEIGHTS + 1)]
+        return [(1, 1), *sorted({shape for shape in found if shape[0] > 1})]
 
-    def _best(self, widths: Sequence[int]) -> Expr:
-        """The width of these that takes the least time for a row, not wider than it."""
+    def _parts_of(self, shape: _Shape, below: Expr) -> Iterator[_Shape]:
+        """The shape of a tile with this many rows below its first one, for code that is written once for each: a last
+        row alone takes half the time of two."""
+        if shape[1] != 2:
+            yield shape
+            return
+        with self.program.when(below > 0):
+            yield shape
+        with self.program.otherwise(below > 0):
+            yield shape[0], 1
+
+    def _best(self, shapes: Sequence[_Shape]) -> tuple[Expr, Expr]:
+        """The one of these that takes the least time for a task, not wider than a row: its width and its height."""
         p = self.program
-        if len(widths) == 1:
-            return loops.int64(widths[0])
+        if len(shapes) == 1:
+            return loops.int64(shapes[0][0]), loops.int64(shapes[0][1])
         # In memory: a chain of selections would be written out in all that follows.
-        best, least = (p.allocate(name, 1, "int64") for name in ("best", "least"))
-        p.store(best, 0, loops.int64(widths[0]))
-        p.store(least, 0, _cost(self.length, widths[0]))
-        for width in widths[1:]:
-            cost = p.let("cost", loops.simplify(_cost(self.length, width)))
-            better = loops.both(cost <= loops.load(least, 0), self.length >= width)
+        length = self.least_length
+        names = ("wide", "high", "least")
+        best = [p.allocate(name, 1, "int64") for name in names]
+        for shape in shapes:
+            stacks = loops.ceildiv(self.most_rows, shape[1])
+            cost = p.let("cost", loops.simplify(_cost(length, shape) * stacks))
+            better: Expr | bool = True
+            if shape is not shapes[0]:
+                better = loops.both(cost <= loops.load(best[2], 0), length >= shape[0])
             with p.when(better):
-                p.store(best, 0, loops.int64(width))
-                p.store(least, 0, cost)
-        return p.let("width", loops.load(best, 0))
+                for place, value in zip(best, (*shape, cost), strict=True):
+                    p.store(place, 0, loops.int64(value))
+        return p.let("width", loops.load(best[0], 0)), p.let("height", loops.load(best[1], 0))
 
     @contextmanager
     def _tasks(self) -> Iterator[_Task]:
@@ -249,32 +373,54 @@ class _Writer:
         extents = [self._extent(axis) for axis in self.images]
         images = product(extents)
         panels = p.let("panels", loops.ceildiv(self.vectors, VECTORS))
-        parts = self.parts
+        parts, strips = self._divided(images, panels)
+        images, strips, parts = (
+            p.let("images", images),
+            p.let("strips", strips),
+            p.let("parts", parts),
+        )
+        with p.loop("task", loops.simplify(parts * images * strips), parallel=True) as task:
+            part, image, strip = split_index(p, task, [parts, images, strips])
+            divided = self.length if self.joined else self.rows
+            first = p.let("first", loops.floordiv(strip * divided, strips))
+            count = p.let("rows", loops.floordiv((strip + 1) * divided, strips) - first)
+            row, rows, start, length = first, count, loops.int64(0), self.length
+            if self.joined:
+                row, rows, start, length = loops.int64(0), self.rows, first, count
+            panel = p.let("first_panel", loops.floordiv(part * panels, parts))
+            last = loops.floordiv((part + 1) * panels, parts)
+            places = split_index(p, image, extents) if extents else []
+            yield _Task(
+                row, rows, start, length, panel, p.let("count", last - panel),
+                dict(zip(self.images, places, strict=True)),
+            )  # fmt: skip
+
+    def _divided(self, images: Expr, panels: Expr) -> tuple[Expr, Expr]:
+        """The parts of the channels, and the strips of an image or of a long row, that are tasks."""
+        parts = loops.int64(self.parts)
         needed = loops.ceildiv(loops.int64(TASKS), loops.maximum(1, images * parts))
-        if self.is_padded:
+        if self.joined:
+            strips = loops.minimum(needed, loops.floordiv(self.length, 2 * self.widest) * 2)
+            strips = loops.maximum(1, strips)
+            self.least_length = loops.floordiv(self.length, strips)
+            tasks = loops.maximum(1, images * strips)
+            more = loops.ceildiv(loops.int64(LEAST_TASKS), tasks)
+            return loops.maximum(parts, loops.minimum(more, panels)), strips
+        if self.is_copied:
             size = product(self._copy_shape(self.rows))
             bits = int(loops.tirx.const(0, self.dtype).ty.dtype.bits)
+            if self.is_turned:
+                size = loops.maximum(size, self.rows * self.length * (VECTORS * self.lanes))
             needed = loops.maximum(needed, loops.ceildiv(size * (bits // 8), COPY_BYTES))
         # An even number, so that two threads have the same work.
         most = loops.floordiv(self.rows, 2 * LEAST_ROWS) * 2
         even = loops.minimum(loops.ceildiv(needed, 2) * 2, most)
         strips = loops.maximum(1, loops.select(needed > 1, even, 1))
         self.most_rows = loops.ceildiv(self.rows, strips)
-        images, strips = p.let("images", images), p.let("strips", strips)
-        with p.loop("task", loops.simplify(parts * images * strips), parallel=True) as task:
-            part, image, strip = split_index(p, task, [loops.int64(parts), images, strips])
-            row = p.let("first_row", loops.floordiv(strip * self.rows, strips))
-            rows = p.let("rows", loops.floordiv((strip + 1) * self.rows, strips) - row)
-            panel = p.let("first_panel", loops.floordiv(part * panels, parts))
-            last = loops.floordiv((part + 1) * panels, parts)
-            places = split_index(p, image, extents) if extents else []
-            yield _Task(
-                row, rows, panel, p.let("count", last - panel),
-                dict(zip(self.images, places, strict=True)),
-            )  # fmt: skip
+        return parts, strips
 
     def _weight_parts(self) -> int:
-        """The parts that the channels are divided into, a power of two."""
+        """The parts that the channels are divided into for large weights, a power of two."""
         size = loops.constant(product([loops.int64(n) for n in self.form.weight.buffer.shape]))
         vectors = loops.constant(self.vectors)
         bits = int(loops.tirx.const(0, self.dtype).ty.dtype.bits)
@@ -298,6 +444,8 @@ class _Writer:
     def _place(self, vector: Expr) -> tuple[Expr, Expr]:
         """The block and the first channel in it of a vector."""
         p, size = self.program, self.in_block
+        if self.form.blocks is None:
+            return loops.int64(0), p.let("channel", loops.simplify(vector * self.lanes))
         block = p.let("block", loops.floordiv(vector, size))
         return block, p.let("channel", loops.simplify(loops.floormod(vector, size) * self.lanes))
 
@@ -333,83 +481,32 @@ class _Writer:
 
     def _copied(self, task: _Task) -> _Source:
         """A copy of what the task reads, with zeros where there is no data."""
-        p, form, lanes = self.program, self.form, self.lanes
+        p, form = self.program, self.form
         shape = [p.let("reach", size) for size in self._copy_shape(task.rows)]
-        # In terms of the parameters' sizes, so that the memory is known before a call.
-        most = product(self._copy_shape(self.most_rows))
-        copy = p.flat_view(p.allocate("copy", loops.ceildiv(most, lanes) * lanes, self.dtype))
         first = self._first(task)
         starts = [
             p.let("from", loops.simplify(_moved(walk.base, walk.steps, first)))
             for walk in form.walks
         ]
-        # Dimensions that are copied whole at the end are part of the runs of the dimension before them.
-        run = len(shape) - 1
-        while run > 0 and self._is_whole(run, starts[run], shape[run]):
-            run -= 1
-        inner = product(shape[run + 1 :])
-        low = p.let("low", loops.minimum(loops.maximum(0, -starts[run]), shape[run]))
-        high = p.let("high", loops.minimum(shape[run], form.walks[run].size - starts[run]))
-        high = p.let("high", loops.maximum(low, high))
-        row = p.let("row", loops.simplify(shape[run] * inner))
-        inside: Expr | bool = True
-        with ExitStack() as stack:
-            to, at = loops.int64(0), loops.int64(0)
-            for n in range(run):
-                walk = form.walks[n]
-                place = stack.enter_context(p.loop("place", shape[n]))
-                there = p.let("there", starts[n] + place)
-                if walk.is_guarded:
-                    here = loops.both(there >= 0, there < walk.size)
-                    inside = here if inside is True else loops.both(inside, here)
-                to = to * shape[n] + place
-                at = at + there * walk.stride
-            to = p.let("to", loops.simplify(to * row))
-            at = p.let("at", loops.simplify(at + starts[run] * form.walks[run].stride))
-            with p.when(inside):
-                self._fill(copy, to, loops.int64(0), low * inner, None)
-                self._fill(copy, to, low * inner, high * inner, at)
-                self._fill(copy, to, high * inner, row, None)
-            with p.otherwise(inside):
-                self._fill(copy, to, loops.int64(0), row, None)
-        steps = [product(shape[n + 1 :]) for n in range(len(shape))]
+        # In terms of the parameters' sizes, so that the memory is known before a call.
+        most = product(self._copy_shape(self.most_rows))
+        copy, steps = CopyWriter(p, form, self.data, self.lanes).write(shape, starts, most)
         return _Source(copy, loops.int64(0), _strides(form, steps))
-
-    def _is_whole(self, n: int, start: Expr, extent: Expr) -> bool:
-        """Is a dimension of data copied from its beginning to its end?"""
-        walk = self.form.walks[n]
-        return not walk.is_guarded and loops.constant(start) == 0 and equal(extent, walk.size)
-
-    def _fill(self, copy: Buffer, to: Expr, first: Expr, end: Expr, at: Expr | None) -> None:
-        """Write elements `first` to `end` of the row of the copy that begins at `to`: those of the row of data that
-        begins at `at`, or zeros."""
-        p, lanes = self.program, self.lanes
-        first = p.let("first", loops.simplify(first))
-        count = p.let("count", loops.simplify(end - first))
-        if loops.constant(count) == 0:
-            return
-
-        def store(place: Expr, mask: Expr | None) -> None:
-            value = loops.zero(self.dtype, lanes)
-            if at is not None:
-                value = loops.load(self.data, at + place, lanes, mask)
-            p.store(copy, to + place, value, lanes, mask)
-
-        whole = p.let("whole", loops.floordiv(count, lanes))
-        with p.loop("vector", whole) as n:
-            store(first + n * lanes, None)
-        left = p.let("left", loops.simplify(count - whole * lanes))
-        with p.when(left > 0):
-            mask = loops.first_lanes(left.astype("int32"), lanes)
-            store(p.let("last", first + whole * lanes), mask)
 
     # The micro-kernel
 
     def _multiply(
-        self, source: _Source, tile: _Tile, pixels: int, sums: Buffer, variants: int
+        self, source: _Source, tile: _Tile, shape: _Shape, sums: Buffer, variants: int
     ) -> None:
-        """Compute the sums of a tile."""
+        """Compute the sums of a tile. Rows that do not exist repeat the last one."""
         p, lanes = self.program, self.lanes
+        pixels = shape[0] * shape[1]
+        lines = [loops.int64(0)]
+        for n in range(1, shape[1]):
+            down = loops.minimum(n, tile.below) * source.strides[self.row or 0]
+            lines.append(p.let("down", loops.simplify(down)))
+        step = source.strides[self.pixel]
+        offsets = [loops.simplify(line + x * step) for line in lines for x in range(shape[0])]
         width = len(tile.places) * lanes
         # One buffer per pixel: a single one would be too large for the stack, and so for registers.
         own = [p.allocate(f"pixel{x}", width, self.dtype) for x in range(pixels)]
@@ -417,6 +514,8 @@ class _Writer:
         for x, v in places:
             p.store(own[x], v * lanes, loops.zero(self.dtype, lanes), lanes)
         lines = [p.let("line", self._weight_base(*place)) for place in tile.places]
+        is_padded = self.form.weight.panels is not None
+        masks = [None if is_padded else self._existing(channel) for _, channel in tile.places]
         *outer, inner = self._depth(source)
         with ExitStack() as stack:
             at, step = tile.start, loops.int64(0)
@@ -425,34 +524,32 @@ class _Writer:
                 about = loops.ceildiv(extent, variants if data is outer[0][1] else 1)
                 k = stack.enter_context(p.loop("k", extent, about=about))
                 at, step = at + k * data, step + k * weight
-            self._prefetch(tile, p.let("ahead", loops.simplify(step)), inner)
             extent, data, weight = inner
             k = stack.enter_context(p.loop("k", extent))
             at = p.let("at", loops.simplify(at + k * data))
             step = p.let("step", loops.simplify(step + k * weight))
-            vectors = [p.let("weight", loops.load(self.weight, x + step, lanes)) for x in lines]
-            for x in range(pixels):
-                place = loops.simplify(at + x * source.strides[self.pixel])
+            vectors = [
+                p.let("weight", loops.load(self.weight, x + step, lanes, mask))
+                for x, mask in zip(lines, masks, strict=True)
+            ]
+            for line in lines:
+                p.prefetch(self.weight, loops.simplify(line + step + AHEAD * weight))
+            for x, offset in enumerate(offsets):
+                place = loops.simplify(at + offset)
                 element = p.let("element", loops.load(source.buffer, place))
                 for v, vector in enumerate(vectors):
                     total = loops.load(own[x], v * lanes, lanes)
                     total = total + loops.broadcast(element, lanes) * vector
                     p.store(own[x], v * lanes, total, lanes)
+        rows = [loops.int64(n * shape[0]) for n in range(shape[1])]
+        if self.is_turned:
+            rows = [
+                tile.place + loops.minimum(n, tile.below) * self.length for n in range(len(rows))
+            ]
         for x, v in places:
+            number = loops.simplify(rows[x // shape[0]] + x % shape[0])
             value = loops.load(own[x], v * lanes, lanes)
-            p.store(sums, (x * VECTORS + v) * lanes, value, lanes)
-
-    def _prefetch(self, tile: _Tile, step: Expr, inner: _Loop) -> None:
-        """Fetch what the next pair of vectors will read of large weights. Each tile fetches its share, so that memory
-        is busy all the time."""
-        p, (extent, _, weight) = self.program, inner
-        if self.parts == 1:
-            return
-        first = p.let("first", tile.number * tile.ahead)
-        with p.when(first < extent), p.loop("line", tile.ahead) as line:
-            for place in tile.following:
-                at = self._weight_base(*place) + step + (first + line) * weight
-                p.prefetch(self.weight, loops.simplify(at))
+            p.store(sums, loops.simplify((number * VECTORS + v) * lanes), value, lanes)
 
     def _depth(self, source: _Source) -> list[_Loop]:
         """The loops over the depth, outermost first: extent, stride in data, stride in the weight. Axes that follow one
@@ -472,68 +569,130 @@ class _Writer:
 
     def _weight_base(self, block: Expr, channel: Expr) -> Expr:
         """The offset of a vector of channels in the weight."""
-        strides = self.form.weight.strides
-        base = self.form.weight.base + channel
+        strides, panels = self.form.weight.strides, self.form.weight.panels
+        base = self.form.weight.base
+        if panels is None:
+            base = base + channel
+        else:
+            panel, inside = (f(channel, panels.width) for f in (loops.floordiv, loops.floormod))
+            base = base + panel * panels.stride + inside
         if self.form.blocks is not None:
             base = base + block * (strides[self.form.blocks] or 0)
         return loops.simplify(base)
 
-    def _store(
-        self,
-        task: _Task,
-        sums: Buffer,
-        row: Expr,
-        x: Expr,
-        skipped: Expr,
-        width: Expr,
-        places: Sequence[tuple[Expr, Expr]],
-    ) -> None:
+    def _existing(self, channel: Expr) -> Expr | None:
+        """The mask of the lanes of a vector that are channels; None if all are."""
+        if self.channels % self.lanes == 0:
+            return None
+        return loops.first_lanes(
+            loops.clamped_int32(self.channels - channel, self.lanes), self.lanes
+        )
+
+    def _store(self, done: _Done) -> None:
         """Store the finished sums of a tile without the first pixels, which are stored already."""
         p, form, lanes = self.program, self.form, self.lanes
-        skipped = p.let("skipped", loops.simplify(skipped))
-        with p.loop("pixel", loops.simplify(width - skipped), about=width) as number:
-            pixel = p.let("pixel", loops.simplify(number + skipped))
-            here = {**task.image, **self._position(task.row + row, x + pixel)}
+        masks = [self._existing(channel) for _, channel in done.places]
+        with p.loop("pixel", loops.simplify(done.width - done.skipped), about=done.width) as number:
+            pixel = p.let("pixel", loops.simplify(number + done.skipped))
+            here = {**done.place, self.pixel: done.x + pixel}
             base = form.out.base + _sum([n * self._out(a) for a, n in here.items()])
             base = p.let("base", loops.simplify(base))
-            for v, (block, channel) in enumerate(places):
+            here |= self._along(done.x + pixel)
+            for v, (block, channel) in enumerate(done.places):
                 there = dict(here) if form.blocks is None else {**here, form.blocks: block}
                 target = base + channel * self._out(form.lane)
                 if form.blocks is not None:
                     target = target + block * self._out(form.blocks)
                 target = p.let("target", loops.simplify(target))
-                start = loops.simplify((pixel * VECTORS + v) * lanes)
+                start = loops.simplify(((done.first + pixel) * VECTORS + v) * lanes)
                 if self.finish is None:
-                    self._store_vector(sums, start, target)
+                    self._store_vector(done.sums, start, target, channel, masks[v])
                     continue
                 place = {form.axes[axis].var: value for axis, value in there.items()}
-                self.finish.store(Total(sums, start), place, channel, target, lanes, None)
+                self.finish.store(Total(done.sums, start), place, channel, target, lanes, masks[v])
 
-    def _position(self, row: Expr, pixel: Expr) -> dict[int, Expr]:
-        """The position along the axes of an image."""
-        if self.row is not None:
-            return {self.row: row, self.pixel: pixel}
-        if self.joined is None:
-            return {self.pixel: pixel}
-        p, length = self.program, self._extent(self.pixel)
-        at = p.let("at", loops.simplify(pixel))
-        return {
-            self.joined: p.let("row", loops.floordiv(at, length)),
-            self.pixel: p.let("x", loops.floormod(at, length)),
-        }
+    def _store_turned(
+        self, task: _Task, sums: Buffer, turned: Buffer, places: Sequence[tuple[Expr, Expr]]
+    ) -> None:
+        """Store the finished sums of all pixels of a task, transposed: one channel after the other, as each is in other
+        pages of memory."""
+        p, form, lanes = self.program, self.form, self.lanes
+        pixels = p.let("pixels", loops.simplify(task.rows * self.length))
+        squares = p.let("squares", loops.ceildiv(pixels, lanes))
+        line = p.let("line", squares * lanes)
+        with p.loop("square", squares) as square:
+            for v in range(len(places)):
+                begin = p.let("begin", loops.simplify(square * (lanes * VECTORS * lanes)))
+                starts = [begin + (n * VECTORS + v) * lanes for n in range(lanes)]
+                rows = [loops.load(sums, start, lanes) for start in starts]
+                for n, column in enumerate(transposed(p, rows)):
+                    at = (v * lanes + n) * line + square * lanes
+                    p.store(turned, loops.simplify(at), column, lanes)
+        begin = p.let("begin", loops.simplify(task.row * self.length))
+        for v, (_, first) in enumerate(places):
+            count = loops.minimum(lanes, self.channels - first)
+            with p.loop("lane", count, about=lanes) as lane:
+                channel = p.let("channel", first + lane)
+                here = {**task.image, form.lane: channel}
+                base = form.out.base + begin + _sum([n * self._out(a) for a, n in here.items()])
+                base = p.let("base", loops.simplify(base))
+                source = p.let("source", loops.simplify((v * lanes + lane) * line))
+                place = {form.axes[axis].var: value for axis, value in here.items()}
 
-    def _store_vector(self, sums: Buffer, start: Expr, target: Expr) -> None:
+                row = _Line(turned, source, base, begin, place)
+                with p.loop("vector", loops.floordiv(pixels, lanes)) as vector:
+                    self._store_pixels(row, p.let("at", vector * lanes), None)
+                last = p.let("at", loops.simplify(loops.floordiv(pixels, lanes) * lanes))
+                left = p.let("left", (pixels - last).astype("int32"))
+                with p.when(left > 0):
+                    self._store_pixels(row, last, left)
+
+    def _store_pixels(self, row: _Line, at: Expr, left: Expr | None) -> None:
+        """Store a vector of pixels of a channel, or the first `left` lanes of it."""
+        p, lanes = self.program, self.lanes
+        target, total = loops.simplify(row.to + at), loops.simplify(row.start + at)
+        mask = None if left is None else loops.first_lanes(left, lanes)
+        if self.finish is None:
+            p.store(self.out, target, loops.load(row.sums, total, lanes, mask), lanes, mask)
+            return
+        window = None if left is None else (_int32(0), left)
+        pixel = loops.simplify(row.pixel + at)
+        self.finish.store(Total(row.sums, total), row.place, pixel, target, lanes, mask, window)
+
+    def _position(self, row: Expr) -> dict[int, Expr]:
+        """The position of a row of pixels in an image."""
+        return {} if self.row is None else {self.row: row}
+
+    def _along(self, pixel: Expr) -> dict[int, Expr]:
+        """The position of a pixel along its row, which may be all rows of the images."""
+        places: dict[int, Expr] = {}
+        number = loops.simplify(pixel)
+        for axis in reversed([*self.joined, self.pixel][1:]):
+            number = self.program.let("number", number)
+            places[axis] = self.program.let("at", loops.floormod(number, self._extent(axis)))
+            number = loops.floordiv(number, self._extent(axis))
+        return {**places, [*self.joined, self.pixel][0]: self.program.let("at", number)}
+
+    def _store_vector(
+        self, sums: Buffer, start: Expr, target: Expr, channel: Expr, mask: Expr | None
+    ) -> None:
         p, lanes, step = self.program, self.lanes, self._out(self.form.lane)
         if loops.constant(step) == 1:
-            p.store(self.out, target, loops.load(sums, start, lanes), lanes)
+            p.store(self.out, target, loops.load(sums, start, lanes), lanes, mask)
             return
-        with p.loop("lane", lanes) as lane:
+        count = lanes if mask is None else loops.minimum(lanes, self.channels - channel)
+        with p.loop("lane", count, about=lanes) as lane:
             p.store(self.out, target + lane * step, loops.load(sums, start + lane))
 
 
-def _cost(length: Any, width: int) -> Any:
-    """About the time of a row in tiles of a width."""
-    return (length + (width - 1)) // width * (4 * max(width, LATENCY) + 1)
+def _int32(value: int) -> Expr:
+    return tirx.const(value, "int32")
+
+
+def _cost(length: Any, shape: _Shape) -> Any:
+    """About the time of rows of a length, as many as tiles of a shape have."""
+    wide, high = shape
+    return (length + (wide - 1)) // wide * (4 * max(wide * high, LATENCY) + 1)
 
 
 def _strides(form: ChannelForm, steps: Sequence[Expr]) -> dict[int, Expr]:

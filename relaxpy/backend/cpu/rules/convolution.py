@@ -29,7 +29,13 @@ from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.analyzer import equal
 from relaxpy.tir.forms.contraction import Epilogue, Operand
-from relaxpy.tir.forms.convolution import SUMMED_IN, ConvolutionForm, Walk, read_convolution
+from relaxpy.tir.forms.convolution import (
+    SUMMED_IN,
+    ConvolutionForm,
+    Walk,
+    prefers_channels,
+    read_convolution,
+)
 from relaxpy.tir.forms.matmul import Dimension
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt
@@ -67,6 +73,8 @@ def convolution_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None
     """
     form = read_convolution(func)
     if form is None or target.kind != "llvm":
+        return None
+    if loops.constant(form.weight.strides[form.row] or 0) == 1 and prefers_channels(func):
         return None
     rows = loops.constant(form.axes[form.row].extent)
     if rows is not None and rows < LEAST_ROWS:

@@ -234,6 +234,11 @@ class _Writer:
             )
             for read in self.reads
         ]
+        self.is_along_lanes = any(
+            read.walks[-1].is_guarded or sum(step is not None for step in read.walks[-1].steps) > 1
+            for read in self.reads
+        )
+        """Do windows move along the vectorised axis?"""
         self.value = self._value()
         variables = (*window.axes, *window.reduce_axes)
         self.is_of_data_alone = all(
@@ -251,17 +256,22 @@ class _Writer:
             at: dict[Var, Expr] = dict(zip(self.outer, places, strict=True))
             first = p.let("first", loops.simplify(piece * chunk))
             count = p.let("count", loops.minimum(chunk, self.height - first))
-            # Down a column: its masks are computed once.
-            with p.loop("vector", loops.ceildiv(self.width, lanes)) as vector:
-                at[self.axis] = p.let("x", loops.simplify(vector * lanes))
-                with p.loop("block", loops.ceildiv(count, rows)) as number:
-                    if self.row is not None:
-                        at[self.row] = p.let("top", loops.simplify(first + number * rows))
-                    inside = self._is_inside(at)
-                    with p.when(inside):
-                        self._rows(at, inside=True)
-                    with p.otherwise(inside):
-                        self._rows(at, inside=False)
+            vectors, blocks = loops.ceildiv(self.width, lanes), loops.ceildiv(count, rows)
+            with ExitStack() as stack:
+                # Down a column, whose masks are computed once; along channels, which are contiguous.
+                names = ("vector", "block") if self.is_along_lanes else ("block", "vector")
+                numbers = {
+                    name: stack.enter_context(p.loop(name, vectors if name == "vector" else blocks))
+                    for name in names
+                }
+                at[self.axis] = p.let("x", loops.simplify(numbers["vector"] * lanes))
+                if self.row is not None:
+                    at[self.row] = p.let("top", loops.simplify(first + numbers["block"] * rows))
+                inside = self._is_inside(at)
+                with p.when(inside):
+                    self._rows(at, inside=True)
+                with p.otherwise(inside):
+                    self._rows(at, inside=False)
         return p.body()
 
     def _is_inside(self, at: Mapping[Var, Expr]) -> Expr | bool:

@@ -4,15 +4,24 @@ of channels and with channels last, and what the rule takes."""
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+import relaxpy
+from relaxpy.backend.cpu.row_tiles import RowTiles, wanted_channel_tiles, with_tiles
+from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.schedule import schedule_kernel
+from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.dim import SymVar
+from relaxpy.ir.expr import Var
+from relaxpy.ir.module import IRModule
+from relaxpy.op import te
 from relaxpy.op.conv import Conv1d, Conv2d, Conv3d, Convolution
+from relaxpy.op.deduce import deduce
 from relaxpy.testing.kernels import Kernels
-from relaxpy.tir.forms.convolution import read_channel_convolution
 from relaxpy.tir.prim_func import PrimFunc
 from tests.backend.cpu.rules.test_convolution import HOST, OTHERS, numbers, program, run
 from tests.sweeps import quick_target, sweep
@@ -22,6 +31,9 @@ LAYOUTS: dict[str, Any] = {
     "blocks": ("NCHW16c", "OIHW16i16o", "NCHW16c"),
     "first": ("NCHW", "OIHW16o", "NCHW16c"),
     "last": ("NHWC", "HWIO", "NHWC"),
+    "from plain": ("NCHW", "OHWI", "NHWC"),
+    "to plain": ("NHWC", "OHWI", "NCHW"),
+    "plain": ("NCHW", "OHWI", "NCHW"),
 }
 
 WINDOWS: dict[str, tuple[Convolution, tuple[int, ...], str]] = {
@@ -36,6 +48,13 @@ WINDOWS: dict[str, tuple[Convolution, tuple[int, ...], str]] = {
     "no padding": (Conv2d(), (16, 16, 2, 3), "blocks"),
     "channels last": (Conv2d(padding=1), (32, 5, 3, 3), "last"),
     "channels last, 1x1": (Conv2d(), (16, 5, 1, 1), "last"),
+    "channels last, a part of a vector": (Conv2d(padding=1), (21, 5, 3, 3), "last"),
+    "few channels transposed": (Conv2d(2, 3), (24, 3, 7, 7), "from plain"),
+    "transposed": (Conv2d(padding=1), (40, 37, 3, 3), "from plain"),
+    "transposed, no padding": (Conv2d(2), (16, 16, 2, 3), "from plain"),
+    "to plain": (Conv2d(padding=1), (37, 9, 3, 3), "to plain"),
+    "plain": (Conv2d(2, 1), (40, 32, 3, 3), "plain"),
+    "plain, no padding": (Conv2d(), (24, 12, 3, 1), "plain"),
 }
 """The operator, the shape of its weight in OIHW, and the layouts. An odd number of blocks, too."""
 SIZES = ((1, 7, 7), (3, 7, 7), (0, 5, 5), (2, 4, 4), (1, 9, 56), (1, 37, 16), (2, 5, 33))
@@ -48,7 +67,7 @@ def laid_out(op: Convolution, layouts: tuple[str, str, str]) -> Convolution:
     return dataclasses.replace(op, **dict(zip(names, layouts, strict=True)))
 
 
-def of_window(name: str, sizes: tuple[Any, ...]) -> tuple[Convolution, list[Any], list[int]]:
+def of_window(name: str, sizes: Sequence[Any]) -> tuple[Convolution, list[Any], list[int]]:
     """The operator of a window, and the shapes of data and of the weight for images of this number and size."""
     op, weight, layout = WINDOWS[name]
     op = laid_out(op, LAYOUTS[layout])
@@ -70,34 +89,120 @@ def of_window(name: str, sizes: tuple[Any, ...]) -> tuple[Convolution, list[Any]
     scope="module",
     params=["llvm", *(pytest.param(each, marks=[pytest.mark.slow, sweep]) for each in OTHERS)],
 )
-def kernels(request: pytest.FixtureRequest) -> Kernels:
-    """Every window for images of any number and size. For other processors quickly compiled, unless the sweep is in
-    full."""
+def kernels(request: pytest.FixtureRequest) -> tuple[Kernels, dict[str, RowTiles]]:
+    """Every window for images of any number and size, with its weight in tiles where it wants that. For other
+    processors quickly compiled, unless the sweep is in full."""
     target = HOST if request.param == "llvm" else quick_target(request.param)
+    assert isinstance(target, CpuTarget)
     programs: dict[str, PrimFunc] = {}
+    packed: dict[str, RowTiles] = {}
     for n, name in enumerate(WINDOWS):
         op, data, weight = of_window(name, ("n", "h", "w"))
-        programs[f"k{n}"] = func = program(op, tuple(data), tuple(weight))
+        func = program(op, tuple(data), tuple(weight))
+        tiles = wanted_channel_tiles(func, target) if op.kernel_layout == "OHWI" else None
+        if tiles is not None:
+            packed[name], func = tiles, with_tiles(func, tiles)
+        programs[f"k{n}"] = func
         assert schedule_kernel(func.func, target).rule == RULE, name
-    return Kernels(programs, target)
+    return Kernels(programs, target), packed
 
 
 @pytest.mark.parametrize("name", WINDOWS)
 @pytest.mark.parametrize("size", SIZES)
-def test_every_window(kernels: Kernels, name: str, size: tuple[int, ...]) -> None:
+def test_every_window(
+    kernels: tuple[Kernels, dict[str, RowTiles]], name: str, size: tuple[int, ...]
+) -> None:
     """Images of any number and size, none and small ones too."""
+    compiled, tiles = kernels
     op, data, weight = of_window(name, size)
-    number = list(WINDOWS).index(name)
-    run(kernels, f"k{number}", op, numbers(*data), numbers(*weight, seed=1))
+    number, w = list(WINDOWS).index(name), numbers(*weight, seed=1)
+    packed = tiles[name].pack(w) if name in tiles else None
+    run(compiled, f"k{number}", op, numbers(*data), w, packed)
 
 
-@pytest.mark.parametrize("name", ["3x3", "1x1", "7x7, every second", "channels last"])
+@pytest.mark.parametrize(
+    "name", ["3x3", "1x1", "7x7, every second", "channels last", "transposed", "plain"]
+)
 @pytest.mark.parametrize("size", [(2, 7, 7), (1, 15, 29)])
 def test_known_sizes(name: str, size: tuple[int, ...]) -> None:
     """The width of tiles is chosen when compiling."""
     op, data, weight = of_window(name, size)
     compiled = Kernels({"k": program(op, tuple(data), tuple(weight))})
     run(compiled, "k", op, numbers(*data), numbers(*weight, seed=1))
+
+
+@pytest.mark.parametrize(
+    "name", ["3x3", "patches", "transposed", "plain", "few channels transposed"]
+)
+@pytest.mark.parametrize("size", [(1, 0, 5), (2, 6, 0), (1, 1, 1), (1, 4, 1)])
+def test_degenerate_sizes(
+    kernels: tuple[Kernels, dict[str, RowTiles]], name: str, size: tuple[int, ...]
+) -> None:
+    """Images without pixels, and with one row or column of them."""
+    test_every_window(
+        kernels, name, size if name != "patches" else (size[0], size[1] and 4, size[2] and 4)
+    )
+
+
+def test_tiles_for_several_processors() -> None:
+    """All read tiles of the widest vectors; the bits are the same."""
+    targets = [relaxpy.Target.parse(f"llvm -mcpu={cpu}") for cpu in ("haswell", "skylake-avx512")]
+    op, data, weight = of_window("plain", ("n", "h", "w"))
+    func = program(op, tuple(data), tuple(weight))
+    w = numbers(*weight)
+    for narrow in targets:
+        assert isinstance(narrow, CpuTarget)
+        tiles = RowTiles(1, 0, 16)
+        compiled = Kernels({"k": with_tiles(func, tiles)}, narrow)
+        run(compiled, "k", op, numbers(2, 32, 7, 9), w, tiles.pack(w))
+
+
+def test_weights_that_nobody_packs() -> None:
+    """Without tiles the rule for contiguous pixels reads them."""
+    op, data, weight = of_window("plain", ("n", "h", "w"))
+    func = program(op, tuple(data), tuple(weight))
+    assert schedule_kernel(func.func, HOST).rule == "convolution"
+    run(Kernels({"k": func}), "k", op, numbers(2, 32, 7, 9), numbers(*weight))
+
+
+def test_an_epilogue_that_knows_its_place() -> None:
+    """Values for each row and each column of pixels, in plain results and in others, also where rows are joined."""
+    for name in ("plain", "transposed", "1x1"):
+        op, data, weight = of_window(name, [SymVar(letter) for letter in "nhw"])
+        kernel = weight
+        if op.kernel_layout == "OHWI":
+            op = dataclasses.replace(op, kernel_layout="HWIO")
+            kernel = [*weight[1:], weight[0]]
+        shapes = {"x": tuple(data), "w": tuple(kernel)}
+        x, w = (te.placeholder(shape, "float32", each) for each, shape in shapes.items())
+        args = [Var(each, TensorType(shape, "float32")) for each, shape in shapes.items()]
+        out = deduce(op(*args), IRModule({}))
+        assert isinstance(out, TensorType)
+        assert out.dims is not None
+        sums = op.legalize(out, x, w)
+        h, v = (op.layouts()[2].letters.index(letter) for letter in "HW")
+        down = te.placeholder((out.dims[h],), "float32", "down")
+        along = te.placeholder((out.dims[v],), "float32", "along")
+        result = te.compute(
+            out.dims,
+            lambda *i, s=sums, d=down, a=along, h=h, v=v: s(*i) + d(i[h]) * a(i[v]),
+            "placed",
+        )
+        func = PrimFunc.from_te([x, w, down, along], [result])
+        assert schedule_kernel(func.func, HOST).rule == RULE
+        _, shape, _ = of_window(name, (2, 9, 17))
+        image, filters = numbers(*shape), numbers(*kernel, seed=1)
+        want = op.reference(image, filters)
+        rows, columns = numbers(want.shape[h], seed=2), numbers(want.shape[v], seed=3)
+        got = np.empty_like(want)
+        Kernels({"k": func}).run("k", [image, filters, rows, columns], [got])
+        for axis, values in ((h, rows), (v, columns)):
+            assert values.shape == (want.shape[axis],)
+        grid = np.multiply.outer(rows, columns)
+        want = want + grid.reshape(
+            [n if axis in (h, v) else 1 for axis, n in enumerate(want.shape)]
+        )
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
 def test_large_weights() -> None:
@@ -194,19 +299,16 @@ def test_one_program_gives_the_same_loops_again() -> None:
     ("op", "data", "weight"),
     [
         (Conv2d(padding=1), ("n", 4, "h", "w"), (8, 4, 3, 3)),
-        (laid_out(Conv2d(), ("NHWC", "HWIO", "NHWC")), ("n", "h", "w", 4), (3, 3, 4, 6)),
         (laid_out(Conv2d(), ("NHWC", "OHWI", "NHWC")), ("n", "h", "w", 4), (16, 3, 3, 4)),
         (
             laid_out(Conv2d(groups=16), ("NCHW16c", "OIHW16o", "NCHW16c")),
             ("n", 1, "h", "w", 16), (1, 1, 3, 3, 16),
         ),
     ],
-    ids=["plain", "no whole vectors", "rows apart", "depthwise"],
+    ids=["plain", "rows apart", "depthwise"],
 )  # fmt: skip
 def test_what_it_leaves_to_others(
     op: Convolution, data: tuple[Any, ...], weight: tuple[int, ...]
 ) -> None:
     func = program(op, data, weight)
     assert schedule_kernel(func.func, HOST).rule != RULE
-    form = read_channel_convolution(func.func)
-    assert form is None or data[-1] == 4  # the lanes are what is missing
