@@ -318,16 +318,29 @@ class _Convolution(Plan):
         """`objects` are kept as long as the plan."""
         self._cudnn, self._objects, self._plan = cudnn, objects, plan
         self._names = [name for name in _UIDS if name in call.places]
+        count = len(self._names)
+        self._pointers, self._workspace = (_POINTER * count)(), (_POINTER * 1)()
+        uids = (_LONG * count)(*(_UIDS[name] for name in self._names))
+        self._given = (
+            (_PACK_NAMES, _INT64, count, uids),
+            (_PACK_POINTERS, _POINTERS, count, self._pointers),
+            (_PACK_WORKSPACE, _POINTERS, 1, self._workspace),
+        )
+        """The attributes of a call's object, with the places of addresses."""
 
     def run(self, tensors: Tensors, stream: Stream) -> None:
         cudnn, library = self._cudnn, self._cudnn.library
-        workspace = check_workspace(cudnn.title, tensors)
-        objects = _Objects(cudnn)  # until the call is made
-        pack = objects.made(_PACK, {
-            _PACK_NAMES: (_INT64, [_UIDS[name] for name in self._names]),
-            _PACK_POINTERS: (_POINTERS, [tensors[name] for name in self._names]),
-            _PACK_WORKSPACE: (_POINTERS, [workspace]),
-        })  # fmt: skip
-        with cudnn.lock:
-            cudnn.check(library.cudnnSetStream(cudnn.handle, stream.address))
-            cudnn.check(library.cudnnBackendExecute(cudnn.handle, self._plan, pack))
+        self._workspace[0] = check_workspace(cudnn.title, tensors)
+        for number, name in enumerate(self._names):
+            self._pointers[number] = tensors[name]
+        pack = _POINTER()
+        cudnn.check(library.cudnnBackendCreateDescriptor(_PACK, ctypes.byref(pack)))
+        try:
+            for attribute in self._given:
+                cudnn.check(library.cudnnBackendSetAttribute(pack, *attribute))
+            cudnn.check(library.cudnnBackendFinalize(pack))
+            with cudnn.lock:
+                cudnn.check(library.cudnnSetStream(cudnn.handle, stream.address))
+                cudnn.check(library.cudnnBackendExecute(cudnn.handle, self._plan, pack))
+        finally:
+            library.cudnnBackendDestroyDescriptor(pack)

@@ -15,6 +15,7 @@ import pytest
 import relaxpy
 from relaxpy.backend.cuda import cudnn as patterns
 from relaxpy.errors import ExecutableError, RuntimeCheckError
+from relaxpy.models.resnet import TINY, ResNet, spec
 from relaxpy.op.conv import Conv2d
 from relaxpy.op.data_layout import padding_pairs
 from relaxpy.runtime import Executable, VirtualMachine
@@ -312,6 +313,33 @@ def main(x: R.Tensor(("n", 8, 12, 12), "float32"), w: R.Tensor((8, 8, 3, 3), "fl
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-3)
         names = {Image.decode(data).library.name for data in exe.objects if b'"library"' in data}  # pyright: ignore[reportOptionalMemberAccess]
         assert names == {"cudnn.conv2d", "cublas.matmul_nt"}
+
+
+def test_a_network(library: CDLL) -> None:
+    """All convolutions of a ResNet are the library's, in one graph, for images of several sizes."""
+    mod, _ = ResNet(TINY).export(spec(TINY))
+    rng = np.random.default_rng(0)
+    params = mod["classify"].params[1:]
+    shapes = [[dim.value for dim in param.annotation.dims] for param in params]
+    weights = {
+        param.name: rng.uniform(0.1, 0.5, shape).astype(np.float32)
+        for param, shape in zip(params, shapes, strict=True)
+    }
+    exe = relaxpy.build(mod, TARGET, weights)
+    images = [Image.decode(data) for data in exe.objects]
+    called = [each.library.name for each in images if each.library is not None]
+    assert {*called} == {
+        "cudnn.conv2d_bias", "cudnn.conv2d_bias_relu", "cudnn.conv2d_bias_residual_relu",
+    }  # fmt: skip
+    assert exe.as_text().count("graph on") == 1
+    vm = VirtualMachine(exe)
+    host = VirtualMachine(relaxpy.build(mod, "llvm", weights))
+    for n, height, width in ((2, 40, 32), (1, 64, 48)):
+        x = rng.standard_normal((n, 3, height, width), dtype=np.float32)
+        before = library.cudnn_calls()
+        got, wanted = vm["classify"](x).numpy(), host["classify"](x).numpy()
+        assert library.cudnn_calls() > before + 3
+        np.testing.assert_allclose(got, wanted, rtol=1e-4)
 
 
 def test_without_the_library() -> None:
