@@ -228,9 +228,11 @@ def test_products_without_tensor_cores(dtype: str, target: str) -> None:
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_registers(arch: str) -> None:
-    """Nothing is spilled in the shapes of a Llama, and two groups fit a multiprocessor."""
-    mod = program("linear", "bfloat16", 4096, 14336, "R.nn.silu(y)")
-    (image,) = (Image.decode(o) for o in relaxpy.build(mod, f"cuda -arch={arch}").objects)
-    assert image.resources["spills"] == image.resources["stack"] == 0
-    assert image.resources["registers"] <= 128
-    assert image.resources["shared"] <= 48 * 1024
+    """Nothing is spilled in the shapes of a Llama, and two groups fit a multiprocessor; with a short depth, too, whose
+    blocks the compiler would unroll."""
+    for depth, columns in ((4096, 14336), (512, 2048)):
+        mod = program("linear", "bfloat16", depth, columns, "R.nn.silu(y)")
+        (image,) = (Image.decode(o) for o in relaxpy.build(mod, f"cuda -arch={arch}").objects)
+        assert image.resources["spills"] == image.resources["stack"] == 0
+        assert image.resources["registers"] <= 128
+        assert image.resources["shared"] <= 48 * 1024
