@@ -206,8 +206,8 @@ def page_section(found: Sequence[Compiled], families: Sequence[Compiled] = ()) -
         "tensor program's. Decoders have two layers here, since the others repeat their kernels. Nothing ran.",
     ]
     if families:
-        layers = "Families of decoders are small ones (512 wide, two layers, bfloat16, paged)."
-        parts += [f"**All families**, {layers}", summary(families)]
+        about = "a row each; decoders are small: 512 wide, two layers, bfloat16, over pages"
+        parts += [f"**Other models** ({about})", summary(families)]
     for each in models:
         title = f"**{each.model}** ({'; '.join(each.cases)}), {len(each.rows)} kernels, {each.seconds:.1f} s"
         parts += [title, table(each)]
