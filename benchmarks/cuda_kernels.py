@@ -3,7 +3,7 @@ occupancy, and floating-point operations a byte.
 
     python benchmarks/cuda_kernels.py                    a table; writes benchmarks/results/cuda_kernels.json
     python benchmarks/cuda_kernels.py --docs             also into docs/targets.md
-    python benchmarks/cuda_kernels.py --only Llama       models whose names match
+    python benchmarks/cuda_kernels.py --only Llama       models whose names match; the results of others stay
 
 Kernels are compiled by NVRTC without the cache. No GPU is needed, nothing runs, and nothing is said about speed.
 Operations and bytes are those of the tensor programs: an operand counts once, however often a kernel reads it.
@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.cuda_occupancy import MULTIPROCESSORS
 from benchmarks.gpu_models import Model, models
-from benchmarks.report import ROOT, markdown_table, replace_section, save
+from benchmarks.report import ROOT, markdown_table, replace_section, save, saved
 
 PAGE = ROOT / "docs" / "targets.md"
 SECTION = "Kernels for CUDA"
@@ -164,8 +164,28 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
 
-def page_section(found: Sequence[Compiled]) -> str:
-    """The section of docs/targets.md."""
+SUMMARY = ("model", "kernels", "most registers", "spills", "most shared", "least occupancy")
+
+
+def summary(found: Sequence[Compiled]) -> str:
+    """A row for each model: the extremes of its kernels."""
+    rows: list[list[str]] = []
+    for each in found:
+        by_arch = [[row.on[arch] for row in each.rows] for arch in ARCHS]
+        rows.append([
+            each.model,
+            str(len(each.rows)),
+            both([str(max(on.registers for on in kernels)) for kernels in by_arch]),
+            both([str(sum(on.spills for on in kernels)) for kernels in by_arch]),
+            both([str(max(on.shared for on in kernels)) for kernels in by_arch]),
+            both([f"{min(on.occupancy for on in kernels):.0%}" for kernels in by_arch]),
+        ])  # fmt: skip
+    return markdown_table(SUMMARY, rows, "lrrrrr")
+
+
+def page_section(found: Sequence[Compiled], families: Sequence[Compiled] = ()) -> str:
+    """The section of docs/targets.md: a table for each model, and one for all families."""
+    models, found = found, (*found, *families)
     rows = [row for each in found for row in each.rows]
     spilled = [row for row in rows if any(on.spills for on in row.on.values())]
     seconds = sum(each.seconds for each in found)
@@ -185,10 +205,25 @@ def page_section(found: Sequence[Compiled]) -> str:
         f"{' and '.join(ARCHS)}; two *FLOPs a byte* those of the cases in the heading. Operations and bytes are the "
         "tensor program's. Decoders have two layers here, since the others repeat their kernels. Nothing ran.",
     ]
-    for each in found:
+    if families:
+        about = "a row each; decoders are small: 512 wide, two layers, bfloat16, over pages"
+        parts += [f"**Other models** ({about})", summary(families)]
+    for each in models:
         title = f"**{each.model}** ({'; '.join(each.cases)}), {len(each.rows)} kernels, {each.seconds:.1f} s"
         parts += [title, table(each)]
     return "\n\n".join(parts)
+
+
+def read(found: Mapping[str, Any]) -> Compiled:
+    """The results of a model, as they were saved."""
+    rows = (
+        Row(
+            row["kernel"], row["rule"], row["threads"],
+            {arch: OnArch(**on) for arch, on in row["on"].items()}, row["intensity"],
+        )
+        for row in found["rows"]
+    )  # fmt: skip
+    return Compiled(found["model"], tuple(found["cases"]), found["seconds"], tuple(rows))
 
 
 def main() -> None:
@@ -197,19 +232,22 @@ def main() -> None:
     parser.add_argument("--docs", action="store_true", help="also write docs/targets.md")
     parser.add_argument("--only", default="", metavar="REGEX", help="models whose names match")
     given = parser.parse_args()
-    if given.docs and given.only:
-        parser.error("--docs needs all models")
-    found: list[Compiled] = []
-    for model in models():
+    every = models()
+    before = {each["model"]: read(each) for each in saved("cuda_kernels").get("models", [])}
+    found = {model.name: before[model.name] for model in every if model.name in before}
+    for model in every:
         if not re.search(given.only, model.name):
             continue
-        found.append(compiled(model))
-        print(f"{model.name}: {found[-1].seconds:.1f} s", flush=True)
-        print(table(found[-1]), flush=True)
-    if not given.only:
-        save("cuda_kernels", {"models": [asdict(each) for each in found]})
+        found[model.name] = compiled(model)
+        print(f"{model.name}: {found[model.name].seconds:.1f} s", flush=True)
+        print(table(found[model.name]), flush=True)
+    names = [model.name for model in every if model.name in found]
+    save("cuda_kernels", {"models": [asdict(found[name]) for name in names]})
     if given.docs:
-        replace_section(SECTION, page_section(found), PAGE)
+        if missing := {model.name for model in every} - {*names}:
+            parser.error(f"--docs needs all models; there are no results of {', '.join(missing)}")
+        own, others = ([found[m.name] for m in every if m.is_family == side] for side in (0, 1))
+        replace_section(SECTION, page_section(own, others), PAGE)
 
 
 if __name__ == "__main__":

@@ -31,10 +31,13 @@ class Model:
     program: Callable[[], Program]
     cases: Mapping[str, Mapping[str, int]]
     """Case → the values of the module's symbols."""
+    is_family: bool = False
+    """Is it one of many like it, of which a table has one row?"""
 
 
 def models() -> tuple[Model, ...]:
-    """Every model of the benchmarks. Decoders have two layers, since the others repeat their kernels."""
+    """Every model of the benchmarks, and every family of decoders in a small size. Decoders have two layers, since the
+    others repeat their kernels."""
     decoders = [
         Model(
             f"{shape_name}, {scheme}",
@@ -52,7 +55,53 @@ def models() -> tuple[Model, ...]:
         Model("MiniLM", minilm, {"8 × 64": {"batch": 8, "seq": 64}}),
         *decoders,
         Model("ResNet-18", resnet18, {"1 × 224 × 224": images}),
+        Model("MobileNetV3 (large)", mobilenet, {"1 × 224 × 224": images}, is_family=True),
+        *families(),
     )
+
+
+_SIZES = {
+    "vocab_size": 2048, "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 2,
+    "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 2048,
+}  # fmt: skip
+_EXPERTS = {"num_experts_per_tok": 2, "sliding_window": 128}
+_OWN: dict[str, dict[str, Any]] = {
+    "mistral": {"sliding_window": 128},
+    "gemma2": {
+        "sliding_window": 128, "query_pre_attn_scalar": 64, "attn_logit_softcapping": 50.0,
+        "final_logit_softcapping": 30.0,
+    },
+    "gemma3_text": {"sliding_window": 128, "query_pre_attn_scalar": 64},
+    "gpt2": {"n_embd": 512, "n_inner": 1024, "n_layer": 2, "n_head": 8, "n_positions": 2048},
+    "gpt_neox": {"num_key_value_heads": 8},
+    "gpt_oss": {**_EXPERTS, "num_local_experts": 8},
+    "qwen3_moe": {**_EXPERTS, "num_experts": 8, "moe_intermediate_size": 256},
+}  # fmt: skip
+"""What the `config.json` of a family has beside, or instead of, the sizes."""
+
+
+def families() -> list[Model]:
+    """The `step` of a small decoder of each family, in bfloat16."""
+    from relaxpy.models.families import FAMILIES
+
+    cases = {
+        "decode, batch 1": step_sizes(Cell(batch=1, context=CONTEXT)),
+        "prefill 512": step_sizes(Cell(tokens=512)),
+    }
+    return [
+        Model(name, lambda name=name: family_step(name), cases, is_family=True) for name in FAMILIES
+    ]
+
+
+def family_step(name: str) -> Program:
+    """A family's `step` over paged caches, and what makes and copies pages."""
+    from relaxpy.models.decoder import Decoder, step_spec
+    from relaxpy.models.families import config_from
+
+    config = config_from({"model_type": name, **_SIZES, **_OWN.get(name, {})}, "bfloat16")
+    spec = step_spec(config)
+    spec.pop("logits", None)
+    return Decoder(config).export(spec)[0], {}
 
 
 def minilm() -> Program:
@@ -89,10 +138,21 @@ def step_sizes(cell: Cell) -> dict[str, int]:
 
 
 def resnet18() -> Program:
-    """ResNet-18's `classify`, its weights bound: batch normalisation is folded into the convolutions then."""
+    """ResNet-18's `classify`."""
     from relaxpy.models.resnet import RESNET18, ResNet, spec
 
-    mod, _ = ResNet(RESNET18).export(spec(RESNET18))
+    return _classifier(ResNet(RESNET18).export(spec(RESNET18))[0])
+
+
+def mobilenet() -> Program:
+    """MobileNetV3's `classify`, large."""
+    from relaxpy.models.mobilenet import LARGE, MobileNet, spec
+
+    return _classifier(MobileNet(LARGE).export(spec())[0])
+
+
+def _classifier(mod: Any) -> Program:
+    """A network of convolutions, its weights bound: batch normalisation is folded into the convolutions then."""
     random = np.random.default_rng(0)
     weights = {
         param.name: random.random([dim.value for dim in param.annotation.dims], np.float32)

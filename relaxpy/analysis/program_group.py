@@ -26,6 +26,7 @@ from relaxpy.ir.module import IRModule, ScalarParam
 from relaxpy.ir.visitor import free_sym_vars
 from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
+from relaxpy.op.memory import CheckDim
 from relaxpy.shape.bounds import LOWER, UPPER
 from relaxpy.shape.defined import matched_dims
 from relaxpy.shape.lattice import Verdict, accepts
@@ -61,6 +62,8 @@ class ProgramGroup:
     scalars: Sequence[SymVar]
     """Symbols that the program takes as numbers."""
     result: Part
+    checks: Sequence[Call]
+    """Relations of the function's symbols that must hold (`vm.check_dim`)."""
 
 
 class _Other(Exception):
@@ -68,8 +71,9 @@ class _Other(Exception):
 
 
 def program_group(function: Function, mod: IRModule) -> ProgramGroup | None:
-    """The function as one program. None if that is not possible: it calls something else, has branches, returns a
-    constant (which must be new in every call), or requires a check of its arguments that a program does not make."""
+    """The function as one program, and the relations of its symbols that it checks. None if that is not possible: it
+    calls something else, has branches, returns a constant (which must be new in every call), or requires another check
+    of its arguments, which a program does not make."""
     if UPPER in function.attrs or LOWER in function.attrs:
         return None
     if accepts(function.ret, deduce(function.body, mod), None, equal) is not Verdict.YES:
@@ -94,6 +98,7 @@ class _Reader:
     """Tensors from outside, by the identity of their values."""
     constants: dict[int, Value] = dataclass_field(default_factory=dict[int, Value])
     steps: list[Step] = dataclass_field(default_factory=list[Step])
+    checks: list[Call] = dataclass_field(default_factory=list[Call])
 
     def parameter(self, param: Var, annotation: Annotation, path: tuple[int, ...]) -> Part:
         match annotation:
@@ -117,7 +122,9 @@ class _Reader:
         if not isinstance(binding, VarBinding):
             raise _Other
         value = binding.value
-        if isinstance(value, Call):
+        if isinstance(value, Call) and isinstance(value.op, CheckDim):
+            self.checks.append(value)
+        elif isinstance(value, Call):
             made = self.call(value, binding.var.name)
             self.values[binding.var] = made[0] if len(value.ty_args) == 1 else made
         else:
@@ -197,7 +204,7 @@ class _Reader:
             ]
         )
         scalars = [symbol for symbol in used if symbol not in alone]
-        return ProgramGroup(self.steps, inputs, self.sources, outputs, scalars, result)
+        return ProgramGroup(self.steps, inputs, self.sources, outputs, scalars, result, self.checks)
 
 
 def _known(value: object) -> Dim:

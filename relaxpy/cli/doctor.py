@@ -39,6 +39,7 @@ EXTRAS = {
     "blas": "matrix products by OpenBLAS",
     "cuda": "CUDA devices",
     "cublas": "large products on CUDA devices",
+    "cudnn": "large convolutions on CUDA devices",
     "metal": "GPUs of Macs (experimental)",
     "opencl": "OpenCL devices",
     "wgpu": "Vulkan and WebGPU devices",

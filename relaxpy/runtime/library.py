@@ -32,7 +32,7 @@ F = TypeVar("F", bound=AnyFunction)
 EXTRAS: dict[str, str] = {
     "blas.": "blas",
     "cublas": "cublas",
-    "cudnn": "cuda",
+    "cudnn": "cudnn",
     "cutlass": "cuda",
     "torch.": "torch",
     "jax.": "jax",

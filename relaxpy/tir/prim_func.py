@@ -28,8 +28,10 @@ are undefined, and a schedule rule may use them for more than the program's text
 LIBRARY = "relaxpy.library"
 """Attribute of a function of the graph, and of the tensor program that it becomes: the library function that computes
 the same. A target may call it instead (`relaxpy.backend.cuda.library`)."""
-LIBRARY_ROWS = "relaxpy.library_rows"
-"""Attribute of such a program: the least number of rows for which the library is called."""
+LIBRARY_OPTIONS = "relaxpy.library_options"
+"""Attribute of such a function or program: what the library function takes beside tensors, as JSON."""
+LIBRARY_ATTRIBUTES = (LIBRARY, LIBRARY_OPTIONS)
+"""The attributes that a tensor program has from its function of the graph."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

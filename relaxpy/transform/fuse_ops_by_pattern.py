@@ -29,9 +29,10 @@ class FusionPattern:
     """Accepts or rejects a match. Gets `annotations`, so that it can find subpatterns by name:
     `match[names["weight"]]`.
     """
-    attrs: Mapping[str, Any] | None = None
-    """Attributes of the functions; None: `{"Composite": name}`. `{"Primitive": True}` makes FuseTensorIR merge the
-    tensor programs into one; FuseOps leaves such functions as they are."""
+    attrs: Mapping[str, Any] | Callable[[Match], Mapping[str, Any]] | None = None
+    """Attributes of the functions, or a function that makes them of a match; None: `{"Composite": name}`.
+    `{"Primitive": True}` makes FuseTensorIR merge the tensor programs into one; FuseOps leaves such functions as they
+    are."""
     further_outputs: bool = False
     """Also match regions whose inner values are used elsewhere. These values become additional results of the function.
     """
@@ -106,7 +107,7 @@ class FuseOpsByPattern(Pass):
         def regions(block: DataflowBlock, at: IRModule) -> list[Region]:
             found = PatternRegions(block, at)
             return [
-                Region(region.members, _function_name(pattern.name), _attrs(pattern))
+                Region(region.members, _function_name(pattern.name), _attrs(pattern, region.match))
                 for pattern, report in zip(self.patterns, reports, strict=True)
                 for region in found.claim(
                     pattern.pattern,
@@ -121,8 +122,10 @@ class FuseOpsByPattern(Pass):
         return fused
 
 
-def _attrs(pattern: FusionPattern) -> Mapping[str, Any]:
-    return {COMPOSITE: pattern.name} if pattern.attrs is None else pattern.attrs
+def _attrs(pattern: FusionPattern, match: Match) -> Mapping[str, Any]:
+    if pattern.attrs is None:
+        return {COMPOSITE: pattern.name}
+    return pattern.attrs(match) if callable(pattern.attrs) else pattern.attrs
 
 
 def _function_name(name: str) -> str:

@@ -19,6 +19,7 @@ from relaxpy.ir.expr import (
     Expr,
     Function,
     GlobalVar,
+    PrimValue,
     SeqExpr,
     ShapeExpr,
     Tuple,
@@ -32,7 +33,7 @@ from relaxpy.ir.visitor import Rewriter
 from relaxpy.op.call import CallTIR
 from relaxpy.shape.lattice import substitute
 from relaxpy.tir.fuse import Value, fuse_programs
-from relaxpy.tir.prim_func import LIBRARY, LIBRARY_ROWS, PrimFunc
+from relaxpy.tir.prim_func import LIBRARY_ATTRIBUTES, PrimFunc
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.outline import PRIMITIVE
 from relaxpy.transform.rebuild import Rebuilder
@@ -44,9 +45,10 @@ class FuseTensorIR(Pass):
     (paper §4.2, figure 9; TVM's `FuseTIR`). Intermediate tensors become local buffers of the new program; schedule
     rules inline them into their uses. Tensor programs without remaining calls are dropped.
 
-    The attributes of a library call (`relaxpy.library`) become the program's. A function that does more than a tensor
-    program can loses the mark. A function that may be called from elsewhere (it
-    is public, it is used as a value, or its arguments are checked) stays, and calls the new program.
+    Relations of dimensions that such a function checks are checked before the call. The attributes of a library call
+    (`relaxpy.library`) become the program's. A function that does more than a tensor program can loses the mark. A
+    function that may be called from elsewhere (it is public, it is used as a value, or its arguments are checked)
+    stays, and calls the new program.
 
     Before:
         @I.ir_module
@@ -168,7 +170,7 @@ class _Fused:
 def _program(group: ProgramGroup, function: Function) -> PrimFunc:
     inputs = [source.value for source in group.inputs]
     program = fuse_programs(group.steps, inputs, group.outputs, group.scalars)
-    said = {key: function.attrs[key] for key in (LIBRARY, LIBRARY_ROWS) if key in function.attrs}
+    said = {key: function.attrs[key] for key in LIBRARY_ATTRIBUTES if key in function.attrs}
     return PrimFunc(program.func.with_attr(said), program.span) if said else program
 
 
@@ -209,6 +211,12 @@ class _Caller(Rebuilder):
     def call(self, value: Call, fused: _Fused, bound: Mapping[SymVar, Dim]) -> Expr:
         """Call the program and rebuild the function's result from its outputs."""
         group = fused.group
+        for check in group.checks:
+            (relation,) = check.args
+            assert isinstance(relation, PrimValue)
+            assert isinstance(relation.value, Dim)
+            must = PrimValue(relation.value.substitute(bound))
+            self.emit(dataclasses.replace(check, args=(must,)), "_")
         given = dict(zip(fused.function.params, value.args, strict=True))
         tensors = tuple(self.argument(source, given) for source in group.inputs)
         args: list[Expr] = [GlobalVar(fused.program), Tuple(tensors)]

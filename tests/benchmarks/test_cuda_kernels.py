@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 import pytest
 
 import relaxpy
-from benchmarks.cuda_kernels import Compiled, OnArch, Row, both, cells, page_section, rows_of
+from benchmarks.cuda_kernels import (
+    Compiled,
+    OnArch,
+    Row,
+    both,
+    cells,
+    page_section,
+    read,
+    rows_of,
+    summary,
+)
 from benchmarks.cuda_occupancy import MULTIPROCESSORS
 from benchmarks.gpu_models import models, step_sizes
 from benchmarks.llm_peers import SCHEMES, Cell, Shape, decoder_modules
+from relaxpy.models.families import FAMILIES
 
 TINY = Shape(layers=1, hidden=64, inner=96, heads=4, key_heads=2, vocab=64)
 
@@ -50,18 +64,34 @@ def test_cells_and_section() -> None:
     text = page_section([Compiled("M", ("a", "b"), 2.0, (fits,))])
     assert "1 kernels of 1 models" in text
     assert "None spills registers" in text
-    text = page_section(
-        [Compiled("M", ("a", "b"), 2.0, (fits,)), Compiled("N", ("a", "b"), 1.5, (spills,))]
+    found, other = (
+        Compiled("M", ("a", "b"), 2.0, (fits,)),
+        Compiled("N", ("a", "b"), 1.5, (spills,)),
     )
+    text = page_section([found, other])
     assert "2 kernels of 2 models" in text
     assert "in 4 s" in text
     assert "1 spills registers: `sort`" in text
     assert "**N** (a; b), 1 kernels, 1.5 s" in text
 
+    text = page_section([found], [other])
+    assert "2 kernels of 2 models" in text
+    assert "| N | 1 | 64 / 255 | 0 / 16 | 6144 / 0 | 50% / 12% |" in text
+    assert "**N**" not in text
+    assert summary([found]) in page_section([], [found])
+
+
+def test_results_are_read_again() -> None:
+    same = OnArch(registers=64, spills=0, shared=6144, occupancy=0.5)
+    row = Row("linear", "matmul", 256, {"sm_80": same, "sm_90": same}, {"a": None, "b": 341.4})
+    found = Compiled("M", ("a", "b"), 2.0, (row,))
+    assert read(json.loads(json.dumps(asdict(found)))) == found
+
 
 def test_models_have_names_of_their_own() -> None:
     names = [model.name for model in models()]
-    assert len({*names}) == len(names) == 8
+    assert len({*names}) == len(names)
+    assert {*FAMILIES} < {*names}
 
 
 def test_rows_of_a_decoder() -> None:

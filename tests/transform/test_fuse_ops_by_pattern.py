@@ -221,6 +221,17 @@ def test_primitive_regions_of_tensor_programs_become_one_program() -> None:
     )
 
 
+def test_attributes_that_are_made_of_a_match() -> None:
+    """As the strides of a convolution, which a library is told."""
+    product = is_op("matmul")(wildcard(), wildcard())
+    pattern = FusionPattern("mm", product, attrs=lambda m: {"columns": str(m.annotation(product))})
+    after = FuseOpsByPattern((pattern,))(
+        program("a = R.matmul(x, w)\ngv = R.matmul(a, R.permute_dims(w))")
+    )
+    said = {f.attrs["columns"] for f in after.graph_functions.values() if "columns" in f.attrs}
+    assert len(said) == 2
+
+
 def test_functions_that_were_cut_out_stay() -> None:
     mod = fused(program("a = R.matmul(x, w)\ngv = R.nn.relu(a)"), RELU)
     assert FuseOpsByPattern((RELU,))(mod) is mod

@@ -247,3 +247,38 @@ class Module:
     assert_structural_equal(fused, relaxpy.parse(fused.script()))
     run = relaxpy.VirtualMachine(relaxpy.build(mod))["main"]
     assert run(np.zeros(0, "float32")).numpy().shape == (0,)
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_relations_are_checked_by_the_caller(private: bool) -> None:
+    """What an operator of the function relies on, and nobody could prove, in the caller's symbols."""
+    mod = relaxpy.parse(f"""
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("a", "b"), "float32"), w: R.Tensor(("c", 2), "float32")):
+        cls = Module
+        with R.dataflow():
+            y = cls.group(x, w)
+            R.output(y)
+        return y
+
+    @R.function(private={private})
+    def group(x: R.Tensor(("n", "k"), "float32"), w: R.Tensor(("m", 2), "float32")) -> R.Tensor(("n", 2), "float32"):
+        R.func_attr({{"Primitive": True}})
+        with R.dataflow():
+            y = R.nn.relu(R.matmul(x, w))
+            R.output(y)
+        return y
+""")
+    after = FuseTensorIR()(LegalizeOps()(mod))
+    check_well_formed(after)
+    assert ("group" in after.graph_functions) == (not private)
+    if private:
+        assert "check_dim" in after["main"].script()
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod))
+    x, w = np.ones((3, 4), np.float32), np.ones((4, 2), np.float32)
+    for function in ["main"] + ["group"] * (not private):
+        np.testing.assert_array_equal(vm[function](x, w).numpy(), np.full((3, 2), 4, np.float32))
+        with pytest.raises(RelaxError):
+            vm[function](x, w[:3].copy())

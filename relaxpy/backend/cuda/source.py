@@ -125,4 +125,20 @@ _LANGUAGE = _Cuda()
 def cuda_source(func: tirx.PrimFunc, target: Any) -> str:
     """The source of one kernel, under the name of the function."""
     text = _LANGUAGE.text(func, target)
-    return PREAMBLE + text[text.index(_KERNEL) :]
+    return PREAMBLE + _rolled(text[text.index(_KERNEL) :])
+
+
+def _rolled(text: str) -> str:
+    """The text of a kernel whose loops stay loops where threads meet in them. Turns of such a loop do not overlap, so
+    to unroll it, as the compiler does with short ones, only takes registers."""
+    lines = text.splitlines()
+    found: list[str] = []
+    for number, line in enumerate(lines):
+        start = line.lstrip()
+        if start.startswith("for ("):
+            margin = line[: -len(start)]
+            end = lines.index(f"{margin}}}", number)
+            if any("__syncthreads()" in inner for inner in lines[number:end]):
+                found.append(f"{margin}#pragma unroll 1")
+        found.append(line)
+    return "\n".join(found) + "\n"

@@ -14,7 +14,8 @@ KIND = "cuda"
 DEFAULT_ARCHS = ("sm_90", "compute_90", "sm_80")
 """Machine code for the Hopper and Ampere families, and PTX, which the driver compiles for later ones."""
 CUBLAS = "cublas"
-LIBRARIES = (CUBLAS,)
+CUDNN = "cudnn"
+LIBRARIES = (CUBLAS, CUDNN)
 """The libraries that kernels may call."""
 _THREADS = 256
 _BUFFERS = 128

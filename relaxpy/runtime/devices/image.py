@@ -49,20 +49,25 @@ class LibraryCall:
     name: str
     """Of the function: `cublas.matmul_bias`."""
     dtype: str
-    """Of the factors and the result."""
+    """Of its tensors."""
     places: Mapping[str, int]
-    """The program's arguments by their names in the function: `left`, `right`, `out`, `workspace`, perhaps `bias`."""
+    """The program's arguments by their names in the function, which are among `_PLACES`."""
     first: int
-    """The index in `KernelImage.launch` of the rows, columns and depth of the product."""
+    """The index in `KernelImage.launch` of the numbers that the function takes. The first one says how much there is to
+    do."""
+    count: int
+    """How many numbers there are."""
     least: int
-    """The least number of rows with which it is called. The kernel's own code runs for others."""
+    """The least first number with which it is called. The kernel's own code runs for others."""
     workspace: int
     """The bytes of the workspace."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What the function takes beside tensors and sizes: the strides of a convolution."""
 
     def misfit(self, info: KernelInfo) -> str:
         """Why it does not fit the kernel's description, or ""."""
-        if not GRID <= self.first <= len(info.image.launch) - 3:
-            return f"its library call takes numbers {self.first} to {self.first + 2} of a launch"
+        if not GRID <= self.first <= len(info.image.launch) - self.count:
+            return f"its library call takes numbers {self.first} to {self.first + self.count - 1} of a launch"
         params = info.params or ()
         for name, place in self.places.items():
             if place >= len(params) or params[place].shape is None:
@@ -73,13 +78,17 @@ class LibraryCall:
     def decode(cls, found: Any) -> LibraryCall:
         """Reads a call from JSON. Raises: ValueError, KeyError or TypeError for another value."""
         places = {str(name): _natural(place) for name, place in dict(found["places"]).items()}
-        if not _PLACES <= set(places) <= {*_PLACES, "bias"}:
+        if not {"out", "workspace"} <= set(places) <= _PLACES:
             raise ValueError(f"a library call has the arguments {', '.join(places)}")
-        numbers = (_natural(found[name]) for name in ("first", "least", "workspace"))
-        return cls(str(found["name"]), str(found["dtype"]), places, *numbers)
+        first, count, least, workspace = (
+            _natural(found[name]) for name in ("first", "count", "least", "workspace")
+        )
+        options = {str(name): value for name, value in dict(found["options"]).items()}
+        name, dtype = str(found["name"]), str(found["dtype"])
+        return cls(name, dtype, places, first, count, least, workspace, options)
 
 
-_PLACES = frozenset({"left", "right", "out", "workspace"})
+_PLACES = frozenset("left right data weight bias residual workspace out".split())
 
 
 def _natural(value: Any) -> int:

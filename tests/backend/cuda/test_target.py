@@ -20,6 +20,7 @@ from relaxpy.target import Target
         ("cuda -batch-invariant=1 -arch=sm_90", "cuda -arch=sm_90 -batch-invariant=1"),
         ("cuda -max-buffers=8 -arch=sm_90", "cuda -arch=sm_90 -max-buffers=8"),
         ("cuda -libs=cublas,cublas -arch=sm_90", "cuda -arch=sm_90 -libs=cublas"),
+        ("cuda -libs=cudnn,cublas -arch=sm_90", "cuda -arch=sm_90 -libs=cudnn,cublas"),
     ],
 )
 def test_text_parses_back(text: str, resolved: str) -> None:
@@ -77,10 +78,20 @@ def test_capabilities() -> None:
 
 
 def test_libraries() -> None:
-    target = Target.parse("cuda -libs=cublas -batch-invariant=1")
+    target = Target.parse("cuda -libs=cublas,cudnn -batch-invariant=1")
     assert isinstance(target, CudaTarget)
-    assert target.libs == ("cublas",)
+    assert target.libs == ("cublas", "cudnn")
     assert target.libraries == ()
-    with pytest.raises(BuildError, match="unknown library cudnn") as caught:
-        Target.parse("cuda -libs=cublas,cudnn")
+
+
+@pytest.mark.parametrize("name", ["cutlass", "cuDNN", "cudnn,blas", "cublas cudnn", "-"])
+def test_unknown_libraries(name: str) -> None:
+    with pytest.raises(BuildError) as caught:
+        Target.parse(f"cuda -libs={name}")
     assert caught.value.code == "target-option"
+
+
+def test_a_library_is_suggested() -> None:
+    with pytest.raises(BuildError, match="unknown library cuddn") as caught:
+        Target.parse("cuda -libs=cublas,cuddn")
+    assert "cudnn" in str(caught.value)

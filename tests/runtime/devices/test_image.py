@@ -20,7 +20,7 @@ def test_round_trip() -> None:
     assert image.source == "__kernel void k() {}\n"
 
 
-CALL = LibraryCall("cublas.matmul", "float32", {"left": 0, "right": 1, "workspace": 2, "out": 3}, 7, 65, 1024)  # fmt: skip
+CALL = LibraryCall("cublas.matmul", "float32", {"left": 0, "right": 1, "workspace": 2, "out": 3}, 7, 3, 65, 1024)  # fmt: skip
 
 
 def test_a_library_call() -> None:

@@ -139,13 +139,14 @@ def _written(product: Product, target: GpuTarget) -> tirx.PrimFunc:
     for dim in product.form.batch:
         groups = groups * dim.extent
     thread = (product.thread, product.threads)
-    return launched(product.func, p.body(), (product.group, groups), thread)
+    group = (product.group, groups)
+    return launched(product.func, p.body(), group, thread, is_whole=product.is_whole)
 
 
 def _programs(product: Product, target: GpuTarget) -> list[tuple[int, _Program]]:
     """The programs for a known number of rows (one), or for any, each with the most rows that it is for."""
     few, known = knob("few", 4, (1, 2, 8)), constant(product.rows)
-    many = tensor_core_programs(product, target.tensor_cores, known)
+    many = tensor_core_programs(product, target, known)
     if not many:
         many = [(ALL_ROWS, _Tiles(product))]
     if known is not None:

@@ -28,6 +28,8 @@ class Product:
         self.depth = int64(form.depth.extent)
         self.p = Program()
         self.group, self.thread = tirx.Var("group", "int64"), tirx.Var("thread", "int64")
+        self.is_whole = False
+        """Do functions of the device use elements of buffers that no statement indexes?"""
         self._shared: dict[str, Buffer] = {}
         self.batch: dict[Any, Expr] = {}
         """The place of the group's product in the batch."""

@@ -57,9 +57,10 @@ class RowPlan:
         return tuple(axis for axis in stage.axes if axis not in self.row_of)
 
 
-def row_plan(func: tirx.PrimFunc) -> RowPlan | None:
-    """The plan for a program; None for a program that is not of stages, or has no rows in common."""
-    found = stages_of(func)
+def row_plan(func: tirx.PrimFunc, given: Sequence[Stage] | None = None) -> RowPlan | None:
+    """The plan for a program, or for the `given` stages in the place of its own; None for a program that is not of
+    stages, or has no rows in common."""
+    found = stages_of(func) if given is None else given
     if found is None:
         return None
     stages = [stage for stage in found if is_output(stage, func) or _readers(stage.buffer, found)]

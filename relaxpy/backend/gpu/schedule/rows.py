@@ -25,9 +25,12 @@ Buffer = Any
 Expr = Any
 
 
-def arrange_rows(func: tirx.PrimFunc, target: GpuTarget) -> Arrangement | None:
-    """The schedule of a program that has a plan of rows; None for others."""
-    plan = row_plan(func)
+def arrange_rows(
+    func: tirx.PrimFunc, target: GpuTarget, stages: Sequence[Stage] | None = None
+) -> Arrangement | None:
+    """The schedule of a program that has a plan of rows; None for others. `stages` are others of the same meaning than
+    those of its text."""
+    plan = row_plan(func, stages)
     if plan is None:
         return None
     return Arrangement(lambda: _Rows(func, plan, target).write(), plan.workspaces)

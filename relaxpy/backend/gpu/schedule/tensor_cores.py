@@ -2,22 +2,25 @@
 
 A group of threads computes a tile of the output, of one shape for few rows and of another for many. Blocks of both
 factors go through shared memory in words of 32 bits, each of 2 or 4 neighbours along the depth; while a block is
-multiplied, the next one is read from memory into registers.
+multiplied, the next one comes. Where shared memory has room for both (two *stages*), it is copied there past the
+registers (`cp.async`), if reads of 16 bytes are aligned; else it waits in registers, as a factor does that is computed.
 A warp, 32 threads, computes a part of the tile in squares of 16 × 8, for each of which an instruction multiplies 16 × 8
 words by 8 × 8. A thread has two words of each eight rows or columns of a factor, and two neighbours of each eight rows
-of the sums (PTX ISA, "Matrix Fragments for mma.m16n8k16").
+of the sums (PTX ISA, "Matrix Fragments for mma.m16n8k16"). It gets them from shared memory in squares of eight rows and
+four words, four at a time (`ldmatrix`).
 
 The order of a sum is that of the depth, whatever the tile: rows have equal bits in all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relaxpy.backend.gpu.schedule.group import blocks, meet, registers
 from relaxpy.backend.gpu.schedule.product import Product
-from relaxpy.backend.gpu.schedule.vectors import WORD, read_words
+from relaxpy.backend.gpu.schedule.vectors import WORD, flat_index, read_words
+from relaxpy.backend.gpu.target import GpuTarget, WarpFunctions
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.forms.contraction import Operand
 from relaxpy.tir.tvm import tirx, tvm
@@ -42,11 +45,11 @@ _VECTOR = 4
 """The words of a read."""
 _HALVES = ("float16", "bfloat16")
 _PAD = 4
-"""Words between rows in shared memory, so that the threads of a warp read different banks."""
-
-
-_SHARED_BYTES = 48 << 10
-"""Shared memory that a group has without asking the driver for more."""
+"""Words between rows in shared memory, so that the rows of a square are in different banks."""
+_SQUARE = 8
+"""Rows of a square in shared memory."""
+_SHARED_BYTES = 40 << 10
+"""Shared memory of blocks. A group has 48 KiB without asking the driver for more, of which few rows take up to 8."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,14 @@ class TileShape:
         return self.words + _PAD
 
     @property
-    def shared_words(self) -> int:
-        """Words of shared memory."""
+    def stage_words(self) -> int:
+        """Words of shared memory of a block of both factors."""
         return (self.height + self.width) * self.stride
+
+    @property
+    def stages(self) -> int:
+        """How many blocks shared memory has room for: one, or two, of which one is multiplied and one comes."""
+        return 2 if 2 * self.stage_words * WORD // 8 <= _SHARED_BYTES else 1
 
     def fits(self, warps: int) -> bool:
         """Can so many warps divide it? Each has whole squares of both sides, and each thread whole reads of both
@@ -77,7 +85,7 @@ class TileShape:
         if rest or self.height % (self.down * _ROWS) or self.width % (max(across, 1) * _COLUMNS):
             return False
         reads = (size * self.words % (warps * WARP * _VECTOR) for size in (self.height, self.width))
-        fits = self.shared_words * WORD // 8 <= _SHARED_BYTES
+        fits = self.stage_words * WORD // 8 <= _SHARED_BYTES
         return fits and self.words % _WORDS == 0 and not any(reads)
 
     def __str__(self) -> str:
@@ -101,15 +109,16 @@ _WIDE = (
 
 
 def tensor_core_programs(
-    product: Product, instructions: Mapping[str, str], known: int | None
+    product: Product, target: GpuTarget, known: int | None
 ) -> list[tuple[int, TensorCores]]:
     """The programs of a product for any number of rows, or the one for a known number, each with the most rows that it
-    is for; empty without an instruction. `instructions` are functions of the device's language, by the type of the
-    factors."""
+    is for; empty without an instruction."""
+    instructions, functions = target.tensor_cores, target.warp_functions
     form = product.form
     factors = {factor_type(operand) for operand in (form.lhs, form.rhs)}
     if len(factors) != 1 or not factors <= instructions.keys() or product.threads != _WARPS * WARP:
         return []
+    assert functions is not None, "a device with such instructions has them"
     (factor,) = factors
     if product.dtype != ("int32" if factor == "int8" else "float32"):
         return []
@@ -120,8 +129,10 @@ def tensor_core_programs(
     if known is not None:
         sides = sides[:1] if known <= most else sides[1:]
     shapes = [(rows, _tile(name, tiles, product.threads // WARP)) for name, rows, tiles in sides]
-    words = max(shape.shared_words for _, shape in shapes)
-    return [(most, TensorCores(product, shape, instruction, words)) for most, shape in shapes]
+    words = max(shape.stage_words * shape.stages for _, shape in shapes)
+    return [
+        (most, TensorCores(product, shape, instruction, functions, words)) for most, shape in shapes
+    ]
 
 
 def _tile(name: str, tiles: Sequence[TileShape], warps: int) -> TileShape:
@@ -134,9 +145,18 @@ def _tile(name: str, tiles: Sequence[TileShape], warps: int) -> TileShape:
 class TensorCores:
     """The program of one shape of tiles."""
 
-    def __init__(self, product: Product, shape: TileShape, instruction: str, words: int) -> None:
+    def __init__(
+        self,
+        product: Product,
+        shape: TileShape,
+        instruction: str,
+        functions: WarpFunctions,
+        words: int,
+    ) -> None:
         """`words` of shared memory are for all programs of the product."""
         self.of, self.shape, self.instruction, self.words = product, shape, instruction, words
+        self.functions = functions
+        product.is_whole = True
         self.per_word = WORD // tvm.DataType(factor_type(product.form.lhs)).bits
         """Elements of a word."""
         self.block = shape.words * self.per_word
@@ -157,7 +177,7 @@ class TensorCores:
 
     def write(self) -> None:
         """One tile."""
-        of, p, shape, memory = self.of, self.of.p, self.shape, self.memory
+        of, p, shape = self.of, self.of.p, self.shape
         number = of.own_product(self.groups)
         along = p.let("along", index_of(self.along))
         firsts = (
@@ -171,25 +191,23 @@ class TensorCores:
         place = (floordiv(warp, self.across), floormod(warp, self.across))
         quad, own = p.let("quad", floordiv(lane, 4)), p.let("own", floormod(lane, 4))
         high, wide = self.squares
-        # The first word of the thread in each factor's block.
-        rows = place[0] * (high * _ROWS) + quad
-        columns = place[1] * (wide * _COLUMNS) + quad
-        left = p.let("left_word", rows * shape.stride + own)
-        right = p.let("right_word", (columns + shape.height) * shape.stride + own)
+        rows, columns = place[0] * (high * _ROWS), place[1] * (wide * _COLUMNS)
+        self._place(lane, quad, own, rows, columns)
         sums = registers(p, "sums", high * wide * 4, of.dtype)
         for at in range(high * wide * 4):
             p.add(tirx.BufferStore(sums, tirx.const(0, of.dtype), [int64(at)]))
-        fetched = self._fetch_buffers()
-        self._fetch(fetched, firsts, int64(0))
-        with p.loop("block", ceildiv(of.depth, self.block)) as block:
-            meet(p)
-            self._keep(fetched, memory)
-            meet(p)
-            self._fetch(fetched, firsts, (block + 1) * self.block)
-            with p.loop("step", shape.words // _WORDS) as step:
-                self._multiply(memory, left + step * _WORDS, right + step * _WORDS, sums)
+        self._sources = {
+            operand.buffer: p.flat_view(operand.buffer, "uint32")
+            for operand in (of.form.lhs, of.form.rhs)
+            if self._is_copied(operand)
+        }
+        if shape.stages == 1:
+            self._one_stage(firsts, sums)
+        else:
+            self._two_stages(firsts, sums)
+        rows, columns = p.let("rows", rows + quad), columns + own * 2
         row = p.let("row", firsts[0] + rows)
-        column = p.let("column", firsts[1] + place[1] * (wide * _COLUMNS) + own * 2)
+        column = p.let("column", firsts[1] + columns)
         for at in range(high * wide * 4):
             square, part = divmod(at, 4)
             i = row + (square // wide * _ROWS + part // 2 * 8)
@@ -197,33 +215,106 @@ class TensorCores:
             with p.when(both(i < of.rows, j < of.columns)):
                 of.store(tirx.BufferLoad(sums, [int64(at)]), i, j)
 
-    def _multiply(self, memory: Buffer, left: Expr, right: Expr, sums: Buffer) -> None:
-        """Multiply 8 words of the depth, from these words of the thread on."""
-        p, stride = self.of.p, self.shape.stride
+    def _place(self, lane: Expr, quad: Expr, own: Expr, rows: Expr, columns: Expr) -> None:
+        """Determine the words that a thread reads of the first squares of its warp, which begin at these rows and
+        columns of the tile."""
+        p, shape = self.of.p, self.shape
+        square, line = floordiv(lane, _SQUARE), floormod(lane, _SQUARE)
+        near, far = floormod(square, 2), floordiv(square, 2)
+        # Of the left-hand factor two squares along the rows, for each of two along the depth; of the other the reverse.
+        self.left = p.let(
+            "left_word", (rows + near * _SQUARE + line) * shape.stride + far * (_WORDS // 2)
+        )
+        columns = columns + shape.height
+        self.right = p.let(
+            "right_word", (columns + far * _SQUARE + line) * shape.stride + near * (_WORDS // 2)
+        )
+        _, wide = self.squares
+        if wide % 2:
+            self.last = p.let("last_word", (columns + quad) * shape.stride + own)
+
+    def _one_stage(self, firsts: Sequence[Expr], sums: Buffer) -> None:
+        """All blocks, where shared memory has room for one: the next one waits in registers."""
+        p, fetched = self.of.p, self._fetch_buffers()
+        self._fetch(fetched, firsts, int64(0), int64(0))
+        with p.loop("block", ceildiv(self.of.depth, self.block)) as block:
+            meet(p)
+            self._keep(fetched, int64(0))
+            meet(p)
+            self._fetch(fetched, firsts, (block + 1) * self.block, int64(0))
+            self._multiply(sums, int64(0))
+
+    def _two_stages(self, firsts: Sequence[Expr], sums: Buffer) -> None:
+        """All blocks, where shared memory has room for two."""
+        of, p, words = self.of, self.of.p, self.shape.stage_words
+        fetched = self._fetch_buffers()
+        self._fetch(fetched, firsts, int64(0), int64(0))
+        self._keep(fetched, int64(0))
+        with p.loop("block", ceildiv(of.depth, self.block)) as block:
+            if self._sources:
+                self._call(self.functions.copied)
+            # This block is there for all, and all have multiplied the one before it.
+            meet(p)
+            stage = p.let("stage", floormod(block, 2) * words)
+            start = p.let("start", (block + 1) * self.block)
+            with p.when(start < of.depth):
+                self._fetch(fetched, firsts, start, words - stage)
+            self._multiply(sums, stage)
+            with p.when(start < of.depth):
+                self._keep(fetched, words - stage)
+
+    def _multiply(self, sums: Buffer, stage: Expr) -> None:
+        """Multiply the block that begins at a word of shared memory."""
+        with self.of.p.loop("step", self.shape.words // _WORDS) as step:
+            self._multiply_words(sums, stage + step * _WORDS)
+
+    def _multiply_words(self, sums: Buffer, first: Expr) -> None:
+        """Multiply 8 words of the depth, from this word on."""
+        p, stride, squares = self.of.p, self.shape.stride, self.functions.squares
         high, wide = self.squares
         a, b = registers(p, "a", high * 4, "uint32"), registers(p, "b", wide * 2, "uint32")
         for i in range(high):
-            for part in range(4):
-                word = left + (i * _ROWS + part % 2 * 8) * stride + part // 2 * 4
-                p.add(tirx.BufferStore(a, tirx.BufferLoad(memory, [word]), [int64(i * 4 + part)]))
-        for j in range(wide):
+            word = self.left + first + i * _ROWS * stride
+            self._call(squares, _address(a, i * 4), _address(self.memory, word))
+        for j in range(0, wide - 1, 2):
+            word = self.right + first + j * _COLUMNS * stride
+            self._call(squares, _address(b, j * 2), _address(self.memory, word))
+        if wide % 2:
             for part in range(2):
-                word = right + j * _COLUMNS * stride + part * 4
-                p.add(tirx.BufferStore(b, tirx.BufferLoad(memory, [word]), [int64(j * 2 + part)]))
+                word = self.last + first + (wide - 1) * _COLUMNS * stride + part * 4
+                value = tirx.BufferLoad(self.memory, [word])
+                p.add(tirx.BufferStore(b, value, [int64((wide - 1) * 2 + part)]))
         for i in range(high):
             for j in range(wide):
                 given = [_address(sums, (i * wide + j) * 4), _address(a, i * 4), _address(b, j * 2)]
-                p.add(tirx.Evaluate(tirx.call_extern("int32", self.instruction, *given)))
+                self._call(self.instruction, *given)
 
-    # From memory into registers, and from there into shared memory
+    def _call(self, function: str, *given: Expr) -> None:
+        """Call a function of the device."""
+        self.of.p.add(tirx.Evaluate(tirx.call_extern("int32", function, *given)))
 
-    def _fetch_buffers(self) -> tuple[Buffer, Buffer]:
-        words = self.shape.words
-        left, right = (
-            registers(self.of.p, f"next_{name}", size * words // self.of.threads, "uint32")
-            for name, size in (("left", self.shape.height), ("right", self.shape.width))
-        )
-        return left, right
+    # From memory into shared memory, perhaps by way of registers
+
+    def _is_copied(self, operand: Operand) -> bool:
+        """Is a factor copied past the registers?"""
+        depth, count = constant(self.of.depth), _VECTOR * self.per_word
+        is_whole = depth is not None and depth % count == 0
+        return self.shape.stages > 1 and is_whole and self.of.vector(operand) == count
+
+    def _reads(self, size: int) -> int:
+        """How many reads each thread has of a block with so many rows or columns."""
+        return size * self.shape.words // self.of.threads // _VECTOR
+
+    def _fetch_buffers(self) -> list[Buffer | None]:
+        """Registers for a thread's part of each factor's block, where it comes that way."""
+        form, shape = self.of.form, self.shape
+        sides = (("left", form.lhs, shape.height), ("right", form.rhs, shape.width))
+        return [
+            None
+            if self._is_copied(operand)
+            else registers(self.of.p, f"next_{name}", self._reads(size) * _VECTOR, "uint32")
+            for name, operand, size in sides
+        ]
 
     def _parts(self, number: int) -> tuple[Expr, Expr]:
         """The row, or column, and the first word of a thread's read of this number."""
@@ -231,19 +322,39 @@ class TensorCores:
         at = self.of.thread + number * self.of.threads
         return floordiv(at, vectors), floormod(at, vectors) * _VECTOR
 
-    def _fetch(self, into: Sequence[Buffer], firsts: Sequence[Expr], start: Expr) -> None:
-        """Read a thread's part of the blocks that begin at this depth; outside of a factor is 0."""
-        of, p, form = self.of, self.of.p, self.of.form
-        for operand, buffer, first, extent in zip(
-            (form.lhs, form.rhs), into, firsts, (of.rows, of.columns), strict=True
-        ):
-            for number in range(int(buffer.shape[0]) // _VECTOR):
-                row, word = self._parts(number)
-                row, at = p.let("row", first + row), p.let("at", start + word * self.per_word)
+    def _fetch(
+        self, into: Sequence[Buffer | None], firsts: Sequence[Expr], start: Expr, stage: Expr
+    ) -> None:
+        """Read a thread's part of the blocks that begin at this depth, or begin to copy it to where the blocks begin in
+        shared memory. Outside of a factor is 0."""
+        of, p, form, above = self.of, self.of.p, self.of.form, 0
+        for operand, buffer, first, extent, size in zip(
+            (form.lhs, form.rhs), into, firsts, (of.rows, of.columns),
+            (self.shape.height, self.shape.width), strict=True,
+        ):  # fmt: skip
+            for number in range(self._reads(size)):
+                line, word = self._parts(number)
+                row, at = p.let("row", first + line), p.let("at", start + word * self.per_word)
                 exists = both(row < extent, at < of.depth)
-                words = self._words(operand, row, at, exists)
-                for part, value in enumerate(words):
+                if buffer is None:
+                    to = stage + (line + above) * self.shape.stride + word
+                    self._copy(operand, to, row, at, exists)
+                    continue
+                for part, value in enumerate(self._words(operand, row, at, exists)):
                     p.add(tirx.BufferStore(buffer, value, [int64(number * _VECTOR + part)]))
+            above += size
+
+    def _copy(self, operand: Operand, to: Expr, row: Expr, at: Expr, exists: Expr) -> None:
+        """Begin to copy the words of a read."""
+        source = floordiv(
+            flat_index(operand.buffer, self.of.index(operand, row, at)), self.per_word
+        )
+        given = (
+            _address(self.memory, to),
+            _address(self._sources[operand.buffer], source),
+            tirx.Cast("int32", exists),
+        )
+        self._call(self.functions.copy, *given)
 
     def _words(self, operand: Operand, row: Expr, at: Expr, exists: Expr) -> list[Expr]:
         """The words of a read; each is 0 where it does not exist."""
@@ -276,17 +387,17 @@ class TensorCores:
             found.append(p.let("word", word))
         return found
 
-    def _keep(self, fetched: Sequence[Buffer], memory: Buffer) -> None:
-        """Store a thread's part of the blocks in shared memory."""
+    def _keep(self, fetched: Sequence[Buffer | None], stage: Expr) -> None:
+        """Store a thread's part of the blocks in shared memory, where they begin at a word."""
         p, above = self.of.p, 0
-        for buffer, height in zip(fetched, (self.shape.height, self.shape.width), strict=True):
-            for number in range(int(buffer.shape[0]) // _VECTOR):
+        for buffer, size in zip(fetched, (self.shape.height, self.shape.width), strict=True):
+            for number in range(self._reads(size) if buffer is not None else 0):
                 row, word = self._parts(number)
-                first = p.let("word", (row + above) * self.shape.stride + word)
+                first = p.let("word", stage + (row + above) * self.shape.stride + word)
                 for part in range(_VECTOR):
                     value = tirx.BufferLoad(buffer, [int64(number * _VECTOR + part)])
-                    p.add(tirx.BufferStore(memory, value, [first + part]))
-            above += height
+                    p.add(tirx.BufferStore(self.memory, value, [first + part]))
+            above += size
 
 
 def factor_type(operand: Operand) -> str:
@@ -302,7 +413,7 @@ def _narrow(value: Expr) -> Expr:
     return value.value if is_widened and str(value.value.ty.dtype) in _HALVES else value
 
 
-def _address(buffer: Buffer, at: int) -> Expr:
+def _address(buffer: Buffer, at: Expr | int) -> Expr:
     return tirx.address_of(tirx.BufferLoad(buffer, [int64(at)]))
 
 

@@ -56,10 +56,16 @@ def read_words(p: Program, buffer: Buffer, index: list[Expr], words: int) -> Cal
     """Read so many words of 32 bits from the element of an index on, which must be aligned to them. Returns the word of
     each number."""
     memory = p.flat_view(buffer, f"uint32x{words}")
-    flat: Expr = int64(0)
-    for each, extent in zip(index, buffer.shape, strict=True):
-        flat = flat * int64(extent) + each
+    flat = flat_index(buffer, index)
     per_vector = words * WORD // tvm.DataType(str(buffer.dtype)).bits
     place = tirx.truncdiv(flat, int64(per_vector))
     vector = p.let(f"{buffer.name}_words", tirx.BufferLoad(memory, [place]))
     return lambda number: tirx.Shuffle([vector], [tirx.const(number, "int32")])
+
+
+def flat_index(buffer: Buffer, index: list[Expr]) -> Expr:
+    """The place of an element in a compact buffer."""
+    flat: Expr = int64(0)
+    for each, extent in zip(index, buffer.shape, strict=True):
+        flat = flat * int64(extent) + each
+    return flat

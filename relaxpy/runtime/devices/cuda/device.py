@@ -202,7 +202,7 @@ class CudaRuntime(DeviceRuntime):
 
     def launcher(self, kernel: LoadedKernel, queue: Stream) -> Launcher:
         own = write_launcher(kernel, self._context, queue)
-        return own if kernel.products is None else kernel.products.launcher(queue, own)
+        return own if kernel.library is None else kernel.library.launcher(queue, own)
 
     # Graphs
 

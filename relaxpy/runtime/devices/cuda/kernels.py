@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from relaxpy.errors import ExecutableError
-from relaxpy.runtime.devices.cuda.cublas import CublasLt, Products, cublas_of
+from relaxpy.runtime.devices.cuda.cublas import CublasLt
+from relaxpy.runtime.devices.cuda.cudnn import Cudnn
 from relaxpy.runtime.devices.cuda.driver import Context, CudaError, ask, version_text
 from relaxpy.runtime.devices.cuda.launch import layout, offsets
+from relaxpy.runtime.devices.cuda.library import Library, LibraryKernel, library_for
 from relaxpy.runtime.devices.image import GRID, Image
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ _LOG = 4096
 """Bytes of a log of the driver's compiler."""
 _DESCRIBES_PARAMETERS = 12040
 """The first driver that tells a kernel's parameters."""
+_LIBRARIES = (CublasLt, Cudnn)
 Limits = Mapping[str, int]
 """A device's limits, by the names of `LIMITS`."""
 LIMITS = {
@@ -54,7 +57,7 @@ class LoadedKernel:
     """Of the device."""
     most_threads: int
     """The most threads of a block with which the kernel runs: its registers are the device's."""
-    products: Products | None = None
+    library: LibraryKernel | None = None
     """The library call that runs in its place where there is much to do."""
 
     def misfit(self, numbers: Sequence[int]) -> str:
@@ -97,7 +100,7 @@ class _Loader:
         self._limits = limits
         self._version = version
         self._modules: dict[bytes, _Module] = {}
-        self._cublas: CublasLt | None = None
+        self._libraries: dict[str, Library] = {}
 
     def require(self, info: KernelInfo, image: Image) -> None:
         """Compares what a kernel needs with the device."""
@@ -154,11 +157,19 @@ class _Loader:
                     "device-features",
                     f"the kernel {info.name!r} needs {dynamic} bytes of shared memory beside its own: {error}",
                 ) from error
-        products = None
-        if image.library is not None:
-            self._cublas = self._cublas or cublas_of(self._context, info.name, image.library)
-            products = Products(self._cublas, image.library)
-        return LoadedKernel(info.name, module, function, image, self._limits, most, products)
+        library = self._library(info, image)
+        return LoadedKernel(info.name, module, function, image, self._limits, most, library)
+
+    def _library(self, info: KernelInfo, image: Image) -> LibraryKernel | None:
+        """The library call of an image. Each library has one handle."""
+        call = image.library
+        if call is None:
+            return None
+        prefix, _, _ = call.name.partition(".")
+        given = self._libraries.get(prefix)
+        library = library_for(self._context, info.name, call, _LIBRARIES, given)
+        self._libraries[prefix] = library
+        return LibraryKernel(library, call)
 
     def _module(self, info: KernelInfo, image: Image) -> _Module:
         cu = self._cu

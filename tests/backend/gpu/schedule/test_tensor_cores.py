@@ -135,6 +135,34 @@ def test_every_setting() -> None:
             )
 
 
+def test_factors_are_copied_past_the_registers() -> None:
+    """Where reads of 16 bytes are aligned: of rows along the depth whose length is a multiple of them."""
+    for op, depth, copies in (("linear", 128, True), ("linear", 132, False), ("matmul", 128, True)):
+        text = code(program(op, "float16", depth, 64)).decode()
+        assert ("cp.async.cg.shared.global" in text.partition(".visible")[2]) == copies
+        assert "ldmatrix" in text
+
+
+def test_a_computed_factor_beside_one_that_is_copied() -> None:
+    """A weight of 8 bits is made float16 on the way; the other factor is copied. Several blocks of the depth."""
+    mod = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("n", 144), "float16"), w: R.Tensor((40, 144), "int8")):
+    y = R.linear(x, R.astype(w, "float16"))
+    return y
+""")
+    vm = machine(mod, cuda.TARGET)
+    assert len(vm.executable.kernels) == 1
+    rng = np.random.default_rng(2)
+    w = given(rng, (40, 144), "int8")
+    for rows in (1, 65, 130):
+        x = given(rng, (rows, 144), "float16")
+        wanted = x.astype(float) @ w.astype(float).T
+        bound = TOLERANCE["float16"] * np.abs(wanted).max()
+        found = vm["main"](x, w).numpy().astype(float)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=bound)
+
+
 def test_a_tile_fits() -> None:
     """Squares of warps and reads of threads are whole, and shared memory suffices."""
     assert TileShape(64, 32, 64, 2).fits(8)
@@ -143,6 +171,8 @@ def test_a_tile_fits() -> None:
     assert not TileShape(64, 32, 8, 2).fits(8)  # threads without a read
     assert not TileShape(64, 32, 64, 3).fits(8)
     assert not TileShape(128, 128, 64, 2).fits(8)  # 69 KiB
+    assert TileShape(128, 128, 16, 2).stages == 2
+    assert TileShape(128, 128, 32, 2).stages == 1
 
 
 def test_batches() -> None:
@@ -198,9 +228,11 @@ def test_products_without_tensor_cores(dtype: str, target: str) -> None:
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_registers(arch: str) -> None:
-    """Nothing is spilled in the shapes of a Llama, and two groups fit a multiprocessor."""
-    mod = program("linear", "bfloat16", 4096, 14336, "R.nn.silu(y)")
-    (image,) = (Image.decode(o) for o in relaxpy.build(mod, f"cuda -arch={arch}").objects)
-    assert image.resources["spills"] == image.resources["stack"] == 0
-    assert image.resources["registers"] <= 128
-    assert image.resources["shared"] <= 48 * 1024
+    """Nothing is spilled in the shapes of a Llama, and two groups fit a multiprocessor; with a short depth, too, whose
+    blocks the compiler would unroll."""
+    for depth, columns in ((4096, 14336), (512, 2048)):
+        mod = program("linear", "bfloat16", depth, columns, "R.nn.silu(y)")
+        (image,) = (Image.decode(o) for o in relaxpy.build(mod, f"cuda -arch={arch}").objects)
+        assert image.resources["spills"] == image.resources["stack"] == 0
+        assert image.resources["registers"] <= 128
+        assert image.resources["shared"] <= 48 * 1024

@@ -23,7 +23,7 @@ typedef struct { uint64_t data[8]; } Algorithm;  // mark, alignment, workspace, 
 typedef struct { Algorithm algorithm; size_t workspace; int status; float waves; int reserved[4]; } Heuristic;
 
 typedef struct {
-  uint64_t left, right, bias, out, workspace;
+  uint64_t left, right, bias, residual, out, workspace;
   size_t room;
   int64_t rows, columns, depth;
   int dtype, transposed;
@@ -163,7 +163,8 @@ static int run(const void *bytes) {
   int item = width(c->dtype);
   if (!holds(c->left, c->columns * c->depth * item) || !holds(c->right, c->rows * c->depth * item) ||
       !holds(c->out, c->rows * c->columns * item) || !holds(c->workspace, c->room) ||
-      (c->bias && !holds(c->bias, c->rows * item)))
+      (c->bias && !holds(c->bias, c->rows * item)) ||
+      (c->residual && !holds(c->residual, c->rows * c->columns * item)))
     return ILLEGAL_ADDRESS;
   memset((void *)c->workspace, 0xFF, c->room);
   for (int64_t column = 0; column < c->columns; column++)
@@ -172,6 +173,7 @@ static int run(const void *bytes) {
       for (int64_t k = 0; k < c->depth; k++)
         sum += read_at(c, c->right, c->transposed ? row * c->depth + k : k * c->rows + row) *
                read_at(c, c->left, column * c->depth + k);
+      if (c->residual) sum += read_at(c, c->residual, column * c->rows + row);
       if (c->bias) sum += read_at(c, c->bias, row);
       if (c->epilogue & 2) sum = sum > 0 ? sum : 0;
       if (c->epilogue & 32) sum = sum / 2 * (1 + tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum)));
@@ -185,11 +187,11 @@ int cublasLtMatmul(Handle *handle, Product *p, const float *alpha, uint64_t A, L
                    const float *beta, uint64_t C, Layout *c, uint64_t D, Layout *d, const Algorithm *algorithm,
                    uint64_t workspace, size_t room, void *stream) {
   if (!IS(handle) || !has_context()) return NOT_INITIALIZED;
-  NEED(fits(p, a, b, c, d) && C == D && *alpha == 1 && *beta == 0);
+  NEED(fits(p, a, b, c, d) && *alpha == 1 && (*beta == 1 || (*beta == 0 && C == D)));
   const uint64_t *said = algorithm->data;
   NEED(said[0] == MARK && said[3] == digest(p, a, b, d));
-  NEED(!(A % said[1]) && !(B % said[1]) && !(D % said[1]) && !(workspace % 256));
+  NEED(!(A % said[1]) && !(B % said[1]) && !(C % said[1]) && !(D % said[1]) && !(workspace % 256));
   NEED(room >= said[2] && alignment_of(p->bias) >= said[4] && !(p->epilogue & 4) == !p->bias);
-  Call call = {B, A, p->bias, D, workspace, room, d->rows, d->columns, b->rows, d->dtype, p->transposed, p->epilogue};
+  Call call = {B, A, p->bias, *beta ? C : 0, D, workspace, room, d->rows, d->columns, b->rows, d->dtype, p->transposed, p->epilogue};
   return enqueue(stream, run, &call, sizeof call) ? 13 : SUCCESS;
 }

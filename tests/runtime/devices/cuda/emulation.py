@@ -17,7 +17,7 @@ from tempfile import mkdtemp
 import pytest
 
 from relaxpy.runtime.devices import registry
-from relaxpy.runtime.devices.cuda import cublas
+from relaxpy.runtime.devices.cuda import cublas, cudnn
 from relaxpy.runtime.devices.cuda.driver import bindings
 
 HERE = Path(__file__).parent
@@ -61,28 +61,30 @@ def add_kernel(code: bytes, source: str) -> None:
     compile_c(path, path.with_suffix(".so"))
 
 
-CUBLAS = "libcublasLt.so.13"
+LIBRARIES = {"cublas": ("cublaslt.c", cublas), "cudnn": ("cudnn.c", cudnn)}
+"""Extra of relaxpy → the emulation of its library, and the module that loads it."""
 
 
 @cache
-def cublas_library() -> ctypes.CDLL:
-    """The emulated cuBLASLt, for the tests to ask."""
-    path = folder() / CUBLAS
-    compile_c(HERE / "cublaslt.c", path, f"-Wl,-soname,{CUBLAS}", "-ldl", "-lm")
-    return ctypes.CDLL(str(path))
+def _library(extra: str) -> Path:
+    source, _ = LIBRARIES[extra]
+    path = folder() / f"{extra}.so"
+    compile_c(HERE / source, path, f"-Wl,-soname,{path.name}", "-ldl", "-lm")
+    return path
 
 
 @contextmanager
-def emulated_cublas() -> Iterator[ctypes.CDLL]:
-    """cuBLASLt on the emulated driver, in the place of NVIDIA's."""
-    found = cublas_library()
+def emulated_library(extra: str) -> Iterator[ctypes.CDLL]:
+    """A library on the emulated driver, in the place of NVIDIA's. Its functions of control are the tests'."""
+    path = _library(extra)
+    _, module = LIBRARIES[extra]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cublas, "_paths", lambda: iter([str(folder() / CUBLAS)]))
-        cublas.library.cache_clear()
+        patch.setattr(module, "_paths", lambda: iter([str(path)]))
+        module.library.cache_clear()
         try:
-            yield found
+            yield ctypes.CDLL(str(path))
         finally:
-            cublas.library.cache_clear()
+            module.library.cache_clear()
 
 
 class Emulation:

@@ -14,10 +14,11 @@ import relaxpy
 from relaxpy.errors import ExecutableError, RuntimeCheckError
 from relaxpy.runtime import Executable, VirtualMachine
 from relaxpy.runtime.devices.cuda import cublas
+from relaxpy.runtime.devices.cuda import library as libraries
 from relaxpy.runtime.dtype import to_numpy
 from tests.models.test_llama_step import CONFIGS, Served
 from tests.runtime.devices.cuda import compiled
-from tests.runtime.devices.cuda.emulation import emulated_cublas
+from tests.runtime.devices.cuda.emulation import emulated_library
 from tests.sweeps import FULL
 
 pytestmark = compiled.needs_cuda
@@ -34,6 +35,9 @@ LAYERS = {
     "matmul_bias_relu": "R.nn.relu(R.add(R.matmul(x, v), b))",
     "matmul_nt_bias_gelu_tanh": "R.nn.gelu_tanh(R.linear(x, w, b))",
     "matmul_nt_relu": "R.nn.relu(R.matmul(x, R.permute_dims(w)))",
+    "matmul_residual": "R.add(r, R.matmul(x, v))",
+    "matmul_nt_bias_residual": "R.add(R.linear(x, w, b), r)",
+    "matmul_nt_bias_residual_relu": "R.nn.relu(R.add(R.linear(x, w, b), r))",
 }
 
 
@@ -42,7 +46,7 @@ def text(layer: str, dtype: str, shape: str = '"n", 40') -> str:
 @R.function
 def main(
     x: R.Tensor(({shape}), "{dtype}"), w: R.Tensor((24, 40), "{dtype}"),
-    v: R.Tensor((40, 24), "{dtype}"), b: R.Tensor((24,), "{dtype}"),
+    v: R.Tensor((40, 24), "{dtype}"), b: R.Tensor((24,), "{dtype}"), r: R.Tensor(({shape[:-4]}, 24), "{dtype}"),
 ):
     y = {layer}
     return y
@@ -63,8 +67,17 @@ def rows(count: int, dtype: str) -> np.ndarray:
     return np.random.default_rng(count).standard_normal((count, DEPTH)).astype(to_numpy(dtype))
 
 
+def residual(x: np.ndarray) -> np.ndarray:
+    return (
+        np.linspace(-4, 4, x.size // DEPTH * COLUMNS)
+        .reshape(*x.shape[:-1], COLUMNS)
+        .astype(x.dtype)
+    )
+
+
 def expected(name: str, x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
     y = x.astype(float) @ w.astype(float).T
+    y = y + residual(x).astype(float) if "_residual" in name else y
     y = y + b.astype(float) if "_bias" in name else y
     if "_gelu" in name:
         y = y / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y**3)))
@@ -74,19 +87,21 @@ def expected(name: str, x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarr
 def check(vm: VirtualMachine, name: str, count: int, dtype: str) -> None:
     w, v, b = arrays(dtype)
     x = rows(count, dtype)
-    got = vm(x, w, v, b).numpy().astype(float)
+    got = vm(x, w, v, b, residual(x)).numpy().astype(float)
     near = TOLERANCE[dtype]
     np.testing.assert_allclose(got, expected(name, x, w, b), rtol=near, atol=near * 4)
 
 
 @pytest.fixture
 def library() -> Iterator[CDLL]:
-    with compiled.emulated_compiled(), emulated_cublas() as found:
+    with compiled.emulated_compiled(), emulated_library("cublas") as found:
         yield found
         found.cublas_has_none(0)
 
 
-NARROW = LAYERS if FULL else ("matmul_bias_relu", "matmul_nt_bias_gelu_tanh")
+NARROW = (
+    LAYERS if FULL else ("matmul_bias_relu", "matmul_nt_bias_gelu_tanh", "matmul_nt_bias_residual")
+)
 CASES = [(name, dtype) for dtype in LEAST for name in (LAYERS if dtype == "float32" else NARROW)]
 
 
@@ -112,7 +127,7 @@ def test_several_dimensions_of_rows(library: CDLL) -> None:
     w, v, b = arrays("float32")
     x = rows(6, "float32").reshape(2, 3, DEPTH)
     before = library.cublas_calls()
-    got = vm(x, w, v, b).numpy()
+    got = vm(x, w, v, b, residual(x)).numpy()
     assert library.cublas_calls() == before + 1
     np.testing.assert_allclose(got, expected("_bias", x, w, b), rtol=1e-5, atol=1e-5)
 
@@ -126,7 +141,7 @@ def test_the_choice_is_kept(library: CDLL) -> None:
 
 
 def test_old_choices_go(library: CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cublas, "_MOST_PLANS", 2)
+    monkeypatch.setattr(libraries, "_MOST_PLANS", 2)
     vm = VirtualMachine(built(LAYERS["matmul_nt_bias"], "float32"))
     live = library.cublas_live()
     for count in (7, 8, 9, 10, 11, 7):
@@ -202,7 +217,7 @@ def test_a_failure_is_told() -> None:
     """With the place in the program."""
     vm = VirtualMachine(built(LAYERS["matmul"], "float32"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cublas, "_WORKSPACE_ALIGNMENT", 3 << 40)
+        patch.setattr(libraries, "WORKSPACE_ALIGNMENT", 3 << 40)
         with pytest.raises(RuntimeCheckError, match="cuBLASLt: a workspace begins") as caught:
             check(vm, "matmul", 7, "float32")
     assert caught.value.code == "kernel-failed"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 import relaxpy
-from relaxpy.backend.cuda.library import cublas_passes
+from relaxpy.backend.cuda.backend import library_passes
+from relaxpy.backend.cuda.target import CudaTarget
 from relaxpy.ir.module import IRModule
 from relaxpy.runtime.devices.image import Image, LibraryCall
-from relaxpy.tir.prim_func import LIBRARY, LIBRARY_ROWS
+from relaxpy.tir.prim_func import LIBRARY
 
 TARGET = "cuda -arch=sm_80 -libs=cublas"
 
@@ -18,17 +19,16 @@ def module(body: str, dtype: str = "float16", rows: str = '"n"') -> IRModule:
 @R.function
 def main(
     x: R.Tensor(({rows}, 64), "{dtype}"), w: R.Tensor((32, 64), "{dtype}"),
-    b: R.Tensor((32,), "{dtype}"), c: R.Tensor((32, 64), "int8"),
+    b: R.Tensor((32,), "{dtype}"), r: R.Tensor(({rows}, 32), "{dtype}"), c: R.Tensor((32, 64), "int8"),
 ):
 {body}
 """)
 
 
-def marked(mod: IRModule) -> list[tuple[str, int]]:
-    for each in cublas_passes():
+def marked(mod: IRModule) -> list[str]:
+    for each in library_passes(CudaTarget.read(TARGET)):
         mod = each(mod)
-    found = mod.graph_functions.values()
-    return [(f.attrs[LIBRARY], f.attrs[LIBRARY_ROWS]) for f in found if LIBRARY in f.attrs]
+    return [f.attrs[LIBRARY] for f in mod.graph_functions.values() if LIBRARY in f.attrs]
 
 
 @pytest.mark.parametrize(
@@ -41,11 +41,18 @@ def marked(mod: IRModule) -> list[tuple[str, int]]:
         ("y = R.add(R.linear(x, w), b)", "matmul_nt"),
         ("y = R.add(R.matmul(x, R.permute_dims(w)), b)", "matmul_nt_bias"),
         ("y = R.nn.silu(R.matmul(x, R.permute_dims(w)))", "matmul_nt"),
+        ("y = R.add(r, R.linear(x, w))", "matmul_nt_residual"),
+        ("y = R.add(R.linear(x, w, b), r)", "matmul_nt_bias_residual"),
+        (
+            "y = R.nn.relu(R.add(R.add(R.matmul(x, R.permute_dims(w)), b), r))",
+            "matmul_nt_bias_residual_relu",
+        ),
+        ("y = R.add(R.linear(x, w), R.add(b, b))", "matmul_nt"),  # broadcast
     ],
 )
 def test_what_is_marked(body: str, name: str) -> None:
     mod = module(f"    {body}\n    return y")
-    assert marked(mod) == [(f"cublas.{name}", 65)]
+    assert marked(mod) == [f"cublas.{name}"]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +73,8 @@ def test_what_is_not(body: str, options: dict[str, str]) -> None:
 def test_a_number_of_rows_that_is_known() -> None:
     assert marked(module("    y = R.linear(x, w)\n    return y", rows="65"))
     few = module("    y = R.linear(x, w)\n    return y", "float32", "5")
-    assert marked(few) == [("cublas.matmul_nt", 5)]
+    assert marked(few) == ["cublas.matmul_nt"]
+    assert marked(module("    y = R.linear(x, w)\n    return y", "float32", "4")) == []
 
 
 def test_the_image() -> None:
@@ -78,7 +86,7 @@ def test_the_image() -> None:
     assert image.code.startswith(b"\x7fELF")
     assert image.library == LibraryCall(
         "cublas.matmul_nt_bias_relu", "float16",
-        {"left": 0, "right": 1, "bias": 2, "workspace": 3, "out": 4}, len(info.image.launch) - 3, 65, 32 << 20,
+        {"left": 0, "right": 1, "bias": 2, "workspace": 3, "out": 4}, len(info.image.launch) - 3, 3, 65, 32 << 20,
     )  # fmt: skip
     assert info.image.launch[-2:] == (32, 64)
     assert not image.misfit(info)
