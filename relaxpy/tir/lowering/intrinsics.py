@@ -72,12 +72,19 @@ def _lowered(node: tirx.Stmt | Expr) -> tirx.Stmt | Expr:
 
 def _shifted(node: Expr) -> Expr:
     """The quotient by a power of two, rounded down."""
-    return node.a >> _same_lanes(_power_of_two(node.b), node.b)
+    return node.a >> _same_lanes(_exponent(node), node.b)
 
 
 def _masked(node: Expr) -> Expr:
     """The remainder of that quotient."""
-    return node.a & _same_lanes((1 << _power_of_two(node.b)) - 1, node.b)
+    return node.a & _same_lanes((1 << _exponent(node)) - 1, node.b)
+
+
+def _exponent(division: Expr) -> int:
+    """That of the power of two by which is divided."""
+    found = _power_of_two(division.b)
+    assert found is not None, "functions with other divisions are left to TVM"
+    return found
 
 
 def _same_lanes(value: int, like: Expr) -> Expr:
