@@ -150,17 +150,24 @@ def test_who_wants_tiles() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "data", "weight"),
+    ("op", "data", "weight", "rule"),
     [
-        (Conv1d(2, 1), ("n", 3, "w"), (5, 3, 3)),
-        (Conv3d(padding=1), ("n", 2, "d", "h", "w"), (4, 2, 3, 2, 3)),
-        (Conv2d(padding=1, kernel_layout="HWIO"), ("n", 3, "h", "w"), (3, 3, 3, 6)),
+        (Conv1d(2, 1), ("n", 3, "w"), (5, 3, 3), "convolution"),
+        (Conv3d(padding=1), ("n", 2, "d", "h", "w"), (4, 2, 3, 2, 3), "convolution"),
+        (
+            Conv2d(padding=1, kernel_layout="HWIO"),
+            ("n", 3, "h", "w"),
+            (3, 3, 3, 6),
+            "channel_convolution",
+        ),
     ],
 )
-def test_other_axes(op: Convolution, data: tuple[Any, ...], weight: tuple[int, ...]) -> None:
-    """One and three spatial axes, and weights whose rows are their last dimension."""
+def test_other_axes(
+    op: Convolution, data: tuple[Any, ...], weight: tuple[int, ...], rule: str
+) -> None:
+    """One and three spatial axes, and weights whose rows are their last dimension, whose vectors are of channels."""
     func = program(op, data, weight)
-    assert schedule_kernel(func.func, HOST).rule == "convolution"
+    assert schedule_kernel(func.func, HOST).rule == rule
     compiled = Kernels({"k": func})
     for length in (1, 6, 19):
         sizes = [length + 2 if isinstance(dim, str) else dim for dim in data[1:]]
