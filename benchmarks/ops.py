@@ -294,9 +294,11 @@ def table(rows: Sequence[Row]) -> Table:
 def section(rows: Sequence[Row], threads: int, limits: Mapping[str, float]) -> str:
     """For docs/benchmarks.md."""
     peaks = ", ".join(f"{value:.0f} in {dtype}" for dtype, value in limits.items())
+    from relaxpy.backend.cpu.target import CpuTarget  # the libraries' processes do without TVM
+
     intro = (
-        f"`make bench-ops`, {threads} threads, medians; torch runs eagerly. Limits of the same run, GFLOP/s: {peaks}; "
-        "of memory what a plain loop reaches that moves as many bytes. The first "
+        f"`make bench-ops`, {threads} threads of a processor of LLVM's type `{CpuTarget.host().mcpu}`, medians; torch "
+        f"runs eagerly. Limits of the same run, GFLOP/s: {peaks}; of memory what a plain loop reaches that moves as many bytes. The first "
         f"{len(cases())} cases are fixed; the last {len(drawn_cases())} were drawn, and nothing was tuned to them "
         "(`benchmarks/drawn_cases.py` says how; `--drawn SEED` draws others)."
     )
