@@ -298,9 +298,9 @@ def section(rows: Sequence[Row], threads: int, limits: Mapping[str, float]) -> s
 
     intro = (
         f"`make bench-ops`, {threads} threads of a processor of LLVM's type `{CpuTarget.host().mcpu}`, medians; torch "
-        f"runs eagerly. Limits of the same run, GFLOP/s: {peaks}; of memory what a plain loop reaches that moves as many bytes. The first "
-        f"{len(cases())} cases are fixed; the last {len(drawn_cases())} were drawn, and nothing was tuned to them "
-        "(`benchmarks/drawn_cases.py` says how; `--drawn SEED` draws others)."
+        f"runs eagerly. Limits of the same run, GFLOP/s: {peaks}; of memory what a plain loop reaches that moves as "
+        f"many bytes. The first {len(cases())} cases are fixed; the last {len(drawn_cases())} were drawn, and nothing "
+        "was tuned to them (`benchmarks/drawn_cases.py` says how; `--drawn SEED` draws others)."
     )
     body = markdown_table(COLUMNS, [cells(row) for row in rows], "lll" + "r" * 6)
     return f"{intro}\n\n{summary(rows)}\n\n{body}"
