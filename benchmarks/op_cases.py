@@ -72,12 +72,17 @@ class Case:
     @property
     def key(self) -> str:
         """Group, name and dtype: which case it is."""
-        return f"{self.group}: {self.name}, {self.dtype}"
+        return key_of(self.group, self.name, self.dtype)
 
     def arrays(self) -> list[np.ndarray]:
         """The same numbers in every process."""
         rng = np.random.default_rng(zlib.crc32(f"{self.group} {self.name}".encode()))
         return [given.array(rng) for given in self.inputs]
+
+
+def key_of(group: str, name: str, dtype: str) -> str:
+    """Which case it is, of a case and of what was measured of it."""
+    return f"{group}: {name}, {dtype}"
 
 
 def cases() -> list[Case]:

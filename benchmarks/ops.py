@@ -37,7 +37,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.drawn_cases import SEED, drawn_cases
-from benchmarks.op_cases import Case, Input, cases
+from benchmarks.op_cases import Case, Input, cases, key_of
 from benchmarks.report import markdown_table, replace_section, save, saved
 from benchmarks.turns import Peer, Service, rotated_times
 
@@ -70,7 +70,7 @@ class Row:
     @property
     def key(self) -> str:
         """That of its case."""
-        return f"{self.group}: {self.name}, {self.dtype}"
+        return key_of(self.group, self.name, self.dtype)
 
     @property
     def ratio(self) -> float:

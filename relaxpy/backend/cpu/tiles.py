@@ -143,18 +143,18 @@ class Tiles:
                 "  %y = call <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512(<16 x float> %x)\n"
                 "  %z = bitcast <16 x bfloat> %y to <16 x i16>\n  ret <16 x i16> %z\n}"
             )
-        own.append(self._function("configure", "ptr %at", ["ldtilecfg(ptr %at)"]))
-        own.append(self._function("release", "", ["tilerelease()"]))
+        own.append(self._function("configure", "ptr %at", ["x86.ldtilecfg(ptr %at)"]))
+        own.append(self._function("release", "", ["x86.tilerelease()"]))
         for rows in (1, 2):
             sums = range(2 * rows)
-            own.append(self._function(f"zero{rows}", "", [f"tilezero(i8 {n})" for n in sums]))
+            own.append(self._function(f"zero{rows}", "", [f"x86.tilezero(i8 {n})" for n in sums]))
             for name, instruction in (("load", "tileloadd64"), ("store", "tilestored64")):
                 own.append(self._sums_function(f"{name}{rows}", instruction, rows))
             own.append(self._multiply_function(rows))
         return "\n".join(own)
 
     def _function(self, name: str, parameters: str, calls: list[str], before: str = "") -> str:
-        lines = "".join(f"  call void @llvm.x86.{call}\n" for call in calls)
+        lines = "".join(f"  call void @llvm.{call}\n" for call in calls)
         return (
             f"define void @{self._name(name)}({parameters}) alwaysinline nounwind {{\n"
             f"{before}{lines}  ret void\n}}"
@@ -167,18 +167,16 @@ class Tiles:
             row, column = divmod(n, 2)
             offset = row * ROWS * stride + column * ROW_BYTES
             before += f"  %at{n} = getelementptr i8, ptr %at, i64 {offset}\n"
-            calls.append(f"{instruction}(i8 {n}, ptr %at{n}, i64 {stride})")
+            calls.append(f"x86.{instruction}(i8 {n}, ptr %at{n}, i64 {stride})")
         return self._function(name, "ptr %at", calls, before)
 
     def _prefetch_function(self) -> str:
-        lines = range(2 * ROWS)
-        body = "".join(
-            f"  %at{n} = getelementptr i8, ptr %at, i64 {n * ROW_BYTES}\n"
-            f"  call void @llvm.prefetch.p0(ptr %at{n}, i32 0, i32 3, i32 1)\n"
-            for n in lines
+        places = range(2 * ROWS)
+        before = "".join(
+            f"  %at{n} = getelementptr i8, ptr %at, i64 {n * ROW_BYTES}\n" for n in places
         )
-        name = self._name("prefetch")
-        return f"define void @{name}(ptr %at) alwaysinline nounwind {{\n{body}  ret void\n}}"
+        calls = [f"prefetch.p0(ptr %at{n}, i32 0, i32 3, i32 1)" for n in places]
+        return self._function("prefetch", "ptr %at", calls, before)
 
     def _multiply_function(self, rows: int) -> str:
         left, right = _LEFT[:rows], _RIGHT
@@ -187,11 +185,11 @@ class Tiles:
             "  %a1 = getelementptr i8, ptr %a0, i64 %down\n"
             f"  %b1 = getelementptr i8, ptr %b0, i64 {ROW_BYTES}\n"
         )
-        calls = [f"tileloadd64(i8 {t}, ptr %b{n}, i64 %step)" for n, t in enumerate(right)]
+        calls = [f"x86.tileloadd64(i8 {t}, ptr %b{n}, i64 %step)" for n, t in enumerate(right)]
         for row, a in enumerate(left):
-            calls.append(f"tileloadd64(i8 {a}, ptr %a{row}, i64 %stride)")
+            calls.append(f"x86.tileloadd64(i8 {a}, ptr %a{row}, i64 %stride)")
             calls += [
-                f"{self.instruction}(i8 {2 * row + column}, i8 {a}, i8 {b})"
+                f"x86.{self.instruction}(i8 {2 * row + column}, i8 {a}, i8 {b})"
                 for column, b in enumerate(right)
             ]
         return self._function(

@@ -55,7 +55,7 @@ class _Convolution:
     weight: Pattern
     product: Pattern
     added: tuple[Pattern, ...]
-    """What is added: a bias and then a residual, in either order."""
+    """The operands that are added: a bias and then a residual, in either order."""
 
     def takes(self, match: Match, _: Mapping[str, Pattern]) -> bool:
         """Whether the library has the function for these tensors."""
@@ -104,8 +104,8 @@ def _op(match: Match, product: Pattern) -> Conv2d:
 
 
 def _kind(dims: tuple[Dim, ...], out: tuple[Dim, ...], axis: int) -> str:
-    """What is added to a result of these extents: a bias for each channel, a residual, or "" for other broadcasting.
-    `axis` is that of the channels."""
+    """The role of an operand that is added to a result of these extents: a bias for each channel, a residual, or "" for
+    other broadcasting. `axis` is that of the channels."""
     if dims == out:
         return "residual"
     along = len(dims) - (len(out) - axis)

@@ -62,7 +62,7 @@ class LibraryCall:
     workspace: int
     """The bytes of the workspace."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What the function takes beside tensors and sizes: the strides of a convolution."""
+    """The constants of the call, such as the strides of a convolution."""
 
     def misfit(self, info: KernelInfo) -> str:
         """Why it does not fit the kernel's description, or ""."""

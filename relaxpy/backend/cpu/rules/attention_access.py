@@ -1,18 +1,18 @@
-"""The memory accesses shared by both attention programs, and what is computed from products and sums."""
+"""The memory accesses shared by the attention programs, and what is computed from products and sums."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.attention import AttentionForm, heads_of_a_key
-from relaxpy.tir.forms.contraction import Operand
+from relaxpy.tir.forms.contraction import Operand, substitute
 from relaxpy.tir.numerics import math
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, Program
+from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
 from relaxpy.tir.writer.vectors import mapped, vectorise
 
 LOWEST = -3.4028234663852886e38
@@ -91,6 +91,27 @@ class Access:
             row = p.let("row", loops.floordiv(number, self.sharing))
             head = p.let("own_head", head + loops.floormod(number, self.sharing))
         return self.form.place(batch=task.batch, head=head, row=row)
+
+    def seen_keys(
+        self, task: Task, used: Expr, note: Callable[[Expr, Expr, Expr], None]
+    ) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
+        """The keys that some of a task's first `used` lanes see, and those that all of them see: the first, and the one
+        after the last. `note` writes what is kept of each lane: its number, its first key, and the one after its
+        last."""
+        p, seen = self.program, self.form.seen
+        assert seen is not None
+        ends = p.allocate("ends", 4, "int64")
+        for n, value in enumerate((self.keys, 0, 0, self.keys)):
+            p.store(ends, n, int64(value))
+        with p.loop("lane", used) as lane:
+            place = self.lane_place(task, lane)
+            low, high = (p.let("end", substitute(end, place)) for end in (seen.low, seen.high))
+            note(lane, low, high)
+            changes = ((low, tirx.min), (high, tirx.max), (low, tirx.max), (high, tirx.min))
+            for n, (value, combine) in enumerate(changes):
+                p.store(ends, n, combine(loops.load(ends, n), value))
+        some_from, some_to, all_from, all_to = (p.let("end", loops.load(ends, n)) for n in range(4))
+        return (some_from, some_to), (all_from, all_to)
 
     def at_key(self, place: Mapping[Expr, Expr], key: Expr) -> dict[Expr, Expr]:
         return {**place, **self.form.place(key=key)}

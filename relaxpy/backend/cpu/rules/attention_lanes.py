@@ -28,7 +28,7 @@ from relaxpy.backend.cpu.rules.attention_access import (
 )
 from relaxpy.backend.cpu.rules.transpose import transposed
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms.contraction import Operand, substitute
+from relaxpy.tir.forms.contraction import Operand
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
@@ -159,23 +159,15 @@ class LanesProgram:
 
     def _seen(self) -> _Seen:
         """The keys that the lanes see."""
-        p, seen = self.program, self.form.seen
-        assert seen is not None
+        p = self.program
         first = p.allocate("seen_from", self.width, "uint32")
         number = p.allocate("seen_number", self.width, "uint32")
-        ends = p.allocate("ends", 4, "int64")
-        for n, value in enumerate((self.access.keys, 0, 0, self.access.keys)):
-            p.store(ends, n, int64(value))
-        with p.loop("lane", self.used) as lane:
-            place = self.access.lane_place(self.task, lane)
-            low, high = (p.let("end", substitute(end, place)) for end in (seen.low, seen.high))
+
+        def note(lane: Expr, low: Expr, high: Expr) -> None:
             p.store(first, lane, low.astype("uint32"))
             p.store(number, lane, loops.maximum(high - low, 0).astype("uint32"))
-            changes = ((low, tirx.min), (high, tirx.max), (low, tirx.max), (high, tirx.min))
-            for n, (value, combine) in enumerate(changes):
-                p.store(ends, n, combine(loops.load(ends, n), value))
-        some_from, some_to, all_from, all_to = (p.let("end", loops.load(ends, n)) for n in range(4))
-        return _Seen(first, number, (some_from, some_to), (all_from, all_to))
+
+        return _Seen(first, number, *self.access.seen_keys(self.task, self.used, note))
 
     # One block of keys
 

@@ -18,11 +18,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from relaxpy.backend.cpu.rules.attention_access import LOWEST, Access, Task, power, share_of, splat
+from relaxpy.backend.cpu.rules.places import shared_pieces
 from relaxpy.backend.cpu.rules.transpose import transposed
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.cpu.tiles import ROWS, Tiles, address
 from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.contraction import Operand, substitute
+from relaxpy.tir.forms.contraction import Operand
 from relaxpy.tir.forms.stages import Combiner
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
@@ -70,10 +71,7 @@ def lanes_of_task(access: Access) -> Expr:
     extents = access.form.axes.extents
     groups = extents["batch"] * loops.floordiv(extents["head"], access.sharing)
     tasks = loops.simplify(groups * loops.ceildiv(access.lanes, LANES))
-    parts = int64(1)
-    for count in (2, PARTS):
-        parts = loops.select(tasks >= count * PART_TASKS, count, parts)
-    return loops.simplify(parts * LANES)
+    return loops.simplify(shared_pieces(tasks, PARTS, PART_TASKS) * LANES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,14 +109,14 @@ class TilesProgram:
         self.totals = p.allocate("totals", lanes * _VECTOR, "float32")
         self.low = p.allocate("seen_from", lanes, "int64")
         self.high = p.allocate("seen_to", lanes, "int64")
-        self.ends = p.allocate("ends", PARTS, "int64")
+        self.ends = p.allocate("part_ends", PARTS, "int64")
         """For each part, the key after the last one that some of its lanes see."""
 
     def write(self) -> None:
         """Write the whole program, from the queries to the results."""
         p, size = self.program, int64(ROWS)
         self._begin()
-        low, high, all_from, all_to = self._seen()
+        (low, high), (all_from, all_to) = self._seen()
         self.tiles.configure(p, (size, size))
         number = p.let("blocks", loops.ceildiv(loops.maximum(high - low, 0), BLOCK))
         with p.loop("block", number) as block:
@@ -172,32 +170,25 @@ class TilesProgram:
         with p.loop("n", LANES // _VECTOR) as n:
             p.store(self.largest, n * _VECTOR, splat(LOWEST, _VECTOR), _VECTOR)
 
-    def _seen(self) -> tuple[Expr, Expr, Expr, Expr]:
+    def _seen(self) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
         """Store the keys that each lane sees. Returns the keys that some lanes see, and those that all of them see: the
         first, and the one after the last."""
-        p, seen, keys = self.program, self.form.seen, self.access.keys
-        if seen is None:
+        p, keys = self.program, self.access.keys
+        if self.form.seen is None:
             with p.loop("lane", self.used) as lane:
                 p.store(self.low, lane, int64(0))
                 p.store(self.high, lane, keys)
-            return int64(0), keys, int64(0), keys
+            return (int64(0), keys), (int64(0), keys)
         for part in range(PARTS):
             p.store(self.ends, part, int64(0))
-        ends = p.allocate("all_ends", 4, "int64")
-        for n, value in enumerate((keys, 0, 0, keys)):
-            p.store(ends, n, int64(value))
-        with p.loop("lane", self.used) as lane:
-            place = self.access.lane_place(self.task, lane)
-            low, high = (p.let("end", substitute(end, place)) for end in (seen.low, seen.high))
+
+        def note(lane: Expr, low: Expr, high: Expr) -> None:
             p.store(self.low, lane, low)
             p.store(self.high, lane, high)
             part = p.let("part", loops.floordiv(lane, LANES))
             p.store(self.ends, part, tirx.max(loops.load(self.ends, part), high))
-            changes = ((low, tirx.min), (high, tirx.max), (low, tirx.max), (high, tirx.min))
-            for n, (value, combine) in enumerate(changes):
-                p.store(ends, n, combine(loops.load(ends, n), value))
-        some_from, some_to, all_from, all_to = (p.let("end", loops.load(ends, n)) for n in range(4))
-        return some_from, some_to, all_from, all_to
+
+        return self.access.seen_keys(self.task, self.used, note)
 
     # One block of keys
 

@@ -40,6 +40,7 @@ from relaxpy.backend.cpu.arithmetic import BITS, Arithmetic
 from relaxpy.backend.cpu.panels import PANEL_VECTORS, reads_panels
 from relaxpy.backend.cpu.rules.matmul_factors import Block, Factors, Left, Panel, RightRow
 from relaxpy.backend.cpu.rules.matmul_finish import Finish, Total
+from relaxpy.backend.cpu.rules.places import shared_pieces
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.contraction import substitute
 from relaxpy.tir.forms.matmul import MatmulForm, computed_matmul_of, matmul_of, place_of
@@ -359,10 +360,7 @@ class ProductWriter:
         if self.most_panels == 1:
             return loops.int64(1)
         tasks = loops.simplify(chunks * panels * self.products())
-        share = loops.int64(1)
-        for count in (2, self.most_panels):
-            share = loops.select(tasks >= count * SHARED_TASKS, count, share)
-        return loops.simplify(share)
+        return shared_pieces(tasks, self.most_panels, SHARED_TASKS)
 
     def _own_panels(self, share: Expr, left: Expr) -> Expr:
         """The number of panels of a task; the last task of a row may have fewer than its share."""

@@ -93,7 +93,7 @@ def _moving(stage: Stage, axis: Var) -> list[Load]:
 
 
 def _parts(read: Load, axis: Var, start: Expr, lanes: int) -> tuple[Expr, Expr] | None:
-    """What is read at the even and at the odd ones of the positions from `start` on; None where that is no vector."""
+    """The elements at even and at odd distances from `start`; None where they are no vectors."""
 
     def vector(first: Expr, count: int) -> Expr | None:
         return vector_value(lambda lane: s.substitute(read, {axis: first + lane}), count)

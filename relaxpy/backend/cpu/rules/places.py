@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import Expr, Program, at_least_one, constant, int64, simplify
+from relaxpy.tir.writer.loops import (
+    Expr,
+    Program,
+    at_least_one,
+    constant,
+    int64,
+    select,
+    simplify,
+)
 
 
 def product(extents: Sequence[Expr]) -> Expr:
@@ -14,6 +22,15 @@ def product(extents: Sequence[Expr]) -> Expr:
     for extent in extents:
         total = total * int64(extent)
     return simplify(total)
+
+
+def shared_pieces(tasks: Expr, most: int, fewest: int) -> Expr:
+    """The pieces of work that one task takes, where so many tasks have one each: 1, 2 or `most`, with which at least
+    `fewest` tasks remain."""
+    pieces: Expr = int64(1)
+    for count in (2, most):
+        pieces = select(tasks >= count * fewest, count, pieces)
+    return simplify(pieces)
 
 
 def split_index(p: Program, index: Expr, extents: Sequence[Expr]) -> list[Expr]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.arithmetic import BITS, Arithmetic
 from relaxpy.backend.cpu.rules.matmul import Partial, ProductWriter, Tiling
+from relaxpy.backend.cpu.rules.places import shared_pieces
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.cpu.tiles import ROWS, Tiles, address
 from relaxpy.tir.forms.matmul import MatmulForm, matmul_of
@@ -101,7 +102,8 @@ class _Writer(ProductWriter):
         panels = p.let("panels", loops.ceildiv(self.columns, BLOCK))
         chunks = p.let("chunks", loops.ceildiv(blocks, MOST_BLOCKS))
         chunk = p.let("chunk", loops.ceildiv(blocks, chunks))
-        share = p.let("share", self._share(loops.simplify(chunks * panels * self.products())))
+        tasks = loops.simplify(chunks * panels * self.products())
+        share = p.let("share", shared_pieces(tasks, MOST_PANELS, SHARED_TASKS))
         shares = p.let("shares", loops.ceildiv(panels, share))
         with self.tasks(loops.simplify(chunks * shares)) as number:
             first = p.let("first", loops.simplify(loops.floordiv(number, shares) * chunk))
@@ -134,13 +136,6 @@ class _Writer(ProductWriter):
                     self.store(new, count_new, panel + n, vectors, finished)
             self.tiles.release(p)
         return p.body()
-
-    def _share(self, tasks: Expr) -> Expr:
-        """Panels of a task."""
-        share = loops.int64(1)
-        for count in (2, MOST_PANELS):
-            share = loops.select(tasks >= count * SHARED_TASKS, count, share)
-        return loops.simplify(share)
 
     def _row(self, block: Expr) -> Expr:
         """The first row of a block."""

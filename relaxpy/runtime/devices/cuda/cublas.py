@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, ClassVar
 
-from relaxpy.runtime.devices.base import DeviceError
 from relaxpy.runtime.devices.cuda.driver import Context
 from relaxpy.runtime.devices.cuda.library import (
     ALIGNMENT,
@@ -115,11 +114,8 @@ class CublasLt(Library):
         weakref.finalize(owner, destroy, found).atexit = False
         return found
 
-    def check(self, status: int) -> None:
-        """Raises: DeviceError for a status other than success."""
-        if status:
-            text: bytes = self.library.cublasLtGetStatusString(status) or b"unknown"
-            raise DeviceError(f"{self.title}: {text.decode()} ({status})")
+    def text_of(self, status: int) -> bytes | None:
+        return self.library.cublasLtGetStatusString(status)
 
     def plan(self, call: LibraryCall, numbers: Sequence[int]) -> Plan | None:
         plan = _Product(self, call, *numbers)

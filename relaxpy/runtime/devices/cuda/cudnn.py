@@ -137,11 +137,8 @@ class Cudnn(Library):
             return f"{call.name!r} with other options than it has"
         return super().lacks(call)
 
-    def check(self, status: int) -> None:
-        """Raises: DeviceError for a status other than success."""
-        if status:
-            text: bytes = self.library.cudnnGetErrorString(status) or b"unknown"
-            raise DeviceError(f"{self.title}: {text.decode()} ({status})")
+    def text_of(self, status: int) -> bytes | None:
+        return self.library.cudnnGetErrorString(status)
 
     def plan(self, call: LibraryCall, numbers: Sequence[int]) -> Plan | None:
         return _planned(self, call, numbers)

@@ -73,6 +73,16 @@ class Library(ABC):
         return ""
 
     @abstractmethod
+    def text_of(self, status: int) -> bytes | None:
+        """The library's words for a status."""
+
+    def check(self, status: int) -> None:
+        """Raises: DeviceError for a status other than success."""
+        if status:
+            text = self.text_of(status) or b"unknown"
+            raise DeviceError(f"{self.title}: {text.decode()} ({status})")
+
+    @abstractmethod
     def plan(self, call: LibraryCall, numbers: Sequence[int]) -> Plan | None:
         """The plan of a call for these numbers; None if the library has none. The context is current. Raises:
         DeviceError."""
