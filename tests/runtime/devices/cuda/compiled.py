@@ -23,7 +23,8 @@ _KERNEL = re.compile(r"__global__ void (?:__launch_bounds__\([\d, ]+\) )?(\w+)\(
 
 @contextmanager
 def emulated_compiled() -> Iterator[Emulation]:
-    """One device, which runs what is compiled inside, without the cache of builds."""
+    """One device, which runs what is compiled inside. The cache of builds is one of this process: a kernel from that of
+    the test run, which another process compiled, would have no body here and do nothing."""
 
     def compile_both(source: str, arch: str, name: str) -> Compiled:
         made = compile_source(source, arch, name)
@@ -36,4 +37,5 @@ def emulated_compiled() -> Iterator[Emulation]:
 
     with pytest.MonkeyPatch.context() as patch, emulated() as driver:
         patch.setattr(kernel_image, "compile_source", compile_both)
+        patch.setenv("RELAXPY_CACHE_DIR", str(folder() / "cache"))
         yield driver
