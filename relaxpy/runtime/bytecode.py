@@ -483,19 +483,6 @@ class FunctionCode:
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
-    """Runs the parallel code of a kernel serially: a second library links the same object, and `switch` makes its
-    parallel loops call the function that `runner` returns."""
-
-    switch: str
-    """A function of the kernel's object."""
-    runner: str
-    """A function of another object, without parameters."""
-    object: Index
-    """Index of the object with `runner`."""
-
-
-@dataclass(frozen=True, slots=True)
 class KernelMemory:
     """The most heap memory in bytes that a run of a kernel allocates, beside its arguments. `Heap(i)` in these formulas
     is not a heap slot but a size of an argument: `sizes[i]` is (argument, dimension), with dimension -1 for the
@@ -549,11 +536,12 @@ class KernelImage:
     """The parallel variant: runs on all threads where that is faster."""
     serial_symbol: str
     """The serial variant: runs on the calling thread. The same as `symbol` if the program has no parallel loop, or if
-    `alone` is set."""
+    the launcher of that loop makes the difference (`launchers`)."""
     object: Index = 0
     """Index into the executable's objects."""
-    alone: Alone | None = None
-    """Set if the serial variant is the parallel code in a library of its own."""
+    launchers: OrNone = -1
+    """Index of the object with the functions that launch the parallel loops of this one
+    (`relaxpy.runtime.devices.cpu.launchers`); -1: the thread pool launches them."""
     memory: KernelMemory | None = None
     """None: unknown."""
     launch: tuple[IntExpr, ...] = ()
@@ -564,8 +552,8 @@ class KernelImage:
 
     def moved(self, places: Sequence[int]) -> KernelImage:
         """This image with its objects renumbered: object i becomes `places[i]`."""
-        alone = self.alone and replace(self.alone, object=places[self.alone.object])
-        return replace(self, object=places[self.object], alone=alone)
+        launchers = -1 if self.launchers == -1 else places[self.launchers]
+        return replace(self, object=places[self.object], launchers=launchers)
 
 
 @dataclass(frozen=True, slots=True)

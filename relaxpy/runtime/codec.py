@@ -28,7 +28,7 @@ _CLASSES: dict[str, type[Any]] = {
         bytecode.TensorPattern, bytecode.ShapePattern, bytecode.PrimPattern, bytecode.TuplePattern,
         bytecode.CallablePattern, bytecode.ObjectPattern,
         bytecode.Check, bytecode.Location, bytecode.Param, bytecode.WeightParam, bytecode.FunctionCode,
-        bytecode.Alone, bytecode.KernelMemory,
+        bytecode.KernelMemory,
         bytecode.KernelParam, bytecode.Requirement, bytecode.KernelImage, bytecode.KernelInfo,
     )
 }  # fmt: skip

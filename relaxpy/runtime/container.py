@@ -34,7 +34,7 @@ from relaxpy.errors import ExecutableError
 from relaxpy.files import moved_to
 
 MAGIC = b"RELAXPY\n"
-VERSION = 9
+VERSION = 10
 ALIGNMENT = 64
 
 _HEAD = struct.Struct("<8sIIQI4x")

@@ -22,9 +22,6 @@ from relaxpy.runtime.tensor import Tensor
 
 DIGITS = 24
 """The number of digits of each part of a symbol."""
-RUNNER = "relaxpy_run_alone"
-"""The function of the object that is shared by serial variants (`Alone.runner`)."""
-
 _OURS = re.compile(rf"k[0-9a-f]{{{DIGITS}}}_[0-9a-f]{{{DIGITS}}}")
 
 
@@ -55,9 +52,6 @@ def _problem(info: KernelInfo, image: KernelImage) -> str:
         return "it was compiled with other parameters"
     if image.serial_symbol not in (image.symbol, f"{image.symbol}_serial"):
         return "its serial version is another kernel"
-    alone = image.alone
-    if alone is not None and (alone.switch, alone.runner) != (f"{image.symbol}_alone", RUNNER):
-        return "its launcher is another function"
     return ""
 
 

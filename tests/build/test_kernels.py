@@ -16,7 +16,7 @@ from relaxpy.build.kernels import CompiledKernel, compile_kernels, compiler_id
 from relaxpy.errors import BuildError, RelaxError
 from relaxpy.ir import IRModule
 from relaxpy.runtime import Executable
-from relaxpy.runtime.bytecode import Alone, Heap, IntOp, KernelImage, KernelInfo, KernelMemory
+from relaxpy.runtime.bytecode import Heap, IntOp, KernelImage, KernelInfo, KernelMemory
 from relaxpy.target import Target
 from relaxpy.tir import te
 from relaxpy.tir.prim_func import PrimFunc
@@ -162,9 +162,9 @@ def test_the_compiler_is_told_by_its_source(
 def test_an_entry_is_what_was_compiled() -> None:
     memory = KernelMemory(64, IntOp("mul", (Heap(0), 8)), ((1, 0),))
     info = KernelInfo(
-        "k1", (KernelImage("k1", "k1_serial", 0, Alone("k1_alone", "runner", 1), memory),)
+        "k1", (KernelImage("k1", "k1_serial", 0, 1, memory),)
     )
-    kernel = CompiledKernel(info, "matmul", 1.5, (b"\n\0{object}\n", b"", b"runner"))
+    kernel = CompiledKernel(info, "matmul", 1.5, (b"\n\0{object}\n", b"", b"launchers"))
     assert CompiledKernel.decode(memoryview(kernel.encode())) == replace(kernel, cached=True)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from relaxpy.backend.base import Backend, CompileOptions, KernelImages
-from relaxpy.backend.cpu import alone
+from relaxpy.backend.cpu import launchers
 from relaxpy.backend.cpu.compile import compile_object
 from relaxpy.backend.cpu.kernel_memory import kernel_memory
 from relaxpy.backend.cpu.pack_weights import PackWeights
@@ -21,7 +21,7 @@ from relaxpy.backend.schedule import (
     launches_by_rules,
     schedule_by_rules,
 )
-from relaxpy.runtime.bytecode import Alone, KernelImage, KernelMemory
+from relaxpy.runtime.bytecode import KernelImage, KernelMemory
 from relaxpy.tir.lowering.workspace import Launches
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tirx
@@ -71,20 +71,20 @@ class CpuBackend(Backend[CpuTarget]):
         variants: dict[str, tirx.PrimFunc] = {}
         images: dict[str, KernelImage] = {}
         for symbol, scheduled in kernels.items():
-            variants[symbol], serial, switch = scheduled.parallel, symbol, None
-            if alone.shares_code(scheduled.parallel, target):
-                variants |= alone.switch(symbol)
-                switch = Alone(alone.switch_symbol(symbol), alone.RUNNER, 1)
-            elif not scheduled.parallel.same_as(scheduled.serial):
+            variants[symbol], serial = scheduled.parallel, symbol
+            is_launched = launchers.has_launchers(scheduled.parallel, target)
+            is_shared = is_launched and launchers.is_large(scheduled.parallel)
+            if not is_shared and not scheduled.parallel.same_as(scheduled.serial):
                 serial = f"{symbol}_serial"
                 variants[serial] = scheduled.serial
             memory = self.kernel_memory(scheduled, target)
-            images[symbol] = KernelImage(symbol, serial, 0, switch, memory)
+            images[symbol] = KernelImage(symbol, serial, 0, 1 if is_launched else -1, memory)
         code = compile_object(
             variants, target, check_arguments=options.check_arguments, called=called
         )
-        shares = any(image.alone is not None for image in images.values())
-        return KernelImages((code, alone.runner_object()) if shares else (code,), images)
+        are_launched = any(image.launchers != -1 for image in images.values())
+        objects = (code, launchers.launchers_object()) if are_launched else (code,)
+        return KernelImages(objects, images)
 
     def kernel_memory(self, scheduled: ScheduledKernel, target: CpuTarget) -> KernelMemory | None:
         return kernel_memory(scheduled.parallel)

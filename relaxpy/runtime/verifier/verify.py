@@ -141,12 +141,12 @@ def _image(exe: Executable, info: KernelInfo, image: KernelImage) -> None:
     within(image.object, exe.objects, "object")
     within(image.needs, exe.requirements, "requirement") if image.needs != -1 else None
     on_host = exe.slots[info.slot].kind == exe.slots[HOST].kind
-    if not on_host and (info.params is None or image.alone is not None):
+    if not on_host and (info.params is None or image.launchers != -1):
         raise Refuted(
             f"it is not a kernel of {exe.slots[info.slot].name}: its parameters are missing"
         )
-    if image.alone is not None:
-        within(image.alone.object, exe.objects, "object")
+    if image.launchers != -1:
+        within(image.launchers, exe.objects, "object")
     params = info.params or ()
     known = {
         dim.index for param in params for dim in param.shape or () if isinstance(dim, Heap)

@@ -36,8 +36,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from relaxpy.errors import ExecutableError, RuntimeCheckError, out_of_range
-from relaxpy.runtime.bytecode import KernelInfo
+from relaxpy.runtime.bytecode import KernelImage, KernelInfo
 from relaxpy.runtime.devices.cpu import threads
+from relaxpy.runtime.devices.cpu.launchers import ALONE, SHARED, launching_by
 
 if TYPE_CHECKING:
     from types import CodeType, ModuleType
@@ -304,21 +305,25 @@ def load_kernels(objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> list[
         return []
     session = _session()
     images = [info.image for info in infos]
-    used = {image.object for image in images}
+    used = {image.object: image.launchers for image in images}
     if any(b"tvm.contrib." in objects[each] for each in used):
         # Sorting and its like are functions of TVM's larger runtime library, which kernels look up by name.
         _load(_library_folder(), "tvm_runtime_extra")
-    try:
+
+    def linked(each: int, launcher: str) -> Any:
+        """The library of an object, whose parallel loops are launched by this function of its launchers."""
+        address = None if used[each] == -1 else _launcher(objects[used[each]], launcher)
         # Each object is a library of its own: one library cannot contain two initialisers, which kernels have without
         # optimisation. A C++ compiler would only be needed to find its standard library, which kernels do not use.
-        libraries = {
-            each: session.load_module(objects[each], cxx=os.devnull) for each in sorted(used)
-        }
-        seconds = {
-            image.object: session.load_module(objects[image.object], cxx=os.devnull)
-            for image in images
-            if image.alone is not None
-        }
+        with launching_by(address, _pool(), ffi()):
+            return session.load_module(objects[each], cxx=os.devnull)
+
+    shared = {image.object for image in images if _is_shared(image)}
+    try:
+        libraries = {each: linked(each, SHARED) for each in sorted(used)}
+        alone = {each: linked(each, ALONE) for each in sorted(shared)}
+    except ExecutableError:
+        raise
     except Exception as error:
         raise ExecutableError(
             "object-code", f"the kernels cannot be linked: {_last_line(error)}"
@@ -326,20 +331,34 @@ def load_kernels(objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> list[
 
     kernels: list[KernelHandles] = []
     for info, image in zip(infos, images, strict=True):
-        library = serial_library = libraries[image.object]
-        if image.alone is not None:
-            serial_library = seconds[image.object]
-            runner = _runner(objects[image.alone.object], image.alone.runner)
-            _handle(serial_library, image.alone.switch, False)(runner())
+        library = libraries[image.object]
+        serial_library = alone[image.object] if _is_shared(image) else library
         kernels.append(KernelHandles(info, library, serial_library))
     return kernels
 
 
+def _is_shared(image: KernelImage) -> bool:
+    """Whether both variants of a kernel are the same code, in two libraries with different launchers."""
+    return image.launchers != -1 and image.symbol == image.serial_symbol
+
+
 @cache
-def _runner(object_code: bytes, symbol: str) -> Handle:
-    """A function whose library stays loaded, since other code calls into it by address."""
+def _pool() -> int:
+    """The address of the function by which TVM's thread pool is started."""
+    function = _load(_library_folder(), "tvm_runtime").TVMBackendParallelLaunch
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
+@cache
+def _launcher(object_code: bytes, symbol: str) -> int:
+    """The address of a launcher. Its library stays loaded, since other code calls it by address."""
     library = _session().load_module(object_code, keep_module_alive=True, cxx=os.devnull)
-    return _handle(library, symbol, False)
+    address = _handle(library, symbol, False)()
+    if not isinstance(address, int):
+        raise ExecutableError("object-code", f"{symbol} returns no address")
+    return address
 
 
 def _handle(library: Any, symbol: str, release_gil: bool) -> Handle:

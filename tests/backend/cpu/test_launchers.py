@@ -1,0 +1,267 @@
+"""Launchers of parallel loops: on the calling thread alone, and on all threads, which take pieces of each other."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import relaxpy
+from relaxpy.backend.cpu import launchers
+from relaxpy.backend.cpu.compile import compile_object
+from relaxpy.backend.schedule import schedule_kernel
+from relaxpy.runtime.bytecode import KernelImage, KernelInfo
+from relaxpy.runtime.devices.cpu import launchers as linking
+from relaxpy.runtime.devices.cpu import threads
+from relaxpy.runtime.devices.cpu.kernels import (
+    Handle,
+    KernelHandles,
+    _launcher,
+    ffi,
+    load_kernels,
+)
+from relaxpy.runtime.devices.cpu.launchers import SHARED
+from relaxpy.target import Target
+from relaxpy.tir.tvm import te, tirx
+from tests.backend.support import HOST, as_tensor, compute, f32, n, normal, tensor
+
+THREADS = """
+from tests.backend.cpu.test_launchers import handles, threads_used
+kernel = handles()
+print(threads_used(kernel.serial), threads_used(kernel.parallel))
+"""
+
+
+PIECES = """
+import relaxpy
+from tests.backend.cpu.test_launchers import Launch, launchers
+launch = Launch()
+for count in (40, 17, 3):
+    relaxpy.set_num_threads(count)
+    for _ in range(3):
+        pieces = launch.pieces()
+        assert sorted(pieces) == list(range(count * launchers.PIECES)), (count, pieces)
+print("as often as it should")
+"""
+
+
+class Launch:
+    """The launcher of all threads, with Python's functions as tasks."""
+
+    TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+    def __init__(self) -> None:
+        address = _launcher(launchers.launchers_object(), SHARED)
+        signature = ctypes.CFUNCTYPE(ctypes.c_int, self.TASK, ctypes.c_void_p, ctypes.c_int)
+        self.launch = signature(address)
+
+    def __call__(self, task: Callable[[int], int]) -> int:
+        """Runs the task for each piece, on the threads of the pool; the launcher's status."""
+        assert threads.may_launch()
+        return self.launch(self.TASK(lambda piece, _group, _data: task(piece)), None, 0)
+
+    def pieces(self) -> list[int]:
+        """The pieces of a launch, as often as they ran."""
+        seen: list[int] = []
+
+        def task(piece: int) -> int:
+            seen.append(piece)
+            return 0
+
+        assert self(task) == 0
+        return seen
+
+
+def program() -> tirx.PrimFunc:
+    """Each row of the result holds the number of the thread pool's task that wrote it, and a sum."""
+    x = tensor(n, 64)
+    func = te.create_prim_func([x, compute((n, 64), lambda i, j: tirx.exp(x[i, j]) + f32(1.0))])
+    return schedule_kernel(func, HOST).parallel
+
+
+def handles() -> KernelHandles:
+    """The kernel in both ways, of one object."""
+    code = compile_object({"k": program()}, HOST)
+    info = KernelInfo("k", (KernelImage("k", "k", 0, 1),))
+    return load_kernels([code, launchers.launchers_object()], [info])[0]
+
+
+def threads_used(call: Handle) -> int:
+    """OS threads of this process after a call."""
+    a = normal(4096, 64)
+    call(as_tensor(a), as_tensor(np.empty_like(a)))
+    return len(os.listdir("/proc/self/task"))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5, 1000])
+def test_both_give_the_same_bits(rows: int) -> None:
+    kernel = handles()
+    a = normal(rows, 64)
+    results = []
+    for call in (kernel.parallel, kernel.serial, kernel.parallel_release, kernel.serial_release):
+        out = np.full_like(a, np.nan)
+        call(as_tensor(a), as_tensor(out))
+        results.append(out)
+    np.testing.assert_allclose(results[0], np.exp(a) + 1, rtol=1e-5)
+    for other in results[1:]:
+        np.testing.assert_array_equal(other, results[0])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads in /proc")
+def test_one_starts_threads_and_the_other_does_not() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS], capture_output=True, text=True, check=True,
+        env={"TVM_NUM_THREADS": "4", "PATH": "", "PYTHONPATH": ":".join(p for p in sys.path if p) + ":."},
+    )  # fmt: skip
+    serial, parallel = map(int, done.stdout.split())
+    assert parallel > serial
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs a pool of many threads")
+def test_each_piece_runs_once_whatever_the_number_of_threads() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PIECES], capture_output=True, text=True,
+        env={"RELAXPY_NUM_THREADS": "40", "PATH": "", "PYTHONPATH": ":".join(p for p in sys.path if p) + ":."},
+    )  # fmt: skip
+    assert done.stdout.strip() == "as often as it should", done.stderr
+
+
+needs_threads = pytest.mark.skipif(threads.num_threads() < 2, reason="needs two threads")
+
+
+@needs_threads
+def test_the_others_do_the_work_of_a_thread_that_is_held_up() -> None:
+    done: list[int] = []
+    rest = threading.Event()
+
+    def task(piece: int) -> int:
+        if piece:
+            done.append(piece)
+            if len(done) == threads.num_threads() * launchers.PIECES - 1:
+                rest.set()
+        else:
+            assert rest.wait(60), f"nobody took the pieces behind the first one, only {done}"
+        return 0
+
+    assert Launch()(task) == 0
+    assert rest.is_set()
+
+
+@needs_threads
+def test_threads_begin_with_their_own_part() -> None:
+    """So each computes near what it computed of the kernel before."""
+    first: dict[int, int] = {}
+    all_here = threading.Barrier(threads.num_threads())
+
+    def task(piece: int) -> int:
+        me = threading.get_ident()
+        if me not in first:
+            first[me] = piece
+            all_here.wait(60)
+        return 0
+
+    assert Launch()(task) == 0
+    parts = [number * launchers.PIECES for number in range(threads.num_threads())]
+    assert sorted(first.values()) == parts
+
+
+def test_a_task_that_fails_ends_the_launch() -> None:
+    assert Launch()(lambda piece: -(piece == 1)) != 0
+    assert Launch().pieces()  # and the pool goes on
+
+
+@needs_threads
+def test_two_threads_launch_at_once() -> None:
+    kernel, a = handles(), normal(1000, 64)
+
+    def work() -> bool:
+        out = np.full_like(a, np.nan)
+        for _ in range(200):
+            out[...] = np.nan
+            kernel.run_parallel(as_tensor(a), as_tensor(out))
+            if np.isnan(out).any():
+                return False
+        return True
+
+    results: list[bool] = []
+    other = threading.Thread(
+        target=lambda: results.append(bool(threads.run_elsewhere(work, ())[1])), daemon=True
+    )
+    other.start()
+    assert work()
+    other.join()
+    assert results == [True]
+
+
+def test_libraries_that_are_linked_later_have_the_pools_own_launcher(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    registered: list[int] = []
+    monkeypatch.setattr(
+        linking, "_register", lambda _ffi: lambda _, address: registered.append(address)
+    )
+
+    def fail() -> None:
+        with linking.launching_by(64, 32, ffi()):
+            assert registered == [64]
+            raise KeyError  # as an object that cannot be linked
+
+    with pytest.raises(KeyError):
+        fail()
+    assert registered == [64, 32]
+    with linking.launching_by(None, 32, ffi()):
+        assert registered == [64, 32]
+
+
+def test_only_large_parallel_programs_of_this_machine_share_code() -> None:
+    x = tensor(n)
+    small = te.create_prim_func([x, compute((n,), lambda i: x[i] + f32(1.0))])
+    assert not launchers.is_large(schedule_kernel(small, HOST).parallel)
+    mod = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("n", 64), "float32"), w: R.Tensor((64, 64), "float32")):
+    y = R.matmul(x, w)
+    return y
+""")
+    (kernel,) = relaxpy.build(mod).kernels
+    assert kernel.image.launchers == 1
+    assert kernel.image.symbol == kernel.image.serial_symbol
+    assert load_kernels(relaxpy.build(mod).objects, [kernel])
+    foreign = Target.parse("llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic")
+    (kernel,) = relaxpy.build(mod, foreign).kernels
+    assert kernel.image.launchers == -1
+    assert kernel.image.symbol != kernel.image.serial_symbol
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    mod = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("n", 64), "float32"), w: R.Tensor((64, 64), "float32")):
+    y = R.matmul(x, w)
+    return y
+""")
+    relaxpy.build(mod).save(tmp_path / "m.rxe")
+    vm = relaxpy.VirtualMachine(relaxpy.load(tmp_path / "m.rxe"))
+    for rows in (1, 3, 500):  # alone, and on all threads
+        x, w = normal(rows, 64), normal(64, 64)
+        np.testing.assert_allclose(vm["main"](x, w).numpy(), x @ w, rtol=1e-4, atol=1e-4)
+
+
+def test_a_handle_is_enough() -> None:
+    """The code that it calls by address stays, whatever else is loaded and dropped."""
+    call = handles().serial
+    for _ in range(3):
+        handles()
+        gc.collect()
+        a = normal(100, 64)
+        out = np.empty_like(a)
+        call(as_tensor(a), as_tensor(out))
+        np.testing.assert_allclose(out, np.exp(a) + 1, rtol=1e-5)
