@@ -57,8 +57,8 @@ class Limits:
         return made(self.threads, self.target)
 
     def sustained(self, dtype: str, seconds: float) -> float:
-        """As `peak`, the median of the calls of so many seconds: for kernels that take long, on a machine whose clock
-        or neighbours change."""
+        """As `peak`, the median of the calls of so many seconds: on a machine whose clock or neighbours change, for
+        kernels that take long, or whose times are medians, too."""
         flops, run = self._products(dtype)
         return flops / median(timed(run, 3, seconds))
 

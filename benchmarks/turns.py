@@ -150,12 +150,18 @@ def timed(call: Callable[[], Any], calls: int, seconds: float = 0.0) -> list[flo
 
 
 def rotated_times(
-    peers: Mapping[str, Peer], request: Any, rounds: int, calls: int, seconds: float = 0.0
+    peers: Mapping[str, Peer],
+    request: Any,
+    rounds: int,
+    calls: int,
+    seconds: float = 0.0,
+    *,
+    first: int = 0,
 ) -> dict[str, list[float]]:
-    """`Peer.times` of every peer, `rounds` turns each, in an order that rotates."""
+    """`Peer.times` of every peer, `rounds` turns each, in an order that rotates and begins with peer number `first`."""
     found: dict[str, list[float]] = {name: [] for name in peers}
     names = list(peers)
-    for turn in range(rounds):
+    for turn in range(first, first + rounds):
         for i in range(len(names)):
             name = names[(i + turn) % len(names)]
             found[name] += peers[name].times(request, calls, seconds)
