@@ -161,9 +161,7 @@ def test_the_compiler_is_told_by_its_source(
 
 def test_an_entry_is_what_was_compiled() -> None:
     memory = KernelMemory(64, IntOp("mul", (Heap(0), 8)), ((1, 0),))
-    info = KernelInfo(
-        "k1", (KernelImage("k1", "k1_serial", 0, 1, memory),)
-    )
+    info = KernelInfo("k1", (KernelImage("k1", "k1_serial", 0, 1, memory),))
     kernel = CompiledKernel(info, "matmul", 1.5, (b"\n\0{object}\n", b"", b"launchers"))
     assert CompiledKernel.decode(memoryview(kernel.encode())) == replace(kernel, cached=True)
 

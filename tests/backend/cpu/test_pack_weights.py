@@ -117,7 +117,7 @@ def test_a_packed_program_computes_the_same(depth: int, columns: int, transposed
 )
 @pytest.mark.parametrize(
     ("depth", "columns", "transposed"),
-    [(17, 33, False), (1, 64, False), (530, 24, True), (64, 130, False)],
+    [(17, 33, False), (1, 64, False), (530, 24, True), (64, 130, False), (1100, 192, False)],
 )
 def test_kernels_give_the_same_bits(
     target: str, depth: int, columns: int, transposed: bool
@@ -132,7 +132,7 @@ def test_kernels_give_the_same_bits(
     ours = relaxpy.build(mod, target, params)
     assert any(c.data.ndim == 3 for c in constants(packed(bound(mod, **params), target)))
     machines = [relaxpy.VirtualMachine(executable) for executable in (plain, ours)]
-    for rows in (0, 1, 2, 3, 5, 8, 9, 30, 211):
+    for rows in (0, 1, 2, 3, 5, 8, 9, 10, 11, 12, 13, 14, 30, 211):
         x = weights(rows, depth)
         expected, got = (vm["main"](x).numpy() for vm in machines)
         np.testing.assert_array_equal(got, expected)

@@ -1,12 +1,12 @@
 """Matrix products on CPUs, for any extents: register tiles over packed panels, or straight from memory for few rows.
 
-The output is cut into panels of columns (two vector registers wide) and chunks of rows; one task makes one chunk of
-one panel, or of up to four neighbouring ones, and every product of a batch has its own. Inside, two programs, chosen
-when the kernel runs:
+The output is cut into panels of columns (two or four vector registers wide) and chunks of rows; one task makes one
+chunk of one panel, or of up to four neighbouring ones, and every product of a batch has its own. Inside, two programs,
+chosen when the kernel runs:
 
 * *packed*, for many rows: the task packs a block of each of its right-hand panels (at most 256 words deep, so that it
-  stays in the L1 cache) into contiguous memory, from any layout of the source. The micro-kernel multiplies a tile of up
-  to 8 rows (6 on targets with 16 vector registers) by one panel. The sums of the tile are in vector registers during a
+  stays in the L1 cache) into contiguous memory, from any layout of the source. The micro-kernel multiplies a tile of 6
+  or 8 rows by one panel (`Tiling`). The sums of the tile are in vector registers during a
   block, and in the task's memory between blocks. A factor that was packed at build time
   (`relaxpy.backend.cpu.panels`) is read in place, unless its elements are converted to words: then they are converted
   once a task, or in registers if there are at most two tiles. One that the program computes, such as a weight of small
@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.arithmetic import BITS, Arithmetic
 from relaxpy.backend.cpu.panels import PANEL_VECTORS, reads_panels
-from relaxpy.backend.cpu.rules.matmul_factors import Block, Factors, Left, Panel, RightRow
+from relaxpy.backend.cpu.rules.matmul_factors import Block, Factors, Left, Panel, RightRow, widens
 from relaxpy.backend.cpu.rules.matmul_finish import Finish, Total
 from relaxpy.backend.cpu.rules.places import shared_pieces
 from relaxpy.backend.cpu.target import CpuTarget
@@ -87,7 +87,7 @@ def matmul_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
         return None
 
     def write() -> PrimFunc:
-        body = ProductWriter(form, Tiling.of(target, BITS[form.dtype]), arithmetic).write()
+        body = ProductWriter(form, Tiling.of(form, arithmetic, target), arithmetic).write()
         return loops.finished(func, arithmetic.around(body))
 
     return Arrangement(write)
@@ -103,17 +103,25 @@ class Tiling:
     """Vector registers of the architecture."""
     heights: tuple[int, ...]
     """The heights of tiles; a remainder takes the smallest one that covers it."""
-
-    panel_vectors = PANEL_VECTORS
-    """Vectors across a packed panel. With 8 rows 16 sums hide the latency of the multiply-adds (two a cycle, four
-    cycles each), ragged columns waste less than with wider panels, and 12 rows would run out of address registers
-    where the depth is not known: half the speed."""
+    direct_heights: tuple[int, ...]
+    """The heights of tiles of the only rows there are."""
+    panel_vectors: int = PANEL_VECTORS
+    """Vectors across a packed panel, and a tile of it."""
 
     @classmethod
-    def of(cls, target: CpuTarget, bits: int) -> Tiling:
-        """The tiles that keep all sums in this target's registers."""
-        heights = (1, 4, 8) if target.vector_registers >= 32 else (1, 3, 6)
-        return cls(target.lanes(bits), target.vector_registers, heights)
+    def of(cls, form: MatmulForm, arithmetic: Arithmetic, target: CpuTarget) -> Tiling:
+        """The tiles that keep all sums in this target's registers. Their 12 to 24 sums hide the latency of the
+        multiply-adds (two a cycle, four cycles each). Tiles of 6 rows by 4 vectors read less than those of 8 by 2, of a
+        packed factor that comes from the second-level cache; they would waste more of ragged columns. 12 rows would run
+        out of address registers where the depth is not known: half the speed."""
+        lanes, registers = target.lanes(BITS[form.dtype]), target.vector_registers
+        if registers < 32:
+            return cls(lanes, registers, (1, 3, 6), (1, 3, 6))
+        columns = loops.constant(form.column.extent)
+        reads_in_place = form.panels is not None and not widens(form, arithmetic)
+        if reads_in_place and columns is not None and columns % (4 * lanes) == 0:
+            return cls(lanes, registers, (2, 4, 6), (1, 4, 8), 4)
+        return cls(lanes, registers, (1, 4, 8), (1, 4, 8))
 
     @property
     def height(self) -> int:
@@ -172,8 +180,9 @@ class ProductWriter:
         shared = shared or form.rhs.formula is not None
         rhs = lhs if shared else p.flat_view(form.rhs.buffer)
         self.factors = Factors(p, form, arithmetic, lhs, rhs)
+        self.widens = widens(form, arithmetic)
         self.finish = Finish(p, form, self.out) if form.epilogue is not None else None
-        self.copies_right = form.panels is None or self.factors.widens
+        self.copies_right = form.panels is None or self.widens
         shares = self.factors.copies_left and loops.constant(self.columns) is not None
         self.most_panels = MOST_PANELS if shares else 1
         # The offset in each view of the product that a task works on; set by `tasks`.
@@ -187,7 +196,7 @@ class ProductWriter:
             with p.when(loops.between(self.rows, above, height)):
                 self._direct(height)
             low = height
-        if self.factors.widens:
+        if self.widens:
             few = FEW_TILES * self.tiling.height
             with p.when(loops.between(self.rows, low, few)):
                 self._packed(FEW_TILES, copies_right=False)
@@ -203,11 +212,11 @@ class ProductWriter:
         if not self.factors.reads_right:
             return []
         known = loops.constant(self.rows)
-        if known is not None and 0 < known <= self.tiling.height:
+        heights = self.tiling.direct_heights
+        if known is not None and 0 < known <= heights[-1]:
             return [(known - 1, known)]
-        heights = self.tiling.heights
         pairs = list(zip((0, *heights), heights, strict=False))
-        return pairs[:1] if self.factors.widens else pairs
+        return pairs[:1] if self.widens else pairs
 
     def _direct(self, height: int) -> None:
         """Write the program for at most one tile of rows: the panel is read in place."""
@@ -398,7 +407,7 @@ class ProductWriter:
         height = self.tiling.height
         known = loops.constant(self.rows)
         # Two programs have tiles if panels are converted: the lowest tile would save little.
-        heights = self.tiling.heights[1 if self.factors.widens else 0 :]
+        heights = self.tiling.heights[1 if self.widens else 0 :]
         if known is not None and known % height == 0:
             return [(height, True)]
         if known is not None:

@@ -87,6 +87,12 @@ class Panel:
         return [(n * self.lanes, mask) for n, mask in enumerate(self.masks)]
 
 
+def widens(form: MatmulForm, arithmetic: Arithmetic) -> bool:
+    """Are the elements of a packed right-hand factor converted wherever they are read?"""
+    is_wide = arithmetic.rhs == arithmetic.total
+    return form.panels is not None and arithmetic.group == 1 and not is_wide
+
+
 class Factors:
     """Reads and copies the factors of one product."""
 
@@ -134,12 +140,6 @@ class Factors:
         if self.group == 1:
             return self.arithmetic.lhs != self.arithmetic.total
         return self.arithmetic.flips or not self.is_even or loops.constant(self.form.depth.lhs) != 1
-
-    @property
-    def widens(self) -> bool:
-        """Are the elements of a packed right-hand factor converted wherever they are read?"""
-        wide = self.arithmetic.rhs == self.arithmetic.total
-        return self.form.panels is not None and self.group == 1 and not wide
 
     @property
     def reads_right(self) -> bool:

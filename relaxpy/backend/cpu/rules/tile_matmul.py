@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from relaxpy.backend.arrangement import Arrangement
-from relaxpy.backend.cpu.arithmetic import BITS, Arithmetic
+from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.rules.matmul import Partial, ProductWriter, Tiling
 from relaxpy.backend.cpu.rules.places import shared_pieces
 from relaxpy.backend.cpu.target import CpuTarget
@@ -64,7 +64,7 @@ def tile_matmul_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None
         return None
 
     def write() -> PrimFunc:
-        body = _Writer(form, Tiling.of(target, BITS[form.dtype]), arithmetic, tiles).write()
+        body = _Writer(form, Tiling.of(form, arithmetic, target), arithmetic, tiles).write()
         return loops.finished(func, tiles.around(body))
 
     return Arrangement(write)
