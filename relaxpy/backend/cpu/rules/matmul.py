@@ -53,15 +53,16 @@ DEPTH_BLOCK, COPIED_DEPTH = 1024, 256
 if one is copied. A copied panel of 256 rows of two registers is 32 KiB with AVX-512, half of it with AVX2: it stays in
 the L1 cache."""
 
-CHUNK_TILES = 24
-"""The most row tiles of a task. Each task packs its panel anew, so it should reuse it often."""
+CHUNK_ROWS = 192
+"""The most rows of a task. Each task reads or packs its panel anew, so it should reuse it often; its rows of a block
+stay in a second-level cache of 1 MiB."""
 
 FEW_TILES = 2
 """With at most this many tiles, packed panels of another type are converted in registers, once a tile. With more,
 copying them is faster."""
 
-FEW_TASKS = 32
-"""With fewer tasks than this, chunks are halved, so that a dozen threads have work."""
+FEW_TASKS = 16
+"""With fewer tasks than this, chunks are halved, so that more threads have work."""
 
 MOST_PANELS = 4
 """The most panels of a task, if rows are copied (once for all of them) and the number of columns is known. Otherwise
@@ -127,6 +128,11 @@ class Tiling:
     def height(self) -> int:
         """Rows of a whole tile."""
         return self.heights[-1]
+
+    @property
+    def chunk_tiles(self) -> int:
+        """The most tiles of a task."""
+        return CHUNK_ROWS // self.height
 
     def direct_vectors(self, height: int) -> int:
         """Vectors across a panel that is read from memory once: registers hold the sums, one row of the panel and two
@@ -202,7 +208,7 @@ class ProductWriter:
                 self._packed(FEW_TILES, copies_right=False)
             low = max(low, few)
         with p.when(self.rows > low):
-            self._packed(CHUNK_TILES, copies_right=self.copies_right)
+            self._packed(self.tiling.chunk_tiles, copies_right=self.copies_right)
         return p.body()
 
     def _direct_heights(self) -> list[tuple[int, int]]:
@@ -357,10 +363,11 @@ class ProductWriter:
             p.store(excess, vector * lanes, loops.load(total, 0, lanes), lanes)
 
     def _chunk_tiles(self, tiles: Expr, panels: Expr) -> Expr:
-        """Row tiles per task: about `CHUNK_TILES`, in chunks of equal size, and fewer per task if there are few
-        tasks."""
-        tasks = loops.ceildiv(tiles, CHUNK_TILES) * panels * self.products()
-        aim = loops.select(tasks < FEW_TASKS, CHUNK_TILES // 2, CHUNK_TILES)
+        """Row tiles per task: about as many as `CHUNK_ROWS` are, in chunks of equal size, and fewer per task if there
+        are few tasks."""
+        most = self.tiling.chunk_tiles
+        tasks = loops.ceildiv(tiles, most) * panels * self.products()
+        aim = loops.select(tasks < FEW_TASKS, most // 2, most)
         chunks = loops.maximum(1, loops.ceildiv(tiles, aim))
         return loops.maximum(1, loops.ceildiv(tiles, chunks))
 
