@@ -85,7 +85,7 @@ def library_of(shim: str, source: str, kernels: Sequence[str]) -> Path:
     name = hashlib.sha256(f"{shim}\n{text}".encode()).hexdigest()[:32]
 
     def compile_library(path: Path) -> None:
-        _compile(shim, text, "-shared", "-o", str(path))
+        _compile(shim, text, "-shared", "-o", str(path), str(_shared_library()))
 
     return _made_once(_folder() / f"{name}.so", compile_library)
 
@@ -98,7 +98,7 @@ def check_syntax(shim: str, source: str) -> None:
 def _compile(shim: str, source: str, *options: str) -> None:
     text = f'#include "{shim}"\n#line 1 "kernels"\n{source}'
     headers = f"-I{_compiled_header(shim).parent}"
-    _run_compiler(headers, *options, "-x", "c++", "-", text=text)
+    _run_compiler(headers, "-x", "c++", "-", "-x", "none", *options, text=text)
 
 
 @cache
@@ -113,10 +113,20 @@ def _compiled_header(shim: str) -> Path:
 
 
 @cache
+def _shared_library() -> Path:
+    """What kernels have in common, fibers with their memory among it."""
+
+    def compile_shared(path: Path) -> None:
+        _run_compiler("-shared", "-o", str(path), *map(str, HERE.glob("*.cpp")))
+
+    return _made_once(_folder() / "shared.so", compile_shared)
+
+
+@cache
 def _folder() -> Path:
-    """What is compiled with the headers as they are, for all processes of a test run."""
-    headers = [path.read_bytes() for path in sorted([*HERE.glob("*.h"), HERE / "metal_stdlib"])]
-    digest = hashlib.sha256(b"\0".join(headers)).hexdigest()[:32]
+    """What is compiled of the sources as they are, for all processes of a test run."""
+    sources = sorted([*HERE.glob("*.h"), *HERE.glob("*.cpp"), HERE / "metal_stdlib"])
+    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:32]
     shared = os.environ.get("RELAXPY_TESTS_CACHE", tempfile.gettempdir())
     folder = Path(shared) / "device_emulation" / digest
     folder.mkdir(parents=True, exist_ok=True)
