@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <vector>
 
+#undef _FORTIFY_SOURCE  // which takes a jump to another stack for an error
+#include <setjmp.h>
 #include <ucontext.h>
 
 namespace emulation {
@@ -16,8 +18,10 @@ static bool backwards;     // threads and groups run in descending order
 
 constexpr size_t STACK = size_t(1) << 18;
 
+// A fiber begins by `setcontext`. From then on it is switched to by `_longjmp`, without system calls.
 struct Fiber {
   ucontext_t context;
+  jmp_buf place;
   std::vector<char> stack = std::vector<char>(STACK);
   uint32_t number = 0;  // of the thread that it runs
   bool waits = false;
@@ -25,16 +29,18 @@ struct Fiber {
 };
 
 struct Group {
-  ucontext_t scheduler;
+  jmp_buf scheduler;
   std::vector<Fiber *> idle;
   Fiber *running = nullptr;
   uint32_t started = 0, count = 0;
-  std::vector<char> ended;
   const Launch *launch = nullptr;
 };
 static Group state;
 
 static uint32_t count_of(Index size) { return size.x * size.y * size.z; }
+
+// The thread whose turn is this one.
+static uint32_t number_of(uint32_t turn) { return backwards ? state.count - 1 - turn : turn; }
 
 static Index index_of(uint32_t number, Index size) {
   return {number % size.x, number / size.x % size.y, number / (size.x * size.y)};
@@ -44,10 +50,15 @@ void failed(const char *what) {
   if (!failure[0]) std::snprintf(failure, sizeof failure, "%s", what);
 }
 
+static void start(Fiber *fiber) {
+  state.running = fiber;
+  if (!_setjmp(state.scheduler)) setcontext(&fiber->context);
+}
+
 static void resume(Fiber *fiber) {
   state.running = fiber;
   thread = index_of(fiber->number, threads);
-  swapcontext(&state.scheduler, &fiber->context);
+  if (!_setjmp(state.scheduler)) _longjmp(fiber->place, 1);
 }
 
 // A fiber runs threads one after the other, and stays with one that waits at a barrier. All threads start before any
@@ -55,20 +66,18 @@ static void resume(Fiber *fiber) {
 static void threads_of_fiber() {
   Fiber *own = state.running;
   while (state.started < state.count) {
-    const uint32_t turn = state.started++;
-    own->number = backwards ? state.count - 1 - turn : turn;
+    own->number = number_of(state.started++);
     thread = index_of(own->number, threads);
     state.launch->body(state.launch->given);
-    state.ended[own->number] = 1;
   }
   state.idle.push_back(own);
-  swapcontext(&own->context, &state.scheduler);
+  _longjmp(state.scheduler, 1);
 }
 
 void meet(uint32_t site, uint32_t first, uint32_t last) {
   Fiber *own = state.running;
   own->site = site, own->first = first, own->last = last, own->waits = true;
-  swapcontext(&own->context, &state.scheduler);
+  if (!_setjmp(own->place)) _longjmp(state.scheduler, 1);
 }
 
 void meet(uint32_t site) { meet(site, 0, state.count); }
@@ -92,24 +101,32 @@ static Fiber *new_fiber() {
   return fiber;
 }
 
-// The threads that meet at the barrier of `fiber`, if all of them have come: those of a warp may meet while others of the
-// group wait for them elsewhere.
-static std::vector<Fiber *> met(const Fiber *fiber, const std::vector<Fiber *> &waiting) {
-  std::vector<Fiber *> found;
-  for (Fiber *other : waiting) {
-    if (other->number < fiber->first || other->number >= fiber->last) continue;
-    if (other->site != fiber->site || other->first != fiber->first || other->last != fiber->last) {
-      return {};
-    }
-    found.push_back(other);
-  }
+static bool same_barrier(const Fiber *one, const Fiber *other) {
+  return one->site == other->site && one->first == other->first && one->last == other->last;
+}
+
+// Whether all threads that meet at the barrier of `fiber` have come: those of a warp may meet while others of the group
+// wait for them elsewhere. `waiting` has the fiber of each thread that has not ended.
+static bool met(const Fiber *fiber, const std::vector<Fiber *> &waiting) {
+  bool ended = false;
   for (uint32_t number = fiber->first; number < fiber->last; number++) {
-    if (state.ended[number]) {
-      failed("threads of a group have ended, and others wait for them at a barrier");
-      return {};
-    }
+    if (!waiting[number]) ended = true;
+    else if (!same_barrier(fiber, waiting[number])) return false;
   }
-  return found.size() == fiber->last - fiber->first ? found : std::vector<Fiber *>{};
+  if (ended) failed("threads of a group have ended, and others wait for them at a barrier");
+  return !ended;
+}
+
+// A barrier whose threads all wait, by one of them; null if there is none. The order is that of the threads.
+static const Fiber *next_barrier(const std::vector<Fiber *> &waiting) {
+  const Fiber *before = nullptr;
+  for (uint32_t turn = 0; turn < state.count && !failure[0]; turn++) {
+    const Fiber *fiber = waiting[number_of(turn)];
+    if (!fiber || (before && same_barrier(before, fiber))) continue;
+    if (met(fiber, waiting)) return fiber;
+    before = fiber;
+  }
+  return nullptr;
 }
 
 static void run_group() {
@@ -119,34 +136,39 @@ static void run_group() {
   }
   state.started = 0;
   state.count = count_of(threads);
-  state.ended.assign(state.count, 0);
-  std::vector<Fiber *> waiting;
+  std::vector<Fiber *> waiting(state.count), go;
+  uint32_t left = 0;
   while (state.started < state.count) {
     Fiber *fiber = new_fiber();
-    resume(fiber);
-    if (fiber->waits) waiting.push_back(fiber);
+    start(fiber);
+    if (!fiber->waits) continue;
+    waiting[fiber->number] = fiber;
+    left++;
   }
-  while (!waiting.empty() && !failure[0]) {
-    std::vector<Fiber *> go;
-    for (const Fiber *fiber : waiting) {
-      go = met(fiber, waiting);
-      if (!go.empty() || failure[0]) break;
-    }
-    if (failure[0]) break;
-    if (go.empty()) {
+  while (left) {
+    const Fiber *barrier = next_barrier(waiting);
+    if (!barrier) {
       failed("threads of a group wait at different barriers");
       break;
     }
-    for (Fiber *fiber : go) fiber->waits = false;
-    for (Fiber *fiber : go) resume(fiber);
-    std::vector<Fiber *> rest;
-    for (Fiber *fiber : waiting) {
-      if (fiber->waits) rest.push_back(fiber);
+    go.clear();
+    for (uint32_t turn = 0; turn < state.count; turn++) {
+      const uint32_t number = number_of(turn);
+      if (number >= barrier->first && number < barrier->last) go.push_back(waiting[number]);
     }
-    waiting = rest;
+    for (Fiber *fiber : go) {
+      fiber->waits = false;
+      resume(fiber);
+      if (fiber->waits) continue;
+      waiting[fiber->number] = nullptr;
+      left--;
+    }
+    if (failure[0]) break;
   }
   // What waited when a launch failed is never gone on with.
-  for (Fiber *fiber : waiting) state.idle.push_back(fiber);
+  for (Fiber *fiber : waiting) {
+    if (fiber) state.idle.push_back(fiber);
+  }
 }
 
 void run(const Launch &launch) {
