@@ -20,8 +20,9 @@ import pytest
 HERE = Path(__file__).parent
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no compiler for C++ is here")
-_FLAGS = ("-std=c++17", "-O1", "-ffp-contract=off", "-w", "-fPIC")
-"""Sums and products are rounded by themselves. Warnings are about attributes that only devices have."""
+_FLAGS = ("-std=c++17", "-O0", "-ffp-contract=off", "-w", "-fPIC")
+"""Sums and products are rounded by themselves. Warnings are about attributes that only devices have. To compile a kernel
+takes longer than its launches, so it is not optimised."""
 _RUNNING = threading.Lock()
 """A launch keeps its state in variables of its library."""
 
@@ -117,7 +118,7 @@ def _shared_library() -> Path:
     """What kernels have in common, fibers with their memory among it."""
 
     def compile_shared(path: Path) -> None:
-        _run_compiler("-shared", "-o", str(path), *map(str, HERE.glob("*.cpp")))
+        _run_compiler("-O2", "-shared", "-o", str(path), *map(str, HERE.glob("*.cpp")))
 
     return _made_once(_folder() / "shared.so", compile_shared)
 
