@@ -103,6 +103,8 @@ def __getattr__(name: str) -> Any:
         return value
     if name in _PACKAGES:
         return importlib.import_module(f"relaxpy.{name}")
+    if name.startswith("__"):  # asked for by tools, which do not read hints
+        raise AttributeError(f"module 'relaxpy' has no attribute {name!r}")
     hint = _INSTEAD.get(name, "")
     if not hint and (near := difflib.get_close_matches(name, [*_PUBLIC, *_PACKAGES], 1)):
         hint = f": did you mean {near[0]!r}?"

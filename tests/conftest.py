@@ -7,6 +7,7 @@ import gc
 import os
 import random
 import shutil
+import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -34,6 +35,9 @@ os.environ["RELAXPY_CACHE_DIR"] = os.environ["RELAXPY_TESTS_CACHE"]
 os.environ.pop("RELAXPY_CACHE_SIZE", None)
 # Tests start many processes: each would compile our sources to bytecode anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# Nothing of what is imported and collected is garbage: see `pytest_collection_finish`.
+gc.disable()
 
 
 WHOLE_PROGRAMS = (
@@ -74,6 +78,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+    gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

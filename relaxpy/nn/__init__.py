@@ -108,6 +108,8 @@ from relaxpy.op import OPS
 
 
 def __getattr__(name: str) -> NoReturn:
+    if name.startswith("__"):  # asked for by tools, which do not read hints
+        raise AttributeError(f"module 'relaxpy.nn' has no attribute {name!r}")
     found = next((n for n in (name.lower(), f"nn.{name.lower()}") if n in OPS), None)
     if name in ("functional", "F"):
         advice = ": write nn.op.nn.relu(x), nn.op.matmul(x, w), … in `forward`"

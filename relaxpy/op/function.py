@@ -110,6 +110,9 @@ class Namespace(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
             return dir(self)
+        # `inspect` asks every module for `__file__` and others, and would wait for the nearest name.
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         value = member(self._prefix + name)
         setattr(self, name, value)
         return value

@@ -121,38 +121,23 @@ float of_four(float own, Combine combine) {
   return own;
 }
 
-// `cp.async`: memory is read at the latest moment, when the thread waits for its copies.
-struct Copy {
-  void *to;
-  const void *from;
-};
-inline std::vector<Copy> copies[1024];
-
-inline void copy(void *to, const void *from, bool exists) {
-  if (uintptr_t(to) % 16 || (exists && uintptr_t(from) % 16)) failed("cp.async that is not aligned to 16 bytes");
-  copies[number_of_thread()].push_back({to, exists ? from : nullptr});
-}
-
-inline void copied() {
-  for (const Copy &each : copies[number_of_thread()]) {
-    if (each.from) std::memcpy(each.to, each.from, 16);
-    else std::memset(each.to, 0, 16);
-  }
-  copies[number_of_thread()].clear();
-}
+// `cp.async`: memory is read at the latest moment, when the thread waits for its copies (`copied`).
+void copy(void *to, const void *from, bool exists);
+void copied();
+void forget_copies();
 
 // Parameters as the driver gets them: in order, each at a multiple of its size.
 template <class... Params>
 void launch_packed(void (*kernel)(Params...), const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,
                    const char *params) {
   const size_t sizes[] = {sizeof(Params)..., 0};
-  std::vector<const void *> places;
+  const void *places[sizeof...(Params) + 1];
   for (size_t i = 0, at = 0; i < sizeof...(Params); at += sizes[i++]) {
     at = (at + sizes[i] - 1) / sizes[i] * sizes[i];
-    places.push_back(params + at);
+    places[i] = params + at;
   }
-  for (std::vector<Copy> &of_thread : copies) of_thread.clear();
-  launch(kernel, grid, block, shared_bytes, places.data());
+  forget_copies();
+  launch(kernel, grid, block, shared_bytes, places);
 }
 
 // A bit for each parameter that is a pointer.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import importlib
 import inspect
 import pickle
 import pydoc
 import typing
+from typing import Any
 
 import numpy as np
 import pytest
@@ -126,6 +128,19 @@ def test_an_unknown_name_is_an_attribute_error(path: str, match: str) -> None:
         owner = getattr(owner, space)
     with pytest.raises(AttributeError, match=match):
         getattr(owner, name)
+
+
+@pytest.mark.parametrize("owner", [relaxpy, relaxpy.nn, relaxpy.op, relaxpy.op.nn])
+def test_tools_that_ask_modules_wait_for_no_hint(
+    owner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`inspect` looks at `__file__` of all modules whenever it looks for a place in the source."""
+
+    def search(*_: object) -> None:
+        raise AssertionError("a search for names that are similar")
+
+    monkeypatch.setattr(difflib, "get_close_matches", search)
+    assert not hasattr(owner, "__wrapped__")
 
 
 def test_a_wrong_call_is_an_error_of_ours() -> None:

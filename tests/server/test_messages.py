@@ -10,12 +10,16 @@ import pytest
 from tests.server.running import ASKED, KEY, SCHEMA, Running
 
 pytest.importorskip("fastapi")
-anthropic: Any = pytest.importorskip("anthropic")
-openai: Any = pytest.importorskip("openai")
 
 
 @pytest.fixture(scope="module")
-def claude(running: Running) -> Iterator[Any]:
+def anthropic() -> Any:
+    """The package, which takes seconds to import: not in processes that only collect these tests."""
+    return pytest.importorskip("anthropic")
+
+
+@pytest.fixture(scope="module")
+def claude(anthropic: Any, running: Running) -> Iterator[Any]:
     with anthropic.Anthropic(base_url=running.url, api_key=KEY, max_retries=0) as found:
         yield found
 
@@ -43,7 +47,7 @@ def test_messages(claude: Any, client: Any) -> None:
     assert not rest.content[0].text.startswith(block.text[:12])
 
 
-def test_mistakes_in_anthropics_shape(claude: Any, running: Running) -> None:
+def test_mistakes_in_anthropics_shape(anthropic: Any, claude: Any, running: Running) -> None:
     given = {"model": "relaxpy", "max_tokens": 4, "messages": ASKED}
     with pytest.raises(anthropic.NotFoundError) as missing:
         claude.messages.create(**{**given, "model": "claude"})
@@ -59,7 +63,7 @@ def test_mistakes_in_anthropics_shape(claude: Any, running: Running) -> None:
         other.messages.create(**given)
 
 
-def test_tools_of_messages_over_turns(scripted: str) -> None:
+def test_tools_of_messages_over_turns(anthropic: Any, scripted: str) -> None:
     tools = [{"name": "weather", "input_schema": SCHEMA}]
     given = {"model": "m0", "max_tokens": 200, "tools": tools}
     with anthropic.Anthropic(base_url=scripted, api_key="none") as client:

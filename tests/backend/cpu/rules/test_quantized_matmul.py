@@ -68,8 +68,10 @@ def test_near_the_program(
     x = np.random.default_rng(1).standard_normal((199, depth), dtype="float32")
     x[5] = 0
     found = vm["main"](x, *weights).numpy()
-    want = np.asarray(interpret(after, "main", x, *params.values()))
-    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5 * np.abs(want).max())
+    # Rows of all places in tiles of 24 and of 36: rows do not look at each other, and the interpreter is slow.
+    some = slice(0, None, 5)
+    want = np.asarray(interpret(after, "main", x[some], *params.values()))
+    np.testing.assert_allclose(found[some], want, rtol=1e-5, atol=1e-5 * np.abs(want).max())
     for rows in (
         slice(0, 1),
         slice(3, 5),

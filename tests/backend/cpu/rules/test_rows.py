@@ -24,6 +24,7 @@ from relaxpy.tir.to_python import to_python
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer.scan import scan
 from relaxpy.tir.writer.sort import sort_rows
+from tests.sweeps import quick_target
 from tests.tir.forms.test_rows import ROWS, program
 
 HOST = Target.parse("llvm")
@@ -42,13 +43,14 @@ def agree(func: Any, x: np.ndarray, y: np.ndarray) -> None:
     """Scheduled, as it is written, and as Python."""
     kernel = schedule_kernel(func, Target.host())
     check_scheduled(kernel)
-    forms = {"parallel": kernel.parallel, "serial": kernel.serial, "written": func}
-    kernels = Kernels({name: PrimFunc(form) for name, form in forms.items()}, schedule=False)
     before = y.copy()
     to_python(func)(x, y)
-    for name in forms:
+    compiled = (
+        ("parallel", kernel.parallel, HOST), ("serial", kernel.serial, quick_target()), ("written", func, quick_target()),
+    )  # fmt: skip
+    for name, form, target in compiled:
         got = before.copy()
-        kernels.run(name, [x], [got])
+        Kernels({name: PrimFunc(form)}, target, schedule=False).run(name, [x], [got])
         np.testing.assert_array_equal(got, y, err_msg=name)
 
 

@@ -81,7 +81,8 @@ typedef struct Stream {
 } Stream;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct { int devices, capability, pools, version; size_t memory; } config = {1, 80, 1, 13000, 1ul << 30};
+// Of a process that configures nothing: its memory is small, since measurements copy a part of it many times.
+static struct { int devices, capability, pools, version; size_t memory; } config = {1, 80, 1, 13000, 1ul << 27};
 static Context contexts[MOST_DEVICES];
 static Memory *memories;
 static Stream *streams;
