@@ -79,6 +79,7 @@ def test_near_the_program(
         slice(1, 8),
         slice(4, 29),
         slice(60, 190),
+        slice(190, 199),
         slice(0, 0),
     ):
         np.testing.assert_array_equal(vm["main"](x[rows], *weights).numpy(), found[rows])
