@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+import relaxpy.testing.random_libraries  # noqa: F401
 from benchmarks.gpu_calls import ExpectedCall, load_calls
 from benchmarks.gpu_models import DECODER_SCHEMES
 from benchmarks.gpu_plan import (

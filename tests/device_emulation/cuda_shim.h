@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+#include <deque>
+
 #include "half.h"
 #include "runner.h"
 
@@ -126,19 +128,32 @@ struct Copy {
   void *to;
   const void *from;
 };
-inline std::vector<Copy> copies[1024];
+inline std::vector<Copy> copies[1024];  // not in a group
+inline std::deque<std::vector<Copy>> committed[1024];
 
 inline void copy(void *to, const void *from, bool exists) {
   if (uintptr_t(to) % 16 || (exists && uintptr_t(from) % 16)) failed("cp.async that is not aligned to 16 bytes");
   copies[number_of_thread()].push_back({to, exists ? from : nullptr});
 }
 
-inline void copied() {
-  for (const Copy &each : copies[number_of_thread()]) {
-    if (each.from) std::memcpy(each.to, each.from, 16);
-    else std::memset(each.to, 0, 16);
-  }
+inline void commit() {
+  committed[number_of_thread()].push_back(std::move(copies[number_of_thread()]));
   copies[number_of_thread()].clear();
+}
+
+inline void copied_but(size_t number) {
+  std::deque<std::vector<Copy>> &own = committed[number_of_thread()];
+  for (; own.size() > number; own.pop_front()) {
+    for (const Copy &each : own.front()) {
+      if (each.from) std::memcpy(each.to, each.from, 16);
+      else std::memset(each.to, 0, 16);
+    }
+  }
+}
+
+inline void copied() {
+  commit();
+  copied_but(0);
 }
 
 // Parameters as the driver gets them: in order, each at a multiple of its size.
@@ -152,6 +167,7 @@ void launch_packed(void (*kernel)(Params...), const uint32_t grid[3], const uint
     places.push_back(params + at);
   }
   for (std::vector<Copy> &of_thread : copies) of_thread.clear();
+  for (std::deque<std::vector<Copy>> &of_thread : committed) of_thread.clear();
   launch(kernel, grid, block, shared_bytes, places.data());
 }
 
@@ -185,6 +201,9 @@ inline float relaxpy_total_of_four(float x) {
 }
 inline void relaxpy_copy(void *to, const void *from, bool exists) { emulation::copy(to, from, exists); }
 inline void relaxpy_copied() { emulation::copied(); }
+inline void relaxpy_commit() { emulation::commit(); }
+inline void relaxpy_copied_but_1() { emulation::copied_but(1); }
+inline void relaxpy_copied_but_2() { emulation::copied_but(2); }
 inline uint relaxpy_pair_float16(float first, float second) {
   return relaxpy_half_of_float(first) | uint(relaxpy_half_of_float(second)) << 16;
 }
