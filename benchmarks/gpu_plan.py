@@ -87,7 +87,7 @@ FULL = Plan(
     rows=(1, 16, 512, 4096),
     memory_prompts=(128, 256, 512, 1024),
     copied=1 << 30,
-    seconds=1.0,
+    seconds=0.5,
 )  # fmt: skip
 QUICK = Plan(
     name="quick",
