@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmarks.gpu_sections import PEERS
-from benchmarks.report import ROOT, markdown_table, replace_section
+from benchmarks.report import RESULTS, ROOT, markdown_table, remarks, replace_section
 
 PAGE = ROOT / "docs" / "targets.md"
 SECTION = "On a GPU"
@@ -22,8 +22,10 @@ def page_section(report: Mapping[str, Any]) -> str:
 
 
 def write_page(report: Mapping[str, Any]) -> None:
-    """Write the section into docs/targets.md."""
-    replace_section(SECTION, page_section(report), PAGE)
+    """Write the section into docs/targets.md, with the remarks on the report of this kind of device."""
+    name = f"gpu_{str(report['device']).partition(':')[0]}"
+    said = remarks(name) if (RESULTS / f"{name}_remarks.md").exists() else ""
+    replace_section(SECTION, "\n\n".join(filter(None, (page_section(report), said))), PAGE)
 
 
 def _parts(report: Mapping[str, Any]) -> Iterator[str]:
