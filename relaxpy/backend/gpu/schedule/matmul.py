@@ -154,7 +154,7 @@ def _programs(product: Product, target: GpuTarget) -> list[tuple[int, _Program]]
         many = [(ALL_ROWS, _Tiles(product))]
     if known is not None:
         if known <= few:
-            return [(few, _Columns(product, max(known, 1)))]
+            return [(few, _Columns(product, max(known, 1), max(known, 1)))]
         return many
     if not target.barriers_in_branches:
         return many[-1:]
@@ -162,7 +162,7 @@ def _programs(product: Product, target: GpuTarget) -> list[tuple[int, _Program]]
         return many
     # Most calls for few rows have one, as a step of one sequence: other sums would only take time there.
     heights = sorted({1, few})
-    return [*((height, _Columns(product, height)) for height in heights), *many]
+    return [*((height, _Columns(product, height, few)) for height in heights), *many]
 
 
 class _Tiles:
@@ -324,8 +324,9 @@ class _Tiles:
 class _Columns:
     """The program for a few rows."""
 
-    def __init__(self, product: Product, height: int) -> None:
-        self.of, self.height = product, height
+    def __init__(self, product: Product, height: int, most: int) -> None:
+        """For up to `height` rows; shared memory is for `most`, of all such programs of the product."""
+        self.of, self.height, self.most = product, height, most
         self.is_along = is_along_depth(product.form)
         width = knob("columns", 4, (1, 2, 8)) if self.is_along else knob("columns", 16, (8, 32))
         self.width = min(width, product.threads)
@@ -366,7 +367,7 @@ class _Columns:
 
     def allocate(self) -> None:
         """Allocate shared memory, which is outside of all conditions."""
-        self.partial = shared(self.of.p, "partial", self.height * self.of.threads, self.of.dtype)
+        self.partial = self.of.shared("partial", self.most * self.of.threads, self.of.dtype)
 
     def write(self) -> None:
         """Some columns of all rows."""
