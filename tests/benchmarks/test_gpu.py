@@ -140,7 +140,7 @@ def test_no_time(prepared: Path, tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     assert section("matmul", prepared, "cuda", 0, -1.0, lines) == 0
     events = [json.loads(line) for line in lines.read_text().splitlines()]
-    assert len(events) == 8
+    assert len(events) == 12
     assert all(e["kind"] == "skipped" and "no time left" in e["value"] for e in events)
 
 
