@@ -34,12 +34,19 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import gpu_agreement, gpu_sections  # noqa: E402
 from benchmarks.gpu_plan import FULL, QUICK, Prepared  # noqa: E402
-from benchmarks.gpu_sections import SECTIONS, Bench, Skipped  # noqa: E402
+from benchmarks.gpu_sections import Bench, Skipped  # noqa: E402
 from benchmarks.gpu_shares import add_shares  # noqa: E402
 from relaxpy.runtime.child_process import problem_of  # noqa: E402
 from relaxpy.version import __version__  # noqa: E402
 
+SECTIONS = gpu_sections.SECTIONS | gpu_agreement.SECTIONS
+ORDER = (
+    "device", "operators", "programs", "encoder", "agreement", "libraries", "decoders", "matmul",
+    "convolutions", "ablation", "memory", "transformers",
+)  # fmt: skip
+"""Of the sections: what is right before what is fast, and peers last."""
 SECONDS = 560.0
 NO_TIME = "there was no time left"
 
@@ -179,7 +186,7 @@ def main() -> None:
     parser.add_argument("--prepare", type=Path, metavar="DIR", help="only build, into this folder")
     parser.add_argument("--from", type=Path, metavar="DIR", dest="folder", help="run what is there")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for all sections")
-    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas")
+    parser.add_argument("--only", default=",".join(ORDER), help="sections, with commas")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
     parser.add_argument("--json", type=Path, help="the report (benchmarks/results/gpu_KIND.json)")
     parser.add_argument(

@@ -22,7 +22,22 @@ class Plan:
     name: str
     operators: tuple[int, int]
     """How many groups of operators, and of how many."""
+    every_sample: bool
+    """Are all samples of an operator run, or the first one?"""
     programs: int
+    agreeing: Mapping[str, Shape]
+    """Small decoders whose numbers are compared with the processor's."""
+    agreeing_schemes: Mapping[str, float]
+    """Scheme of `llm_peers.SCHEMES` → the largest difference of logits, in parts of the largest logit."""
+    prompts: Sequence[Sequence[int]]
+    """Tokens of the prompts of each batch that they compute."""
+    library_dtypes: Mapping[str, float]
+    """Dtype → the largest difference of a library's result, in parts of its largest number."""
+    library: Mapping[str, int]
+    """Sizes of what is compared with the processor's numbers where NVIDIA's libraries compute it: `rows`, `depth` and
+    `columns` of products; `batch`, `channels`, `filters` and `size` of convolutions."""
+    convolutions: Sequence[tuple[int, int, int, int]]
+    """(batch, channels, width and height, extent of the filter) of each convolution that is timed."""
     encoder: Mapping[str, int]
     """Sizes of the encoder by the names of `BertConfig`."""
     encoder_shapes: Sequence[tuple[int, int]]
@@ -42,8 +57,23 @@ class Plan:
 
 FULL = Plan(
     name="full",
-    operators=(16, 16),
+    operators=(48, 48),
+    every_sample=True,
     programs=100,
+    agreeing={
+        "heads of 64": Shape(layers=2, hidden=512, inner=1024, heads=8, key_heads=2, vocab=1000),
+        "heads of 128": Shape(layers=2, hidden=512, inner=1024, heads=4, key_heads=2, vocab=1000),
+    },
+    agreeing_schemes={"fp32": 1e-4, "fp16": 1e-2, "bf16": 5e-2, "int4 (W4A16)": 5e-2},
+    prompts=((5, 70, 33), (300,), tuple(range(3, 27))),
+    library_dtypes={"float32": 1e-4, "float16": 5e-3, "bfloat16": 4e-2},
+    library={
+        "rows": 150, "depth": 256, "columns": 192,
+        "batch": 2, "channels": 64, "filters": 64, "size": 20,
+    },
+    convolutions=(
+        (1, 64, 56, 3), (32, 64, 56, 3), (1, 256, 14, 3), (32, 256, 14, 3), (32, 256, 14, 1),
+    ),
     encoder={
         "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12,
         "intermediate_size": 1536,
@@ -57,12 +87,22 @@ FULL = Plan(
     rows=(1, 16, 512, 4096),
     memory_prompts=(128, 256, 512, 1024),
     copied=1 << 30,
-    seconds=1.0,
+    seconds=0.5,
 )  # fmt: skip
 QUICK = Plan(
     name="quick",
     operators=(1, 64),
+    every_sample=False,
     programs=2,
+    agreeing={"small": Shape(layers=1, hidden=64, inner=48, heads=4, key_heads=2, vocab=64)},
+    agreeing_schemes={"bf16": 5e-2},
+    prompts=((3, 9),),
+    library_dtypes={"float16": 5e-3},
+    library={
+        "rows": 70, "depth": 32, "columns": 16,
+        "batch": 1, "channels": 16, "filters": 16, "size": 8,
+    },
+    convolutions=((1, 16, 8, 3),),
     encoder={
         "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
         "intermediate_size": 48, "vocab_size": 101, "max_position_embeddings": 40,
@@ -82,6 +122,12 @@ QUICK = Plan(
 )  # fmt: skip
 SCHEMES = tuple(DECODER_SCHEMES)
 MATMUL_DTYPES = ("float16", "bfloat16")
+LAUNCHES = 8
+"""Products of a call, each with a weight of its own: one weight would be read from the cache after the first time."""
+DECODED = 4
+"""Steps of one token a sequence behind each batch of prompts."""
+LIBRARIES = "cublas", "cudnn"
+CONVOLUTION_DTYPES = ("float32", "float16")
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "all": (),
     "without graphs": ("lift-graphs",),
@@ -132,7 +178,8 @@ class Prepared:
         """Read a folder that `save` wrote."""
         facts: dict[str, Any] = json.loads((folder / PLAN).read_text())
         plan = facts["plan"]
-        plan["decoders"] = {name: Shape(**shape) for name, shape in plan["decoders"].items()}
+        for key in ("decoders", "agreeing"):
+            plan[key] = {name: Shape(**shape) for name, shape in plan[key].items()}
         weights = {
             name: [Weight(tuple(w["shape"]), w["dtype"], w["scale"]) for w in own]
             for name, own in facts["weights"].items()
@@ -158,6 +205,26 @@ def memory_name(variant: str) -> str:
 def memory_shape(plan: Plan) -> Shape:
     """The largest decoder with two layers, since the memory of a call does not depend on their number."""
     return replace([*plan.decoders.values()][-1], layers=2)
+
+
+def agreeing_name(shape: str, scheme: str) -> str:
+    """A small decoder whose numbers are compared."""
+    return f"agreeing, {shape}, {scheme}"
+
+
+def library_name(library: str, dtype: str) -> str:
+    """What a library computes, and is compared."""
+    return f"{library}, {dtype}"
+
+
+def matmul_name(dtype: str, library: str = "") -> str:
+    """The products that are timed, ours or a library's."""
+    return f"matmul, {dtype}" + (f", {library}" if library else "")
+
+
+def convolution_name(dtype: str, library: str = "") -> str:
+    """The convolutions that are timed, ours or a library's."""
+    return f"convolutions, {dtype}" + (f", {library}" if library else "")
 
 
 def _file_name(program: str) -> str:

@@ -13,26 +13,41 @@ import relaxpy
 from benchmarks.gpu_calls import ExpectedCall, save_calls
 from benchmarks.gpu_models import DECODER_SCHEMES
 from benchmarks.gpu_plan import (
+    CONVOLUTION_DTYPES,
+    LAUNCHES,
+    LIBRARIES,
     MATMUL_DTYPES,
     SCHEMES,
     VARIANTS,
     Plan,
     Prepared,
+    agreeing_name,
+    convolution_name,
     decoder_name,
     encoder_name,
+    library_name,
+    matmul_name,
     memory_name,
     memory_shape,
+)
+from benchmarks.gpu_prepare_agreement import (
+    agreeing_decoder,
+    convolution_program,
+    library_programs,
+    matmul_program,
 )
 from benchmarks.llm_peers import SCHEMES as ALL_SCHEMES
 from benchmarks.llm_peers import Scheme, Shape, decoder_modules, weight_params
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import RelaxError
+from relaxpy.ir.annotation import TupleType
+from relaxpy.op.deduce import deduce
 from relaxpy.runtime.inspect.random_tensors import Weight, random_weight
 from relaxpy.testing.agreement import allowance
 from relaxpy.testing.fuzz import calls_of
 from relaxpy.testing.random_program import random_program
 from relaxpy.testing.replay import plain
-from tests.e2e.devices import first_samples, module_of
+from tests.e2e.devices import all_samples, first_samples, module_of
 from tests.op.support import apply, reference_arrays
 
 EMBEDDING_TOLERANCE = 2e-5
@@ -44,7 +59,10 @@ def prepare(folder: Path, plan: Plan, target: str, cache: bool | str = True) -> 
     folder.mkdir(parents=True, exist_ok=True)
     made = Prepared(folder, target, plan)
     maker = _Maker(made, cache)
-    for step in (maker.operators, maker.programs, maker.encoder, maker.decoders, maker.matmul):
+    for step in (
+        maker.operators, maker.programs, maker.encoder, maker.agreeing, maker.libraries,
+        maker.decoders, maker.matmul, maker.convolutions,
+    ):  # fmt: skip
         step()
     made.save()
     return made
@@ -56,20 +74,23 @@ class _Maker:
         self.plan = made.plan
         self.cache = cache
 
-    def build(self, name: str, mod: Any, without: Sequence[str] = ()) -> None:
-        """Build a program into its file."""
-        target = relaxpy.Target.parse(self.made.target)
+    def build(self, name: str, mod: Any, without: Sequence[str] = (), library: str = "") -> None:
+        """Build a program into its file, for a library if one is named."""
+        text = f"{self.made.target} -libs={library}" if library else self.made.target
+        target = relaxpy.Target.parse(text)
         known = {step.name for step in default_pipeline(target).passes}
         pipeline = default_pipeline(target, without=[each for each in without if each in known])
         exe = relaxpy.build(mod, target, pipeline=pipeline, cache=self.cache)
         exe.save(self.made.file(name))
 
     def operators(self) -> None:
-        """The first sample of each operator, a file for each group. A group with a sample that the target refuses is
-        built without it."""
+        """All samples of each operator, or the first, a file for each group. A group with a sample that the target
+        refuses is built without it."""
         groups, parts = self.plan.operators
         for group in range(groups):
-            chosen = first_samples(group, parts)
+            chosen = (
+                all_samples(group, parts) if self.plan.every_sample else first_samples(group, parts)
+            )
             applied = [apply(sample, bool(sample.dims)) for sample in chosen]
             kept = [*range(len(chosen))]
             try:
@@ -84,7 +105,7 @@ class _Maker:
                 sample = chosen[n]
                 wanted = reference_arrays(sample)
                 allowed = [allowance(each, (), sample.atol, sample.rtol) for each in wanted]
-                several = len(wanted) > 1
+                several = isinstance(deduce(applied[n].call), TupleType)
                 calls.append(
                     ExpectedCall(
                         str(sample.op), f"f{number}", tuple(args),
@@ -133,6 +154,9 @@ class _Maker:
         for variant, without in VARIANTS.items():
             self.made.weights[encoder_name(variant)] = weights
             self.build(encoder_name(variant), mod, without)
+        if self.has_libraries:
+            self.made.weights[encoder_name("cublas")] = weights
+            self.build(encoder_name("cublas"), mod, library="cublas")
         host = relaxpy.VirtualMachine(relaxpy.build(mod))
         values = [random_weight(weight) for weight in weights]
         calls: list[ExpectedCall] = []
@@ -151,6 +175,8 @@ class _Maker:
         for number, (title, shape) in enumerate(self.plan.decoders.items()):
             for scheme in SCHEMES:
                 self.decoder(decoder_name(title, scheme), shape, scheme, ())
+                if self.has_libraries and scheme == SCHEMES[0]:
+                    self.decoder(decoder_name(title, scheme, "cublas"), shape, scheme, (), "cublas")
             for variant, without in VARIANTS.items():
                 if number == 0 and without:
                     self.decoder(
@@ -160,23 +186,50 @@ class _Maker:
             shape = memory_shape(self.plan)
             self.decoder(memory_name(variant), shape, SCHEMES[0], VARIANTS[variant])
 
-    def decoder(self, name: str, shape: Shape, scheme: str, without: Sequence[str]) -> None:
+    def decoder(
+        self, name: str, shape: Shape, scheme: str, without: Sequence[str], library: str = ""
+    ) -> None:
         own = ALL_SCHEMES[DECODER_SCHEMES[scheme]]
         before, mod = decoder_modules(shape, own)
         names = {param.name for param in weight_params(before["step"])}
         self.made.weights[name] = [*_weights(mod["step"], names, own)]
-        self.build(name, mod, without)
+        self.build(name, mod, without, library)
+
+    def agreeing(self) -> None:
+        """Small decoders, and what they give on the processor."""
+        for title, shape in self.plan.agreeing.items():
+            for scheme in self.plan.agreeing_schemes:
+                name = agreeing_name(title, scheme)
+                mod, self.made.weights[name], calls = agreeing_decoder(shape, scheme, self.plan)
+                self.build(name, mod)
+                save_calls(self.made.calls(name), calls)
+
+    @property
+    def has_libraries(self) -> bool:
+        return self.made.target.startswith("cuda")
+
+    def libraries(self) -> None:
+        """What libraries compute, and what it is on the processor."""
+        for library in LIBRARIES if self.has_libraries else ():
+            for dtype in self.plan.library_dtypes:
+                name = library_name(library, dtype)
+                mod, calls = library_programs(library, dtype, self.plan)
+                self.build(name, mod, library=library)
+                save_calls(self.made.calls(name), calls)
 
     def matmul(self) -> None:
-        """Linear layers of any number of rows."""
+        """Linear layers of any number of rows, ours and cuBLASLt's."""
         for dtype in MATMUL_DTYPES:
-            functions = "\n".join(
-                f'    @R.function\n    def f{i}(x: R.Tensor(("n", {inner}), "{dtype}"), '
-                f'w: R.Tensor(({outer}, {inner}), "{dtype}")):\n        return R.linear(x, w)\n'
-                for i, (inner, outer) in enumerate(self.plan.matmul)
-            )
-            mod = relaxpy.parse(f"@I.ir_module\nclass Products:\n{functions}")
-            self.build(f"matmul, {dtype}", mod)
+            mod = matmul_program(dtype, self.plan.matmul, LAUNCHES)
+            for library in ("", "cublas") if self.has_libraries else ("",):
+                self.build(matmul_name(dtype, library), mod, library=library)
+
+    def convolutions(self) -> None:
+        """Convolutions of any number of images, ours and cuDNN's."""
+        for dtype in CONVOLUTION_DTYPES:
+            mod = convolution_program(dtype, self.plan.convolutions)
+            for library in ("", "cudnn") if self.has_libraries else ("",):
+                self.build(convolution_name(dtype, library), mod, library=library)
 
 
 def _weights(function: Any, plain_names: set[str] | None, scheme: Scheme) -> Iterator[Weight]:

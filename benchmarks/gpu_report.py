@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks.report import ROOT, markdown_table, replace_section
+from benchmarks.gpu_sections import PEERS
+from benchmarks.report import RESULTS, ROOT, markdown_table, remarks, replace_section
 
 PAGE = ROOT / "docs" / "targets.md"
 SECTION = "On a GPU"
 CORRECT = ("operators", "programs")
+AGREEING = {"agreement": "Small decoders", "libraries": "By NVIDIA's libraries"}
+"""Sections whose calls are compared with the processor's, and what they are called."""
 NONE = "–"
 
 
@@ -19,8 +22,10 @@ def page_section(report: Mapping[str, Any]) -> str:
 
 
 def write_page(report: Mapping[str, Any]) -> None:
-    """Write the section into docs/targets.md."""
-    replace_section(SECTION, page_section(report), PAGE)
+    """Write the section into docs/targets.md, with the remarks on the report of this kind of device."""
+    name = f"gpu_{str(report['device']).partition(':')[0]}"
+    said = remarks(name) if (RESULTS / f"{name}_remarks.md").exists() else ""
+    replace_section(SECTION, "\n\n".join(filter(None, (page_section(report), said))), PAGE)
 
 
 def _parts(report: Mapping[str, Any]) -> Iterator[str]:
@@ -35,6 +40,7 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
         failed = len(sections.get(name, {}).get("errors", {}))
         if found:
             yield f"{name.capitalize()}: {calls} calls, {wrong} wrong; {failed} files failed."
+    yield from _agreements(report)
     if left_out := report["left_out"]:
         yield f"Not compiled: {len(left_out)}, the first: {'; '.join([*left_out.values()][:3])}"
     if rows := [*_decoder_rows(report)]:
@@ -43,16 +49,19 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
             "ms",
             "tokens a second",
             "of a copy's rate",
-            "transformers",
+            "transformers, ms",
+            "as a graph",
             "torch.compile",
         )
-        yield markdown_table(columns, rows, "lrrrrr")
+        yield markdown_table(columns, rows, "lrrrrrr")
     if rows := [*_variant_rows(_results(report, "encoder") | _results(report, "ablation"))]:
+        rows += _encoder_peers(report)
         yield markdown_table(("call", "variant", "ms", "replays of graphs"), rows, "llrr")
     if rows := [*_product_rows(_results(report, "matmul"))]:
-        yield markdown_table(
-            ("product", "µs", "TFLOP/s", "cuBLAS, TFLOP/s", "ratio"), rows, "lrrrr"
-        )
+        columns = ("product", "µs", "TFLOP/s", "with cuBLASLt, µs", "torch, µs", "torch, TFLOP/s")
+        yield markdown_table(columns, rows, "lrrrrr")
+    if rows := [*_convolution_rows(_results(report, "convolutions"))]:
+        yield markdown_table(("convolution", "µs", "with cuDNN, µs", "torch, µs"), rows, "lrrr")
     if rows := [
         [name, f"{r['bytes'] / (1 << 20):.1f}"] for name, r in _results(report, "memory").items()
     ]:
@@ -64,6 +73,24 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"Skipped: {len(found['skipped'])} of {name}: {'; '.join(reasons)}."
 
 
+def _agreements(report: Mapping[str, Any]) -> Iterator[str]:
+    """How far results are from the processor's: the largest difference of each dtype, in parts of the largest
+    number."""
+    for section, title in AGREEING.items():
+        found = _results(report, section)
+        if not found:
+            continue
+        calls = sum(r["calls"] for r in found.values())
+        wrong = sum(len(r["wrong"]) for r in found.values())
+        largest: dict[str, float] = {}
+        for item, result in found.items():
+            kind = item.split(", ")[1]
+            largest[kind] = max(largest.get(kind, 0.0), result["largest"])
+        parts = ", ".join(f"{kind} {share:.1g}" for kind, share in largest.items())
+        counts = f"{title} beside the processor: {calls} calls, {wrong} wrong"
+        yield f"{counts}; the largest difference, in parts of the largest number: {parts}."
+
+
 def _results(report: Mapping[str, Any], section: str) -> dict[str, Any]:
     return dict(report["sections"].get(section, {}).get("results", {}))
 
@@ -72,9 +99,9 @@ def _decoder_rows(report: Mapping[str, Any]) -> Iterator[list[str]]:
     peers = _results(report, "transformers")
     for item, found in _results(report, "decoders").items():
         model, _, cell = item.partition(": ")
+        model = model.removesuffix(" with cuBLASLt")
         beside = [
-            peers.get(f"{model}, transformers {how}", {}).get(cell, {}).get("ms")
-            for how in ("eager", "torch.compile")
+            peers.get(f"{model}, transformers {how}", {}).get(cell, {}).get("ms") for how in PEERS
         ]
         share = found.get("share_of_copy")
         yield [
@@ -92,15 +119,40 @@ def _variant_rows(results: Mapping[str, Any]) -> Iterator[list[str]]:
         yield [call, variant, f"{found['ms']:.2f}", str(found["replays"])]
 
 
+def _encoder_peers(report: Mapping[str, Any]) -> list[list[str]]:
+    peers = _results(report, "transformers")
+    return [
+        [call, f"transformers, {how}", f"{found['ms']:.2f}", NONE]
+        for how in PEERS
+        for call, found in peers.get(f"encoder, transformers {how}", {}).items()
+    ]
+
+
 def _product_rows(results: Mapping[str, Any]) -> Iterator[list[str]]:
     for item, found in results.items():
-        if item.endswith(", cuBLAS"):
+        if ", by " in item or item.endswith(", cuBLAS"):
             continue
-        other = results.get(f"{item}, cuBLAS", {}).get("tflops")
+        library = results.get(f"{item}, by cuBLASLt", {}).get("us")
+        other = results.get(f"{item}, cuBLAS", {})
         yield [
             item,
             f"{found['us']:.1f}",
             f"{found['tflops']:.1f}",
-            NONE if other is None else f"{other:.1f}",
-            NONE if other is None else f"{found['tflops'] / other:.2f}",
+            _number(library),
+            _number(other.get("us")),
+            _number(other.get("tflops")),
         ]
+
+
+def _convolution_rows(results: Mapping[str, Any]) -> Iterator[list[str]]:
+    for item, found in results.items():
+        title, _, how = item.rpartition(": ")
+        if how == "relaxpy":
+            others = (
+                results.get(f"{title}: {each}", {}) for each in ("relaxpy with cuDNN", "torch")
+            )
+            yield [title, _number(found["us"]), *(_number(each.get("us")) for each in others)]
+
+
+def _number(value: float | None) -> str:
+    return NONE if value is None else f"{value:.1f}"

@@ -6,37 +6,45 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from statistics import median
 from typing import Any, TypeAlias
 
 import numpy as np
 
+import relaxpy.testing.random_libraries  # noqa: F401
 from benchmarks.gpu_calls import ExpectedCall, load_calls
 from benchmarks.gpu_models import DECODER_SCHEMES
 from benchmarks.gpu_plan import (
+    LAUNCHES,
     MATMUL_DTYPES,
     SCHEMES,
     VARIANTS,
     Prepared,
     decoder_name,
     encoder_name,
+    matmul_name,
     memory_name,
     memory_shape,
 )
 from benchmarks.llm_peers import SCHEMES as ALL_SCHEMES
-from benchmarks.llm_peers import Cell, Shape, step_arguments, transformers, work
-from relaxpy.errors import RelaxError
+from benchmarks.llm_peers import Cell, Shape, recorded, step_arguments, transformers, work
+from relaxpy.errors import ExecutableError, RelaxError
 from relaxpy.runtime import VirtualMachine, load
 from relaxpy.runtime.inspect.random_tensors import Weight, on_device
 
 Result: TypeAlias = dict[str, Any]
 Item: TypeAlias = tuple[str, Callable[[], Result]]
+Section: TypeAlias = "tuple[float, Callable[[Bench], Iterator[Item]]]"
+"""A share of the time, and items. Time that a section leaves is the others'."""
+PEERS = "eager", "graph", "torch.compile"
+"""How transformers runs."""
 TORCH_DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
 _WARM = 3
 _MOST = 200
 """Calls of a measurement."""
+_AT_ONCE = 4
 
 
 class Skipped(Exception):
@@ -61,6 +69,18 @@ class Bench:
             exe = load(self.prepared.file(program))
             self._machines[program] = VirtualMachine(exe, device=self.device)
         return self._machines[program]
+
+    def machine_of(self, program: str) -> VirtualMachine:
+        """The machine of a program that may call a library. Raises: Skipped where the package, or the program, is not
+        here."""
+        if not self.prepared.file(program).exists():
+            raise Skipped(f"{self.prepared.target} has no such library")
+        try:
+            return self.machine(program)
+        except ExecutableError as error:
+            if error.code != "library-missing":
+                raise
+            raise Skipped(error.message) from error
 
     def weights(self, program: str) -> list[Any]:
         """Its weights on the device."""
@@ -118,7 +138,7 @@ class Bench:
     # Correctness
 
     def operators(self) -> Iterator[Item]:
-        """The first sample of each operator beside its reference."""
+        """Samples of each operator beside its reference."""
         for program in self.prepared.programs("operators"):
             yield program, lambda program=program: self._checked(program)
 
@@ -139,7 +159,7 @@ class Bench:
 
     def encoder(self) -> Iterator[Item]:
         """The encoder with graphs and without, beside the processor's results."""
-        for variant in ("all", "without graphs"):
+        for variant in ("all", "without graphs", "cublas"):
             yield from self._encoder(variant, check=True)
 
     def _encoder(self, variant: str, check: bool = False) -> Iterator[Item]:
@@ -151,7 +171,7 @@ class Bench:
 
     def _embed(self, variant: str, number: int, check: bool) -> Result:
         program = encoder_name(variant)
-        vm, weights = self.machine(program), self.weights(program)
+        vm, weights = self.machine_of(program), self.weights(program)
         call = load_calls(self.prepared.calls(encoder_name()))[number]
         assert isinstance(call, ExpectedCall)
         given = [vm.upload(arg) for arg in call.args]
@@ -167,28 +187,34 @@ class Bench:
         """A step of each decoder, beside transformers."""
         cells = [Cell(batch=batch, context=self.plan.context) for batch in self.plan.batches]
         for title, shape in self.plan.decoders.items():
-            for scheme in SCHEMES:
-                program = decoder_name(title, scheme)
+            for scheme, library in [*((scheme, "") for scheme in SCHEMES), (SCHEMES[0], "cublas")]:
+                program = decoder_name(title, scheme, library or "all")
+                how = f"{scheme} with cuBLASLt" if library else scheme
                 for cell in [*cells, Cell(tokens=self.plan.prompt)]:
                     yield (
-                        f"{title}, {scheme}: {cell.name}",
+                        f"{title}, {how}: {cell.name}",
                         lambda p=program, s=shape, own=scheme, c=cell: self._step(p, s, own, c),
                     )
 
-    def decoder_peers(self) -> Iterator[Item]:
-        """Transformers, eager, and in the first dtype by torch.compile, which takes long to compile."""
-        cells = [Cell(batch=batch, context=self.plan.context) for batch in self.plan.batches]
-        for compiled in (False, True):
-            for title, shape in self.plan.decoders.items():
-                for scheme, dtype in [*TORCH_DTYPES.items()][: 1 if compiled else None]:
-                    how = "torch.compile" if compiled else "eager"
+    def peers(self) -> Iterator[Item]:
+        """Transformers: eager, eager in a CUDA graph, and by torch.compile, which takes long to compile: the first
+        decoder's first step only."""
+        encoder = self.plan.encoder
+        for how in PEERS[:2]:
+            yield f"encoder, transformers {how}", lambda h=how: self._bert(encoder, h)
+        steps = [Cell(batch=batch, context=self.plan.context) for batch in self.plan.batches]
+        for number, how in enumerate(PEERS):
+            titles = [*self.plan.decoders.items()][: None if number < 2 else 1]
+            cells = ([*steps, Cell(tokens=self.plan.prompt)], steps, steps[:1])[number]
+            for title, shape in titles:
+                for scheme, dtype in [*TORCH_DTYPES.items()][: None if number < 2 else 1]:
                     yield (
                         f"{title}, {scheme}, transformers {how}",
-                        lambda s=shape, d=dtype, c=compiled: self._transformers(s, d, c, cells),
+                        lambda s=shape, d=dtype, h=how, c=cells: self._transformers(s, d, h, c),
                     )
 
     def _step(self, program: str, shape: Shape, scheme: str, cell: Cell) -> Result:
-        vm = self.machine(program)
+        vm = self.machine_of(program)
         start = time.perf_counter()
         weights = self.weights(program)
         vm.synchronise()
@@ -209,46 +235,86 @@ class Bench:
             "weights_seconds": loaded,
         }
 
-    def _transformers(self, shape: Shape, dtype: str, compiled: bool, cells: list[Cell]) -> Result:
-        _need_torch("transformers")
-        service = transformers(shape, dtype, 1, "cuda", compiled)
+    def _transformers(self, shape: Shape, dtype: str, how: str, cells: list[Cell]) -> Result:
+        need_torch("transformers")
+        service = transformers(shape, dtype, 1, "cuda", how)
         found: Result = {}
         for cell in cells:
             seconds, calls = self.seconds(service.prepare(cell), lambda: None)
             found[cell.name] = {"ms": seconds * 1e3, "calls": calls}
         return found
 
+    def _bert(self, sizes: Mapping[str, int], how: str) -> Result:
+        torch = need_torch("transformers")
+        from transformers import BertConfig, BertModel
+
+        with torch.device("cuda"):
+            model = BertModel(BertConfig(**sizes), add_pooling_layer=False).eval()
+        found: Result = {}
+        for batch, length in self.plan.encoder_shapes:
+            ids = torch.randint(sizes.get("vocab_size", 1000), (batch, length), device="cuda")
+            mask = torch.ones_like(ids)
+
+            def run(ids: Any = ids, mask: Any = mask) -> Any:
+                with torch.inference_mode():
+                    return model(input_ids=ids, attention_mask=mask)
+
+            call = run if how == PEERS[0] else recorded(torch, run).replay
+            seconds, calls = self.seconds(call, torch.cuda.synchronize)
+            found[f"encoder {batch} × {length}"] = {"ms": seconds * 1e3, "calls": calls}
+        return found
+
     # Products
 
     def matmul(self) -> Iterator[Item]:
-        """Linear layers beside cuBLAS."""
+        """Linear layers beside cuBLAS: the launches of a call as one graph, ours and torch's."""
         for dtype in MATMUL_DTYPES:
             for number, (inner, outer) in enumerate(self.plan.matmul):
                 for rows in self.plan.rows:
                     size = f"{rows} × {inner} × {outer}, {dtype}"
                     sizes = rows, inner, outer
-                    yield size, lambda n=number, d=dtype, s=sizes: self._product(n, d, *s)
+                    for library, how in (("", size), ("cublas", f"{size}, by cuBLASLt")):
+                        program = matmul_name(dtype, library)
+                        yield (
+                            how,
+                            lambda p=program, n=number, d=dtype, s=sizes: self._product(
+                                p, n, d, *s
+                            ),
+                        )
                     yield f"{size}, cuBLAS", lambda d=dtype, s=sizes: self._cublas(d, *s)
 
-    def _product(self, number: int, dtype: str, rows: int, inner: int, outer: int) -> Result:
-        vm = self.machine(f"matmul, {dtype}")
-        x, w = on_device(
-            vm, [Weight((rows, inner), dtype, 1.0), Weight((outer, inner), dtype, inner**-0.5)]
-        )
-        return self._rate(lambda: vm[f"f{number}"](x, w), vm.synchronise, rows, inner, outer)
+    def _product(
+        self, program: str, number: int, dtype: str, rows: int, inner: int, outer: int
+    ) -> Result:
+        vm = self.machine_of(program)
+        left, right = Weight((rows, inner), dtype, 1.0), Weight((outer, inner), dtype, inner**-0.5)
+        given = on_device(vm, [*[left] * LAUNCHES, *[right] * LAUNCHES])
+        before = vm.graphs
+        found = self._rate(lambda: vm[f"f{number}"](*given), vm.synchronise, rows, inner, outer)
+        return found | {"replays": vm.graphs.replays - before.replays}
 
     def _cublas(self, dtype: str, rows: int, inner: int, outer: int) -> Result:
-        torch = _need_torch()
-        kind = getattr(torch, dtype)
-        x = torch.randn(rows, inner, dtype=kind, device="cuda")
-        w = torch.randn(outer, inner, dtype=kind, device="cuda").T
-        wait = torch.cuda.synchronize
-        return self._rate(lambda: torch.matmul(x, w), wait, rows, inner, outer)
+        torch = need_torch()
+        made = {"dtype": getattr(torch, dtype), "device": "cuda"}
+        pairs = [
+            (torch.randn(rows, inner, **made), torch.randn(outer, inner, **made).T)
+            for _ in range(LAUNCHES)
+        ]
+        graph = recorded(torch, lambda: [torch.matmul(x, w) for x, w in pairs])
+        return self._rate(graph.replay, torch.cuda.synchronize, rows, inner, outer)
 
     def _rate(
         self, call: Callable[[], Any], wait: Callable[[], Any], rows: int, inner: int, outer: int
     ) -> Result:
-        seconds, calls = self.seconds(call, wait)
+        """The rate of one of the products of a call. Several calls are made before the work of the first is waited for,
+        so that the host's time is not in it."""
+
+        def several() -> None:
+            for _ in range(_AT_ONCE):
+                call()
+
+        seconds, calls = self.seconds(several, wait)
+        seconds /= LAUNCHES * _AT_ONCE
         nbytes = 2 * (rows * inner + inner * outer + rows * outer)
         return {
             "us": seconds * 1e6,
@@ -301,18 +367,18 @@ class Bench:
         return {"bytes": after.total - before.total, "use": asdict(after)}
 
 
-SECTIONS: dict[str, tuple[float, Callable[[Bench], Iterator[Item]]]] = {
+SECTIONS: dict[str, Section] = {
     "device": (0.02, Bench.about),
     "operators": (0.1, Bench.operators),
     "programs": (0.1, Bench.programs),
     "encoder": (0.08, Bench.encoder),
     "decoders": (0.25, Bench.decoders),
-    "transformers": (0.25, Bench.decoder_peers),
+    "transformers": (0.25, Bench.peers),
     "matmul": (0.1, Bench.matmul),
     "ablation": (0.12, Bench.ablation),
     "memory": (0.05, Bench.memory),
 }
-"""Name → its share of the time, and its items. Time that a section leaves is the others'."""
+"""By their names."""
 
 
 def _wrong(vm: VirtualMachine, call: ExpectedCall) -> str:
@@ -335,7 +401,7 @@ def _wrong(vm: VirtualMachine, call: ExpectedCall) -> str:
         return error.message
 
 
-def _need_torch(*others: str) -> Any:
+def need_torch(*others: str) -> Any:
     """The module torch. Raises: Skipped where it, a GPU for it, or another package is not here."""
     for name in ("torch", *others):
         if importlib.util.find_spec(name) is None:

@@ -282,9 +282,10 @@ def _weights(function: Any, plain: set[str], scheme: Scheme) -> dict[str, np.nda
 
 
 def transformers(
-    shape: Shape, dtype: str, threads: int, device: str = "cpu", compiled: bool = False
+    shape: Shape, dtype: str, threads: int, device: str = "cpu", how: str = "eager"
 ) -> Service:
-    """Transformers' Llama in torch: eager, or `compiled` by torch.compile, with a cache of a fixed size."""
+    """Transformers' Llama in torch: `eager`, or with a cache of a fixed size as a CUDA `graph` of that, or by
+    `torch.compile`."""
     import torch
     from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, StaticCache
 
@@ -305,11 +306,11 @@ def transformers(
     model = model.to(kind).to_empty(device=device).eval()
     for each in itertools.chain(model.parameters(), model.buffers()):
         each.data.fill_(0.01)
-    if compiled:
+    if how == "torch.compile":
         model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)
 
     def call(cell: Cell) -> Callable[[], Any]:
-        if compiled and not cell.tokens:
+        if how != "eager" and not cell.tokens:
             return fixed(cell)
         if cell.tokens:
             prompt = torch.randint(shape.vocab, (1, cell.tokens))
@@ -330,7 +331,25 @@ def transformers(
         cache = StaticCache(config=config, max_cache_len=cell.context + 1)
         ids = torch.randint(shape.vocab, (cell.batch, 1))
         position = torch.tensor([cell.context])
-        return lambda: run(ids, cache, cache_position=position)
+        if how == "torch.compile":
+            return lambda: run(ids, cache, cache_position=position)
+        kept = ids, cache, position
+
+        def step() -> None:
+            with torch.inference_mode():
+                model(
+                    ids, past_key_values=cache, use_cache=True, logits_to_keep=1,
+                    cache_position=position, position_ids=position[None],
+                )  # fmt: skip
+
+        graph = recorded(torch, step)
+
+        def replay() -> None:
+            assert kept
+            graph.replay()
+            torch.cuda.synchronize()
+
+        return replay
 
     def run(ids: Any, cache: Any, **more: Any) -> None:
         with torch.inference_mode():
@@ -339,6 +358,20 @@ def transformers(
             torch.cuda.synchronize()
 
     return _service(call)
+
+
+def recorded(torch: Any, call: Callable[[], Any]) -> Any:
+    """A CUDA graph of a call."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        graph.kept = call()  # its memory is the graph's
+    return graph
 
 
 def llama_cpp(shape: Shape, kind: str, threads: int) -> Service:

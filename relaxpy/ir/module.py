@@ -41,6 +41,11 @@ CHECK_INDICES = "relaxpy.check_indices"
 """Attribute of a tensor program whose indices are checked at run time: its original name."""
 
 
+APART = "relaxpy.apart"
+"""Annotation of a block of a tensor program: no two positions of its spatial axes write one element. It is for indices
+that are read from memory and were checked before, where nothing can be proved; if it is wrong, either is written."""
+
+
 class TensorProgram(ABC):
     """A loop-level function (`T.prim_func`), as seen by the layers above. Immutable. `relaxpy.tir.PrimFunc` is the one
     implementation, and alone knows TVM's objects."""

@@ -22,6 +22,7 @@ from typing import Any
 
 from relaxpy.ir import DType, PrimValue, ShapeExpr, TensorProgram
 from relaxpy.ir.dim import Dim, DimLike
+from relaxpy.ir.module import APART
 from relaxpy.nn import op, spec
 from relaxpy.nn.calls import call_tir_inplace
 from relaxpy.nn.construction import mistake
@@ -189,8 +190,8 @@ def _written(pages: Value, tokens: Value, slots: Value, is_key: bool) -> Tensor:
 
 @cache
 def _append_program(sizes: tuple[int | None, ...], dtype: str, is_key: bool) -> TensorProgram:
-    """The tensor program that writes tokens into pages: of keys (pages, heads, width, page size), of values (pages,
-    heads, page size, width), or of scales (pages, heads, page size)."""
+    """The tensor program that writes tokens into pages, each into a place of its own (`check_pages`): of keys (pages,
+    heads, width, page size), of values (pages, heads, page size, width), or of scales (pages, heads, page size)."""
     heads = sizes[0]
     size = sizes[-1] if is_key else sizes[1]
     inner = [] if len(sizes) == 2 else [sizes[1] if is_key else sizes[2]]
@@ -209,6 +210,7 @@ def append_to_pages(
     t = T.int64()
     for {", ".join(loops)} in T.grid({", ".join(map(str, token))}):
         with T.sblock("append"):
+            T.sblock_attr({{"{APART}": 1}})
             {", ".join(axes)} = T.axis.remap("{"S" * len(axes)}", [{", ".join(loops)}])
             if slots[vi] >= 0 and slots[vi] < n * {size}:
                 pages[{", ".join(place)}] = tokens[{", ".join(axes)}]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import gpu, gpu_sections
+from benchmarks import gpu
 from benchmarks.gpu import main, run_section, section, summary
 from benchmarks.gpu_plan import QUICK
 from benchmarks.gpu_prepare import prepare
@@ -23,6 +23,8 @@ from tests.runtime.devices.cuda import compiled as cuda
 from tests.runtime.devices.cuda.emulation import folder as driver_folder
 
 pytestmark = cuda.needs_cuda
+NEED_PACKAGES = "encoder", "libraries", "decoders", "matmul", "convolutions", "transformers"
+"""Sections with items that need torch, or NVIDIA's libraries."""
 ROOT = Path(__file__).resolve().parents[2]
 REFUSES = '''"""Lets nothing of the compiler be imported."""
 import sys
@@ -71,11 +73,12 @@ def test_all_sections(prepared: Path, tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     sections = json.loads(report.read_text())["sections"]
-    assert [*sections] == [*gpu_sections.SECTIONS]
+    assert [*sections] == [*gpu.ORDER]
+    assert {*gpu.ORDER} == {*gpu.SECTIONS}
     for name, found in sections.items():
         assert not found["errors"], found["errors"]
         assert all(not each.get("wrong") for each in found["results"].values()), name
-        assert bool(found["skipped"]) == (name in ("transformers", "matmul")), name
+        assert bool(found["skipped"]) == (name in NEED_PACKAGES), name
     assert sections["operators"]["results"]["operators-0"]["calls"] == 3
     graphs = sections["encoder"]["results"]
     assert all((each["replays"] > 0) == ("without" not in item) for item, each in graphs.items())
@@ -137,7 +140,7 @@ def test_no_time(prepared: Path, tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     assert section("matmul", prepared, "cuda", 0, -1.0, lines) == 0
     events = [json.loads(line) for line in lines.read_text().splitlines()]
-    assert len(events) == 8
+    assert len(events) == 12
     assert all(e["kind"] == "skipped" and "no time left" in e["value"] for e in events)
 
 

@@ -121,8 +121,11 @@ float of_four(float own, Combine combine) {
   return own;
 }
 
-// `cp.async`: memory is read at the latest moment, when the thread waits for its copies (`copied`).
+// `cp.async`: memory is read at the latest moment, when the thread waits for its copies (`copied`). A commit makes a group
+// of the copies since the last one; `copied_but` waits for all groups but the last `number`.
 void copy(void *to, const void *from, bool exists);
+void commit();
+void copied_but(size_t number);
 void copied();
 void forget_copies();
 
@@ -170,6 +173,9 @@ inline float relaxpy_total_of_four(float x) {
 }
 inline void relaxpy_copy(void *to, const void *from, bool exists) { emulation::copy(to, from, exists); }
 inline void relaxpy_copied() { emulation::copied(); }
+inline void relaxpy_commit() { emulation::commit(); }
+inline void relaxpy_copied_but_1() { emulation::copied_but(1); }
+inline void relaxpy_copied_but_2() { emulation::copied_but(2); }
 inline uint relaxpy_pair_float16(float first, float second) {
   return relaxpy_half_of_float(first) | uint(relaxpy_half_of_float(second)) << 16;
 }

@@ -70,6 +70,12 @@ def first_samples(group: int, groups: int = GROUPS) -> list[Sample]:
     return [next(s for s in samples(cls.name) if not s.code) for cls in chosen]
 
 
+def all_samples(group: int, groups: int = GROUPS) -> list[Sample]:
+    """All samples of each operator of a group."""
+    chosen: Sequence[type[Op]] = COMPILED[group::groups]
+    return [s for cls in chosen for s in samples(cls.name) if not s.code]
+
+
 def module_of(found: Sequence[Applied]) -> tuple[IRModule, list[list[Any]]]:
     """A function for each call, and its arguments."""
     bb = BlockBuilder()

@@ -11,6 +11,11 @@ from typing import Any
 
 from relaxpy.errors import BuildError
 
+_PTX_VERSIONS = {9: "8.0"}
+"""The version of PTX for devices up to this major number of compute capability; `_LATER` for others. NVRTC names its
+own, which only drivers know that are as new as it is. These are of CUDA 12.0 and 13.0, and have all that kernels
+use."""
+_LATER = "9.0"
 INSTALL = "pip install 'relaxpy[cuda]'"
 _OPTIONS = (
     "--std=c++17",
@@ -19,6 +24,7 @@ _OPTIONS = (
     "--fmad=true",
     "--ptxas-options=-v",
 )
+_VERSION = re.compile(rb"^\.version (\d+\.\d+)", re.MULTILINE)
 _USED = {
     "registers": re.compile(r"Used (\d+) registers"),
     "stack": re.compile(r"(\d+) bytes stack frame"),
@@ -66,11 +72,25 @@ def compile_source(source: str, arch: str, name: str) -> Compiled:
             )
         if arch.startswith("compute"):
             code = _bytes(nvrtc, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
-            return Compiled(code.rstrip(b"\0"), "ptx", {})
+            return Compiled(_for_older_drivers(code.rstrip(b"\0"), arch), "ptx", {})
         code = _bytes(nvrtc, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
         return Compiled(code, "cubin", _resources(log))
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def _for_older_drivers(code: bytes, arch: str) -> bytes:
+    """PTX under the version that its devices need, unless NVRTC is older."""
+    digits = re.findall(r"\d+", arch)[0]
+    wanted = next((v for most, v in _PTX_VERSIONS.items() if int(digits) // 10 <= most), _LATER)
+    found = _VERSION.search(code)
+    if found is None or _numbers(found[1].decode()) <= _numbers(wanted):
+        return code
+    return code[: found.start(1)] + wanted.encode() + code[found.end(1) :]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
 
 
 def _resources(log: str) -> dict[str, int]:

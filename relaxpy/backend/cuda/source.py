@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from relaxpy.backend.cuda.target import COPIES_ON_THEIR_WAY
 from relaxpy.backend.gpu.c_like import C_FUNCTIONS, CPLUSPLUS, CLike
 from relaxpy.backend.gpu.half import NARROW, WIDEN
 from relaxpy.tir.tvm import tirx
@@ -84,9 +85,19 @@ inline void relaxpy_copy(void* to, const void* from, bool exists) {
                :: "r"(relaxpy_place(to)), "l"(__cvta_generic_to_global(from)), "r"(exists ? 16 : 0) : "memory");
 }
 inline void relaxpy_copied() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+inline void relaxpy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 """
+
+
+def _copied_but(number: int) -> str:
+    """The function that waits for all groups of copies but so many."""
+    wait = f'asm volatile("cp.async.wait_group {number};" ::: "memory")'
+    return f"inline void relaxpy_copied_but_{number}() {{ {wait}; }}\n"
+
+
 PREAMBLE = _TYPES + "".join((
     _TILES,
+    *map(_copied_but, COPIES_ON_THEIR_WAY),
     _squares("relaxpy_squares", ""),
     _squares("relaxpy_turned_squares", ".trans"),
     _of_four("relaxpy_largest_of_four", "x > y ? x : y"),

@@ -17,6 +17,8 @@ CUBLAS = "cublas"
 CUDNN = "cudnn"
 LIBRARIES = (CUBLAS, CUDNN)
 """The libraries that kernels may call."""
+COPIES_ON_THEIR_WAY = 1, 2
+"""Groups of copies that a thread need not wait for."""
 _THREADS = 256
 _BUFFERS = 128
 """A launch has at least 4096 bytes of arguments, of which a pointer takes 8; the rest is for sizes."""
@@ -39,6 +41,8 @@ class CudaTarget(GpuTarget):
     warp_functions: ClassVar[WarpFunctions | None] = WarpFunctions(
         copy="relaxpy_copy",
         copied="relaxpy_copied",
+        commit="relaxpy_commit",
+        copied_but={number: f"relaxpy_copied_but_{number}" for number in COPIES_ON_THEIR_WAY},
         squares="relaxpy_squares",
         turned="relaxpy_turned_squares",
         largest="relaxpy_largest_of_four",

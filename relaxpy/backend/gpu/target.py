@@ -24,6 +24,10 @@ class WarpFunctions:
     """(to, from, exists): copy 16 bytes from memory to shared memory, later; zeros if they do not exist."""
     copied: str
     """(): wait for all copies of the thread."""
+    commit: str
+    """(): make a group of the copies that the thread has begun since its last group."""
+    copied_but: Mapping[int, str]
+    """(): wait for all groups of copies of the thread but so many, the latest."""
     squares: str
     """(words, row): read four squares of 8 × 8 numbers from shared memory, of which each thread gives a row of 16
     bytes: 8 threads for each square. Thread t gets the neighbours 2 (t % 4) and 2 (t % 4) + 1 of row t // 4 of each, in

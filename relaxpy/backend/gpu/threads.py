@@ -15,6 +15,7 @@ from typing import Any
 from relaxpy.analysis.independence import in_order, rows_at_once
 from relaxpy.backend.gpu.launches import outer_parallel
 from relaxpy.errors import BuildError
+from relaxpy.ir.module import APART
 from relaxpy.tir.forms.stages import equal_indices
 from relaxpy.tir.lowering.workspace import is_shared
 from relaxpy.tir.schedule import with_kind
@@ -184,7 +185,9 @@ def _read_nest(stmt: Stmt) -> _Nest | None:
 
 def _is_apart(nest: _Nest, func: tirx.PrimFunc) -> bool:
     """Do different positions of the independent axes never write what another reads or writes? The author's declaration
-    may be wrong, so it is proved, as for loops on processors."""
+    may be wrong, so it is proved, as for loops on processors, unless the block says that it was checked (`APART`)."""
+    if APART in nest.realize.block.annotations:
+        return True
     wide = [loop.loop_var for loop in nest.apart if not _is_one(loop.extent)]
 
     def parallel(loop: Any) -> Any:

@@ -33,6 +33,15 @@ def test_ptx() -> None:
     assert not made.resources
 
 
+@pytest.mark.parametrize(
+    ("arch", "version"), [("compute_80", b"8.0"), ("compute_90", b"8.0"), ("compute_100", b"9.0")]
+)
+def test_ptx_is_not_only_for_the_newest_drivers(arch: str, version: bytes) -> None:
+    """NVRTC writes its own version, which drivers refuse that are older than it."""
+    made = compile_source(ONE, arch, "one")
+    assert b".version " + version + b"\n" in made.code
+
+
 def test_registers_that_do_not_fit() -> None:
     """What is kept in memory because it does not fit is counted."""
     lines = "".join(f"  float v{n} = a[{n} * m];\n" for n in range(300))

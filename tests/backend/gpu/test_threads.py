@@ -7,6 +7,7 @@ import pytest
 from relaxpy.backend.gpu.launches import launches_of
 from relaxpy.backend.gpu.threads import bind_threads
 from relaxpy.errors import BuildError
+from relaxpy.ir.module import APART
 from tests.backend.gpu.support import MATMUL, ROWS, SCAN, printed, program
 from tests.op.support import program_of, samples
 
@@ -142,9 +143,7 @@ def test_what_meets_along_one_axis_is_in_order(store: str) -> None:
     assert "for j in" not in made
 
 
-def test_rows_of_a_table_of_places_are_in_order() -> None:
-    """Two rows may be written to one place; the last one stays, and elements of a row have threads of their own."""
-    text = """
+TABLE = """
         def main(
             x: T.Buffer(("t", 4), "float32"), at: T.Buffer(("t",), "int64"), y: T.Buffer(("n", 4), "float32")
         ):
@@ -155,10 +154,27 @@ def test_rows_of_a_table_of_places_are_in_order() -> None:
                     vi, vk = T.axis.remap("SS", [i, k])
                     if at[vi] >= 0 and at[vi] < n:
                         y[at[vi], vk] = x[vi, vk]
-    """
-    made = printed(bind_threads(program(text).func, 64))
+"""
+
+
+def test_rows_of_a_table_of_places_are_in_order() -> None:
+    """Two rows may be written to one place; the last one stays, and elements of a row have threads of their own."""
+    made = printed(bind_threads(program(TABLE).func, 64))
     assert 'T.thread_binding(64, thread="threadIdx.x")' in made
     assert "for i in range(t):" in made
+
+
+def test_places_that_were_checked_are_apart() -> None:
+    """The block says so: each element has a thread."""
+    axes = 'vi, vk = T.axis.remap("SS", [i, k])\n'
+    said = f'T.sblock_attr({{"{APART}": 1}})\n'
+    text = TABLE.replace(axes, f"{axes}{' ' * 20}{said}")
+    made = printed(bind_threads(program(text).func, 64))
+    assert (
+        'T.thread_binding((t * T.int64(4) + T.int64(63)) // T.int64(64), thread="blockIdx.x")'
+        in made
+    )
+    assert "range(" not in made
 
 
 def test_plain_loops() -> None:

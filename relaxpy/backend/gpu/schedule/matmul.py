@@ -19,7 +19,7 @@ and is not stored.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from typing import Protocol
 
 from relaxpy.backend.arrangement import Arrangement
@@ -59,6 +59,9 @@ from relaxpy.tir.writer.loops import (
     select,
 )
 
+_AHEAD = 4
+"""Reads of the right-hand factor that a thread has on their way at the same time, where the depth is known to have so
+many."""
 _COMPUTED = 8
 """Neighbours of a computed factor that a thread takes at once, unless it is tuned: codes of 4 bits in a word."""
 
@@ -151,13 +154,15 @@ def _programs(product: Product, target: GpuTarget) -> list[tuple[int, _Program]]
         many = [(ALL_ROWS, _Tiles(product))]
     if known is not None:
         if known <= few:
-            return [(few, _Columns(product, max(known, 1)))]
+            return [(few, _Columns(product, max(known, 1), max(known, 1)))]
         return many
     if not target.barriers_in_branches:
         return many[-1:]
     if target.batch_invariant:
         return many
-    return [(few, _Columns(product, few)), *many]
+    # Most calls for few rows have one, as a step of one sequence: other sums would only take time there.
+    heights = sorted({1, few})
+    return [*((height, _Columns(product, height, few)) for height in heights), *many]
 
 
 class _Tiles:
@@ -175,19 +180,24 @@ class _Tiles:
         self.block = knob("depth", 16, (8, 32))
         """The depth of a block in shared memory."""
         bits = BITS[product.dtype]
-        while self.block > 1 and self._shared_elements * bits // 8 > SHARED_BYTES // 2:
+        while self.block > 1 and self._shared_elements * bits // 8 > SHARED_BYTES * 5 // 8:
             self.block //= 2
         self.along = blocks(product.columns, self.width)
 
     @property
     def _shared_elements(self) -> int:
-        return (self._line + self.width) * self.block
+        return (self._line + self._row) * self.block
 
     @property
     def _line(self) -> int:
         """The stride of the left-hand block along the depth: odd, so that threads which write a row of the factor use
         different banks."""
         return self.height + 1
+
+    @property
+    def _row(self) -> int:
+        """The same of the right-hand block."""
+        return self.width + is_along_depth(self.of.form)
 
     @property
     def groups(self) -> Expr:
@@ -198,7 +208,7 @@ class _Tiles:
         """Allocate shared memory, which is outside of all conditions."""
         p, dtype = self.of.p, self.of.dtype
         self.left = shared(p, "left", self._line * self.block, dtype)
-        self.right = shared(p, "right", self.width * self.block, dtype)
+        self.right = shared(p, "right", self._row * self.block, dtype)
 
     def write(self) -> None:
         """One tile."""
@@ -213,15 +223,17 @@ class _Tiles:
         zero = tirx.const(0, of.dtype)
         for at in range(n * n):
             p.add(tirx.BufferStore(sums, zero, [int64(at)]))
+        firsts, fetched = (first_row, first_column), self._fetched()
+        self._fetch(fetched, firsts, int64(0))
         with p.loop("block", ceildiv(of.depth, self.block)) as block:
             start = p.let("start", block * self.block)
             meet(p)
-            self._fill_left(first_row, start)
-            self._fill_right(first_column, start)
+            self._keep(fetched, firsts, start)
             meet(p)
+            self._fetch(fetched, firsts, start + self.block)
             with p.loop("k", self.block) as k:
                 rows = [self._read(self.left, k * self._line + y + i * self.down) for i in range(n)]
-                row = k * self.width + x
+                row = k * self._row + x
                 columns = [self._read(self.right, row + j * self.across) for j in range(n)]
                 for i in range(n):
                     for j in range(n):
@@ -242,42 +254,79 @@ class _Tiles:
     def _read(self, memory: Buffer, at: Expr) -> Expr:
         return self.of.p.let(str(memory.name), tirx.BufferLoad(memory, [at]))
 
-    def _fill_left(self, first: Expr, start: Expr) -> None:
-        """Read rows from `first` on, a block of the depth from `start` on."""
-        of, p = self.of, self.of.p
-        is_along = constant(of.form.depth.lhs) == 1
-        with self._shares(self.height * self.block) as number:
-            if is_along:
-                k, i = floormod(number, self.block), floordiv(number, self.block)
-            else:
-                k, i = floordiv(number, self.height), floormod(number, self.height)
-            row, at = p.let("row", first + i), p.let("at", start + k)
-            exists = both(row < of.rows, at < of.depth)
-            value = guarded(exists, of.left(row, at))
-            p.add(tirx.BufferStore(self.left, value, [k * self._line + i]))
+    def _fetched(self) -> list[Buffer | None]:
+        """Registers for a thread's part of the next block of each factor: it is read while this one is multiplied. None
+        where threads have different parts, which are read when they are needed."""
+        sides = (("left", self.height), ("right", self.width))
+        return [
+            registers(
+                self.of.p, f"next_{name}", size * self.block // self.of.threads, self.of.dtype
+            )
+            if size * self.block % self.of.threads == 0
+            else None
+            for name, size in sides
+        ]
 
-    def _fill_right(self, first: Expr, start: Expr) -> None:
-        """Read columns from `first` on."""
-        of, p = self.of, self.of.p
-        with self._shares(self.width * self.block) as number:
-            if is_along_depth(of.form):
-                k, j = floormod(number, self.block), floordiv(number, self.block)
-            else:
-                k, j = floordiv(number, self.width), floormod(number, self.width)
-            column, at = p.let("column", first + j), p.let("at", start + k)
-            exists = both(column < of.columns, at < of.depth)
-            value = guarded(exists, of.right(at, column))
-            p.add(tirx.BufferStore(self.right, value, [k * self.width + j]))
+    def _fetch(self, into: Sequence[Buffer | None], firsts: Sequence[Expr], start: Expr) -> None:
+        """Read a thread's part of the blocks from this depth on."""
+        of = self.of
+        for buffer, element, first in zip(into, (self._left, self._right), firsts, strict=True):
+            for at in range(_size(buffer) if buffer is not None else 0):
+                value = element(of.thread + at * of.threads, first, start)
+                of.p.add(tirx.BufferStore(buffer, value, [int64(at)]))
 
-    def _shares(self, count: int) -> AbstractContextManager[Expr]:
-        return shares(self.of.p, count, self.of.thread, self.of.threads)
+    def _keep(self, fetched: Sequence[Buffer | None], firsts: Sequence[Expr], start: Expr) -> None:
+        """Store the blocks from this depth on in shared memory."""
+        of, p = self.of, self.of.p
+        for buffer, memory, element, first, size in zip(
+            fetched, (self.left, self.right), (self._left, self._right), firsts,
+            (self.height, self.width), strict=True,
+        ):  # fmt: skip
+            if buffer is None:
+                with shares(p, size * self.block, of.thread, of.threads) as number:
+                    value, place = element(number, first, start), self._place(memory, number)
+                    p.add(tirx.BufferStore(memory, value, [place]))
+                continue
+            for at in range(_size(buffer)):
+                value = tirx.BufferLoad(buffer, [int64(at)])
+                place = self._place(memory, of.thread + at * of.threads)
+                p.add(tirx.BufferStore(memory, value, [place]))
+
+    def _place(self, memory: Buffer, number: Expr) -> Expr:
+        """Where an element of a block, by its number, is in shared memory."""
+        is_left = memory.same_as(self.left)
+        k, place = self._split(number, is_left)
+        return k * (self._line if is_left else self._row) + place
+
+    def _split(self, number: Expr, is_left: bool) -> tuple[Expr, Expr]:
+        """The depth in a block, and the row or column, of an element by its number. Neighbours are next to each other
+        in memory."""
+        form, size = self.of.form, self.height if is_left else self.width
+        if constant(form.depth.lhs) == 1 if is_left else is_along_depth(form):
+            return floormod(number, self.block), floordiv(number, self.block)
+        return floordiv(number, size), floormod(number, size)
+
+    def _left(self, number: Expr, first: Expr, start: Expr) -> Expr:
+        """An element of the left-hand factor, of the rows from `first` on."""
+        of, p = self.of, self.of.p
+        k, i = self._split(number, is_left=True)
+        row, at = p.let("row", first + i), p.let("at", start + k)
+        return guarded(both(row < of.rows, at < of.depth), of.left(row, at))
+
+    def _right(self, number: Expr, first: Expr, start: Expr) -> Expr:
+        """An element of the right-hand factor, of the columns from `first` on."""
+        of, p = self.of, self.of.p
+        k, j = self._split(number, is_left=False)
+        column, at = p.let("column", first + j), p.let("at", start + k)
+        return guarded(both(column < of.columns, at < of.depth), of.right(at, column))
 
 
 class _Columns:
     """The program for a few rows."""
 
-    def __init__(self, product: Product, height: int) -> None:
-        self.of, self.height = product, height
+    def __init__(self, product: Product, height: int, most: int) -> None:
+        """For up to `height` rows; shared memory is for `most`, of all such programs of the product."""
+        self.of, self.height, self.most = product, height, most
         self.is_along = is_along_depth(product.form)
         width = knob("columns", 4, (1, 2, 8)) if self.is_along else knob("columns", 16, (8, 32))
         self.width = min(width, product.threads)
@@ -303,9 +352,22 @@ class _Columns:
         """The number of groups of a product; 0 without rows."""
         return tirx.min(self.of.rows, int64(1)) * self.along
 
+    @property
+    def _ahead(self) -> int:
+        """How many vectors a thread takes in one turn. All exist then: the depth and the columns are known to be
+        multiples of what a turn, and a group, has. 0: some may not exist."""
+        depth, columns = constant(self.of.depth), constant(self.of.columns)
+        if depth is None or columns is None or columns % self.width or self.vector == 1:
+            return 0
+        turns, rest = divmod(depth, self.lanes * self.vector)
+        most = knob("ahead", _AHEAD, (1, 2, 8))
+        return (
+            0 if rest else max((n for n in (1, 2, 4, 8) if n <= most and turns % n == 0), default=0)
+        )
+
     def allocate(self) -> None:
         """Allocate shared memory, which is outside of all conditions."""
-        self.partial = shared(self.of.p, "partial", self.height * self.of.threads, self.of.dtype)
+        self.partial = self.of.shared("partial", self.most * self.of.threads, self.of.dtype)
 
     def write(self) -> None:
         """Some columns of all rows."""
@@ -322,16 +384,17 @@ class _Columns:
             p.add(tirx.BufferStore(sums, tirx.const(0, of.dtype), [int64(row)]))
         # A row that does not exist repeats the last one.
         rows = [minimum(row, of.rows - 1) for row in range(self.height)]
-        with p.loop("step", ceildiv(of.depth, self.lanes * self.vector)) as step:
-            at = p.let("at", (step * self.lanes + lane) * self.vector)
-            with p.when(both(column < of.columns, at < of.depth)):
-                weights = of.neighbours(of.form.rhs, column, at, self.vector)
-                weights = [p.let("weight", weight) for weight in weights]
-                for row, place in enumerate(rows):
-                    left = of.neighbours(of.form.lhs, place, at, self.vector)
-                    for value, weight in zip(left, weights, strict=True):
-                        total = tirx.BufferLoad(sums, [int64(row)]) + value * weight
-                        p.add(tirx.BufferStore(sums, total, [int64(row)]))
+        turn, ahead = self.lanes * self.vector, self._ahead
+        with p.loop("step", ceildiv(of.depth, turn * max(ahead, 1))) as step:
+            starts = [
+                p.let("at", ((step * max(ahead, 1) + n) * self.lanes + lane) * self.vector)
+                for n in range(max(ahead, 1))
+            ]
+            if ahead:
+                self._add_up(sums, rows, column, starts)
+            else:
+                with p.when(both(column < of.columns, starts[0] < of.depth)):
+                    self._add_up(sums, rows, column, starts)
         for row in range(self.height):
             total = tirx.BufferLoad(sums, [int64(row)])
             p.add(tirx.BufferStore(self.partial, total, [of.thread + row * threads]))
@@ -353,6 +416,25 @@ class _Columns:
             with p.when(both(row < of.rows, column < of.columns)):
                 at = row * threads + own * (self.lanes if self.is_along else 1)
                 of.store(tirx.BufferLoad(self.partial, [at]), row, column)
+
+    def _add_up(
+        self, sums: Buffer, rows: Sequence[Expr], column: Expr, starts: Sequence[Expr]
+    ) -> None:
+        """Add the products of a column's vectors that begin here. All are read before the first is used."""
+        of, p = self.of, self.of.p
+        read = [of.neighbours(of.form.rhs, column, at, self.vector) for at in starts]
+        for at, vector in zip(starts, read, strict=True):
+            weights = [p.let("weight", weight) for weight in vector]
+            for row, place in enumerate(rows):
+                left = of.neighbours(of.form.lhs, place, at, self.vector)
+                for value, weight in zip(left, weights, strict=True):
+                    total = tirx.BufferLoad(sums, [int64(row)]) + value * weight
+                    p.add(tirx.BufferStore(sums, total, [int64(row)]))
+
+
+def _size(buffer: Buffer) -> int:
+    """The number of elements of a thread's memory."""
+    return constant(buffer.shape[0]) or 0
 
 
 def is_along_depth(form: MatmulForm) -> bool:

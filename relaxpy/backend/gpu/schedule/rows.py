@@ -18,7 +18,7 @@ from relaxpy.backend.gpu.schedule.row_plan import Part, RowPlan, plain_name, row
 from relaxpy.backend.gpu.target import GpuTarget
 from relaxpy.tir.forms.stages import Stage, is_output, map_loads, substitute
 from relaxpy.tir.tvm import tirx, tvm
-from relaxpy.tir.writer.loops import Program, at_least_one, int64
+from relaxpy.tir.writer.loops import Program, at_least_one, constant, int64
 
 Axis = Any
 Buffer = Any
@@ -136,11 +136,14 @@ class _Rows:
         count: Expr = int64(1)
         for extent in extents:
             count = count * int64(extent)
+        known = constant(count)
+        is_whole = known is not None and known % self.threads == 0
         steps = tirx.truncdiv(count + int64(self.threads - 1), int64(self.threads))
         with self.to.loop("step", steps) as step:
             name = names[0] if len(names) == 1 else "element"
             number = self.to.let(name, step * int64(self.threads) + self.thread)
-            with self.to.when(number < count):
+            # Reads behind a condition wait for each other.
+            with self.to.when(True if is_whole else number < count):
                 yield self._places(names, extents, number)
 
     def _total(self, stage: Stage) -> None:

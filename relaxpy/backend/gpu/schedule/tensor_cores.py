@@ -2,12 +2,12 @@
 
 A group of threads computes a tile of the output, of one shape for few rows and of another for many. Blocks of both
 factors go through shared memory in words of 32 bits, each of 2 or 4 neighbours along the depth; while a block is
-multiplied, the next one comes. Where shared memory has room for both (two *stages*), it is copied there past the
-registers (`cp.async`), if reads of 16 bytes are aligned; else it waits in registers, as a factor does that is computed.
-A warp, 32 threads, computes a part of the tile in squares of 16 × 8, for each of which an instruction multiplies 16 × 8
-words by 8 × 8. A thread has two words of each eight rows or columns of a factor, and two neighbours of each eight rows
-of the sums (PTX ISA, "Matrix Fragments for mma.m16n8k16"). It gets them from shared memory in squares of eight rows and
-four words, four at a time (`ldmatrix`).
+multiplied, the next ones come. Where shared memory has room for several (*stages*), they are copied there past the
+registers (`cp.async`), if reads of 16 bytes are aligned; else the next one waits in registers, as a factor does that is
+computed. A warp, 32 threads, computes a part of the tile in squares of 16 × 8, for each of which an instruction
+multiplies 16 × 8 words by 8 × 8. A thread has two words of each eight rows or columns of a factor, and two neighbours
+of each eight rows of the sums (PTX ISA, "Matrix Fragments for mma.m16n8k16"). It gets them from shared memory in
+squares of eight rows and four words, four at a time (`ldmatrix`).
 
 The order of a sum is that of the depth, whatever the tile: rows have equal bits in all of them.
 """
@@ -48,8 +48,9 @@ _PAD = 4
 """Words between rows in shared memory, so that the rows of a square are in different banks."""
 _SQUARE = 8
 """Rows of a square in shared memory."""
-_SHARED_BYTES = 40 << 10
-"""Shared memory of blocks. A group has 48 KiB without asking the driver for more, of which few rows take up to 8."""
+_SHARED_BYTES = 41 << 10
+"""Shared memory of blocks. A group has 48 KiB without asking the driver for more, of which few rows take up to 6."""
+_MOST_STAGES = 4
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ class TileShape:
 
     @property
     def stages(self) -> int:
-        """How many blocks shared memory has room for: one, or two, of which one is multiplied and one comes."""
-        return 2 if 2 * self.stage_words * WORD // 8 <= _SHARED_BYTES else 1
+        """How many blocks shared memory has room for: one is multiplied, and others come."""
+        return min(_MOST_STAGES, _SHARED_BYTES // (self.stage_words * WORD // 8))
 
     def fits(self, warps: int) -> bool:
         """Can so many warps divide it? Each has whole squares of both sides, and each thread whole reads of both
@@ -95,8 +96,8 @@ class TileShape:
 ALL_ROWS = (1 << 31) - 1
 _NARROW_ROWS = 64
 _NARROW = (
-    TileShape(64, 32, 64, 2), TileShape(16, 32, 64, 1), TileShape(16, 64, 64, 1), TileShape(32, 32, 64, 2),
-    TileShape(32, 64, 32, 2), TileShape(64, 32, 32, 2), TileShape(64, 64, 32, 2), TileShape(64, 64, 64, 2),
+    TileShape(64, 32, 32, 2), TileShape(16, 32, 64, 1), TileShape(16, 64, 32, 1), TileShape(16, 64, 64, 1),
+    TileShape(32, 32, 64, 2), TileShape(32, 64, 32, 2), TileShape(64, 32, 64, 2), TileShape(64, 64, 32, 2),
 )  # fmt: skip
 """Tiles for few rows, the default first. Their time is that of reading the right-hand factor: many groups, each with
 long reads."""
@@ -129,10 +130,13 @@ def tensor_core_programs(
     if known is not None:
         sides = sides[:1] if known <= most else sides[1:]
     shapes = [(rows, _tile(name, tiles, product.threads // WARP)) for name, rows, tiles in sides]
-    words = max(shape.stage_words * shape.stages for _, shape in shapes)
-    return [
-        (most, TensorCores(product, shape, instruction, functions, words)) for most, shape in shapes
+    programs = [
+        (most, TensorCores(product, shape, instruction, functions)) for most, shape in shapes
     ]
+    words = max(program.words for _, program in programs)  # of all programs of the product
+    for _, program in programs:
+        program.words = words
+    return programs
 
 
 def _tile(name: str, tiles: Sequence[TileShape], warps: int) -> TileShape:
@@ -151,10 +155,8 @@ class TensorCores:
         shape: TileShape,
         instruction: str,
         functions: WarpFunctions,
-        words: int,
     ) -> None:
-        """`words` of shared memory are for all programs of the product."""
-        self.of, self.shape, self.instruction, self.words = product, shape, instruction, words
+        self.of, self.shape, self.instruction = product, shape, instruction
         self.functions = functions
         product.is_whole = True
         self.per_word = WORD // tvm.DataType(factor_type(product.form.lhs)).bits
@@ -165,6 +167,12 @@ class TensorCores:
         self.across = across
         self.squares = shape.height // shape.down // _ROWS, shape.width // across // _COLUMNS
         """Squares of a warp along rows and columns."""
+        form = product.form
+        is_copied = self._is_copied(form.lhs) and self._is_copied(form.rhs)
+        self.stages = shape.stages if is_copied else min(shape.stages, 2)
+        """Blocks in shared memory. One that waits in registers on its way there is one at a time."""
+        self.words = self.stages * shape.stage_words
+        """Words of shared memory."""
 
     @property
     def groups(self) -> Expr:
@@ -201,10 +209,12 @@ class TensorCores:
             for operand in (of.form.lhs, of.form.rhs)
             if self._is_copied(operand)
         }
-        if shape.stages == 1:
+        if self.stages == 1:
             self._one_stage(firsts, sums)
-        else:
+        elif self.stages == 2:
             self._two_stages(firsts, sums)
+        else:
+            self._several_stages(firsts, sums)
         rows, columns = p.let("rows", rows + quad), columns + own * 2
         row = p.let("row", firsts[0] + rows)
         column = p.let("column", firsts[1] + columns)
@@ -262,6 +272,27 @@ class TensorCores:
             self._multiply(sums, stage)
             with p.when(start < of.depth):
                 self._keep(fetched, words - stage)
+
+    def _several_stages(self, firsts: Sequence[Expr], sums: Buffer) -> None:
+        """All blocks, where shared memory has room for more than two, and both factors are copied there. What a turn
+        begins to copy is a group of copies, empty behind the last block."""
+        of, p, words, ahead = self.of, self.of.p, self.shape.stage_words, self.stages - 1
+        fetched = self._fetch_buffers()
+
+        def fetch(start: Expr, stage: Expr) -> None:
+            with p.when(start < of.depth):
+                self._fetch(fetched, firsts, start, stage)
+            self._call(self.functions.commit)
+
+        for number in range(ahead):
+            fetch(int64(number * self.block), int64(number * words))
+        with p.loop("block", ceildiv(of.depth, self.block)) as block:
+            self._call(self.functions.copied_but[ahead - 1])
+            # This block is there for all, and all have multiplied the one before it, whose place is taken.
+            meet(p)
+            taken = p.let("taken", floormod(block + ahead, self.stages) * words)
+            fetch(p.let("start", (block + ahead) * self.block), taken)
+            self._multiply(sums, p.let("stage", floormod(block, self.stages) * words))
 
     def _multiply(self, sums: Buffer, stage: Expr) -> None:
         """Multiply the block that begins at a word of shared memory."""

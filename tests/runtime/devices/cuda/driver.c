@@ -606,9 +606,23 @@ static int read_cubin(const char *code, const char *name, Function *f) {
   return found ? SUCCESS : NOT_FOUND;
 }
 
+// Whether the driver's compiler takes a version of PTX: that of CUDA 12.0 is 8.0, that of CUDA 13.0 is 9.0, and so on.
+static int knows_ptx(const char *code) {
+  unsigned major = 0, minor = 0;
+  const char *version = strstr(code, ".version ");
+  if (version) sscanf(version, ".version %u.%u", &major, &minor);
+  unsigned latest = (config.version / 1000 - 4) * 10 + config.version % 1000 / 10;
+  return major * 10 + minor <= latest;
+}
+
 CALL(int cuModuleLoadDataEx(Module **made, const char *code, unsigned count, const int *options, void **values))
   PASS(entered());
   PASS(unsafe());
+  if (!is_elf(code) && !knows_ptx(code)) {
+    for (unsigned i = 0; i < count; i++)
+      if (options[i] == 5) strcpy(values[i], "ptxas application ptx input, line 1; fatal   : Unsupported .version");
+    GIVE(UNSUPPORTED_PTX);
+  }
   if (!is_elf(code) && !strstr(code, ".entry")) {
     for (unsigned i = 0; i < count; i++)
       if (options[i] == 5) strcpy(values[i], "ptxas application ptx input, line 1; fatal   : there is no kernel");  // JIT_ERROR_LOG_BUFFER
@@ -749,6 +763,7 @@ static const struct { int code; const char *name, *text; } errors[] = {
   {INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
   {INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
   {INVALID_PTX, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
+  {UNSUPPORTED_PTX, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "the provided PTX was compiled with an unsupported toolchain."},
   {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
   {NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
   {ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},

@@ -68,6 +68,18 @@ def test_what_the_compiler_of_the_driver_says(driver: Emulation) -> None:
     assert "there is no kernel" in caught.value.notes[1]
 
 
+def test_ptx_of_a_newer_compiler(driver: Emulation) -> None:
+    """Seen on an H200: a driver for CUDA 13.0 takes PTX up to 9.0."""
+    known, newer = (
+        replace(SCALE, code=SCALE.code.replace(b".version 8.0", version)).encode()
+        for version in (b".version 9.0", b".version 9.1")
+    )
+    runtime().load([known], [info()])
+    with pytest.raises(ExecutableError, match="CUDA_ERROR_UNSUPPORTED_PTX_VERSION") as caught:
+        runtime().load([newer], [info()])
+    assert any("Unsupported .version" in note for note in caught.value.notes)
+
+
 def test_an_older_driver_tells_no_parameters(driver: Emulation) -> None:
     driver.configure(version=12000)
     runtime().load([replace(SCALE, args=ARGS[:2]).encode()], [info()])
@@ -103,7 +115,7 @@ def test_parameters_are_those_of_the_compiled_code(driver: Emulation, arch: str)
     """NVRTC's code says where each parameter is; arguments are packed there."""
     code = compiled(SOURCE, arch)
     add_kernel(code, ON_THE_HOST)
-    driver.configure(capability=90)
+    driver.configure(capability=90, version=13090)  # as new as NVRTC
     dtypes = ["bool", "int16", "float32", "int8", "float64", "uint8"]
     args: Any = (
         {"memory": 0},
