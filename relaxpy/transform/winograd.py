@@ -1,37 +1,52 @@
-"""Winograd: compute convolutions with windows of 3 x 3 by fewer products, with larger errors."""
+"""Winograd: compute convolutions with windows of 3 x 3 by fewer multiplications, with larger errors."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from relaxpy.errors import UsageError
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, SymVar
-from relaxpy.ir.expr import Call, Constant, Expr, GlobalVar, Tuple
+from relaxpy.ir.expr import Call, Constant, Expr, GlobalVar, PrimValue, Tuple
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.names import FreshNames
 from relaxpy.op.call import CallTIR
 from relaxpy.op.conv import Conv2d
 from relaxpy.op.data_layout import Layout, padding_pairs, per_axis
 from relaxpy.op.deduce import deduce
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.linear_algebra import Matmul
+from relaxpy.op.memory import CheckDim
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
 
+if TYPE_CHECKING:
+    from relaxpy.tir.prim_func import PrimFunc
+
 DATA, KERNEL = Layout("NHWC"), Layout("HWIO")
+TILES = (2, 4)
+"""The sizes of tiles that there are."""
 
 
 @dataclass(frozen=True)
 class Winograd(Pass):
-    """..."""
+    """DOC"""
 
     name: ClassVar[str] = "winograd"
     tile: int = 4
+    """Pixels of a tile of the result in each direction, 2 or 4."""
     fewest: int = 64
-    largest: int = 512*512
+    """Convolutions of fewer input or output channels stay as they are."""
+    most: int = 512
+    """Convolutions of more channels stay, too."""
+
+    def __post_init__(self) -> None:
+        if self.tile not in TILES:
+            raise UsageError("winograd-tile", f"tiles have 2 or 4 pixels, got {self.tile!r}")
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         changer = _Changer(mod, self)
@@ -40,66 +55,94 @@ class Winograd(Pass):
 
 
 class _Changer(Rebuilder):
+    """Replaces convolutions. Calls of equal shapes share their programs."""
+
     def __init__(self, mod: IRModule, options: Winograd) -> None:
         super().__init__(mod)
         self.options = options
-        self.programs = {}
+        self.programs: dict[str, PrimFunc] = {}
         self.program_names = FreshNames(mod)
         self.made: dict[Hashable, str] = {}
+        """The names of programs by what they are made of."""
 
     def value(self, value: Expr) -> Expr:
-        if not isinstance(value, Call) or not isinstance(value.op, Conv2d):
+        match value:
+            case Call(op=Conv2d() as op, args=(x, Constant() as weight)) if self.is_wanted(op):
+                images, result = deduce(x, self.mod), deduce(value, self.mod)
+            case _:
+                return value
+        kernel = KERNEL.divided(weight.data, Layout.of(op.kernel_layout).letters)
+        if not isinstance(images, TensorType) or not isinstance(result, TensorType):
             return value
-        op, (x, w) = value.op, value.args
-        data, weight, result = op.layouts()
-        if data != DATA or result != DATA or weight.blocks or not isinstance(w, Constant):
+        if images.dims is None or result.dims is None or not self.has_wanted(kernel):
             return value
-        if op.groups != 1 or set(per_axis(op.strides, 2)) != {1} or set(per_axis(op.dilation, 2)) != {1}:
+        if "float32" != images.dtype or images.dtype != result.dtype:
             return value
-        kernel = np.ascontiguousarray(KERNEL.divided(w.data, weight.letters))
-        if kernel.shape[:2] != (3, 3) or str(kernel.dtype) != "float32" or op.out_dtype not in (None, "float32"):
-            return value
-        pads = padding_pairs(op.padding, 2)
-        if any(sum(p) > 2 for p in pads):
-            return value
-        if min(kernel.shape[2:]) < self.options.fewest or kernel.shape[2]*kernel.shape[3] > self.options.largest:
-            return value
-        xt, yt = deduce(x, self.mod), deduce(value, self.mod)
-        assert isinstance(xt, TensorType)
-        assert isinstance(yt, TensorType)
-        if xt.dims is None or yt.dims is None: return value
-        return self.winograd(x, xt.dims, yt.dims, kernel, (pads[0][0], pads[1][0]))
+        self.check(op, value)
+        return self.winograd(x, images.dims, result.dims, op, np.ascontiguousarray(kernel))
 
-    def winograd(self, x, dims, out, kernel, padding):
+    def is_wanted(self, op: Conv2d) -> bool:
+        """Does a convolution have the layouts, strides and padding of those that are replaced?"""
+        data, kernel, result = op.layouts()
+        if (data, result) != (DATA, DATA) or kernel.blocks or op.groups != 1:
+            return False
+        # With more padding there would be tiles of images without pixels.
+        is_narrow = all(before + after <= 2 for before, after in padding_pairs(op.padding, 2))
+        return is_narrow and {*per_axis(op.strides, 2), *per_axis(op.dilation, 2)} == {1}
+
+    def has_wanted(self, kernel: np.ndarray) -> bool:
+        """Is the weight of a size for which tiles pay?"""
+        *window, inputs, outputs = kernel.shape
+        few, many = self.options.fewest, self.options.most
+        return window == [3, 3] and few <= min(inputs, outputs) and max(inputs, outputs) <= many
+
+    def check(self, op: Conv2d, call: Call) -> None:
+        """Check at run time what is not known about the sizes of a convolution, as legalising it would."""
+        deduction = Deduction(op, call, lambda e: deduce(e, self.mod), exact=True)
+        deduction.run()
+        for requirement in deduction.requirements:
+            self.emit(
+                CheckDim(message=requirement.message)(PrimValue(requirement.condition)), "_"
+            )
+
+    def winograd(
+        self, x: Expr, images: Sequence[Dim], result: Sequence[Dim], op: Conv2d, kernel: np.ndarray
+    ) -> Expr:
+        """Emit the transform of the patches and the products; returns the transform of the products."""
         from relaxpy.tir.writer import winograd as w
-        from relaxpy.tir.prim_func import PrimFunc
-        from relaxpy.tir import te
-        m = self.options.tile
-        k = (m + 2) ** 2
-        tiles = tuple((d + (m - 1)) // m for d in out[1:3])
-        ci, co = kernel.shape[2:]
-        names = ("n", "h", "w", "p", "q")
-        n, h, wd, p, q = (d if d.value is not None else SymVar(nm).dim for nm, d in zip(names, (dims[0], dims[1], dims[2], *tiles)))
-        def patches():
-            src = te.placeholder((n, h, wd, ci), "float32", "x")
-            return PrimFunc.from_te([src], [w.transformed_patches(src, m, padding, (p, q))], [])
-        name = self.program("patches", (m, ci, padding, *(None if d.value is None else d.value for d in (n, h, wd, p, q))), patches)
-        vt = TensorType((Dim.of(k), dims[0], *tiles, Dim.of(ci)), "float32")
-        v = self.emit(Call(CallTIR(), (GlobalVar(name), Tuple((x,))), (vt,)))
-        u = Constant.shared(w.transformed_weight(kernel, m).reshape(k, 1, 1, ci, co))
-        prod = self.emit(Matmul()(v, u))
-        n, oh, ow, p, q = (d if d.value is not None else SymVar(nm).dim for nm, d in zip(names, (*out[:3], *tiles)))
-        def pixels():
-            src = te.placeholder((k, n, p, q, co), "float32", "products")
-            tab = te.placeholder((m, m + 2), "float32", "table")
-            return PrimFunc.from_te([src, tab], [w.result_of_products(src, tab, m, (n, oh, ow, Dim.of(co)))], [])
-        name = self.program("pixels", (m, co, *(None if d.value is None else d.value for d in (n, oh, ow, p, q))), pixels)
-        tab = Constant.shared(w.Matrices.of(m).output.astype('f'))
-        return Call(CallTIR(), (GlobalVar(name), Tuple((prod, tab))), (TensorType(out, "float32"),))
 
-    def program(self, hint, key, make):
-        key = (hint, *key)
-        if key not in self.made:
-            name = self.made[key] = self.program_names.fresh(hint)
-            self.programs[name] = make()
-        return self.made[key]
+        tile = self.options.tile
+        down, across = tiles = tuple((size + (tile - 1)) // tile for size in result[1:3])
+        (above, _), (left, _) = padding_pairs(op.padding, 2)
+        factors = Constant.shared(w.window_factors(kernel, tile))
+        points, *_, inputs, _ = factors.data.shape
+
+        def patches(shape: Sequence[Dim]) -> PrimFunc:
+            return w.patches_program(shape[:4], (shape[4], shape[5]), tile, (above, left))
+
+        def pixels(shape: Sequence[Dim]) -> PrimFunc:
+            return w.pixels_program(shape[:4], (shape[4], shape[5]), tile)
+
+        program = self.program("patches", patches, (*images, *tiles), (above, left))
+        made = TensorType((Dim.of(points), images[0], *tiles, Dim.of(inputs)), "float32")
+        patch = self.emit(Call(CallTIR(), (program, Tuple((x,))), (made,)), "patches")
+        products = self.emit(Matmul()(patch, factors), "products")
+        program = self.program("pixels", pixels, (*result, *tiles))
+        table = Constant.shared(w.result_table(tile))
+        out = TensorType(tuple(result), "float32")
+        return Call(CallTIR(), (program, Tuple((products, table))), (out,), span=self.span)
+
+    def program(
+        self,
+        name: str,
+        make: Callable[[Sequence[Dim]], PrimFunc],
+        dims: Sequence[Dim],
+        key: Hashable = None,
+    ) -> GlobalVar:
+        """The program that `make` writes for dimensions. Those that are not known are symbols of the program."""
+        sizes = tuple(dim.value for dim in dims)
+        if (name, sizes, key) not in self.made:
+            own = [SymVar(f"d{n}").dim if d.value is None else d for n, d in enumerate(dims)]
+            self.made[name, sizes, key] = self.program_names.fresh(name)
+            self.programs[self.made[name, sizes, key]] = make(own)
+        return GlobalVar(self.made[name, sizes, key])

@@ -1,169 +1,165 @@
-"""The transforms of Winograd's convolution with windows of 3 x 3: `relaxpy.transform.winograd` says how they are used.
+"""The transforms around the products of Winograd's convolution with windows of 3 x 3 (`relaxpy.transform.winograd`).
 
-An output tile of m x m pixels is computed of m + 2 points in each direction, which are those of polynomials (Toom and
-Cook): `A.T ((G g G.T) * (B.T d B)) A`, with the window g and the patch d of (m + 2) x (m + 2) pixels.
+A tile of m x m pixels of the result is `A.T ((G g G.T) * (B.T d B)) A`, with the window g and the patch d of (m + 2) x
+(m + 2) pixels: the values of polynomials are multiplied at m + 2 points in each direction (Toom and Cook).
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 
 from relaxpy.ir.dim import Dim
 from relaxpy.tir import te
+from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import Buffer, Expr, int64, maximum, minimum
+from relaxpy.tir.writer.loops import Buffer, Expr, both, floordiv, floormod, int64
 from relaxpy.tir.writer.serial import Serial, serial
 
 WINDOW = 3
 """Pixels of a window in each direction."""
-POINTS = {2: (0, 1, -1), 4: (0, 5 / 8, -5 / 8, 3 / 2, -3 / 2)}
-"""The points for each size of tiles; infinity comes last. Those of 4 are not the paper's (0, 1, -1, 2, -2): errors are a
-quarter of theirs, since all powers are near 1. All coefficients are exact in float32."""
+POINTS: dict[int, tuple[float, ...]] = {2: (0, 1, -1), 4: (0, 5 / 8, -5 / 8, 3 / 2, -3 / 2)}
+"""The points for each size of tiles; infinity is the last. Those of 4 are not Lavin's and Gray's (0, 1, -1, 2, -2):
+their powers are nearer to 1, and errors are a third of those. The matrices A and B are exact in float32."""
+DTYPE = "float32"
 
 
 @dataclass(frozen=True, eq=False)
 class Matrices:
-    """The matrices of a size of tiles, m: `output` is A.T (m, m + 2), `window` G (m + 2, 3), `patch` B.T (m + 2, m +
-    2)."""
+    """The matrices for tiles of m x m pixels, in float64."""
 
-    output: np.ndarray
+    result: np.ndarray
+    """A.T, (m, m + 2)."""
     window: np.ndarray
+    """G, (m + 2, 3)."""
     patch: np.ndarray
+    """B.T, (m + 2, m + 2)."""
 
     @classmethod
     def of(cls, tile: int) -> Matrices:
-        """The matrices, in float64."""
+        """The matrices for tiles of this size."""
         points = POINTS[tile]
         size = len(points) + 1
-        output, window, patch = (np.zeros((rows, size)) for rows in (tile, WINDOW, size))
+        result, window, patch = (np.zeros((rows, size)) for rows in (tile, WINDOW, size))
         for number, point in enumerate(points):
             others = [other for other in points if other != point]
-            output[:, number] = point ** np.arange(tile)
-            window[:, number] = point ** np.arange(WINDOW) / np.prod(np.subtract(point, others))
+            result[:, number] = np.power(point, np.arange(tile))
+            window[:, number] = np.power(point, np.arange(WINDOW)) / np.prod(point - np.array(others))
             patch[number, :-1] = np.poly(others)[::-1]
-        output[-1, -1] = window[-1, -1] = 1
+        result[-1, -1] = window[-1, -1] = 1
         patch[-1] = np.poly(points)[::-1]
-        return cls(output, window.T, patch)
+        return cls(result, window.T, patch)
 
 
-def transformed_weight(weight: np.ndarray, tile: int) -> np.ndarray:
-    """A weight (3, 3, inputs, outputs) as float32 factors ((m + 2)**2, inputs, outputs)."""
+def window_factors(weight: np.ndarray, tile: int) -> np.ndarray:
+    """The factors ((m + 2)**2, 1, 1, inputs, outputs) of a weight (3, 3, inputs, outputs), computed in float64."""
     g = Matrices.of(tile).window
     found = np.einsum("ai,bj,ijco->abco", g, g, weight.astype("float64"), optimize=True)
-    return found.reshape(-1, *weight.shape[2:]).astype(weight.dtype)
+    return found.reshape(-1, 1, 1, *weight.shape[2:]).astype(weight.dtype)
 
 
-def transformed_patches(
-    x: te.Tensor, tile: int, padding: tuple[int, int], tiles: tuple[Dim, Dim]
-) -> te.Tensor:
-    """The patches of images (n, height, width, channels) as ((m + 2)**2, n, tiles down, tiles across, channels). The
-    padding is that before the first row and the first column."""
-    count, height, width, channels = map(Dim.of, _dims(x))
+def result_table(tile: int) -> np.ndarray:
+    """For each pixel of a tile the coefficients of the products: (m, m, (m + 2)**2)."""
+    a = Matrices.of(tile).result
+    return np.einsum("ia,jb->ijab", a, a).reshape(tile, tile, -1).astype(DTYPE)
+
+
+def patches_program(
+    shape: Sequence[Dim], tiles: tuple[Dim, Dim], tile: int, padding: tuple[int, int]
+) -> PrimFunc:
+    """From images of this shape (n, height, width, channels) to the factors ((m + 2)**2, n, tiles down, tiles across,
+    channels) of their patches. `padding` is that before the first row and the first column. There are no tiles in
+    images without pixels."""
+    count, height, width, channels = shape
     size, matrix = tile + WINDOW - 1, Matrices.of(tile).patch
+    h, w, depth = map(te.dim, (height, width, channels))
 
     def fill(p: Serial, out: Buffer, source: Buffer) -> None:
-        def each(write: Callable[[Expr], None]) -> None:
-            with p.loop("c", te.dim(channels)) as c:
-                write(c)
+        def each(buffer: Buffer, *place: Expr | int, value: Callable[[Expr], Expr]) -> None:
+            # One store a loop: LLVM vectorises it without asking whether several stores overlap.
+            with p.loop("c", depth) as c:
+                p.write(buffer, *place, c, value=value(c))
+
+        def products(buffer: Buffer, *place: Expr | int, row: int, read: _Read) -> None:
+            each(buffer, *place, value=lambda c: _product(matrix[row], [read(i, c) for i in range(size)]))
 
         with p.block("tile", [te.dim(d) for d in (count, *tiles)]) as (n, down, across):
             columns, edge = (
-                tirx.decl_buffer([te.dim(d) for d in shape], str(x.dtype), name, layout=None)
-                for name, shape in (("columns", (size, size, channels)), ("edge", (size, channels)))
+                tirx.decl_buffer([*map(int64, lines), depth], DTYPE, name, layout=None)
+                for name, lines in (("columns", (size, size)), ("edge", (size,)))
             )
             p.add(tirx.AllocBuffer(columns))
             p.add(tirx.AllocBuffer(edge))
             top = p.let("top", down * tile - padding[0])
-            h, w = te.dim(height), te.dim(width)
-
-            def column(j: Expr, read: Callable[[int, Expr], Expr]) -> None:
-                for a in range(size):
-                    each(lambda c: p.write(columns, a, j, c, value=_products(matrix, [read(i, c) for i in range(size)])[a]))
-
+            has_all_rows = both(int64(0) <= top, top + size <= h)
             with p.loop("j", size) as j:
                 left = p.let("left", across * tile + j - padding[1])
-                inside = tirx.And(int64(0) <= left, left < w)
-                whole = tirx.And(tirx.And(int64(0) <= top, top + size <= h), inside)
-                with p.when(whole):
-                    column(j, lambda i, c: p.read(source, n, top + i, left, c))
-                with p.otherwise(whole):
+                is_inside = both(int64(0) <= left, left < w)
+
+                def column(read: _Read, j: Expr = j) -> None:
+                    for a in range(size):
+                        products(columns, a, j, row=a, read=read)
+
+                def pixel(i: Expr | int, c: Expr, left: Expr = left) -> Expr:
+                    return p.read(source, n, top + i, left, c)
+
+                with p.when(both(has_all_rows, is_inside)):
+                    column(pixel)
+                with p.otherwise(both(has_all_rows, is_inside)):
                     with p.loop("i", size) as i:
-                        is_there = tirx.And(tirx.And(int64(0) <= top + i, top + i < h), inside)
-                        with p.when(is_there):
-                            each(lambda c: p.write(edge, i, c, value=p.read(source, n, top + i, left, c)))
-                        with p.otherwise(is_there):
-                            each(lambda c: p.write(edge, i, c, value=tirx.const(0, str(x.dtype))))
-                    column(j, lambda i, c: p.read(edge, i, c))
+                        is_pixel = both(both(int64(0) <= top + i, top + i < h), is_inside)
+                        with p.when(is_pixel):
+                            each(edge, i, value=lambda c, i=i: pixel(i, c))
+                        with p.otherwise(is_pixel):
+                            each(edge, i, value=lambda _: tirx.const(0, DTYPE))
+                    column(lambda i, c: p.read(edge, i, c))
             with p.loop("a", size) as a:
                 for b in range(size):
-                    each(lambda c: p.write(out, a * size + b, n, down, across, c, value=_products(matrix, [p.read(columns, a, j, c) for j in range(size)])[b]))
+                    products(
+                        out, a * size + b, n, down, across,
+                        row=b, read=lambda j, c, a=a: p.read(columns, a, j, c),
+                    )  # fmt: skip
 
-    shape = (size * size, count, *tiles, channels)
-    return serial((shape, str(x.dtype)), [x], fill, "patches")
+    images = te.placeholder(shape, DTYPE, "images")
+    made = serial(((size * size, count, *tiles, channels), DTYPE), [images], fill, "patches")
+    return PrimFunc.from_te([images], [made], [])
 
 
-def result_of_products(products: te.Tensor, table: te.Tensor, tile: int, shape: Sequence[Dim]) -> te.Tensor:
-    """The images (n, height, width, channels) of products ((m + 2)**2, n, tiles down, tiles across, channels). The
-    table (m, m, (m + 2)**2) has the coefficients of each pixel of a tile."""
-
-    size = tile + WINDOW - 1
+def pixels_program(shape: Sequence[Dim], tiles: tuple[Dim, Dim], tile: int) -> PrimFunc:
+    """From products ((m + 2)**2, n, tiles down, tiles across, channels) and the table of coefficients to images of this
+    shape (n, height, width, channels)."""
+    count, _, _, channels = shape
+    points = (tile + WINDOW - 1) ** 2
+    products = te.placeholder((points, count, *tiles, channels), DTYPE, "products")
+    table = te.placeholder((tile, tile, points), DTYPE, "table")
+    k = te.reduce_axis(points)
 
     def pixel(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
-        down, i = tirx.floordiv(y, int64(tile)), tirx.floormod(y, int64(tile))
-        across, j = tirx.floordiv(x, int64(tile)), tirx.floormod(x, int64(tile))
+        factor = table[floormod(y, tile), floormod(x, tile), k]
+        return te.sum(factor * products[k, n, floordiv(y, tile), floordiv(x, tile), c], k)
 
-        def along(a: int) -> Expr:
-            return _sum(products[a * size + b, n, down, across, c] * table[j, b] for b in range(size))
-
-        return _sum(along(a) * table[i, a] for a in range(size))
-
-    return te.compute(shape, pixel, "pixels")
+    return PrimFunc.from_te([products, table], [te.compute(shape, pixel, "pixels")], [])
 
 
-def _sum(terms: Iterable[Expr]) -> Expr:
-    return reduce(operator.add, terms)
+_Read = Callable[[int, Expr], Expr]
+"""A value at a place along the transformed direction, in a channel."""
 
 
-def _dims(x: te.Tensor) -> tuple[Dim, ...]:
-    from relaxpy.op.te import dims
-
-    return dims(x)
-
-
-def _place(p: Serial, place: Expr, extent: Dim) -> tuple[Expr, Expr]:
-    """The place or the nearest one inside of an extent, and whether it is inside."""
-    size = te.dim(extent)
-    place = p.let("place", place)
-    inside = tirx.And(int64(0) <= place, place < size)
-    return p.let("near", maximum(0, minimum(place, size - 1))), p.let("inside", inside)
-
-
-def _products(matrix: np.ndarray, values: Sequence[Expr]) -> list[Expr]:
-    """The product of a matrix with a vector of expressions. Each sum is that of the even places and that of the odd
-    ones, up to its sign: rows of opposite points share both."""
-    found: list[Expr] = []
-    for row in matrix:
-        parts: list[tuple[float, Expr]] = []
-        for first in (0, 1):
-            terms = [(w, v) for w, v in zip(row[first::2], values[first::2], strict=True) if w]
-            if not terms:
-                continue
-            sign = np.sign(terms[0][0])
-            total = None
-            for weight, value in terms:
-                weight = weight * sign
-                term = value if weight == 1 else value * tirx.const(weight, "float32")
-                total = term if total is None else total + term
-            assert total is not None
-            parts.append((sign, total))
-        (sign, total), *rest = sorted(parts, key=lambda part: -part[0])
-        total = total if sign > 0 else -total
-        for sign, other in rest:
-            total = total + other if sign > 0 else total - other
-        found.append(total)
-    return found
+def _product(row: Sequence[float], values: Sequence[Expr]) -> Expr:
+    """The sum of values times the numbers of a row. Those at even places come first: rows of opposite points have both
+    halves in common, up to a sign."""
+    order = [*range(0, len(values), 2), *range(1, len(values), 2)]
+    total: Expr | None = None
+    for weight, value in ((row[place], values[place]) for place in order):
+        if weight == 0:
+            continue
+        size = abs(weight)
+        term = value if size == 1 else value * tirx.const(size, DTYPE)
+        if total is None:
+            total = term if weight > 0 else term * tirx.const(-1, DTYPE)
+        else:
+            total = total + term if weight > 0 else total - term
+    assert total is not None, "no row is zero"
+    return total
