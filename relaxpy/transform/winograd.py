@@ -34,15 +34,36 @@ TILES = (2, 4)
 
 @dataclass(frozen=True)
 class Winograd(Pass):
-    """DOC"""
+    """Compute two-dimensional convolutions with windows of 3 x 3 by tiles of the result, F(4 x 4, 3 x 3) or F(2 x 2,
+    3 x 3) (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015, arXiv 1509.09308): a quarter, or
+    4/9, of the multiplications. The user asks for it, as results have larger errors
+    (docs/decisions/0034-winograd.md), and for it only where convolutions have contiguous channels:
+
+        pipeline = default_pipeline().after("convert-layout", Winograd())
+
+    A convolution `y = R.nn.conv2d(x, w, padding=1, data_layout="NHWC", kernel_layout="OHWI")` becomes
+
+        patches = R.call_tir(cls.patches, (x,), …)          (points, n, tiles down, tiles across, inputs)
+        products = R.matmul(patches, factors)                (points, n, tiles down, tiles across, outputs)
+        y = R.call_tir(cls.pixels, (products, table), …)     (n, height, width, outputs)
+
+    with 36 or 16 points a tile. The factors are those of the weight, a constant, computed in float64. `pixels` is a
+    contraction, with which element-wise operators after the convolution are fused. Images may have any extents, known
+    or not; a last tile is cut off. As in other kernels, the numbers of an image do not depend on the others of its
+    batch, nor on threads.
+
+    Replaced are float32 convolutions of NHWC to NHWC with constant weights, strides and dilation of 1, one group, and
+    at most two rows and two columns of padding. Others stay. Raises UsageError (`winograd-tile`) for other tiles.
+    """
 
     name: ClassVar[str] = "winograd"
     tile: int = 4
     """Pixels of a tile of the result in each direction, 2 or 4."""
     fewest: int = 64
     """Convolutions of fewer input or output channels stay as they are."""
-    most: int = 512
-    """Convolutions of more channels stay, too."""
+    most: int = 256
+    """Convolutions of more channels stay, too. The factors of tiles of 4 are four times as large as the weight: for one
+    small image, reading those of 512 channels takes longer than what is saved. For several it pays."""
 
     def __post_init__(self) -> None:
         if self.tile not in TILES:
@@ -76,7 +97,7 @@ class _Changer(Rebuilder):
             return value
         if images.dims is None or result.dims is None or not self.has_wanted(kernel):
             return value
-        if "float32" != images.dtype or images.dtype != result.dtype:
+        if images.dtype != "float32" or images.dtype != result.dtype:
             return value
         self.check(op, value)
         return self.winograd(x, images.dims, result.dims, op, np.ascontiguousarray(kernel))
@@ -101,9 +122,7 @@ class _Changer(Rebuilder):
         deduction = Deduction(op, call, lambda e: deduce(e, self.mod), exact=True)
         deduction.run()
         for requirement in deduction.requirements:
-            self.emit(
-                CheckDim(message=requirement.message)(PrimValue(requirement.condition)), "_"
-            )
+            self.emit(CheckDim(message=requirement.message)(PrimValue(requirement.condition)), "_")
 
     def winograd(
         self, x: Expr, images: Sequence[Dim], result: Sequence[Dim], op: Conv2d, kernel: np.ndarray
@@ -112,7 +131,7 @@ class _Changer(Rebuilder):
         from relaxpy.tir.writer import winograd as w
 
         tile = self.options.tile
-        down, across = tiles = tuple((size + (tile - 1)) // tile for size in result[1:3])
+        tiles = tuple((size + (tile - 1)) // tile for size in result[1:3])
         (above, _), (left, _) = padding_pairs(op.padding, 2)
         factors = Constant.shared(w.window_factors(kernel, tile))
         points, *_, inputs, _ = factors.data.shape

@@ -46,7 +46,9 @@ class Matrices:
         for number, point in enumerate(points):
             others = [other for other in points if other != point]
             result[:, number] = np.power(point, np.arange(tile))
-            window[:, number] = np.power(point, np.arange(WINDOW)) / np.prod(point - np.array(others))
+            window[:, number] = np.power(point, np.arange(WINDOW)) / np.prod(
+                point - np.array(others)
+            )
             patch[number, :-1] = np.poly(others)[::-1]
         result[-1, -1] = window[-1, -1] = 1
         patch[-1] = np.poly(points)[::-1]
@@ -83,7 +85,11 @@ def patches_program(
                 p.write(buffer, *place, c, value=value(c))
 
         def products(buffer: Buffer, *place: Expr | int, row: int, read: _Read) -> None:
-            each(buffer, *place, value=lambda c: _product(matrix[row], [read(i, c) for i in range(size)]))
+            each(
+                buffer,
+                *place,
+                value=lambda c: _product(matrix[row], [read(i, c) for i in range(size)]),
+            )
 
         with p.block("tile", [te.dim(d) for d in (count, *tiles)]) as (n, down, across):
             columns, edge = (
