@@ -1,4 +1,5 @@
-"""Networks for images, end to end: relaxpy, torch, ONNX Runtime, with the same weights and threads.
+"""Networks for images, end to end: relaxpy, torch, ONNX Runtime, with the same weights and threads. relaxpy is also
+measured with Winograd's convolutions, whose results have larger errors.
 
     python benchmarks/images.py                     the table; writes benchmarks/results/images.json
     python benchmarks/images.py --only Mobile       networks with this in their names; the others stay as they were
@@ -16,7 +17,7 @@ import dataclasses
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.report import markdown_table, replace_section, save, saved
 from benchmarks.turns import Peer, Service, rotated_times
 from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.transform import Winograd
+from relaxpy.transform.base import Pass
 
 SECTION = "Networks for images: ms"
 """The heading in docs/benchmarks.md under which the table is."""
@@ -111,15 +114,23 @@ NETWORKS = {
 }
 
 
-def relaxpy_peer(name: str, weights: str, threads: int) -> Service:
-    """For images of any number and size."""
+def relaxpy_peer(name: str, weights: str, threads: int, passes: Sequence[Pass] = ()) -> Service:
+    """For images of any number and size; with passes after the layout is chosen."""
     os.environ["RELAXPY_NUM_THREADS"] = str(threads)
     import relaxpy
+    from relaxpy.build.pipeline import default_pipeline
 
     model, spec = NETWORKS[name].ours(dict(np.load(weights)))
     mod, params = model.export(spec)
-    classify = relaxpy.VirtualMachine(relaxpy.build(mod, params=params))["classify"]
+    pipeline = default_pipeline().after("convert-layout", *passes)
+    built = relaxpy.build(mod, params=params, pipeline=pipeline)
+    classify = relaxpy.VirtualMachine(built)["classify"]
     return Service(lambda x: partial(classify, x), lambda y: y.numpy())
+
+
+def winograd_peer(name: str, weights: str, threads: int) -> Service:
+    """The same with the pass `Winograd`."""
+    return relaxpy_peer(name, weights, threads, (Winograd(),))
 
 
 def torch_peer(name: str, weights: str, threads: int) -> Service:
@@ -168,7 +179,12 @@ def their_model(name: str, weights: str) -> Any:
     return model
 
 
-PEERS = {"relaxpy": relaxpy_peer, "torch": torch_peer, "ONNX Runtime": onnx_peer}
+PEERS = {
+    "relaxpy": relaxpy_peer,
+    "relaxpy, Winograd": winograd_peer,
+    "torch": torch_peer,
+    "ONNX Runtime": onnx_peer,
+}
 
 
 def main() -> int:

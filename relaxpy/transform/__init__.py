@@ -41,6 +41,7 @@ from relaxpy.transform.remove_unused_outputs import RemoveUnusedOutputs
 from relaxpy.transform.rewrite_reshapes import RewriteReshapes
 from relaxpy.transform.transpose_linear import TransposeLinear
 from relaxpy.transform.update_in_place import UpdateInPlace
+from relaxpy.transform.winograd import Winograd
 
 __all__ = [
     "BindParams",
@@ -82,6 +83,7 @@ __all__ = [
     "Sequential",
     "TransposeLinear",
     "UpdateInPlace",
+    "Winograd",
     "function_pass",
     "module_pass",
 ]

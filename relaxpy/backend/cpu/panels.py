@@ -3,7 +3,8 @@
 A product reads its right-hand factor one panel of columns at a time, row after row. A matrix (K, N) in panels is the
 tensor (ceil(N / width), K, width), with the last panel padded with zeros. A panel is contiguous, so nothing has to be
 copied at run time. If the target multiplies groups of neighbours along the depth at a time
-(`relaxpy.backend.cpu.arithmetic`), the tensor is (ceil(N / width), ceil(K / group), width, group).
+(`relaxpy.backend.cpu.arithmetic`), the tensor is (ceil(N / width), ceil(K / group), width, group). Several matrices (B,
+K, N), one for each product of a batch, are (ceil(N / width), B, K, width).
 """
 
 from __future__ import annotations
@@ -43,13 +44,15 @@ class Packing:
     axes: tuple[int, int] = (0, 1)
     """The parameter's dimensions that are those of the matrix. The others have extent 1, as a convolution's window that
     is one position."""
+    batch: tuple[int, ...] = ()
+    """The parameter's dimension that counts matrices, if there is one; without groups."""
 
     def packed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of a parameter of this shape in panels."""
         depth, columns = self._matrix(shape)
         panels, groups = -(-columns // self.width), -(-depth // self.group)
         inside = (self.width,) if self.group == 1 else (self.width, self.group)
-        return panels, groups, *inside
+        return panels, *(shape[axis] for axis in self.batch), groups, *inside
 
     def source(
         self, shape: tuple[int, ...], at: Sequence[loops.Expr]
@@ -57,12 +60,15 @@ class Packing:
         """The indices in a parameter of this shape of the element at these indices of the panels, and the conditions
         under which it is there; padding otherwise."""
         depth, columns = self._matrix(shape)
-        panel, row, lane, *member = at
+        panel, *matrices = at[: 1 + len(self.batch)]
+        row, lane, *member = at[1 + len(self.batch) :]
         j = panel * loops.int64(self.width) + lane
         k = row * loops.int64(self.group) + member[0] if member else row
         inside = [] if columns % self.width == 0 else [j < loops.int64(columns)]
         inside += [] if depth % self.group == 0 else [k < loops.int64(depth)]
         indices: list[loops.Expr] = [loops.int64(0) for _ in shape]
+        for axis, index in zip(self.batch, matrices, strict=True):
+            indices[axis] = index
         for axis, index in zip(self.axes, (j, k) if self.transposed else (k, j), strict=True):
             indices[axis] = index
         return indices, inside
@@ -70,14 +76,15 @@ class Packing:
     def pack(self, weight: np.ndarray) -> np.ndarray:
         """Pack the parameter into panels."""
         depth, columns = self._matrix(weight.shape)
-        matrix = (
-            weight.reshape(columns, depth).T if self.transposed else weight.reshape(depth, columns)
-        )
-        panels, groups, *_ = shape = self.packed_shape(weight.shape)
-        padded = np.zeros((groups * self.group, panels * self.width), weight.dtype)
-        padded[:depth, :columns] = matrix
-        packed = np.empty((panels, groups, self.width, self.group), weight.dtype)
-        packed[...] = padded.reshape(groups, self.group, panels, self.width).transpose(2, 0, 3, 1)
+        matrices = weight.reshape(-1, *((columns, depth) if self.transposed else (depth, columns)))
+        matrices = matrices.swapaxes(1, 2) if self.transposed else matrices
+        shape = self.packed_shape(weight.shape)
+        panels, groups = shape[0], shape[1 + len(self.batch)]
+        padded = np.zeros((len(matrices), groups * self.group, panels * self.width), weight.dtype)
+        padded[:, :depth, :columns] = matrices
+        packed = np.empty((panels, len(matrices), groups, self.width, self.group), weight.dtype)
+        split = padded.reshape(len(matrices), groups, self.group, panels, self.width)
+        packed[...] = split.transpose(3, 0, 1, 4, 2)
         return packed.reshape(shape)
 
     def place(self, indices: Sequence[loops.Expr]) -> list[loops.Expr]:
@@ -86,7 +93,7 @@ class Packing:
         width, group = loops.int64(self.width), loops.int64(self.group)
         panel, column = tirx.floordiv(j, width), tirx.floormod(j, width)
         if self.group == 1:
-            return [panel, k, column]
+            return [panel, *(indices[axis] for axis in self.batch), k, column]
         return [panel, tirx.floordiv(k, group), column, tirx.floormod(k, group)]
 
     def _matrix(self, each: Sequence[Each]) -> tuple[Each, Each]:
@@ -113,7 +120,8 @@ def reads_panels(arithmetic: Arithmetic, width: int, group: int) -> bool:
 
 def wanted_packing(program: PrimFunc, target: CpuTarget) -> Packing | None:
     """The parameter of a matrix product to pack: its right-hand factor, if that is a matrix of known extents (and of
-    dimensions of 1), possibly transposed, and wide enough that padding does not double it. None for everything else.
+    dimensions of 1), or one for each product, possibly transposed, and wide enough that padding does not double it.
+    None for everything else.
 
     All alternatives of a target read the same panels. If they multiply groups of different lengths, nothing is packed:
     each reads the factor unpacked, with its best instructions.
@@ -128,10 +136,12 @@ def wanted_packing(program: PrimFunc, target: CpuTarget) -> Packing | None:
     columns, rows = loops.constant(column.extent), loops.constant(depth.extent)
     if columns is None or not rows or len(column.axes) != 1 or len(depth.axes) != 1:
         return None
-    if loops.constant(form.rhs.base) != 0 or any(
-        loops.constant(dim.rhs) != 0 for dim in form.batch
-    ):
+    if loops.constant(form.rhs.base) != 0:
         return None
+    counts = [dim for dim in form.batch if loops.constant(dim.rhs) != 0]
+    if len(counts) > 1 or any(len(dim.axes) != 1 for dim in counts):
+        return None
+    counted = [(loops.constant(dim.rhs), loops.constant(dim.extent)) for dim in counts]
     strides = loops.constant(depth.rhs), loops.constant(column.rhs)
     arithmetics = [Arithmetic.of_packed(form, each) for each in target.alternatives]
     if len({each.group for each in arithmetics}) > 1:
@@ -141,13 +151,17 @@ def wanted_packing(program: PrimFunc, target: CpuTarget) -> Packing | None:
         return None
     param = next(i for i, p in enumerate(program.func.params) if p.same_as(form.rhs.buffer))
     axes = tuple(axis for axis, dim in enumerate(shape) if dim != 1 or len(shape) == 2)
-    if len(axes) != 2:
+    if len(axes) != len(counts) + 2:
         return None
-    shape = tuple(shape[axis] for axis in axes)
+    *batch, first, second = axes
+    group = arithmetics[0].group
+    if counts and (group > 1 or counted != [(rows * columns, shape[axis]) for axis in batch]):
+        return None
+    shape = shape[first], shape[second]
     for transposed in (False, True):
         wanted = (columns, rows) if transposed else (rows, columns)
         if shape == wanted and strides == ((1, rows) if transposed else (columns, 1)):
-            return Packing(param, width, transposed, arithmetics[0].group, axes)
+            return Packing(param, width, transposed, group, (first, second), tuple(batch))
     return None
 
 

@@ -196,6 +196,38 @@ class Module:
         )
 
 
+@pytest.mark.parametrize("columns", [8, 13])
+@pytest.mark.parametrize("target", [BASELINE, "llvm"])
+def test_a_matrix_for_each_product(columns: int, target: str) -> None:
+    """The panels of a number of columns are those of all matrices; the numbers are those of one product each."""
+    columns *= 4
+    w = weights(3, 1, 7, columns)
+    mod = relaxpy.parse(f"""
+from relaxpy.script import relax as R
+
+@R.function
+def main(x: R.Tensor((3, "b", "n", 7), "float32"), w: R.Tensor({w.shape}, "float32")):
+    y = R.matmul(x, w)
+    return y
+""")
+    legal = default_pipeline(target).through("fuse")(bound(mod, w=w))
+    after = packed(legal, target)
+    (constant,) = constants(after)
+    lanes = constant.data.shape[-1]
+    assert constant.data.shape == (-(-columns // lanes), 3, 7, lanes)
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, params={"w": w}, target=target))
+    plain = default_pipeline(target).without("pack-weights")
+    built = relaxpy.build(mod, params={"w": w}, target=target, pipeline=plain)
+    unpacked = relaxpy.VirtualMachine(built)
+    for count, rows in ((2, 1), (1, 5), (4, 9), (0, 3)):
+        x = weights(3, count, rows, 7)
+        want = x @ w
+        np.testing.assert_allclose(interpret(after, "main", x), want, rtol=1e-5, atol=1e-5)
+        got = vm["main"](x).numpy()
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(got, unpacked["main"](x).numpy())
+
+
 def test_a_constant_is_packed_once() -> None:
     w, v = weights(8, 8), weights(8, 8)[::-1]
     mod = bound(relaxpy.parse(TWO_CALLS), w=w, v=v)
