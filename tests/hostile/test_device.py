@@ -55,7 +55,7 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def kernels() -> Executable:
     built = relaxpy.build(relaxpy.parse(KERNELS))
     by_name = {kernel.name: kernel for kernel in built.kernels}
-    images = {name: replace(by_name[name].image, alone=None, needs=-1) for name in NAMES}
+    images = {name: replace(by_name[name].image, launchers=-1, needs=-1) for name in NAMES}
     own = [replace(by_name[name], images=(images[name],), slot=1) for name in NAMES]
     return replace(
         built, functions=(), kernels=tuple(own), slots=(HOST_SLOT, Slot("there", "hostile"))
