@@ -189,7 +189,7 @@ class BuildCache:
 
 
 def _listed(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
-    """What is in a folder; nothing if it cannot be read."""
+    """The entries of a folder; none if it cannot be read."""
     try:
         with os.scandir(folder) as found:
             return list(found)

@@ -44,7 +44,7 @@ _LARGE = 1200
 # barriers, which kernels do not use, and the number of tasks), and its data.
 _TEXT = f"""
 %group = type {{ ptr, i32 }}
-%job = type {{ ptr, ptr }}
+%job = type {{ ptr, ptr, ptr }}
 %part = type {{ i32, [{LINE - 4} x i8] }}
 declare i32 @TVMBackendParallelLaunch(ptr, ptr, i32)
 
@@ -59,15 +59,15 @@ define internal i32 @alone(ptr %task, ptr %data, i32 %tasks) {{
   ret i32 %status
 }}
 
-; The memory of a launch: a counter of taken pieces for each part, and the task.
+; The memory of a launch: a counter of taken pieces for each part, and the job: a task, its data, and the counters.
 define internal i32 @shared(ptr %task, ptr %data, i32 %tasks) {{
   %parts = alloca [{COUNTERS} x %part], align {LINE}
   store [{COUNTERS} x %part] zeroinitializer, ptr %parts
-  %job = alloca {{ %job, ptr }}
+  %job = alloca %job
   store ptr %task, ptr %job
   %job.data = getelementptr %job, ptr %job, i32 0, i32 1
   store ptr %data, ptr %job.data
-  %job.parts = getelementptr {{ %job, ptr }}, ptr %job, i32 0, i32 1
+  %job.parts = getelementptr %job, ptr %job, i32 0, i32 2
   store ptr %parts, ptr %job.parts
   %status = call i32 @TVMBackendParallelLaunch(ptr @work, ptr %job, i32 %tasks)
   ret i32 %status
@@ -87,7 +87,7 @@ start:
   %task = load ptr, ptr %job
   %job.data = getelementptr %job, ptr %job, i32 0, i32 1
   %data = load ptr, ptr %job.data
-  %job.parts = getelementptr {{ %job, ptr }}, ptr %job, i32 0, i32 1
+  %job.parts = getelementptr %job, ptr %job, i32 0, i32 2
   %parts = load ptr, ptr %job.parts
   %fits = icmp ule i32 %n, {COUNTERS}
   %count.parts = select i1 %fits, i32 %n, i32 {COUNTERS}

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from relaxpy.runtime.devices.cpu.kernels import (
     ffi,
     load_kernels,
 )
-from relaxpy.runtime.devices.cpu.launchers import SHARED
+from relaxpy.runtime.devices.cpu.launchers import ALONE, SHARED
 from relaxpy.target import Target
 from relaxpy.tir.tvm import te, tirx
 from tests.backend.support import HOST, as_tensor, compute, f32, n, normal, tensor
@@ -113,6 +114,29 @@ def test_both_give_the_same_bits(rows: int) -> None:
     np.testing.assert_allclose(results[0], np.exp(a) + 1, rtol=1e-5)
     for other in results[1:]:
         np.testing.assert_array_equal(other, results[0])
+
+
+@pytest.mark.parametrize("order", [("k", "plain"), ("plain", "k")])
+def test_a_kernel_without_a_loop_in_the_same_object(
+    order: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In whichever order they are loaded, the object is linked with launchers."""
+    x = tensor(4)
+    plain = te.create_prim_func([x, compute((4,), lambda i: x[i] + f32(1.0))])
+    code = compile_object({"k": program(), "plain": plain}, HOST)
+    images = {"k": KernelImage("k", "k", 0, 1), "plain": KernelImage("plain", "plain", 0)}
+    seen: list[int | None] = []
+    launching_by = linking.launching_by
+
+    def noted(address: int | None, usual: int, tvm_ffi: Any) -> Any:
+        seen.append(address)
+        return launching_by(address, usual, tvm_ffi)
+
+    monkeypatch.setattr("relaxpy.runtime.devices.cpu.kernels.launching_by", noted)
+    infos = [KernelInfo(name, (images[name],)) for name in order]
+    load_kernels([code, launchers.launchers_object()], infos)
+    objects = launchers.launchers_object()
+    assert seen == [_launcher(objects, SHARED), _launcher(objects, ALONE)]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads in /proc")

@@ -306,7 +306,10 @@ def load_kernels(objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> list[
         return []
     session = _session()
     images = [info.image for info in infos]
-    used = {image.object: image.launchers for image in images}
+    used: dict[int, int] = {}
+    """Objects, with the launchers of their parallel loops. Another kernel of an object may have no loop."""
+    for image in images:
+        used[image.object] = max(image.launchers, used.get(image.object, -1))
     if any(b"tvm.contrib." in objects[each] for each in used):
         # Sorting and its like are functions of TVM's larger runtime library, which kernels look up by name.
         _load(_library_folder(), "tvm_runtime_extra")
