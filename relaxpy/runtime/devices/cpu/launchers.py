@@ -26,13 +26,14 @@ _lock = Lock()
 @contextmanager
 def launching_by(address: int | None, usual: int, tvm_ffi: ModuleType) -> Iterator[None]:
     """Libraries that are linked meanwhile launch by the function at this address, and later ones by that at `usual`,
-    the pool's own; None: no change."""
+    the pool's own; None: no change. RuntimeError where none can be registered."""
     if address is None:
         yield
         return
     register = _register(tvm_ffi)
     with _lock:
-        register(_POINTER, address)
+        if register(_POINTER, address):  # the serial variant would run on all threads
+            raise RuntimeError(f"{_POINTER.decode()} cannot be registered")
         try:
             yield
         finally:
