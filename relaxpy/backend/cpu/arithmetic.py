@@ -113,9 +113,9 @@ class Arithmetic:
         words = self._words(buffer, at, self.lanes, self.lhs, count)
         return words ^ self.flipped() if self.flips else words
 
-    def right_words(self, buffer: Buffer, at: Index, lanes: int | None = None) -> Expr:
-        """This many contiguous right words; by default a vector."""
-        return self._words(buffer, at, lanes or self.lanes, self.rhs)
+    def right_words(self, buffer: Buffer, at: Index, count: Expr | None = None) -> Expr:
+        """A vector of contiguous right words: the first `count` factors, then zeros."""
+        return self._words(buffer, at, self.lanes, self.rhs, count)
 
     def left_joined(self, factors: Sequence[Expr], exist: Sequence[Expr | bool]) -> Expr:
         """Build one left word from factors read one by one; those that do not exist are zeros."""

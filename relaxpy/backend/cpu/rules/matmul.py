@@ -1,12 +1,12 @@
 """Matrix products on CPUs, for any extents: register tiles over packed panels, or straight from memory for few rows.
 
-The output is cut into panels of columns (two or four vector registers wide) and chunks of rows; one task makes one
+The output is cut into panels of columns (two to four vector registers wide) and chunks of rows; one task makes one
 chunk of one panel, or of up to four neighbouring ones, and every product of a batch has its own. Inside, two programs,
 chosen when the kernel runs:
 
-* *packed*, for many rows: the task packs a block of each of its right-hand panels (at most 256 words deep, so that it
-  stays in the L1 cache) into contiguous memory, from any layout of the source. The micro-kernel multiplies a tile of 6
-  or 8 rows by one panel (`Tiling`). The sums of the tile are in vector registers during a
+* *packed*, for many rows: the task packs a block of each of its right-hand panels (at most 32 KiB, so that it stays in
+  the L1 cache) into contiguous memory, from any layout of the source. The micro-kernel multiplies a tile of 6 or 8 rows
+  by one panel (`Tiling`). The sums of the tile are in vector registers during a
   block, and in the task's memory between blocks. A factor that was packed at build time
   (`relaxpy.backend.cpu.panels`) is read in place, unless its elements are converted to words: then they are converted
   once a task, or in registers if there are at most two tiles. One that the program computes, such as a weight of small
@@ -44,14 +44,14 @@ from relaxpy.backend.cpu.rules.places import shared_pieces
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.contraction import substitute
 from relaxpy.tir.forms.matmul import MatmulForm, computed_matmul_of, matmul_of, place_of
-from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt
 
-DEPTH_BLOCK, COPIED_DEPTH = 1024, 256
-"""The largest depth of a block in words: if both factors are read in place, so that a block costs only its sums, and
-if one is copied. A copied panel of 256 rows of two registers is 32 KiB with AVX-512, half of it with AVX2: it stays in
-the L1 cache."""
+DEPTH_BLOCK = 1024
+"""The largest depth of a block in words if both factors are read in place, so that a block costs only its sums."""
+
+COPIED_VECTORS = 512
+"""The most vectors of a copied panel in a block: 32 KiB with AVX-512 and half of it with AVX2, to fit the L1 cache."""
 
 CHUNK_ROWS = 192
 """The most rows of a task. Each task reads or packs its panel anew, so it should reuse it often; its rows of a block
@@ -106,23 +106,22 @@ class Tiling:
     """The heights of tiles; a remainder takes the smallest one that covers it."""
     direct_heights: tuple[int, ...]
     """The heights of tiles of the only rows there are."""
-    panel_vectors: int = PANEL_VECTORS
-    """Vectors across a packed panel, and a tile of it."""
+    widths: tuple[int, ...] = (PANEL_VECTORS,)
+    """Vectors across a packed panel, and a tile of it: one number, or two that follow each other. Then the first panels
+    are the wide ones, as many as the columns need: 13 vectors are 4 + 3 + 3 + 3."""
 
     @classmethod
     def of(cls, form: MatmulForm, arithmetic: Arithmetic, target: CpuTarget) -> Tiling:
         """The tiles that keep all sums in this target's registers. Their 12 to 24 sums hide the latency of the
-        multiply-adds (two a cycle, four cycles each). Tiles of 6 rows by 4 vectors read less than those of 8 by 2, of a
-        packed factor that comes from the second-level cache; they would waste more of ragged columns. 12 rows would run
-        out of address registers where the depth is not known: half the speed."""
+        multiply-adds (two a cycle, four cycles each). The more of them, the fewer vectors are read for each: 6 rows by
+        4 vectors read 10 for 24, 8 by 2 read 10 for 16. 12 rows would run out of address registers where the depth is
+        not known: half the speed."""
         lanes, registers = target.lanes(BITS[form.dtype]), target.vector_registers
         if registers < 32:
             return cls(lanes, registers, (1, 3, 6), (1, 3, 6))
-        columns = loops.constant(form.column.extent)
-        reads_in_place = form.panels is not None and not widens(form, arithmetic)
-        if reads_in_place and columns is not None and columns % (4 * lanes) == 0:
-            return cls(lanes, registers, (2, 4, 6), (1, 4, 8), 4)
-        return cls(lanes, registers, (1, 4, 8), (1, 4, 8))
+        widths = _widths(form, arithmetic, lanes)
+        heights = {4: (2, 4, 6), 3: (2, 4, 8)}.get(widths[-1], (1, 4, 8))
+        return cls(lanes, registers, heights, (1, 4, 8), widths)
 
     @property
     def height(self) -> int:
@@ -134,10 +133,49 @@ class Tiling:
         """The most tiles of a task."""
         return CHUNK_ROWS // self.height
 
+    @property
+    def panel_vectors(self) -> int:
+        """The most vectors across a packed panel."""
+        return self.widths[-1]
+
+    @property
+    def copied_depth(self) -> int:
+        """The largest depth of a block in words if a factor is copied."""
+        return COPIED_VECTORS // self.panel_vectors // self.lanes * self.lanes
+
     def direct_vectors(self, height: int) -> int:
         """Vectors across a panel that is read from memory once: registers hold the sums, one row of the panel and two
         more values."""
         return next(n for n in (8, 4, 2, 1) if height * n + n + 2 <= self.registers or n == 1)
+
+
+def _widths(form: MatmulForm, arithmetic: Arithmetic, lanes: int) -> tuple[int, ...]:
+    """Vectors across the panels, with 32 registers: the wide panels that are packed already span two of these."""
+    columns = form.column.extent
+    is_whole = loops.constant(loops.floormod(columns, 4 * lanes)) == 0
+    if form.panels is not None:
+        return (4,) if is_whole and not widens(form, arithmetic) else (PANEL_VECTORS,)
+    known = loops.constant(columns)
+    if is_whole or known is None:
+        return (4,) if is_whole else (3, 4)
+    vectors = -(-known // lanes)
+    panels = -(-vectors // 4)
+    if vectors <= 3 * panels:
+        return (min(vectors, 3),)
+    return 3, 4
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """The columns of a task's panel."""
+
+    start: Expr
+    width: int
+    """The most columns there are."""
+    end: Expr
+    """A column behind it, at most the number of columns."""
+    is_wide: Expr | bool = True
+    """Does it have as many vectors as the width says, or one less?"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,8 +274,9 @@ class ProductWriter:
             words = copy.words if copy is not None else None
             # A factor in panels is padded: only stores need masks.
             is_filled = self.factors.is_padded
-            whole = [self._panel(number, vectors)]
-            for panel in whole if is_filled else self._panels(number, vectors):
+            cut = Cut(p.let("j", loops.simplify(number * width)), width, self.columns)
+            whole = [self._panel(cut.start, vectors)]
+            for panel in whole if is_filled else self._panels(cut):
                 with self._blocks(words) as block:
                     zero = loops.int64(0)
                     if copy is not None:
@@ -248,7 +287,7 @@ class ProductWriter:
                     self._tile(panel, left, right, self.factors.computing(block), partial)
                     with p.when(block.is_last):
                         known = None if is_filled else panel
-                        self.store(loops.int64(0), self.rows, number, vectors, partial, known)
+                        self.store(loops.int64(0), self.rows, cut, partial, known)
 
     def _packed(self, most_tiles: int, *, copies_right: bool) -> None:
         """Write the program for any number of rows: chunks of rows by panels, one block of the depth at a time. A task
@@ -266,7 +305,7 @@ class ProductWriter:
             first = p.let("first_tile", loops.floordiv(number, shares) * chunk)
             last = p.let("last_tile", loops.minimum(first + chunk, tiles))
             copies = copies_right or self.factors.copies_left
-            words = self._block_words(COPIED_DEPTH if copies else DEPTH_BLOCK)
+            words = self._block_words(self.tiling.copied_depth if copies else DEPTH_BLOCK)
             memory = self._memory(most_tiles, words, copies_right=copies_right)
             with self._blocks(words) as block:
                 if memory.left is not None:
@@ -275,12 +314,28 @@ class ProductWriter:
                         self._copied_left(memory.left, tile, height, (row, block))
                 with p.loop("own_panel", own) as n:
                     number = p.let("number", first_panel + n)
-                    self._prepare(number, block, memory)
-                    self._chunk(first, last, number, n, block, memory)
+                    cut = self._cut(number, panels)
+                    self._prepare(cut, block, memory)
+                    self._chunk(first, last, cut, n, block, memory)
+
+    def _cut(self, number: Expr, panels: Expr) -> Cut:
+        """The columns of the panel of this number."""
+        p, lanes, widths = self.program, self.tiling.lanes, self.tiling.widths
+        if len(widths) == 1:
+            start = p.let("j", loops.simplify(number * self._width))
+            end = loops.minimum(self.columns, start + self._width)
+            return Cut(start, self._width, p.let("end", end))
+        low, high = widths
+        vectors = loops.ceildiv(self.columns, lanes)
+        wide = p.let("wide", loops.maximum(vectors - panels * low, 0))
+        start = p.let("j", (number * low + loops.minimum(number, wide)) * lanes)
+        is_wide = p.let("is_wide", number < wide)
+        end = start + loops.select(is_wide, high * lanes, low * lanes)
+        return Cut(start, self._width, p.let("end", loops.minimum(self.columns, end)), is_wide)
 
     @property
     def _width(self) -> int:
-        """Columns of a panel."""
+        """The most columns of a panel."""
         return self.tiling.panel_vectors * self.tiling.lanes
 
     def _block_words(self, deepest: int) -> int:
@@ -299,15 +354,13 @@ class ProductWriter:
             excess=p.allocate("excess", width, self.dtype) if a.flips else None,
         )
 
-    def _prepare(self, number: Expr, block: Block, memory: _Memory) -> None:
-        """Copy the panel of this number, and compute the excess of its columns from flipped words."""
-        vectors = self.tiling.panel_vectors
-        whole = self._panel(number, vectors)
+    def _prepare(self, cut: Cut, block: Block, memory: _Memory) -> None:
+        """Copy the panel, and compute the excess of its columns from flipped words."""
+        whole = self._panel(cut.start, self.tiling.panel_vectors)
         if memory.right is not None:
-            cut = self.factors.reads_right and not self.factors.is_padded
-            panels = self._panels(number, vectors) if cut else [whole]
-            for panel in panels:
-                self.factors.copy_right(memory.right, whole.width, panel, block)
+            is_cut = self.factors.reads_right and not self.factors.is_padded
+            for panel in self._panels(cut) if is_cut else [whole]:
+                self.factors.copy_right(memory.right, whole.width, panel, block, cut.end)
         if memory.excess is not None:
             self._excess(memory.excess, whole, self._right(whole, block, memory), block)
 
@@ -315,7 +368,7 @@ class ProductWriter:
         """The panel, copied or in place."""
         if memory.right is None:
             return self.factors.right(panel, block)
-        return self.factors.copied_right(memory.right, panel)
+        return self.factors.copied_right(memory.right, self._width, panel)
 
     def _left_copy(self, rows: int, words: int) -> _Rows | None:
         """Memory for a block of this many rows, if they have to be copied."""
@@ -383,31 +436,35 @@ class ProductWriter:
         return share if self.most_panels == 1 else loops.minimum(share, left)
 
     def _chunk(
-        self, first: Expr, last: Expr, number: Expr, n: Expr, block: Block, memory: _Memory
+        self, first: Expr, last: Expr, cut: Cut, n: Expr, block: Block, memory: _Memory
     ) -> None:
-        """The tiles from `first` to `last`, by the panel of this number, the task's `n`-th; the last tile of all rows
-        may have a lower height."""
-        p, height, vectors = self.program, self.tiling.height, self.tiling.panel_vectors
-        size = height * self._width
-        panel = self._panel(number, vectors)
-        right = self._right(panel, block, memory)
+        """The tiles from `first` to `last`, by the task's `n`-th panel; the last tile of all rows may have a lower
+        height."""
+        p, height, width = self.program, self.tiling.height, self._width
+        size = height * width
+        panels = [self._panel(cut.start, vectors) for vectors in self.tiling.widths]
+        pairs = [(panel, self._right(panel, block, memory)) for panel in panels]
         excess = None
         if memory.excess is not None:
-            excess = Partial(memory.excess, loops.int64(0), self._width)
+            excess = Partial(memory.excess, loops.int64(0), width)
         with p.loop("tile", last - first) as tile:
             row = p.let("i", (first + tile) * height)
             rows = p.let("rows", loops.minimum(self.rows - row, height))
             own = p.let("own", loops.simplify((tile * self.most_panels + n) * size))
-            partial = Partial(memory.partial, own, self._width)
+            partial = Partial(memory.partial, own, width)
             copied = None
             if memory.left is not None:
                 copied = self._copied_left(memory.left, tile, height)
             for low, condition in self._low_tiles(rows):
                 with p.when(condition):
                     left = copied or self.factors.left(low, row, block)
-                    self._tile(panel, Left(low, left.word), right, block, partial, excess)
+                    left = Left(low, left.word)
+                    for panel, right in pairs:
+                        is_wide = panel.width == width
+                        with p.when(cut.is_wide) if is_wide else p.otherwise(cut.is_wide):
+                            self._tile(panel, left, right, block, partial, excess)
             with p.when(block.is_last):
-                self.store(row, rows, number, vectors, partial)
+                self.store(row, rows, cut, partial)
 
     def _low_tiles(self, rows: Expr) -> list[tuple[int, Expr | bool]]:
         """The tile heights that a remainder of rows may need, and their conditions."""
@@ -503,15 +560,14 @@ class ProductWriter:
         self,
         row: Expr,
         rows: Expr,
-        number: Expr,
-        vectors: int,
+        cut: Cut,
         partial: Partial,
         known: Panel | None = None,
     ) -> None:
-        """Finish this many rows of a tile's sums and write them to the panel `number` of the output. `known` is that
-        panel, if it is known which of its columns exist."""
+        """Finish this many rows of a tile's sums and write them to a panel of the output. `known` is that panel, if it
+        is known which of its columns exist."""
         p, lanes = self.program, self.tiling.lanes
-        for panel in self._panels(number, vectors) if known is None else [known]:
+        for panel in self._panels(cut) if known is None else [known]:
             # A loop instead of one store per row: LLVM takes minutes to choose addresses for a dozen rows of unknown
             # length.
             with p.loop("r", rows) as r:
@@ -528,31 +584,27 @@ class ProductWriter:
                         value = loops.load(partial.buffer, sums_at + at, lanes)
                         p.store(self.out, target + at, value, lanes, mask)
 
-    def _panel(self, number: Expr, vectors: int) -> Panel:
-        """The panel of this number as if all its columns existed."""
-        lanes = self.tiling.lanes
-        start = self.program.let("j", loops.simplify(number * (vectors * lanes)))
-        return Panel(start, lanes, (None,) * vectors)
+    def _panel(self, start: Expr, vectors: int) -> Panel:
+        """The panel that starts at this column, as if all its columns existed."""
+        return Panel(start, self.tiling.lanes, (None,) * vectors)
 
-    def _panels(self, number: Expr, vectors: int) -> Iterator[Panel]:
-        """The panel of this number, for code that is written twice: for whole panels and for ragged ones. With a branch
-        at every access instead, LLVM would duplicate each loop for each path through the others.
+    def _panels(self, cut: Cut) -> Iterator[Panel]:
+        """The panel, for code that is written twice: for whole panels and for ragged ones. With a branch at every
+        access instead, LLVM would duplicate each loop for each path through the others.
         """
-        p, lanes = self.program, self.tiling.lanes
-        width = vectors * lanes
-        start = p.let("j", loops.simplify(number * width))
+        p, lanes, width = self.program, self.tiling.lanes, cut.width
+        vectors = width // lanes
         is_exact = loops.constant(loops.floormod(self.columns, width)) == 0
-        inside = True if is_exact else start + width <= self.columns
+        inside = True if is_exact else cut.start + width <= cut.end
         with p.when(inside):
-            yield Panel(start, lanes, (None,) * vectors)
+            yield self._panel(cut.start, vectors)
         with p.otherwise(inside):
-            known = loops.constant(self.columns)
-            rest = loops.clamped_int32(self.columns - start, width)
-            left = p.let("left", rest if known is None else tirx.const(known % width, "int32"))
-            for above, upto in ((0, 1), (1, vectors)):
+            left = p.let("left", loops.clamped_int32(cut.end - cut.start, width))
+            # A single vector at the end of a wide panel saves most of its reads.
+            for above, upto in ((0, 1), (1, vectors)) if vectors > 4 else ((0, vectors),):
                 with p.when(loops.between(left, above * lanes, upto * lanes)):
                     masks = [loops.first_lanes(left - n * lanes, lanes) for n in range(upto)]
-                    yield Panel(start, lanes, tuple(masks))
+                    yield Panel(cut.start, lanes, tuple(masks))
 
     def products(self) -> Expr:
         """The number of products in the batch."""

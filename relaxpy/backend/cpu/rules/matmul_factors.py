@@ -14,15 +14,16 @@ Factors past the end of the depth that a group would contain are zero in both fa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from relaxpy.backend.cpu.arithmetic import BITS, Arithmetic
+from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.rules.matmul_formula import Formula
+from relaxpy.backend.cpu.rules.transpose import transposed
 from relaxpy.tir.forms.contraction import Panels
 from relaxpy.tir.forms.matmul import MatmulForm
-from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.tvm import tvm
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, Program
 
@@ -250,9 +251,9 @@ class Factors:
 
         return row
 
-    def copy_right(self, copy: Buffer, width: int, panel: Panel, block: Block) -> None:
-        """Copy the panel to `copy`: rows of vectors with stride `width`, in which columns that do not exist are
-        undefined."""
+    def copy_right(self, copy: Buffer, width: int, panel: Panel, block: Block, end: Expr) -> None:
+        """Copy the panel, which ends before column `end`, to `copy`: rows of vectors with stride `width`, in which
+        columns that do not exist are undefined."""
         p, form = self.program, self.form
         if self.reads_right:
             row = self.right(panel, block)
@@ -263,63 +264,49 @@ class Factors:
         elif self.formula is not None:
             own = self.computing(block)
             with (
-                p.loop("column", width, rolled=True) as column,
+                p.loop("column", end - panel.start, rolled=True) as column,
                 own.words(p, rolled=True) as places,
             ):
-                exists = p.let(
-                    "exists", loops.minimum(panel.start + column, form.column.extent - 1)
-                )
+                exists = p.let("exists", panel.start + column)
                 for k in places:
                     word = self.formula.element(loops.simplify(block.start + k), exists)
                     p.store(copy, k * width + column, word)
         elif loops.constant(form.depth.rhs) == 1:
-            self._turn(copy, panel, block)
+            self._turn(copy, width, panel, block, end)
         else:
             first = p.let("first", loops.simplify(block.start * self.group))
-            with p.loop("column", width, rolled=True) as column:
+            with p.loop("column", end - panel.start, rolled=True) as column:
                 line = p.let("line", self._column(panel, column) + first * form.depth.rhs)
                 with p.loop("k", block.count, rolled=True) as k:
                     factors, exist = self._group(self.rhs, line, form.depth.rhs, first, k)
                     word = self.arithmetic.right_joined(factors, exist)
                     p.store(copy, k * width + column, word)
 
-    def copied_right(self, copy: Buffer, panel: Panel) -> RightRow:
-        """The panel that was copied there."""
+    def copied_right(self, copy: Buffer, width: int, panel: Panel) -> RightRow:
+        """The panel that was copied there, with this stride of rows."""
         p = self.program
 
         def row(k: Expr) -> list[Expr]:
-            at = p.let("at", k * panel.width)
+            at = p.let("at", k * width)
             return [loops.load(copy, at + n, panel.lanes) for n, _ in panel.vectors()]
 
         return row
 
-    def _turn(self, copy: Buffer, panel: Panel, block: Block) -> None:
-        """Copy a panel whose columns are contiguous along the depth: squares of `side` by `side` words, transposed in
-        registers of 128 bits, which every target has. (Larger squares need fewer shuffles, but LLVM takes many seconds
-        to combine these.)"""
-        p, a, width = self.program, self.arithmetic, panel.width
-        side = 128 // BITS[a.total]
+    def _turn(self, copy: Buffer, width: int, panel: Panel, block: Block, end: Expr) -> None:
+        """Copy a panel whose columns are contiguous along the depth: squares of words, transposed in registers. A
+        square at the end of the depth has zeros behind it, so `copy` must have whole squares of rows."""
+        p, a = self.program, self.arithmetic
         first = p.let("first", loops.simplify(block.start * self.group))
-        factors = loops.minimum(self.depth - first, block.count * self.group)
-        whole = p.let("whole", loops.floordiv(factors, side * self.group))
-        with p.loop("n", width // side, rolled=True) as n:
+        with p.loop("n", loops.ceildiv(end - panel.start, a.lanes), rolled=True) as n:
             lines = [
-                p.let(f"line{j}", self._column(panel, n * side + j) + first) for j in range(side)
+                p.let(f"line{j}", self._column(panel, n * a.lanes + j) + first)
+                for j in range(a.lanes)
             ]
-            with p.loop("v", whole, rolled=True) as v:
-                at = v * side * self.group
-                columns = [
-                    p.let("column", a.right_words(self.rhs, line + at, lanes=side))
-                    for line in lines
-                ]
-                for i, row in enumerate(_turned(p, columns)):
-                    p.store(copy, (v * side + i) * width + n * side, row, side)
-            done = loops.simplify(whole * side)
-            with p.loop("k", block.count - done, rolled=True) as rest:
-                for j, line in enumerate(lines):
-                    k = done + rest
-                    word = a.right_joined(*self._group(self.rhs, line, loops.int64(1), first, k))
-                    p.store(copy, k * width + n * side + j, word)
+            with self._vectors(block) as (v, left):
+                at = v * a.lanes * self.group
+                columns = [a.right_words(self.rhs, line + at, count=left) for line in lines]
+                for i, row in enumerate(transposed(p, columns)):
+                    p.store(copy, (v * a.lanes + i) * width + n * a.lanes, row, a.lanes)
 
     def _column(self, panel: Panel, column: Expr) -> Expr:
         """The offset of a column of the panel; columns that do not exist repeat the last one."""
@@ -363,19 +350,3 @@ class Factors:
         factors = loops.minimum(self.depth - block.start * self.group, block.count * self.group)
         with p.loop("v", loops.ceildiv(factors, size), rolled=True) as v:
             yield v, loops.clamped_int32(factors - v * size, size)
-
-
-def _turned(p: Program, vectors: Sequence[Expr]) -> list[Expr]:
-    """Transpose a square of vectors by interleaving its first half with its second, log2(size) times."""
-    count = len(vectors)
-    half = count // 2
-    orders = [[begin + i // 2 + count * (i % 2) for i in range(count)] for begin in (0, half)]
-    current = list(vectors)
-    for _ in range(count.bit_length() - 1):
-        pairs = zip(current[:half], current[half:], strict=True)
-        current = [p.let("turned", _shuffle(a, b, order)) for a, b in pairs for order in orders]
-    return current
-
-
-def _shuffle(a: Expr, b: Expr, order: Sequence[int]) -> Expr:
-    return tirx.Shuffle([a, b], [tirx.const(i, "int32") for i in order])

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.arithmetic import Arithmetic
-from relaxpy.backend.cpu.rules.matmul import Partial, ProductWriter, Tiling
+from relaxpy.backend.cpu.rules.matmul import Cut, Partial, ProductWriter, Tiling
 from relaxpy.backend.cpu.rules.places import shared_pieces
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.cpu.tiles import ROWS, Tiles, address
@@ -132,8 +132,8 @@ class _Writer(ProductWriter):
                     skipped = p.let("skipped", loops.simplify(at + (new - row) * BLOCK))
                     count_new = loops.minimum(rows - new, BLOCK)
                     finished = Partial(sums, skipped, BLOCK)
-                    vectors = BLOCK // self.tiling.lanes
-                    self.store(new, count_new, panel + n, vectors, finished)
+                    start = p.let("j", loops.simplify((panel + n) * BLOCK))
+                    self.store(new, count_new, Cut(start, BLOCK, self.columns), finished)
             self.tiles.release(p)
         return p.body()
 

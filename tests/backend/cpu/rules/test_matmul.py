@@ -182,6 +182,20 @@ def test_every_edge(kernels: Kernels, random: Callable[..., np.ndarray]) -> None
         close(kernels("dynamic", (a, b), (m, n)), a, b)
 
 
+@pytest.mark.parametrize(
+    "columns", [48, 49, 63, 80, 81, 96, 97, 112, 145, 160, 161, 176, 193, 208, 209, 223]
+)
+def test_panels_of_two_widths(
+    kernels: Kernels, random: Callable[..., np.ndarray], columns: int
+) -> None:
+    """The columns are cut into panels of two widths: none is missed or computed twice, in either layout of the
+    right-hand factor, with the last panel whole or ragged."""
+    a, b = random(11, 300), random(300, columns)
+    close(kernels("dynamic", (a, b), (11, columns)), a, b)
+    q, k = random(2, 3, 11, 32), random(2, 3, columns, 32)
+    close(kernels("scores", (q, k), (2, 3, 11, columns)), q, k.swapaxes(-1, -2))
+
+
 @pytest.mark.slow
 def test_double_precision(host: Kernels, random: Callable[..., np.ndarray]) -> None:
     for m, k, n in edges(limit=10**5):
