@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime import dtype as dtypes
+from relaxpy.runtime.dtype import INFO
 from relaxpy.runtime.tensor import ALIGNMENT, Tensor, allocate, require_countable
 
 LIMIT = 256 << 20
@@ -115,7 +116,7 @@ class MemoryPool:
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Tensor:
         """An uninitialised tensor. Raises: RuntimeCheckError (`out-of-memory`)."""
-        nbytes = math.prod(shape) * dtypes.info(dtype).itemsize
+        nbytes = math.prod(shape) * (INFO.get(dtype) or dtypes.info(dtype)).itemsize
         if nbytes < SMALL:
             if not nbytes:
                 require_countable(shape, dtype)
@@ -136,14 +137,27 @@ class MemoryPool:
         unit = ALIGNMENT if nbytes < SMALL else PAGE
         size = (nbytes + unit - 1) // unit * unit if nbytes >= 0 else nbytes
         with self._lock:
-            if self._returned:
-                self._collect()
-            piece = self._take(size) or self._make(size, nbytes)
-            self._used += piece[0]
-            if planned:
-                self._planned += piece[0]
-            if self._used > self._peak:
-                self._peak = self._used
+            returned = self._returned
+            first = returned[0] if returned and self._again is None else None
+            if (
+                first is not None
+                and first.piece[0] == size
+                and first.planned == planned
+                and self._used <= self.limit
+            ):
+                # A call like the one before: the piece changes hands, and the sums remain. The pieces that are not
+                # looked at here are part of `_used`, and so bounded.
+                piece = first.piece
+                self._loans.discard(returned.popleft())
+            else:
+                if returned:
+                    self._collect()
+                piece = self._take(size) or self._make(size, nbytes)
+                self._used += piece[0]
+                if planned:
+                    self._planned += piece[0]
+                if self._used > self._peak:
+                    self._peak = self._used
             block = self._block(piece)
             loan = Loan(block, self._returned.append)
             loan.piece, loan.planned = piece, planned

@@ -278,7 +278,7 @@ class BoundProgram:
             "Tensor": Tensor,
             "DeviceTensor": DeviceTensor,
             "Shape": Shape,
-            "empty": self.queues[HOST].empty,
+            "empty": self.queues[HOST].pool.empty,
             "launched": self.launched,
             "read": read,
             "Watch": Watch,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.pool import MOST, SMALL, MemoryPool
-from relaxpy.runtime.tensor import ALIGNMENT
+from relaxpy.runtime.tensor import ALIGNMENT, allocate
 
 K = 1024
 
@@ -72,6 +74,31 @@ def test_it_is_bounded() -> None:
     small = [pool.allocate(64) for _ in range(3 * MOST)]
     small.clear()
     assert pool.use().kept <= 300 * K + MOST * 64
+
+
+def test_reuse_keeps_the_bound() -> None:
+    """Calls that reuse the memory of the call before free what came back meanwhile."""
+    alive = 0
+
+    def gone() -> None:
+        nonlocal alive
+        alive -= 1
+
+    def make(nbytes: int) -> tuple[Any, int]:
+        nonlocal alive
+        buffer, pointer = allocate(nbytes)
+        weakref.finalize(buffer, gone)
+        alive += 1
+        return buffer, pointer
+
+    pool = MemoryPool(limit=300 * K, make=make)
+    held = [pool.empty((100 * K,), "uint8") for _ in range(10)]
+    assert alive == 10
+    held.clear()
+    for _ in range(5):
+        pool.empty((100 * K,), "uint8")
+    assert alive <= 4
+    assert pool.use().peak == 1000 * K
 
 
 def test_release() -> None:

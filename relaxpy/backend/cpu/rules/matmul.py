@@ -121,7 +121,9 @@ class Tiling:
             return cls(lanes, registers, (1, 3, 6), (1, 3, 6))
         widths = _widths(form, arithmetic, lanes)
         heights = {4: (2, 4, 6), 3: (2, 4, 8)}.get(widths[-1], (1, 4, 8))
-        return cls(lanes, registers, heights, (1, 4, 8), widths)
+        # A factor that is read in place once takes as long for two rows as for one; not if it is converted or computed.
+        lowest = 2 if form.panels is None and arithmetic.group == 1 and not form.rhs.formula else 1
+        return cls(lanes, registers, heights, (lowest, 4, 8), widths)
 
     @property
     def height(self) -> int:
