@@ -25,13 +25,17 @@ class Function:
     change them.
     """
 
-    __slots__ = ("arity", "captured", "linked")
+    __slots__ = ("arity", "captured", "direct", "is_plain", "linked")
 
     def __init__(self, linked: LinkedFunction, captured: tuple[Any, ...] = ()) -> None:
         self.linked = linked
         self.captured = captured
         self.arity = len(linked.code.params) - len(captured)
         """The number of parameters that are not captured."""
+        self.direct = linked.direct
+        """The class of arguments that need no conversion."""
+        self.is_plain = not (captured or linked.generator)
+        """Can its code be called with the arguments alone?"""
 
     @property
     def name(self) -> str:
@@ -61,19 +65,19 @@ class Function:
         linked = self.linked
         if linked.layouts:
             args = linked.unpacked(args)
-        direct = linked.direct
+        direct = self.direct
         for arg in args:
             if arg.__class__ is not direct or not arg.shape:
                 args = tuple(self._entered(args))
                 break
-        if linked.generator or self.captured or (linked.movable and not is_launching_thread()):
+        if not self.is_plain or (linked.movable and not is_launching_thread()):
             return leave(linked(*args, *self.captured))
         # What `linked` and `leave` do in most calls, without the time that these take.
         result = linked.run(*args)
         return result if result.__class__ is direct and not result.constant else leave(result)
 
     def _entered(self, args: tuple[Any, ...]) -> Iterator[Any]:
-        direct = self.linked.direct
+        direct = self.direct
         for position, arg in enumerate(args):
             is_direct = arg.__class__ is direct and arg.shape
             yield arg if is_direct else self._enter(position, arg)

@@ -12,6 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass
+from sys import getrefcount
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -23,7 +24,9 @@ from relaxpy.runtime.tensor import ALIGNMENT, Tensor, allocate, require_countabl
 LIMIT = 256 << 20
 """The default limit in bytes of a pool."""
 SMALL = 16 << 10
-"""Results smaller than this come from Python's own allocator, which has a pool itself. They are not counted."""
+"""Results smaller than this come from Python's own allocator. They are not counted."""
+SMALL_KEPT = 4
+"""The most pieces of one size that are known for small results: 8 MiB in all, if there were results of every size."""
 PAGE = 4096
 MOST = 64
 """The most pieces that a pool keeps, since it searches all of them."""
@@ -60,6 +63,15 @@ def total(uses: Iterable[MemoryUse]) -> MemoryUse:
     """The sum over several pools. Its peak assumes that they all peaked at the same time."""
     sums = [sum(each) for each in zip(*(astuple(use) for use in uses), strict=True)]
     return MemoryUse(*sums)
+
+
+def _references(piece: tuple[Any, int]) -> int:
+    """The number of references to the owner of a small piece."""
+    return getrefcount(piece[0])
+
+
+_UNOWNED = _references((object(), 0))
+"""The number of references if nothing else owns it."""
 
 
 class Block:
@@ -107,6 +119,8 @@ class MemoryPool:
         self._returned: deque[Loan] = deque()
         """Loans of blocks that are gone, until the next look. A block may go at any time, even during a garbage
         collection inside `allocate`."""
+        self._pieces: dict[int, deque[tuple[Any, int]]] = {}
+        """Pieces for small results by size, in use or not."""
         self._lock = Lock()
         self._made = 0
         self._kept = 0
@@ -120,10 +134,30 @@ class MemoryPool:
         if nbytes < SMALL:
             if not nbytes:
                 require_countable(shape, dtype)
-            buffer, pointer = allocate(nbytes)
+            buffer, pointer = self._small((nbytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT)
             return Tensor(pointer, shape, dtype, buffer)
         block, pointer = self.allocate(nbytes)
         return Tensor(pointer, shape, dtype, block)
+
+    def _small(self, size: int) -> tuple[Any, int]:
+        """Memory of a small result: its owner and its address.
+
+        The last few pieces of each size are looked at again, without a lock: whoever takes one out of its queue is the
+        only one to see it, and one that has no other owner is free.
+        """
+        pieces = self._pieces.get(size)
+        if pieces is None:
+            pieces = self._pieces.setdefault(size, deque(maxlen=SMALL_KEPT))
+        try:
+            piece = pieces.popleft()
+        except IndexError:
+            piece = allocate(size)
+        else:
+            if _references(piece) > _UNOWNED:
+                pieces.append(piece)
+                piece = allocate(size)
+        pieces.append(piece)
+        return piece
 
     def storage(self, nbytes: int) -> tuple[Block, int]:
         """Like `allocate`, for planned storage."""
@@ -170,6 +204,7 @@ class MemoryPool:
             self._collect()
             freed, self._kept = self._kept, 0
             self._free.clear()
+            self._pieces.clear()
         return freed
 
     def use(self) -> MemoryUse:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from relaxpy.errors import RuntimeCheckError
-from relaxpy.runtime.pool import MOST, SMALL, MemoryPool
-from relaxpy.runtime.tensor import ALIGNMENT, allocate
+from relaxpy.runtime.pool import MOST, SMALL, SMALL_KEPT, MemoryPool
+from relaxpy.runtime.tensor import ALIGNMENT, Tensor, allocate
 
 K = 1024
 
@@ -115,6 +116,54 @@ def test_small_results_are_python_s() -> None:
     tensor = pool.empty((SMALL - 1,), "uint8")
     assert tensor.nbytes == SMALL - 1
     assert pool.use().total == 0
+
+
+def itself(tensor: Tensor) -> Any:
+    return tensor
+
+
+def part(tensor: Tensor) -> Any:
+    return tensor.numpy()[3:].T
+
+
+@pytest.mark.parametrize("keep", [itself, Tensor.numpy, np.from_dlpack, part])
+def test_small_memory_is_used_again_when_nobody_has_it(keep: Callable[[Tensor], Any]) -> None:
+    """Whoever refers to it: the tensor, an array over it, or a consumer of DLPack."""
+    pool = MemoryPool()
+    tensor = pool.empty((100,), "float32")
+    pointer = tensor.pointer
+    assert pointer % ALIGNMENT == 0
+    held = keep(tensor)
+    del tensor
+    gc.collect()
+    assert pool.empty((100,), "float32").pointer != pointer
+    del held
+    assert pointer in {pool.empty((100,), "float32").pointer for _ in range(SMALL_KEPT)}
+
+
+def test_small_memory_of_threads() -> None:
+    """No two threads have the same memory at the same time."""
+    pool = MemoryPool()
+
+    def work(number: int) -> bool:
+        tensors = [pool.empty((16,), "int64") for _ in range(3)]
+        for tensor in tensors:
+            tensor.numpy()[:] = number
+        return all((tensor.numpy() == number).all() for tensor in tensors)
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(work, range(4000)))
+
+
+def test_small_memory_that_is_kept_is_bounded() -> None:
+    pool = MemoryPool()
+    held = [pool.empty((100,), "float32") for _ in range(100)]
+    assert len({tensor.pointer for tensor in held}) == 100
+    owners = [weakref.ref(cast("Any", tensor.owner)) for tensor in held]
+    del held
+    assert sum(owner() is not None for owner in owners) <= SMALL_KEPT
+    pool.release()
+    assert not any(owner() is not None for owner in owners)
 
 
 def test_storage_is_counted_apart() -> None:
