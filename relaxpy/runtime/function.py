@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from relaxpy.errors import RuntimeCheckError, UsageError
@@ -68,7 +68,7 @@ class Function:
         direct = self.direct
         for arg in args:
             if arg.__class__ is not direct or not arg.shape:
-                args = tuple(self._entered(args))
+                args = self._entered(args)
                 break
         if not self.is_plain or (linked.movable and not is_launching_thread()):
             return leave(linked(*args, *self.captured))
@@ -76,21 +76,21 @@ class Function:
         result = linked.run(*args)
         return result if result.__class__ is direct and not result.constant else leave(result)
 
-    def _entered(self, args: tuple[Any, ...]) -> Iterator[Any]:
-        direct = self.direct
-        for position, arg in enumerate(args):
-            is_direct = arg.__class__ is direct and arg.shape
-            yield arg if is_direct else self._enter(position, arg)
-
-    def _enter(self, position: int, arg: Any) -> Any:
+    def _entered(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """The runtime values of the arguments."""
+        linked, direct = self.linked, self.direct
+        queues, own = linked.queues, linked.program.own
+        entered: list[Any] = []
         try:
-            linked = self.linked
-            return enter(arg, linked.patterns[position], linked.queues, linked.program.own)
+            for arg, pattern in zip(args, linked.patterns, strict=False):
+                is_direct = arg.__class__ is direct and arg.shape
+                entered.append(arg if is_direct else enter(arg, pattern, queues, own))
         except RuntimeCheckError as error:
-            param = self.linked.code.params[position]
+            param = linked.code.params[len(entered)]
             error.message = f"{self.name}: parameter {param.name}: {error.message}"
             error.notes = (*error.notes, f"{param.name} is annotated {param.annotation}")
             raise
+        return tuple(entered)
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """All arguments, in the order of the parameters.

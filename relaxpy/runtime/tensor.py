@@ -360,9 +360,18 @@ def from_numpy(array: Array, constant: bool = False) -> Tensor:
         except MemoryError as error:
             raise RuntimeCheckError("out-of-memory", f"cannot copy an argument: {error}") from None
         constant = False
-    tensor = Tensor(array.__array_interface__["data"][0], array.shape, name, array, constant)
+    tensor = Tensor(_address(array), array.shape, name, array, constant)
     tensor._numpy = array
     return tensor
+
+
+def _address(array: Any) -> int:
+    """The address of the first item of a compact array."""
+    try:
+        # A third of the time that numpy's array interface takes.
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))
+    except (TypeError, ValueError, BufferError):  # read-only, empty, or of a type that is not numpy's
+        return array.__array_interface__["data"][0]
 
 
 def from_any(value: object, dtype: str = "") -> Tensor | None:
@@ -375,11 +384,11 @@ def from_any(value: object, dtype: str = "") -> Tensor | None:
 
     Raises: RuntimeCheckError (`dtype`, `lossy`, `device`).
     """
-    if isinstance(value, Tensor):
-        return value
     if isinstance(value, np.ndarray):
         tensor = from_numpy(value)
         return tensor if tensor.owner is value else _rearranged(tensor, value)
+    if isinstance(value, Tensor):
+        return value
     if isinstance(value, np.generic):
         tensor = from_numpy(np.asarray(value))
         return copied(tensor, "is a numpy scalar", "a 0-d array: numpy.array(x)")

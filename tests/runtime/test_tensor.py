@@ -267,3 +267,15 @@ def test_lazily_negated_torch_tensors() -> None:
 def test_a_copy_that_does_not_fit_memory() -> None:
     with pytest.raises(RuntimeCheckError, match="cannot copy an argument"):
         from_any(np.broadcast_to(np.float32(1), (1 << 44, 4)))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (2, 3, 4), (1, 5)])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bool", "bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("writable", [True, False])
+def test_addresses_of_arrays(shape: tuple[int, ...], dtype: str, writable: bool) -> None:
+    """Whether numpy exports their memory or not."""
+    array = np.zeros(shape, to_numpy(dtype))
+    array.flags.writeable = writable
+    tensor = from_numpy(array)
+    assert tensor.pointer == address(array)
+    assert tensor.numpy() is array
