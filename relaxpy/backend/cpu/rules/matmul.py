@@ -47,8 +47,9 @@ from relaxpy.tir.forms.matmul import MatmulForm, computed_matmul_of, matmul_of, 
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt
 
-DEPTH_BLOCK = 1024
-"""The largest depth of a block in words if both factors are read in place, so that a block costs only its sums."""
+DEPTH_BLOCK, COPIED_DEPTH = 1024, 256
+"""The largest depth of a block in words: if both factors are read in place, so that a block costs only its sums, and
+if the left rows are copied."""
 
 COPIED_VECTORS = 512
 """The most vectors of a copied panel in a block: 32 KiB with AVX-512 and half of it with AVX2, to fit the L1 cache."""
@@ -142,7 +143,7 @@ class Tiling:
 
     @property
     def copied_depth(self) -> int:
-        """The largest depth of a block in words if a factor is copied."""
+        """The largest depth of a block in words if the panels are copied."""
         return COPIED_VECTORS // self.panel_vectors // self.lanes * self.lanes
 
     def direct_vectors(self, height: int) -> int:
@@ -306,8 +307,10 @@ class ProductWriter:
             own = p.let("own_panels", self._own_panels(share, panels - first_panel))
             first = p.let("first_tile", loops.floordiv(number, shares) * chunk)
             last = p.let("last_tile", loops.minimum(first + chunk, tiles))
-            copies = copies_right or self.factors.copies_left
-            words = self._block_words(self.tiling.copied_depth if copies else DEPTH_BLOCK)
+            deepest = COPIED_DEPTH if self.factors.copies_left else DEPTH_BLOCK
+            if copies_right:
+                deepest = min(deepest, self.tiling.copied_depth)
+            words = self._block_words(deepest)
             memory = self._memory(most_tiles, words, copies_right=copies_right)
             with self._blocks(words) as block:
                 if memory.left is not None:
