@@ -42,6 +42,8 @@ class Plan:
     """Sizes of the encoder by the names of `BertConfig`."""
     encoder_shapes: Sequence[tuple[int, int]]
     decoders: Mapping[str, Shape]
+    schemes: tuple[str, ...]
+    """Those of `DECODER_SCHEMES` that decoders are built in; variants are of the first."""
     batches: Sequence[int]
     context: int
     prompt: int
@@ -80,6 +82,7 @@ FULL = Plan(
     },
     encoder_shapes=((1, 16), (1, 128), (8, 64), (32, 128), (1, 512)),
     decoders=SHAPES,
+    schemes=tuple(DECODER_SCHEMES),
     batches=(1, 4, 16, 64),
     context=1024,
     prompt=512,
@@ -89,13 +92,14 @@ FULL = Plan(
     copied=1 << 30,
     seconds=0.5,
 )  # fmt: skip
+TINY = Shape(layers=1, hidden=32, inner=48, heads=4, key_heads=2, vocab=64)
 QUICK = Plan(
     name="quick",
     operators=(1, 64),
     every_sample=False,
     programs=2,
-    agreeing={"small": Shape(layers=1, hidden=64, inner=48, heads=4, key_heads=2, vocab=64)},
-    agreeing_schemes={"bf16": 5e-2},
+    agreeing={"tiny": TINY},
+    agreeing_schemes={"fp16": 1e-2},
     prompts=((3, 9),),
     library_dtypes={"float16": 5e-3},
     library={
@@ -108,9 +112,8 @@ QUICK = Plan(
         "intermediate_size": 48, "vocab_size": 101, "max_position_embeddings": 40,
     },
     encoder_shapes=((1, 4), (2, 7)),
-    decoders={
-        "tiny": Shape(layers=1, hidden=32, inner=48, heads=4, key_heads=2, vocab=64),
-    },
+    decoders={"tiny": TINY},
+    schemes=("fp16", "int4"),
     batches=(1, 2),
     context=40,
     prompt=8,
@@ -120,7 +123,6 @@ QUICK = Plan(
     copied=1 << 20,
     seconds=0.01,
 )  # fmt: skip
-SCHEMES = tuple(DECODER_SCHEMES)
 MATMUL_DTYPES = ("float16", "bfloat16")
 LAUNCHES = 8
 """Products of a call, each with a weight of its own: one weight would be read from the cache after the first time."""

@@ -17,7 +17,6 @@ from benchmarks.gpu_plan import (
     LAUNCHES,
     LIBRARIES,
     MATMUL_DTYPES,
-    SCHEMES,
     VARIANTS,
     Plan,
     Prepared,
@@ -173,18 +172,21 @@ class _Maker:
     def decoders(self) -> None:
         """Each shape in each scheme, the first in all variants, and what memory is measured of."""
         for number, (title, shape) in enumerate(self.plan.decoders.items()):
-            for scheme in SCHEMES:
+            for scheme in self.plan.schemes:
                 self.decoder(decoder_name(title, scheme), shape, scheme, ())
-                if self.has_libraries and scheme == SCHEMES[0]:
+                if self.has_libraries and scheme == self.plan.schemes[0]:
                     self.decoder(decoder_name(title, scheme, "cublas"), shape, scheme, (), "cublas")
             for variant, without in VARIANTS.items():
                 if number == 0 and without:
                     self.decoder(
-                        decoder_name(title, SCHEMES[0], variant), shape, SCHEMES[0], without
+                        decoder_name(title, self.plan.schemes[0], variant),
+                        shape,
+                        self.plan.schemes[0],
+                        without,
                     )
         for variant in ("all", "without a memory plan"):
             shape = memory_shape(self.plan)
-            self.decoder(memory_name(variant), shape, SCHEMES[0], VARIANTS[variant])
+            self.decoder(memory_name(variant), shape, self.plan.schemes[0], VARIANTS[variant])
 
     def decoder(
         self, name: str, shape: Shape, scheme: str, without: Sequence[str], library: str = ""

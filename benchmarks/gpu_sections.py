@@ -19,7 +19,6 @@ from benchmarks.gpu_models import DECODER_SCHEMES
 from benchmarks.gpu_plan import (
     LAUNCHES,
     MATMUL_DTYPES,
-    SCHEMES,
     VARIANTS,
     Prepared,
     decoder_name,
@@ -187,7 +186,10 @@ class Bench:
         """A step of each decoder, beside transformers."""
         cells = [Cell(batch=batch, context=self.plan.context) for batch in self.plan.batches]
         for title, shape in self.plan.decoders.items():
-            for scheme, library in [*((scheme, "") for scheme in SCHEMES), (SCHEMES[0], "cublas")]:
+            for scheme, library in [
+                *((scheme, "") for scheme in self.plan.schemes),
+                (self.plan.schemes[0], "cublas"),
+            ]:
                 program = decoder_name(title, scheme, library or "all")
                 how = f"{scheme} with cuBLASLt" if library else scheme
                 for cell in [*cells, Cell(tokens=self.plan.prompt)]:
@@ -330,12 +332,12 @@ class Bench:
         title, shape = next(iter(self.plan.decoders.items()))
         for variant in VARIANTS:
             yield from self._encoder(variant)
-            program = decoder_name(title, SCHEMES[0], variant)
+            program = decoder_name(title, self.plan.schemes[0], variant)
             for batch in self.plan.batches:
                 cell = Cell(batch=batch, context=self.plan.context)
                 yield (
-                    f"{title}, {SCHEMES[0]}: {cell.name}, {variant}",
-                    lambda p=program, c=cell: self._step(p, shape, SCHEMES[0], c),
+                    f"{title}, {self.plan.schemes[0]}: {cell.name}, {variant}",
+                    lambda p=program, c=cell: self._step(p, shape, self.plan.schemes[0], c),
                 )
 
     # Memory
