@@ -239,11 +239,13 @@ class Program:
         call = tirx.call_intrin("void", "tirx.masked_store", buffer, value, at, mask)
         self._add(tirx.Evaluate(call))
 
-    def prefetch(self, buffer: Buffer, index: Index, *, writing: bool = False) -> None:
+    def prefetch(
+        self, buffer: Buffer, index: Index, *, writing: bool = False, level: int = 1
+    ) -> None:
         """Prefetch the cache line of an element of a flat buffer, which need not exist; `writing` if it is to be
-        written."""
+        written. `level` is that of the nearest cache that gets it: 1, 2 or 3."""
         place = tirx.address_of(tirx.BufferLoad(buffer, [int64(index)]))
-        use, near, data = (tirx.IntImm("int32", number) for number in (int(writing), 3, 1))
+        use, near, data = (tirx.IntImm("int32", number) for number in (int(writing), 4 - level, 1))
         name = "llvm.prefetch.p0"
         self._add(tirx.Evaluate(tirx.call_llvm_intrin("void", name, place, use, near, data)))
 

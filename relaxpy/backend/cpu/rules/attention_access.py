@@ -147,9 +147,12 @@ class Access:
             return value
         return value.astype("float32" if lanes == 1 else f"float32x{lanes}")
 
-    def prefetch(self, operand: Operand, at: Expr, *, writing: bool = False) -> None:
-        """Prefetch the cache line of a number of the keys, values or results, which need not exist."""
-        self.program.prefetch(self._bits[operand.buffer], at, writing=writing)
+    def prefetch(
+        self, operand: Operand, at: Expr, *, writing: bool = False, level: int = 1
+    ) -> None:
+        """Prefetch the cache line of a number of the keys, values or results, which need not exist, into the cache of
+        this level."""
+        self.program.prefetch(self._bits[operand.buffer], at, writing=writing, level=level)
 
     def line_numbers(self, operand: Operand) -> int:
         """The numbers of an operand in a cache line."""
