@@ -14,15 +14,18 @@ which has these, and which not all lanes see, is added to the sums without tiles
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
-from relaxpy.backend.cpu.rules.attention_access import LOWEST, Access, Task, power, share_of, splat
+from relaxpy.backend.cpu.rules.attention_access import LOWEST, Access, Task, share_of, splat
 from relaxpy.backend.cpu.rules.places import shared_pieces
-from relaxpy.backend.cpu.rules.transpose import transposed
+from relaxpy.backend.cpu.rules.powers import FEATURES, weights
+from relaxpy.backend.cpu.rules.transpose import summed, transposed
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.cpu.tiles import ROWS, Tiles, address
 from relaxpy.tir.forms import stages as s
+from relaxpy.tir.forms.attention import AttentionForm
 from relaxpy.tir.forms.contraction import Operand
 from relaxpy.tir.forms.stages import Combiner
 from relaxpy.tir.tvm import tirx
@@ -49,7 +52,6 @@ _SQUARE = LANES * GROUP
 _EXPONENT = 0x7F80
 """The bits of a bfloat16 that are all set in infinities and NaN."""
 
-_MAX = Combiner("max", tirx.FloatImm("float32", LOWEST))
 _ADD = Combiner("add", tirx.FloatImm("float32", 0.0))
 
 
@@ -58,12 +60,24 @@ def tiles_of(access: Access, target: CpuTarget) -> Tiles | None:
     tiles are."""
     form = access.form
     tiles = Tiles.of(form.dtype, form.dtype, "float32", target)
-    if tiles is None or not target.has("avx512bf16"):
+    if tiles is None or not all(map(target.has, ("avx512bf16", *FEATURES))):
         return None
     accesses = (
         (form.query, "depth"), (form.key, "depth"), (form.value, "column"), (form.out, "column"),
     )  # fmt: skip
     return tiles if all(access.is_contiguous(o, axis, GROUP) for o, axis in accesses) else None
+
+
+def _scale_of(form: AttentionForm) -> float | None:
+    """The positive number that a product is multiplied by to make the score; None if there is more to it. Of products
+    and of scores, the same is the largest then."""
+    match form.score:
+        case tirx.Mul(a=product, b=tirx.FloatImm(value=scale)) if product.same_as(form.product):
+            return float(scale) if scale > 0 else None
+        case score if score.same_as(form.product):
+            return 1.0
+        case _:
+            return None
 
 
 def lanes_of_task(access: Access) -> Expr:
@@ -76,12 +90,14 @@ def lanes_of_task(access: Access) -> Expr:
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """A block of keys: its first one, their number, that of their groups, and whether all lanes see all of them."""
+    """A block of keys: its first one, their number, that of their groups (or of those that a part sees), whether all
+    lanes see all of them, and whether these fill the groups, too."""
 
     start: Expr
     count: Expr
     groups: Expr
     is_seen: Expr
+    is_whole: Expr
 
 
 class TilesProgram:
@@ -91,6 +107,9 @@ class TilesProgram:
         self.access, self.task, self.form, self.tiles = access, task, access.form, tiles
         self.program = p = access.program
         self.depth, self.columns = self.form.depth, self.form.columns
+        self.scale = _scale_of(self.form)
+        """What products are multiplied by to make scores, if that is done where powers are computed: until then,
+        "scores" are products."""
         self.used = p.let("used", loops.minimum(access.lanes - task.first, width))
         """Lanes that exist."""
         place = access.shared_place(task)
@@ -104,7 +123,8 @@ class TilesProgram:
         self.powers = p.allocate("powers", LANES * BLOCK, "uint16")
         self.sums = p.allocate("sums", lanes * self.columns, "float32")
         self.top = p.allocate("top", lanes, "float32")
-        self.largest = p.allocate("largest", LANES, "float32")
+        self.largest = p.allocate("largest", LANES * _VECTOR, "float32")
+        """For each lane of a part, a vector of the largest scores."""
         self.decay = p.allocate("decay", LANES, "float32")
         self.totals = p.allocate("totals", lanes * _VECTOR, "float32")
         self.low = p.allocate("seen_from", lanes, "int64")
@@ -124,7 +144,8 @@ class TilesProgram:
             count = p.let("count", loops.minimum(high - start, BLOCK))
             groups = p.let("groups", loops.ceildiv(count, GROUP))
             is_seen = loops.both(all_from <= start, start + count <= all_to)
-            own = _Block(start, count, groups, is_seen)
+            is_full = loops.equals(loops.floormod(count, GROUP), 0)
+            own = _Block(start, count, groups, is_seen, loops.both(is_seen, is_full))
             self._pack_keys(own)
             is_infinite = self._pack_values(own)
             with p.loop("part", loops.ceildiv(self.used, LANES)) as part:
@@ -139,9 +160,14 @@ class TilesProgram:
         lanes = p.let("lanes", loops.minimum(self.used - first, LANES))
         end = loops.load(self.ends, loops.floordiv(first, LANES))
         with p.when(True if self.form.seen is None else end > block.start):
+            if self.form.seen is not None:
+                some = loops.minimum(end - block.start, block.count)
+                block = replace(block, groups=p.let("groups", loops.ceildiv(some, GROUP)))
             self._products(first, block)
-            with p.loop("lane", lanes) as lane:
-                self._scores(first, lane, block)
+            with p.when(block.is_whole), p.loop("lane", lanes) as lane:
+                self._scores(first, lane, block, masked=False)
+            with p.otherwise(block.is_whole), p.loop("lane", lanes) as lane:
+                self._scores(first, lane, block, masked=True)
             self._decay(first)
             with p.loop("lane", lanes) as lane:
                 self._powers(first, lane, block)
@@ -167,7 +193,7 @@ class TilesProgram:
         size = loops.ceildiv(self.used, LANES) * (LANES * self.columns // _VECTOR)
         with p.loop("n", loops.simplify(size)) as n:
             p.store(self.sums, n * _VECTOR, splat(0.0, _VECTOR), _VECTOR)
-        with p.loop("n", LANES // _VECTOR) as n:
+        with p.loop("n", LANES) as n:
             p.store(self.largest, n * _VECTOR, splat(LOWEST, _VECTOR), _VECTOR)
 
     def _seen(self) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
@@ -265,31 +291,57 @@ class TilesProgram:
         factors = address(left, loops.simplify(at)), address(right, loops.simplify(right_at))
         tiles.multiply(p, 2, factors[0], stride, factors[1], _ROW_BYTES)
 
-    def _scores(self, part: Expr, lane: Expr, block: _Block) -> None:
+    def _scores(self, part: Expr, lane: Expr, block: _Block, *, masked: bool) -> None:
         """Convert a lane's products to scores, and store the largest of them."""
         p, own = self.program, loops.simplify(part + lane)
         place = self.access.lane_place(self.task, own)
         largest = p.allocate("own_largest", _VECTOR, "float32")
         p.store(largest, 0, splat(LOWEST, _VECTOR), _VECTOR)
-        low, high = (p.let("end", loops.load(each, own)) for each in (self.low, self.high))
+        sees = self._sees(own, block) if masked else None
         for at, first in self._vectors(lane, block, place):
-            ends = [loops.clamped_int32(end - first, _VECTOR) for end in (low, high)]
-            mask = loops.lanes_between(ends[0], ends[1], _VECTOR)
-            lowest = splat(-float("inf"), _VECTOR)
-            score = tirx.Select(mask, self._score(place, at, first), lowest)
-            p.store(self.scores, at, score, _VECTOR)
+            if masked or self.scale is None:
+                score = self._score(place, at, first)
+                if sees is not None:
+                    mask = sees(loops.simplify(first - block.start))
+                    score = tirx.Select(mask, score, splat(-float("inf"), _VECTOR))
+                p.store(self.scores, at, score, _VECTOR)
             found = tirx.Max(loops.load(largest, 0, _VECTOR), loops.load(self.scores, at, _VECTOR))
             p.store(largest, 0, found, _VECTOR)
-        p.store(self.largest, lane, fold(p, loops.load(largest, 0, _VECTOR), _VECTOR, _MAX))
+        p.store(self.largest, lane * _VECTOR, loops.load(largest, 0, _VECTOR), _VECTOR)
+
+    def _sees(self, lane: Expr, block: _Block) -> Callable[[Expr], Expr]:
+        """Which keys of a block a lane sees: the mask of a vector of them, given the place of its first."""
+        p = self.program
+        low, high = (
+            p.let("end", loops.clamped_int32(loops.load(each, lane) - block.start, BLOCK))
+            for each in (self.low, self.high)
+        )
+        ramp = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), _VECTOR)
+        # One comparison tests both ends: before the first key, the unsigned difference is large.
+        places = p.let("places", ramp - loops.broadcast(low, _VECTOR))
+        number = tirx.max(high - low, tirx.const(0, "int32")).astype("uint32")
+        number = p.let("number", loops.broadcast(number, _VECTOR))
+
+        def mask(first: Expr) -> Expr:
+            place = places + loops.broadcast(first.astype("int32"), _VECTOR)
+            return place.astype(f"uint32x{_VECTOR}") < number
+
+        return mask
 
     def _decay(self, part: Expr) -> None:
         """Update the largest scores of a part, and store by how much the earlier sums shrink."""
         p = self.program
         for at in range(0, LANES, _VECTOR):
+            rows = [loops.load(self.largest, (at + n) * _VECTOR, _VECTOR) for n in range(_VECTOR)]
             old = p.let("old", loops.load(self.top, loops.simplify(part + at), _VECTOR))
-            new = p.let("new", tirx.Max(old, loops.load(self.largest, at, _VECTOR)))
+            new = p.let("new", tirx.Max(old, summed(p, rows, tirx.Max)))
             p.store(self.top, loops.simplify(part + at), new, _VECTOR)
-            p.store(self.decay, at, power(old - new, _VECTOR), _VECTOR)
+            p.store(self.decay, at, self._power(old, new), _VECTOR)
+
+    def _power(self, score: Expr, top: Expr) -> Expr:
+        """The powers of a vector of scores from the largest ones."""
+        rate = splat((1.0 if self.scale is None else self.scale) * math.log2(math.e), _VECTOR)
+        return weights(self.program, (score - top) * rate)
 
     def _powers(self, part: Expr, lane: Expr, block: _Block) -> None:
         """Replace a lane's scores by powers, and update its total and its sums so far."""
@@ -300,15 +352,20 @@ class TilesProgram:
             for at in self._sums_of(own):
                 p.store(self.sums, at, loops.load(self.sums, at, _VECTOR) * by, _VECTOR)
         new = p.let("new", loops.broadcast(loops.load(self.top, own), _VECTOR))
-        total = p.allocate("total", _VECTOR, "float32")
-        p.store(total, 0, loops.load(self.totals, own * _VECTOR, _VECTOR) * by, _VECTOR)
-        for at, first in self._vectors(lane, block, None):
-            distance = loops.load(self.scores, at, _VECTOR) - new
-            value = p.let("power", power(distance, _VECTOR))
-            p.store(total, 0, loops.load(total, 0, _VECTOR) + value, _VECTOR)
-            to = lane * BLOCK + (first - block.start)
-            p.store(self.powers, loops.simplify(to), self.tiles.narrowed(value), _VECTOR)
-        p.store(self.totals, own * _VECTOR, loops.load(total, 0, _VECTOR), _VECTOR)
+        totals = [p.allocate("total", _VECTOR, "float32") for _ in range(2)]
+        p.store(totals[0], 0, loops.load(self.totals, own * _VECTOR, _VECTOR) * by, _VECTOR)
+        p.store(totals[1], 0, splat(0.0, _VECTOR), _VECTOR)
+        with p.loop("group", block.groups) as group:
+            values: list[Expr] = []
+            for half, total in enumerate(totals):
+                at = loops.simplify(group * _SQUARE + lane * GROUP + half * _VECTOR)
+                score = loops.load(self.scores, at, _VECTOR)
+                values.append(p.let("power", self._power(score, new)))
+                p.store(total, 0, loops.load(total, 0, _VECTOR) + values[-1], _VECTOR)
+            to = loops.simplify(lane * BLOCK + group * GROUP)
+            p.store(self.powers, to, self.tiles.narrowed(*values), GROUP)
+        total = loops.load(totals[0], 0, _VECTOR) + loops.load(totals[1], 0, _VECTOR)
+        p.store(self.totals, own * _VECTOR, total, _VECTOR)
 
     def _sums_of(self, lane: Expr) -> Iterator[Expr]:
         """A loop over the vectors of a lane's sums: yields the places of two at a time."""
@@ -320,15 +377,15 @@ class TilesProgram:
                 yield loops.simplify(line + group * _SQUARE + half * _VECTOR)
 
     def _vectors(
-        self, lane: Expr, block: _Block, place: dict[Expr, Expr] | None
+        self, lane: Expr, block: _Block, place: dict[Expr, Expr]
     ) -> Iterator[tuple[Expr, Expr]]:
-        """A loop over the vectors of a lane's scores: yields the place of each, and its first key. With a place, scores
-        that read memory are computed from the products before."""
+        """A loop over the vectors of a lane's scores: yields the place of each, and its first key. Scores that read
+        memory are computed from the products before."""
         p = self.program
         with p.loop("group", block.groups) as group:
             row = p.let("row", loops.simplify(group * _SQUARE + lane * GROUP))
             first = p.let("first", loops.simplify(block.start + group * GROUP))
-            if place is not None and self._reads:
+            if self._reads:
                 count = p.let("exist", loops.minimum(block.count - group * GROUP, GROUP))
 
                 def element(j: Expr) -> tirx.BufferStore:
@@ -347,7 +404,7 @@ class TilesProgram:
 
     def _score(self, place: dict[Expr, Expr], at: Expr, first: Expr) -> Expr:
         """A vector of scores."""
-        if self._reads:
+        if self._reads or self.scale is not None:
             return loops.load(self.scores, at, _VECTOR)
 
         def element(j: Expr) -> Expr:

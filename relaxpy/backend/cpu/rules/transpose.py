@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer.loops import Expr, Program
@@ -24,9 +24,9 @@ def transposed(p: Program, rows: Sequence[Expr]) -> list[Expr]:
     return current
 
 
-def summed(p: Program, rows: Sequence[Expr]) -> Expr:
+def summed(p: Program, rows: Sequence[Expr], join: Callable[[Expr, Expr], Expr] = tirx.Add) -> Expr:
     """The vector of the sums of as many vectors as each has lanes, a power of two: a transposition that adds up the
-    columns on the way."""
+    columns on the way; with another function than addition, of what that gives."""
     size = len(rows)
     current = [p.let("row", row) for row in rows]
     while len(current) > 1:
@@ -35,7 +35,7 @@ def summed(p: Program, rows: Sequence[Expr]) -> Expr:
             _exchanged(p, a, b, step, size)
             for a, b in zip(current[:step], current[step:], strict=True)
         ]
-        current = [p.let("row", upper + lower) for upper, lower in pairs]
+        current = [p.let("row", join(upper, lower)) for upper, lower in pairs]
     return current[0]
 
 
