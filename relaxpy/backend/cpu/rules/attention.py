@@ -4,15 +4,16 @@ Applies to what `relaxpy.tir.forms.attention` recognises: float32 scores of floa
 sizes that are known, a mask that leaves each query neighbouring keys.
 
 A query and a head make a *lane*. Heads that share a key head (Ainslie et al., GQA, 2023) are lanes of one kind: they
-read the same keys and values. Two programs, chosen when the kernel runs by how many lanes share a key head:
+read the same keys and values. Programs, chosen when the kernel runs by how many lanes share a key head:
 
 * *lanes* (`attention_lanes`), for many: vectors go across lanes, and each number of a key or value is read once for all
   lanes of a task, which come in two vector registers or one.
 * *rows* (`attention_rows`), for up to four lanes, or half a register of them, which is how text is generated where few
   heads share keys: a task a query and key head, vectors along the heads' widths.
+* *tiles* (`attention_tiles`), for bfloat16 and more than four lanes, on processors that multiply tiles.
 
-Both process the keys in blocks (32 keys, or 24 with 16 vector registers, in *lanes*; 8 vectors of keys in *rows*), with
-the online softmax (Milakov and Gimelshein, 2018). For each lane:
+They process the keys in blocks (32 keys, or 24 with 16 vector registers, in *lanes*; 8 vectors of keys in *rows*; 256
+keys in *tiles*), with the online softmax (Milakov and Gimelshein, 2018). For each lane:
 
     scores = f(query @ keys of the block)
     new = max(top, max(scores)); decay = exp(top - new); top = new
@@ -45,7 +46,7 @@ LARGEST_HEAD = 1024
 
 FEW_LANES = 4
 """The number of lanes sharing a key head up to which vectors go along the head width, and up to half a register of
-lanes. Across so few lanes they would be half empty."""
+lanes, across which vectors would be half empty. Tiles multiply more lanes than this faster."""
 
 
 def attention_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
@@ -62,13 +63,13 @@ def _body(form: AttentionForm, target: CpuTarget) -> Stmt:
     access = Access(form, target)
     p, above = access.program, 0
     register = target.lanes(32)
-    few = max(FEW_LANES, register // 2)
+    tiles = tiles_of(access, target)
+    few = FEW_LANES if tiles is not None else max(FEW_LANES, register // 2)
     if has_row_program(access, register) and access.sharing <= few:
         with p.when(access.lanes <= few):
             for task in _tasks(access, access.sharing):
                 RowProgram(access, task, target).write()
         above = few
-    tiles = tiles_of(access, target)
     with p.when(access.lanes > above):
         if tiles is None:
             for task in _tasks(access, REGISTERS * register):

@@ -28,7 +28,7 @@ from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.attention import AttentionForm
 from relaxpy.tir.forms.contraction import Operand
 from relaxpy.tir.forms.stages import Combiner
-from relaxpy.tir.tvm import tirx
+from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, int64
 from relaxpy.tir.writer.vectors import fold, vector_loop, vector_value
@@ -72,10 +72,26 @@ def _scale_of(form: AttentionForm) -> float | None:
     """The positive number that a product is multiplied by to make the score; None if there is more to it. Of products
     and of scores, the same is the largest then."""
     match form.score:
-        case tirx.Mul(a=product, b=tirx.FloatImm(value=scale)) if product.same_as(form.product):
-            return float(scale) if scale > 0 else None
+        case tirx.Mul(a=product, b=factor) if product.same_as(form.product):
+            scale = _number(factor)
+            return scale if scale is not None and scale > 0 else None
         case score if score.same_as(form.product):
             return 1.0
+        case _:
+            return None
+
+
+def _number(value: Expr) -> float | None:
+    """A literal, or a quotient or root of such."""
+    match value:
+        case tirx.FloatImm(value=number):
+            return float(number)
+        case tirx.Div(a=a, b=b):
+            dividend, divisor = _number(a), _number(b)
+            return dividend / divisor if dividend is not None and divisor else None
+        case tvm.ir.Call(op=op, args=[arg]) if getattr(op, "name", "") == "tirx.sqrt":
+            number = _number(arg)
+            return math.sqrt(number) if number is not None and number >= 0 else None
         case _:
             return None
 
@@ -163,7 +179,7 @@ class TilesProgram:
             if self.form.seen is not None:
                 some = loops.minimum(end - block.start, block.count)
                 block = replace(block, groups=p.let("groups", loops.ceildiv(some, GROUP)))
-            self._products(first, block)
+            self._products(first, lanes, block)
             with p.when(block.is_whole), p.loop("lane", lanes) as lane:
                 self._scores(first, lane, block, masked=False)
             with p.otherwise(block.is_whole), p.loop("lane", lanes) as lane:
@@ -175,7 +191,7 @@ class TilesProgram:
             with p.when(is_odd):
                 self._weigh_seen(first, lanes, block)
             with p.otherwise(is_odd):
-                self._weigh(first, block)
+                self._weigh(first, lanes, block)
 
     # Before the keys
 
@@ -224,8 +240,13 @@ class TilesProgram:
         at = line + row * self.access.stride(operand, "key")
         return self.program.let("row", loops.simplify(at))
 
+    def _prefetch(self, operand: Operand, line: Expr, number: Expr, part: Expr) -> None:
+        """Prefetch a group of numbers, which are a cache line, of a row that is read soon, into the second cache."""
+        at = line + number * self.access.stride(operand, "key") + part * GROUP
+        self.access.prefetch(operand, loops.simplify(at), level=2)
+
     def _pack_keys(self, block: _Block) -> None:
-        """Transpose the words of 16 keys at a time."""
+        """Transpose the words of 16 keys at a time. Prefetches the block's values."""
         p, key = self.program, self.form.key
         source = self.access.words(key)
         with p.loop("some", loops.simplify(block.groups * 2)) as some:
@@ -234,6 +255,8 @@ class TilesProgram:
             group = loops.floordiv(some, 2) * (self.depth // 2 * GROUP)
             to = p.let("to", loops.simplify(group + loops.floormod(some, 2) * _VECTOR))
             with p.loop("part", self.depth // GROUP) as part:
+                for n in range(_VECTOR):
+                    self._prefetch(self.form.value, self.value_line, block.start + first + n, part)
                 words = [
                     tirx.reinterpret("int32x16", loops.load(source, row + part * GROUP, GROUP))
                     for row in rows
@@ -244,7 +267,7 @@ class TilesProgram:
 
     def _pack_values(self, block: _Block) -> Expr:
         """Join neighbouring keys' values to words; keys that do not exist are zeros. Returns whether some are infinite
-        or NaN."""
+        or NaN. Prefetches the keys of the next block."""
         p, value = self.program, self.form.value
         source, zeros = self.access.words(value), loops.zero("uint16", GROUP)
         odd = p.allocate("odd", GROUP, "uint16")
@@ -257,6 +280,9 @@ class TilesProgram:
             exist = [loops.broadcast(number < block.count, GROUP) for number in numbers]
             with p.loop("part", self.columns // GROUP) as part:
                 words: list[Expr] = []
+                for number in numbers:
+                    ahead = block.start + number + BLOCK
+                    self._prefetch(self.form.key, self.key_line, ahead, part)
                 for row, exists in zip(rows, exist, strict=True):
                     loaded = loops.load(source, row + part * GROUP, GROUP)
                     words.append(p.let("words", tirx.Select(exists, loaded, zeros)))
@@ -274,22 +300,33 @@ class TilesProgram:
             p.store(found, 0, loops.load(found, 0) | loops.load(odd, n))
         return p.let("is_infinite", tirx.NE(loops.load(found, 0), tirx.const(0, "uint16")))
 
-    def _products(self, first: Expr, block: _Block) -> None:
+    def _products(self, first: Expr, lanes: Expr, block: _Block) -> None:
         """The products of a part's queries and the block's keys."""
         p, tiles = self.program, self.tiles
-        with p.loop("group", block.groups) as group:
-            tiles.begin(p, 2)
-            with p.loop("step", self.depth // GROUP) as step:
-                right = group * (self.depth // 2 * GROUP) + step * (ROWS * GROUP)
-                left = first * self.depth + step * GROUP
-                self._multiply(self.queries, left, self.depth, self.keys, right)
-            tiles.store(p, 2, self.scores, loops.simplify(group * _SQUARE))
+        for rows in self._rows_of_tiles(lanes):
+            with p.loop("group", block.groups) as group:
+                tiles.begin(p, rows)
+                with p.loop("step", self.depth // GROUP) as step:
+                    right = group * (self.depth // 2 * GROUP) + step * (ROWS * GROUP)
+                    left = first * self.depth + step * GROUP
+                    self._multiply(rows, self.queries, left, self.depth, self.keys, right)
+                tiles.store(p, rows, self.scores, loops.simplify(group * _SQUARE))
 
-    def _multiply(self, left: Buffer, at: Expr, width: int, right: Buffer, right_at: Expr) -> None:
-        """Multiply tiles of the rows of `left`, which are `width` bfloat16 apart, by packed ones."""
+    def _rows_of_tiles(self, lanes: Expr) -> Iterator[int]:
+        """What follows for one row of tiles, or for two, whichever the lanes of a part need."""
+        p, few = self.program, lanes <= ROWS
+        with p.when(few):
+            yield 1
+        with p.otherwise(few):
+            yield 2
+
+    def _multiply(
+        self, rows: int, left: Buffer, at: Expr, width: int, right: Buffer, right_at: Expr
+    ) -> None:
+        """Multiply `rows` tiles of the rows of `left`, which are `width` bfloat16 apart, by packed ones."""
         p, tiles, stride = self.program, self.tiles, int64(width * 2)
         factors = address(left, loops.simplify(at)), address(right, loops.simplify(right_at))
-        tiles.multiply(p, 2, factors[0], stride, factors[1], _ROW_BYTES)
+        tiles.multiply(p, rows, factors[0], stride, factors[1], _ROW_BYTES)
 
     def _scores(self, part: Expr, lane: Expr, block: _Block, *, masked: bool) -> None:
         """Convert a lane's products to scores, and store the largest of them."""
@@ -415,16 +452,17 @@ class TilesProgram:
         assert value is not None, "lanes are neighbours in the products"
         return value
 
-    def _weigh(self, first: Expr, block: _Block) -> None:
+    def _weigh(self, first: Expr, lanes: Expr, block: _Block) -> None:
         """Add the block's values, weighted by their powers, to the sums of a part."""
         p, tiles = self.program, self.tiles
-        with p.loop("columns", self.columns // GROUP) as columns:
-            sums = p.let("sums_at", loops.simplify(first * self.columns + columns * _SQUARE))
-            tiles.load(p, 2, self.sums, sums)
-            with p.loop("group", block.groups) as group:
-                right = columns * (BLOCK * GROUP) + group * (GROUP * GROUP)
-                self._multiply(self.powers, group * GROUP, BLOCK, self.values, right)
-            tiles.store(p, 2, self.sums, sums)
+        for rows in self._rows_of_tiles(lanes):
+            with p.loop("columns", self.columns // GROUP) as columns:
+                sums = p.let("sums_at", loops.simplify(first * self.columns + columns * _SQUARE))
+                tiles.load(p, rows, self.sums, sums)
+                with p.loop("group", block.groups) as group:
+                    right = columns * (BLOCK * GROUP) + group * (GROUP * GROUP)
+                    self._multiply(rows, self.powers, group * GROUP, BLOCK, self.values, right)
+                tiles.store(p, rows, self.sums, sums)
 
     def _weigh_seen(self, first: Expr, lanes: Expr, block: _Block) -> None:
         """The same for keys that a lane sees, one by one."""
