@@ -23,6 +23,8 @@ B = "bfloat16"
 CASES = {
     "plain": Case(3, 3, 32, 64, dtype=B),
     "shared": Case(6, 2, 64, 32, Attention(scale=0.3), dtype=B),
+    "larger scale": Case(2, 2, 32, 32, Attention(scale=2.5), dtype=B),
+    "negative scale": Case(2, 1, 32, 32, Attention(scale=-0.3), dtype=B),
     "top left": Case(2, 2, 64, 64, Attention(causal_mask="TopLeft"), dtype=B),
     "bottom right": Case(8, 1, 96, 32, Attention(causal_mask="BottomRight"), dtype=B),
     "window": Case(2, 1, 32, 32, Attention(causal_mask="TopLeft", window_size=5), dtype=B),
