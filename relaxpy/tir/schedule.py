@@ -11,6 +11,8 @@ FINISHED = "relaxpy.finished"
 """Attribute of a function that is fully lowered except for its calling convention."""
 CHECKED = "relaxpy.checked"
 """Attribute of a function that checks its arguments before it accesses them."""
+HALVES = "relaxpy.halves"
+"""Attribute of a function with float16 values."""
 
 
 def is_scheduled(func: tirx.PrimFunc) -> bool:

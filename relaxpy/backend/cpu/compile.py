@@ -24,7 +24,7 @@ from relaxpy.tir.lowering.bfloat16 import without_bfloat16
 from relaxpy.tir.lowering.float8 import FORMATS, without_float8
 from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.numerics.floats import is_unordered
-from relaxpy.tir.schedule import CHECKED
+from relaxpy.tir.schedule import CHECKED, HALVES
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import element_types, walk
 from relaxpy.tir.writer.elementary import written_out
@@ -125,7 +125,9 @@ def _build(
         attrs = {"global_symbol": name, "s_tir": True}
         if check_arguments:
             attrs[CHECKED] = True
-        func = _widened(without_traps(written_out(kernels[name])))
+        func, dtypes = _widened(without_traps(written_out(kernels[name])))
+        if "float16" in dtypes:
+            attrs[HALVES] = True
         prepared[name] = relax_alignment(func.with_attr(attrs))
     try:
         return _tvm_build(prepared, target)
@@ -133,12 +135,12 @@ def _build(
         raise _named(error, prepared, target, called) from error
 
 
-def _widened(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return the function without arithmetic on narrow floats; most functions have none."""
+def _widened(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, set[str]]:
+    """Return the function without arithmetic on narrow floats; most functions have none. And the dtypes that it had."""
     found = element_types(func)
     if not found.isdisjoint(FORMATS):
         func = without_float8(func)
-    return without_bfloat16(func, is_unordered) if "bfloat16" in found else func
+    return without_bfloat16(func, is_unordered) if "bfloat16" in found else func, found
 
 
 def _tvm_build(kernels: Mapping[str, tirx.PrimFunc], target: CpuTarget) -> tvm.runtime.Module:

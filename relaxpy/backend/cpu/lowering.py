@@ -9,6 +9,7 @@ dimensions are all unknown, and its flattening of buffers hides from LLVM that v
 from __future__ import annotations
 
 from relaxpy.tir.allowed import REQUIRE_MEMORY
+from relaxpy.tir.lowering.conversions import without_conversions
 from relaxpy.tir.lowering.exact import sealed, unnamed, unsealed, wrapped
 from relaxpy.tir.lowering.intrinsics import lower_intrinsics
 from relaxpy.tir.lowering.rolled import kept_rolled
@@ -144,7 +145,6 @@ def calling_passes() -> list[tvm.transform.Pass]:
     return [
         tirx.transform.FP8ComputeLegalize(),
         tirx.transform.VerifyMemory(),
-        tirx.transform.AnnotateEntryFunc(),
         tirx.transform.SplitHostDevice(),
         _packed,
         tirx.transform.FP8StorageLegalize(),
@@ -195,12 +195,18 @@ def _lower(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
             passed = tvm.transform.Sequential(passes())(tvm.IRModule(funcs))
             lowered |= {var: unsealed(func) for var, func in passed.functions.items()}
     mod = tvm.IRModule({var: chosen_by_truth(func) for var, func in lowered.items()})
-    return tvm.transform.Sequential(calling_passes())(mod)
+    mod = tvm.transform.Sequential(calling_passes())(mod)
+    is_for_llvm = all(_is_for_llvm(func) for func in mod.functions.values())
+    return without_conversions(mod) if is_for_llvm else mod
 
 
 def _prepared(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A finished function with wrapping arithmetic, and its marked loops rolled."""
-    return kept_rolled(wrapped(func)) if func.attrs["target"].kind.name == "llvm" else wrapped(func)
+    return kept_rolled(wrapped(func)) if _is_for_llvm(func) else wrapped(func)
+
+
+def _is_for_llvm(func: tirx.PrimFunc) -> bool:
+    return func.attrs["target"].kind.name == "llvm"
 
 
 def _is_finished(func: tirx.PrimFunc) -> bool:
