@@ -73,8 +73,7 @@ class CpuBackend(Backend[CpuTarget]):
         for symbol, scheduled in kernels.items():
             variants[symbol], serial = scheduled.parallel, symbol
             is_launched = launchers.has_launchers(scheduled.parallel, target)
-            is_shared = is_launched and launchers.is_large(scheduled.parallel)
-            if not is_shared and not scheduled.parallel.same_as(scheduled.serial):
+            if not is_launched and not scheduled.parallel.same_as(scheduled.serial):
                 serial = f"{symbol}_serial"
                 variants[serial] = scheduled.serial
             memory = self.kernel_memory(scheduled, target)

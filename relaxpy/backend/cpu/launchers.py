@@ -2,9 +2,8 @@
 
 A parallel loop calls the thread pool through a pointer in the kernel's library, which the linker sets. So the launcher
 is chosen when an object is linked (`relaxpy.runtime.devices.cpu.launchers`), and one object serves for both variants of
-a kernel: a large kernel is compiled once instead of twice, and both variants give the same bits because they run the
-same instructions. The price is an indirect call of some nanoseconds, so small kernels get a serial twin instead
-(`relaxpy.tir.schedule.serial_twin`).
+a kernel: it is compiled once instead of twice, and both variants give the same bits because they run the same
+instructions. The price is an indirect call of one or two nanoseconds.
 
 * *alone* runs the whole loop as the only task, on the calling thread.
 * *shared* starts TVM's thread pool, which gives each of T threads one task, the T-th part of the loop's iterations. It
@@ -24,7 +23,7 @@ from relaxpy.backend.cpu.compile import object_of
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.runtime.devices.cpu.launchers import ALONE, SHARED
 from relaxpy.tir.schedule import has_parallel_loop
-from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.tvm import tirx, tvm
 
 PIECES = 8
 """Pieces of a thread's part: a thread waits at most about an eighth of its time for the others, and a piece costs some
@@ -35,9 +34,6 @@ COUNTERS = 16
 
 LINE = 128
 """Bytes between counters: processors fetch cache lines in pairs."""
-
-_LARGE = 1200
-"""The smallest program, in nodes, for which a second compilation (some 50 ms) costs more than the indirect call."""
 
 # Only the counters: LLVM takes 70 ms to split a store of a whole array of parts.
 _CLEARED = "\n".join(
@@ -146,18 +142,6 @@ def has_launchers(func: tirx.PrimFunc, target: CpuTarget) -> bool:
     """Is a kernel linked with the launchers of its executable? They are compiled for this machine's architecture. A
     kernel for another one is launched by TVM's pool, without pieces, and has a serial twin."""
     return target.triple == CpuTarget.host().triple and has_parallel_loop(func)
-
-
-def is_large(func: tirx.PrimFunc) -> bool:
-    """Is a kernel that has launchers compiled once for both of its variants?"""
-    nodes = 0
-
-    def count(_: object) -> object:
-        nonlocal nodes
-        nodes += 1
-        return tvm_ffi.VisitInterrupt(True) if nodes >= _LARGE else None
-
-    return tvm_ffi.structural_walk(func.body, ((tirx.Stmt, tvm.ir.Expr), count)) is not None
 
 
 @cache

@@ -17,7 +17,7 @@ from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.lowering.truth import chosen_by_truth
 from relaxpy.tir.lowering.unnest import unnest_lets
 from relaxpy.tir.schedule import CHECKED, FINISHED, asserts
-from relaxpy.tir.tvm import s_tir, tirx, tvm
+from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains, rewritten
 
 NAME = "relaxpy_cpu"
@@ -169,12 +169,31 @@ def _packed(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     nothing = tirx.Evaluate(tirx.const(0, "int32"))
     unchecked: dict[tvm.ir.GlobalVar, tirx.PrimFunc] = {}
     for var, func in tirx.transform.MakePackedAPI()(mod).functions.items():
+        body = func.body
         if var.name_hint in bare:
-            body = rewritten(func.body, (tirx.AssertStmt, lambda _: nothing))
-            unchecked[var] = _with(func, body)
-        else:
-            unchecked[var] = func
+            body = rewritten(body, (tirx.AssertStmt, lambda _: nothing))
+        if _only_launches(func):
+            body = rewritten(body, (tirx.AttrStmt, _without_scope))
+        unchecked[var] = _with(func, body)
     return tvm.IRModule(unchecked)
+
+
+def _only_launches(func: tirx.PrimFunc) -> bool:
+    """Is every loop of the function parallel, or inside of one that is?"""
+    parallel: list[bool] = []
+
+    def visit(loop: tirx.For | tirx.While) -> object:
+        parallel.append(isinstance(loop, tirx.For) and loop.kind == tirx.ForKind.PARALLEL)
+        return tvm_ffi.WalkResult.SKIP
+
+    tvm_ffi.structural_walk(func.body, ((tirx.For, tirx.While), visit), order="pre")
+    return bool(parallel) and all(parallel)
+
+
+def _without_scope(attr: tirx.AttrStmt) -> tirx.Stmt:
+    """TVM puts the body of a program into a function of its own, behind one that reads the arguments, so that LLVM knows
+    its pointers not to alias. A program that only launches loops does without it: they are functions already."""
+    return attr.body if attr.attr_key == "compute_scope" else attr
 
 
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.Lower")

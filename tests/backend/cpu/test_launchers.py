@@ -245,10 +245,7 @@ def test_libraries_that_are_linked_later_have_the_pools_own_launcher(
         assert registered == [64, 32]
 
 
-def test_only_large_parallel_programs_of_this_machine_share_code() -> None:
-    x = tensor(n)
-    small = te.create_prim_func([x, compute((n,), lambda i: x[i] + f32(1.0))])
-    assert not launchers.is_large(schedule_kernel(small, HOST).parallel)
+def test_only_parallel_programs_of_this_machine_share_code() -> None:
     mod = relaxpy.parse("""
 @R.function
 def main(x: R.Tensor(("n", 64), "float32"), w: R.Tensor((64, 64), "float32")):
