@@ -121,14 +121,19 @@ def program_targets(mod: IRModule, target: Target | None = None) -> dict[str, Ta
     slots = slots_of(mod, target)
     if len(slots.slots) == 1:
         return {}
-    found: dict[str, Target] = {}
+    targets = [own or Target.host() for own in slots.targets]
+    return {name: targets[slot] for name, slot in program_slots(mod, slots).items()}
+
+
+def program_slots(mod: IRModule, slots: Slots) -> dict[str, int]:
+    """The slot of each tensor program that a lowered module calls: that of the device of its arguments."""
+    found: dict[str, int] = {}
     for function in mod.graph_functions.values():
         for call in calls(function.body):
             if isinstance(call.op, CallDPS) and isinstance(call.args[0], GlobalVar):
                 places = (a.annotation for a in call.args[1:] if isinstance(a, Var))
                 numbers = (slots.number(p.vdevice) for p in places if isinstance(p, TensorType))
-                own = slots.targets[max(numbers, default=HOST)]
-                found[call.args[0].name] = own or Target.host()
+                found[call.args[0].name] = max(numbers, default=HOST)
     return found
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,11 +13,17 @@ from time import perf_counter
 from typing import Any, TypeAlias
 
 from relaxpy.analysis.well_formed import check_well_formed
-from relaxpy.backend.slots import call_of
+from relaxpy.backend.slots import call_of, program_slots, slots_of
 from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.codegen import Program, generate
 from relaxpy.build.kept_builds import find, keep, key_of
-from relaxpy.build.kernels import CompiledKernel, Progress, compile_kernels, default_jobs
+from relaxpy.build.kernels import (
+    CompiledKernel,
+    Progress,
+    compilers,
+    default_jobs,
+    start_kernels,
+)
 from relaxpy.build.pack_option import with_packed_params
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.build.progress import progress_bar
@@ -123,11 +129,8 @@ def build(
             if not isinstance(passes, Pipeline) or not any(map(_checks, passes.passes)):
                 mod = CheckTensorPrograms().run(mod, context)  # unproved conditions become checks
             lowered = passes.run(mod, context)
-            program = generate(lowered, resolved)
-        clock.lap("codegen")
-        exe = link(
+        with linking(
             lowered,
-            program,
             resolved,
             build_cache=build_cache,
             jobs=jobs,
@@ -135,7 +138,11 @@ def build(
             tuning=records,
             progress=on_kernel,
             clock=clock,
-        )
+        ) as finish:
+            with garbage_kept():
+                program = generate(lowered, resolved)
+            clock.lap("codegen")
+            exe = finish(program)
     if build_cache is not None and key is not None:
         keep(build_cache, key, exe)
     return exe
@@ -181,9 +188,16 @@ def _is_layers(kind: type) -> bool:
     return any(base.__module__ == "relaxpy.nn.module" for base in kind.__mro__)
 
 
-def link(
+def link(mod: IRModule, program: Program, target: Target, **options: Any) -> Executable:
+    """Schedules and compiles the tensor programs that the bytecode calls, and assembles the executable. The options are
+    those of `linking`."""
+    with linking(mod, target, **options) as finish:
+        return finish(program)
+
+
+@contextmanager
+def linking(
     mod: IRModule,
-    program: Program,
     target: Target,
     *,
     build_cache: BuildCache | None = None,
@@ -192,41 +206,63 @@ def link(
     tuning: TuningRecords | None = None,
     progress: Progress | None = None,
     clock: Clock | None = None,
-) -> Executable:
-    """Schedules and compiles the tensor programs that the bytecode calls, and assembles the executable. The options are
-    those of `build`; `clock` has timed the preceding steps."""
+) -> Iterator[Callable[[Program], Executable]]:
+    """Schedules the tensor programs that a lowered module calls, and starts to compile them. Gives a function that
+    waits for the kernels and assembles the executable: the bytecode is generated meanwhile. The options are those of
+    `build`; `clock` has timed the preceding steps."""
     clock = clock or Clock()
-    programs: dict[str, PrimFunc] = {}
-    for name in program.kernels:
-        func = mod[name]
-        assert isinstance(func, PrimFunc)
-        programs[name] = func
-    built: list[Built] = []
-    slots = program.slots
-    for slot, own in enumerate(slots.targets):
-        here = {name: func for name, func in programs.items() if program.kernel_slots[name] == slot}
-        # A program without device tensors runs on the host, whatever target the other functions are built for.
-        wanted = target if len(slots.slots) == 1 else own or Target.host()
-        for alternative in wanted.alternatives if here else ():
-            kernels = compile_kernels(
-                here,
-                alternative,
-                build_cache=build_cache,
-                jobs=jobs,
-                check_arguments=check_arguments,
-                tuning=tuning,
-                progress=progress,
-                place=partial(call_of, mod),
-            )
-            built.append((alternative, kernels))
-    clock.lap("kernels")
-    sources = {name: func.listing(name) for name, func in programs.items()}
-    clock.lap("listing")
+    slots = slots_of(mod, target)
+    started: list[tuple[Target, Callable[[], dict[str, CompiledKernel]]]] = []
+    with compilers(jobs) as pool:
+        for slot, own in enumerate(slots.targets):
+            here = {
+                name: func
+                for name, number in program_slots(mod, slots).items()
+                if number == slot and isinstance(func := mod[name], PrimFunc)
+            }
+            # A program without device tensors runs on the host, whatever target the other functions are built for.
+            wanted = target if len(slots.slots) == 1 else own or Target.host()
+            for alternative in wanted.alternatives if here else ():
+                kernels = start_kernels(
+                    here,
+                    alternative,
+                    pool,
+                    build_cache=build_cache,
+                    check_arguments=check_arguments,
+                    tuning=tuning,
+                    progress=progress,
+                    place=partial(call_of, mod),
+                )
+                started.append((alternative, kernels))
+        clock.lap("schedule")
+
+        def finish(program: Program) -> Executable:
+            sources = {
+                name: func.listing(name)
+                for name in program.kernels
+                if isinstance(func := mod[name], PrimFunc)
+            }
+            clock.lap("listing")
+            built = [(alternative, kernels()) for alternative, kernels in started]
+            clock.lap("kernels")
+            return _executable(program, target, built, sources, _report(clock, built, jobs))
+
+        yield finish
+
+
+def _executable(
+    program: Program,
+    target: Target,
+    built: Sequence[Built],
+    sources: Mapping[str, str],
+    report: BuildReport,
+) -> Executable:
+    """The executable of the bytecode and its kernels."""
     requirements = tuple(
         dict.fromkeys(Requirement(*alternative.requirement()) for alternative, _ in built)
     )
     objects: dict[bytes, int] = {}
-    infos = [_info(name, built, requirements, objects) for name in programs]
+    infos = [_info(name, built, requirements, objects) for name in program.kernels]
     return Executable(
         functions=tuple(program.functions),
         constants=tuple(program.constants),
@@ -236,10 +272,10 @@ def link(
         weight_params=tuple(program.weight_params),
         objects=tuple(objects),
         target=target.facts(),
-        slots=slots.slots,
+        slots=program.slots.slots,
         requirements=requirements,
         sources=sources,
-        build_report=_report(clock, built, jobs),
+        build_report=report,
     )
 
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate, pairwise
@@ -94,23 +95,43 @@ Progress = Callable[[int, int, str], None]
 
 
 def compile_kernels(
+    programs: Mapping[str, PrimFunc], target: Target, *, jobs: int | None = None, **options: Any
+) -> dict[str, CompiledKernel]:
+    """Compiles every program: `start_kernels` with as many `compilers` as `jobs`, and its result."""
+    with compilers(jobs) as pool:
+        return start_kernels(programs, target, pool, **options)()
+
+
+@contextmanager
+def compilers(jobs: int | None = None) -> Iterator[ThreadPoolExecutor]:
+    """Threads that compile kernels (default: one for each processor that this process may use). After an error they
+    finish what they have begun."""
+    with ThreadPoolExecutor(jobs or default_jobs(), "relaxpy-compile") as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def start_kernels(
     programs: Mapping[str, PrimFunc],
     target: Target,
+    pool: ThreadPoolExecutor,
     *,
     build_cache: BuildCache | None = None,
-    jobs: int | None = None,
     check_arguments: bool = False,
     tuning: TuningRecords | None = None,
     progress: Progress | None = None,
     place: Callable[[str], Span | None] = lambda _: None,
-) -> dict[str, CompiledKernel]:
-    """Compiles every program. Equal programs share one kernel.
+) -> Callable[[], dict[str, CompiledKernel]]:
+    """Starts to compile every program; the function that it returns waits for the kernels. Equal programs share one.
 
-    `jobs`: the number of parallel compilations (default: the processors that this process may use). `check_arguments`:
-    see `relaxpy.backend.base.CompileOptions`. `tuning`: records of schedules that were measured to be faster than the
-    rules' defaults. `place` gives the place of an error in a program that has none itself.
+    Scheduling is Python and is done here; LLVM runs on the threads of the pool, also after this function has returned.
+    `check_arguments`: see `relaxpy.backend.base.CompileOptions`. `tuning`: records of schedules that were measured to
+    be faster than the rules' defaults. `place` gives the place of an error in a program that has none itself.
 
-    Raises: BuildError for a program that does not compile.
+    Raises: BuildError for a program that does not compile; the returned function as well.
     """
     leaders = _equal_programs(programs)
     wanted = {name: programs[name] for name in dict.fromkeys(leaders.values())}
@@ -133,19 +154,41 @@ def compile_kernels(
             data = build_cache.get(keys[name])
             if data is not None:
                 found[name] = CompiledKernel.decode(data)
-    missing = {name: wanted[name] for name in wanted if name not in found}
-    compiled = _compile_all(
-        missing, texts, choices, target, jobs or default_jobs(), check_arguments, progress, place
-    )
-    if build_cache is not None and id is not None:
-        build_cache.record(len(found), len(missing))
-        # `all` stops at the first entry that cannot be written, since the next ones would fail too.
-        if missing and all(build_cache.put(keys[n], k.encode()) for n, k in compiled.items()):
-            build_cache.trim()
-    found |= compiled
-    for name, record in records.items():
-        found[name] = replace(found[name], record=record.title)
-    return {name: found[leader] for name, leader in leaders.items()}
+    running: dict[Future[CompiledKernel], str] = {}
+    for name, program in wanted.items():
+        if name not in found:
+            with _located(program, name, place):
+                future = _start(
+                    name,
+                    program,
+                    texts[name],
+                    choices.get(name) or {},
+                    target,
+                    pool,
+                    check_arguments,
+                )
+            running[future] = name
+
+    def finish() -> dict[str, CompiledKernel]:
+        compiled: dict[str, CompiledKernel] = {}
+        for future in as_completed(running):
+            name = running[future]
+            with _located(wanted[name], name, place):
+                compiled[name] = future.result()
+            if progress is not None:
+                progress(len(compiled), len(running), name)
+        compiled = {name: compiled[name] for name in running.values()}
+        if build_cache is not None and id is not None:
+            build_cache.record(len(found), len(compiled))
+            # `all` stops at the first entry that cannot be written, since the next ones would fail too.
+            if compiled and all(build_cache.put(keys[n], k.encode()) for n, k in compiled.items()):
+                build_cache.trim()
+        kernels = found | compiled
+        for name, record in records.items():
+            kernels[name] = replace(kernels[name], record=record.title)
+        return {name: kernels[leader] for name, leader in leaders.items()}
+
+    return finish
 
 
 def default_jobs() -> int:
@@ -176,45 +219,32 @@ def _equal_programs(programs: Mapping[str, PrimFunc]) -> dict[str, str]:
     return leaders
 
 
-def _compile_all(
-    programs: Mapping[str, PrimFunc],
-    texts: Mapping[str, str],
-    choices: Mapping[str, Choices],
+@contextmanager
+def _located(program: PrimFunc, name: str, place: Callable[[str], Span | None]) -> Iterator[None]:
+    """Gives errors of the block the place of the program."""
+    try:
+        yield
+    except BuildError as error:
+        error.located(program.span or place(name))
+        raise
+
+
+def _start(
+    name: str,
+    program: PrimFunc,
+    text: str,
+    choices: Choices,
     target: Target,
-    jobs: int,
+    pool: ThreadPoolExecutor,
     check_arguments: bool,
-    progress: Progress | None,
-    place: Callable[[str], Span | None],
-) -> dict[str, CompiledKernel]:
-    """Compiles distinct programs. Scheduling is Python and runs on this thread; LLVM runs on other threads at the same
-    time."""
-    if not programs:
-        return {}
-    done: dict[str, CompiledKernel] = {}
-    backend = backend_of(target)
-    name = ""
-    with ThreadPoolExecutor(min(jobs, len(programs)), "relaxpy-compile") as pool:
-        try:
-            running: dict[Future[CompiledKernel], str] = {}
-            for name, program in programs.items():
-                start = perf_counter()
-                scheduled = backend.schedule(program.func, target, choices.get(name) or {})
-                params = kernel_params(program)
-                symbol = symbol_of(texts[name], params)
-                seconds = perf_counter() - start
-                args = (name, symbol, params, scheduled, seconds, target, check_arguments)
-                running[pool.submit(_compile, *args)] = name
-            for future in as_completed(running):
-                name = running[future]
-                done[name] = future.result()
-                if progress is not None:
-                    progress(len(done), len(programs), name)
-        except BaseException as error:
-            pool.shutdown(cancel_futures=True)
-            if isinstance(error, BuildError):
-                error.located(programs[name].span or place(name))
-            raise
-    return {name: done[name] for name in programs}
+) -> Future[CompiledKernel]:
+    """Schedules a program, and starts to compile it."""
+    start = perf_counter()
+    scheduled = backend_of(target).schedule(program.func, target, choices)
+    params = kernel_params(program)
+    symbol = symbol_of(text, params)
+    seconds = perf_counter() - start
+    return pool.submit(_compile, name, symbol, params, scheduled, seconds, target, check_arguments)
 
 
 def _compile(

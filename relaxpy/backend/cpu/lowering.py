@@ -191,8 +191,8 @@ def _only_launches(func: tirx.PrimFunc) -> bool:
 
 
 def _without_scope(attr: tirx.AttrStmt) -> tirx.Stmt:
-    """TVM puts the body of a program into a function of its own, behind one that reads the arguments, so that LLVM knows
-    its pointers not to alias. A program that only launches loops does without it: they are functions already."""
+    """TVM puts the body of a program into a function of its own, behind one that reads the arguments, so that LLVM
+    knows its pointers not to alias. A program that only launches loops does without: they are functions already."""
     return attr.body if attr.attr_key == "compute_scope" else attr
 
 
