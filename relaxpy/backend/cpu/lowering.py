@@ -15,7 +15,7 @@ from relaxpy.tir.lowering.intrinsics import lower_intrinsics
 from relaxpy.tir.lowering.rolled import kept_rolled
 from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.lowering.truth import chosen_by_truth
-from relaxpy.tir.lowering.unnest import unnest_lets
+from relaxpy.tir.lowering.unnest import unnest_lets, unnest_new_lets
 from relaxpy.tir.schedule import CHECKED, FINISHED, asserts
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains, rewritten
@@ -245,7 +245,7 @@ def _finish_host() -> tvm.transform.Pass:
             _sizes_from_0,
             unnest_lets,
             lower_intrinsics,
-            unnest_lets,
+            unnest_new_lets,
         ]
     )
 

@@ -37,6 +37,17 @@ def unnest_lets(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule
     return tvm.IRModule({var: unnested(func) for var, func in mod.functions.items()})
 
 
+@tvm.transform.module_pass(opt_level=0, name="relaxpy.UnnestNewLets")
+def unnest_new_lets(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Return the module with `Let`s as statements that a pass after `unnest_lets` has made; most functions have none."""
+    return tvm.IRModule(
+        {
+            var: unnested(func) if contains(func.body, tirx.Let) else func
+            for var, func in mod.functions.items()
+        }
+    )
+
+
 def unnested(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return the function with its `Let`s as statements. Choices between values that contain `Let`s become branches, so
     that the value that is not chosen is not computed. `Let`s stay in the condition of a `while`, and beside calls with
