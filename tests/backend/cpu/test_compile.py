@@ -14,9 +14,12 @@ import pytest
 
 from relaxpy.backend.cpu import compile
 from relaxpy.backend.cpu.compile import compile_object, compile_source, relax_alignment
+from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.errors import BuildError
 from relaxpy.target import Target
 from relaxpy.tir.tvm import s_tir, te, tirx
+from relaxpy.tir.writer import loops
+from relaxpy.tir.writer.loops import Program
 from tests.backend.support import HOST, as_tensor, compute, f32, load, n, normal, tensor
 
 SCRIPT = """
@@ -79,6 +82,28 @@ def test_text_of_the_kernels() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs files in memory")
+def test_only_launches_are_not_in_a_function_of_their_own() -> None:
+    """The loops are functions; before them is only what reads the arguments."""
+    kernel = schedule_kernel(plus(1.0), HOST)
+    parallel, serial = (
+        compile_source({"k": each}, HOST) for each in (kernel.parallel, kernel.serial)
+    )
+    assert "k_compute_" not in parallel
+    assert "k_compute_" in serial
+
+
+def test_a_loop_before_a_launch_knows_its_pointers() -> None:
+    x, y, z = (tirx.decl_buffer([n], "float32", name, layout=None) for name in "xyz")
+    p = Program()
+    from_, to, last = p.flat_view(x), p.flat_view(y), p.flat_view(z)
+    with p.loop("i", n) as i:
+        p.store(to, i, loops.load(from_, i) + f32(1.0))
+    with p.loop("j", n, parallel=True) as j:
+        p.store(last, j, loops.load(to, j))
+    func = loops.finished(tirx.PrimFunc([x, y, z], tirx.Evaluate(0)), p.body())
+    assert "k_compute_" in compile_source({"k": func}, HOST)
+
+
 def test_no_disk_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """LLVM ends the process where it cannot write."""
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")

@@ -252,9 +252,17 @@ def main(x: R.Tensor(("n", 64), "float32"), w: R.Tensor((64, 64), "float32")):
     y = R.matmul(x, w)
     return y
 """)
+    small = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("n",), "float32")):
+    y = R.nn.relu(x)
+    return y
+""")
+    for each in (mod, small):
+        (kernel,) = relaxpy.build(each).kernels
+        assert kernel.image.launchers == 1
+        assert kernel.image.symbol == kernel.image.serial_symbol
     (kernel,) = relaxpy.build(mod).kernels
-    assert kernel.image.launchers == 1
-    assert kernel.image.symbol == kernel.image.serial_symbol
     assert load_kernels(relaxpy.build(mod).objects, [kernel])
     foreign = Target.parse("llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic")
     (kernel,) = relaxpy.build(mod, foreign).kernels

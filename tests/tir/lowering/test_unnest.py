@@ -12,9 +12,9 @@ import pytest
 
 from relaxpy.backend.cpu.compile import compile_object
 from relaxpy.backend.schedule import schedule_kernel
-from relaxpy.tir.lowering.unnest import unnested
+from relaxpy.tir.lowering.unnest import unnest_new_lets, unnested
 from relaxpy.tir.numerics.floats import f32, let
-from relaxpy.tir.tvm import te, tirx, tvm_ffi
+from relaxpy.tir.tvm import te, tirx, tvm, tvm_ffi
 from relaxpy.tir.writer.loops import Program
 from tests.backend.support import HOST, as_tensor, compute, load, n, tensor
 
@@ -169,3 +169,18 @@ def test_short_indices_keep_their_values() -> None:
         program.add(tirx.BufferStore(y, tirx.BufferLoad(x, [start]), [start]))
     func = tirx.PrimFunc([x, y], program.body())
     assert tvm_ffi.structural_equal(unnested(func), func)
+
+
+def test_new_ones() -> None:
+    """A function without `Let`s is not looked at again."""
+    x = tirx.decl_buffer([4], "float32", "x")
+    values = {"plain": x[0] * x[0], "nested": let("w", x[0], square)}
+    mod = tvm.IRModule(
+        {
+            name: tirx.PrimFunc([x], tirx.BufferStore(x, value, [tirx.const(0, "int64")]))
+            for name, value in values.items()
+        }
+    )
+    done = unnest_new_lets(mod)
+    assert done["plain"].same_as(mod["plain"])
+    assert not done["nested"].same_as(mod["nested"])
