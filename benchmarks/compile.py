@@ -49,8 +49,8 @@ MODELS = {
     "prefill": "Llama 2 7B's shape, 32 layers: prefill",
     "llama": "Llama 2 7B's shape, 32 layers: prefill and decode",
 }
-KERNEL_STEPS = ("kernels", "listing")
-"""Steps of a build that are not of the graph."""
+KERNEL_STEPS = ("schedule", "listing", "kernels")
+"""Steps of a build that are not of the graph. Kernels are compiled during all of these, and while code is generated."""
 
 
 def module(model: str, layers: int) -> tuple[Any, Any]:

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import importlib
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import relaxpy
+from relaxpy.build import kernels
+from relaxpy.build.codegen import Program
 from relaxpy.build.pipeline import default_pipeline
-from relaxpy.errors import RelaxError
+from relaxpy.errors import BuildError, RelaxError
 from relaxpy.ir import IRModule
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform import Pass
 from relaxpy.transform.base import PassContext, module_pass
+
+build = importlib.import_module("relaxpy.build.build")  # the function of that name hides the module
 
 MLP = """
 @R.function
@@ -167,3 +174,35 @@ def test_passes_run_without_the_garbage_collector() -> None:
         relaxpy.build(mod, pipeline=pipeline.before("normalize", looking(True)), cache=False)
     assert seen == [False, False]
     assert gc.isenabled()
+
+
+def test_kernels_compile_while_bytecode_is_generated(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = threading.Event()
+    own, generate = kernels._compile, build.generate  # pyright: ignore[reportPrivateUsage]
+
+    def compiling(*args: Any) -> kernels.CompiledKernel:
+        try:
+            return own(*args)
+        finally:
+            compiled.set()
+
+    def generating(*args: Any) -> Program:
+        assert compiled.wait(60), "no kernel is compiled before there is bytecode"
+        return generate(*args)
+
+    monkeypatch.setattr(kernels, "_compile", compiling)
+    monkeypatch.setattr(build, "generate", generating)
+    report = relaxpy.build(relaxpy.parse(MLP), cache=False).build_report
+    assert report is not None
+    assert [name for name, _ in report.steps[-4:]] == ["schedule", "codegen", "listing", "kernels"]
+
+
+def test_bytecode_that_cannot_be_generated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error ends the build, though kernels are being compiled."""
+
+    def generating(*_: Any) -> Program:
+        raise BuildError("not-lowered", "no instruction")
+
+    monkeypatch.setattr(build, "generate", generating)
+    with pytest.raises(BuildError, match="no instruction"):
+        relaxpy.build(relaxpy.parse(MLP), cache=False)
