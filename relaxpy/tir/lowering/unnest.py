@@ -39,7 +39,7 @@ def unnest_lets(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule
 
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.UnnestNewLets")
 def unnest_new_lets(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Return the module with `Let`s as statements that a pass after `unnest_lets` has made; most functions have none."""
+    """Return the module with the `Let`s that a pass after `unnest_lets` has made as statements. Most have none."""
     return tvm.IRModule(
         {
             var: unnested(func) if contains(func.body, tirx.Let) else func
