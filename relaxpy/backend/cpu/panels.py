@@ -102,12 +102,14 @@ class Packing:
         return (second, first) if self.transposed else (first, second)
 
 
-def panel_width(arithmetics: Sequence[Arithmetic]) -> int:
-    """The width of a panel that kernels of all these arithmetics can read: the narrowest in which each has whole
-    vectors, and in which the one with the shortest vectors has its preferred number of them; two tiles for those that
-    multiply by tiles."""
+def panel_width(arithmetics: Sequence[Arithmetic], columns: int) -> int:
+    """The width of the panels of so many columns that kernels of all these arithmetics can read: the narrowest in which
+    each has whole vectors, and in which the one with the shortest vectors has its preferred number of them, if there
+    are more columns than in one; two tiles for those that multiply by tiles."""
     lanes = [each.lanes for each in arithmetics]
     tiles = [PANEL_VECTORS * ROWS for each in arithmetics if each.tiles is not None]
+    if columns <= max(lanes) and not tiles:
+        return max(lanes)
     return max(PANEL_VECTORS * min(lanes), *lanes, *tiles)
 
 
@@ -146,7 +148,7 @@ def wanted_packing(program: PrimFunc, target: CpuTarget) -> Packing | None:
     arithmetics = [Arithmetic.of_packed(form, each) for each in target.alternatives]
     if len({each.group for each in arithmetics}) > 1:
         return None
-    width = panel_width(arithmetics)
+    width = panel_width(arithmetics, columns)
     if -(-columns // width) * width >= 2 * columns:
         return None
     param = next(i for i, p in enumerate(program.func.params) if p.same_as(form.rhs.buffer))

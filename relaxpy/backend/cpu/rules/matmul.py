@@ -40,6 +40,7 @@ from relaxpy.backend.cpu.arithmetic import BITS, Arithmetic
 from relaxpy.backend.cpu.panels import PANEL_VECTORS, reads_panels
 from relaxpy.backend.cpu.rules.matmul_factors import Block, Factors, Left, Panel, RightRow, widens
 from relaxpy.backend.cpu.rules.matmul_finish import Finish, Total
+from relaxpy.backend.cpu.rules.matmul_registers import RegisterWriter, stays_in_registers
 from relaxpy.backend.cpu.rules.places import shared_pieces
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.contraction import substitute
@@ -130,6 +131,13 @@ class Tiling:
     def height(self) -> int:
         """Rows of a whole tile."""
         return self.heights[-1]
+
+    @property
+    def register_tile(self) -> tuple[int, int]:
+        """Rows of a tile whose sums stay in registers, and the most vectors across it."""
+        if self.panel_vectors > PANEL_VECTORS:
+            return self.height, self.panel_vectors
+        return (8, 3) if self.registers >= 32 else (6, 2)
 
     @property
     def chunk_tiles(self) -> int:
@@ -249,7 +257,10 @@ class ProductWriter:
                 self._packed(FEW_TILES, copies_right=False)
             low = max(low, few)
         with p.when(self.rows > low):
-            self._packed(self.tiling.chunk_tiles, copies_right=self.copies_right)
+            if stays_in_registers(self.form, self.arithmetic):
+                RegisterWriter(self, *self.tiling.register_tile).write()
+            else:
+                self._packed(self.tiling.chunk_tiles, copies_right=self.copies_right)
         return p.body()
 
     def _direct_heights(self) -> list[tuple[int, int]]:
