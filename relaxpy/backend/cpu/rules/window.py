@@ -47,6 +47,10 @@ from relaxpy.tir.writer.vectors import (
 ROWS = 16
 """About as many rows of the output does a task compute with its vectors."""
 
+TOGETHER = 16
+"""Vectors of channels of a task. Tasks that follow one another find the weights of these, and what their windows share
+of data, in the first-level cache: all channels of a wide network leave it."""
+
 LEAST_LANES = 4
 """Vectors have at least this many lanes, however narrow the output is."""
 
@@ -251,20 +255,29 @@ class _Writer:
         p, lanes, rows = self.program, self.lanes, self.block.rows
         chunk = -(-knob("rows", ROWS, (4, 8, 32, 64)) // rows) * rows
         pieces = loops.ceildiv(self.height, chunk)
-        with p.loop("task", product([*self.sizes, pieces]), parallel=True) as task:
-            *places, piece = split_index(p, task, [*self.sizes, pieces])
-            at: dict[Var, Expr] = dict(zip(self.outer, places, strict=True))
+        vectors = loops.ceildiv(self.width, lanes)
+        together = vectors if self.is_along_lanes else knob("together", TOGETHER, (4, 8, 32, 64))
+        groups = loops.ceildiv(vectors, together)
+        # The tasks of a group follow one another along the last axis of those outside of a task.
+        *before, last = [loops.int64(1), *self.sizes]
+        extents = [*before, groups, last, pieces]
+        with p.loop("task", product(extents), parallel=True) as task:
+            *places, group, place, piece = split_index(p, task, extents)
+            outer = [*places, place][-len(self.outer) :] if self.outer else []
+            at: dict[Var, Expr] = dict(zip(self.outer, outer, strict=True))
             first = p.let("first", loops.simplify(piece * chunk))
             count = p.let("count", loops.minimum(chunk, self.height - first))
-            vectors, blocks = loops.ceildiv(self.width, lanes), loops.ceildiv(count, rows)
+            own = p.let("own", loops.minimum(together, vectors - group * together))
+            blocks = loops.ceildiv(count, rows)
             with ExitStack() as stack:
                 # Down a column, whose masks are computed once; along channels, which are contiguous.
                 names = ("vector", "block") if self.is_along_lanes else ("block", "vector")
                 numbers = {
-                    name: stack.enter_context(p.loop(name, vectors if name == "vector" else blocks))
+                    name: stack.enter_context(p.loop(name, own if name == "vector" else blocks))
                     for name in names
                 }
-                at[self.axis] = p.let("x", loops.simplify(numbers["vector"] * lanes))
+                vector = group * together + numbers["vector"]
+                at[self.axis] = p.let("x", loops.simplify(vector * lanes))
                 if self.row is not None:
                     at[self.row] = p.let("top", loops.simplify(first + numbers["block"] * rows))
                 inside = self._is_inside(at)
@@ -430,17 +443,26 @@ class _Writer:
             if not inside and (walk.is_guarded or self._has_rest(walk)):
                 within = loops.both(here >= 0, here < walk.size)
                 exists = within if exists is None else loops.both(exists, within)
+        exists = None if exists is None else p.let("exists", exists)
+        # Across channels all lanes of a line exist or none does: a branch, which is the same for the next vectors.
+        branches = exists is not None and not self.is_along_lanes
+        is_whole = inside or (not self.is_along_lanes and self.width_rest == 0)
         line = _Line(
             self.views[read.load.source],
             p.let("start", loops.simplify(start)),
             last,
-            None if inside else read.walks[-1].size,
-            None if exists is None else p.let("exists", exists),
+            None if is_whole else read.walks[-1].size,
+            None if branches else exists,
             dtype,
             converted(read.guarded.otherwise, dtype, 1),
         )
         vectors = {n: p.allocate("read", lanes, dtype) for n in lasts}
-        self._read_line(line, read.step, vectors)
+        with p.when(exists if exists is not None and branches else True):
+            self._read_line(line, read.step, vectors)
+        if exists is not None and branches:
+            with p.otherwise(exists):
+                for vector in vectors.values():
+                    p.store(vector, 0, loops.broadcast(line.other, lanes), lanes)
         return vectors
 
     def _has_rest(self, walk: Walk) -> bool:
