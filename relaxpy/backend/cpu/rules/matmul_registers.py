@@ -128,11 +128,12 @@ class RegisterWriter:
         depth = loops.constant(self.form.depth.extent) or 1
         share = max(1, min(self.panels, SHARE_BYTES // (depth * widest * self.size)))
         fewest = -(-self.panels // share)
-        wanted = loops.ceildiv(TASKS, self.product.products() * fewest)
+        wanted = loops.ceildiv(TASKS, loops.maximum(1, self.product.products() * fewest))
         chunk = loops.minimum(CHUNK_ROWS // self.height, loops.floordiv(tiles, wanted))
-        chunk = p.let("chunk_tiles", loops.maximum(1, chunk))
-        chunks = self.product.products() * loops.ceildiv(tiles, chunk)
-        shares = loops.minimum(self.panels, loops.ceildiv(TASKS, chunks))
+        chunks = loops.maximum(1, loops.ceildiv(tiles, loops.maximum(1, chunk)))
+        chunk = p.let("chunk_tiles", loops.maximum(1, loops.ceildiv(tiles, chunks)))
+        tasks = self.product.products() * loops.ceildiv(tiles, chunk)
+        shares = loops.minimum(self.panels, loops.ceildiv(TASKS, loops.maximum(1, tasks)))
         shares = loops.maximum(fewest, shares)
         return chunk, p.let("share", loops.maximum(1, loops.ceildiv(self.panels, shares)))
 
