@@ -144,6 +144,20 @@ def test_channels_last_of_a_convolution() -> None:
         check(compiled, "k", op, numbers(2, height, width, CHANNELS), numbers(3, 3, 1, CHANNELS))
 
 
+@pytest.mark.parametrize("channels", [304, 520])
+@pytest.mark.parametrize(("window", "step"), [(3, 1), (5, 2)])
+def test_groups_of_channels(channels: int, window: int, step: int) -> None:
+    """Tasks of several groups of channels, with a rest; images that the window leaves on all sides at once."""
+    n, h, w = (SymVar(name).dim for name in "nhw")
+    op = Conv2d(step, window // 2, groups=channels, data_layout="NHWC", kernel_layout="HWIO")
+    weight = (window, window, 1, channels)
+    func = convolution(op, (n, h, w, Dim.of(channels)), weight)
+    assert schedule_kernel(func.func, HOST).rule == "window"
+    kernels = Kernels({"k": func}, HOST)
+    for sizes in ((1, 7, 7), (2, 1, 3), (1, 2, 14), (3, 5, 9), (1, 18, 17), (0, 7, 7)):
+        check(kernels, "k", op, numbers(*sizes, channels), numbers(*weight))
+
+
 @pytest.mark.parametrize("sizes", [(7, 7), (14, 14), (13, 5), (1, 28), (2, 100)], ids=str)
 @pytest.mark.parametrize("name", ["max 3, every second", "depthwise", "depthwise, every second"])
 def test_known_sizes(name: str, sizes: tuple[int, int]) -> None:
