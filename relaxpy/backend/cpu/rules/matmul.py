@@ -2,7 +2,7 @@
 
 The output is cut into panels of columns (two to four vector registers wide) and chunks of rows; one task makes one
 chunk of one panel, or of up to four neighbouring ones, and every product of a batch has its own. Inside, two programs,
-chosen when the kernel runs:
+chosen when the kernel runs (where the depth is short, the first is that of `matmul_registers`):
 
 * *packed*, for many rows: the task packs a block of each of its right-hand panels (at most 32 KiB, so that it stays in
   the L1 cache) into contiguous memory, from any layout of the source. The micro-kernel multiplies a tile of 6 or 8 rows

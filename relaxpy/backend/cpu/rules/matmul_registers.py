@@ -40,10 +40,10 @@ SHARE_BYTES = 1 << 18
 CHUNK_ROWS = 192
 """The most rows of a task."""
 
-TASKS = 16
+TASKS = 32
 """With fewer tasks than this, those of fewer rows are made, and then those of fewer panels."""
 
-AHEAD = 2048
+AHEAD = 1024
 """The distance in bytes between what is read of a panel and what is prefetched."""
 
 
