@@ -370,7 +370,11 @@ def _address(array: Any) -> int:
     try:
         # A third of the time that numpy's array interface takes.
         return ctypes.addressof(ctypes.c_char.from_buffer(array))
-    except (TypeError, ValueError, BufferError):  # read-only, empty, or of a type that is not numpy's
+    except (
+        TypeError,
+        ValueError,
+        BufferError,
+    ):  # read-only, empty, or of a type that is not numpy's
         return array.__array_interface__["data"][0]
 
 
