@@ -51,15 +51,13 @@ def contains_any(
 
 
 def element_types(func: tirx.PrimFunc) -> set[str]:
-    """The dtypes of all values in a function (scalar parameters, reads, casts, literals, calls), without lanes."""
+    """The dtypes of all values in a function (reads, casts, literals, calls), without lanes."""
     found: set[str] = set()
 
     def note(value: Any) -> None:
         if isinstance(value.ty, tvm.ir.PrimType):
             found.add(str(value.ty.dtype))
 
-    for param in func.params:
-        note(param)
     walk(func.body, ((tvm.ir.TensorLoad, tirx.Cast, tirx.FloatImm, tvm.ir.Call), note))
     return {dtype.partition("x")[0] for dtype in found}
 

@@ -126,7 +126,8 @@ def _build(
         if check_arguments:
             attrs[CHECKED] = True
         func, dtypes = _widened(without_traps(written_out(kernels[name])))
-        if "float16" in dtypes:
+        scalars = (param.ty for param in func.params if isinstance(param.ty, tvm.ir.PrimType))
+        if "float16" in dtypes | {str(scalar.dtype) for scalar in scalars}:
             attrs[HALVES] = True
         prepared[name] = relax_alignment(func.with_attr(attrs))
     try:

@@ -125,7 +125,9 @@ class Tiling:
         wide = (2, 4, 6) if form.panels is not None else (3, 6)
         heights = {4: wide, 3: (4, 8)}.get(widths[-1], (1, 4, 8))
         # A factor that is read in place once takes as long for two rows as for one; not if it is converted or computed.
-        lowest = 2 if form.panels is None and arithmetic.group == 1 and form.rhs.formula is None else 1
+        lowest = (
+            2 if form.panels is None and arithmetic.group == 1 and form.rhs.formula is None else 1
+        )
         return cls(lanes, registers, heights, (lowest, 4, 8), widths)
 
     @property
