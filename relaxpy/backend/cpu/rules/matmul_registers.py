@@ -43,6 +43,9 @@ CHUNK_ROWS = 192
 TASKS = 32
 """With fewer tasks than this, those of fewer rows are made, and then those of fewer panels."""
 
+LOW = 4
+"""Rows of a low tile, for the last rows: 16, 64 and 256 rows are a multiple of 6 and these."""
+
 AHEAD = 1024
 """The distance in bytes between what is read of a panel and what is prefetched."""
 
@@ -138,14 +141,14 @@ class RegisterWriter:
         return chunk, p.let("share", loops.maximum(1, loops.ceildiv(self.panels, shares)))
 
     def _heights(self, new: Expr) -> Iterator[tuple[int, Expr | bool]]:
-        """The heights of tiles, and when each is used: half of one for the last rows if they are so few."""
-        known, half = loops.constant(self.rows), self.height // 2
+        """The heights of tiles, and when each is used: a low one for the last rows if they are so few."""
+        known = loops.constant(self.rows)
         rest = None if known is None else known % self.height
-        if rest == 0 or (rest is not None and rest > half):
+        if rest == 0 or (rest is not None and rest > LOW):
             yield self.height, True
             return
-        yield self.height, self.rows - new > half
-        yield half, self.rows - new <= half
+        yield self.height, self.rows - new > LOW
+        yield LOW, self.rows - new <= LOW
 
     def _panels(
         self, group: _Group, height: int, row: Expr, skipped: Expr, begin: Expr, end: Expr
