@@ -124,7 +124,7 @@ class TilesProgram:
         self.program = p = access.program
         self.depth, self.columns = self.form.depth, self.form.columns
         self.scale = _scale_of(self.form)
-        """What products are multiplied by to make scores, if that is done where powers are computed: until then,
+        """The factor of products that makes them scores, if it is applied where powers are computed: until then,
         "scores" are products."""
         self.used = p.let("used", loops.minimum(access.lanes - task.first, width))
         """Lanes that exist."""
@@ -313,7 +313,7 @@ class TilesProgram:
                 tiles.store(p, rows, self.scores, loops.simplify(group * _SQUARE))
 
     def _rows_of_tiles(self, lanes: Expr) -> Iterator[int]:
-        """What follows for one row of tiles, or for two, whichever the lanes of a part need."""
+        """A branch for one row of tiles, and one for two: yields the rows that the lanes of a part need."""
         p, few = self.program, lanes <= ROWS
         with p.when(few):
             yield 1

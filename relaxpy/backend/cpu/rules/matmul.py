@@ -40,7 +40,11 @@ from relaxpy.backend.cpu.arithmetic import BITS, Arithmetic
 from relaxpy.backend.cpu.panels import PANEL_VECTORS, reads_panels
 from relaxpy.backend.cpu.rules.matmul_factors import Block, Factors, Left, Panel, RightRow, widens
 from relaxpy.backend.cpu.rules.matmul_finish import Finish, Total
-from relaxpy.backend.cpu.rules.matmul_registers import RegisterWriter, stays_in_registers
+from relaxpy.backend.cpu.rules.matmul_registers import (
+    CHUNK_ROWS,
+    RegisterWriter,
+    stays_in_registers,
+)
 from relaxpy.backend.cpu.rules.places import shared_pieces
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.contraction import substitute
@@ -54,10 +58,6 @@ if the left rows are copied."""
 
 COPIED_VECTORS = 512
 """The most vectors of a copied panel in a block: 32 KiB with AVX-512 and half of it with AVX2, to fit the L1 cache."""
-
-CHUNK_ROWS = 192
-"""The most rows of a task. Each task reads or packs its panel anew, so it should reuse it often; its rows of a block
-stay in a second-level cache of 1 MiB."""
 
 FEW_TILES = 2
 """With at most this many tiles, packed panels of another type are converted in registers, once a tile. With more,
