@@ -143,7 +143,8 @@ class MemoryPool:
         """Memory of a small result: its owner and its address.
 
         The last few pieces of each size are looked at again, without a lock: whoever takes one out of its queue is the
-        only one to see it, and one that has no other owner is free.
+        only one to see it, and one that has no other owner is free. It gets the new owner's reference before it goes
+        back.
         """
         pieces = self._pieces.get(size)
         if pieces is None:
@@ -156,8 +157,9 @@ class MemoryPool:
             if _references(piece) > _UNOWNED:
                 pieces.append(piece)
                 piece = allocate(size)
+        owner, pointer = piece
         pieces.append(piece)
-        return piece
+        return owner, pointer
 
     def storage(self, nbytes: int) -> tuple[Block, int]:
         """Like `allocate`, for planned storage."""

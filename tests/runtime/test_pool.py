@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -142,7 +143,8 @@ def test_small_memory_is_used_again_when_nobody_has_it(keep: Callable[[Tensor], 
 
 
 def test_small_memory_of_threads() -> None:
-    """No two threads have the same memory at the same time."""
+    """No two threads have the same memory at the same time, wherever one is interrupted."""
+    interval = sys.getswitchinterval()
     pool = MemoryPool()
 
     def work(number: int) -> bool:
@@ -151,8 +153,12 @@ def test_small_memory_of_threads() -> None:
             tensor.numpy()[:] = number
         return all((tensor.numpy() == number).all() for tensor in tensors)
 
-    with ThreadPoolExecutor(8) as threads:
-        assert all(threads.map(work, range(4000)))
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            assert all(threads.map(work, range(4000)))
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_small_memory_that_is_kept_is_bounded() -> None:
