@@ -316,23 +316,15 @@ def has_choice(expr: Expr) -> bool:
     return contains(expr, tvm.ir.Call, is_choice)
 
 
-def is_expensive(expr: Expr) -> bool:
+def is_expensive(expr: Expr, along: Var | None = None) -> bool:
     """Does the value take much longer to compute than to read? Divisions, roots, elementary functions and choices
-    do."""
-    found: list[object] = []
+    do; where an axis is given, only those that vary along it."""
 
-    def call(node: tvm.ir.Call) -> None:
-        if node.op.name not in _CHEAP_CALLS:
-            found.append(node)
+    def counts(node: Expr) -> bool:
+        is_cheap = isinstance(node, tvm.ir.Call) and node.op.name in _CHEAP_CALLS
+        return not is_cheap and (along is None or uses(node, along))
 
-    def division(node: tirx.Div) -> None:
-        found.append(node)
-
-    def let(node: tirx.Let) -> None:
-        found.append(node)
-
-    walk(expr, (tvm.ir.Call, call), (tirx.Div, division), (tirx.Let, let))
-    return bool(found)
+    return contains(expr, (tvm.ir.Call, tirx.Div, tirx.Let), counts)
 
 
 def same_extents(a: Sequence[Expr], b: Sequence[Expr]) -> bool:

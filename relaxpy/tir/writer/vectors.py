@@ -101,13 +101,20 @@ def masked_store(stmt: tirx.BufferStore, mask: Expr) -> Stmt | None:
 
 
 def vector_loop(
-    p: Program, name: str, extent: Expr, lanes: int, body: ElementStmt, side_by_side: int = 1
+    p: Program,
+    name: str,
+    extent: Expr,
+    lanes: int,
+    body: ElementStmt,
+    side_by_side: int = 1,
+    whole_store: Callable[[tirx.BufferStore], None] | None = None,
 ) -> None:
     """`body(i)` for every i below `extent`, which must be independent: whole vectors, then the remainder under a mask.
     A body that does not vectorise becomes a scalar loop.
 
     `side_by_side` vectors are computed operation by operation, which LLVM splits into registers: a processor sees as
-    many chains of dependent operations at once, however long they are.
+    many chains of dependent operations at once, however long they are. `whole_store` adds the store of whole vectors to
+    the program, in another way than `p.add` does.
     """
     extent = simplify(extent)
     if lanes == 1 or vectorise(body, lanes) is None:
@@ -119,7 +126,7 @@ def vector_loop(
     block = lanes * side_by_side
     whole = floordiv(extent, block)
     with p.loop(name, whole) as i:
-        p.add(_shifted(body, i * int64(block), block))
+        (whole_store or p.add)(_shifted(body, i * int64(block), block))
     done = p.let("done", simplify(whole * int64(block)))
     rest = simplify(extent - done)
     with p.when(rest > 0), p.loop(name, int64(1) if block == lanes else ceildiv(rest, lanes)) as i:

@@ -8,12 +8,15 @@ vector loop and merge the other axes into one parallel loop.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.rules.bits import as_bits
 from relaxpy.backend.cpu.rules.collapse import collapse
 from relaxpy.backend.cpu.rules.nests import StageWriter, extent_of
 from relaxpy.backend.cpu.rules.permute import crossed_axis, write_permuted
 from relaxpy.backend.cpu.rules.places import product, split_index
+from relaxpy.backend.cpu.rules.streaming import Stream, with_streams
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.forms import stages as s
@@ -36,7 +39,7 @@ def schedule_elementwise(func: PrimFunc, target: CpuTarget) -> Arrangement | Non
     def write() -> PrimFunc:
         writer = StageWriter(Program(), target)
         write_elementwise(writer, stage)
-        return func.with_body(writer.program.body())
+        return func.with_body(with_streams(writer.program.body()))
 
     return Arrangement(write)
 
@@ -46,6 +49,8 @@ def write_elementwise(writer: StageWriter, stage: Stage) -> None:
     p = writer.program
     shared = writer.shared
     stage = collapse(p, as_bits(p, stage, shared), (), shared)
+    if not any(stage.buffer.same_as(buffer) for buffer in shared):
+        writer = replace(writer, stream=Stream.of(p, writer.target, stage))
     crossed = crossed_axis(stage)
     if crossed is not None and write_permuted(writer, stage, crossed):
         return

@@ -22,6 +22,7 @@ from relaxpy.backend.cpu.rules.collapse import collapse
 from relaxpy.backend.cpu.rules.pairs import has_pairs, paired_store, paired_values
 from relaxpy.backend.cpu.rules.search import first_block, property_of
 from relaxpy.backend.cpu.rules.segments import Segment, segments
+from relaxpy.backend.cpu.rules.streaming import Stream
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.ir.dtype import DType
 from relaxpy.tir.forms import stages as s
@@ -59,6 +60,10 @@ _CHEAP_UNROLL, _EXPENSIVE_UNROLL = 4, 2
 """Accumulators of a row that run side by side: enough to cover an addition's latency."""
 _CHAINS, _LONG_CHAINS, _SHORT_CHAIN = 4, 2, 100
 """Vectors of an expensive element-wise stage side by side: of so many nodes at most, and of more."""
+_CHOICES = 3
+"""The most choices on top of each other that become branches around a run that may stream."""
+_FEW_LINES = 8
+"""A run of fewer cache lines is not worth the condition that it streams."""
 TILE_VECTORS = 8
 """Vectors of neighbouring results that a reduction over outer axes keeps in registers."""
 
@@ -79,6 +84,8 @@ class StageWriter:
     target: CpuTarget
     shared: frozenset[Buffer] = frozenset()
     """Buffers that one stage writes and another accesses: all stages must access them in the same way (`collapse`)."""
+    stream: Stream | None = None
+    """The result of an element-wise stage, if it may be large (`streaming`)."""
 
     def write(self, stage: Stage, at: At, span: tuple[Expr, Expr] | None = None) -> None:
         """Write the stage with the axes in `at` fixed; `span` is (start, length) of its last free axis, by default all
@@ -127,7 +134,34 @@ class StageWriter:
             fixed = {**at, **self._loops(loops, stage, free[:-1])}
             value = s.substitute(stage.value, fixed)
             for part in segments(p, value, axis, start, extent):
-                self._run(fixed, axis, part, stage)
+                self._streamed_run(fixed, axis, part, stage)
+
+    def _streamed_run(
+        self, at: At, axis: Var, part: Segment, stage: Stage, choices: int = _CHOICES
+    ) -> None:
+        """As `_run`, written twice if it may stream: with streaming stores, and with ordinary ones. Values that take
+        longer to compute than to write do not. A choice that holds for the whole run becomes a branch around it."""
+        p, stream, ordinary = self.program, self.stream, replace(self, stream=None)
+        if stream is None or not is_side_by_side(stage, axis):
+            ordinary._run(at, axis, part, stage)
+            return
+        if choices and s.is_choice(part.value) and not s.uses(part.value.args[0], axis):
+            condition = p.let("choice", part.value.args[0])
+            for branch, value in zip((p.when, p.otherwise), part.value.args[1:], strict=True):
+                with branch(condition):
+                    self._streamed_run(at, axis, replace(part, value=value), stage, choices - 1)
+            return
+        known = constant(part.length)
+        if s.is_expensive(part.value, axis) or (
+            known is not None and known < _FEW_LINES * stream.line
+        ):
+            ordinary._run(at, axis, part, stage)
+            return
+        streams = stream.begins(_store(stage, {**at, axis: part.start}, stage.value))
+        with p.when(streams):
+            self._run(at, axis, part, stage)
+        with p.otherwise(streams):
+            ordinary._run(at, axis, part, stage)
 
     def _run(self, at: At, axis: Var, part: Segment, stage: Stage) -> None:
         """The positions of one axis that have a value in common."""
@@ -135,14 +169,20 @@ class StageWriter:
         if self._run_of_pairs(at, axis, part, stage):
             return
         wide = is_side_by_side(stage, axis) or s.is_expensive(stage.value)
+        lanes = self.lanes(stage) if wide else 1
         vector_loop(
             self.program,
             axis.name,
             part.length,
-            self.lanes(stage) if wide else 1,
+            lanes,
             lambda i: _store(stage, {**at, axis: part.start + i}, stage.value),
-            self._chains(stage, part.length),
+            max(self._chains(stage, part.length), self._line(lanes) // lanes),
+            None if self.stream is None else self.stream.add,
         )
+
+    def _line(self, lanes: int) -> int:
+        """The elements of a cache line of a result that is streamed, if these are more than a vector has."""
+        return lanes if self.stream is None else max(lanes, self.stream.line)
 
     def _chains(self, stage: Stage, length: Expr) -> int:
         """The vectors of an element-wise stage that are computed side by side: several of a long chain of operations,
@@ -178,12 +218,13 @@ class StageWriter:
             return False
         # The two halves of words are chains, too.
         words = lanes * max(1, self._chains(stage, part.length) // 2)
-        width = 2 * words
+        width = self._line(2 * words)
+        words = width // 2
         whole = floordiv(part.length, width)
         with p.loop(axis.name, whole) as i:
             store = paired_store(stage, axis, part.start + i * int64(width), words)
             assert store is not None, "what vectorises at 0 does so everywhere"
-            p.add(store)
+            (p.add if self.stream is None else self.stream.add)(store)
         done = p.let("done", simplify(whole * int64(width)))
         rest = simplify(part.length - done)
         with p.when(rest > 0), p.loop(axis.name, ceildiv(rest, lanes)) as i:

@@ -23,6 +23,7 @@ from relaxpy.backend.cpu.rules.collapse import collapse
 from relaxpy.backend.cpu.rules.elementwise import write_elementwise
 from relaxpy.backend.cpu.rules.nests import TILE_VECTORS, Lanes, StageWriter, extent_of
 from relaxpy.backend.cpu.rules.places import product, split_index
+from relaxpy.backend.cpu.rules.streaming import Stream, with_streams
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.stages import Stage
@@ -65,7 +66,7 @@ def _together(func: PrimFunc, target: CpuTarget, stages: Sequence[Stage], rows: 
         _write_columns(writer, stages, func)
     else:
         _write_rows(writer, stages, rows, func)
-    return func.with_body(writer.program.body())
+    return func.with_body(with_streams(writer.program.body()))
 
 
 def _sharing(writer: StageWriter, stages: Sequence[Stage]) -> StageWriter:
@@ -92,7 +93,7 @@ def _in_turn(
             write_elementwise(writer, stage)
         else:
             _write_reduction(writer, stage, results)
-    return func.with_body(writer.program.body())
+    return func.with_body(with_streams(writer.program.body()))
 
 
 def _partial_results(writer: StageWriter, stage: Stage, stages: Sequence[Stage]) -> Buffer | None:
@@ -148,6 +149,11 @@ def _write_rows(writer: StageWriter, stages: Sequence[Stage], rows: int, func: P
     """Run all stages under one parallel loop over their common rows."""
     p = writer.program
     extents = list(stages[-1].buffer.shape[:rows])
+    streams = {
+        stage.buffer: Stream.of(p, writer.target, stage)
+        for stage in stages
+        if s.is_output(stage, func) and stage.buffer not in writer.shared
+    }
     with p.loop("row", product(extents), parallel=True) as row:
         places = split_index(p, row, extents)
         local = _localised(p, stages, rows, func)
@@ -158,7 +164,7 @@ def _write_rows(writer: StageWriter, stages: Sequence[Stage], rows: int, func: P
             if parts and writer.write_reduced(stage, parts[0][0], {**at, **parts[0][1]}):
                 parts.pop(0)
             else:
-                writer.write(stage, at)
+                replace(writer, stream=streams.get(stage.buffer)).write(stage, at)
 
 
 def _fixed(stage: Stage, places: Sequence[Expr]) -> dict[s.Var, Expr]:

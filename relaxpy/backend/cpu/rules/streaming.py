@@ -1,0 +1,147 @@
+"""Streaming stores: results that are larger than the caches are written past them.
+
+An ordinary store to a cache line that no cache holds first reads the line from memory, and a later eviction writes it
+back. A non-temporal store of a whole line only writes: a copy moves two thirds of the bytes. On two cores of an Emerald
+Rapids copies with results of 8 to 64 MiB take 0.53 to 0.74 of the time, sums of two tensors 0.76 to 0.86, and 0.80 to
+0.93 together with a kernel that reads the result next. Results of 1 MiB, which stay in a cache, take 1.5 times as long.
+So a kernel decides by the size of its result, when it runs.
+
+Processors may write these stores late. Another thread sees them after a locked instruction of the thread that wrote,
+and each thread ends its part of a parallel loop with one (`relaxpy.backend.cpu.launchers`, and TVM's thread pool).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from relaxpy.backend.cpu.rules.places import product
+from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.backend.knobs import knob
+from relaxpy.tir.forms import stages as s
+from relaxpy.tir.forms.stages import Stage
+from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.walk import walk
+from relaxpy.tir.writer.loops import (
+    Buffer,
+    Expr,
+    Program,
+    Stmt,
+    both,
+    constant,
+    int64,
+    simplify,
+)
+
+LARGE = 8 << 20
+"""The bytes from which on a result is streamed."""
+LINE = 64
+"""Bytes of a cache line."""
+_STORE = "relaxpy_stream"
+_BEHIND = "relaxpy_bytes_behind_line"
+_HEAD = f"""
+!0 = !{{i32 1}}
+
+define i64 @{_BEHIND}(ptr %place) alwaysinline nounwind {{
+  %number = ptrtoint ptr %place to i64
+  %behind = and i64 %number, {LINE - 1}
+  ret i64 %behind
+}}"""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The result of an element-wise stage that may be large."""
+
+    program: Program
+    bits: int
+    """Those of an element."""
+    words: Buffer | None
+    """A bfloat16 result as the integers of its bits: the address of an element would become that of its float32."""
+    is_large: Expr
+    """The condition that it is large, and begins with a cache line."""
+
+    @classmethod
+    def of(cls, p: Program, target: CpuTarget, stage: Stage) -> Stream | None:
+        """Write the condition here, outside of the stage's loops. None if its result is known to be small, takes longer
+        to compute than to write, or if the target has no such stores."""
+        dtype = str(stage.buffer.dtype)
+        if target.kind != "llvm" or target.arch != "x86_64" or dtype == "bool":
+            return None
+        if stage.combiner is not None or not stage.axes:
+            return None
+        if s.is_expensive(stage.value, stage.axes[-1]) and not s.has_choice(stage.value):
+            return None
+        bits = int(tvm.DataType(dtype).bits)
+        nbytes = simplify(product(stage.extents) * int64(bits // 8))
+        known, least = constant(nbytes), knob("large", LARGE, (1 << 20, 1 << 25))
+        if known is not None and known < least:
+            return None
+        words = p.flat_view(stage.buffer, "uint16") if dtype == "bfloat16" else None
+        stream = cls(p, bits, words, nbytes >= int64(least))
+        origin = tirx.BufferStore(
+            stage.buffer, tirx.const(0, dtype), [int64(0) for _ in stage.buffer.shape]
+        )
+        is_large = both(stream.is_large, _begins_line(stream.address(origin)))
+        return replace(stream, is_large=p.let("is_large", is_large))
+
+    @property
+    def line(self) -> int:
+        """The elements of a cache line."""
+        return LINE * 8 // self.bits
+
+    def begins(self, first: tirx.BufferStore) -> Expr:
+        """The condition that a run of elements streams: the result is large, and the one that is stored here is the
+        first of a cache line."""
+        flat = s.flat_index(list(first.indices), first.buffer.shape)
+        if constant(simplify(tirx.floormod(flat, int64(self.line)))) == 0:
+            return self.is_large
+        return self.program.let("streams", both(self.is_large, _begins_line(self.address(first))))
+
+    def add(self, store: tirx.BufferStore) -> None:
+        """Write the store of a vector that fills whole cache lines, as one that streams."""
+        value, lanes = store.value, int(tvm.DataType(str(store.value.ty.dtype)).lanes)
+        if self.words is not None:
+            value = tirx.reinterpret(f"uint16x{lanes}", value)
+        count = lanes * self.bits // 32
+        value = tirx.reinterpret(f"uint32x{count}", value)
+        call = tirx.call_extern("void", f"{_STORE}{count}", self.address(store), value)
+        self.program.add(tirx.Evaluate(call))
+
+    def address(self, store: tirx.BufferStore) -> Expr:
+        """The address of the first element of a store."""
+        *outer, last = store.indices
+        index = [*outer, last.base if isinstance(last, tirx.Ramp) else last]
+        if self.words is None:
+            return tirx.address_of(tirx.BufferLoad(store.buffer, index))
+        flat = simplify(s.flat_index(index, store.buffer.shape))
+        return tirx.address_of(tirx.BufferLoad(self.words, [flat]))
+
+
+def _begins_line(address: Expr) -> Expr:
+    """The condition that a cache line begins at an address."""
+    return tirx.EQ(tirx.call_pure_extern("int64", _BEHIND, address), int64(0))
+
+
+def with_streams(body: Stmt) -> Stmt:
+    """The body with the definitions of the streaming stores in it."""
+    found: set[str] = set()
+
+    def note(call: tvm.ir.Call) -> None:
+        if str(getattr(call.op, "name", "")).endswith("_extern"):
+            found.add(str(call.args[0].value))
+
+    walk(body, (tvm.ir.Call, note))
+    widths = sorted(int(name.removeprefix(_STORE)) for name in found if name.startswith(_STORE))
+    if _BEHIND not in found and not widths:
+        return body
+    text = "\n".join([_HEAD, *(_definition(words) for words in widths)])
+    return tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, body)
+
+
+def _definition(words: int) -> str:
+    """The store of so many words of 32 bits to whole lines, in LLVM IR."""
+    return f"""
+define void @{_STORE}{words}(ptr %place, <{words} x i32> %words) alwaysinline nounwind {{
+  store <{words} x i32> %words, ptr %place, align {LINE}, !nontemporal !0
+  ret void
+}}"""

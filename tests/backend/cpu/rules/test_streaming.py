@@ -1,0 +1,163 @@
+"""Streaming stores: the numbers of ordinary ones, at every alignment, and only where results are large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import relaxpy
+from relaxpy.backend.cpu.compile import compile_source
+from relaxpy.backend.knobs import Choices
+from relaxpy.backend.schedule import schedule_kernel
+from relaxpy.target import Target
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.transform import LegalizeOps
+from tests.backend.support import AVX2, HOST, as_tensor, load
+
+FROM_1_MIB: Choices = {"large": 1 << 20}
+"""Results from 1 MiB on are large."""
+LINE = 64
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+X = 'x: R.Tensor(("n", "m"), "float32")'
+
+
+@dataclass(frozen=True)
+class Program:
+    params: str
+    value: str
+    numpy: Callable[..., Any]
+    streams: bool = True
+
+    @property
+    def func(self) -> Any:
+        """Its tensor program."""
+        mod = LegalizeOps()(
+            relaxpy.parse(f"""
+@R.function
+def main({self.params}):
+    result = {self.value}
+    return result
+""")
+        )
+        return next(func.func for func in mod.functions.values() if isinstance(func, PrimFunc))
+
+
+PROGRAMS = {
+    "one array": Program(f'{X}, y: R.Tensor(("n", "m"), "float32")', "R.add(x, y)", np.add),
+    "rows": Program(f'{X}, y: R.Tensor(("m",), "float32")', "R.multiply(x, y)", np.multiply),
+    "bfloat16": Program(
+        'x: R.Tensor(("n", "m"), "bfloat16"), y: R.Tensor(("n", "m"), "bfloat16")',
+        "R.add(x, y)",
+        np.add,
+    ),
+    "rounded": Program(X, 'R.astype(x, "bfloat16")', lambda x: x.astype(BFLOAT16)),
+    "widened": Program(X, 'R.astype(x, "float64")', lambda x: x.astype("float64")),
+    "bytes": Program(
+        'x: R.Tensor(("n", "m"), "int8"), y: R.Tensor(("n", "m"), "int8")', "R.add(x, y)", np.add
+    ),
+    "side by side": Program(
+        f'{X}, y: R.Tensor(("n", 200), "float32")',
+        "R.concat((x, y), axis=1)",
+        lambda x, y: np.concatenate((x, y), 1),
+    ),
+    "one after the other": Program(
+        'x: R.Tensor((2, "n", "m"), "bfloat16"), y: R.Tensor((2, 3, "m"), "bfloat16")',
+        "R.concat((x, y), axis=1)",
+        lambda x, y: np.concatenate((x, y), 1),
+    ),
+    "chosen rows": Program(
+        f'{X}, y: R.Tensor((60,), "int64")', "R.take(x, y, axis=0)", lambda x, y: x[y]
+    ),
+    "a norm": Program(
+        f'{X}, y: R.Tensor(("m",), "float32"), z: R.Tensor(("m",), "float32")',
+        "R.nn.layer_norm(x, y, z, axes=[1])",
+        lambda x, y, z: (
+            (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5) * y + z
+        ),
+    ),
+    # A bool is no vector in memory, and a tangent takes longer to compute than to write.
+    "truth": Program(
+        f'{X}, y: R.Tensor(("n", "m"), "float32")', "R.less(x, y)", np.less, streams=False
+    ),
+    "a tangent": Program(X, "R.tanh(x)", np.tanh, streams=False),
+}
+
+
+@pytest.mark.parametrize("target", [HOST, AVX2], ids=["this machine", "AVX2"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_numbers_are_those_of_ordinary_stores(name: str, target: Target, tmp_path: Path) -> None:
+    program = PROGRAMS[name]
+    func = program.func
+    both: tuple[Choices, ...] = ({}, FROM_1_MIB)
+    kernels = {
+        f"kernel{number}": schedule_kernel(func, target, choices).parallel
+        for number, choices in enumerate(both)
+    }
+    library = load(tmp_path, kernels, target)
+    # Large ones with rows of whole lines, of other lengths, and of one line; and small ones.
+    for n, m in ((601, 640), (601, 643), (3, 1 << 17), (1 << 15, 16), (5, 3)):
+        inputs = [numbers(p, n, m) for p in func.params[:-1]]
+        expected = program.numpy(*inputs)
+        for offset in (0, 1):
+            memories = []
+            for kernel in kernels:
+                memory = in_lines(expected.size + LINE, expected.dtype)
+                out = memory[offset : offset + expected.size].reshape(expected.shape)
+                library[kernel](*(as_tensor(bits(each)) for each in (*inputs, out)))
+                memories.append(memory.view("uint8"))
+                np.testing.assert_allclose(
+                    out.astype("float64"), expected.astype("float64"), rtol=1e-5, atol=1e-5
+                )
+            np.testing.assert_array_equal(*memories)
+
+
+def bits(array: np.ndarray) -> np.ndarray:
+    """The array itself; of bfloat16, which has no DLPack in numpy, the integers of its bits."""
+    return array.view("uint16") if array.dtype == BFLOAT16 else array
+
+
+def numbers(param: Any, n: int, m: int) -> np.ndarray:
+    """Numbers for a parameter."""
+    values = {"n": n, "m": m}
+    shape = [values[str(dim)] if str(dim) in values else int(dim) for dim in param.shape]
+    rng = np.random.default_rng(len(shape))
+    if str(param.dtype).startswith("int"):
+        return rng.integers(0, min(n, 50), shape).astype(str(param.dtype))
+    return rng.standard_normal(shape).astype(np.dtype(str(param.dtype)))
+
+
+def in_lines(size: int, dtype: np.dtype) -> np.ndarray:
+    """Bytes of 77 from the start of a cache line on."""
+    memory = np.full(size * dtype.itemsize + LINE, 77, "uint8")
+    start = -memory.ctypes.data % LINE
+    return memory[start : start + size * dtype.itemsize].view(dtype)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_stores_stream_where_it_pays(name: str) -> None:
+    program = PROGRAMS[name]
+    assert ("movnt" in source(program.func)) == program.streams
+
+
+def test_no_result_that_is_known_to_be_small() -> None:
+    def of(shape: Sequence[int]) -> str:
+        return source(Program(f'x: R.Tensor({shape}, "float32")', "R.add(x, x)", np.add).func)
+
+    assert "movnt" not in of((2048, 1023))
+    assert "movnt" in of((2048, 1024))
+
+
+def test_no_other_architecture() -> None:
+    arm = Target.parse("llvm -mtriple=aarch64-linux-gnu -mcpu=generic")
+    assert "relaxpy_stream" not in str(schedule_kernel(PROGRAMS["rows"].func, arm).serial)
+
+
+def source(func: Any) -> str:
+    """Its machine code for an x86-64 processor, in assembly language."""
+    return compile_source({"k": schedule_kernel(func, AVX2).serial}, AVX2)
