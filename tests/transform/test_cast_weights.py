@@ -88,9 +88,7 @@ def test_a_dtype_that_no_checkpoint_has() -> None:
 
 ZEROS: list[Any] = ["symmetric", "zero_point", "minimum"]
 WIDTHS = [3, 4, 8]
-SCHEMES = [
-    (bits, ZEROS[(at + shift) % 3]) for at, bits in enumerate(WIDTHS) for shift in range(3)
-]
+SCHEMES = [(bits, ZEROS[(at + shift) % 3]) for at, bits in enumerate(WIDTHS) for shift in range(3)]
 """Each number of bits with each zero. Of these one of three has every number of bits, and every zero, once."""
 
 
