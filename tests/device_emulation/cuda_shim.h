@@ -147,7 +147,7 @@ void launch_packed(void (*kernel)(Params...), const uint32_t grid[3], const uint
 template <class... Params>
 constexpr uint64_t pointers(void (*)(Params...)) {
   uint64_t found = 0, bit = 1;
-  ((found |= std::is_pointer_v<Params> ? bit : 0, bit <<= 1), ...);
+  ((found |= std::is_pointer<Params>::value ? bit : 0, bit <<= 1), ...);
   return found;
 }
 

@@ -14,6 +14,7 @@ from relaxpy.op.weight_scheme import WeightScheme
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform import CastWeights, QuantizeWeights
+from tests.sweeps import part, sweep
 
 MODULE = relaxpy.parse("""
 @R.function
@@ -85,8 +86,14 @@ def test_a_dtype_that_no_checkpoint_has() -> None:
         CastWeights("int8")
 
 
-@pytest.mark.parametrize("zero", ["symmetric", "zero_point", "minimum"])
-@pytest.mark.parametrize("bits", [3, 4, 8])
+ZEROS: list[Any] = ["symmetric", "zero_point", "minimum"]
+WIDTHS = [3, 4, 8]
+SCHEMES = [(bits, ZEROS[(at + shift) % 3]) for at, bits in enumerate(WIDTHS) for shift in range(3)]
+"""Each number of bits with each zero. Of these one of three has every number of bits, and every zero, once."""
+
+
+@sweep
+@pytest.mark.parametrize(("bits", "zero"), part(SCHEMES, 3))
 def test_the_kernels_that_quantise_compile_for_registers_of_any_width(bits: int, zero: Any) -> None:
     """Also for those that this machine has not."""
     mod = QuantizeWeights(WeightScheme(bits, 32, zero), on_load=True)(CastWeights()(MODULE))
@@ -95,7 +102,8 @@ def test_the_kernels_that_quantise_compile_for_registers_of_any_width(bits: int,
     assert all(len(info.images) == 3 for info in exe.kernels)
 
 
-@pytest.mark.parametrize("zero", ["symmetric", "zero_point", "minimum"])
+@pytest.mark.slow
+@pytest.mark.parametrize("zero", ZEROS)
 def test_weights_are_quantised_from_the_stored_numbers(zero: Any) -> None:
     """On load by the module, or ahead by numpy: the same bits; the table that `take` reads too stays as it is."""
     stored, scheme = arrays(), WeightScheme(4, 32, zero)

@@ -26,6 +26,7 @@ from relaxpy.runtime.devices.cpu.kernels import (
     Handle,
     KernelHandles,
     _launcher,
+    _session,
     ffi,
     load_kernels,
 )
@@ -125,12 +126,12 @@ def test_a_kernel_without_a_loop_in_the_same_object(
     plain = te.create_prim_func([x, compute((4,), lambda i: x[i] + f32(1.0))])
     code = compile_object({"k": program(), "plain": plain}, HOST)
     images = {"k": KernelImage("k", "k", 0, 1), "plain": KernelImage("plain", "plain", 0)}
-    seen: list[int | None] = []
+    seen: list[int] = []
     launching_by = linking.launching_by
 
-    def noted(address: int | None, usual: int, tvm_ffi: Any) -> Any:
+    def noted(object_code: bytes, address: int, tvm_ffi: Any) -> bytes:
         seen.append(address)
-        return launching_by(address, usual, tvm_ffi)
+        return launching_by(object_code, address, tvm_ffi)
 
     monkeypatch.setattr("relaxpy.runtime.devices.cpu.kernels.launching_by", noted)
     infos = [KernelInfo(name, (images[name],)) for name in order]
@@ -225,24 +226,44 @@ def test_two_threads_launch_at_once() -> None:
     assert results == [True]
 
 
-def test_libraries_that_are_linked_later_have_the_pools_own_launcher(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    registered: list[int] = []
-    monkeypatch.setattr(
-        linking, "_register", lambda _ffi: lambda _, address: registered.append(address)
-    )
+def test_libraries_that_others_link_have_the_pools_own_launcher() -> None:
+    """The same object, linked as it is, beside one of ours."""
+    code = compile_object({"k": program()}, HOST)
+    assert handles()
+    library = _session().load_module(code, cxx=os.devnull)
+    a = normal(100, 64)
+    out = np.empty_like(a)
+    library.get_function("k")(as_tensor(a), as_tensor(out))
+    np.testing.assert_allclose(out, np.exp(a) + 1, rtol=1e-5)
 
-    def fail() -> None:
-        with linking.launching_by(64, 32, ffi()):
-            assert registered == [64]
-            raise KeyError  # as an object that cannot be linked
 
-    with pytest.raises(KeyError):
-        fail()
-    assert registered == [64, 32]
-    with linking.launching_by(None, 32, ffi()):
-        assert registered == [64, 32]
+def test_a_launcher_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The linker goes through all registrations for each library: with one for each library, a process that links many
+    takes ever longer."""
+    registered: list[tuple[bytes, int]] = []
+
+    def register(name: bytes, address: int) -> int:
+        registered.append((name, address))
+        return 0
+
+    monkeypatch.setattr(linking, "_register", {ffi(): register}.__getitem__)
+    code = compile_object({"k": program()}, HOST)
+    found = [linking.launching_by(code, address, ffi()) for address in (64, 32, 64, 32)]
+    linking._pointer_to.cache_clear()
+    assert [address for _, address in registered] == [64, 32]
+    assert found[:2] == found[2:]
+    for (name, _), changed in zip(registered, found[:2], strict=True):
+        assert name in changed
+        assert len(changed) == len(code)
+
+
+def test_a_launcher_that_cannot_be_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def register(name: bytes, address: int) -> int:
+        return 1
+
+    monkeypatch.setattr(linking, "_register", {ffi(): register}.__getitem__)
+    with pytest.raises(RuntimeError, match="cannot be registered"):
+        linking.launching_by(b"", 96, ffi())
 
 
 def test_only_parallel_programs_of_this_machine_share_code() -> None:

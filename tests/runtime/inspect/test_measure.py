@@ -161,14 +161,14 @@ def test_a_schedule_that_breaks_the_device(
 def test_a_schedule_that_hangs(
     archive: Archive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(module, "LONGEST", 20.0)
+    monkeypatch.setattr(module, "LONGEST", 8.0)
     (tmp_path / "sitecustomize.py").write_text(
         (tmp_path / "sitecustomize.py").read_text()
         + BREAKS.format(what="import time; time.sleep(1000)")
     )
     measure(archive.folder)
     failed = {k: e["error"] for k, e in Results.read(archive).done.items() if "error" in e}
-    assert failed == {(0, 3): "it took more than 20 s"}
+    assert failed == {(0, 3): "it took more than 8 s"}
 
 
 @needs_opencl

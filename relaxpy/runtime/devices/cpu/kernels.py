@@ -316,11 +316,12 @@ def load_kernels(objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> list[
 
     def linked(each: int, launcher: str) -> Any:
         """The library of an object, whose parallel loops are launched by this function of its launchers."""
-        address = None if used[each] == -1 else _launcher(objects[used[each]], launcher)
+        code = objects[each]
+        if used[each] != -1:
+            code = launching_by(code, _launcher(objects[used[each]], launcher), ffi())
         # Each object is a library of its own: one library cannot contain two initialisers, which kernels have without
         # optimisation. A C++ compiler would only be needed to find its standard library, which kernels do not use.
-        with launching_by(address, _pool(), ffi()):
-            return session.load_module(objects[each], cxx=os.devnull)
+        return session.load_module(code, cxx=os.devnull)
 
     shared = {image.object for image in images if _is_shared(image)}
     try:
@@ -344,15 +345,6 @@ def load_kernels(objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> list[
 def _is_shared(image: KernelImage) -> bool:
     """Whether both variants of a kernel are the same code, in two libraries with different launchers."""
     return image.launchers != -1 and image.symbol == image.serial_symbol
-
-
-@cache
-def _pool() -> int:
-    """The address of the function by which TVM's thread pool is started."""
-    function = _load(_library_folder(), "tvm_runtime").TVMBackendParallelLaunch
-    address = ctypes.cast(function, ctypes.c_void_p).value
-    assert address is not None
-    return address
 
 
 @cache

@@ -1,17 +1,17 @@
 """Chooses the function that the parallel loops of a library are launched by, when the library is linked.
 
-Kernels call TVM's thread pool through a pointer that the linker sets to the function that is registered for it. Here
-another function is registered while a library is linked: one of the launchers that an executable brings along
-(`relaxpy.backend.cpu.launchers`). Libraries that others link keep the pool's own function.
+Kernels call TVM's thread pool through a pointer that the linker sets to what is registered under the pointer's name.
+Here the pointer of an object gets another name, under which one of the launchers that an executable brings along is
+registered (`relaxpy.backend.cpu.launchers`). Libraries that others link keep the pool's own function.
+
+A name is registered once: registrations are never removed, and the linker goes through all of them for each library.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
-from threading import Lock
 from types import ModuleType
 
 ALONE, SHARED = "relaxpy_launch_alone", "relaxpy_launch_shared"
@@ -20,24 +20,21 @@ thread, and of one that runs it on all threads."""
 
 _POINTER = b"__TVMBackendParallelLaunch"
 """The name of the pointer (`CodeGenCPU::InitGlobalContext`)."""
-_lock = Lock()
 
 
-@contextmanager
-def launching_by(address: int | None, usual: int, tvm_ffi: ModuleType) -> Iterator[None]:
-    """Libraries that are linked meanwhile launch by the function at this address, and later ones by that at `usual`,
-    the pool's own; None: no change. RuntimeError where none can be registered."""
-    if address is None:
-        yield
-        return
-    register = _register(tvm_ffi)
-    with _lock:
-        if register(_POINTER, address):  # the serial variant would run on all threads
-            raise RuntimeError(f"{_POINTER.decode()} cannot be registered")
-        try:
-            yield
-        finally:
-            register(_POINTER, usual)
+def launching_by(object_code: bytes, address: int, tvm_ffi: ModuleType) -> bytes:
+    """An object whose parallel loops are launched by the function at this address. RuntimeError where none can be
+    registered."""
+    return object_code.replace(_POINTER, _pointer_to(address, tvm_ffi))
+
+
+@cache
+def _pointer_to(address: int, tvm_ffi: ModuleType) -> bytes:
+    """The name of the pointers to this address. It is as long as the usual one, so that an object keeps its layout."""
+    name = b"__relaxpy_%016x" % address
+    if _register(tvm_ffi)(name, address):
+        raise RuntimeError(f"{name.decode()} cannot be registered")
+    return name
 
 
 @cache
