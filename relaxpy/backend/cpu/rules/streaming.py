@@ -36,6 +36,9 @@ LARGE = 8 << 20
 """The bytes from which on a result is streamed."""
 LINE = 64
 """Bytes of a cache line."""
+_INTEGERS = (f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))
+_DTYPES = frozenset(("float64", "float32", "float16", "bfloat16", *_INTEGERS))
+"""Others are no vectors in memory (bool), or integers there that TVM puts in their place later (float8)."""
 _STORE = "relaxpy_stream"
 _BEHIND = "relaxpy_bytes_behind_line"
 _HEAD = f"""
@@ -65,7 +68,7 @@ class Stream:
         """Write the condition here, outside of the stage's loops. None if its result is known to be small, takes longer
         to compute than to write, or if the target has no such stores."""
         dtype = str(stage.buffer.dtype)
-        if target.kind != "llvm" or target.arch != "x86_64" or dtype == "bool":
+        if target.kind != "llvm" or target.arch != "x86_64" or dtype not in _DTYPES:
             return None
         if stage.combiner is not None or not stage.axes:
             return None

@@ -81,6 +81,7 @@ PROGRAMS = {
             (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5) * y + z
         ),
     ),
+    "half": Program(X, 'R.astype(x, "float16")', lambda x: x.astype("float16")),
     # A bool is no vector in memory, and a tangent takes longer to compute than to write.
     "truth": Program(
         f'{X}, y: R.Tensor(("n", "m"), "float32")', "R.less(x, y)", np.less, streams=False
@@ -151,6 +152,15 @@ def test_no_result_that_is_known_to_be_small() -> None:
 
     assert "movnt" not in of((2048, 1023))
     assert "movnt" in of((2048, 1024))
+
+
+def test_no_floats_that_are_integers_in_memory(tmp_path: Path) -> None:
+    func = Program(X, 'R.astype(x, "float8_e4m3fn")', np.copy).func
+    library = load(tmp_path, {"kernel": schedule_kernel(func, HOST, FROM_1_MIB).parallel})
+    x = np.random.default_rng(0).standard_normal((1024, 1100), "float32")
+    out = in_lines(x.size, np.dtype("uint8")).reshape(x.shape)
+    library["kernel"](as_tensor(x), as_tensor(out))
+    np.testing.assert_array_equal(out, x.astype(ml_dtypes.float8_e4m3fn).view("uint8"))
 
 
 def test_no_other_architecture() -> None:
