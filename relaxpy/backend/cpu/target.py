@@ -21,6 +21,9 @@ from relaxpy.tir.tvm import tvm, tvm_ffi
 KINDS = ("llvm", "c")
 """TVM's code generators for processors."""
 
+CACHE_LINE = 64
+"""Bytes of a cache line."""
+
 _OPTIONS = ("mcpu", "mattr", "mtriple", "opt-level")
 
 

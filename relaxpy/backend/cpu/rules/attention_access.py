@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.backend.cpu.target import CACHE_LINE, CpuTarget
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.attention import AttentionForm, heads_of_a_key
 from relaxpy.tir.forms.contraction import Operand, substitute
@@ -17,10 +17,6 @@ from relaxpy.tir.writer.vectors import mapped, vectorise
 
 LOWEST = -3.4028234663852886e38
 """The initial value of the largest score: finite, so that scores of minus infinity have powers of 0."""
-
-
-CACHE_LINE = 64
-"""Bytes of a cache line."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,8 +49,6 @@ def write_elementwise(writer: StageWriter, stage: Stage) -> None:
     p = writer.program
     shared = writer.shared
     stage = collapse(p, as_bits(p, stage, shared), (), shared)
-    if not any(stage.buffer.same_as(buffer) for buffer in shared):
-        writer = replace(writer, stream=Stream.of(p, writer.target, stage))
     crossed = crossed_axis(stage)
     if crossed is not None and write_permuted(writer, stage, crossed):
         return
@@ -68,6 +66,8 @@ def write_elementwise(writer: StageWriter, stage: Stage) -> None:
     if not outer:
         writer.write(stage, {})
         return
+    if stage.buffer not in shared:
+        writer = replace(writer, stream=Stream.of(p, writer.target, stage))
     # A task is a run of the innermost axis that it does not run through.
     *outer, axis = outer
     extent = extent_of(stage, axis)

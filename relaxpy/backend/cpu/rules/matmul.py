@@ -125,14 +125,11 @@ class Tiling:
         wide = (2, 4, 6) if form.panels is not None else (3, 6)
         heights = {4: wide, 3: (4, 8)}.get(widths[-1], (1, 4, 8))
         if len(widths) > 1:
-            heights = heights[
-                -1:
-            ]  # a second height for both widths takes as long to compile as direct tiles
+            # A second height for both widths takes as long to compile as direct tiles.
+            heights = heights[-1:]
         # A factor that is read in place once takes as long for two rows as for one; not if it is converted or computed.
-        lowest = (
-            2 if form.panels is None and arithmetic.group == 1 and form.rhs.formula is None else 1
-        )
-        return cls(lanes, registers, heights, (lowest, 4, 8), widths)
+        is_plain = form.panels is None and form.rhs.formula is None and arithmetic.group == 1
+        return cls(lanes, registers, heights, (2 if is_plain else 1, 4, 8), widths)
 
     @property
     def height(self) -> int:

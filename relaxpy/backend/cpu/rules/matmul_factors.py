@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.rules.matmul_formula import Formula
 from relaxpy.backend.cpu.rules.transpose import transposed
+from relaxpy.backend.cpu.target import CACHE_LINE
 from relaxpy.tir.forms.contraction import Panels
 from relaxpy.tir.forms.matmul import MatmulForm
 from relaxpy.tir.tvm import tvm
@@ -30,8 +31,6 @@ from relaxpy.tir.writer.loops import Buffer, Expr, Program
 AHEAD = 8192
 """The distance in bytes between what is read of a packed factor and what is prefetched. Processors prefetch within a
 page (4 KiB) only, which is too late if the factor comes from memory."""
-_LINE = 64
-"""Bytes of a cache line."""
 
 RightRow = Callable[[Expr], list[Expr]]
 """The vectors of words across the panel at a position of the depth."""
@@ -240,7 +239,7 @@ class Factors:
         def row(k: Expr) -> list[Expr]:
             at = k * step
             for start in starts:
-                for n in range(0, part, _LINE // size):
+                for n in range(0, part, CACHE_LINE // size):
                     p.prefetch(self.fetched, start + at + (AHEAD // size // len(starts) + n))
             return [
                 self.arithmetic.right_words(

@@ -21,6 +21,7 @@ from functools import partial
 from math import log2
 
 from relaxpy.backend.cpu.rules.attention_access import LOWEST, splat
+from relaxpy.backend.cpu.target import CACHE_LINE
 from relaxpy.tir.forms.stages import Combiner
 from relaxpy.tir.numerics import math, scalar
 from relaxpy.tir.tvm import tirx, tvm
@@ -32,7 +33,6 @@ from relaxpy.tir.writer.vectors import fold, interleaved, mapped, vector_value
 
 LOG2_E = log2(2.718281828459045)
 """Scores are kept as exponents of 2."""
-CACHE_LINE = 64
 _MAX = Combiner("max", tirx.FloatImm("float32", LOWEST))
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from relaxpy.backend.cpu.rules.nests import At, StageWriter, extent_of
 from relaxpy.backend.cpu.rules.places import product, split_index
 from relaxpy.backend.cpu.rules.transpose import transposed
+from relaxpy.backend.cpu.target import CACHE_LINE
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.stages import Load, Stage, Var
@@ -43,8 +44,6 @@ BLOCK = 128
 """Positions of a block along the last axis: rows that are read."""
 _LINES = 4
 """Cache lines of a block in each row that is read."""
-_LINE = 64
-"""Bytes of a cache line."""
 _AHEAD = 2
 """Tiles between the one that is written and the one whose lines are fetched."""
 _FEWEST = 4
@@ -140,13 +139,13 @@ class _Tiles:
     def lines(self, count: int) -> int:
         """The positions along `axis`, in whole tiles, that fill so many cache lines of the narrowest read."""
         narrowest = min(_bits(read) for read in self.reads)
-        return max(count * _LINE * 8 // narrowest // self.tall, 1) * self.tall
+        return max(count * CACHE_LINE * 8 // narrowest // self.tall, 1) * self.tall
 
     def fetch(self, at: At, down: Expr, right: Expr) -> None:
         """Fetch the lines of the tile at this position, to be written; it need not exist."""
         p, last, buffer = self.writer.program, self.stage.axes[-1], self.stage.buffer
         flat = buffer if len(buffer.shape) == 1 else p.flat_view(buffer)
-        step = _LINE * 8 // int(tvm.DataType(str(buffer.dtype)).bits)
+        step = CACHE_LINE * 8 // int(tvm.DataType(str(buffer.dtype)).bits)
         for i in range(self.tall):
             for j in range(0, self.wide, step):
                 places = {**at, self.axis: down + i, last: right + j}

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from relaxpy.backend.cpu.dots import Dots, total_of
 from relaxpy.backend.cpu.rules.matmul_finish import Total
 from relaxpy.backend.cpu.rules.matmul_formula import Formula, OfColumns
-from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.backend.cpu.target import CACHE_LINE, CpuTarget
 from relaxpy.tir.forms.quantized_matmul import Nibbles, Scaled
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
@@ -40,7 +40,7 @@ BLOCK = 16
 TILES = 32
 """Tiles of rows that share what was unpacked, at most: so many have their sums in the caches."""
 _WORDS = CHUNK // 4
-_LINE = 64 // 4
+_LINE = CACHE_LINE // 4
 """Words of a cache line."""
 _PLACES = [8 * byte + at for byte in range(4) for at in (0, 2, 4, 6, 1, 3, 5, 7)]
 """The order of the bytes of a chunk: of each eight, those at even places, then those at odd places."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from relaxpy.backend.cpu.rules.places import product
-from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.backend.cpu.target import CACHE_LINE, CpuTarget
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.stages import Stage
@@ -34,8 +34,6 @@ from relaxpy.tir.writer.loops import (
 
 LARGE = 8 << 20
 """The bytes from which on a result is streamed."""
-LINE = 64
-"""Bytes of a cache line."""
 _INTEGERS = (f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))
 _DTYPES = frozenset(("float64", "float32", "float16", "bfloat16", *_INTEGERS))
 """Others are no vectors in memory (bool), or integers there that TVM puts in their place later (float8)."""
@@ -46,7 +44,7 @@ _HEAD = f"""
 
 define i64 @{_BEHIND}(ptr %place) alwaysinline nounwind {{
   %number = ptrtoint ptr %place to i64
-  %behind = and i64 %number, {LINE - 1}
+  %behind = and i64 %number, {CACHE_LINE - 1}
   ret i64 %behind
 }}"""
 
@@ -90,7 +88,7 @@ class Stream:
     @property
     def line(self) -> int:
         """The elements of a cache line."""
-        return LINE * 8 // self.bits
+        return CACHE_LINE * 8 // self.bits
 
     def begins(self, first: tirx.BufferStore) -> Expr:
         """The condition that a run of elements streams: the result is large, and the one that is stored here is the
@@ -145,6 +143,6 @@ def _definition(words: int) -> str:
     """The store of so many words of 32 bits to whole lines, in LLVM IR."""
     return f"""
 define void @{_STORE}{words}(ptr %place, <{words} x i32> %words) alwaysinline nounwind {{
-  store <{words} x i32> %words, ptr %place, align {LINE}, !nontemporal !0
+  store <{words} x i32> %words, ptr %place, align {CACHE_LINE}, !nontemporal !0
   ret void
 }}"""
