@@ -493,11 +493,18 @@ def history_path() -> Path | None:
 
 
 def _typed(prompt: str) -> str:
-    """A line that somebody types."""
+    """A line that somebody types. Python raises an interrupt from just before it waits for keys once the line is typed:
+    the line, which the history has by then, is newer than the interrupt, and is taken."""
+    readline: Any = sys.modules.get("readline")
+    before = readline and readline.get_current_history_length()
     try:
         return input(prompt)
     except EOFError:
         click.echo()
+        raise
+    except KeyboardInterrupt:
+        if readline and (count := readline.get_current_history_length()) > before:
+            return readline.get_history_item(count)
         raise
 
 
