@@ -11,6 +11,7 @@ import numpy as np
 import tvm_ffi_orcjit
 
 from relaxpy.backend.cpu.compile import compile_object
+from relaxpy.backend.knobs import Choices
 from relaxpy.backend.schedule import ScheduledKernel, schedule_kernel
 from relaxpy.backend.verify import check_scheduled
 from relaxpy.target import Target
@@ -47,10 +48,16 @@ def over(extent: Any, name: str = "k") -> Any:
 class Kernel:
     """A program scheduled and compiled for this machine; called with numpy arrays, parallel and serial."""
 
-    def __init__(self, folder: Path, tensors: Sequence[Any], target: Target = HOST) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tensors: Sequence[Any],
+        target: Target = HOST,
+        choices: Choices | None = None,
+    ) -> None:
         self.tensors = tensors
         self.func = te.create_prim_func(list(tensors))
-        self.scheduled: ScheduledKernel = schedule_kernel(self.func, target)
+        self.scheduled: ScheduledKernel = schedule_kernel(self.func, target, choices)
         check_scheduled(self.scheduled)
         self.library = load(
             folder,

@@ -62,7 +62,7 @@ def write_elementwise(writer: StageWriter, stage: Stage) -> None:
         outer, inner, count = [*outer, axis], None, size
     else:
         outer, elements = _beyond_a_task(stage, outer, known)
-        inner, count = axis, size // max(elements, 1)
+        inner, count = axis, max(1, size // max(elements, 1))
     if not outer:
         writer.write(stage, {})
         return

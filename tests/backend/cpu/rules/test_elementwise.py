@@ -62,6 +62,19 @@ def test_long_last_axis_is_cut_in_chunks(tmp_path: Path) -> None:
         np.testing.assert_array_equal(kernel(a, b, out=(3, columns)), a + b)
 
 
+@pytest.mark.parametrize("columns", [1025, 2048, 4095, 4096, 4097, 6144, 8192, 8193, 16385])
+def test_known_last_axis_around_a_chunk(tmp_path: Path, columns: int) -> None:
+    """Broadcast, so that the axes are not merged: rows shorter and longer than a chunk, for each size of chunks."""
+    x, bias = tensor(n, columns), tensor(columns, name="bias")
+    out = compute((n, columns), lambda i, j: x[i, j] + bias[j])
+    a, b = normal(5, columns), normal(columns, seed=1)
+    for choices in ({}, {"chunk": 1024}, {"chunk": 2048}, {"chunk": 8192}):
+        kernel = Kernel(tmp_path, [x, bias, out], choices=choices)
+        for rows in (1, 5):
+            out_of = kernel(a[:rows], b, out=(rows, columns))
+            np.testing.assert_array_equal(out_of, a[:rows] + b)
+
+
 @pytest.mark.parametrize("target", [HOST, AVX2], ids=["host", "avx2"])
 def test_gelu_inlines_and_vectorises(tmp_path: Path, target: object) -> None:
     x = tensor(n, m)
