@@ -25,7 +25,7 @@ from relaxpy.ir.annotation import (
     TensorType,
     TupleType,
 )
-from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.dim import Dim, SymVar, dim_op
 from relaxpy.ir.expr import (
     Call,
     Constant,
@@ -69,6 +69,7 @@ from relaxpy.op.memory import (
 )
 from relaxpy.runtime import bytecode as bc
 from relaxpy.shape.lattice import accepts
+from relaxpy.shape.prove import prove
 from relaxpy.target import Target
 from relaxpy.transform.lower_call_tir import UPDATED_ATTR
 from relaxpy.transform.lower_shapes import HEAP_ATTR
@@ -635,7 +636,11 @@ def _given(arg: Expr) -> Annotation | Dim | None:
 def call_costs(
     kernel: TensorProgram, args: Sequence[Annotation | Dim | None]
 ) -> tuple[Dim | None, ...]:
-    """The kernel's work, floating-point operations and bytes at a call's dimensions; None where not known."""
+    """The kernel's work, floating-point operations and bytes at a call's dimensions; None where not known.
+
+    Work is the number of scalar operations, or of bytes where those are certainly more: in the time of one operation of
+    a vector a core moves about one byte for each of its lanes.
+    """
     bound: dict[SymVar, Dim] = {}
     for param, arg in zip(kernel.params, args, strict=False):
         if isinstance(param, BufferParam):
@@ -649,7 +654,10 @@ def call_costs(
             return None
         return cost.substitute(bound)
 
-    return here(kernel.work), here(kernel.flops), here(kernel.bytes_moved)
+    work, moved = here(kernel.work), here(kernel.bytes_moved)
+    if work is not None and moved is not None and prove(dim_op("le", work, moved)):
+        work = moved
+    return work, here(kernel.flops), moved
 
 
 def _subject(value: Expr) -> str:

@@ -282,8 +282,8 @@ class Kernel(Instr):
     index: Index
     args: tuple[Operand, ...]
     work: IntExpr
-    """The approximate number of scalar operations of this call; -1: unknown. Selects the serial or the parallel kernel,
-    and whether the GIL is released."""
+    """About the number of scalar operations of this call, or of bytes that it moves if those are more; -1: unknown.
+    Selects the serial or the parallel kernel, and whether the GIL is released."""
     flops: IntExpr = -1
     """The number of floating-point operations of this call; -1: unknown. Evaluated by profiles only."""
     nbytes: IntExpr = -1

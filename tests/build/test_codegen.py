@@ -307,3 +307,32 @@ def main(f: R.Callable((R.Tensor(("n",), dtype="float32"),), R.Tensor(("n",), dt
 """)
     with pytest.raises(RelaxError, match="result y"):
         vm["main"](lambda x: np.zeros(1, "float32"), np.ones(3, "float32"))
+
+
+def test_work_is_bytes_where_those_are_more() -> None:
+    """A core moves about a byte in the time of an operation: an addition counts its 12 bytes, looked-up rows count, and
+    a product counts its operations."""
+    text = """
+@R.function
+def added(x: R.Tensor(("n",), dtype="float32"), y: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+    return R.add(x, y)
+
+@R.function
+def taken(x: R.Tensor(("m", 64), dtype="float32"), i: R.Tensor(("n",), dtype="int64")) -> R.Tensor(("n", 64), dtype="float32"):
+    return R.take(x, i, axis=0)
+
+@R.function
+def product(x: R.Tensor(("n", 64), dtype="float32"), y: R.Tensor((64, 64), dtype="float32")) -> R.Tensor(("n", 64), dtype="float32"):
+    return R.matmul(x, y)
+
+@R.function
+def erf(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+    return R.erf(x)
+"""
+    vm = machine(text)
+    for name, expected in (
+        ("added", "(s0 * 12)"),
+        ("taken", "((s1 * 264) + (min((s0 * 64), (s1 * 64)) * 4))"),
+        ("product", f"(s0 * {3 * 64 * 64})"),
+    ):
+        assert f"w0 = {expected}\n" in vm[name].source

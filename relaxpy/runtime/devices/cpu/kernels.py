@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 
 Handle: TypeAlias = Callable[..., object]
 
-SMALL_WORK = 1 << 17
-"""Calls with fewer scalar operations run on the calling thread: some 5 µs of vectors, of which half on a second thread
-would take as long as the launch."""
-LARGE_WORK = 1 << 18
-"""Calls with at least this many scalar operations are timed. The clock's overhead is negligible beside them."""
+SMALL_WORK = 1 << 19
+"""Calls with less work (operations, or bytes if those are more) run on the calling thread: some 7 µs of vectors, of
+which half on a second thread would take as long as the launch, and as fetching what the other core had in its cache."""
+LARGE_WORK = 1 << 20
+"""Calls with at least this much work are timed. The clock's overhead is negligible beside them."""
 LONG_SECONDS = 50e-3
 """A kernel that is expected to take longer releases the GIL."""
 SHORT_SECONDS = 5e-3
@@ -196,7 +196,7 @@ class KernelHandles:
         self.parallel_rate = 0.0
 
     def run(self, work: int, *args: Any) -> None:
-        """Runs one call of about `work` scalar operations, on as many threads as the calling thread may use."""
+        """Runs one call of about this much `work`, on as many threads as the calling thread may use."""
         if self.parallel is not self.serial:
             if threads.may_launch():
                 self._run_parallel(work, *args)
@@ -245,7 +245,7 @@ class KernelGroup:
         self._turn = 0
 
     def pick(self, work: int) -> tuple[Handle, ...]:
-        """The selected handle of each kernel, for calls of `work` scalar operations (-1: unknown)."""
+        """The selected handle of each kernel, for calls of this much `work` (-1: unknown)."""
         if 0 <= work < SMALL_WORK:
             return self.serial
         if 0 <= work < LARGE_WORK:
@@ -278,7 +278,7 @@ class KernelRow:
         """Seconds per unit of work; 0: not measured. May include the time of other threads."""
 
     def __call__(self, work: int, calls: tuple[tuple[Any, ...], ...]) -> None:
-        """Runs `calls`, each a handle and its arguments, with `work` scalar operations in total."""
+        """Runs `calls`, each a handle and its arguments, with this much `work` in total."""
         left = iter(calls)
         count = len(calls)
         expected = self.rate * work
