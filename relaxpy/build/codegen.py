@@ -25,7 +25,7 @@ from relaxpy.ir.annotation import (
     TensorType,
     TupleType,
 )
-from relaxpy.ir.dim import Dim, SymVar, dim_op
+from relaxpy.ir.dim import Dim, SymVar, surely_at_least
 from relaxpy.ir.expr import (
     Call,
     Constant,
@@ -69,7 +69,6 @@ from relaxpy.op.memory import (
 )
 from relaxpy.runtime import bytecode as bc
 from relaxpy.shape.lattice import accepts
-from relaxpy.shape.prove import prove
 from relaxpy.target import Target
 from relaxpy.transform.lower_call_tir import UPDATED_ATTR
 from relaxpy.transform.lower_shapes import HEAP_ATTR
@@ -655,7 +654,7 @@ def call_costs(
         return cost.substitute(bound)
 
     work, moved = here(kernel.work), here(kernel.bytes_moved)
-    if work is not None and moved is not None and prove(dim_op("le", work, moved)):
+    if work is not None and moved is not None and surely_at_least(moved, work):
         work = moved
     return work, here(kernel.flops), moved
 

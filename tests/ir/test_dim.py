@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import operator
 import random
 from collections.abc import Callable, Iterator
@@ -11,7 +12,16 @@ from typing import Any
 import pytest
 import sympy
 
-from relaxpy.ir.dim import INT_FUNCTIONS, Dim, SymVar, dim_op, maximum, minimum, product
+from relaxpy.ir.dim import (
+    INT_FUNCTIONS,
+    Dim,
+    SymVar,
+    dim_op,
+    maximum,
+    minimum,
+    product,
+    surely_at_least,
+)
 
 n, m, k = SymVar("n"), SymVar("m"), SymVar("k")
 SYMBOLS = (n, m, k)
@@ -223,6 +233,24 @@ def test_product() -> None:
 
 
 @pytest.mark.slow
+def test_surely_at_least() -> None:
+    """What is certain is true of all positive values of random expressions; and some of it is certain."""
+    assert surely_at_least(12 * n.dim * m.dim, 2 * n.dim * m.dim)
+    assert surely_at_least(n.dim * m.dim, n.dim)
+    assert surely_at_least(n.dim + 4 * minimum(n.dim, m.dim), n.dim)
+    assert not surely_at_least(n.dim, m.dim)
+    assert not surely_at_least(n.dim + 4 * minimum(n.dim - 9, m.dim), n.dim)
+    assert not surely_at_least(n.dim + 4 * maximum(-n.dim, -m.dim), n.dim)
+    rng, certain = random.Random(5), 0
+    for (a, f), (b, g) in itertools.pairwise(expressions(5, 4000)):
+        if surely_at_least(a, b):
+            certain += 1
+            for _ in range(20):
+                values = {var: rng.randint(1, 9) for var in SYMBOLS}
+                assert f(values) >= g(values), (a, b, values)
+    assert certain > 50
+
+
 def test_interning_keeps_nothing_alive() -> None:
     """Dimensions that nobody holds are collected, but for some integers."""
     from relaxpy.ir import dim as module

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from relaxpy.errors import PassError
-from relaxpy.ir.dim import Dim, SymVar, minimum
+from relaxpy.ir.dim import Dim, SymVar, minimum, surely_at_least
 from relaxpy.tir.analyzer import VarTable
 from relaxpy.tir.prim_func import PrimFunc, read_symbols
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
@@ -60,19 +60,10 @@ def bytes_moved(func: Any) -> Dim | None:
         except PassError:
             return None
         read = None if number in written else read_often[number]
-        if read is not None and not _at_least(read, elements):
+        if read is not None and not surely_at_least(read, elements):
             elements = minimum(elements, read)
         total = total + elements * max(1, tvm.DataType(str(param.ty.dtype)).bits // 8)
     return total
-
-
-def _at_least(a: Dim, b: Dim) -> bool:
-    """Is a ≥ b certain if all symbols are at least 1? It is if their difference, in terms of the symbols minus 1, has
-    no negative term."""
-    difference = a - b
-    above = difference.substitute({var: var.dim + 1 for var in difference.vars})
-    plain = all(isinstance(atom, SymVar) for monomial, _ in above.terms for atom, _ in monomial)
-    return plain and all(coefficient >= 0 for _, coefficient in above.terms)
 
 
 @lru_cache(maxsize=512)
