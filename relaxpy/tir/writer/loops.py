@@ -40,6 +40,11 @@ def constant(value: Index) -> int | None:
     return int(value.value) if isinstance(value, tirx.IntImm) else None
 
 
+def is_constant(value: Index | None, number: int) -> bool:
+    """Is it this number? None is none, and neither is an expression that depends on a variable."""
+    return value is not None and constant(value) == number
+
+
 def simplify(value: Index) -> Expr:
     """The expression in the analyser's normal form."""
     return tvm.sym.Analyzer().simplify(int64(value))

@@ -86,11 +86,7 @@ def channel_convolution_program(func: PrimFunc, target: CpuTarget) -> Arrangemen
 def _are_vectors(form: ChannelForm, lanes: int) -> bool:
     """Does the weight have whole vectors of channels, except perhaps for the last one?"""
     channels, panels = loops.constant(form.axes[form.lane].extent), form.weight.panels
-    if (
-        channels is None
-        or channels == 0
-        or loops.constant(form.weight.strides[form.lane] or 0) != 1
-    ):
+    if not channels or not loops.is_constant(form.weight.strides[form.lane], 1):
         return False
     if panels is not None:
         return panels.width % lanes == 0
@@ -576,8 +572,8 @@ class _Writer:
         else:
             panel, inside = (f(channel, panels.width) for f in (loops.floordiv, loops.floormod))
             base = base + panel * panels.stride + inside
-        if self.form.blocks is not None:
-            base = base + block * (strides[self.form.blocks] or 0)
+        if self.form.blocks is not None and (step := strides[self.form.blocks]) is not None:
+            base = base + block * step
         return loops.simplify(base)
 
     def _existing(self, channel: Expr) -> Expr | None:

@@ -74,7 +74,7 @@ def convolution_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None
     form = read_convolution(func)
     if form is None or target.kind != "llvm":
         return None
-    if loops.constant(form.weight.strides[form.row] or 0) == 1 and prefers_channels(func):
+    if loops.is_constant(form.weight.strides[form.row], 1) and prefers_channels(func):
         return None
     rows = loops.constant(form.axes[form.row].extent)
     if rows is not None and rows < LEAST_ROWS:
@@ -563,11 +563,9 @@ def _are_lines_joined(form: ConvolutionForm) -> bool:
         moving = [n for n, step in enumerate(walk.steps) if step is not None]
         if moving != [axis] or not equal(walk.size, form.axes[axis].extent):
             return False
-        if (
-            walk.is_guarded
-            or loops.constant(walk.base) != 0
-            or loops.constant(walk.steps[axis] or 0) != 1
-        ):
+        if walk.is_guarded or not loops.is_constant(walk.base, 0):
+            return False
+        if not loops.is_constant(walk.steps[axis], 1):
             return False
     return True
 

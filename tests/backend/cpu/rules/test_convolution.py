@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import relaxpy
 from relaxpy.backend.cpu.row_tiles import RowTiles, tile_height, wanted_tiles, with_tiles
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.ir.annotation import TensorType
@@ -19,6 +20,7 @@ from relaxpy.op import te
 from relaxpy.op.conv import Conv1d, Conv2d, Conv3d, Convolution
 from relaxpy.op.deduce import deduce
 from relaxpy.target import Target
+from relaxpy.testing.interpret import interpret
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.forms.convolution import read_convolution
 from relaxpy.tir.prim_func import PrimFunc
@@ -240,3 +242,29 @@ def test_matrix_products_are_none() -> None:
     k = te.reduce_axis(8, "k")
     product = te.compute((n, Dim.of(16)), lambda i, j: te.sum(a(i, k) * b(k, j), k), "product")
     assert read_convolution(PrimFunc.from_te([a, b], [product]).func) is None
+
+
+@pytest.mark.parametrize(
+    ("layout", "weight"),
+    [
+        ("OIHW", '("f", "c", "kh", "kw")'),
+        ("OIHW", '(16, "c", 3, 3)'),
+        ("OIHW", '("f", 4, 3, "kw")'),
+        ("HWIO", '("kh", "kw", "c", 16)'),
+    ],
+)
+def test_unknown_channels_and_windows(layout: str, weight: str) -> None:
+    """Strides of the weight are symbols; one build serves two sizes."""
+    channels = "4" if "4" in weight else '"c"'
+    mod = relaxpy.parse(f"""
+@R.function
+def main(x: R.Tensor(("n", {channels}, "h", 9), dtype="float32"), w: R.Tensor({weight}, dtype="float32")):
+    return R.nn.conv2d(x, w, padding=1, kernel_layout="{layout}")
+""")
+    run = relaxpy.VirtualMachine(relaxpy.build(mod, target=quick_target()))["main"]
+    rng = np.random.default_rng(0)
+    for batch, height, inputs, outputs in ((1, 8, 4, 16), (3, 5, 4 if "4" in weight else 7, 16)):
+        sizes = {"O": outputs, "I": inputs, "H": 3, "W": 3}
+        x = rng.integers(-4, 5, (batch, inputs, height, 9)).astype("float32")
+        w = rng.integers(-4, 5, [sizes[letter] for letter in layout]).astype("float32")
+        np.testing.assert_array_equal(run(x, w).numpy(), interpret(mod, "main", x, w))
