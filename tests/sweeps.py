@@ -38,7 +38,7 @@ def quick_target(text: str = "llvm") -> Target:
     return Target.parse(text if FULL else f"{text} -opt-level=0")
 
 
-def some_modules(made: Sequence[IRModule], test: str) -> Sequence[IRModule]:
+def some_modules(made: list[IRModule], test: str) -> list[IRModule]:
     """Of the modules that a test made: one of twelve, not always after the same pass, at most two; all in a full run. Of
     those that are as large as a model (a test that builds models would spend most of its time with them), one in one
     test of ten."""

@@ -105,7 +105,7 @@ def operators(request: pytest.FixtureRequest, modules_round_trip: list[IRModule]
     """Operators that a page defines are gone after it, when the modules made with them have been looked at."""
     before = dict(OPS)
     yield
-    check_all([*some_modules(modules_round_trip, request.node.nodeid)])
+    check_all(some_modules(modules_round_trip, request.node.nodeid))
     modules_round_trip.clear()
     OPS.clear()
     OPS.update(before)

@@ -38,6 +38,7 @@ def emulated_compiled() -> Iterator[Emulation]:
     with pytest.MonkeyPatch.context() as patch, emulated() as driver:
         patch.setattr(kernel_image, "compile_source", compile_both)
         # Nobody runs the machine code: its parameters are read.
-        patch.setattr(compiler, "_OPTIONS", (*compiler._OPTIONS, "--ptxas-options=-O0"))
+        options = compiler._OPTIONS  # pyright: ignore[reportPrivateUsage]
+        patch.setattr(compiler, "_OPTIONS", (*options, "--ptxas-options=-O0"))
         patch.setenv("RELAXPY_CACHE_DIR", str(folder() / "cache"))
         yield driver
