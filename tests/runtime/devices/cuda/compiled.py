@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from relaxpy.backend.cuda import compiler, kernel_image
+from relaxpy.backend.cuda import kernel_image
 from relaxpy.backend.cuda.compiler import Compiled, compile_source
 from relaxpy.backend.cuda.source import PREAMBLE
 from tests.device_emulation.runner import library_of, needs_compiler
@@ -37,8 +37,5 @@ def emulated_compiled() -> Iterator[Emulation]:
 
     with pytest.MonkeyPatch.context() as patch, emulated() as driver:
         patch.setattr(kernel_image, "compile_source", compile_both)
-        # Nobody runs the machine code: its parameters are read.
-        options = compiler._OPTIONS  # pyright: ignore[reportPrivateUsage]
-        patch.setattr(compiler, "_OPTIONS", (*options, "--ptxas-options=-O0"))
         patch.setenv("RELAXPY_CACHE_DIR", str(folder() / "cache"))
         yield driver
