@@ -20,6 +20,8 @@ class Plan:
     """Sizes, the same for all sections."""
 
     name: str
+    host: str
+    """The target that computes the processor's numbers."""
     operators: tuple[int, int]
     """How many groups of operators, and of how many."""
     every_sample: bool
@@ -59,6 +61,7 @@ class Plan:
 
 FULL = Plan(
     name="full",
+    host="llvm",
     operators=(48, 48),
     every_sample=True,
     programs=100,
@@ -92,9 +95,11 @@ FULL = Plan(
     copied=1 << 30,
     seconds=0.5,
 )  # fmt: skip
-TINY = Shape(layers=1, hidden=32, inner=48, heads=4, key_heads=2, vocab=64)
+TINY = Shape(layers=1, hidden=32, inner=32, heads=4, key_heads=2, vocab=64)
+"""Its matrices are of few sizes, and so of few kernels."""
 QUICK = Plan(
     name="quick",
+    host="llvm -opt-level=0",
     operators=(1, 64),
     every_sample=False,
     programs=2,
@@ -109,7 +114,7 @@ QUICK = Plan(
     convolutions=((1, 16, 8, 3),),
     encoder={
         "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
-        "intermediate_size": 48, "vocab_size": 101, "max_position_embeddings": 40,
+        "intermediate_size": 32, "vocab_size": 101, "max_position_embeddings": 40,
     },
     encoder_shapes=((1, 4), (2, 7)),
     decoders={"tiny": TINY},

@@ -156,7 +156,7 @@ class _Maker:
         if self.has_libraries:
             self.made.weights[encoder_name("cublas")] = weights
             self.build(encoder_name("cublas"), mod, library="cublas")
-        host = relaxpy.VirtualMachine(relaxpy.build(mod))
+        host = relaxpy.VirtualMachine(relaxpy.build(mod, self.plan.host))
         values = [random_weight(weight) for weight in weights]
         calls: list[ExpectedCall] = []
         for batch, length in self.plan.encoder_shapes:

@@ -27,7 +27,7 @@ def agreeing_decoder(
     before, mod = decoder_modules(shape, own)
     plain = {param.name for param in weight_params(before["step"])}
     weights = [*_weights(mod["step"], plain, own)]
-    vm = relaxpy.VirtualMachine(relaxpy.build(mod))
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, plan.host))
     values = [array_of(weight) for weight in weights]
     calls: list[ExpectedCall] = []
     for prompts in plan.prompts:
@@ -91,7 +91,7 @@ def library_programs(library: str, dtype: str, plan: Plan) -> tuple[Any, list[Ex
     share = plan.library_dtypes[dtype]
     random = np.random.default_rng(0)
     own, wide = (_module(made, kind) for kind in (dtype, "float32"))
-    host = relaxpy.VirtualMachine(relaxpy.build(wide))
+    host = relaxpy.VirtualMachine(relaxpy.build(wide, plan.host))
     kind = to_numpy(dtype)
     calls: list[ExpectedCall] = []
     for number, (label, _, params, scales) in enumerate(made):

@@ -5,11 +5,9 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-import random
 import shutil
 import sys
 import tempfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,20 +104,12 @@ def modules_round_trip(request: pytest.FixtureRequest) -> Iterator[list[IRModule
     those that are taken out are not looked at.
 
     In tests of the printer, the parser and the IR all are looked at. Elsewhere builds make one after each pass: of
-    these, one of eight is looked at, not always after the same pass, at most three a test, and all in a full sweep. Of
-    those that are as large as a model (a test that builds models would spend most of its time here), one is looked at
-    by one test of five.
+    these, some are (`some_modules`), and all in a full sweep.
     """
     from relaxpy.testing.round_trip import check_all, modules_made
-    from tests.sweeps import FULL
+    from tests.sweeps import some_modules
 
     with modules_made() as made:
         yield made
-    if FULL or request.path.parent.name in ("script", "ir"):
-        check_all(made)
-    else:
-        drawn = random.Random(zlib.crc32(request.node.nodeid.encode()))
-        chosen = drawn.sample(made, min(-(-len(made) // 8), 3))
-        large = [mod for mod in chosen if len(mod.functions) >= 24]
-        looked_at = large[:1] if drawn.random() < 0.2 else []
-        check_all([mod for mod in chosen if mod not in large or mod in looked_at])
+    all_of_them = request.path.parent.name in ("script", "ir")
+    check_all(made if all_of_them else some_modules(made, request.node.nodeid))

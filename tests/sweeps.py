@@ -10,11 +10,14 @@ somewhere.
 from __future__ import annotations
 
 import os
+import random
+import zlib
 from collections.abc import Sequence
 from typing import TypeVar
 
 import pytest
 
+from relaxpy.ir.module import IRModule
 from relaxpy.target import Target
 
 FULL = os.environ.get("RELAXPY_SWEEPS") == "full"
@@ -33,3 +36,16 @@ def quick_target(text: str = "llvm") -> Target:
     """The target without LLVM's optimisations, which take most of the time of a build; with them in a full run. The
     loops are the same: schedules do not depend on it."""
     return Target.parse(text if FULL else f"{text} -opt-level=0")
+
+
+def some_modules(made: list[IRModule], test: str) -> list[IRModule]:
+    """Of the modules that a test made: one of twelve, not always after the same pass, at most two; all in a full run. Of
+    those that are as large as a model (a test that builds models would spend most of its time with them), one in one
+    test of ten."""
+    if FULL:
+        return made
+    drawn = random.Random(zlib.crc32(test.encode()))
+    chosen = drawn.sample(made, min(-(-len(made) // 12), 2))
+    large = [mod for mod in chosen if len(mod.functions) >= 24]
+    looked_at = large[:1] if drawn.random() < 0.1 else []
+    return [mod for mod in chosen if mod not in large or mod in looked_at]

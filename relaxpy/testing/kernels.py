@@ -25,6 +25,9 @@ from relaxpy.tir.prim_func import PrimFunc
 class Kernels:
     """Compiled tensor programs, by name."""
 
+    rules: Mapping[str, str]
+    """Name → the rule that scheduled the program; empty if nothing was scheduled here."""
+
     def __init__(
         self, programs: Mapping[str, PrimFunc], target: Target | None = None, schedule: bool = True
     ) -> None:
@@ -33,12 +36,13 @@ class Kernels:
         target = target or Target.host()
         backend = backend_of(target)
         kernels: dict[str, ScheduledKernel] = {}
+        self.rules = rules = dict[str, str]()
         for name, program in programs.items():
             func = program.func
             if schedule:
                 scheduled = backend.schedule(func, target, {})
                 check_scheduled(scheduled)
-                func = scheduled.parallel
+                func, rules[name] = scheduled.parallel, scheduled.rule
             kernels[name] = ScheduledKernel(func, func, "alone")  # one variant is enough here
         compiled = backend.compile(kernels, target, CompileOptions())
         infos = [KernelInfo(name, (image,)) for name, image in compiled.kernels.items()]
@@ -48,6 +52,7 @@ class Kernels:
     def of(cls, executable: Executable) -> Kernels:
         """The kernels of an executable, with the images that run on this machine."""
         kernels = cls.__new__(cls)
+        kernels.rules = {}
         kernels._load(executable.objects, executable.images_here())
         return kernels
 

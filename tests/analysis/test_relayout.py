@@ -15,6 +15,7 @@ from relaxpy.testing.interpret import interpret
 from relaxpy.tir.forms.matmul import matmul_of
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform import FuseOps, FuseTensorIR, LegalizeOps, Normalize, Sequential
+from tests.sweeps import quick_target
 
 HEADER = "from relaxpy.script import ir as I, relax as R, tir as T\n"
 
@@ -128,7 +129,8 @@ def machines(name: str) -> tuple[Any, Any]:
         tuple(FuseOps(relayouts=False) if s.name == "fuse-ops" else s for s in steps)
     )
     return tuple(
-        relaxpy.VirtualMachine(relaxpy.build(mod, pipeline=p))["main"] for p in (None, apart)
+        relaxpy.VirtualMachine(relaxpy.build(mod, quick_target(), pipeline=p))["main"]
+        for p in (None, apart)
     )  # pyright: ignore[reportReturnType]
 
 
@@ -171,6 +173,6 @@ def test_a_square_residual_is_read_where_it_is_written() -> None:
         "o = R.permute_dims(m, axes=[1, 0])",
         "y = R.add(o, r)",
     )
-    main = relaxpy.VirtualMachine(relaxpy.build(mod))["main"]
+    main = relaxpy.VirtualMachine(relaxpy.build(mod, quick_target()))["main"]
     x, w, r = arguments(mod, {})
     np.testing.assert_allclose(main(x, w, r).numpy(), (x @ w).T + r, atol=1e-5)

@@ -87,7 +87,8 @@ def library_of(shim: str, source: str, kernels: Sequence[str]) -> Path:
     name = hashlib.sha256(f"{shim}\n{text}".encode()).hexdigest()[:32]
 
     def compile_library(path: Path) -> None:
-        _compile(shim, text, "-shared", "-o", str(path), str(_shared_library()))
+        # What it needs of the system's libraries it finds by that of all kernels; to look for it takes the linker long.
+        _compile(shim, text, "-shared", "-nostdlib", "-o", str(path), str(_shared_library()))
 
     return _made_once(_folder() / f"{name}.so", compile_library)
 

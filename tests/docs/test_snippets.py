@@ -27,7 +27,7 @@ from relaxpy.errors import RelaxError
 from relaxpy.ir.module import IRModule
 from relaxpy.op.base import OPS
 from relaxpy.testing.round_trip import check_all
-from tests.sweeps import part
+from tests.sweeps import some_modules
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -101,12 +101,11 @@ def run_console(block: Block) -> None:
 
 
 @pytest.fixture
-def operators(modules_round_trip: list[IRModule]) -> Iterator[None]:
+def operators(request: pytest.FixtureRequest, modules_round_trip: list[IRModule]) -> Iterator[None]:
     """Operators that a page defines are gone after it, when the modules made with them have been looked at."""
     before = dict(OPS)
     yield
-    # At most a few, as elsewhere: a page that builds a model makes many.
-    check_all([*part(modules_round_trip, max(8, len(modules_round_trip) // 3))])
+    check_all(some_modules(modules_round_trip, request.node.nodeid))
     modules_round_trip.clear()
     OPS.clear()
     OPS.update(before)

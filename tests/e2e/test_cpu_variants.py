@@ -21,7 +21,7 @@ from relaxpy.testing.interpret import interpret
 from relaxpy.testing.random_program import random_program
 from relaxpy.transform import BindParams
 from relaxpy.transform.base import PassContext
-from tests.sweeps import part, sweep
+from tests.sweeps import part, quick_target, sweep
 
 pytestmark = pytest.mark.skipif(
     platform.machine() not in ("x86_64", "AMD64"), reason="x86 processors"
@@ -62,8 +62,9 @@ def registers(code: bytes, folder: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+@sweep
 def test_a_transformer_runs_with_each(tmp_path: Path) -> None:
-    """The encoder of MiniLM, small; weights are packed once, for all."""
+    """The encoder of MiniLM, small; weights are packed once, for all. Quickly compiled, unless the sweep is in full."""
     rng = np.random.default_rng(0)
     model = BertEncoder(TINY)
     model.load(
@@ -73,7 +74,7 @@ def test_a_transformer_runs_with_each(tmp_path: Path) -> None:
         }
     )
     mod, params = model.export(SPEC)
-    exe = reloaded(relaxpy.build(mod, target=TWO, params=params), tmp_path)
+    exe = reloaded(relaxpy.build(mod, quick_target(TWO), params=params), tmp_path)
     assert [r.name for r in exe.requirements] == ["x86-64-v4", "x86-64-v3"]
     assert all(len(info.images) == 2 for info in exe.kernels)
     assert any("packed" in info.name for info in exe.kernels)
@@ -146,7 +147,7 @@ def main(x: R.Tensor(("n", 19), "float32"), w: R.Tensor((19, {columns}), "float3
     params = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     params["d"] = params["d"].astype(np.float64)
     mod = relaxpy.parse(text)
-    exe = reloaded(relaxpy.build(mod, target=THREE, params=params), tmp_path)
+    exe = reloaded(relaxpy.build(mod, quick_target(THREE), params=params), tmp_path)
     bound = BindParams().run(mod, PassContext(params=params))
     for n in (0, 1, 2, 4, 5, 8, 9, 50):
         x = rng.standard_normal((n, 19)).astype(np.float32)

@@ -22,11 +22,12 @@ from relaxpy.runtime.bytecode import KernelImage
 from relaxpy.target import Target
 from tests.hostile.device import hostile_devices
 from tests.hostile.memory import MOST_BUFFERS
+from tests.sweeps import quick_target
 
 
 @cache
 def _processor() -> CpuTarget:
-    found = Target.host()
+    found = quick_target()  # its memory is hostile, not its code
     assert isinstance(found, CpuTarget)
     return found
 

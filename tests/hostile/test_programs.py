@@ -16,6 +16,7 @@ from relaxpy.testing.agreement import disagreement
 from tests.hostile.backend import hostile_targets
 from tests.hostile.device import failing_allocations, set_policy
 from tests.models.test_bert import random_state
+from tests.sweeps import quick_target
 
 POLICIES = ("lazy", "others", 1)
 
@@ -49,7 +50,7 @@ def check(
 ) -> relaxpy.VirtualMachine:
     """Call a program on both, under every policy; gives the machine on the device."""
     mod = relaxpy.parse(text)
-    here = relaxpy.VirtualMachine(relaxpy.build(mod, params=params))
+    here = relaxpy.VirtualMachine(relaxpy.build(mod, quick_target(), params=params))
     there = relaxpy.VirtualMachine(relaxpy.build(mod, "hostile", params=params))
     assert [slot.kind for slot in there.executable.slots] == ["cpu", "hostile"]
     checked = relaxpy.VirtualMachine(there.executable, check_memory=True)
@@ -285,7 +286,7 @@ def test_minilm() -> None:
     }
     load_weights(model, state)
     mod, params = model.export(SPEC)
-    here = relaxpy.VirtualMachine(relaxpy.build(mod, params=params))["embed"]
+    here = relaxpy.VirtualMachine(relaxpy.build(mod, quick_target(), params=params))["embed"]
     there = relaxpy.VirtualMachine(relaxpy.build(mod, "hostile", params=params))["embed"]
     for policy in POLICIES:
         set_policy(policy)

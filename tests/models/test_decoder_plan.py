@@ -77,7 +77,7 @@ import re, sys
 from relaxpy import llm
 from relaxpy.models.loaded import Scheme
 model = llm.load(sys.argv[1], scheme=Scheme(None, activations=None), context=512, batch=4, target=sys.argv[2])
-texts = [model.generate([5 + n] * 500, max_tokens=12, end_tokens=()) for n in range(4)]
+texts = [model.generate([5 + n] * 500, max_tokens=12, end_tokens=()) for n in range(int(sys.argv[3]))]
 for each in texts:
     next(each, None)
 # The peak of ru_maxrss may be that of the parent.
@@ -95,9 +95,9 @@ def test_a_process_takes_what_was_planned(tmp_path: Path) -> None:
     plan = plan_decoder(place, Scheme(None, activations=None), context=512, batch=4)
     assert plan.cache > 90e6
     assert plan.weights > 9e6
-    for _ in range(2):  # the first start compiles and packs
+    for texts in (0, 4):  # the first start compiles and packs
         done = subprocess.run(
-            [sys.executable, "-c", CODE, str(place), str(quick_target())],
+            [sys.executable, "-c", CODE, str(place), str(quick_target()), str(texts)],
             capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
         )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -17,6 +17,7 @@ from relaxpy.models.llama import TINY, Llama, spec
 from relaxpy.op.weight_scheme import WeightScheme
 from relaxpy.target import Target
 from relaxpy.transform import QuantizeWeights
+from tests.sweeps import quick_target
 
 CONFIG = dataclasses.replace(TINY, hidden_size=64, intermediate_size=128)
 DRIFTS = {
@@ -51,7 +52,7 @@ def model() -> tuple[Any, dict[str, np.ndarray]]:
 @cache
 def floats() -> relaxpy.VirtualMachine:
     """The float model of any weights."""
-    return relaxpy.VirtualMachine(relaxpy.build(model()[0]))
+    return relaxpy.VirtualMachine(relaxpy.build(model()[0], quick_target()))
 
 
 def ids() -> np.ndarray:
@@ -83,6 +84,7 @@ def logits(step: QuantizeWeights, rules: list[str | None] | None = None) -> np.n
     seen: dict[str, Any] = {}
     exe = relaxpy.build(
         step(mod),
+        quick_target(),
         params=step.quantized_params(mod, params),
         instruments=[lambda _n, each, _b, after: seen.update({each.name: after})],
     )

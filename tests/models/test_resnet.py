@@ -13,7 +13,7 @@ from relaxpy.errors import UsageError
 from relaxpy.ir.expr import Call, Function
 from relaxpy.models.resnet import RESNET18, TINY, ResNet, ResNetConfig, load_weights, spec
 from relaxpy.transform import BindParams, FoldBatchNorm, Normalize, PassContext
-from tests.sweeps import part, sweep
+from tests.sweeps import part, quick_target, sweep
 
 CONFIGS = {
     "basic": TINY,
@@ -55,7 +55,7 @@ def test_scores(name: str) -> None:
     theirs, ours = reference(config), ResNet(config)
     load_weights(ours, {n: value.numpy() for n, value in theirs.state_dict().items()})
     mod, params = ours.export(spec(config))
-    vm = relaxpy.VirtualMachine(relaxpy.build(mod, params=params))
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, quick_target(), params=params))
     for batch, height, width in ((1, 32, 32), (3, 17, 40), (2, 33, 9)):
         pixels = np.random.default_rng(batch).standard_normal((batch, 3, height, width), "float32")
         with torch.no_grad():

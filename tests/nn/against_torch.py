@@ -12,6 +12,7 @@ import pytest
 import relaxpy
 from relaxpy import nn
 from relaxpy.testing.interpret import interpret
+from tests.sweeps import quick_target
 
 torch = pytest.importorskip("torch")
 
@@ -90,7 +91,7 @@ class Layers:
         self.mod, params = model.export({name: case.spec() for name, case in cases.items()})
         relaxpy.assert_structural_equal(relaxpy.parse(self.mod.script()), self.mod)
         self.params = params
-        self.vm = relaxpy.VirtualMachine(relaxpy.build(self.mod, params=params))
+        self.vm = relaxpy.VirtualMachine(relaxpy.build(self.mod, quick_target(), params=params))
 
     def check(self, name: str) -> None:
         """Compare the compiled function and the interpreter with torch, at all sizes."""

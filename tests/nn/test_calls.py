@@ -15,6 +15,7 @@ from relaxpy.ir import Function
 from relaxpy.nn import op
 from relaxpy.script import tir as T
 from relaxpy.testing.interpret import interpret
+from tests.sweeps import quick_target
 
 
 @T.prim_func(private=True)
@@ -89,7 +90,7 @@ SPEC = {
 def exported() -> Any:
     mod, params = State().export(SPEC)
     relaxpy.assert_structural_equal(relaxpy.parse(mod.script()), mod)
-    return mod, params, relaxpy.VirtualMachine(relaxpy.build(mod, params=params))
+    return mod, params, relaxpy.VirtualMachine(relaxpy.build(mod, quick_target(), params=params))
 
 
 def test_functions_that_update_are_impure(exported: Any) -> None:
@@ -202,7 +203,7 @@ def test_one_buffer_in_two_functions_and_two_modules() -> None:
     assert not params
     for function in mod.graph_functions.values():
         assert [param.name for param in function.params] == ["x", "counts"]
-    vm = relaxpy.VirtualMachine(relaxpy.build(mod))
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, quick_target()))
     counts, x = np.zeros(4, np.float32), np.ones(4, np.float32)
     for name, seen in (("up", (1, 2)), ("twice", (3, 4)), ("up", (4, 5))):
         for found, value in zip(vm[name](x, counts), seen, strict=True):

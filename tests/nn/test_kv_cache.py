@@ -12,6 +12,7 @@ from relaxpy import nn
 from relaxpy.errors import UsageError
 from relaxpy.nn import op
 from relaxpy.testing.interpret import interpret
+from tests.sweeps import quick_target
 
 
 class Attention(nn.Module):
@@ -44,7 +45,7 @@ def random(*shape: int) -> np.ndarray:
 def exported() -> Any:
     mod, _ = Attention().export(SPEC)
     relaxpy.assert_structural_equal(relaxpy.parse(mod.script()), mod)
-    return mod, relaxpy.VirtualMachine(relaxpy.build(mod))
+    return mod, relaxpy.VirtualMachine(relaxpy.build(mod, quick_target()))
 
 
 def test_steps_give_what_all_tokens_give_at_once(exported: Any) -> None:

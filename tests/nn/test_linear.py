@@ -9,6 +9,7 @@ import pytest
 
 import relaxpy
 from relaxpy import nn
+from tests.sweeps import quick_target
 
 
 class Layers(nn.Module):
@@ -62,7 +63,7 @@ def vm(weights: dict[str, np.ndarray]) -> relaxpy.VirtualMachine:
     model = Layers()
     model.load(weights)
     mod, params = model.export(SPEC)
-    return relaxpy.VirtualMachine(relaxpy.build(mod, params=params))
+    return relaxpy.VirtualMachine(relaxpy.build(mod, quick_target(), params=params))
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from relaxpy import nn
 from relaxpy.errors import UsageError
 from relaxpy.nn.rotary import LinearScaling, Llama3Scaling, Rope, rotate
 from relaxpy.testing.interpret import interpret
+from tests.sweeps import quick_target
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -71,7 +72,7 @@ class Turned(nn.Module):
 def turned() -> Any:
     x = nn.spec.Tensor(("b", "s", 3, 6), "float32")
     mod, _ = Turned().export({"forward": {"x": x, "past": nn.spec.Tensor(("p",), "int8")}})
-    return relaxpy.VirtualMachine(relaxpy.build(mod))["forward"]
+    return relaxpy.VirtualMachine(relaxpy.build(mod, quick_target()))["forward"]
 
 
 @pytest.mark.parametrize(("seq", "past"), [(1, 0), (5, 0), (3, 7), (1, 1000), (0, 4)])
@@ -141,7 +142,7 @@ def angles() -> Any:
     }
     mod, _ = Angles().export(specs)
     relaxpy.assert_structural_equal(relaxpy.parse(mod.script()), mod)
-    return mod, relaxpy.VirtualMachine(relaxpy.build(mod))
+    return mod, relaxpy.VirtualMachine(relaxpy.build(mod, quick_target()))
 
 
 @pytest.mark.parametrize(("past", "count"), [(0, 5), (14, 2), (15, 2), (63, 1), (60, 40)])

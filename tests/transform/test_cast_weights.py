@@ -14,7 +14,7 @@ from relaxpy.op.weight_scheme import WeightScheme
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform import CastWeights, QuantizeWeights
-from tests.sweeps import part, sweep
+from tests.sweeps import part, quick_target, sweep
 
 MODULE = relaxpy.parse("""
 @R.function
@@ -97,7 +97,7 @@ SCHEMES = [(bits, ZEROS[(at + shift) % 3]) for at, bits in enumerate(WIDTHS) for
 def test_the_kernels_that_quantise_compile_for_registers_of_any_width(bits: int, zero: Any) -> None:
     """Also for those that this machine has not."""
     mod = QuantizeWeights(WeightScheme(bits, 32, zero), on_load=True)(CastWeights()(MODULE))
-    exe = relaxpy.build(mod, "llvm -mcpu=x86-64-v2,x86-64-v3,x86-64-v4", pack=True)
+    exe = relaxpy.build(mod, quick_target("llvm -mcpu=x86-64-v2,x86-64-v3,x86-64-v4"), pack=True)
     assert any("quantize" in info.name for info in exe.kernels)
     assert all(len(info.images) == 3 for info in exe.kernels)
 
@@ -117,9 +117,9 @@ def test_weights_are_quantised_from_the_stored_numbers(zero: Any) -> None:
         interpret(after, "main", *inputs(), *stored.values()), want, strict=True
     ):
         np.testing.assert_array_equal(found, each)
-    vm = relaxpy.VirtualMachine(relaxpy.build(after, pack=True))
+    vm = relaxpy.VirtualMachine(relaxpy.build(after, quick_target(), pack=True))
     run: Any = vm["main"](*inputs(), *vm.pack(stored)["main"])
-    first: Any = relaxpy.VirtualMachine(relaxpy.build(ahead(mod)))["main"](
+    first: Any = relaxpy.VirtualMachine(relaxpy.build(ahead(mod), quick_target()))["main"](
         *inputs(), *ahead.quantized_params(mod, stored).values()
     )
     for found, each in zip(run, first, strict=True):

@@ -17,6 +17,7 @@ from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform import BindParams, QuantizeWeights
 from relaxpy.transform.base import PassContext
+from tests.sweeps import quick_target
 
 SCHEMES = [
     WeightScheme(bits, group, zero)  # type: ignore[arg-type]
@@ -84,7 +85,7 @@ def test_the_floats_are_nowhere(product: str) -> None:
     """One kernel computes weight, product, bias and activation (figure 9); nothing is planned in memory."""
     mod = layer(product, PRODUCTS[product])
     step = QuantizeWeights()
-    exe = relaxpy.build(step(mod))
+    exe = relaxpy.build(step(mod), quick_target())
     assert len(exe.kernels) == 1
     assert "storage" not in exe.as_text()
     given = arguments(PRODUCTS[product])
@@ -214,7 +215,7 @@ def test_a_table_and_the_head_that_is_tied_to_it(scheme: WeightScheme) -> None:
     parts = step.quantized_params(mod, {"w": w})
     floats = scheme.dequantize({n.removeprefix("w_"): part for n, part in parts.items()}, 1, 80)
     ids, x = np.array([[3, 49, -7], [0, 99, 3]]), random.standard_normal((2, 80), np.float32)
-    vm = relaxpy.VirtualMachine(relaxpy.build(step(mod), pack=True))
+    vm = relaxpy.VirtualMachine(relaxpy.build(step(mod), quick_target(), pack=True))
     packed = vm.pack(parts)
     rows, scores = vm["main"](ids, x, *packed["main"])
     np.testing.assert_array_equal(rows.numpy(), floats[ids.clip(0, 49)])
@@ -242,7 +243,7 @@ def test_a_table_that_is_only_looked_up() -> None:
     )
     assert not step.weights(other.graph_functions["main"])
     w = np.random.default_rng(0).standard_normal((50, 80)).astype(np.float16)
-    vm = relaxpy.VirtualMachine(relaxpy.build(step(mod), pack=True))
+    vm = relaxpy.VirtualMachine(relaxpy.build(step(mod), quick_target(), pack=True))
     ids, x = np.array([[3, 49]]), np.zeros((1, 80), np.float32)
     rows, _ = vm["main"](ids, x, *vm.pack({"w": w})["main"])
     floats = scheme.dequantize(scheme.quantize(w, 1), 1, 80)

@@ -17,6 +17,7 @@ from relaxpy.target import Target
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform import BindParams, PassContext
+from tests.sweeps import quick_target, sweep
 
 BASELINE = "llvm -mcpu=x86-64"
 """Four lanes a vector: panels of eight columns."""
@@ -112,10 +113,8 @@ def test_a_packed_program_computes_the_same(depth: int, columns: int, transposed
         np.testing.assert_array_equal(interpret(after, "main", x), interpret(mod, "main", x))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "target", ["llvm", "llvm -mcpu=haswell", pytest.param(BASELINE, marks=pytest.mark.slow)]
-)
+@sweep
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell", BASELINE])
 @pytest.mark.parametrize(
     ("depth", "columns", "transposed"),
     [
@@ -134,14 +133,16 @@ def test_a_packed_program_computes_the_same(depth: int, columns: int, transposed
 def test_kernels_give_the_same_bits(
     target: str, depth: int, columns: int, transposed: bool
 ) -> None:
-    """At every number of rows that has a program of its own: few, a tile, a rest, several chunks."""
-    if not Target.parse(target).is_host_loadable:
+    """At every number of rows that has a program of its own: few, a tile, a rest, several chunks. For other processors
+    quickly compiled, unless the sweep is in full."""
+    own = quick_target(target) if target != "llvm" else Target.host()
+    if not own.is_host_loadable:
         pytest.skip(f"{target} does not run here")
     w = weights(columns, depth) if transposed else weights(depth, columns)
     params = {"w": w, "b": weights(columns)}
     mod = layer(depth, columns, transposed=transposed)
-    plain = relaxpy.build(mod, target, params, pipeline=default_pipeline(without=["pack-weights"]))
-    ours = relaxpy.build(mod, target, params)
+    plain = relaxpy.build(mod, own, params, pipeline=default_pipeline(without=["pack-weights"]))
+    ours = relaxpy.build(mod, own, params)
     assert any(c.data.ndim == 3 for c in constants(packed(bound(mod, **params), target)))
     machines = [relaxpy.VirtualMachine(executable) for executable in (plain, ours)]
     for rows in (0, 1, 2, 3, 5, 8, 9, 10, 11, 12, 13, 14, 30, 211):

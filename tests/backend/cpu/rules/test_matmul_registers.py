@@ -18,6 +18,7 @@ from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform import LegalizeOps, Normalize
 from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
+from tests.sweeps import quick_target, sweep
 
 EPILOGUES = {
     "none": "gv = R.multiply(a, R.const(1.0))",
@@ -59,7 +60,8 @@ def form_of(func: PrimFunc) -> MatmulForm:
 
 
 def host(text: str) -> CpuTarget:
-    found = Target.parse(text)
+    """For other processors than this one quickly compiled, unless the sweep is in full."""
+    found = Target.host() if text == "llvm" else quick_target(text)
     assert isinstance(found, CpuTarget)
     if not found.is_host_loadable:
         pytest.skip(f"{text} does not run here")
@@ -82,7 +84,7 @@ def test_vectors_are_divided_evenly(vectors: int, widest: int, widths: list[int]
         number, start = number + group.count, start + group.count * group.width
 
 
-@pytest.mark.slow
+@sweep
 @pytest.mark.parametrize(
     ("target", "dtype", "depth", "columns", "epilogues"),
     [

@@ -23,6 +23,7 @@ from relaxpy.op.pool import AvgPool2d, MaxPool1d, MaxPool2d, MaxPool3d
 from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
+from tests.sweeps import quick_target, sweep
 
 HOST = Target.host()
 OTHERS = ("llvm -mcpu=haswell", "llvm -mcpu=x86-64")
@@ -96,15 +97,15 @@ WINDOWS: dict[str, Any] = {
 
 @pytest.fixture(
     scope="module",
-    params=["llvm", *(pytest.param(target, marks=pytest.mark.slow) for target in OTHERS)],
+    params=["llvm", *(pytest.param(each, marks=[pytest.mark.slow, sweep]) for each in OTHERS)],
 )
 def kernels(request: pytest.FixtureRequest) -> Kernels:
-    """All windows in one object."""
-    target = Target.parse(request.param)
+    """All windows in one object. For other processors quickly compiled, unless the sweep is in full."""
+    target = HOST if request.param == "llvm" else quick_target(request.param)
     programs = {f"k{n}": program(op) for n, op in enumerate(WINDOWS.values())}
-    for func in programs.values():
-        assert schedule_kernel(func.func, target).rule == "window"
-    return Kernels(programs, target)
+    compiled = Kernels(programs, target)
+    assert compiled.rules == dict.fromkeys(programs, "window")
+    return compiled
 
 
 @pytest.mark.parametrize("name", WINDOWS)

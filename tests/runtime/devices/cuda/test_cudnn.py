@@ -25,6 +25,7 @@ from relaxpy.runtime.devices.image import Image
 from relaxpy.runtime.dtype import to_numpy
 from tests.runtime.devices.cuda import compiled
 from tests.runtime.devices.cuda.emulation import emulated_library
+from tests.sweeps import quick_target
 
 pytestmark = compiled.needs_cuda
 TARGET = f"{compiled.TARGET} -libs=cudnn"
@@ -333,7 +334,7 @@ def test_a_network(library: CDLL) -> None:
     }  # fmt: skip
     assert exe.as_text().count("graph on") == 1
     vm = VirtualMachine(exe)
-    host = VirtualMachine(relaxpy.build(mod, "llvm", weights))
+    host = VirtualMachine(relaxpy.build(mod, quick_target(), weights))
     for n, height, width in ((2, 40, 32), (1, 64, 48)):
         x = rng.standard_normal((n, 3, height, width), dtype=np.float32)
         before = library.cudnn_calls()
