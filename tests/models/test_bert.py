@@ -12,7 +12,6 @@ import pytest
 import relaxpy
 from relaxpy.errors import UsageError
 from relaxpy.models.bert import SPEC, TINY, BertConfig, BertEncoder, load_weights
-from tests.sweeps import quick_target
 
 TOLERANCE = 2e-5
 
@@ -43,7 +42,7 @@ def vm(reference: Any) -> relaxpy.VirtualMachine:
     model = BertEncoder(TINY)
     load_weights(model, {name: value.numpy() for name, value in reference.state_dict().items()})
     mod, params = model.export(SPEC)
-    return relaxpy.VirtualMachine(relaxpy.build(mod, quick_target(), params=params))
+    return relaxpy.VirtualMachine(relaxpy.build(mod, params=params))
 
 
 def expected(reference: Any, ids: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -119,7 +118,7 @@ def test_token_ids_out_of_range() -> None:
         model = BertEncoder(dataclasses.replace(TINY, check_inputs=check))
         load_weights(model, random_state(TINY))
         mod, params = model.export(SPEC)
-        vm = relaxpy.VirtualMachine(relaxpy.build(mod, quick_target(), params=params))
+        vm = relaxpy.VirtualMachine(relaxpy.build(mod, params=params))
         vm["embed"](np.array([[0, 1, TINY.vocab_size - 1]]), mask)
         for wrong in (-1, TINY.vocab_size, 2**40):
             ids = np.array([[0, wrong, 1]])

@@ -18,7 +18,6 @@ from relaxpy.models.mobilenet import (
     spec,
 )
 from relaxpy.transform import BindParams, FoldBatchNorm, Normalize, PassContext
-from tests.sweeps import quick_target
 
 
 def test_scores() -> None:
@@ -30,7 +29,7 @@ def test_scores() -> None:
     theirs, ours = random_network(TINY), MobileNet(TINY)
     load_weights(ours, {name: value.numpy() for name, value in theirs.state_dict().items()})
     mod, params = ours.export(spec())
-    vm = relaxpy.VirtualMachine(relaxpy.build(mod, quick_target(), params=params))
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, params=params))
     for batch, height, width in ((1, 32, 32), (3, 17, 40), (2, 33, 9), (1, 2, 1)):
         pixels = np.random.default_rng(batch).standard_normal((batch, 3, height, width), "float32")
         with torch.no_grad():
