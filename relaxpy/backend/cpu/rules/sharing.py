@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from relaxpy.analysis.index_checks import is_checked
 from relaxpy.backend.cpu.rules.blocks import may_be_long
+from relaxpy.backend.cpu.rules.long_rows import may_be_cut
 from relaxpy.backend.cpu.rules.places import product
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.lowering.workspace import handed_on
@@ -24,5 +25,7 @@ def may_have_workspaces(func: tirx.PrimFunc) -> bool:
         return True if is_checked(func) else bool(handed_on(func))
     if len(stages) == 1:
         return stages[0].combiner is not None and may_be_long(stages[0])
+    if may_be_cut(stages):
+        return True
     rows = s.common_rows(stages)
     return constant(product(stages[-1].buffer.shape[:rows])) == 1
