@@ -2,8 +2,8 @@
 
 Stages that share leading dimensions (independent rows) run together under one parallel loop over those rows. Their
 intermediates are then a number or a row, in registers or a few cache lines, never a whole tensor. Other stages run one
-after the other, each parallel by itself. Every result is computed by one thread in a fixed order, so results are
-bit-identical for any number of threads.
+after the other, each parallel by itself. Long rows are taken in blocks (`long_rows`). Every result is computed in an
+order that depends on shapes only, so results are bit-identical for any number of threads.
 """
 
 from __future__ import annotations
