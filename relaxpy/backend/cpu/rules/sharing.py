@@ -15,7 +15,8 @@ from relaxpy.tir.writer.loops import constant
 
 def may_have_workspaces(func: tirx.PrimFunc) -> bool:
     """Return False for a program whose schedule needs no workspaces, whichever rule applies: stages that run together,
-    row by row, and a single stage unless it is a long reduction (`relaxpy.backend.cpu.rules.reduction`).
+    row by row, unless rows are long, and a single stage unless it is a long reduction
+    (`relaxpy.backend.cpu.rules.reduction`).
 
     The stages are read before elementary functions are expanded, since they are cached from earlier passes. If the
     expansion creates more stages, their memory may stay inside the kernel.
@@ -23,9 +24,9 @@ def may_have_workspaces(func: tirx.PrimFunc) -> bool:
     stages = None if is_checked(func) or asserts(func) else s.stages_of(func)
     if stages is None:
         return True if is_checked(func) else bool(handed_on(func))
-    if len(stages) == 1:
-        return stages[0].combiner is not None and may_be_long(stages[0])
     if may_be_cut(stages):
         return True
+    if len(stages) == 1:
+        return stages[0].combiner is not None and may_be_long(stages[0])
     rows = s.common_rows(stages)
     return constant(product(stages[-1].buffer.shape[:rows])) == 1
