@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from math import gcd
 
 from relaxpy.backend.cpu.rules.attention_access import LOWEST
 from relaxpy.backend.cpu.rules.blocks import has_blocks
@@ -421,9 +422,12 @@ class _Phase:
 
     def _span(self, block: Expr) -> tuple[Expr, Expr]:
         """The start and the length of a block."""
-        start = simplify(block * int64(BLOCK))
-        length = minimum(BLOCK, self.long.length - start)
-        return start, _stored(self.writer.program, "length", length)
+        start, length = simplify(block * int64(BLOCK)), self.long.length
+        # Vectors need no rest where this shows that the length is a multiple of theirs.
+        unit = gcd(BLOCK, constant(length) or 1)
+        units = minimum(BLOCK // unit, floordiv(length - start, unit))
+        units = _stored(self.writer.program, "units", units)
+        return start, simplify(units * int64(unit))
 
     def _with_known(self, stage: Stage) -> Stage:
         """The stage, reading the numbers that are known."""
