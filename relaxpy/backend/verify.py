@@ -15,10 +15,12 @@ from relaxpy.errors import BuildError
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.schedule import has_parallel_loop
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
-from relaxpy.tir.writer.loops import Expr, Stmt, constant
+from relaxpy.tir.writer.loops import ABOUT, Expr, Stmt, constant
 
 STACK_BYTES = 1024
 """Smaller allocations are on the stack and cost nothing."""
+_FEW_LAUNCHES = 4
+"""A loop that runs so often may launch each time."""
 _LIBRARY = frozenset(f"tirx.{name}" for name in ("erf", "tan", "sinh", "cosh", "tanh", "pow"))
 _OWN = ("author", "rows", "fallback")
 """Rules that keep loops as somebody else wrote them."""
@@ -26,8 +28,8 @@ _OWN = ("author", "rows", "fallback")
 
 def check_scheduled(kernel: ScheduledKernel) -> None:
     """Raise `BuildError` (code `kernel-schedule`) for a kernel that violates a rule: its serial twin has no parallel
-    loops; parallel loops are outermost; and, if a rule of ours wrote the loops, workspaces are outside of serial loops,
-    and every loop over contiguous elements is vectorised."""
+    loops; parallel loops are outermost, or in a loop that is said to run a few times; and, if a rule of ours wrote the
+    loops, workspaces are outside of serial loops, and every loop over contiguous elements is vectorised."""
     found = [*_findings(kernel)]
     if found:
         raise BuildError(
@@ -62,7 +64,7 @@ class _Place:
 def _walk(stmt: Stmt, place: _Place) -> Iterator[str]:
     match stmt:
         case tirx.For():
-            if stmt.kind == tirx.ForKind.PARALLEL and place.loops:
+            if stmt.kind == tirx.ForKind.PARALLEL and not all(map(_is_short, place.loops)):
                 yield f'the parallel loop "{stmt.loop_var.name}" is inside another loop'
             yield from _walk(stmt.body, replace(place, loops=(*place.loops, stmt)))
         case tirx.AllocBuffer():
@@ -87,6 +89,12 @@ def _parts(stmt: Stmt) -> Sequence[Stmt]:
         case _:
             body = getattr(stmt, "body", None)
             return [] if body is None else [body]
+
+
+def _is_short(loop: tirx.For) -> bool:
+    """Is a loop said to run a few times?"""
+    about = constant(loop.annotations.get(ABOUT, _MANY))
+    return about is not None and about <= _FEW_LAUNCHES
 
 
 def _is_small(buffer: Expr) -> bool:

@@ -20,6 +20,7 @@ from relaxpy.tir.writer.loops import (
     broadcast,
     ceildiv,
     clamped_int32,
+    constant,
     first_lanes,
     floordiv,
     int64,
@@ -127,6 +128,8 @@ def vector_loop(
     whole = floordiv(extent, block)
     with p.loop(name, whole) as i:
         (whole_store or p.add)(_shifted(body, i * int64(block), block))
+    if constant(simplify(extent - whole * int64(block))) == 0:
+        return  # `done` would hide it
     done = p.let("done", simplify(whole * int64(block)))
     rest = simplify(extent - done)
     with p.when(rest > 0), p.loop(name, int64(1) if block == lanes else ceildiv(rest, lanes)) as i:

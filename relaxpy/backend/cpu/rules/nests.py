@@ -378,6 +378,8 @@ class StageWriter:
                 nan = broadcast(tirx.const(math.nan, str(sums.unknown.dtype)), lanes)
                 before = load(sums.unknown, 0, lanes)
                 p.store(sums.unknown, 0, tirx.Select(found, nan, before), lanes)
+        if constant(simplify(extent - blocks * int64(block))) == 0:
+            return  # `done` would hide it
         done = p.let("done", simplify(blocks * int64(block)))
         singles = floordiv(extent - done, lanes)
         if len(sums.vectors) > 1:

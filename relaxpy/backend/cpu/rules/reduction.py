@@ -2,8 +2,8 @@
 
 Stages that share leading dimensions (independent rows) run together under one parallel loop over those rows. Their
 intermediates are then a number or a row, in registers or a few cache lines, never a whole tensor. Other stages run one
-after the other, each parallel by itself. Every result is computed by one thread in a fixed order, so results are
-bit-identical for any number of threads.
+after the other, each parallel by itself. Long rows are taken in blocks (`long_rows`). Every result is computed in an
+order that depends on shapes only, so results are bit-identical for any number of threads.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from relaxpy.backend.cpu.rules.blocks import (
 )
 from relaxpy.backend.cpu.rules.collapse import collapse
 from relaxpy.backend.cpu.rules.elementwise import write_elementwise
+from relaxpy.backend.cpu.rules.long_rows import LongRows, long_rows, write_long_rows
 from relaxpy.backend.cpu.rules.nests import TILE_VECTORS, Lanes, StageWriter, extent_of
 from relaxpy.backend.cpu.rules.places import product, split_index
 from relaxpy.backend.cpu.rules.streaming import Stream, with_streams
@@ -48,6 +49,9 @@ def schedule_reduction(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
     if stages is None:
         return None
     rows = s.common_rows(stages)
+    long = long_rows(stages, rows, func)
+    if long is not None:
+        return Arrangement(lambda: _cut(func, target, long), list(long.partial.values()))
     if len(stages) > 1 and constant(product(stages[-1].buffer.shape[:rows])) != 1:
         return Arrangement(lambda: _together(func, target, stages, rows))
     partial = [_partial_results(StageWriter(Program(), target), stage, stages) for stage in stages]
@@ -57,6 +61,13 @@ def schedule_reduction(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
         lambda: _in_turn(func, target, stages, partial),
         [buffer for buffer in workspaces if not is_small(buffer)],
     )
+
+
+def _cut(func: PrimFunc, target: CpuTarget, long: LongRows) -> PrimFunc:
+    """Schedule stages whose rows are long."""
+    writer = _sharing(StageWriter(Program(), target), long.stages)
+    write_long_rows(writer, long, func)
+    return func.with_body(with_streams(writer.program.body()))
 
 
 def _together(func: PrimFunc, target: CpuTarget, stages: Sequence[Stage], rows: int) -> PrimFunc:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from relaxpy.analysis.index_checks import is_checked
 from relaxpy.backend.cpu.rules.blocks import may_be_long
+from relaxpy.backend.cpu.rules.long_rows import may_be_cut
 from relaxpy.backend.cpu.rules.places import product
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.lowering.workspace import handed_on
@@ -14,7 +15,8 @@ from relaxpy.tir.writer.loops import constant
 
 def may_have_workspaces(func: tirx.PrimFunc) -> bool:
     """Return False for a program whose schedule needs no workspaces, whichever rule applies: stages that run together,
-    row by row, and a single stage unless it is a long reduction (`relaxpy.backend.cpu.rules.reduction`).
+    row by row, unless rows are long, and a single stage unless it is a long reduction
+    (`relaxpy.backend.cpu.rules.reduction`).
 
     The stages are read before elementary functions are expanded, since they are cached from earlier passes. If the
     expansion creates more stages, their memory may stay inside the kernel.
@@ -22,6 +24,8 @@ def may_have_workspaces(func: tirx.PrimFunc) -> bool:
     stages = None if is_checked(func) or asserts(func) else s.stages_of(func)
     if stages is None:
         return True if is_checked(func) else bool(handed_on(func))
+    if may_be_cut(stages):
+        return True
     if len(stages) == 1:
         return stages[0].combiner is not None and may_be_long(stages[0])
     rows = s.common_rows(stages)

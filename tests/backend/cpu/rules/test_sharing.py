@@ -15,7 +15,14 @@ from relaxpy.transform.base import Sequential
 
 HOST = Target.host()
 NEVER = ("R.nn.relu(R.exp(x))", "R.nn.softmax(x)", "R.nn.gelu(R.matmul(x, x))", "R.permute_dims(x)")
-SOMETIMES = ("R.nn.softmax(x, axis=0)", "R.sum(x)", "R.sort(R.reshape(x, R.shape([n * n])))")
+WIDE = "R.broadcast_to(R.reshape(x, R.shape([n * n, 1])), R.shape([n * n, 20000]))"
+SOMETIMES = (
+    "R.nn.softmax(x, axis=0)",
+    "R.sum(x)",
+    "R.sort(R.reshape(x, R.shape([n * n])))",
+    f"R.nn.softmax({WIDE})",
+    f"R.max({WIDE}, axis=-1)",
+)
 
 
 def programs(call: str) -> list[PrimFunc]:
