@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.cpu.tiles import Tiles
 from relaxpy.tir.forms.matmul import BITS, MatmulForm
+from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, Index, Stmt, broadcast, first_lanes, load, zero
@@ -131,8 +132,7 @@ class Arithmetic:
         """Return the body with the definitions that it needs."""
         if self.group == 1:
             return body
-        key = tirx.const(0, "int32")
-        return tirx.AttrStmt(key, "pragma_import_llvm", self._definition(), body)
+        return with_definitions(self._definition(), body)
 
     def _words(
         self, buffer: Buffer, at: Index, lanes: int, dtype: str, count: Expr | None = None

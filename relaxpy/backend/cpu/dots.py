@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Expr, Stmt
@@ -72,8 +73,7 @@ class Dots:
         """Return the body with the definitions that it needs."""
         if self.arithmetic is not None:
             return self.arithmetic.around(body)
-        key = tirx.const(0, "int32")
-        return tirx.AttrStmt(key, "pragma_import_llvm", self._definitions(), body)
+        return with_definitions(self._definitions(), body)
 
     def _call(self, name: str, *args: Expr) -> Expr:
         return tirx.call_pure_extern(f"int32x{self.lanes}", self._name(name), *args)

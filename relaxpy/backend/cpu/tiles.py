@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, Program, Stmt
@@ -116,8 +117,7 @@ class Tiles:
 
     def around(self, body: Stmt) -> Stmt:
         """Return the body with the definitions that it needs."""
-        key = tirx.const(0, "int32")
-        return tirx.AttrStmt(key, "pragma_import_llvm", self.definitions(), body)
+        return with_definitions(self.definitions(), body)
 
     def _call(self, p: Program, name: str, *args: Expr) -> None:
         p.add(tirx.Evaluate(tirx.call_extern("void", self._name(name), *args)))

@@ -10,8 +10,9 @@ two, before it optimises. Nothing in such a module calls them, and the names are
 
 from __future__ import annotations
 
+from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.schedule import HALVES
-from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.tvm import tvm
 
 _REPLACED = """
 @__truncsfhf2 = hidden alias i8, ptr @__extendhfsf2
@@ -26,6 +27,5 @@ def without_conversions(mod: tvm.IRModule) -> tvm.IRModule:
     if not funcs or any(HALVES in func.attrs for func in funcs.values()):
         return mod
     var, func = next(iter(funcs.items()))
-    key = tirx.const(0, "int32")
-    body = tirx.AttrStmt(key, "pragma_import_llvm", _REPLACED, func.body)
+    body = with_definitions(_REPLACED, func.body)
     return tvm.IRModule({**funcs, var: func.with_body(body)})

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.name_length import NameLengths
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains_any, rewritten
@@ -292,7 +293,7 @@ class _Inlined:
         if not self._definitions:
             return body
         text = "".join(self._definitions[name] for name in sorted(self._definitions))
-        return tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, body)
+        return with_definitions(text, body)
 
 
 _MARKED_BITS = 32

@@ -11,6 +11,7 @@ not duplicate. It touches no memory and emits no code.
 
 from __future__ import annotations
 
+from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.walk import contains, rewritten
 from relaxpy.tir.writer.loops import ROLLED
@@ -37,8 +38,7 @@ def kept_rolled(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body)
 
     body = rewritten(func.body, (tirx.For, mark))
-    key = tirx.const(0, "int32")
-    return func.with_body(tirx.AttrStmt(key, "pragma_import_llvm", _DEFINITION, body))
+    return func.with_body(with_definitions(_DEFINITION, body))
 
 
 def _is_marked(loop: tirx.For) -> bool:

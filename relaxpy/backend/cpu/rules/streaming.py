@@ -19,6 +19,7 @@ from relaxpy.backend.cpu.target import CACHE_LINE, CpuTarget
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.stages import Stage
+from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import walk
 from relaxpy.tir.writer.loops import (
@@ -136,7 +137,7 @@ def with_streams(body: Stmt) -> Stmt:
     if _BEHIND not in found and not widths:
         return body
     text = "\n".join([_HEAD, *(_definition(words) for words in widths)])
-    return tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, body)
+    return with_definitions(text, body)
 
 
 def _definition(words: int) -> str:
