@@ -35,7 +35,7 @@ from relaxpy.tir.writer.vectors import fold, vector_loop, vector_value
 
 LANES = 2 * ROWS
 """Lanes that are multiplied at a time: a part of a task."""
-PARTS = 4
+PARTS = 8
 """The most parts of a task: all of them read what is packed once."""
 PART_TASKS = 16
 """The fewest tasks that remain if each has twice as many parts."""
@@ -106,8 +106,9 @@ def lanes_of_task(access: Access) -> Expr:
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """A block of keys: its first one, their number, and that of their groups."""
+    """A block of keys: its number, its first one, their number, and that of their groups."""
 
+    number: Expr
     start: Expr
     count: Expr
     groups: Expr
@@ -161,18 +162,18 @@ class TilesProgram:
 
     def write(self) -> None:
         """Write the whole program, from the queries to the results."""
-        p, size = self.program, int64(ROWS)
+        p = self.program
         self._begin()
         low, high = self._seen()
-        self.tiles.configure(p, (size, size))
+        self.tiles.configure(p, (loops.minimum(self.used, ROWS), int64(ROWS)))
         number = p.let("blocks", loops.ceildiv(loops.maximum(high - low, 0), BLOCK))
         with p.loop("block", number) as n:
             start = p.let("start", loops.simplify(low + n * BLOCK))
             count = p.let("count", loops.minimum(high - start, BLOCK))
-            block = _Block(start, count, p.let("groups", loops.ceildiv(count, GROUP)))
+            block = _Block(n, start, count, p.let("groups", loops.ceildiv(count, GROUP)))
             self._pack_keys(block)
             is_infinite = self._pack_values(block)
-            with p.loop("part", loops.ceildiv(self.used, LANES)) as number:
+            with p.loop("part", loops.ceildiv(self.used, LANES), rolled=True) as number:
                 self._part(number, block, is_infinite)
         self.tiles.release(p)
         self._finish()
@@ -181,18 +182,18 @@ class TilesProgram:
         """Add a block to the totals and sums of a part of the lanes, if these see any of its keys."""
         p = self.program
         part = self._seen_by(number, block)
-        with p.when(part.groups > 0):
+        with p.when(True if self.form.seen is None else part.groups > 0):
             self._products(part)
-            with p.loop("lane", part.lanes) as lane:
+            with p.loop("lane", part.lanes, rolled=True) as lane:
                 self._scores(part, lane, block)
             self._decay(part)
-            with p.loop("lane", part.lanes) as lane:
+            with p.loop("lane", part.lanes, rolled=True) as lane:
                 self._powers(part, lane)
             is_odd = loops.both(is_infinite, tirx.Not(part.is_seen))
             with p.when(is_odd):
                 self._weigh_seen(part, block)
             with p.otherwise(is_odd):
-                self._weigh(part)
+                self._weigh(part, block)
 
     def _seen_by(self, number: Expr, block: _Block) -> _Part:
         """What a part sees of a block."""
@@ -499,7 +500,7 @@ class TilesProgram:
         assert value is not None, "lanes are neighbours in the products"
         return value
 
-    def _weigh(self, part: _Part) -> None:
+    def _weigh(self, part: _Part, block: _Block) -> None:
         """Add the block's values, weighted by their powers, to the sums of a part."""
         p, tiles = self.program, self.tiles
         for rows in self._rows_of_tiles(part.lanes):
@@ -507,7 +508,11 @@ class TilesProgram:
                 sums = p.let(
                     "sums_at", loops.simplify(part.first * self.columns + columns * _SQUARE)
                 )
-                tiles.load(p, rows, self.sums, sums)
+                is_first = loops.equals(block.number, 0)
+                with p.when(is_first):
+                    tiles.begin(p, rows)
+                with p.otherwise(is_first):
+                    tiles.load(p, rows, self.sums, sums)
                 with p.loop("group", part.groups, rolled=True) as group:
                     right = columns * (BLOCK * GROUP) + group * (GROUP * GROUP)
                     self._multiply(rows, self.powers, group * GROUP, BLOCK, self.values, right)

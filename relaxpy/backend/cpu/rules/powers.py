@@ -1,7 +1,7 @@
 """Powers of 2 by the instructions of AVX-512: for weights that are rounded to bfloat16.
 
 `vreduceps` takes the fraction of 16 numbers and `vscalefps` multiplies by a power of two, each as fast as an addition:
-8 operations, where numbers of bits take 13 (`relaxpy.tir.numerics.math.exp_of_negative`).
+6 operations, where numbers of bits take 9 for as many bits (`relaxpy.tir.numerics.math.exp_of_negative`).
 """
 
 from __future__ import annotations
