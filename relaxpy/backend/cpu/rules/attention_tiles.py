@@ -8,8 +8,8 @@ many rows),
     powers = exp(scores - top)                            rounded to bfloat16; their totals are not
     sums = sums * decay + powers @ values                 float32
 
-A key that a lane does not see has a power of 0. That would make infinities and NaN of its values into NaN, so a block
-which has these, and which not all lanes see, is added to the sums without tiles, key by key.
+A key that a lane does not see has the least power, 2**-126. That would not make infinities and NaN of its values small,
+so a block which has these, and which not all lanes of a part see, is added to the sums without tiles, key by key.
 """
 
 from __future__ import annotations
