@@ -136,6 +136,8 @@ class TilesProgram:
         self.scale = _scale_of(self.form)
         """The factor of products that makes them scores, if it is applied where powers are computed: until then,
         "scores" are products."""
+        self.rate = (1.0 if self.scale is None else self.scale) * math.log2(math.e)
+        """What "scores" are multiplied by to be exponents of 2."""
         self.used = p.let("used", loops.minimum(access.lanes - task.first, width))
         """Lanes that exist."""
         place = access.shared_place(task)
@@ -417,11 +419,10 @@ class TilesProgram:
     def _decay(self, part: _Part) -> None:
         """Update the largest exponents of a part, and store by how much the earlier sums shrink."""
         p = self.program
-        rate = (1.0 if self.scale is None else self.scale) * math.log2(math.e)
         for at in range(0, LANES, _VECTOR):
             rows = [loops.load(self.largest, (at + n) * _VECTOR, _VECTOR) for n in range(_VECTOR)]
             old = p.let("old", loops.load(self.top, loops.simplify(part.first + at), _VECTOR))
-            own = summed(p, rows, tirx.Max) * splat(rate, _VECTOR)
+            own = summed(p, rows, tirx.Max) * splat(self.rate, _VECTOR)
             new = p.let("new", tirx.Max(old, own))
             p.store(self.top, loops.simplify(part.first + at), new, _VECTOR)
             decay = weights(p, old - new)
@@ -436,7 +437,7 @@ class TilesProgram:
         with p.when(tirx.NE(decay, tirx.FloatImm("float32", 1.0))):
             for at in self._sums_of(own):
                 p.store(self.sums, at, loops.load(self.sums, at, _VECTOR) * by, _VECTOR)
-        rate = splat((1.0 if self.scale is None else self.scale) * math.log2(math.e), _VECTOR)
+        rate = splat(self.rate, _VECTOR)
         top = p.let("top", loops.broadcast(loops.load(self.top, own), _VECTOR))
         totals = [p.allocate("total", _VECTOR, "float32") for _ in range(2)]
         p.store(totals[0], 0, loops.load(self.totals, own * _VECTOR, _VECTOR) * by, _VECTOR)
