@@ -8,17 +8,17 @@ many rows),
     powers = exp(scores - top)                            rounded to bfloat16; their totals are not
     sums = sums * decay + powers @ values                 float32
 
-A key that a lane does not see has a power of 0. That would make infinities and NaN of its values into NaN, so a block
-which has these, and which not all lanes see, is added to the sums without tiles, key by key.
+A key that a lane does not see has the least power, 2**-126. That would not make infinities and NaN of its values small,
+so a block which has these, and which not all lanes of a part see, is added to the sums without tiles, key by key.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from relaxpy.backend.cpu.rules.attention_access import LOWEST, Access, Task, share_of, splat
+from relaxpy.backend.cpu.rules.attention_access import LOWEST, Access, Task, splat
 from relaxpy.backend.cpu.rules.places import shared_pieces
 from relaxpy.backend.cpu.rules.powers import FEATURES, weights
 from relaxpy.backend.cpu.rules.transpose import summed, transposed
@@ -35,7 +35,7 @@ from relaxpy.tir.writer.vectors import fold, vector_loop, vector_value
 
 LANES = 2 * ROWS
 """Lanes that are multiplied at a time: a part of a task."""
-PARTS = 4
+PARTS = 8
 """The most parts of a task: all of them read what is packed once."""
 PART_TASKS = 16
 """The fewest tasks that remain if each has twice as many parts."""
@@ -49,10 +49,10 @@ _VECTOR = 16
 _ROW_BYTES = GROUP * 4
 """Bytes of a row of a packed group: words for each key or column."""
 _SQUARE = LANES * GROUP
-_EXPONENT = 0x7F80
-"""The bits of a bfloat16 that are all set in infinities and NaN."""
-
-_ADD = Combiner("add", tirx.FloatImm("float32", 0.0))
+_MAGNITUDE, _INFINITY = 0x7FFF, 0x7F80
+"""The bits of a bfloat16 without its sign, and those of infinity; of NaN they are larger."""
+LEAST_TOTAL = 2.0**-100
+"""A total below is one of powers of keys that are not seen."""
 
 
 def tiles_of(access: Access, target: CpuTarget) -> Tiles | None:
@@ -106,14 +106,24 @@ def lanes_of_task(access: Access) -> Expr:
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """A block of keys: its first one, their number, that of their groups (or of those that a part sees), whether all
-    lanes see all of them, and whether these fill the groups, too."""
+    """A block of keys: its number, its first one, their number, and that of their groups."""
 
+    number: Expr
     start: Expr
     count: Expr
     groups: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A part of the lanes in a block: its first lane, their number, the block's groups of keys up to the last that some
+    of them see, and the range of the groups that all of them see entirely; whether all see the whole block."""
+
+    first: Expr
+    lanes: Expr
+    groups: Expr
+    plain: tuple[Expr, Expr]
     is_seen: Expr
-    is_whole: Expr
 
 
 class TilesProgram:
@@ -126,6 +136,8 @@ class TilesProgram:
         self.scale = _scale_of(self.form)
         """The factor of products that makes them scores, if it is applied where powers are computed: until then,
         "scores" are products."""
+        self.rate = (1.0 if self.scale is None else self.scale) * math.log2(math.e)
+        """What "scores" are multiplied by to be exponents of 2."""
         self.used = p.let("used", loops.minimum(access.lanes - task.first, width))
         """Lanes that exist."""
         place = access.shared_place(task)
@@ -139,59 +151,75 @@ class TilesProgram:
         self.powers = p.allocate("powers", LANES * BLOCK, "uint16")
         self.sums = p.allocate("sums", lanes * self.columns, "float32")
         self.top = p.allocate("top", lanes, "float32")
+        """For each lane the largest score, times the rate: what is subtracted from exponents."""
         self.largest = p.allocate("largest", LANES * _VECTOR, "float32")
         """For each lane of a part, a vector of the largest scores."""
         self.decay = p.allocate("decay", LANES, "float32")
         self.totals = p.allocate("totals", lanes * _VECTOR, "float32")
         self.low = p.allocate("seen_from", lanes, "int64")
         self.high = p.allocate("seen_to", lanes, "int64")
-        self.ends = p.allocate("part_ends", PARTS, "int64")
-        """For each part, the key after the last one that some of its lanes see."""
+        self.ends = p.allocate("part_ends", 3 * PARTS, "int64")
+        """For each part, the key after the last one that some of its lanes see, and those that all see: the first, and
+        the one after the last."""
 
     def write(self) -> None:
         """Write the whole program, from the queries to the results."""
-        p, size = self.program, int64(ROWS)
+        p = self.program
         self._begin()
-        (low, high), (all_from, all_to) = self._seen()
-        self.tiles.configure(p, (size, size))
+        low, high = self._seen()
+        self.tiles.configure(p, (loops.minimum(self.used, ROWS), int64(ROWS)))
         number = p.let("blocks", loops.ceildiv(loops.maximum(high - low, 0), BLOCK))
-        with p.loop("block", number) as block:
-            start = p.let("start", loops.simplify(low + block * BLOCK))
+        with p.loop("block", number) as n:
+            start = p.let("start", loops.simplify(low + n * BLOCK))
             count = p.let("count", loops.minimum(high - start, BLOCK))
-            groups = p.let("groups", loops.ceildiv(count, GROUP))
-            is_seen = loops.both(all_from <= start, start + count <= all_to)
-            is_full = loops.equals(loops.floormod(count, GROUP), 0)
-            own = _Block(start, count, groups, is_seen, loops.both(is_seen, is_full))
-            self._pack_keys(own)
-            is_infinite = self._pack_values(own)
-            with p.loop("part", loops.ceildiv(self.used, LANES)) as part:
-                self._part(p.let("first", loops.simplify(part * LANES)), own, is_infinite)
+            block = _Block(n, start, count, p.let("groups", loops.ceildiv(count, GROUP)))
+            self._pack_keys(block)
+            is_infinite = self._pack_values(block)
+            with p.loop("part", loops.ceildiv(self.used, LANES), rolled=True) as number:
+                self._part(number, block, is_infinite)
         self.tiles.release(p)
-        with p.loop("lane", self.used) as lane:
-            self._finish(lane)
+        self._finish()
 
-    def _part(self, first: Expr, block: _Block, is_infinite: Expr) -> None:
+    def _part(self, number: Expr, block: _Block, is_infinite: Expr) -> None:
         """Add a block to the totals and sums of a part of the lanes, if these see any of its keys."""
         p = self.program
-        lanes = p.let("lanes", loops.minimum(self.used - first, LANES))
-        end = loops.load(self.ends, loops.floordiv(first, LANES))
-        with p.when(True if self.form.seen is None else end > block.start):
-            if self.form.seen is not None:
-                some = loops.minimum(end - block.start, block.count)
-                block = replace(block, groups=p.let("groups", loops.ceildiv(some, GROUP)))
-            self._products(first, lanes, block)
-            with p.when(block.is_whole), p.loop("lane", lanes) as lane:
-                self._scores(first, lane, block, masked=False)
-            with p.otherwise(block.is_whole), p.loop("lane", lanes) as lane:
-                self._scores(first, lane, block, masked=True)
-            self._decay(first)
-            with p.loop("lane", lanes) as lane:
-                self._powers(first, lane, block)
-            is_odd = loops.both(is_infinite, tirx.Not(block.is_seen))
+        part = self._seen_by(number, block)
+        with p.when(True if self.form.seen is None else part.groups > 0):
+            self._products(part)
+            with p.loop("lane", part.lanes, rolled=True) as lane:
+                self._scores(part, lane, block)
+            self._decay(part)
+            with p.loop("lane", part.lanes, rolled=True) as lane:
+                self._powers(part, lane)
+            is_odd = loops.both(is_infinite, tirx.Not(part.is_seen))
             with p.when(is_odd):
-                self._weigh_seen(first, lanes, block)
+                self._weigh_seen(part, block)
             with p.otherwise(is_odd):
-                self._weigh(first, lanes, block)
+                self._weigh(part, block)
+
+    def _seen_by(self, number: Expr, block: _Block) -> _Part:
+        """What a part sees of a block."""
+        p = self.program
+        first = p.let("first", loops.simplify(number * LANES))
+        lanes = p.let("lanes", loops.minimum(self.used - first, LANES))
+        whole = loops.floordiv(block.count, GROUP)
+        if self.form.seen is None:
+            return _Part(
+                first,
+                lanes,
+                block.groups,
+                (int64(0), p.let("whole", whole)),
+                tirx.const(True, "bool"),
+            )
+        ends = [loops.load(self.ends, number + n * PARTS) - block.start for n in range(3)]
+        some_to, all_from, all_to = (
+            p.let("end", loops.minimum(loops.maximum(end, 0), block.count)) for end in ends
+        )
+        groups = p.let("groups", loops.ceildiv(some_to, GROUP))
+        begin = p.let("plain_from", loops.minimum(loops.ceildiv(all_from, GROUP), groups))
+        end = p.let("plain_to", loops.maximum(loops.floordiv(all_to, GROUP), begin))
+        is_seen = loops.both(loops.equals(all_from, 0), loops.equals(all_to, block.count))
+        return _Part(first, lanes, groups, (begin, end), is_seen)
 
     # Before the keys
 
@@ -212,25 +240,33 @@ class TilesProgram:
         with p.loop("n", LANES) as n:
             p.store(self.largest, n * _VECTOR, splat(LOWEST, _VECTOR), _VECTOR)
 
-    def _seen(self) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
-        """Store the keys that each lane sees. Returns the keys that some lanes see, and those that all of them see: the
-        first, and the one after the last."""
+    def _seen(self) -> tuple[Expr, Expr]:
+        """Store the keys that each lane sees, and each part. Returns those that some lanes see: the first, and the one
+        after the last."""
         p, keys = self.program, self.access.keys
         if self.form.seen is None:
             with p.loop("lane", self.used) as lane:
                 p.store(self.low, lane, int64(0))
                 p.store(self.high, lane, keys)
-            return (int64(0), keys), (int64(0), keys)
-        for part in range(PARTS):
-            p.store(self.ends, part, int64(0))
+            return int64(0), keys
+        ends = p.allocate("ends", 2, "int64")
+        p.store(ends, 0, keys)
+        p.store(ends, 1, int64(0))
+        with p.loop("part", loops.ceildiv(self.used, LANES)) as part:
+            first = p.let("first", loops.simplify(part * LANES))
 
-        def note(lane: Expr, low: Expr, high: Expr) -> None:
-            p.store(self.low, lane, low)
-            p.store(self.high, lane, high)
-            part = p.let("part", loops.floordiv(lane, LANES))
-            p.store(self.ends, part, tirx.max(loops.load(self.ends, part), high))
+            def note(lane: Expr, low: Expr, high: Expr) -> None:
+                p.store(self.low, loops.simplify(first + lane), low)
+                p.store(self.high, loops.simplify(first + lane), high)
 
-        return self.access.seen_keys(self.task, self.used, note)
+            own = Task(self.task.batch, self.task.head, loops.simplify(self.task.first + first))
+            number = loops.minimum(self.used - first, LANES)
+            some, every = self.access.seen_keys(own, number, note)
+            for n, end in enumerate((some[1], *every)):
+                p.store(self.ends, part + n * PARTS, end)
+            for n, (end, combine) in enumerate(zip(some, (tirx.min, tirx.max), strict=True)):
+                p.store(ends, n, combine(loops.load(ends, n), end))
+        return p.let("low", loops.load(ends, 0)), p.let("high", loops.load(ends, 1))
 
     # One block of keys
 
@@ -270,11 +306,10 @@ class TilesProgram:
         or NaN. Prefetches the keys of the next block."""
         p, value = self.program, self.form.value
         source, zeros = self.access.words(value), loops.zero("uint16", GROUP)
-        odd = p.allocate("odd", GROUP, "uint16")
-        p.store(odd, 0, zeros, GROUP)
-        bits = loops.broadcast(tirx.const(_EXPONENT, "uint16"), GROUP)
-        one = loops.broadcast(tirx.const(1, "uint16"), GROUP)
-        with p.loop("pair", loops.simplify(block.groups * ROWS)) as pair:
+        largest = p.allocate("largest_bits", GROUP, "uint16")
+        p.store(largest, 0, zeros, GROUP)
+        bits = loops.broadcast(tirx.const(_MAGNITUDE, "uint16"), GROUP)
+        with p.loop("pair", loops.simplify(block.groups * ROWS), rolled=True) as pair:
             numbers = [loops.simplify(pair * 2 + n) for n in range(2)]
             rows = [self._row(value, self.value_line, block, number) for number in numbers]
             exist = [loops.broadcast(number < block.count, GROUP) for number in numbers]
@@ -287,28 +322,25 @@ class TilesProgram:
                     loaded = loops.load(source, row + part * GROUP, GROUP)
                     words.append(p.let("words", tirx.Select(exists, loaded, zeros)))
                 to = part * (BLOCK * GROUP) + pair * (2 * GROUP)
-                for half in range(2):
-                    order = [n // 2 + half * _VECTOR + n % 2 * GROUP for n in range(GROUP)]
-                    picked = tirx.Shuffle(words, [tirx.IntImm("int32", n) for n in order])
+                for half, picked in enumerate(_halves(*words)):
                     p.store(self.values, loops.simplify(to + half * GROUP), picked, GROUP)
                 for each in words:
-                    found = tirx.Select(tirx.EQ(each & bits, bits), one, zeros)
-                    p.store(odd, 0, loops.load(odd, 0, GROUP) | found, GROUP)
-        found = p.allocate("found", 1, "uint16")
-        p.store(found, 0, tirx.const(0, "uint16"))
-        with p.loop("n", GROUP) as n:
-            p.store(found, 0, loops.load(found, 0) | loops.load(odd, n))
-        return p.let("is_infinite", tirx.NE(loops.load(found, 0), tirx.const(0, "uint16")))
+                    found = tirx.Max(loops.load(largest, 0, GROUP), each & bits)
+                    p.store(largest, 0, found, GROUP)
+        most = fold(
+            p, loops.load(largest, 0, GROUP), GROUP, Combiner("max", tirx.const(0, "uint16"))
+        )
+        return p.let("is_infinite", most >= tirx.const(_INFINITY, "uint16"))
 
-    def _products(self, first: Expr, lanes: Expr, block: _Block) -> None:
+    def _products(self, part: _Part) -> None:
         """The products of a part's queries and the block's keys."""
         p, tiles = self.program, self.tiles
-        for rows in self._rows_of_tiles(lanes):
-            with p.loop("group", block.groups) as group:
+        for rows in self._rows_of_tiles(part.lanes):
+            with p.loop("group", part.groups, rolled=True) as group:
                 tiles.begin(p, rows)
                 with p.loop("step", self.depth // GROUP) as step:
                     right = group * (self.depth // 2 * GROUP) + step * (ROWS * GROUP)
-                    left = first * self.depth + step * GROUP
+                    left = part.first * self.depth + step * GROUP
                     self._multiply(rows, self.queries, left, self.depth, self.keys, right)
                 tiles.store(p, rows, self.scores, loops.simplify(group * _SQUARE))
 
@@ -328,15 +360,35 @@ class TilesProgram:
         factors = address(left, loops.simplify(at)), address(right, loops.simplify(right_at))
         tiles.multiply(p, rows, factors[0], stride, factors[1], _ROW_BYTES)
 
-    def _scores(self, part: Expr, lane: Expr, block: _Block, *, masked: bool) -> None:
+    def _scores(self, part: _Part, lane: Expr, block: _Block) -> None:
         """Convert a lane's products to scores, and store the largest of them."""
-        p, own = self.program, loops.simplify(part + lane)
+        p, own = self.program, loops.simplify(part.first + lane)
         place = self.access.lane_place(self.task, own)
         largest = p.allocate("own_largest", _VECTOR, "float32")
         p.store(largest, 0, splat(LOWEST, _VECTOR), _VECTOR)
-        sees = self._sees(own, block) if masked else None
-        for at, first in self._vectors(lane, block, place):
-            if masked or self.scale is None:
+        begin, end = part.plain
+        number = p.let("plain", end - begin)
+        with p.loop("plain", number) as n:
+            self._find_largest(largest, lane, begin + n, block, place, None)
+        sees = self._sees(own, block)
+        with p.loop("masked", part.groups - number) as n:
+            group = p.let("group", n + loops.select(n < begin, 0, number))
+            self._find_largest(largest, lane, group, block, place, sees)
+        p.store(self.largest, lane * _VECTOR, loops.load(largest, 0, _VECTOR), _VECTOR)
+
+    def _find_largest(
+        self,
+        largest: Buffer,
+        lane: Expr,
+        group: Expr,
+        block: _Block,
+        place: dict[Expr, Expr],
+        sees: Callable[[Expr], Expr] | None,
+    ) -> None:
+        """Convert a group of products to scores, and raise `largest`."""
+        p = self.program
+        for at, first in self._vectors(lane, group, block, place):
+            if sees is not None or self.scale is None:
                 score = self._score(place, at, first)
                 if sees is not None:
                     mask = sees(loops.simplify(first - block.start))
@@ -344,7 +396,6 @@ class TilesProgram:
                 p.store(self.scores, at, score, _VECTOR)
             found = tirx.Max(loops.load(largest, 0, _VECTOR), loops.load(self.scores, at, _VECTOR))
             p.store(largest, 0, found, _VECTOR)
-        p.store(self.largest, lane * _VECTOR, loops.load(largest, 0, _VECTOR), _VECTOR)
 
     def _sees(self, lane: Expr, block: _Block) -> Callable[[Expr], Expr]:
         """Which keys of a block a lane sees: the mask of a vector of them, given the place of its first."""
@@ -365,39 +416,38 @@ class TilesProgram:
 
         return mask
 
-    def _decay(self, part: Expr) -> None:
-        """Update the largest scores of a part, and store by how much the earlier sums shrink."""
+    def _decay(self, part: _Part) -> None:
+        """Update the largest exponents of a part, and store by how much the earlier sums shrink."""
         p = self.program
         for at in range(0, LANES, _VECTOR):
             rows = [loops.load(self.largest, (at + n) * _VECTOR, _VECTOR) for n in range(_VECTOR)]
-            old = p.let("old", loops.load(self.top, loops.simplify(part + at), _VECTOR))
-            new = p.let("new", tirx.Max(old, summed(p, rows, tirx.Max)))
-            p.store(self.top, loops.simplify(part + at), new, _VECTOR)
-            p.store(self.decay, at, self._power(old, new), _VECTOR)
+            old = p.let("old", loops.load(self.top, loops.simplify(part.first + at), _VECTOR))
+            own = summed(p, rows, tirx.Max) * splat(self.rate, _VECTOR)
+            new = p.let("new", tirx.Max(old, own))
+            p.store(self.top, loops.simplify(part.first + at), new, _VECTOR)
+            decay = weights(p, old - new)
+            is_first = tirx.EQ(old, splat(LOWEST, _VECTOR))
+            p.store(self.decay, at, tirx.Select(is_first, splat(1.0, _VECTOR), decay), _VECTOR)
 
-    def _power(self, score: Expr, top: Expr) -> Expr:
-        """The powers of a vector of scores from the largest ones."""
-        rate = splat((1.0 if self.scale is None else self.scale) * math.log2(math.e), _VECTOR)
-        return weights(self.program, (score - top) * rate)
-
-    def _powers(self, part: Expr, lane: Expr, block: _Block) -> None:
+    def _powers(self, part: _Part, lane: Expr) -> None:
         """Replace a lane's scores by powers, and update its total and its sums so far."""
-        p, own = self.program, loops.simplify(part + lane)
+        p, own = self.program, loops.simplify(part.first + lane)
         decay = p.let("decay", loops.load(self.decay, lane))
         by = p.let("by", loops.broadcast(decay, _VECTOR))
         with p.when(tirx.NE(decay, tirx.FloatImm("float32", 1.0))):
             for at in self._sums_of(own):
                 p.store(self.sums, at, loops.load(self.sums, at, _VECTOR) * by, _VECTOR)
-        new = p.let("new", loops.broadcast(loops.load(self.top, own), _VECTOR))
+        rate = splat(self.rate, _VECTOR)
+        top = p.let("top", loops.broadcast(loops.load(self.top, own), _VECTOR))
         totals = [p.allocate("total", _VECTOR, "float32") for _ in range(2)]
         p.store(totals[0], 0, loops.load(self.totals, own * _VECTOR, _VECTOR) * by, _VECTOR)
         p.store(totals[1], 0, splat(0.0, _VECTOR), _VECTOR)
-        with p.loop("group", block.groups) as group:
+        with p.loop("group", part.groups) as group:
             values: list[Expr] = []
             for half, total in enumerate(totals):
                 at = loops.simplify(group * _SQUARE + lane * GROUP + half * _VECTOR)
                 score = loops.load(self.scores, at, _VECTOR)
-                values.append(p.let("power", self._power(score, new)))
+                values.append(p.let("power", weights(p, score * rate - top)))
                 p.store(total, 0, loops.load(total, 0, _VECTOR) + values[-1], _VECTOR)
             to = loops.simplify(lane * BLOCK + group * GROUP)
             p.store(self.powers, to, self.tiles.narrowed(*values), GROUP)
@@ -414,25 +464,24 @@ class TilesProgram:
                 yield loops.simplify(line + group * _SQUARE + half * _VECTOR)
 
     def _vectors(
-        self, lane: Expr, block: _Block, place: dict[Expr, Expr]
+        self, lane: Expr, group: Expr, block: _Block, place: dict[Expr, Expr]
     ) -> Iterator[tuple[Expr, Expr]]:
-        """A loop over the vectors of a lane's scores: yields the place of each, and its first key. Scores that read
+        """The vectors of a lane's scores with a group of keys: the place of each, and its first key. Scores that read
         memory are computed from the products before."""
         p = self.program
-        with p.loop("group", block.groups) as group:
-            row = p.let("row", loops.simplify(group * _SQUARE + lane * GROUP))
-            first = p.let("first", loops.simplify(block.start + group * GROUP))
-            if self._reads:
-                count = p.let("exist", loops.minimum(block.count - group * GROUP, GROUP))
+        row = p.let("row", loops.simplify(group * _SQUARE + lane * GROUP))
+        first = p.let("first", loops.simplify(block.start + group * GROUP))
+        if self._reads:
+            count = p.let("exist", loops.minimum(block.count - group * GROUP, GROUP))
 
-                def element(j: Expr) -> tirx.BufferStore:
-                    product = tirx.BufferLoad(self.scores, [row + j])
-                    value = self.access.score(product, self.access.at_key(place, first + j))
-                    return tirx.BufferStore(self.scores, value, [row + j])
+            def element(j: Expr) -> tirx.BufferStore:
+                product = tirx.BufferLoad(self.scores, [row + j])
+                value = self.access.score(product, self.access.at_key(place, first + j))
+                return tirx.BufferStore(self.scores, value, [row + j])
 
-                vector_loop(p, "j", count, _VECTOR, element)
-            for half in range(2):
-                yield loops.simplify(row + half * _VECTOR), loops.simplify(first + half * _VECTOR)
+            vector_loop(p, "j", count, _VECTOR, element)
+        for half in range(2):
+            yield loops.simplify(row + half * _VECTOR), loops.simplify(first + half * _VECTOR)
 
     @property
     def _reads(self) -> bool:
@@ -452,23 +501,30 @@ class TilesProgram:
         assert value is not None, "lanes are neighbours in the products"
         return value
 
-    def _weigh(self, first: Expr, lanes: Expr, block: _Block) -> None:
+    def _weigh(self, part: _Part, block: _Block) -> None:
         """Add the block's values, weighted by their powers, to the sums of a part."""
         p, tiles = self.program, self.tiles
-        for rows in self._rows_of_tiles(lanes):
-            with p.loop("columns", self.columns // GROUP) as columns:
-                sums = p.let("sums_at", loops.simplify(first * self.columns + columns * _SQUARE))
-                tiles.load(p, rows, self.sums, sums)
-                with p.loop("group", block.groups) as group:
+        for rows in self._rows_of_tiles(part.lanes):
+            with p.loop("columns", self.columns // GROUP, rolled=True) as columns:
+                sums = p.let(
+                    "sums_at", loops.simplify(part.first * self.columns + columns * _SQUARE)
+                )
+                is_first = loops.equals(block.number, 0)
+                with p.when(is_first):
+                    tiles.begin(p, rows)
+                with p.otherwise(is_first):
+                    tiles.load(p, rows, self.sums, sums)
+                with p.loop("group", part.groups, rolled=True) as group:
                     right = columns * (BLOCK * GROUP) + group * (GROUP * GROUP)
                     self._multiply(rows, self.powers, group * GROUP, BLOCK, self.values, right)
                 tiles.store(p, rows, self.sums, sums)
 
-    def _weigh_seen(self, first: Expr, lanes: Expr, block: _Block) -> None:
+    def _weigh_seen(self, part: _Part, block: _Block) -> None:
         """The same for keys that a lane sees, one by one."""
         p, access, value = self.program, self.access, self.form.value
-        with p.loop("lane", lanes) as lane, p.loop("j", block.count) as j:
-            own = loops.simplify(first + lane)
+        zeros = loops.zero("uint16", GROUP)
+        with p.loop("lane", part.lanes) as lane, p.loop("j", block.count) as j:
+            own = loops.simplify(part.first + lane)
             low, high = (loops.load(each, own) for each in (self.low, self.high))
             key = p.let("key", loops.simplify(block.start + j))
             with p.when(loops.both(low <= key, key < high)):
@@ -478,29 +534,96 @@ class TilesProgram:
                 weight = p.let(
                     "weight", loops.broadcast(tirx.reinterpret("float32", bits), _VECTOR)
                 )
-                line = loops.simplify(first * self.columns + lane * GROUP)
+                line = loops.simplify(part.first * self.columns + lane * GROUP)
                 with p.loop("columns", self.columns // GROUP) as columns:
-                    for half in range(2):
+                    words = loops.load(
+                        access.words(value), loops.simplify(row + columns * GROUP), GROUP
+                    )
+                    for half, wide in enumerate(_halves(zeros, p.let("words", words))):
                         at = loops.simplify(line + columns * _SQUARE + half * _VECTOR)
-                        column = loops.simplify(row + columns * GROUP + half * _VECTOR)
-                        new = access.read(value.buffer, column, _VECTOR) * weight
+                        new = tirx.reinterpret(f"float32x{_VECTOR}", wide) * weight
                         old = loops.load(self.sums, at, _VECTOR)
                         p.store(self.sums, at, old + new, _VECTOR)
 
     # After the keys
 
-    def _finish(self, lane: Expr) -> None:
-        """Divide the sums of a lane by their total, and store them."""
-        p, access = self.program, self.access
-        place = access.lane_place(self.task, lane)
-        total = fold(p, loops.load(self.totals, lane * _VECTOR, _VECTOR), _VECTOR, _ADD)
-        share = p.let("share", loops.broadcast(share_of(p.let("total", total), 1), _VECTOR))
-        line = p.let("line", access.offset(self.form.out, place))
-        part, row = loops.floordiv(lane, LANES), loops.floormod(lane, LANES)
-        sums = p.let("sums_at", loops.simplify(part * (LANES * self.columns) + row * GROUP))
-        with p.loop("columns", self.columns // GROUP) as columns:
-            for half in range(2):
-                at = loops.simplify(sums + columns * _SQUARE + half * _VECTOR)
-                quotients = loops.load(self.sums, at, _VECTOR) * share
-                column = loops.simplify(columns * GROUP + half * _VECTOR)
-                access.store_quotients(quotients, _VECTOR, place, line, column)
+    def _finish(self) -> None:
+        """Divide the sums of all lanes by their totals, and store them."""
+        p, access, out = self.program, self.access, self.form.out
+        is_rounded = _is_rounded(self.form)
+        with p.loop("some", loops.ceildiv(self.used, _VECTOR), rolled=True) as some:
+            first = p.let("first", loops.simplify(some * _VECTOR))
+            at = [loops.simplify((first + n) * _VECTOR) for n in range(_VECTOR)]
+            total = p.let("total", summed(p, [loops.load(self.totals, n, _VECTOR) for n in at]))
+            none = splat(0.0, _VECTOR)
+            share = tirx.Select(
+                total < splat(LEAST_TOTAL, _VECTOR), none, splat(1.0, _VECTOR) / total
+            )
+            p.store(self.decay, 0, share, _VECTOR)
+            with p.loop("n", loops.minimum(self.used - first, _VECTOR), rolled=True) as n:
+                lane = p.let("lane", loops.simplify(first + n))
+                place = access.lane_place(self.task, lane)
+                line = p.let("line", access.offset(out, place))
+                by = p.let("by", loops.broadcast(loops.load(self.decay, n), _VECTOR))
+                part, row = loops.floordiv(lane, LANES), loops.floormod(lane, LANES)
+                sums = p.let("sums_at", loops.simplify(part * (LANES * self.columns) + row * GROUP))
+                with p.loop("columns", self.columns // GROUP) as columns:
+                    places = [
+                        loops.simplify(sums + columns * _SQUARE + half * _VECTOR)
+                        for half in range(2)
+                    ]
+                    halves = [
+                        p.let("half", loops.load(self.sums, each, _VECTOR) * by) for each in places
+                    ]
+                    quotients = [p.let("quotients", each) for each in _in_order(*halves)]
+                    column = loops.simplify(columns * GROUP)
+                    if is_rounded:
+                        to = loops.simplify(line + column)
+                        p.store(access.words(out), to, self.tiles.narrowed(*quotients), GROUP)
+                    else:
+                        for half, each in enumerate(quotients):
+                            at_column = loops.simplify(column + half * _VECTOR)
+                            access.store_quotients(each, _VECTOR, place, line, at_column)
+
+
+def _is_rounded(form: AttentionForm) -> bool:
+    """Are results quotients that are rounded to bfloat16?"""
+    match form.result:
+        case tirx.Cast(value=value):
+            return value.same_as(form.quotient) and str(form.out.buffer.dtype) == "bfloat16"
+        case _:
+            return False
+
+
+# The columns of a group of values are not in order where they are packed, nor are those of sums: words of two rows are
+# joined within the quarters of a register, which takes one operation.
+
+
+def _halves(even: Expr, odd: Expr) -> list[Expr]:
+    """Two rows of 16-bit numbers joined to words: the first halves of all quarters, and the second ones."""
+    return [
+        tirx.Shuffle(
+            [even, odd],
+            [
+                tirx.IntImm("int32", quarter * 8 + half * 4 + n + row * GROUP)
+                for quarter in range(4)
+                for n in range(4)
+                for row in range(2)
+            ],
+        )
+        for half in range(2)
+    ]
+
+
+def _in_order(first: Expr, second: Expr) -> list[Expr]:
+    """Two vectors of columns in the order of `_halves` in theirs."""
+    order = [
+        half * _VECTOR + quarter * 4 + n
+        for quarter in range(4)
+        for half in range(2)
+        for n in range(4)
+    ]
+    return [
+        tirx.Shuffle([first, second], [tirx.IntImm("int32", n) for n in order[at : at + _VECTOR]])
+        for at in (0, _VECTOR)
+    ]

@@ -25,11 +25,11 @@ def product(extents: Sequence[Expr]) -> Expr:
 
 
 def shared_pieces(tasks: Expr, most: int, fewest: int) -> Expr:
-    """The pieces of work that one task takes, where so many tasks have one each: 1, 2 or `most`, with which at least
-    `fewest` tasks remain."""
+    """The pieces of work that one task takes, where so many tasks have one each: the largest power of two up to `most`
+    with which at least `fewest` tasks remain, or 1."""
     pieces: Expr = int64(1)
-    for count in (2, most):
-        pieces = select(tasks >= count * fewest, count, pieces)
+    for power in range(1, most.bit_length()):
+        pieces = select(tasks >= (1 << power) * fewest, 1 << power, pieces)
     return simplify(pieces)
 
 

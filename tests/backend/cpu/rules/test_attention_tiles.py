@@ -29,6 +29,7 @@ CASES = {
     "top left": Case(2, 2, 64, 64, Attention(causal_mask="TopLeft"), dtype=B),
     "bottom right": Case(8, 1, 96, 32, Attention(causal_mask="BottomRight"), dtype=B),
     "window": Case(2, 1, 32, 32, Attention(causal_mask="TopLeft", window_size=5), dtype=B),
+    "wide window": Case(2, 1, 32, 64, Attention(causal_mask="TopLeft", window_size=100), dtype=B),
     "bias by key": Case(2, 2, 32, 32, bias=("b", 1, 1, "t"), dtype=B),
     "bias by query": Case(4, 2, 32, 32, Attention(causal_mask="TopLeft"), ("b", 1, "s", "t"), B),
     "bias by head": Case(2, 2, 32, 32, bias=(1, 2, 1, "t"), dtype=B),
@@ -128,6 +129,15 @@ def test_scores_far_apart_do_not_overflow(kernels: Kernels) -> None:
     query *= 30
     key *= np.linspace(1, 40, key.shape[1])[:, None, None].astype(key.dtype)
     agrees(kernels, "plain", [query, key, value])
+
+
+def test_the_largest_scores_may_be_very_large(kernels: Kernels) -> None:
+    """Exponents of 2 in the millions, of both signs: weights are of differences, and nothing overflows."""
+    query, key, value = CASES["plain"].inputs(b=1, s=40, t=50)
+    key[...] = np.linspace(1, 2, 50)[None, :, None, None]
+    for factor in (1e6, -1e6):
+        query[...] = factor
+        agrees(kernels, "plain", [query, key, value])
 
 
 def test_a_query_does_not_depend_on_others(kernels: Kernels) -> None:
