@@ -1,7 +1,7 @@
 # make demo        talk with the small language model that ships with relaxpy (make demo-sentences: embed sentences)
 # make test        run all tests
 # make test-fast   run the tests that take less than a minute
-# make test-slow   run the complete sweeps over operators (make test runs a part of them)
+# make test-slow   run the slow tests in full: complete sweeps, and builds with LLVM's optimisations (make test has a part)
 # make test-devices  run the tests of devices in full, on each device that is here (docs/targets.md)
 # make test-replicas  run a server with two replicas of Ray Serve, and kill one under load (docs/scaling.md)
 # make check       format, lint, types and tests: the requirements of a change
@@ -79,7 +79,7 @@ test-fast: $(VENV)/stamp-test
 	$(PY) -m pytest -n $(JOBS) $(DIST) -m "not slow" $(PYTEST_ARGS)
 
 test-slow: $(VENV)/stamp-test
-	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) -m sweep $(PYTEST_ARGS)
+	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) -m slow $(PYTEST_ARGS)
 
 test-devices: $(VENV)/stamp-test
 	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) tests/e2e/test_devices.py tests/e2e/test_opencl.py \
