@@ -55,7 +55,8 @@ LONG = (
     *("transform/test_cast_weights.py", "transform/test_combine_parallel_matmul.py", "transform/test_winograd.py"),
     *("analysis/test_index_checks.py", "tir/test_parse.py", "runtime/test_link.py"),
     *("runtime/devices/cuda/test_cublas.py", "runtime/devices/cuda/test_cudnn.py", "runtime/inspect/test_measure.py"),
-    *("checkpoints/test_gguf_models.py", "checkpoints/test_quantized.py"),
+    *("checkpoints/test_gguf_models.py", "checkpoints/test_quantized.py", "checkpoints/test_quantize.py"),
+    *("runtime/test_tuned.py", "tir/lowering/test_definitions.py"),
 )  # fmt: skip
 """Other files that take several seconds."""
 

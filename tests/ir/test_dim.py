@@ -242,13 +242,13 @@ def test_surely_at_least() -> None:
     assert not surely_at_least(n.dim + 4 * minimum(n.dim - 9, m.dim), n.dim)
     assert not surely_at_least(n.dim + 4 * maximum(-n.dim, -m.dim), n.dim)
     rng, certain = random.Random(5), 0
-    for (a, f), (b, g) in itertools.pairwise(expressions(5, 4000)):
+    for (a, f), (b, g) in itertools.pairwise(expressions(5, 1500)):
         if surely_at_least(a, b):
             certain += 1
             for _ in range(20):
                 values = {var: rng.randint(1, 9) for var in SYMBOLS}
                 assert f(values) >= g(values), (a, b, values)
-    assert certain > 50
+    assert certain > 20
 
 
 def test_interning_keeps_nothing_alive() -> None:
