@@ -378,6 +378,9 @@ def test_on_a_terminal(place: str, tmp_path: Path) -> None:
     assert (tmp_path / "typed").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="readline's hook is called elsewhere by libedit"
+)
 def test_an_interrupt_before_a_line(place: str, tmp_path: Path) -> None:
     """Interrupted after the prompt is shown and before Python waits for keys: the line that comes then is taken."""
     pexpect: Any = pytest.importorskip("pexpect")
