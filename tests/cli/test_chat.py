@@ -379,7 +379,8 @@ def test_on_a_terminal(place: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(
-    sys.platform != "linux", reason="readline's hook is called elsewhere by libedit"
+    sys.platform != "linux",
+    reason="elsewhere readline may be libedit, with which this was not tried",
 )
 def test_an_interrupt_before_a_line(place: str, tmp_path: Path) -> None:
     """Interrupted after the prompt is shown and before Python waits for keys: the line that comes then is taken."""
