@@ -375,7 +375,7 @@ def surely_at_least(a: Dim, b: Dim) -> bool:
     difference = a - b
     above = difference.substitute({var: var.dim + 1 for var in difference.vars})
     return all(
-        coefficient >= 0 and all(map(_is_natural, (atom for atom, _ in monomial)))
+        coefficient >= 0 and all(_is_natural(atom) for atom, _ in monomial)
         for monomial, coefficient in above.terms
     )
 

@@ -324,10 +324,6 @@ def taken(x: R.Tensor(("m", 64), dtype="float32"), i: R.Tensor(("n",), dtype="in
 @R.function
 def product(x: R.Tensor(("n", 64), dtype="float32"), y: R.Tensor((64, 64), dtype="float32")) -> R.Tensor(("n", 64), dtype="float32"):
     return R.matmul(x, y)
-
-@R.function
-def erf(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
-    return R.erf(x)
 """
     vm = machine(text)
     for name, expected in (

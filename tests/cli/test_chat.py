@@ -340,19 +340,26 @@ def test_what_is_refused_before_the_model_is_compiled(
         assert text in failed.exception.render()
 
 
-def test_on_a_terminal(place: str, tmp_path: Path) -> None:
-    """Keys, Ctrl-C in an answer and at the prompt, mistakes that are told, Ctrl-D."""
+def on_a_terminal(history: Path, *args: str) -> Any:
+    """A process of Python with these arguments, a conversation on a terminal, after its first prompt."""
     pexpect: Any = pytest.importorskip("pexpect")
 
     child = pexpect.spawn(
-        sys.executable,
-        ["-m", "relaxpy", "chat", place, "--bits", "none", "--temperature", "2"],
+        sys.executable, [*args],
         cwd=ROOT, timeout=120, encoding="utf-8", codec_errors="replace", dimensions=(40, 200),
-        env={**os.environ, "TERM": "dumb", "PYTHONPATH": str(ROOT), "RELAXPY_CHAT_HISTORY": str(tmp_path / "typed")},
+        env={**os.environ, "TERM": "dumb", "PYTHONPATH": str(ROOT), "RELAXPY_CHAT_HISTORY": str(history)},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
     )  # fmt: skip
     child.expect("Ctrl-D ends")
     child.expect("> ")
+    return child
+
+
+def test_on_a_terminal(place: str, tmp_path: Path) -> None:
+    """Keys, Ctrl-C in an answer and at the prompt, mistakes that are told, Ctrl-D."""
+    pexpect: Any = pytest.importorskip("pexpect")
+    options = "--bits", "none", "--temperature", "2"
+    child = on_a_terminal(tmp_path / "typed", "-m", "relaxpy", "chat", place, *options)
     child.sendline("/nothing")
     child.expect("no command /nothing")
     child.expect("\n> ")
@@ -393,14 +400,7 @@ from relaxpy.cli.main import main
 readline.set_pre_input_hook(functools.partial(ctypes.CDLL(None)["raise"], int(signal.SIGINT)))
 main(["chat", {place!r}, "--bits", "none"])
 """
-    child = pexpect.spawn(
-        sys.executable, ["-c", code],
-        cwd=ROOT, timeout=120, encoding="utf-8", dimensions=(40, 200),
-        env={**os.environ, "TERM": "dumb", "PYTHONPATH": str(ROOT), "RELAXPY_CHAT_HISTORY": str(tmp_path / "typed")},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
-    child.expect("Ctrl-D ends")
-    child.expect("> ")
+    child = on_a_terminal(tmp_path / "typed", "-c", code)
     child.sendline("/nothing")
     child.expect("no command /nothing")
     child.expect("\n> ")

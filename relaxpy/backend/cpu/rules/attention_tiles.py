@@ -137,7 +137,7 @@ class TilesProgram:
         """The factor of products that makes them scores, if it is applied where powers are computed: until then,
         "scores" are products."""
         self.rate = (1.0 if self.scale is None else self.scale) * math.log2(math.e)
-        """What "scores" are multiplied by to be exponents of 2."""
+        """The factor that makes "scores" exponents of 2."""
         self.used = p.let("used", loops.minimum(access.lanes - task.first, width))
         """Lanes that exist."""
         place = access.shared_place(task)
@@ -168,15 +168,15 @@ class TilesProgram:
         self._begin()
         low, high = self._seen()
         self.tiles.configure(p, (loops.minimum(self.used, ROWS), int64(ROWS)))
-        number = p.let("blocks", loops.ceildiv(loops.maximum(high - low, 0), BLOCK))
-        with p.loop("block", number) as n:
+        blocks = p.let("blocks", loops.ceildiv(loops.maximum(high - low, 0), BLOCK))
+        with p.loop("block", blocks) as n:
             start = p.let("start", loops.simplify(low + n * BLOCK))
             count = p.let("count", loops.minimum(high - start, BLOCK))
             block = _Block(n, start, count, p.let("groups", loops.ceildiv(count, GROUP)))
             self._pack_keys(block)
             is_infinite = self._pack_values(block)
-            with p.loop("part", loops.ceildiv(self.used, LANES), rolled=True) as number:
-                self._part(number, block, is_infinite)
+            with p.loop("part", loops.ceildiv(self.used, LANES), rolled=True) as part:
+                self._part(part, block, is_infinite)
         self.tiles.release(p)
         self._finish()
 
@@ -198,7 +198,7 @@ class TilesProgram:
                 self._weigh(part, block)
 
     def _seen_by(self, number: Expr, block: _Block) -> _Part:
-        """What a part sees of a block."""
+        """The part of this number in a block: its lanes, and the groups of keys that they see."""
         p = self.program
         first = p.let("first", loops.simplify(number * LANES))
         lanes = p.let("lanes", loops.minimum(self.used - first, LANES))

@@ -14,7 +14,15 @@ from relaxpy.tir.analyzer import equal
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.stages import Load, Stage, Var
 from relaxpy.tir.tvm import tirx, tvm_ffi
-from relaxpy.tir.writer.loops import Buffer, Expr, Program, constant, int64, simplify
+from relaxpy.tir.writer.loops import (
+    Buffer,
+    Expr,
+    Program,
+    constant,
+    int64,
+    is_constant,
+    simplify,
+)
 
 Axes = list[tuple[Var, Expr]]
 """Axes with their extents, outermost first."""
@@ -113,7 +121,7 @@ class _Access:
         if last is not None and constant(last) != 0:
             return False
         moves = self.stride(axis, axes)
-        return moves is not None and constant(moves) == 1
+        return is_constant(moves, 1)
 
 
 def _accesses(stage: Stage, shared: Collection[Buffer]) -> list[_Access]:
