@@ -6,22 +6,30 @@ a kernel: it is compiled once instead of twice, and both variants give the same 
 instructions. The price is an indirect call of one or two nanoseconds.
 
 * *alone* runs the whole loop as the only task, on the calling thread.
-* *shared* starts TVM's thread pool, which gives each of T threads one task, the T-th part of the loop's iterations. It
-  cuts each of these parts into pieces. A thread takes the pieces of its own part one after the other, and then those
-  that are left of the other threads' parts. So a thread that was interrupted, started late or runs on a slower core
-  does less of the work, and otherwise each thread computes what it would without pieces, near what it computed of the
-  kernel before. Who computes a piece changes no result: iterations are independent.
+* *shared* runs it on a team of T threads: the calling thread, and T - 1 workers that the runtime keeps
+  (`relaxpy.runtime.devices.cpu.team`). Each thread gets the T-th part of the loop's iterations, in pieces. A thread
+  takes the pieces of its own part one after the other, and then those that are left of the other threads' parts. So a
+  thread that was interrupted, started late or runs on a slower core does less of the work, and otherwise each thread
+  computes what it would without pieces, near what it computed of the kernel before. Who computes a piece changes no
+  result: iterations are independent.
+
+A launch opens the team's job, works until no pieces are left, closes the job, and waits for the workers that joined it
+while it was open. It does not wait for others: a worker that sleeps, or has no processor, is never waited for. Workers
+look for a job for some ms, at first without calls of the system, and then sleep.
 """
 
 from __future__ import annotations
 
+import ctypes
+import re
 import tempfile
 from functools import cache
 from pathlib import Path
 
 from relaxpy.backend.cpu.compile import object_of
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.runtime.devices.cpu.launchers import ALONE, SHARED
+from relaxpy.runtime.devices.cpu.launchers import ALONE, SHARED, WORKER
+from relaxpy.runtime.devices.cpu.team import LINE, PARTS, TEAMS, Team
 from relaxpy.tir.schedule import has_parallel_loop
 from relaxpy.tir.tvm import tirx, tvm
 
@@ -29,28 +37,43 @@ PIECES = 8
 """Pieces of a thread's part: a thread waits at most about an eighth of its time for the others, and a piece costs some
 ten nanoseconds."""
 
-COUNTERS = 16
-"""The counters of pieces that are taken. With more threads than this several of them share a part."""
+PAUSES = 1000
+"""How often a thread that waits looks before it calls the system: 15 to 45 µs, as long as the next launch of a program
+may take to come."""
 
-LINE = 128
-"""Bytes between counters: processors fetch cache lines in pairs."""
+YIELDS = 10_000
+"""How often a worker then looks, and lets other threads run in between, before it sleeps: some ms."""
 
-# Only the counters: LLVM takes 70 ms to split a store of a whole array of parts.
-_CLEARED = "\n".join(
-    f"  %counter{part} = getelementptr %part, ptr %parts, i32 {part}\n  store i32 0, ptr %counter{part}"
-    for part in range(COUNTERS)
-)
+_OPEN = 1 << 31
+_EPOCH = 1 << 32
 
-# The signatures are those of `TVMBackendParallelLaunch` in `tvm/runtime/c_backend_api.h`: a launcher gets a task, its
-# data, and the number of tasks (0: one for each thread). A task is called with its number, its group (a counter for
-# barriers, which kernels do not use, and the number of tasks), and its data.
-_TEXT = f"""
-%group = type {{ ptr, i32 }}
-%job = type {{ ptr, ptr, ptr }}
-%part = type {{ i32, [{LINE - 4} x i8] }}
-declare i32 @TVMBackendParallelLaunch(ptr, ptr, i32)
+_RELAX = {"x86_64": "@llvm.x86.sse2.pause()", "aarch64": "@llvm.aarch64.hint(i32 1)"}
+"""The instruction for a loop that waits, by architecture: it leaves the core to its other thread, and saves power."""
 
-define internal i32 @alone(ptr %task, ptr %data, i32 %tasks) {{
+# A launcher has the signature of `TVMBackendParallelLaunch` in `tvm/runtime/c_backend_api.h`: a task, its data, and the
+# number of tasks (0: one for each thread). A task is called with its number, its group (a counter for barriers, which
+# kernels do not use, and the number of tasks), and its data.
+#
+# The state of a team counts its launches (from bit 32 on), is open or closed (bit 31), and counts the workers that
+# joined (below). It only changes by additions. A worker joins by adding one. If the job was closed, it takes that back.
+# So the number is zero once the job is closed and all that joined have left, and then the next launch may write the
+# job. The memory is laid out in `relaxpy.runtime.devices.cpu.team`.
+_TEXT = """
+%group = type { ptr, i32 }
+@teams = internal global ptr null
+
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+declare i32 @sched_yield()
+declare void @TVMFFIErrorSetRaisedFromCStr(ptr, ptr)
+DECLARE.RELAX
+
+@kind = private constant [13 x i8] c"RuntimeError\\00"
+@message = private constant [35 x i8] c"a thread of a parallel loop failed\\00"
+
+define internal i32 @alone(ptr %task, ptr %data, i32 %tasks) {
   %counter = alloca i32
   store i32 0, ptr %counter
   %group = alloca %group
@@ -59,40 +82,137 @@ define internal i32 @alone(ptr %task, ptr %data, i32 %tasks) {{
   store i32 1, ptr %count
   %status = call i32 %task(i32 0, ptr %group, ptr %data)
   ret i32 %status
-}}
+}
 
-; The memory of a launch: a counter of taken pieces for each part, and the job: a task, its data, and the counters.
-define internal i32 @shared(ptr %task, ptr %data, i32 %tasks) {{
-  %parts = alloca [{COUNTERS} x %part], align {LINE}
-{_CLEARED}
-  %job = alloca %job
-  store ptr %task, ptr %job
-  %job.data = getelementptr %job, ptr %job, i32 0, i32 1
-  store ptr %data, ptr %job.data
-  %job.parts = getelementptr %job, ptr %job, i32 0, i32 2
-  store ptr %parts, ptr %job.parts
-  %status = call i32 @TVMBackendParallelLaunch(ptr @work, ptr %job, i32 %tasks)
+; On the first team that has workers and that no other thread is using, else alone.
+define internal i32 @shared(ptr %task, ptr %data, i32 %tasks) {
+start:
+  %teams = load ptr, ptr @teams
+  br label %look
+look:
+  %number = phi i32 [ 0, %start ], [ %next, %skip ]
+  %team = getelementptr [TEAM.BYTES x i8], ptr %teams, i32 %number
+  %size.at = getelementptr i8, ptr %team, i32 AT.size
+  %size = load atomic i32, ptr %size.at monotonic, align 4
+  %has.workers = icmp ugt i32 %size, 1
+  br i1 %has.workers, label %claim, label %skip
+claim:
+  %used.at = getelementptr i8, ptr %team, i32 AT.used
+  %claimed = cmpxchg ptr %used.at, i32 0, i32 1 acquire monotonic
+  %is.ours = extractvalue { i32, i1 } %claimed, 1
+  br i1 %is.ours, label %lead, label %skip
+skip:
+  %next = add i32 %number, 1
+  %is.left = icmp ult i32 %next, TEAMS
+  br i1 %is.left, label %look, label %none
+none:
+  %status.alone = call i32 @alone(ptr %task, ptr %data, i32 %tasks)
+  ret i32 %status.alone
+lead:
+  %status = call i32 @lead(ptr %team, ptr %task, ptr %data, i32 %size)
+  store atomic i32 0, ptr %used.at release, align 4
   ret i32 %status
-}}
+}
+
+define internal i32 @lead(ptr %team, ptr %task, ptr %data, i32 %size) {
+start:
+  %fits = icmp ule i32 %size, PARTS
+  %parts = select i1 %fits, i32 %size, i32 PARTS
+  br label %clear
+clear:
+  %part = phi i32 [ 0, %start ], [ %part.next, %clear ]
+  %counter.first = getelementptr i8, ptr %team, i32 AT.parts
+  %counter = getelementptr [LINE x i8], ptr %counter.first, i32 %part
+  store atomic i32 0, ptr %counter monotonic, align 4
+  %part.next = add i32 %part, 1
+  %more = icmp ult i32 %part.next, %parts
+  br i1 %more, label %clear, label %open
+open:
+  %task.at = getelementptr i8, ptr %team, i32 AT.task
+  store ptr %task, ptr %task.at
+  %data.at = getelementptr i8, ptr %team, i32 AT.data
+  store ptr %data, ptr %data.at
+  %status.at = getelementptr i8, ptr %team, i32 AT.status
+  store atomic i32 0, ptr %status.at monotonic, align 4
+  %threads.at = getelementptr i8, ptr %team, i32 AT.threads
+  store i32 %size, ptr %threads.at
+  %was = atomicrmw add ptr %team, i64 OPEN.AND.EPOCH seq_cst
+  %asleep.at = getelementptr i8, ptr %team, i32 AT.asleep
+  %asleep = load atomic i32, ptr %asleep.at seq_cst, align 4
+  %all.awake = icmp eq i32 %asleep, 0
+  br i1 %all.awake, label %work, label %wake
+wake:
+  call void @wake(ptr %team)
+  br label %work
+work:
+  %own = call i32 @work(i32 0, ptr %team)
+  %open.was = atomicrmw sub ptr %team, i64 OPEN acq_rel
+  br label %wait
+wait:
+  %looks = phi i32 [ 0, %work ], [ %looks.next, %wait.on ]
+  %state = load atomic i64, ptr %team acquire, align 8
+  %joined = and i64 %state, MEMBERS
+  %all.left = icmp eq i64 %joined, 0
+  br i1 %all.left, label %done, label %wait.on
+wait.on:
+  %looks.next = call i32 @look_later(i32 %looks)
+  br label %wait
+done:
+  %own.failed = icmp ne i32 %own, 0
+  br i1 %own.failed, label %fail, label %others
+others:
+  %status = load atomic i32, ptr %status.at monotonic, align 4
+  %failed = icmp ne i32 %status, 0
+  br i1 %failed, label %fail.elsewhere, label %end
+fail.elsewhere:
+  call void @TVMFFIErrorSetRaisedFromCStr(ptr @kind, ptr @message)
+  br label %fail
+fail:
+  ret i32 -1
+end:
+  ret i32 0
+}
+
+; Waits a moment before one looks again: without a call of the system at first. Returns how often one has looked.
+define internal i32 @look_later(i32 %looks) {
+  CALL.RELAX
+  %looks.next = add i32 %looks, 1
+  %is.early = icmp ult i32 %looks, PAUSES
+  br i1 %is.early, label %end, label %yield
+yield:
+  %ignored = call i32 @sched_yield()
+  br label %end
+end:
+  ret i32 %looks.next
+}
+
+define internal void @wake(ptr %team) noinline {
+  %mutex = getelementptr i8, ptr %team, i32 AT.mutex
+  %condition = getelementptr i8, ptr %team, i32 AT.condition
+  %locked = call i32 @pthread_mutex_lock(ptr %mutex)
+  %woken = call i32 @pthread_cond_broadcast(ptr %condition)
+  %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
+  ret void
+}
 
 ; The work of thread `id`: what is left of each part, its own first.
-define internal i32 @work(i32 %id, ptr %threads, ptr %job) {{
+define internal i32 @work(i32 %id, ptr %team) noinline {
 start:
-  %count = getelementptr %group, ptr %threads, i32 0, i32 1
-  %n = load i32, ptr %count
-  %pieces = mul i32 %n, {PIECES}
-  %barrier = load ptr, ptr %threads
+  %threads.at = getelementptr i8, ptr %team, i32 AT.threads
+  %n = load i32, ptr %threads.at
+  %pieces = mul i32 %n, PIECES
+  %barrier = alloca i32
+  store i32 0, ptr %barrier
   %group = alloca %group
   store ptr %barrier, ptr %group
   %group.count = getelementptr %group, ptr %group, i32 0, i32 1
   store i32 %pieces, ptr %group.count
-  %task = load ptr, ptr %job
-  %job.data = getelementptr %job, ptr %job, i32 0, i32 1
-  %data = load ptr, ptr %job.data
-  %job.parts = getelementptr %job, ptr %job, i32 0, i32 2
-  %parts = load ptr, ptr %job.parts
-  %fits = icmp ule i32 %n, {COUNTERS}
-  %count.parts = select i1 %fits, i32 %n, i32 {COUNTERS}
+  %task.at = getelementptr i8, ptr %team, i32 AT.task
+  %task = load ptr, ptr %task.at
+  %data.at = getelementptr i8, ptr %team, i32 AT.data
+  %data = load ptr, ptr %data.at
+  %fits = icmp ule i32 %n, PARTS
+  %count.parts = select i1 %fits, i32 %n, i32 PARTS
   %scaled = mul i32 %id, %count.parts
   %own = udiv i32 %scaled, %n
   br label %visit
@@ -106,7 +226,8 @@ visit:
   %last.scaled = mul i32 %number.next, %pieces
   %last = udiv i32 %last.scaled, %count.parts
   %length = sub i32 %last, %first
-  %taken = getelementptr %part, ptr %parts, i32 %number
+  %taken.first = getelementptr i8, ptr %team, i32 AT.parts
+  %taken = getelementptr [LINE x i8], ptr %taken.first, i32 %number
   br label %take
 take:
   %k = atomicrmw add ptr %taken, i32 1 monotonic
@@ -125,30 +246,142 @@ fail:
   ret i32 -1
 done:
   ret i32 0
-}}
+}
 
-define i32 @__tvm_ffi_{ALONE}(ptr %self, ptr %args, i32 %number, ptr %result) {{
-  store {{ i32, i32, ptr }} {{ i32 1, i32 0, ptr @alone }}, ptr %result
+; The life of a worker: it joins each job that it finds open, until the team ends.
+define void @worker(ptr %team, i32 %id) {
+start:
+  %ends.at = getelementptr i8, ptr %team, i32 AT.ends
+  %asleep.at = getelementptr i8, ptr %team, i32 AT.asleep
+  %status.at = getelementptr i8, ptr %team, i32 AT.status
+  %mutex = getelementptr i8, ptr %team, i32 AT.mutex
+  %condition = getelementptr i8, ptr %team, i32 AT.condition
+  br label %look
+look:
+  %seen = phi i64 [ -1, %start ], [ %seen, %look.on ], [ %seen, %missed ], [ %job, %left ], [ %seen, %awake ]
+  %looks = phi i32 [ 0, %start ], [ %looks.next, %look.on ], [ %looks, %missed ], [ 0, %left ], [ 0, %awake ]
+  %is.new = call i1 @is_new(ptr %team, i64 %seen)
+  br i1 %is.new, label %join, label %idle
+idle:
+  %ends = load atomic i32, ptr %ends.at seq_cst, align 4
+  %is.end = icmp ne i32 %ends, 0
+  br i1 %is.end, label %end, label %look.or.sleep
+look.or.sleep:
+  %is.tired = icmp uge i32 %looks, LOOKS
+  br i1 %is.tired, label %sleep, label %look.on
+look.on:
+  %looks.next = call i32 @look_later(i32 %looks)
+  br label %look
+sleep:
+  %locked = call i32 @pthread_mutex_lock(ptr %mutex)
+  %asleep.was = atomicrmw add ptr %asleep.at, i32 1 seq_cst
+  br label %doze
+doze:
+  %is.new.now = call i1 @is_new(ptr %team, i64 %seen)
+  %ends.now = load atomic i32, ptr %ends.at seq_cst, align 4
+  %is.end.now = icmp ne i32 %ends.now, 0
+  %is.up = or i1 %is.new.now, %is.end.now
+  br i1 %is.up, label %awake, label %doze.on
+doze.on:
+  %woken = call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
+  br label %doze
+awake:
+  %asleep.now = atomicrmw sub ptr %asleep.at, i32 1 seq_cst
+  %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %look
+join:
+  %state = atomicrmw add ptr %team, i64 1 acq_rel
+  %job = lshr i64 %state, 32
+  %is.open = call i1 @is_open(i64 %state)
+  br i1 %is.open, label %work, label %missed
+missed:
+  %taken.back = atomicrmw sub ptr %team, i64 1 acq_rel
+  br label %look
+work:
+  %status = call i32 @work(i32 %id, ptr %team)
+  %is.good = icmp eq i32 %status, 0
+  br i1 %is.good, label %left, label %fail
+fail:
+  store atomic i32 %status, ptr %status.at monotonic, align 4
+  br label %left
+left:
+  %left.now = atomicrmw sub ptr %team, i64 1 release
+  br label %look
+end:
+  ret void
+}
+
+define internal i1 @is_open(i64 %state) {
+  %bit = and i64 %state, OPEN
+  %is = icmp ne i64 %bit, 0
+  ret i1 %is
+}
+
+; Whether the team has an open job that is not the one with this number.
+define internal i1 @is_new(ptr %team, i64 %seen) {
+  %state = load atomic i64, ptr %team seq_cst, align 8
+  %job = lshr i64 %state, 32
+  %is.other = icmp ne i64 %job, %seen
+  %is.open = call i1 @is_open(i64 %state)
+  %is = and i1 %is.other, %is.open
+  ret i1 %is
+}
+
+define i32 @__tvm_ffi_NAME.ALONE(ptr %self, ptr %args, i32 %number, ptr %result) {
+  store { i32, i32, ptr } { i32 1, i32 0, ptr @alone }, ptr %result
   ret i32 0
-}}
-define i32 @__tvm_ffi_{SHARED}(ptr %self, ptr %args, i32 %number, ptr %result) {{
-  store {{ i32, i32, ptr }} {{ i32 1, i32 0, ptr @shared }}, ptr %result
+}
+define i32 @__tvm_ffi_NAME.SHARED(ptr %self, ptr %args, i32 %number, ptr %result) {
+  %first = getelementptr { i32, i32, ptr }, ptr %args, i32 0, i32 2
+  %teams = load ptr, ptr %first
+  store ptr %teams, ptr @teams
+  store { i32, i32, ptr } { i32 1, i32 0, ptr @shared }, ptr %result
   ret i32 0
-}}
+}
+define i32 @__tvm_ffi_NAME.WORKER(ptr %self, ptr %args, i32 %number, ptr %result) {
+  store { i32, i32, ptr } { i32 1, i32 0, ptr @worker }, ptr %result
+  ret i32 0
+}
 """
 
 
+def _text(architecture: str) -> str:
+    """The functions in LLVM's language, for an architecture."""
+    relax = _RELAX.get(architecture)
+    words = {
+        "LINE": LINE,
+        "PARTS": PARTS,
+        "TEAMS": TEAMS,
+        "TEAM.BYTES": ctypes.sizeof(Team),
+        "PIECES": PIECES,
+        "PAUSES": PAUSES,
+        "LOOKS": PAUSES + YIELDS,
+        "OPEN": _OPEN,
+        "MEMBERS": _OPEN - 1,
+        "OPEN.AND.EPOCH": _OPEN + _EPOCH,
+        "NAME.ALONE": ALONE,
+        "NAME.SHARED": SHARED,
+        "NAME.WORKER": WORKER,
+        "DECLARE.RELAX": "declare void " + re.sub(r"i32 \d+", "i32", relax) if relax else "",
+        "CALL.RELAX": f"call void {relax}" if relax else "",
+    }
+    words |= {f"AT.{name}": getattr(Team, name).offset for name, *_ in Team._fields_}
+    return re.sub(r"(?<![A-Za-z])[A-Z]{2,}(\.\w+)*\b", lambda word: str(words[word[0]]), _TEXT)
+
+
 def has_launchers(func: tirx.PrimFunc, target: CpuTarget) -> bool:
-    """Is a kernel linked with the launchers of its executable? They are compiled for this machine's architecture. A
-    kernel for another one is launched by TVM's pool, without pieces, and has a serial twin."""
-    return target.triple == CpuTarget.host().triple and has_parallel_loop(func)
+    """Is a kernel linked with the launchers of its executable? They are compiled for this machine's architecture, and
+    for systems with POSIX threads. A kernel for another one is launched by TVM's pool, without pieces, and has a serial
+    twin."""
+    host = CpuTarget.host().triple
+    return target.triple == host and "windows" not in host and has_parallel_loop(func)
 
 
 @cache
 def launchers_object() -> bytes:
-    """The object file of the launchers, for any processor of this machine's architecture. Its functions have no
-    parameters and return the address of a launcher."""
+    """The object file of the launchers, for any processor of this machine's architecture. Its functions return the
+    addresses of the launchers and of the workers' code."""
     with tempfile.TemporaryDirectory(prefix="relaxpy-") as folder:
         path = Path(folder, "launchers.ll")
-        path.write_text(_TEXT, encoding="utf-8")
+        path.write_text(_text(CpuTarget.host().triple.split("-")[0]), encoding="utf-8")
         return object_of(tvm.runtime.load_module(str(path)))

@@ -37,8 +37,8 @@ import numpy as np
 
 from relaxpy.errors import ExecutableError, RuntimeCheckError, out_of_range
 from relaxpy.runtime.bytecode import KernelImage, KernelInfo
-from relaxpy.runtime.devices.cpu import threads
-from relaxpy.runtime.devices.cpu.launchers import ALONE, SHARED, launching_by
+from relaxpy.runtime.devices.cpu import team, threads
+from relaxpy.runtime.devices.cpu.launchers import ALONE, SHARED, WORKER, launching_by
 
 if TYPE_CHECKING:
     from types import CodeType, ModuleType
@@ -97,9 +97,6 @@ def _session() -> Any:
     tvm_ffi.register_error("OutOfMemory", OutOfMemory)
     tvm_ffi.register_global_func("relaxpy.out_of_range", _out_of_range, override=True)
     tvm_ffi.register_global_func("relaxpy.require_memory", _require_memory, override=True)
-    configure = tvm_ffi.get_global_func("runtime.config_threadpool", allow_missing=True)
-    if configure is not None:
-        threads.library_loaded(configure)
     # Kernels have no constructors with effects, so the linker's own runtime for constructors is left out. That runtime
     # frees memory of the process with the C library's `free`, which aborts the process if another allocator is
     # preloaded.
@@ -323,6 +320,8 @@ def load_kernels(objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> list[
         # optimisation. A C++ compiler would only be needed to find its standard library, which kernels do not use.
         return session.load_module(code, cxx=os.devnull)
 
+    if any(image.launchers == -1 and image.symbol != image.serial_symbol for image in images):
+        threads.use_pool(ffi().get_global_func("runtime.config_threadpool", allow_missing=True))
     shared = {image.object for image in images if _is_shared(image)}
     try:
         libraries = {each: linked(each, SHARED) for each in sorted(used)}
@@ -351,10 +350,17 @@ def _is_shared(image: KernelImage) -> bool:
 def _launcher(object_code: bytes, symbol: str) -> int:
     """The address of a launcher. Its library stays loaded, since other code calls it by address."""
     library = _session().load_module(object_code, keep_module_alive=True, cxx=os.devnull)
-    address = _handle(library, symbol, False)()
-    if not isinstance(address, int):
-        raise ExecutableError("object-code", f"{symbol} returns no address")
-    return address
+
+    def address(symbol: str, *args: Any) -> int:
+        found = _handle(library, symbol, False)(*args)
+        if not isinstance(found, int):
+            raise ExecutableError("object-code", f"{symbol} returns no address")
+        return found
+
+    if symbol == SHARED:
+        team.workers_run(address(WORKER))
+        return address(SHARED, team.address)
+    return address(symbol)
 
 
 def _handle(library: Any, symbol: str, release_gil: bool) -> Handle:

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from functools import cache
 from types import ModuleType
 
-ALONE, SHARED = "relaxpy_launch_alone", "relaxpy_launch_shared"
+ALONE, SHARED, WORKER = "relaxpy_launch_alone", "relaxpy_launch_shared", "relaxpy_worker"
 """Functions of an executable's object with launchers. They return the address of one that runs a loop on the calling
-thread, and of one that runs it on all threads."""
+thread, of one that runs it on a team (whose argument is the teams' address), and of the code of a team's workers."""
 
 _POINTER = b"__TVMBackendParallelLaunch"
 """The name of the pointer (`CodeGenCPU::InitGlobalContext`)."""

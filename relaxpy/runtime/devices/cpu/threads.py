@@ -1,11 +1,12 @@
 """The number of threads that a kernel may use, and the threads that may launch parallel kernels.
 
-TVM's thread pool belongs to the Python thread that first launches a parallel kernel on it, and lives until the process
-ends. So only two threads launch: the main thread, and one launcher thread. Other threads hand large kernels, or whole
-calls, to the launcher thread while it is idle, and run the serial variant otherwise. The process therefore never has
-more than two pools.
+Only two threads launch: the main thread, and one launcher thread. Other threads hand large kernels, or whole calls, to
+the launcher thread while it is idle, and run the serial variant otherwise. So the process never has more than two teams
+of workers (`relaxpy.runtime.devices.cpu.team`), and no more runnable threads than twice the number of a kernel.
 
-The pool reads its settings from the environment when its library is loaded, so `configure_environment` runs before
+Kernels that were not compiled for this machine's system use TVM's thread pool instead (`relaxpy.backend.cpu.launchers`
+says which). It belongs to the Python thread that first launches a parallel kernel on it, and lives until the process
+ends. It reads its settings from the environment when its library is loaded, so `configure_environment` runs before
 that.
 """
 
@@ -20,15 +21,16 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from relaxpy.errors import UsageError
+from relaxpy.runtime.devices.cpu import team
 
 T = TypeVar("T")
 
 _VARIABLE = "RELAXPY_NUM_THREADS"
 _requested: int | None = None
 _configure: Callable[[int, int], Any] | None = None
-"""TVM's `config_threadpool`, once the library is loaded. It acts on the pool of the thread that calls it."""
+"""TVM's `config_threadpool`, once a kernel uses the pool. It acts on the pool of the thread that calls it."""
 _configured: dict[int, int] = {}
-"""Launching thread → the number of threads that its pool was last set to."""
+"""Launching thread → the number of threads that its team, and its pool, were last set to."""
 
 
 def _from_environment() -> int:
@@ -75,20 +77,23 @@ def configure_environment() -> None:
     os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "10000")
 
 
-def library_loaded(configure: Callable[[int, int], Any]) -> None:
-    """Receives TVM's `config_threadpool(mode, count)` once the library is loaded."""
+def use_pool(configure: Callable[[int, int], Any] | None) -> None:
+    """Receives TVM's `config_threadpool(mode, count)` (None: there is none) before kernels use the pool."""
     global _configure
-    _configure = configure
+    if _configure is None:
+        _configured.clear()
+        _configure = configure
 
 
 def may_launch() -> bool:
-    """Whether the calling thread may launch parallel kernels. If so, its pool has the right size afterwards."""
+    """Whether the calling thread may launch parallel kernels. If so, it has a team of the right size afterwards."""
     if not is_launching_thread():
         return False
     me = get_ident()
     count = num_threads() if _requested is None and me not in _configured else _requested
     if count is not None and _configured.get(me) != count:
         _configured[me] = count
+        team.resize(list(_configured).index(me), count)
         if _configure is not None:
             _configure(0, count)
     return _configured[me] > 1
@@ -166,10 +171,12 @@ def _after_fork() -> None:
     """Resets the state in a child process, which has none of the parent's threads."""
     global _launcher, _main_thread
     _launcher = _Launcher()
+    team.reset()
     me = get_ident()
-    # A thread that has launched keeps its pool, but the pool's workers do not exist in the child: it must not launch
-    # again.
-    _main_thread = None if _main_thread is None or me in _configured else me
+    # A thread that has launched on the pool keeps it, but the pool's workers do not exist in the child: it must not
+    # launch again.
+    lost_pool = _configure is not None and me in _configured
+    _main_thread = None if _main_thread is None or lost_pool else me
     _configured.clear()
 
 
