@@ -34,7 +34,7 @@ from relaxpy.errors import ExecutableError
 from relaxpy.files import moved_to
 
 MAGIC = b"RELAXPY\n"
-VERSION = 10
+VERSION = 11
 ALIGNMENT = 64
 
 _HEAD = struct.Struct("<8sIIQI4x")

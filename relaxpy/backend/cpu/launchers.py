@@ -25,6 +25,7 @@ import re
 import tempfile
 from functools import cache
 from pathlib import Path
+from string import Template
 
 from relaxpy.backend.cpu.compile import object_of
 from relaxpy.backend.cpu.target import CpuTarget
@@ -45,7 +46,7 @@ YIELDS = 10_000
 """How often a worker then looks, and lets other threads run in between, before it sleeps: some ms."""
 
 _OPEN = 1 << 31
-_EPOCH = 1 << 32
+_LAUNCH = 1 << 32
 
 _RELAX = {"x86_64": "@llvm.x86.sse2.pause()", "aarch64": "@llvm.aarch64.hint(i32 1)"}
 """The instruction for a loop that waits, by architecture: it leaves the core to its other thread, and saves power."""
@@ -57,8 +58,9 @@ _RELAX = {"x86_64": "@llvm.x86.sse2.pause()", "aarch64": "@llvm.aarch64.hint(i32
 # The state of a team counts its launches (from bit 32 on), is open or closed (bit 31), and counts the workers that
 # joined (below). It only changes by additions. A worker joins by adding one. If the job was closed, it takes that back.
 # So the number is zero once the job is closed and all that joined have left, and then the next launch may write the
-# job. The memory is laid out in `relaxpy.runtime.devices.cpu.team`.
-_TEXT = """
+# job. The memory is laid out in `relaxpy.runtime.devices.cpu.team`. (On x86 these additions also order the stores past
+# the caches that a task has made.)
+_TEXT = Template("""
 %group = type { ptr, i32 }
 @teams = internal global ptr null
 
@@ -67,8 +69,11 @@ declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_broadcast(ptr)
 declare i32 @sched_yield()
+declare void @TVMFFIErrorMoveFromRaised(ptr)
+declare void @TVMFFIErrorSetRaised(ptr)
 declare void @TVMFFIErrorSetRaisedFromCStr(ptr, ptr)
-DECLARE.RELAX
+declare i32 @TVMFFIObjectDecRef(ptr)
+$DECLARE_RELAX
 
 @kind = private constant [13 x i8] c"RuntimeError\\00"
 @message = private constant [35 x i8] c"a thread of a parallel loop failed\\00"
@@ -84,6 +89,8 @@ define internal i32 @alone(ptr %task, ptr %data, i32 %tasks) {
   ret i32 %status
 }
 
+; Functions that take no part in the time of a kernel are not optimised, which takes LLVM half of the time.
+
 ; On the first team that has workers and that no other thread is using, else alone.
 define internal i32 @shared(ptr %task, ptr %data, i32 %tasks) {
 start:
@@ -91,19 +98,19 @@ start:
   br label %look
 look:
   %number = phi i32 [ 0, %start ], [ %next, %skip ]
-  %team = getelementptr [TEAM.BYTES x i8], ptr %teams, i32 %number
-  %size.at = getelementptr i8, ptr %team, i32 AT.size
+  %team = getelementptr [$TEAM_BYTES x i8], ptr %teams, i32 %number
+  %size.at = getelementptr i8, ptr %team, i32 $at_size
   %size = load atomic i32, ptr %size.at monotonic, align 4
   %has.workers = icmp ugt i32 %size, 1
   br i1 %has.workers, label %claim, label %skip
 claim:
-  %used.at = getelementptr i8, ptr %team, i32 AT.used
+  %used.at = getelementptr i8, ptr %team, i32 $at_used
   %claimed = cmpxchg ptr %used.at, i32 0, i32 1 acquire monotonic
   %is.ours = extractvalue { i32, i1 } %claimed, 1
   br i1 %is.ours, label %lead, label %skip
 skip:
   %next = add i32 %number, 1
-  %is.left = icmp ult i32 %next, TEAMS
+  %is.left = icmp ult i32 %next, $TEAMS
   br i1 %is.left, label %look, label %none
 none:
   %status.alone = call i32 @alone(ptr %task, ptr %data, i32 %tasks)
@@ -116,28 +123,28 @@ lead:
 
 define internal i32 @lead(ptr %team, ptr %task, ptr %data, i32 %size) {
 start:
-  %fits = icmp ule i32 %size, PARTS
-  %parts = select i1 %fits, i32 %size, i32 PARTS
+  %fits = icmp ule i32 %size, $PARTS
+  %parts = select i1 %fits, i32 %size, i32 $PARTS
   br label %clear
 clear:
   %part = phi i32 [ 0, %start ], [ %part.next, %clear ]
-  %counter.first = getelementptr i8, ptr %team, i32 AT.parts
-  %counter = getelementptr [LINE x i8], ptr %counter.first, i32 %part
+  %counter.first = getelementptr i8, ptr %team, i32 $at_parts
+  %counter = getelementptr [$LINE x i8], ptr %counter.first, i32 %part
   store atomic i32 0, ptr %counter monotonic, align 4
   %part.next = add i32 %part, 1
   %more = icmp ult i32 %part.next, %parts
   br i1 %more, label %clear, label %open
 open:
-  %task.at = getelementptr i8, ptr %team, i32 AT.task
+  %task.at = getelementptr i8, ptr %team, i32 $at_task
   store ptr %task, ptr %task.at
-  %data.at = getelementptr i8, ptr %team, i32 AT.data
+  %data.at = getelementptr i8, ptr %team, i32 $at_data
   store ptr %data, ptr %data.at
-  %status.at = getelementptr i8, ptr %team, i32 AT.status
+  %status.at = getelementptr i8, ptr %team, i32 $at_status
   store atomic i32 0, ptr %status.at monotonic, align 4
-  %threads.at = getelementptr i8, ptr %team, i32 AT.threads
+  %threads.at = getelementptr i8, ptr %team, i32 $at_threads
   store i32 %size, ptr %threads.at
-  %was = atomicrmw add ptr %team, i64 OPEN.AND.EPOCH seq_cst
-  %asleep.at = getelementptr i8, ptr %team, i32 AT.asleep
+  %was = atomicrmw add ptr %team, i64 $OPENED seq_cst
+  %asleep.at = getelementptr i8, ptr %team, i32 $at_asleep
   %asleep = load atomic i32, ptr %asleep.at seq_cst, align 4
   %all.awake = icmp eq i32 %asleep, 0
   br i1 %all.awake, label %work, label %wake
@@ -146,12 +153,12 @@ wake:
   br label %work
 work:
   %own = call i32 @work(i32 0, ptr %team)
-  %open.was = atomicrmw sub ptr %team, i64 OPEN acq_rel
+  %open.was = atomicrmw sub ptr %team, i64 $OPEN acq_rel
   br label %wait
 wait:
   %looks = phi i32 [ 0, %work ], [ %looks.next, %wait.on ]
   %state = load atomic i64, ptr %team acquire, align 8
-  %joined = and i64 %state, MEMBERS
+  %joined = and i64 %state, $MEMBERS
   %all.left = icmp eq i64 %joined, 0
   br i1 %all.left, label %done, label %wait.on
 wait.on:
@@ -159,25 +166,66 @@ wait.on:
   br label %wait
 done:
   %own.failed = icmp ne i32 %own, 0
-  br i1 %own.failed, label %fail, label %others
-others:
   %status = load atomic i32, ptr %status.at monotonic, align 4
   %failed = icmp ne i32 %status, 0
-  br i1 %failed, label %fail.elsewhere, label %end
-fail.elsewhere:
-  call void @TVMFFIErrorSetRaisedFromCStr(ptr @kind, ptr @message)
-  br label %fail
-fail:
+  br i1 %failed, label %take.error, label %end
+take.error:
+  call void @raise(ptr %team, i1 %own.failed)
   ret i32 -1
 end:
-  ret i32 0
+  ret i32 %own
+}
+
+; Keeps the error that this thread's task has raised. A previous one of this job is dropped.
+define internal void @keep_error(ptr %team) noinline optnone {
+  %raised = alloca ptr
+  store ptr null, ptr %raised
+  call void @TVMFFIErrorMoveFromRaised(ptr %raised)
+  %new = load i64, ptr %raised
+  %error.at = getelementptr i8, ptr %team, i32 $at_error
+  %old = atomicrmw xchg ptr %error.at, i64 %new acq_rel
+  call void @drop(i64 %old)
+  %status.at = getelementptr i8, ptr %team, i32 $at_status
+  store atomic i32 -1, ptr %status.at release, align 4
+  ret void
+}
+
+; Raises the error that is kept, on this thread, unless this has one already.
+define internal void @raise(ptr %team, i1 %has.one) noinline optnone {
+  %error.at = getelementptr i8, ptr %team, i32 $at_error
+  %error = atomicrmw xchg ptr %error.at, i64 0 acq_rel
+  br i1 %has.one, label %end, label %look
+look:
+  %is.none = icmp eq i64 %error, 0
+  br i1 %is.none, label %unknown, label %known
+known:
+  %object = inttoptr i64 %error to ptr
+  call void @TVMFFIErrorSetRaised(ptr %object)
+  br label %end
+unknown:
+  call void @TVMFFIErrorSetRaisedFromCStr(ptr @kind, ptr @message)
+  br label %end
+end:
+  call void @drop(i64 %error)
+  ret void
+}
+
+define internal void @drop(i64 %error) noinline optnone {
+  %is.none = icmp eq i64 %error, 0
+  br i1 %is.none, label %end, label %drop
+drop:
+  %object = inttoptr i64 %error to ptr
+  %ignored = call i32 @TVMFFIObjectDecRef(ptr %object)
+  br label %end
+end:
+  ret void
 }
 
 ; Waits a moment before one looks again: without a call of the system at first. Returns how often one has looked.
-define internal i32 @look_later(i32 %looks) {
-  CALL.RELAX
+define internal i32 @look_later(i32 %looks) noinline optnone {
+  $CALL_RELAX
   %looks.next = add i32 %looks, 1
-  %is.early = icmp ult i32 %looks, PAUSES
+  %is.early = icmp ult i32 %looks, $PAUSES
   br i1 %is.early, label %end, label %yield
 yield:
   %ignored = call i32 @sched_yield()
@@ -186,9 +234,9 @@ end:
   ret i32 %looks.next
 }
 
-define internal void @wake(ptr %team) noinline {
-  %mutex = getelementptr i8, ptr %team, i32 AT.mutex
-  %condition = getelementptr i8, ptr %team, i32 AT.condition
+define internal void @wake(ptr %team) noinline optnone {
+  %mutex = getelementptr i8, ptr %team, i32 $at_mutex
+  %condition = getelementptr i8, ptr %team, i32 $at_condition
   %locked = call i32 @pthread_mutex_lock(ptr %mutex)
   %woken = call i32 @pthread_cond_broadcast(ptr %condition)
   %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
@@ -198,21 +246,21 @@ define internal void @wake(ptr %team) noinline {
 ; The work of thread `id`: what is left of each part, its own first.
 define internal i32 @work(i32 %id, ptr %team) noinline {
 start:
-  %threads.at = getelementptr i8, ptr %team, i32 AT.threads
+  %threads.at = getelementptr i8, ptr %team, i32 $at_threads
   %n = load i32, ptr %threads.at
-  %pieces = mul i32 %n, PIECES
+  %pieces = mul i32 %n, $PIECES
   %barrier = alloca i32
   store i32 0, ptr %barrier
   %group = alloca %group
   store ptr %barrier, ptr %group
   %group.count = getelementptr %group, ptr %group, i32 0, i32 1
   store i32 %pieces, ptr %group.count
-  %task.at = getelementptr i8, ptr %team, i32 AT.task
+  %task.at = getelementptr i8, ptr %team, i32 $at_task
   %task = load ptr, ptr %task.at
-  %data.at = getelementptr i8, ptr %team, i32 AT.data
+  %data.at = getelementptr i8, ptr %team, i32 $at_data
   %data = load ptr, ptr %data.at
-  %fits = icmp ule i32 %n, PARTS
-  %count.parts = select i1 %fits, i32 %n, i32 PARTS
+  %fits = icmp ule i32 %n, $PARTS
+  %count.parts = select i1 %fits, i32 %n, i32 $PARTS
   %scaled = mul i32 %id, %count.parts
   %own = udiv i32 %scaled, %n
   br label %visit
@@ -226,8 +274,8 @@ visit:
   %last.scaled = mul i32 %number.next, %pieces
   %last = udiv i32 %last.scaled, %count.parts
   %length = sub i32 %last, %first
-  %taken.first = getelementptr i8, ptr %team, i32 AT.parts
-  %taken = getelementptr [LINE x i8], ptr %taken.first, i32 %number
+  %taken.first = getelementptr i8, ptr %team, i32 $at_parts
+  %taken = getelementptr [$LINE x i8], ptr %taken.first, i32 %number
   br label %take
 take:
   %k = atomicrmw add ptr %taken, i32 1 monotonic
@@ -249,13 +297,12 @@ done:
 }
 
 ; The life of a worker: it joins each job that it finds open, until the team ends.
-define void @worker(ptr %team, i32 %id) {
+define void @worker(ptr %team, i32 %id) noinline optnone {
 start:
-  %ends.at = getelementptr i8, ptr %team, i32 AT.ends
-  %asleep.at = getelementptr i8, ptr %team, i32 AT.asleep
-  %status.at = getelementptr i8, ptr %team, i32 AT.status
-  %mutex = getelementptr i8, ptr %team, i32 AT.mutex
-  %condition = getelementptr i8, ptr %team, i32 AT.condition
+  %ends.at = getelementptr i8, ptr %team, i32 $at_ends
+  %asleep.at = getelementptr i8, ptr %team, i32 $at_asleep
+  %mutex = getelementptr i8, ptr %team, i32 $at_mutex
+  %condition = getelementptr i8, ptr %team, i32 $at_condition
   br label %look
 look:
   %seen = phi i64 [ -1, %start ], [ %seen, %look.on ], [ %seen, %missed ], [ %job, %left ], [ %seen, %awake ]
@@ -267,7 +314,7 @@ idle:
   %is.end = icmp ne i32 %ends, 0
   br i1 %is.end, label %end, label %look.or.sleep
 look.or.sleep:
-  %is.tired = icmp uge i32 %looks, LOOKS
+  %is.tired = icmp uge i32 %looks, $LOOKS
   br i1 %is.tired, label %sleep, label %look.on
 look.on:
   %looks.next = call i32 @look_later(i32 %looks)
@@ -302,7 +349,7 @@ work:
   %is.good = icmp eq i32 %status, 0
   br i1 %is.good, label %left, label %fail
 fail:
-  store atomic i32 %status, ptr %status.at monotonic, align 4
+  call void @keep_error(ptr %team)
   br label %left
 left:
   %left.now = atomicrmw sub ptr %team, i64 1 release
@@ -311,14 +358,14 @@ end:
   ret void
 }
 
-define internal i1 @is_open(i64 %state) {
-  %bit = and i64 %state, OPEN
+define internal i1 @is_open(i64 %state) noinline optnone {
+  %bit = and i64 %state, $OPEN
   %is = icmp ne i64 %bit, 0
   ret i1 %is
 }
 
 ; Whether the team has an open job that is not the one with this number.
-define internal i1 @is_new(ptr %team, i64 %seen) {
+define internal i1 @is_new(ptr %team, i64 %seen) noinline optnone {
   %state = load atomic i64, ptr %team seq_cst, align 8
   %job = lshr i64 %state, 32
   %is.other = icmp ne i64 %job, %seen
@@ -327,46 +374,45 @@ define internal i1 @is_new(ptr %team, i64 %seen) {
   ret i1 %is
 }
 
-define i32 @__tvm_ffi_NAME.ALONE(ptr %self, ptr %args, i32 %number, ptr %result) {
+define i32 @__tvm_ffi_$ALONE(ptr %self, ptr %args, i32 %number, ptr %result) noinline optnone {
   store { i32, i32, ptr } { i32 1, i32 0, ptr @alone }, ptr %result
   ret i32 0
 }
-define i32 @__tvm_ffi_NAME.SHARED(ptr %self, ptr %args, i32 %number, ptr %result) {
+define i32 @__tvm_ffi_$SHARED(ptr %self, ptr %args, i32 %number, ptr %result) noinline optnone {
   %first = getelementptr { i32, i32, ptr }, ptr %args, i32 0, i32 2
   %teams = load ptr, ptr %first
   store ptr %teams, ptr @teams
   store { i32, i32, ptr } { i32 1, i32 0, ptr @shared }, ptr %result
   ret i32 0
 }
-define i32 @__tvm_ffi_NAME.WORKER(ptr %self, ptr %args, i32 %number, ptr %result) {
+define i32 @__tvm_ffi_$WORKER(ptr %self, ptr %args, i32 %number, ptr %result) noinline optnone {
   store { i32, i32, ptr } { i32 1, i32 0, ptr @worker }, ptr %result
   ret i32 0
 }
-"""
+""")
 
 
 def _text(architecture: str) -> str:
     """The functions in LLVM's language, for an architecture."""
     relax = _RELAX.get(architecture)
-    words = {
-        "LINE": LINE,
-        "PARTS": PARTS,
-        "TEAMS": TEAMS,
-        "TEAM.BYTES": ctypes.sizeof(Team),
-        "PIECES": PIECES,
-        "PAUSES": PAUSES,
-        "LOOKS": PAUSES + YIELDS,
-        "OPEN": _OPEN,
-        "MEMBERS": _OPEN - 1,
-        "OPEN.AND.EPOCH": _OPEN + _EPOCH,
-        "NAME.ALONE": ALONE,
-        "NAME.SHARED": SHARED,
-        "NAME.WORKER": WORKER,
-        "DECLARE.RELAX": "declare void " + re.sub(r"i32 \d+", "i32", relax) if relax else "",
-        "CALL.RELAX": f"call void {relax}" if relax else "",
-    }
-    words |= {f"AT.{name}": getattr(Team, name).offset for name, *_ in Team._fields_}
-    return re.sub(r"(?<![A-Za-z])[A-Z]{2,}(\.\w+)*\b", lambda word: str(words[word[0]]), _TEXT)
+    return _TEXT.substitute(
+        {f"at_{name}": getattr(Team, name).offset for name, *_ in Team._fields_},
+        LINE=LINE,
+        PARTS=PARTS,
+        TEAMS=TEAMS,
+        TEAM_BYTES=ctypes.sizeof(Team),
+        PIECES=PIECES,
+        PAUSES=PAUSES,
+        LOOKS=PAUSES + YIELDS,
+        OPEN=_OPEN,
+        OPENED=_OPEN + _LAUNCH,
+        MEMBERS=_OPEN - 1,
+        ALONE=ALONE,
+        SHARED=SHARED,
+        WORKER=WORKER,
+        DECLARE_RELAX="declare void " + re.sub(r"i32 \d+", "i32", relax) if relax else "",
+        CALL_RELAX=f"call void {relax}" if relax else "",
+    )
 
 
 def has_launchers(func: tirx.PrimFunc, target: CpuTarget) -> bool:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from relaxpy.backend.cpu.compile import compile_object
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.runtime.bytecode import KernelImage, KernelInfo
 from relaxpy.runtime.devices.cpu import launchers as linking
-from relaxpy.runtime.devices.cpu import threads
+from relaxpy.runtime.devices.cpu import team, threads
 from relaxpy.runtime.devices.cpu.kernels import (
     Handle,
     KernelHandles,
@@ -31,6 +32,7 @@ from relaxpy.runtime.devices.cpu.kernels import (
     load_kernels,
 )
 from relaxpy.runtime.devices.cpu.launchers import ALONE, SHARED
+from relaxpy.runtime.devices.cpu.team import TEAMS, Team
 from relaxpy.target import Target
 from relaxpy.tir.tvm import te, tirx
 from tests.backend.support import HOST, as_tensor, compute, f32, n, normal, tensor
@@ -56,7 +58,7 @@ print("as often as it should")
 
 
 class Launch:
-    """The launcher of all threads, with Python's functions as tasks."""
+    """The launcher on a team, with Python's functions as tasks."""
 
     TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -66,7 +68,7 @@ class Launch:
         self.launch = signature(address)
 
     def __call__(self, task: Callable[[int], int]) -> int:
-        """Runs the task for each piece, on the threads of the pool; the launcher's status."""
+        """Runs the task for each piece, on the threads of the team; the launcher's status."""
         assert threads.may_launch()
         return self.launch(self.TASK(lambda piece, _group, _data: task(piece)), None, 0)
 
@@ -150,7 +152,7 @@ def test_one_starts_threads_and_the_other_does_not() -> None:
     assert parallel == serial + 3
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs a pool of many threads")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs a team of many threads")
 def test_each_piece_runs_once_whatever_the_number_of_threads() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PIECES], capture_output=True, text=True,
@@ -200,7 +202,103 @@ def test_threads_begin_with_their_own_part() -> None:
 
 def test_a_task_that_fails_ends_the_launch() -> None:
     assert Launch()(lambda piece: -(piece == 1)) != 0
-    assert Launch().pieces()  # and the pool goes on
+    assert Launch().pieces()  # and the team goes on
+
+
+@needs_threads
+@pytest.mark.parametrize("raised", [None, "the disk is full"])
+def test_the_error_of_another_thread_is_raised_on_this_one(raised: str | None) -> None:
+    """A task that raises nothing gets an error that says so."""
+    me = threading.get_ident()
+    failed = threading.Event()
+    errors = ctypes.CDLL(ffi().libinfo.find_libtvm_ffi())
+
+    def task(piece: int) -> int:
+        if threading.get_ident() == me:
+            failed.wait(60)
+            return 0
+        if raised is not None:
+            errors.TVMFFIErrorSetRaisedFromCStr(b"ValueError", raised.encode())
+        failed.set()
+        return -1
+
+    launch = Launch()
+    for _ in range(3):
+        failed.clear()
+        assert launch(task) == -1
+        error = last_error(errors)
+        assert (raised or "a thread of a parallel loop failed") in error
+    assert launch(lambda piece: 0) == 0
+    assert Team.from_address(team.address).error is None
+
+
+def last_error(library: ctypes.CDLL) -> str:
+    """The message of the error that was raised on this thread, which is none then."""
+    handle = ctypes.c_void_p()
+    library.TVMFFIErrorMoveFromRaised(ctypes.byref(handle))
+    assert handle.value
+    # An error is an object of a header (24 bytes) and its parts: kind, message, … as (pointer, size).
+    kind_and_message = (ctypes.c_size_t * 4).from_address(handle.value + 24)
+    message = ctypes.string_at(kind_and_message[2], kind_and_message[3]).decode()
+    library.TVMFFIObjectDecRef(handle)
+    return message
+
+
+def test_a_launch_waits_for_no_worker_that_has_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the other threads of the team never come."""
+    launch = Launch()
+    monkeypatch.setattr(threads, "may_launch", lambda: True)
+    size = threads.num_threads()
+    team.resize(0, 1)
+    memory = Team.from_address(team.address)
+    memory.size = 5
+    try:
+        assert sorted(launch.pieces()) == list(range(5 * launchers.PIECES))
+    finally:
+        memory.size = 1
+        team.resize(0, size)
+
+
+@needs_threads
+def test_workers_that_sleep_are_woken() -> None:
+    launch = Launch()
+    memory = Team.from_address(team.address)
+    for _ in range(3):
+        launch.pieces()
+        until = time.monotonic() + 60
+        while memory.asleep < threads.num_threads() - 1:
+            assert time.monotonic() < until, "a worker looks for work for a minute"
+            time.sleep(0.001)
+        everyone = threading.Barrier(threads.num_threads())
+        met: set[int] = set()
+
+        def task(piece: int, everyone: threading.Barrier = everyone, met: set[int] = met) -> int:
+            if threading.get_ident() not in met:
+                met.add(threading.get_ident())
+                everyone.wait(60)
+            return 0
+
+        assert launch(task) == 0
+        assert len(met) == threads.num_threads()
+
+
+def test_a_thread_that_finds_the_teams_in_use_runs_the_loop_alone() -> None:
+    launch = Launch()
+    memory = (Team * TEAMS).from_address(team.address)
+    before = [each.used for each in memory]
+    for each in memory:
+        each.used = 1
+    try:
+        assert launch.pieces() == [0]
+    finally:
+        for each, used in zip(memory, before, strict=True):
+            each.used = used
+
+
+def test_the_text_for_other_architectures() -> None:
+    """Without an instruction for a loop that waits where none is known."""
+    assert "@llvm.aarch64.hint(i32 1)" in launchers._text("aarch64")
+    assert "RELAX" not in launchers._text("riscv64")
 
 
 @needs_threads

@@ -12,7 +12,9 @@ import contextlib
 import ctypes
 import signal
 import threading
+from collections.abc import Callable
 from ctypes import c_byte, c_int32, c_uint64, c_void_p
+from typing import Any
 
 TEAMS = 2
 """The most teams of a process."""
@@ -34,16 +36,20 @@ class Team(ctypes.Structure):
     """The memory of a team. Zero bytes are a team without workers."""
 
     _fields_ = (
-        ("state", c_uint64),  # launches so far, whether the job is open, and the workers that joined it
+        (
+            "state",
+            c_uint64,
+        ),  # launches so far, whether the job is open, and the workers that joined it
         ("ends", c_int32),  # workers are to return
         ("_state", c_byte * (LINE - 12)),
         ("asleep", c_int32),  # workers that wait for the condition
         ("_asleep", c_byte * (LINE - 4)),
-        ("task", c_void_p),  # the job: a task, its data, the threads that its pieces are for, and its status
+        ("task", c_void_p),  # the job: a task, its data, and the threads that its pieces are for
         ("data", c_void_p),
         ("threads", c_int32),
-        ("status", c_int32),
-        ("_job", c_byte * (LINE - 24)),
+        ("status", c_int32),  # not 0: a worker has failed, with this error
+        ("error", c_void_p),
+        ("_job", c_byte * (LINE - 32)),
         ("size", c_int32),  # the team's threads, with the one that launches
         ("used", c_int32),  # a thread is launching
         ("_size", c_byte * (LINE - 8)),
@@ -58,7 +64,7 @@ address = -(-ctypes.addressof(_memory) // LINE) * LINE
 """The address of the teams, for the machine code."""
 _teams = (Team * TEAMS).from_address(address)
 _workers: list[list[threading.Thread]] = [[] for _ in range(TEAMS)]
-_worker: ctypes._FuncPointer | None = None
+_worker: Callable[[Any, int], None] | None = None
 """The machine code of workers: (team, number of the worker from 1 on)."""
 
 
@@ -80,9 +86,17 @@ def resize(number: int, size: int) -> None:
     team.size = size
     for each in range(1, size):
         worker = threading.Thread(
-            target=_work, args=(_worker, number, each), name=f"relaxpy-worker-{number}-{each}", daemon=True
+            target=_work,
+            args=(_worker, number, each),
+            name=f"relaxpy-worker-{number}-{each}",
+            daemon=True,
         )
-        worker.start()
+        try:
+            worker.start()
+        except (
+            RuntimeError
+        ):  # the system has no more threads, or the interpreter ends: kernels do without
+            return
         workers.append(worker)
 
 
@@ -116,7 +130,7 @@ def _end_workers(number: int) -> None:
     team.ends = 0
 
 
-def _work(worker: ctypes._FuncPointer, number: int, each: int) -> None:
+def _work(worker: Callable[[Any, int], None], number: int, each: int) -> None:
     with contextlib.suppress(AttributeError):  # signals are for threads that can handle them
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     worker(ctypes.byref(_teams[number]), each)

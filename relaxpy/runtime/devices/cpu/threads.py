@@ -92,10 +92,11 @@ def may_launch() -> bool:
     me = get_ident()
     count = num_threads() if _requested is None and me not in _configured else _requested
     if count is not None and _configured.get(me) != count:
-        _configured[me] = count
-        team.resize(list(_configured).index(me), count)
+        numbers = [*_configured] if me in _configured else [*_configured, me]
+        team.resize(numbers.index(me), count)
         if _configure is not None:
             _configure(0, count)
+        _configured[me] = count
     return _configured[me] > 1
 
 

@@ -244,8 +244,11 @@ def test_a_forked_child_does_not_launch_on_its_parents_pool(
 ) -> None:
     monkeypatch.setattr(threads, "_launcher", threads._launcher)
     monkeypatch.setattr(threads, "_main_thread", threading.get_ident())
-    monkeypatch.setattr(threads, "_configured", {threading.get_ident(): 2})
-    threads._after_fork()
-    assert not threads.is_launching_thread()
+    monkeypatch.setattr(threads.team, "reset", lambda: None)  # here, the workers go on
+    for configure, launches in ((None, True), (lambda mode, count: None, False)):
+        monkeypatch.setattr(threads, "_configure", configure)
+        monkeypatch.setattr(threads, "_configured", {threading.get_ident(): 2})
+        threads._after_fork()
+        assert threads.is_launching_thread() == launches
     threads._after_fork()  # a child of the child
     assert not threads.is_launching_thread()

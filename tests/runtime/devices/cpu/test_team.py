@@ -1,0 +1,129 @@
+"""Teams of threads: their number, their ends, and what a child process has of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from relaxpy.backend.cpu.launchers import PIECES, launchers_object
+from relaxpy.runtime.devices.cpu import team, threads
+from relaxpy.runtime.devices.cpu.kernels import _launcher
+from relaxpy.runtime.devices.cpu.launchers import SHARED
+from relaxpy.runtime.devices.cpu.team import LINE, TEAMS, Team
+from tests.backend.cpu.test_launchers import Launch
+
+
+def workers(number: int) -> list[str]:
+    """The names of a team's threads that are alive."""
+    prefix = f"relaxpy-worker-{number}-"
+    return sorted(each.name for each in threading.enumerate() if each.name.startswith(prefix))
+
+
+def test_what_different_threads_write_is_on_lines_of_its_own() -> None:
+    writers = ("state", "asleep", "task", "size", "parts", "mutex", "condition")
+    lines = [getattr(Team, name).offset // LINE for name in writers]
+    assert len(set(lines)) == len(lines)
+    assert team.address % LINE == 0
+    assert all(getattr(Team, name).offset % LINE == 0 for name in writers)
+
+
+def test_a_team_grows_and_shrinks() -> None:
+    _launcher(launchers_object(), SHARED)
+    memory = (Team * TEAMS).from_address(team.address)
+    last = TEAMS - 1
+    before = len(workers(last)) + 1
+    try:
+        for size in (3, 1, 2, 5, 5, 1):
+            team.resize(last, size)
+            assert memory[last].size == size
+            assert workers(last) == [f"relaxpy-worker-{last}-{i}" for i in range(1, size)]
+    finally:
+        team.resize(last, before)
+
+
+CHILDREN = """
+import os, threading
+import numpy as np
+import relaxpy
+from tests.backend.cpu.test_launchers import Launch, launchers, threads
+
+def everyone_works():
+    count = threads.num_threads()
+    here, met = threading.Barrier(count), set()
+    def task(piece):
+        me = threading.get_ident()
+        if me not in met:
+            met.add(me)
+            here.wait(60)
+        return 0
+    assert Launch()(task) == 0
+    assert len(met) == count
+    names = [t.name for t in threading.enumerate() if t.name.startswith("relaxpy-worker")]
+    assert len(names) == count - 1, names
+
+relaxpy.set_num_threads(3)
+everyone_works()
+for generation in range(3):
+    child = os.fork()
+    if child:
+        break
+    everyone_works()
+everyone_works()
+if child:
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, generation
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_children_of_children_have_workers_of_their_own() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CHILDREN], capture_output=True, text=True, timeout=120,
+        env={"PATH": "", "PYTHONPATH": ":".join(p for p in sys.path if p) + ":."},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_nothing_starts_before_a_program_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(team, "_worker", None)
+    before = [workers(number) for number in range(TEAMS)]
+    team.resize(0, 7)
+    assert [workers(number) for number in range(TEAMS)] == before
+
+
+def test_a_launching_thread_has_a_team(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the number of threads that is set, whenever it is set."""
+    _launcher(launchers_object(), SHARED)
+    monkeypatch.setattr(threads, "_requested", threads._requested)
+    before = threads.num_threads()
+    try:
+        for count in (4, 2, 1, 3):
+            threads.set_num_threads(count)
+            assert threads.may_launch() == (count > 1)
+            mine = list(threads._configured).index(threading.get_ident())
+            assert len(workers(mine)) == count - 1
+    finally:
+        threads.set_num_threads(before)
+        threads.may_launch()
+
+
+def test_a_system_that_starts_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels run on the threads that there are."""
+    launch = Launch()
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    before = threads.num_threads()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        team.resize(0, before + 1)
+    try:
+        assert workers(0) == []
+        monkeypatch.setattr(threads, "may_launch", lambda: True)
+        assert sorted(launch.pieces()) == list(range((before + 1) * PIECES))
+    finally:
+        team.resize(0, before)
