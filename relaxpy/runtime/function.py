@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from relaxpy.errors import RuntimeCheckError, UsageError
-from relaxpy.runtime.devices.cpu.threads import is_launching_thread
 from relaxpy.runtime.linked_function import LinkedFunction
 from relaxpy.runtime.patterns import enter, leave
 
@@ -70,7 +69,7 @@ class Function:
             if arg.__class__ is not direct or not arg.shape:
                 args = self._entered(args)
                 break
-        if not self.is_plain or (linked.movable and not is_launching_thread()):
+        if not self.is_plain:
             return leave(linked(*args, *self.captured))
         # What `linked` and `leave` do in most calls, without the time that these take.
         result = linked.run(*args)

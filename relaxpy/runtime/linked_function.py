@@ -12,7 +12,6 @@ import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -37,8 +36,7 @@ from relaxpy.runtime.bytecode import (
     Pattern,
     TensorPattern,
 )
-from relaxpy.runtime.devices.cpu import threads
-from relaxpy.runtime.devices.cpu.kernels import HANDOVER_SECONDS, OutOfMemory, OutOfRange
+from relaxpy.runtime.devices.cpu.kernels import OutOfMemory, OutOfRange
 from relaxpy.runtime.frame import Frame, release
 from relaxpy.runtime.function_listing import printable
 from relaxpy.runtime.graphs import Graphs, GraphUse
@@ -75,7 +73,6 @@ class Translation:
         "hosted",
         "index",
         "listing",
-        "movable",
         "origin",
         "patterns",
         "source",
@@ -87,7 +84,6 @@ class Translation:
         index: int,
         generators: frozenset[int],
         generator: bool,
-        movable: bool,
         unproved: Unproved,
     ) -> None:
         code = program.executable.functions[index]
@@ -95,8 +91,6 @@ class Translation:
         self.index = index
         """Its index in the program."""
         self.generator = generator
-        self.movable = movable
-        """Whether it may run in a thread other than the caller's."""
         self.patterns = parameter_patterns(code)
         self.hosted = all(map(program.is_hosted, self.patterns))
         """Whether all its parameters are on the host."""
@@ -131,13 +125,11 @@ class LinkedFunction:
         "frames",
         "generator",
         "layouts",
-        "movable",
         "origin",
         "patterns",
         "program",
         "queues",
         "run",
-        "serial_seconds",
         "translation",
     )
 
@@ -146,13 +138,10 @@ class LinkedFunction:
         self.translation = translation
         self.code = translation.code
         self.generator = translation.generator
-        self.movable = translation.movable
         self.origin = translation.origin
         self.patterns = translation.patterns
         self.layouts = program.program.layouts.get(translation.index, {})
         """The layouts of parameters that are packed weights, by position."""
-        self.serial_seconds = 0.0
-        """The time of the last call in a thread that runs serial kernels."""
         self.frames: list[Frame] = []
         """Free frames. Their storage is memory of the program's queues."""
         self.direct = Tensor if translation.hosted else None
@@ -197,15 +186,9 @@ class LinkedFunction:
         return self.translation.source
 
     def __call__(self, *args: Any) -> Any:
-        """Runs with runtime values, without converting arguments or the result.
-
-        A thread that may not launch parallel kernels hands long calls to the launcher thread, unless the call runs user
-        code: Python functions may depend on their thread.
-        """
+        """Runs with runtime values, without converting arguments or the result."""
         if self.generator:
             return drive(self.run(*args))
-        if self.movable and not threads.is_launching_thread():
-            return self._call_from_another_thread(args)
         return self.run(*args)
 
     def unpacked(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -244,19 +227,6 @@ class LinkedFunction:
                 place = self.code.place(instr)
                 return error.located(_span(place)) if place.file else error
         return error
-
-    def _call_from_another_thread(self, args: tuple[Any, ...]) -> Any:
-        start = perf_counter()
-        if self.serial_seconds > HANDOVER_SECONDS:
-            done, value = threads.run_elsewhere(self.run, args)
-            if done:
-                # Two threads at best halve the time. If the call was short after all, the next one stays in this
-                # thread.
-                self.serial_seconds = 2 * (perf_counter() - start)
-                return value
-        value = self.run(*args)
-        self.serial_seconds = perf_counter() - start
-        return value
 
     # Errors
 

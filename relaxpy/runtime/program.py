@@ -19,12 +19,7 @@ from relaxpy.runtime import library
 from relaxpy.runtime.bytecode import (
     HOST,
     Alloc,
-    Call,
     Const,
-    FunctionCode,
-    Invoke,
-    Library,
-    Packed,
     Pattern,
     TensorPattern,
     TuplePattern,
@@ -118,12 +113,9 @@ class Program:
         """Constants in device memory, each with the queue that uploaded it."""
         self._lock = Lock()
         generators = trampolined(executable.functions)
-        movable = without_python(executable.functions) - generators
         unproved = executable.unproved
         self.functions = [
-            Translation(
-                self, index, generators, index in generators, index in movable, unproved[index]
-            )
+            Translation(self, index, generators, index in generators, unproved[index])
             for index in range(len(executable.functions))
         ]
 
@@ -358,17 +350,3 @@ class BoundProgram:
             for each, pattern in zip(value.captured, patterns, strict=True)
         ]
         return self.closure(mine.translation.index, tuple(captured))
-
-
-def without_python(functions: tuple[FunctionCode, ...]) -> frozenset[int]:
-    """Functions whose calls run no user code in Python."""
-    foreign = (Invoke, Packed, Library)
-    result = {
-        n for n, code in enumerate(functions) if not any(isinstance(i, foreign) for i in code.code)
-    }
-    calls = [{i.index for i in code.code if isinstance(i, Call)} for code in functions]
-    while True:
-        fewer = {n for n in result if calls[n] <= result}
-        if fewer == result:
-            return frozenset(result)
-        result = fewer

@@ -5,17 +5,10 @@ import pytest
 
 from relaxpy.runtime import VirtualMachine
 from relaxpy.runtime.bytecode import Alloc, Const, Kernel, Reg, Return
-from relaxpy.runtime.program import without_python
 from tests.runtime.devices.test_base import ADD, N, main_of, vm_of
 from tests.runtime.devices.test_base import executable as of_toys
 from tests.runtime.support import floats
-from tests.runtime.test_trampoline import caller
 from tests.runtime.toy_device import ToyRuntime, toys
-
-
-def test_who_runs_python() -> None:
-    leaf, calls_python = caller(), caller(packed=True)
-    assert without_python((leaf, calls_python, caller(1), caller(0), caller(2))) == {0, 3}
 
 
 def test_kernels_are_loaded_and_constants_uploaded_once(monkeypatch: pytest.MonkeyPatch) -> None:

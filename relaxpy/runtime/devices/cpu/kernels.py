@@ -55,9 +55,6 @@ LONG_SECONDS = 50e-3
 SHORT_SECONDS = 5e-3
 """A kernel that is expected to take less time keeps the GIL, and only one of `SAMPLE` calls is timed."""
 SAMPLE = 32
-HANDOVER_SECONDS = 20e-3
-"""A kernel or call that takes longer on one thread is handed to the launcher thread. If a third thread is busy, the
-handover waits for the GIL twice."""
 
 
 @cache
@@ -193,14 +190,10 @@ class KernelHandles:
         self.parallel_rate = 0.0
 
     def run(self, work: int, *args: Any) -> None:
-        """Runs one call of about this much `work`, on as many threads as the calling thread may use."""
-        if self.parallel is not self.serial:
-            if threads.may_launch():
-                self._run_parallel(work, *args)
-                return
-            long = self.serial_rate * work > HANDOVER_SECONDS
-            if long and threads.run_elsewhere(self.run, (work, *args))[0]:
-                return
+        """Runs one call of about this much `work`, on a team if the calling thread may launch."""
+        if self.parallel is not self.serial and threads.may_launch():
+            self._run_parallel(work, *args)
+            return
         start = perf_counter()
         if self.serial_rate * work > LONG_SECONDS:
             self.serial_release(*args)
@@ -210,8 +203,7 @@ class KernelHandles:
             self.serial_rate = (perf_counter() - start) / work
 
     def run_parallel(self, *args: Any) -> None:
-        """Runs one call of the parallel variant, for tests of kernels. The thread is recorded as one that launches, so
-        that it does not after a fork."""
+        """Runs one call of the parallel variant, for tests of kernels."""
         threads.may_launch()
         self.parallel(*args)
 

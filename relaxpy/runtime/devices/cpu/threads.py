@@ -1,13 +1,12 @@
 """The number of threads that a kernel may use, and the threads that may launch parallel kernels.
 
-Only two threads launch: the main thread, and one launcher thread. Other threads hand large kernels, or whole calls, to
-the launcher thread while it is idle, and run the serial variant otherwise. So the process never has more than two teams
-of workers (`relaxpy.runtime.devices.cpu.team`), and no more runnable threads than twice the number of a kernel.
+Every thread launches on one of the process's two teams of workers (`relaxpy.runtime.devices.cpu.team`), and alone while
+both are in use. So there are no more threads of kernels than that, however many threads call programs.
 
 Kernels that were not compiled for this machine's system use TVM's thread pool instead (`relaxpy.backend.cpu.launchers`
-says which). It belongs to the Python thread that first launches a parallel kernel on it, and lives until the process
-ends. It reads its settings from the environment when its library is loaded, so `configure_environment` runs before
-that.
+says which). It belongs to the thread that first launches a parallel kernel on it, and lives until the process ends. So
+where there are such kernels, only the main thread launches. The pool reads its settings from the environment when its
+library is loaded, so `configure_environment` runs before that.
 """
 
 from __future__ import annotations
@@ -15,22 +14,24 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from _thread import allocate_lock, get_ident
+from _thread import get_ident
 from collections.abc import Callable
-from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any
 
 from relaxpy.errors import UsageError
 from relaxpy.runtime.devices.cpu import team
 
-T = TypeVar("T")
-
 _VARIABLE = "RELAXPY_NUM_THREADS"
 _requested: int | None = None
+_sizes = [0] * team.TEAMS
+"""The threads of each team; 0: it has not been asked for."""
+_first = 0
+"""The thread that launched first. It asks for the first team, and the others for the second one; all use both."""
+_resizing = threading.Lock()
 _configure: Callable[[int, int], Any] | None = None
-"""TVM's `config_threadpool`, once a kernel uses the pool. It acts on the pool of the thread that calls it."""
-_configured: dict[int, int] = {}
-"""Launching thread → the number of threads that its team, and its pool, were last set to."""
+"""TVM's `config_threadpool`, if a kernel uses the pool. It acts on the pool of the thread that calls it."""
+_pool_thread: int | None = threading.main_thread().ident
+"""The thread that may launch on TVM's pool."""
 
 
 def _from_environment() -> int:
@@ -80,105 +81,47 @@ def configure_environment() -> None:
 def use_pool(configure: Callable[[int, int], Any] | None) -> None:
     """Receives TVM's `config_threadpool(mode, count)` (None: there is none) before kernels use the pool."""
     global _configure
-    if _configure is None:
-        _configured.clear()
+    if _configure is None and configure is not None:
         _configure = configure
+        _sizes[:] = [0] * team.TEAMS
 
 
 def may_launch() -> bool:
-    """Whether the calling thread may launch parallel kernels. If so, it has a team of the right size afterwards."""
-    if not is_launching_thread():
-        return False
-    me = get_ident()
-    count = num_threads() if _requested is None and me not in _configured else _requested
-    if count is not None and _configured.get(me) != count:
-        numbers = [*_configured] if me in _configured else [*_configured, me]
-        team.resize(numbers.index(me), count)
-        if _configure is not None:
-            _configure(0, count)
-        _configured[me] = count
-    return _configured[me] > 1
+    """Whether the calling thread may launch parallel kernels. If so, there is a team for it afterwards."""
+    number = get_ident() != _first
+    size = _sizes[number]
+    if not size or (_requested is not None and size != _requested):
+        size = _prepared()
+    return size > 1 and (_configure is None or get_ident() == _pool_thread)
 
 
-class _Launcher:
-    """A thread that runs one job at a time for other threads. It starts with the first job."""
-
-    def __init__(self) -> None:
-        self.ident: int | None = None
-        self._idle = allocate_lock()
-        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
-
-    def run(self, func: Callable[..., T], args: tuple[Any, ...]) -> tuple[bool, T | None]:
-        """Runs func(*args) on the launcher thread and waits: (True, result), or its exception. (False, None) if it is
-        busy."""
-        if not self._idle.acquire(blocking=False):
-            return False, None
-        try:
-            if self.ident is None:
-                self._start()
-            done = allocate_lock()
-            done.acquire()
-            results: list[T] = []
-            failed: list[BaseException] = []
-
-            def job() -> None:
-                try:
-                    results.append(func(*args))
-                except BaseException as error:  # handed to the thread that waits
-                    failed.append(error)
-                finally:
-                    done.release()
-
-            self._jobs.put(job)
-            done.acquire()
-        finally:
-            self._idle.release()
-        if failed:
-            raise failed[0]
-        return True, results[0]
-
-    def _start(self) -> None:
-        ready = allocate_lock()
-        ready.acquire()
-
-        def loop() -> None:
-            self.ident = get_ident()
-            ready.release()
-            while True:
-                self._jobs.get()()
-
-        threading.Thread(target=loop, name="relaxpy-launcher", daemon=True).start()
-        ready.acquire()
-
-
-_launcher = _Launcher()
-_main_thread = threading.main_thread().ident
-
-
-def run_elsewhere(func: Callable[..., T], args: tuple[Any, ...]) -> tuple[bool, T | None]:
-    """Runs func(*args) on the launcher thread: (True, result). If that thread is busy, does nothing: (False, None)."""
-    if num_threads() < 2:
-        return False, None
-    return _launcher.run(func, args)
-
-
-def is_launching_thread() -> bool:
-    """Whether the calling thread is one of the two that launch parallel kernels."""
-    me = get_ident()
-    return me == _main_thread or me == _launcher.ident
+def _prepared() -> int:
+    """Gives all teams that are asked for, and the pool, the number of threads that is set; returns the number."""
+    global _first
+    size, me = num_threads(), get_ident()
+    with _resizing:
+        if not any(_sizes):
+            _first = me
+        number = int(me != _first)
+        for each, before in enumerate(_sizes):
+            if before or each == number:
+                team.resize(each, size)
+                _sizes[each] = size
+    if _configure is not None and me == _pool_thread:
+        _configure(0, size)
+    return size
 
 
 def _after_fork() -> None:
     """Resets the state in a child process, which has none of the parent's threads."""
-    global _launcher, _main_thread
-    _launcher = _Launcher()
-    team.reset()
-    me = get_ident()
+    global _resizing, _pool_thread
     # A thread that has launched on the pool keeps it, but the pool's workers do not exist in the child: it must not
     # launch again.
-    lost_pool = _configure is not None and me in _configured
-    _main_thread = None if _main_thread is None or lost_pool else me
-    _configured.clear()
+    lost_pool = _configure is not None and any(_sizes)
+    _pool_thread = None if _pool_thread is None or lost_pool else get_ident()
+    _resizing = threading.Lock()
+    _sizes[:] = [0] * team.TEAMS
+    team.reset()
 
 
 with contextlib.suppress(AttributeError):  # Windows has no fork

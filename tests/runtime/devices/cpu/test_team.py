@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -94,20 +95,25 @@ def test_nothing_starts_before_a_program_is_loaded(monkeypatch: pytest.MonkeyPat
     assert [workers(number) for number in range(TEAMS)] == before
 
 
-def test_a_launching_thread_has_a_team(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_threads_that_launch_have_teams(elsewhere: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the number of threads that is set, whenever it is set."""
     _launcher(launchers_object(), SHARED)
     monkeypatch.setattr(threads, "_requested", threads._requested)
+    monkeypatch.setattr(threads, "_configure", None)  # no kernel uses the pool
     before = threads.num_threads()
-    try:
-        for count in (4, 2, 1, 3):
-            threads.set_num_threads(count)
-            assert threads.may_launch() == (count > 1)
-            mine = list(threads._configured).index(threading.get_ident())
-            assert len(workers(mine)) == count - 1
-    finally:
-        threads.set_num_threads(before)
-        threads.may_launch()
+    threads.may_launch()
+    number = int(elsewhere or threading.get_ident() != threads._first)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            for count in (4, 2, 1, 3):
+                threads.set_num_threads(count)
+                ask = pool.submit(threads.may_launch).result if elsewhere else threads.may_launch
+                assert ask() == (count > 1)
+                assert len(workers(number)) == count - 1
+        finally:
+            threads.set_num_threads(before)
+            threads.may_launch()
 
 
 def test_a_system_that_starts_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:

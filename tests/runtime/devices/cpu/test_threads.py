@@ -71,8 +71,7 @@ def test_16_threads_are_right_every_time(vm: VirtualMachine) -> None:
 def test_200_short_lived_threads_leave_nothing(vm: VirtualMachine) -> None:
     x = np.full(300_000, -1e9, np.float32)
     vm["heavy"](x)
-    # The launcher thread and its pool may be made once.
-    allowed = os_threads() + num_threads()
+    allowed = os_threads() + num_threads()  # the second team may be made
     workers = [
         threading.Thread(target=vm["heavy"], args=(x[: 3000 * (i % 100)],)) for i in range(200)
     ]
@@ -133,46 +132,6 @@ def test_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     for bad in (0, -1, 1.5, "2", True):
         with pytest.raises(UsageError):
             set_num_threads(bad)  # type: ignore[arg-type]
-
-
-def test_the_launcher_runs_one_job_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_requested", 2)
-    ran, ident = threads.run_elsewhere(threading.get_ident, ())
-    assert ran
-    assert ident != threading.get_ident()
-    # A job that asks for another finds the launcher busy.
-    assert threads.run_elsewhere(threads.run_elsewhere, (int, ())) == (True, (False, None))
-    with pytest.raises(ZeroDivisionError):
-        threads.run_elsewhere(divmod, (1, 0))
-    monkeypatch.setattr(threads, "_requested", 1)
-    assert threads.run_elsewhere(int, ()) == (False, None)
-
-
-def test_long_calls_of_other_threads_go_to_the_launcher(
-    vm: VirtualMachine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(threads, "_requested", 2)
-    linked = vm["tiny"].linked
-    assert linked.movable
-    ran_in: list[int] = []
-    run = linked.run
-    monkeypatch.setattr(
-        linked, "run", lambda *args: (ran_in.append(threading.get_ident()), run(*args))[1]
-    )
-    x = np.zeros(4, np.float32)
-
-    def work() -> None:
-        vm["tiny"](x)
-        linked.serial_seconds = 1.0
-        assert vm["tiny"](x).numpy().tolist() == [50] * 4
-        vm["tiny"](x)
-
-    worker = threading.Thread(target=work)
-    worker.start()
-    worker.join()
-    assert len(ran_in) == 3
-    assert ran_in[0] == ran_in[2] == worker.ident
-    assert ran_in[1] == threads._launcher.ident
 
 
 INTERRUPTED = """
@@ -242,13 +201,44 @@ def test_a_forked_child_can_call(vm: VirtualMachine, tmp_path: Path) -> None:
 def test_a_forked_child_does_not_launch_on_its_parents_pool(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(threads, "_launcher", threads._launcher)
-    monkeypatch.setattr(threads, "_main_thread", threading.get_ident())
     monkeypatch.setattr(threads.team, "reset", lambda: None)  # here, the workers go on
-    for configure, launches in ((None, True), (lambda mode, count: None, False)):
+    monkeypatch.setattr(threads.team, "resize", lambda number, size: None)
+    monkeypatch.setattr(threads, "_requested", 2)
+    monkeypatch.setattr(threads, "_resizing", threads._resizing)
+    monkeypatch.setattr(threads, "_pool_thread", threading.get_ident())
+    for configure, has_launched, launches in (
+        (None, True, True),
+        (lambda mode, count: None, False, True),
+        (lambda mode, count: None, True, False),
+        (lambda mode, count: None, False, False),  # a child of the child
+    ):
         monkeypatch.setattr(threads, "_configure", configure)
-        monkeypatch.setattr(threads, "_configured", {threading.get_ident(): 2})
+        monkeypatch.setattr(threads, "_sizes", [2 * has_launched, 0])
         threads._after_fork()
-        assert threads.is_launching_thread() == launches
-    threads._after_fork()  # a child of the child
-    assert not threads.is_launching_thread()
+        assert threads.may_launch() == launches
+
+
+def test_only_the_main_thread_launches_on_a_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_to: list[tuple[int, int]] = []
+    monkeypatch.setattr(threads, "_requested", 2)
+    monkeypatch.setattr(threads, "_configure", None)
+    monkeypatch.setattr(threads, "_pool_thread", threading.get_ident())
+    monkeypatch.setattr(threads, "_sizes", [2, 2])
+    threads.use_pool(None)
+    assert threads.may_launch()
+    assert launches_elsewhere()
+    threads.use_pool(lambda mode, count: set_to.append((mode, count)))
+    assert not launches_elsewhere()
+    assert threads.may_launch()
+    assert set_to == [(0, 2)]
+    assert not launches_elsewhere()
+    assert set_to == [(0, 2)]
+
+
+def launches_elsewhere() -> bool:
+    """May another thread launch?"""
+    found: list[bool] = []
+    other = threading.Thread(target=lambda: found.append(threads.may_launch()))
+    other.start()
+    other.join()
+    return found[0]
