@@ -1,10 +1,11 @@
-"""A call beside a busy Python thread, and many threads on one machine.
+"""A call beside a busy Python thread, beside a busy process, and many threads on one machine.
 
     python benchmarks/threads.py [--json FILE]
 
-The table: the same call alone and while another Python thread spins, at three amounts of work.
-Python hands its lock over every 5 ms, so a call that keeps it takes about twice as long at worst;
-a kernel that gave it up would wait for it 5 ms each time. Below: calls of random shapes from 16
+The table: the same call alone, while another Python thread spins, and while another process does, at
+three amounts of work. Python hands its lock over every 5 ms, so a call that keeps it takes about
+twice as long at worst; a kernel that gave it up would wait for it 5 ms each time. A process that
+spins takes half of one core. Below: calls of random shapes from 16
 threads, each result compared with what one thread gets, and the OS threads that 200 short-lived
 Python threads leave behind.
 """
@@ -15,9 +16,12 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +56,9 @@ def milliseconds(call: Callable[[], Any], rounds: int) -> list[float]:
     return found
 
 
-def beside_a_busy_thread(call: Callable[[], Any], rounds: int) -> list[float]:
-    """The same while another Python thread spins."""
+@contextmanager
+def busy_thread() -> Iterator[None]:
+    """While another Python thread spins."""
     stop = threading.Event()
 
     def spin() -> None:
@@ -63,10 +68,22 @@ def beside_a_busy_thread(call: Callable[[], Any], rounds: int) -> list[float]:
     busy = threading.Thread(target=spin)
     busy.start()
     try:
-        return milliseconds(call, rounds)
+        yield
     finally:
         stop.set()
         busy.join()
+
+
+@contextmanager
+def busy_process() -> Iterator[None]:
+    """While another process spins."""
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    time.sleep(0.2)
+    try:
+        yield
+    finally:
+        busy.kill()
+        busy.wait()
 
 
 def from_many_threads(main: Any, weight: np.ndarray, threads: int, calls: int) -> int:
@@ -103,10 +120,20 @@ def main() -> None:
     vm = relaxpy.VirtualMachine(relaxpy.build(relaxpy.parse(PROGRAM)))
     rng = np.random.default_rng(0)
     weight = (rng.normal(size=(384, 384)) / 20).astype("float32")
-    table = Table(title="Beside a busy Python thread")
-    for column in ("work", "ms alone", "ms beside it", "ratio of medians", "ratio of means"):
+    table = Table(title="Alone, and beside another that is busy")
+    columns = (
+        "work",
+        "ms alone",
+        "beside a thread",
+        "ratio",
+        "of means",
+        "beside a process",
+        "ratio",
+        "of means",
+    )
+    for column in columns:
         table.add_column(column, justify="right")
-    results: dict[str, Any] = {"beside_a_busy_thread": {}}
+    results: dict[str, Any] = {"beside": {}}
     for name, rows in ROWS.items():
         x = rng.normal(size=(rows, 384)).astype("float32")
 
@@ -115,16 +142,16 @@ def main() -> None:
 
         milliseconds(call, 5)
         alone = milliseconds(call, options.rounds)
-        beside = beside_a_busy_thread(call, options.rounds)
-        medians = statistics.median(alone), statistics.median(beside)
-        means = statistics.mean(alone), statistics.mean(beside)
-        row = (medians[1] / medians[0], means[1] / means[0])
-        table.add_row(name, *(f"{ms:.3f}" for ms in medians), *(f"{r:.2f}" for r in row))
-        results["beside_a_busy_thread"][name] = {
-            "rows": rows, "ms_alone": medians[0], "ms_beside": medians[1],
-            "ratio_of_medians": row[0], "ratio_of_means": row[1],
-        }  # fmt: skip
-    console = Console(width=100)
+        result: dict[str, float] = {"rows": rows, "ms_alone": statistics.median(alone)}
+        for other, busy in (("thread", busy_thread), ("process", busy_process)):
+            with busy():
+                beside = milliseconds(call, options.rounds)
+            result[f"ms_beside_{other}"] = statistics.median(beside)
+            result[f"ratio_{other}"] = statistics.median(beside) / statistics.median(alone)
+            result[f"ratio_of_means_{other}"] = statistics.mean(beside) / statistics.mean(alone)
+        results["beside"][name] = result
+        table.add_row(name, *(f"{value:.3f}" for key, value in result.items() if key != "rows"))
+    console = Console(width=120)
     console.print(table)
     wrong = from_many_threads(vm["main"], weight, 16, 200)
     before = os_threads()
