@@ -504,8 +504,7 @@ class _Program:
         sizes, lanes = self.sizes, self.sizes.lanes
         all_keys, all_values = sizes.width * sizes.page, sizes.columns * sizes.page
 
-        def key(page: Expr, k: Expr, first: int, count: int) -> list[Expr]:
-            begin = pages.place(page) * all_keys
+        def key(begin: Expr, k: Expr, first: int, count: int) -> list[Expr]:
             return self.keys.read(begin + k * sizes.page + first * lanes, count)
 
         def value(line: Expr, part: Expr, count: int) -> list[Expr]:
@@ -518,7 +517,7 @@ class _Program:
             lambda page: pages.following(page) * all_values,
         )
         return Block(
-            pages.exists, pages.scales, key, value,
+            pages.exists, pages.scales, lambda page: pages.place(page) * all_keys, key, value,
             lambda page: pages.place(page) * sizes.page, sizes.pages, ahead,
         )  # fmt: skip
 
@@ -536,8 +535,8 @@ class _Program:
         assert key_copy is not None
         assert value_copy is not None
 
-        def key(page: Expr, k: Expr, first: int, count: int) -> list[Expr]:
-            at = self._key_place(page, k, first)
+        def key(begin: Expr, k: Expr, first: int, count: int) -> list[Expr]:
+            at = self._key_place(begin, k, first)
             return [p.let("key", loops.load(key_copy, at + n * lanes, lanes)) for n in range(count)]
 
         def value(line: Expr, part: Expr, count: int) -> list[Expr]:
@@ -546,15 +545,20 @@ class _Program:
                 p.let("value", loops.load(value_copy, at + n * lanes, lanes)) for n in range(count)
             ]
 
-        return Block(pages.exists, pages.scales, key, value, lambda _: int64(0), 1)
+        return Block(
+            pages.exists, pages.scales, self._copy_begin, key, value, lambda _: int64(0), 1
+        )
 
-    def _key_place(self, page: Expr, k: Expr, first: int) -> Expr:
-        """Where keys are in the copy: of some vectors across that of the first of those, all along the width, then of
-        the next."""
+    def _copy_begin(self, page: Expr) -> Expr:
+        """Where the keys of a page begin in the copy."""
+        return page * (self.sizes.width * self.sizes.page)
+
+    def _key_place(self, begin: Expr, k: Expr, first: int) -> Expr:
+        """Where keys of a page are in the copy: of some vectors across that of the first of those, all along the width,
+        then of the next."""
         sizes, lanes = self.sizes, self.sizes.lanes
         across = sizes.across(_height(sizes), sizes.vectors)
-        part = (page * sizes.vectors + first) * (sizes.width * lanes)
-        return k * (across * lanes) + part
+        return k * (across * lanes) + (begin + first * (sizes.width * lanes))
 
     def _value_place(self, line: Expr, part: Expr) -> Expr:
         """Where a part of a line of values is in the copy."""
@@ -577,11 +581,12 @@ class _Program:
         with p.loop("page", sizes.pages, rolled=True) as page, p.when(pages.exists(page)):
             begin = p.let("begin", pages.place(page) * all_keys)
             following = p.let("next", pages.following(page) * all_keys)
+            own = p.let("copy", self._copy_begin(page))
             with p.loop("k", sizes.width) as k:
                 self.keys.prefetch(following, k, sizes.page)
                 for first in range(0, sizes.vectors, across):
                     at = begin + k * sizes.page + first * lanes
-                    to = self._key_place(page, k, first)
+                    to = self._key_place(own, k, first)
                     for n, vector in enumerate(self.keys.read(at, across)):
                         p.store(key_copy, to + n * lanes, vector, lanes)
             begin = p.let("begin", pages.place(page) * all_values)

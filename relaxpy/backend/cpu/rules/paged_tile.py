@@ -146,8 +146,10 @@ class Block:
     """Is a page one of those that are read?"""
     scales: Callable[[Expr], Expr]
     """Where the scales of a page begin."""
+    begin: Callable[[Expr], Expr]
+    """Where the keys of a page begin."""
     keys: Callable[[Expr, Expr, int, int], list[Expr]]
-    """(page, place in the width, first vector, count): vectors of keys."""
+    """(where the page begins, place in the width, first vector, count): vectors of keys."""
     values: Callable[[Expr, Expr, int], list[Expr]]
     """(line, part of the columns, count): vectors of values."""
     lines: Callable[[Expr], Expr]
@@ -245,6 +247,7 @@ class Tiles:
         p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
         across = sizes.across(height, sizes.vectors)
         line = p.let("line", row * sizes.width)
+        begin = p.let("begin", block.begin(page))
         ahead = int64(0) if block.ahead is None else p.let("next", block.ahead.keys_of(page))
         sums = [
             [p.allocate("product", lanes, "float32") for _ in range(across)] for _ in range(height)
@@ -256,13 +259,13 @@ class Tiles:
             if block.ahead is not None:
                 step = k + (first // across) * sizes.width
                 block.ahead.keys.prefetch(ahead, step, across * lanes)
-            keys = block.keys(page, k, first, across)
+            keys = block.keys(begin, k, first, across)
             for r, own in enumerate(sums):
                 number = loops.load(self.query, line + (r * sizes.width) + k)
                 factor = p.let("factor", loops.broadcast(number, lanes))
                 for each, key in zip(own, keys, strict=True):
                     p.store(each, 0, loops.load(each, 0, lanes) + key * factor, lanes)
-        begin = page * sizes.page + first * lanes
+        number = page * sizes.page + first * lanes
         for r, own in enumerate(sums):
             found = self.keys.in_order([loops.load(each, 0, lanes) for each in own])
             for n, score in enumerate(found):
@@ -270,7 +273,7 @@ class Tiles:
                     place = block.scales(page) + (first + n) * lanes
                     (scale,) = self.key_scales.read(place, 1)
                     score = score * scale
-                place = (row + r) * sizes.block + (begin + n * lanes)
+                place = (row + r) * sizes.block + (number + n * lanes)
                 p.store(self.scores, place, score, lanes)
 
     def _cap(self, first: Expr, count: Expr) -> None:
