@@ -30,6 +30,7 @@ from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, Index, Stmt, broadcast, first_lanes, load, zero
+from relaxpy.tir.writer.vectors import lanes_of, strips
 
 _FLIP = 0x80808080 - (1 << 32)
 """A word of four bytes that are all 128."""
@@ -118,6 +119,26 @@ class Arithmetic:
         """A vector of contiguous right words: the first `count` factors, then zeros."""
         return self._words(buffer, at, self.lanes, self.rhs, count)
 
+    def right_strips(
+        self, buffer: Buffer, rows: Sequence[Index], words: int, count: Expr | None = None
+    ) -> list[Expr]:
+        """The registers of a strip of right words (`relaxpy.tir.writer.vectors.strips`), of which each row has
+        so many from its offset on: the first `count` factors, then zeros."""
+        width = words * self.group
+        mask = None if count is None else first_lanes(count, width)
+        kind = f"uint{tvm.DataType(self.rhs).bits}"
+        parts = [_bits(load(buffer, at, width, mask), self.rhs) for at in rows]
+        if mask is not None:
+            parts = [tirx.Select(mask, part, zero(kind, width)) for part in parts]
+        registers: list[Expr] = []
+        for register in strips(parts, words):
+            if self.group > 1:
+                registers.append(tirx.reinterpret(_vector("int32", self.lanes), register))
+                continue
+            factors = tirx.reinterpret(_vector(self.rhs, self.lanes), register)
+            registers.append(_converted(factors, self.total))
+        return registers
+
     def left_joined(self, factors: Sequence[Expr], exist: Sequence[Expr | bool]) -> Expr:
         """Build one left word from factors read one by one; those that do not exist are zeros."""
         word = self._joined(factors, exist, self.lhs)
@@ -152,7 +173,7 @@ class Arithmetic:
     def _joined(self, factors: Sequence[Expr], exist: Sequence[Expr | bool], dtype: str) -> Expr:
         if self.group == 1:
             return _converted(factors[0], self.total)
-        lanes, bits = _lanes(factors[0]), 32 // self.group
+        lanes, bits = lanes_of(factors[0]), 32 // self.group
         word: Expr | None = None
         for place, (factor, exists) in enumerate(zip(factors, exist, strict=True)):
             part = _bits(factor, dtype).astype(_vector("int32", lanes))
@@ -211,18 +232,14 @@ def _has_bytes(target: CpuTarget) -> bool:
 
 
 def _converted(factors: Expr, total: str) -> Expr:
-    wanted = _vector(total, _lanes(factors))
+    wanted = _vector(total, lanes_of(factors))
     return factors if str(factors.ty.dtype) == wanted else factors.astype(wanted)
 
 
 def _bits(factors: Expr, dtype: str) -> Expr:
     """Reinterpret narrow factors as unsigned integers of their width."""
     kind = f"uint{tvm.DataType(dtype).bits}"
-    return factors if dtype == kind else tirx.reinterpret(_vector(kind, _lanes(factors)), factors)
-
-
-def _lanes(value: Expr) -> int:
-    return int(tvm.DataType(str(value.ty.dtype)).lanes)
+    return factors if dtype == kind else tirx.reinterpret(_vector(kind, lanes_of(factors)), factors)
 
 
 def _vector(dtype: str, lanes: int) -> str:

@@ -72,7 +72,7 @@ def vector_value(value: Callable[[Expr], Expr], lanes: int) -> Expr | None:
     stmt = _vectorised(tirx.BufferStore(scratch, element, [var]), var, lanes)
     if stmt is None:
         return None
-    return stmt.value if _lanes(stmt.value) == lanes else tirx.Broadcast(stmt.value, lanes)
+    return stmt.value if lanes_of(stmt.value) == lanes else tirx.Broadcast(stmt.value, lanes)
 
 
 def masked_value(value: Expr, mask: Expr) -> Expr | None:
@@ -82,7 +82,7 @@ def masked_value(value: Expr, mask: Expr) -> Expr | None:
             return None
 
     def masked(node: tvm.ir.TensorLoad) -> Expr:
-        if not node.indices or _lanes(node.indices[-1]) == 1:
+        if not node.indices or lanes_of(node.indices[-1]) == 1:
             return node
         args = (node.source, *node.indices, mask)
         return tirx.call_intrin(node.ty.dtype, "tirx.masked_load", *args)
@@ -92,7 +92,7 @@ def masked_value(value: Expr, mask: Expr) -> Expr | None:
 
 def masked_store(stmt: tirx.BufferStore, mask: Expr) -> Stmt | None:
     """The vector store for the active lanes of the mask only; None if it accesses elements that are not contiguous."""
-    if not stmt.indices or not _is_maskable(stmt.indices) or _lanes(stmt.indices[-1]) == 1:
+    if not stmt.indices or not _is_maskable(stmt.indices) or lanes_of(stmt.indices[-1]) == 1:
         return None
     value = masked_value(stmt.value, mask)
     if value is None:
@@ -168,6 +168,21 @@ def interleaved(first: Expr, second: Expr, lanes: int) -> tuple[Expr, Expr]:
     return tirx.Shuffle([first, second], low), tirx.Shuffle([first, second], high)
 
 
+def strips(parts: Sequence[Expr], size: int) -> list[Expr]:
+    """The registers of a strip of a square (`relaxpy.backend.cpu.rules.transpose`), given its `size` words of each row:
+    the first register has rows 0, `size`, 2 `size`, …, the second the rows behind these. Words are joined as they are
+    read, which is cheaper than a permutation."""
+    return [joined(parts[first::size]) for first in range(size)]
+
+
+def joined(vectors: Sequence[Expr]) -> Expr:
+    """The vectors, one behind the other."""
+    if len(vectors) == 1:
+        return vectors[0]
+    lanes = sum(map(lanes_of, vectors))
+    return tirx.Shuffle(list(vectors), [tirx.IntImm("int32", lane) for lane in range(lanes)])
+
+
 def mapped(function: Callable[[Expr], Expr], vector: Expr, lanes: int) -> Expr:
     """A function of a float32, which must vectorise, applied to every lane of a vector."""
     operand = tirx.decl_buffer([int64(lanes)], "float32", "x", layout=None)
@@ -218,9 +233,9 @@ def _is_maskable(indices: Sequence[Expr]) -> bool:
     if not indices:
         return True  # a 0-d tensor has one element
     *outer, last = indices
-    if any(_lanes(index) != 1 for index in outer):
+    if any(lanes_of(index) != 1 for index in outer):
         return False
-    if _lanes(last) == 1:
+    if lanes_of(last) == 1:
         return True
     return (
         isinstance(last, tirx.Ramp)
@@ -229,7 +244,8 @@ def _is_maskable(indices: Sequence[Expr]) -> bool:
     )
 
 
-def _lanes(value: Expr) -> int:
+def lanes_of(value: Expr) -> int:
+    """The number of lanes of a value; 1 of a number."""
     return int(tvm.DataType(str(value.ty.dtype)).lanes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from relaxpy.backend.cpu.target import CACHE_LINE, CpuTarget
@@ -13,7 +13,7 @@ from relaxpy.tir.numerics import math
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
-from relaxpy.tir.writer.vectors import mapped, vectorise
+from relaxpy.tir.writer.vectors import mapped, strips, vectorise
 
 LOWEST = -3.4028234663852886e38
 """The initial value of the largest score: finite, so that scores of minus infinity have powers of 0."""
@@ -142,6 +142,16 @@ class Access:
         if not self.is_narrow:
             return value
         return value.astype("float32" if lanes == 1 else f"float32x{lanes}")
+
+    def read_strips(self, operand: Operand, rows: Sequence[Expr], count: int) -> list[Expr]:
+        """The registers of a strip (`relaxpy.tir.writer.vectors.strips`) of a factor's numbers as float32, of which
+        each row has `count` from its offset on."""
+        source = self.words(operand) if self.is_narrow else self.view(operand.buffer)
+        registers = strips([loops.load(source, at, count) for at in rows], count)
+        if not self.is_narrow:
+            return registers
+        kind = f"{operand.buffer.dtype}x{len(rows)}"
+        return [tirx.reinterpret(kind, each).astype(f"float32x{len(rows)}") for each in registers]
 
     def prefetch(
         self, operand: Operand, at: Expr, *, writing: bool = False, level: int = 1

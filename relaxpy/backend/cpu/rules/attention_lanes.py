@@ -26,13 +26,13 @@ from relaxpy.backend.cpu.rules.attention_access import (
     share_of,
     splat,
 )
-from relaxpy.backend.cpu.rules.transpose import transposed
+from relaxpy.backend.cpu.rules.transpose import strip_of, turned
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.contraction import Operand
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
-from relaxpy.tir.writer.vectors import vectorise
+from relaxpy.tir.writer.vectors import joined, strips, vectorise
 
 REGISTERS = 2
 """The most registers of lanes per task."""
@@ -71,6 +71,7 @@ class LanesProgram:
         self.access, self.task, self.form = access, task, access.form
         self.program = p = access.program
         self.lanes = lanes = target.lanes(32)
+        self.strip = strip_of(lanes, 32)
         self.width = REGISTERS * lanes
         needed = loops.ceildiv(access.lanes - task.first, lanes)
         self.registers = p.let("registers", loops.minimum(needed, REGISTERS))
@@ -129,10 +130,11 @@ class LanesProgram:
             with p.loop("register", self.registers) as register:
                 first = p.let("first", loops.simplify(register * self.lanes))
                 lines = [self._line(query, first + n) for n in range(self.lanes)]
-                with p.loop("part", self.depth // self.lanes, rolled=True) as part:
-                    at = p.let("at", loops.simplify(part * self.lanes))
-                    rows = [access.read(query.buffer, line + at, self.lanes) for line in lines]
-                    for n, column in enumerate(transposed(p, rows)):
+                with p.loop("part", self.depth // self.strip, rolled=True) as part:
+                    at = p.let("at", loops.simplify(part * self.strip))
+                    rows = [loops.simplify(line + at) for line in lines]
+                    registers = access.read_strips(query, rows, self.strip)
+                    for n, column in enumerate(turned(p, registers)):
                         self._put(self.queries_at + (at + n) * self.width + first, column)
             return
         stride = access.stride(query, "depth")
@@ -401,18 +403,23 @@ class LanesProgram:
     def _store_register(self, first: Expr) -> None:
         """Transpose a register of lanes back and store its results. Lanes past the end repeat the last one and store
         the same values."""
-        p, access = self.program, self.access
-        places = [access.lane_place(self.task, first + n) for n in range(self.lanes)]
-        lines = [p.let("line", access.offset(self.form.out, place)) for place in places]
-        with p.loop("part", self.columns // self.lanes, rolled=True) as part:
-            c = p.let("c", loops.simplify(part * self.lanes))
-            share = loops.load(self.totals, first, self.lanes)
-            sums = [
-                self._get(self.sums_at + (c + n) * self.width + first) * share
-                for n in range(self.lanes)
-            ]
-            for place, line, row in zip(places, lines, transposed(p, sums), strict=True):
-                access.store_quotients(row, self.lanes, place, line, c)
+        p, access, count = self.program, self.access, self.strip
+        with p.loop("strip", self.lanes // count, rolled=True) as strip:
+            lane = p.let("lane", loops.simplify(first + strip * count))
+            places = [access.lane_place(self.task, lane + n) for n in range(count)]
+            lines = [p.let("line", access.offset(self.form.out, place)) for place in places]
+            share = p.let(
+                "share", joined([loops.load(self.totals, lane, count)] * (self.lanes // count))
+            )
+            with p.loop("part", self.columns // self.lanes, rolled=True) as part:
+                c = p.let("c", loops.simplify(part * self.lanes))
+                at = p.let("at", loops.simplify(self.sums_at + c * self.width + lane))
+                rows = [
+                    loops.load(self.scratch, at + n * self.width, count) for n in range(self.lanes)
+                ]
+                columns = turned(p, [register * share for register in strips(rows, count)])
+                for place, line, row in zip(places, lines, columns, strict=True):
+                    access.store_quotients(row, self.lanes, place, line, c)
 
 
 @dataclass(frozen=True, eq=False)

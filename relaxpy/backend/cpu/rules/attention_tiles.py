@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from relaxpy.backend.cpu.rules.attention_access import LOWEST, Access, Task, splat
 from relaxpy.backend.cpu.rules.places import shared_pieces
 from relaxpy.backend.cpu.rules.powers import FEATURES, weights
-from relaxpy.backend.cpu.rules.transpose import summed, transposed
+from relaxpy.backend.cpu.rules.transpose import strip_of, summed, turned
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.cpu.tiles import ROWS, Tiles, address
 from relaxpy.tir.forms import stages as s
@@ -31,7 +31,7 @@ from relaxpy.tir.forms.stages import Combiner
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, int64
-from relaxpy.tir.writer.vectors import fold, vector_loop, vector_value
+from relaxpy.tir.writer.vectors import fold, strips, vector_loop, vector_value
 
 LANES = 2 * ROWS
 """Lanes that are multiplied at a time: a part of a task."""
@@ -46,6 +46,7 @@ GROUPS = 8
 BLOCK = GROUP * GROUPS
 _VECTOR = 16
 """Numbers of a vector of words."""
+_STRIP = strip_of(_VECTOR, 32)
 _ROW_BYTES = GROUP * 4
 """Bytes of a row of a packed group: words for each key or column."""
 _SQUARE = LANES * GROUP
@@ -293,13 +294,13 @@ class TilesProgram:
             with p.loop("part", self.depth // GROUP) as part:
                 for n in range(_VECTOR):
                     self._prefetch(self.form.value, self.value_line, block.start + first + n, part)
-                words = [
-                    tirx.reinterpret("int32x16", loops.load(source, row + part * GROUP, GROUP))
-                    for row in rows
-                ]
-                for n, column in enumerate(transposed(p, words)):
-                    at = to + (part * _VECTOR + n) * GROUP
-                    p.store(self.keys, loops.simplify(at), column, _VECTOR)
+                with p.loop("strip", _VECTOR // _STRIP, rolled=True) as strip:
+                    word = p.let("word", loops.simplify(part * _VECTOR + strip * _STRIP))
+                    reads = [loops.load(source, row + word * 2, 2 * _STRIP) for row in rows]
+                    words = [tirx.reinterpret("int32x16", each) for each in strips(reads, _STRIP)]
+                    for n, column in enumerate(turned(p, words)):
+                        at = to + (word + n) * GROUP
+                        p.store(self.keys, loops.simplify(at), column, _VECTOR)
 
     def _pack_values(self, block: _Block) -> Expr:
         """Join neighbouring keys' values to words; keys that do not exist are zeros. Returns whether some are infinite

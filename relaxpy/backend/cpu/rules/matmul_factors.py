@@ -4,7 +4,7 @@ memory.
 A tile reads one word of each of its rows, and vectors of words of one row of its panel. Factors with another memory
 layout are copied, one block of the depth at a time: the right-hand panel unless it is packed already, the left rows if
 they must be converted or their groups are not contiguous. A panel whose columns are contiguous along the depth (a
-transposed factor) is transposed in registers, one square of vectors at a time. A packed factor is prefetched.
+transposed factor) is transposed in registers, a strip of a square of vectors at a time. A packed factor is prefetched.
 
 A right-hand factor may be computed instead of read (`relaxpy.backend.cpu.rules.matmul_formula`): in registers for a few
 rows, and once a task, into the copy of its panel, for many.
@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 
 from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.rules.matmul_formula import Formula
-from relaxpy.backend.cpu.rules.transpose import transposed
+from relaxpy.backend.cpu.rules.transpose import strip_of, turned
 from relaxpy.backend.cpu.target import CACHE_LINE
 from relaxpy.tir.forms.contraction import Panels
-from relaxpy.tir.forms.matmul import MatmulForm
+from relaxpy.tir.forms.matmul import BITS, MatmulForm
 from relaxpy.tir.tvm import tvm
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, Program
@@ -174,7 +174,7 @@ class Factors:
             exists = loops.minimum(row + r, form.row.extent - 1)
             line = p.let("line", self.lhs_base + exists * form.row.lhs + first * form.depth.lhs)
             if loops.constant(form.depth.lhs) == 1:
-                with self._vectors(block) as (v, left):
+                with self._vectors(block, a.lanes) as (v, left):
                     words = a.left_words(self.lhs, line + v * a.lanes * self.group, left)
                     p.store(copy, start + r * size + v * a.lanes, words, a.lanes)
             else:
@@ -292,8 +292,8 @@ class Factors:
         return row
 
     def _turn(self, copy: Buffer, width: int, panel: Panel, block: Block, end: Expr) -> None:
-        """Copy a panel whose columns are contiguous along the depth: squares of words, transposed in registers. A
-        square at the end of the depth has zeros behind it, so `copy` must have whole squares of rows."""
+        """Copy a panel whose columns are contiguous along the depth: strips of words, transposed in registers. A strip
+        at the end of the depth has zeros behind it, so `copy` must have whole strips of rows."""
         p, a = self.program, self.arithmetic
         first = p.let("first", loops.simplify(block.start * self.group))
         with p.loop("n", loops.ceildiv(end - panel.start, a.lanes), rolled=True) as n:
@@ -301,11 +301,12 @@ class Factors:
                 p.let(f"line{j}", self._column(panel, n * a.lanes + j) + first)
                 for j in range(a.lanes)
             ]
-            with self._vectors(block) as (v, left):
-                at = v * a.lanes * self.group
-                columns = [a.right_words(self.rhs, line + at, count=left) for line in lines]
-                for i, row in enumerate(transposed(p, columns)):
-                    p.store(copy, (v * a.lanes + i) * width + n * a.lanes, row, a.lanes)
+            words = strip_of(a.lanes, BITS[a.total])
+            with self._vectors(block, words) as (v, left):
+                at = v * words * self.group
+                registers = a.right_strips(self.rhs, [line + at for line in lines], words, left)
+                for i, row in enumerate(turned(p, registers)):
+                    p.store(copy, (v * words + i) * width + n * a.lanes, row, a.lanes)
 
     def _column(self, panel: Panel, column: Expr) -> Expr:
         """The offset of a column of the panel; columns that do not exist repeat the last one."""
@@ -337,11 +338,10 @@ class Factors:
         return factors, exist
 
     @contextmanager
-    def _vectors(self, block: Block) -> Iterator[tuple[Expr, Expr | None]]:
-        """A loop over vectors of words along the depth. Yields the number of the vector, and the number of its factors
-        if not all vectors are known to be whole."""
-        p, lanes = self.program, self.arithmetic.lanes
-        size = lanes * self.group
+    def _vectors(self, block: Block, lanes: int) -> Iterator[tuple[Expr, Expr | None]]:
+        """A loop over vectors of `lanes` words along the depth. Yields the number of the vector, and the number of its
+        factors if not all vectors are known to be whole."""
+        p, size = self.program, lanes * self.group
         if loops.constant(loops.floormod(self.depth, size)) == 0:
             with p.loop("v", loops.floordiv(block.count, lanes), rolled=True) as v:
                 yield v, None

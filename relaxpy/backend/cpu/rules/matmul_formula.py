@@ -91,6 +91,10 @@ class _Access:
     """The index that is the number of the tile."""
 
 
+_TILE, _INSIDE = tirx.Var("tile", "int64"), tirx.Var("inside", "int64")
+"""Stand for the number of a tile and the place in it."""
+
+
 class OfColumns(Protocol):
     """A product whose second factor has columns and a depth: one loop each."""
 
@@ -113,6 +117,11 @@ class Formula:
         loads = s.loads_of(value)
         self._accesses: dict[Expr, _Access] = {}
         """By the loads of the formula."""
+        # Each is asked for again at every row and vector that is written out.
+        self._offsets: dict[tuple[Expr, bool], Expr] = {}
+        """Offsets of the loads as functions of the row and column; or of the tile and the place in it."""
+        self._tiles: dict[tuple[int, int, int, int], tuple[Expr, Expr, Expr]] = {}
+        """Panels with the tiles of their columns, by their addresses and the numbers given to `_tile`."""
         self.views = {load.source: program.flat_view(load.source) for load in loads}
         kinds = [self._access(load).kind for load in loads]
         self.is_vector = _Kind.OTHER not in kinds and self._vectorises()
@@ -173,22 +182,32 @@ class Formula:
         if access.kind is not _Kind.TILE:
             return self._flat(node, row, first), access.kind is _Kind.NEIGHBOURS
         own = access.width
+        key = hash(panel), width, at, own
+        if key not in self._tiles:
+            self._tiles[key] = (panel, *self._tile(panel, first, width, at, own))
+        _, tile, inside = self._tiles[key]
+        return self._flat(node, row, first, {_TILE: tile, _INSIDE: inside}), True
+
+    def _tile(self, panel: Expr, first: Expr, width: int, at: int, own: int) -> tuple[Expr, Expr]:
+        """The tile of `own` columns that has column `at` of a panel, and the place in it."""
         if width % own == 0:
             tile, inside = loops.floordiv(panel, own) + at // own, loops.int64(at % own)
         else:
             tile, inside = loops.floordiv(first, own), loops.floormod(first, own)
-        tile = loops.minimum(tile, loops.floordiv(self.columns - 1, own))
-        indices = [*node.indices]
-        indices[access.at], indices[-1] = tile, inside
-        return self._offset(node, indices, row, first), True
+        return loops.minimum(tile, loops.floordiv(self.columns - 1, own)), inside
 
-    def _flat(self, node: s.Load, row: Expr, column: Expr) -> Expr:
-        return self._offset(node, list(node.indices), row, column)
-
-    def _offset(self, node: s.Load, indices: list[Expr], row: Expr, column: Expr) -> Expr:
-        values = {**self.place, self.row_var: row, self.column_var: column}
-        at = s.substitute(s.flat_index(indices, node.source.shape), values)
-        return loops.index_of(at)
+    def _flat(
+        self, node: s.Load, row: Expr, column: Expr, tile: Mapping[Expr, Expr] | None = None
+    ) -> Expr:
+        """The offset that a load reads; of a given tile and place in it, or of the column's own."""
+        key = node, tile is not None
+        if key not in self._offsets:
+            indices = list(node.indices)
+            if tile is not None:
+                indices[self._access(node).at], indices[-1] = _TILE, _INSIDE
+            self._offsets[key] = s.flat_index(indices, node.source.shape)
+        values = {**self.place, self.row_var: row, self.column_var: column, **(tile or {})}
+        return loops.index_of(s.substitute(self._offsets[key], values))
 
     def _substituted(self, value: Expr, row: Expr, column: Expr) -> Expr:
         """The value at a row and column. Only numbers made of these are simplified, such as the distance of a shift:

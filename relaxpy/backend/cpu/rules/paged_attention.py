@@ -92,6 +92,23 @@ class _Run:
     """The pages that it needs: the first, and that after the last one."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Pages:
+    """The pages of a block, given their numbers in it."""
+
+    exists: Callable[[Expr], Expr]
+    """Is it one that the run needs?"""
+    place: Callable[[Expr], Expr]
+    """The number of the page and the task's key head among those of all pages."""
+    following: Callable[[Expr], Expr]
+    """That of the page of the next block."""
+    size: int
+
+    def scales(self, page: Expr) -> Expr:
+        """Where its scales begin."""
+        return self.place(page) * self.size
+
+
 class _Program:
     """Writes the whole program."""
 
@@ -355,20 +372,14 @@ class _Program:
         """A block of a run."""
         p, sizes = self.program, self.sizes
         start = p.let("start", block * sizes.block)
-        exists, places, following = [], [], []
-        for n in range(sizes.pages):
-            page = p.let("page", block * sizes.pages + n)
-            exists.append(p.let("exists", loops.both(run.pages[0] <= page, page < run.pages[1])))
-            places.append(self._place_of(run, page))
-            after = tirx.Max(tirx.Min(page + sizes.pages, run.pages[1] - 1), page)
-            following.append(self._place_of(run, after))
+        pages = self._pages(block, run)
         # The tokens that attend to a key of the block.
         end = run.end
         if self.form.scoring.window:
             seen = start + (sizes.block + self.form.scoring.window - 1)
             end = p.let("end_token", tirx.Min(end, seen - run.shift))
 
-        def first(key: int) -> Expr:
+        def first(key: Expr) -> Expr:
             """The first token that attends to a key of the block from a number on; the end if there is none."""
             if not self.form.scoring.causal:
                 return run.token
@@ -382,12 +393,50 @@ class _Program:
             low, high = self._bounds(run, p.let("token", tirx.Min(token, run.end - 1)))
             return low - start, high - start
 
+        tilings, rows = self._few_rows(run, first, end)
+        source = self._in_pages(pages)
+        if is_copied is False:
+            self._prefetch_scales(pages)
+            self.tiles.score(source, tilings)
+            self.tiles.weigh(rows, bounds, pages.scales)
+            self.tiles.gather(source, tilings)
+            return
+        shared, all_rows = self._many_rows(run, first, end)
+        copy = self._in_copy(pages)
+        low, high = (tirx.Select(is_copied, *ends) for ends in zip(all_rows, rows, strict=True))
+        rows = p.let("first_row", low), p.let("end_row", high)
         with p.when(is_copied):
-            source = self._copy(exists, places, following)
-            self.tiles.add(source, *self._many_rows(run, first, end), bounds)
+            self._copy(pages)
+            self.tiles.score(copy, shared)
         with p.otherwise(is_copied):
-            source = self._in_pages(exists, places, following)
-            self.tiles.add(source, *self._few_rows(run, first, end), bounds)
+            self._prefetch_scales(pages)
+            self.tiles.score(source, tilings)
+        self.tiles.weigh(rows, bounds, pages.scales)
+        with p.when(is_copied):
+            self.tiles.gather(copy, shared)
+        with p.otherwise(is_copied):
+            self.tiles.gather(source, tilings)
+
+    def _pages(self, block: Expr, run: _Run) -> _Pages:
+        """Look up the pages of a block, and those of the next one, which are prefetched."""
+        p, count = self.program, self.sizes.pages
+        places = p.allocate("places", 2 * count, "int64")
+        with p.loop("page", count, rolled=True) as n:
+            page = p.let("page", block * count + n)
+            after = tirx.Max(tirx.Min(page + count, run.pages[1] - 1), page)
+            p.store(places, n, self._place_of(run, page))
+            p.store(places, n + count, self._place_of(run, after))
+
+        def exists(n: Expr) -> Expr:
+            page = block * count + n
+            return loops.both(run.pages[0] <= page, page < run.pages[1])
+
+        return _Pages(
+            exists,
+            lambda n: loops.load(places, n),
+            lambda n: loops.load(places, n + count),
+            self.sizes.page,
+        )
 
     def _place_of(self, run: _Run, page: Expr) -> Expr:
         """The number of a page of a run and the task's key head among those of all pages. A page beyond the table is
@@ -398,7 +447,7 @@ class _Program:
         return self.program.let("place", number * self.groups + self.group)
 
     def _few_rows(
-        self, run: _Run, first: Callable[[int], Expr], end: Expr
+        self, run: _Run, first: Callable[[Expr], Expr], end: Expr
     ) -> tuple[list[Tiling], tuple[Expr, Expr]]:
         """Tiles of the rows of tokens: each token's of its own."""
         p, sizes = self.program, self.sizes
@@ -406,18 +455,18 @@ class _Program:
         height = -(-sizes.rows // tiles)
         whole = sizes.rows // height
 
-        def rows_of(key: int) -> tuple[Expr, Expr]:
+        def rows_of(key: Expr) -> tuple[Expr, Expr]:
             """The first row, and the number of tokens."""
             token = first(key)
             begin = p.let("begin", run.base + (token - run.token) * sizes.rows)
             return begin, p.let("tokens", end - token)
 
-        def tiles_of(key: int, tile: Callable[[Expr], None]) -> None:
+        def tiles_of(key: Expr, tile: Callable[[Expr], None]) -> None:
             begin, count = rows_of(key)
             with p.loop("t", count, about=1) as t, p.loop("tile", whole) as n:
                 tile(p.let("row", begin + t * sizes.rows + n * height))
 
-        def rest_of(key: int, tile: Callable[[Expr], None]) -> None:
+        def rest_of(key: Expr, tile: Callable[[Expr], None]) -> None:
             begin, count = rows_of(key)
             with p.loop("t", count, about=1) as t:
                 tile(p.let("row", begin + t * sizes.rows + whole * height))
@@ -425,115 +474,130 @@ class _Program:
         tilings = [Tiling(height, tiles_of, is_even=True)]
         if sizes.rows > whole * height:
             tilings.append(Tiling(sizes.rows - whole * height, rest_of, is_even=True))
-        begin, count = rows_of(0)
+        begin, count = rows_of(int64(0))
         return tilings, (begin, p.let("rows_end", begin + count * sizes.rows))
 
     def _many_rows(
-        self, run: _Run, first: Callable[[int], Expr], end: Expr
+        self, run: _Run, first: Callable[[Expr], Expr], end: Expr
     ) -> tuple[list[Tiling], tuple[Expr, Expr]]:
         """Tiles of all rows of a run. The last one may have rows after them, whose state is never used."""
         p, sizes = self.program, self.sizes
         height = _height(sizes)
         to = p.let("end_tile", _part((end - run.token) * sizes.rows + (height - 1), height))
 
-        def first_row(key: int) -> tuple[Expr, Expr]:
+        def first_row(key: Expr) -> tuple[Expr, Expr]:
             """That of the first tile, and the tile."""
             token = first(key)
             tile = p.let("first_tile", _part((token - run.token) * sizes.rows, height))
             return p.let("begin", run.base + tile * height), tile
 
-        def tiles_of(key: int, tile: Callable[[Expr], None]) -> None:
+        def tiles_of(key: Expr, tile: Callable[[Expr], None]) -> None:
             begin, number = first_row(key)
             with p.loop("tile", to - number, about=8) as n:
                 tile(p.let("row", begin + n * height))
 
         tiling = Tiling(height, tiles_of, sizes.rows % height == 0)
-        return [tiling], (first_row(0)[0], p.let("rows_end", run.base + to * height))
+        return [tiling], (first_row(int64(0))[0], p.let("rows_end", run.base + to * height))
 
-    def _in_pages(self, exists: list[Expr], places: list[Expr], following: list[Expr]) -> Block:
+    def _in_pages(self, pages: _Pages) -> Block:
         """The block in its pages."""
-        p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
+        sizes, lanes = self.sizes, self.sizes.lanes
         all_keys, all_values = sizes.width * sizes.page, sizes.columns * sizes.page
-        keys = [p.let("keys", place * all_keys) for place in places]
-        lines = [p.let("lines", place * sizes.page) for place in places]
-        ahead = Ahead(
-            self.keys,
-            self.values,
-            [p.let("next_keys", place * all_keys) for place in following],
-            [p.let("next_values", place * all_values) for place in following],
-        )
-        for place in following:
-            for numbers in self.scales or ():
-                numbers.prefetch(place * sizes.page, int64(0), sizes.page)
 
-        def key(page: int, k: Expr, first: int, count: int) -> list[Expr]:
-            return self.keys.read(keys[page] + k * sizes.page + first * lanes, count)
+        def key(begin: Expr, k: Expr, first: int, count: int) -> list[Expr]:
+            return self.keys.read(begin + k * sizes.page + first * lanes, count)
 
         def value(line: Expr, part: Expr, count: int) -> list[Expr]:
             return self.values.read(line * sizes.columns + part * (count * lanes), count)
 
+        ahead = Ahead(
+            self.keys,
+            self.values,
+            lambda page: pages.following(page) * all_keys,
+            lambda page: pages.following(page) * all_values,
+        )
         return Block(
-            exists, lines, key, value,
-            [(each, n * sizes.page, sizes.page) for n, each in enumerate(lines)], ahead,
+            pages.exists, pages.scales, lambda page: pages.place(page) * all_keys, key, value,
+            lambda page: pages.place(page) * sizes.page, sizes.pages, ahead,
         )  # fmt: skip
 
-    def _copy(self, exists: list[Expr], places: list[Expr], following: list[Expr]) -> Block:
-        """Copy the block's keys and values as float32, in the order in which tiles read them."""
-        p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
+    def _prefetch_scales(self, pages: _Pages) -> None:
+        """Prefetch the scales of the next block."""
+        size = self.sizes.page
+        for numbers in self.scales or ():
+            with self.program.loop("page", self.sizes.pages, rolled=True) as page:
+                numbers.prefetch(pages.following(page) * size, int64(0), size)
+
+    def _in_copy(self, pages: _Pages) -> Block:
+        """The block in its copy, in the order in which tiles read it."""
+        p, lanes = self.program, self.sizes.lanes
         key_copy, value_copy = self.key_copy, self.value_copy
         assert key_copy is not None
         assert value_copy is not None
-        height = _height(sizes)
-        across = sizes.across(height, sizes.vectors)
-        along = sizes.across(height, sizes.columns // lanes)
-        scales = [p.let("scales", place * sizes.page) for place in places]
 
-        def key_place(page: int, k: Expr, first: int) -> Expr:
-            """Of some vectors across: of the first of those, all along the width, then of the next."""
-            part = (page * sizes.vectors + first) * (sizes.width * lanes)
-            return k * (across * lanes) + part
-
-        def value_place(line: Expr, part: Expr | int) -> Expr:
-            return line * (along * lanes) + part * (sizes.block * along * lanes)
-
-        for page, (there, place, after) in enumerate(zip(exists, places, following, strict=True)):
-            with p.when(there):
-                all_keys = sizes.width * sizes.page
-                begin, following_begin = (
-                    p.let("begin", place * all_keys),
-                    p.let("next", after * all_keys),
-                )
-                with p.loop("k", sizes.width) as k:
-                    self.keys.prefetch(following_begin, k, sizes.page)
-                    for first in range(0, sizes.vectors, across):
-                        at = begin + k * sizes.page + first * lanes
-                        to = key_place(page, k, first)
-                        for n, vector in enumerate(self.keys.read(at, across)):
-                            p.store(key_copy, to + n * lanes, vector, lanes)
-                all_values = sizes.columns * sizes.page
-                begin, following_begin = (
-                    p.let("begin", place * all_values),
-                    p.let("next", after * all_values),
-                )
-                with p.loop("j", sizes.page) as j:
-                    self.values.prefetch(following_begin, j, sizes.columns)
-                    with p.loop("part", sizes.columns // (along * lanes)) as part:
-                        at = begin + j * sizes.columns + part * (along * lanes)
-                        to = value_place(j + page * sizes.page, part)
-                        for n, vector in enumerate(self.values.read(at, along)):
-                            p.store(value_copy, to + n * lanes, vector, lanes)
-
-        def key(page: int, k: Expr, first: int, count: int) -> list[Expr]:
-            at = key_place(page, k, first)
+        def key(begin: Expr, k: Expr, first: int, count: int) -> list[Expr]:
+            at = self._key_place(begin, k, first)
             return [p.let("key", loops.load(key_copy, at + n * lanes, lanes)) for n in range(count)]
 
         def value(line: Expr, part: Expr, count: int) -> list[Expr]:
-            at = value_place(line, part)
+            at = self._value_place(line, part)
             return [
                 p.let("value", loops.load(value_copy, at + n * lanes, lanes)) for n in range(count)
             ]
 
-        return Block(exists, scales, key, value, [(int64(0), 0, sizes.block)])
+        return Block(
+            pages.exists, pages.scales, self._copy_begin, key, value, lambda _: int64(0), 1
+        )
+
+    def _copy_begin(self, page: Expr) -> Expr:
+        """Where the keys of a page begin in the copy."""
+        return page * (self.sizes.width * self.sizes.page)
+
+    def _key_place(self, begin: Expr, k: Expr, first: int) -> Expr:
+        """Where keys of a page are in the copy: of some vectors across that of the first of those, all along the width,
+        then of the next."""
+        sizes, lanes = self.sizes, self.sizes.lanes
+        across = sizes.across(_height(sizes), sizes.vectors)
+        return k * (across * lanes) + (begin + first * (sizes.width * lanes))
+
+    def _value_place(self, line: Expr, part: Expr) -> Expr:
+        """Where a part of a line of values is in the copy."""
+        sizes, width = self.sizes, self._values_across * self.sizes.lanes
+        return line * width + part * (sizes.block * width)
+
+    @property
+    def _values_across(self) -> int:
+        """The vectors of a part of a line of values."""
+        return self.sizes.across(_height(self.sizes), self.sizes.columns // self.sizes.lanes)
+
+    def _copy(self, pages: _Pages) -> None:
+        """Copy the block's keys and values as float32."""
+        p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
+        key_copy, value_copy = self.key_copy, self.value_copy
+        assert key_copy is not None
+        assert value_copy is not None
+        across, along = sizes.across(_height(sizes), sizes.vectors), self._values_across
+        all_keys, all_values = sizes.width * sizes.page, sizes.columns * sizes.page
+        with p.loop("page", sizes.pages, rolled=True) as page, p.when(pages.exists(page)):
+            begin = p.let("begin", pages.place(page) * all_keys)
+            following = p.let("next", pages.following(page) * all_keys)
+            own = p.let("copy", self._copy_begin(page))
+            with p.loop("k", sizes.width) as k:
+                self.keys.prefetch(following, k, sizes.page)
+                for first in range(0, sizes.vectors, across):
+                    at = begin + k * sizes.page + first * lanes
+                    to = self._key_place(own, k, first)
+                    for n, vector in enumerate(self.keys.read(at, across)):
+                        p.store(key_copy, to + n * lanes, vector, lanes)
+            begin = p.let("begin", pages.place(page) * all_values)
+            following = p.let("next", pages.following(page) * all_values)
+            with p.loop("j", sizes.page) as j:
+                self.values.prefetch(following, j, sizes.columns)
+                with p.loop("part", sizes.columns // (along * lanes)) as part:
+                    at = begin + j * sizes.columns + part * (along * lanes)
+                    to = self._value_place(j + page * sizes.page, part)
+                    for n, vector in enumerate(self.values.read(at, along)):
+                        p.store(value_copy, to + n * lanes, vector, lanes)
 
     # Results
 

@@ -133,26 +133,29 @@ class Ahead:
 
     keys: Numbers
     values: Numbers
-    key_pages: Sequence[Expr]
-    """Where the keys of each page begin."""
-    value_pages: Sequence[Expr]
+    keys_of: Callable[[Expr], Expr]
+    """Where the keys of a page begin."""
+    values_of: Callable[[Expr], Expr]
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
     """Where the keys and values of a block are."""
 
-    exists: Sequence[Expr]
-    """Of each page: is it one of those that are read?"""
-    scales: Sequence[Expr]
-    """Of each page: where its scales begin."""
-    keys: Callable[[int, Expr, int, int], list[Expr]]
-    """(page, place in the width, first vector, count): vectors of keys."""
+    exists: Callable[[Expr], Expr]
+    """Is a page one of those that are read?"""
+    scales: Callable[[Expr], Expr]
+    """Where the scales of a page begin."""
+    begin: Callable[[Expr], Expr]
+    """Where the keys of a page begin."""
+    keys: Callable[[Expr, Expr, int, int], list[Expr]]
+    """(where the page begins, place in the width, first vector, count): vectors of keys."""
     values: Callable[[Expr, Expr, int], list[Expr]]
     """(line, part of the columns, count): vectors of values."""
-    lines: Sequence[tuple[Expr, int, int]]
-    """Parts of the block whose lines of values are one after the other: where they begin, the number of the first key,
-    and how many there are."""
+    lines: Callable[[Expr], Expr]
+    """Where the lines of values of a part begin."""
+    parts: int
+    """The block's parts of one size, each with its lines one after the other."""
     ahead: Ahead | None = None
     """The pages of the next block, if it has pages that are not in a cache yet."""
 
@@ -162,7 +165,7 @@ class Tiling:
     """Tiles of the same height."""
 
     height: int
-    visit: Callable[[int, Callable[[Expr], None]], None]
+    visit: Callable[[Expr, Callable[[Expr], None]], None]
     """Write the loops over the tiles around what is written for one, given its first row: over those with a row that
     attends to a key of the block from a number on."""
     is_even: bool
@@ -199,22 +202,25 @@ class Tiles:
         with p.loop("c", columns // lanes) as c:
             p.store(self.sums, row * columns + c * lanes, splat(0.0, lanes), lanes)
 
-    def add(
-        self, block: Block, tilings: Sequence[Tiling], rows: tuple[Expr, Expr],
-        bounds: Callable[[Expr], tuple[Expr, Expr]],
-    ) -> None:  # fmt: skip
-        """Add a block to the state of the rows from the first up to, not including, the second; the tiles have those.
-        `bounds` has the keys of a row, from the first up to, not including, the second, which may be beyond the
-        block."""
+    def score(self, block: Block, tilings: Sequence[Tiling]) -> None:
+        """The scores of a block's keys for the rows of the tiles."""
         p, sizes = self.program, self.sizes
-        for page, exists in enumerate(block.exists):
-            with p.when(exists):
-                for tiling in tilings:
-                    across = sizes.across(tiling.height, sizes.vectors)
-                    for first in range(0, sizes.vectors, across):
-                        key = page * sizes.page + first * sizes.lanes
-                        tile = partial(self._products, tiling.height, block, page, first)
-                        tiling.visit(key, tile)
+        with p.loop("page", sizes.pages, rolled=True) as page, p.when(block.exists(page)):
+            for tiling in tilings:
+                across = sizes.across(tiling.height, sizes.vectors)
+                for first in range(0, sizes.vectors, across):
+                    key = page * sizes.page + first * sizes.lanes
+                    tile = partial(self._products, tiling.height, block, page, first)
+                    tiling.visit(key, tile)
+
+    def weigh(
+        self, rows: tuple[Expr, Expr], bounds: Callable[[Expr], tuple[Expr, Expr]],
+        scales: Callable[[Expr], Expr],
+    ) -> None:  # fmt: skip
+        """Replace the scores of a block by the weights of its values, for the rows from the first up to, not including,
+        the second, which whole tiles have. `bounds` has the keys of a row, from the first up to, not including, the
+        second, which may be beyond the block; `scales` says where the scales of a page begin."""
+        p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
         first, end = rows
         count = p.let("rows", end - first)
         if self.scoring.soft_cap:
@@ -222,22 +228,27 @@ class Tiles:
         with p.loop("r", count, about=sizes.rows) as r:
             row = p.let("row", first + r)
             self._largest(row, *bounds(row))
-        lanes = sizes.lanes
         with p.loop("r", _quotient(count + (lanes - 1), lanes), about=1) as r:
             at = p.let("at", first + r * lanes)
             p.store(self.decays, at, power(loops.load(self.decays, at, lanes), lanes), lanes)
         with p.loop("r", count, about=sizes.rows) as r:
-            self._weights(p.let("row", first + r), block)
+            self._weights(p.let("row", first + r), scales)
+
+    def gather(self, block: Block, tilings: Sequence[Tiling]) -> None:
+        """Add the weighted values of a block to the sums of the rows of the tiles."""
+        p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
         for tiling in tilings:
             across = sizes.across(tiling.height, sizes.columns // lanes)
             with p.loop("part", sizes.columns // (across * lanes)) as part:
-                tiling.visit(0, partial(self._sums, tiling, block, part, across))
+                tiling.visit(int64(0), partial(self._sums, tiling, block, part, across))
 
-    def _products(self, height: int, block: Block, page: int, first: int, row: Expr) -> None:
+    def _products(self, height: int, block: Block, page: Expr, first: int, row: Expr) -> None:
         """The scores of the rows of a tile, for some vectors of a page's keys."""
         p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
         across = sizes.across(height, sizes.vectors)
         line = p.let("line", row * sizes.width)
+        begin = p.let("begin", block.begin(page))
+        ahead = int64(0) if block.ahead is None else p.let("next", block.ahead.keys_of(page))
         sums = [
             [p.allocate("product", lanes, "float32") for _ in range(across)] for _ in range(height)
         ]
@@ -247,22 +258,22 @@ class Tiles:
         with p.loop("k", sizes.width) as k:
             if block.ahead is not None:
                 step = k + (first // across) * sizes.width
-                block.ahead.keys.prefetch(block.ahead.key_pages[page], step, across * lanes)
-            keys = block.keys(page, k, first, across)
+                block.ahead.keys.prefetch(ahead, step, across * lanes)
+            keys = block.keys(begin, k, first, across)
             for r, own in enumerate(sums):
                 number = loops.load(self.query, line + (r * sizes.width) + k)
                 factor = p.let("factor", loops.broadcast(number, lanes))
                 for each, key in zip(own, keys, strict=True):
                     p.store(each, 0, loops.load(each, 0, lanes) + key * factor, lanes)
-        begin = page * sizes.page + first * lanes
+        number = page * sizes.page + first * lanes
         for r, own in enumerate(sums):
             found = self.keys.in_order([loops.load(each, 0, lanes) for each in own])
             for n, score in enumerate(found):
                 if self.key_scales is not None:
-                    place = block.scales[page] + (first + n) * lanes
+                    place = block.scales(page) + (first + n) * lanes
                     (scale,) = self.key_scales.read(place, 1)
                     score = score * scale
-                place = (row + r) * sizes.block + (begin + n * lanes)
+                place = (row + r) * sizes.block + (number + n * lanes)
                 p.store(self.scores, place, score, lanes)
 
     def _cap(self, first: Expr, count: Expr) -> None:
@@ -300,7 +311,7 @@ class Tiles:
         p.store(self.tops, row, new)
         p.store(self.decays, row, old - new)
 
-    def _weights(self, row: Expr, block: Block) -> None:
+    def _weights(self, row: Expr, scales: Callable[[Expr], Expr]) -> None:
         """Replace the scores of a row by the weights of the values, and update its total."""
         p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
         top = p.let("top", loops.broadcast(loops.load(self.tops, row), lanes))
@@ -311,7 +322,7 @@ class Tiles:
             powers.append(own)
             if self.value_scales is not None:
                 page, vector = divmod(n, sizes.vectors)
-                (scale,) = self.value_scales.read(block.scales[page] + vector * lanes, 1)
+                (scale,) = self.value_scales.read(scales(int64(page)) + vector * lanes, 1)
                 own = own * scale
             p.store(self.scores, at, own, lanes)
         decay = loops.broadcast(loops.load(self.decays, row), lanes)
@@ -332,25 +343,33 @@ class Tiles:
             for n, each in enumerate(own):
                 before = loops.load(self.sums, line + (r * sizes.columns + n * lanes), lanes)
                 p.store(each, 0, before * decay, lanes)
-        for page, (begin, first, count) in enumerate(block.lines):
-            for start, end, is_shared in self._ranges(tiling, row, first, count):
+        count = sizes.block // block.parts
+        with p.loop("lines", block.parts, rolled=True) as number:
+            begin, first = p.let("begin", block.lines(number)), p.let("first", number * count)
+            ahead = (
+                int64(0) if block.ahead is None else p.let("next", block.ahead.values_of(number))
+            )
+
+            def add(start: Expr, end: Expr, is_shared: bool) -> None:
                 with p.loop("n", end - start, about=count if is_shared else 1) as n:
                     j = p.let("j", start + n)
                     if block.ahead is not None:
-                        of_page = block.ahead.value_pages[page]
-                        block.ahead.values.prefetch(of_page, part * count + j, across * lanes)
+                        block.ahead.values.prefetch(ahead, part * count + j, across * lanes)
                     values = block.values(begin + j, part, across)
                     self._add(sums, values, row, j + first, is_shared)
+
+            self._each_range(tiling, row, first, count, add)
         for r, own in enumerate(sums):
             for n, each in enumerate(own):
                 place = line + (r * sizes.columns + n * lanes)
                 p.store(self.sums, place, loops.load(each, 0, lanes), lanes)
 
-    def _ranges(
-        self, tiling: Tiling, row: Expr, first: int, count: int
-    ) -> list[tuple[Expr, Expr, bool]]:
-        """The keys that some row of a tile attends to, of so many from the first on, which is number 0, in the order in
-        which they are added; and whether all rows attend to them."""
+    def _each_range(
+        self, tiling: Tiling, row: Expr, first: Expr, count: int,
+        add: Callable[[Expr, Expr, bool], None],
+    ) -> None:  # fmt: skip
+        """Add the keys that some row of a tile attends to, of so many from the first on, which is number 0, in order:
+        `add` is given the first, that after the last one, and whether all rows attend to them."""
         p, last = self.program, tiling.height - 1
 
         def within(buffer: Buffer, place: Expr, low: Expr | int) -> Expr:
@@ -359,11 +378,17 @@ class Tiles:
 
         start = within(self.first, row, 0)
         if tiling.is_even:
-            return [(start, within(self.end, row, start), True)]
+            add(start, within(self.end, row, start), True)
+            return
         end = within(self.end, row + last, start)
         shared = p.let("shared", tirx.Min(within(self.first, row + last, start), end))
         to = p.let("to", tirx.Min(within(self.end, row, shared), end))
-        return [(start, shared, False), (shared, to, True), (to, end, False)]
+        # The keys before and behind those that all rows attend to, by the same code.
+        with p.loop("side", 2, rolled=True) as side:
+            is_before = loops.equals(side, 0)
+            add(loops.select(is_before, start, to), loops.select(is_before, shared, end), False)
+            with p.when(is_before):
+                add(shared, to, True)
 
     def _add(
         self, sums: list[list[Buffer]], values: list[Expr], row: Expr, key: Expr, is_shared: bool

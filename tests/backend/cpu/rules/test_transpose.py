@@ -7,12 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from relaxpy.backend.cpu.rules.transpose import summed, transposed
+from relaxpy.backend.cpu.rules.transpose import strip_of, summed, transposed, turned
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Expr, Program
+from relaxpy.tir.writer.vectors import strips
 
 
 def kernel(size: int, join: Callable[[Expr, Expr], Expr] | None = None) -> PrimFunc:
@@ -45,3 +46,27 @@ def test_every_element_goes_where_it_belongs(size: int) -> None:
     np.testing.assert_array_equal(sums, x.sum(1))
     kernels.run("largest", [x], [sums])
     np.testing.assert_array_equal(sums, x.max(1))
+
+
+def by_strips(size: int, dtype: str) -> PrimFunc:
+    """Of a matrix of this size: its transpose, a strip at a time."""
+    shape = [loops.int64(size), loops.int64(size)]
+    x, y = (tirx.decl_buffer(shape, dtype, name, layout=None) for name in "xy")
+    p = Program()
+    source, out = p.flat_view(x), p.flat_view(y)
+    count = strip_of(size, int(dtype[-2:]))
+    with p.loop("strip", size // count) as strip:
+        parts = [loops.load(source, n * size + strip * count, count) for n in range(size)]
+        for n, column in enumerate(turned(p, strips(parts, count))):
+            p.store(out, (strip * count + n) * size, column, size)
+    return PrimFunc(loops.finished(tirx.PrimFunc([x, y], tirx.Evaluate(loops.int64(0))), p.body()))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
+def test_strips_are_the_columns_of_a_square(size: int, dtype: str) -> None:
+    kernels = Kernels({"transpose": by_strips(size, dtype)}, schedule=False)
+    x = np.arange(size * size).astype(dtype).reshape(size, size)
+    y = np.zeros_like(x)
+    kernels.run("transpose", [x], [y])
+    np.testing.assert_array_equal(y, x.T)
