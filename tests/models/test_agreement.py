@@ -26,7 +26,7 @@ PARTS: dict[str, tuple[str, ...]] = {
 def test_within_the_bounds(name: str, tmp_path: Path, modules_round_trip: list[IRModule]) -> None:
     schemes = tuple(SCHEMES) if FULL else PARTS[name]
     target = "llvm" if FULL else "llvm -opt-level=0"
-    for scheme, phases, largest in agreement(name, tmp_path, schemes, target):
+    for scheme, phases, largest in agreement(name, tmp_path, schemes, target, True):
         for phase, difference in phases.items():
             assert difference <= bound(name, scheme, largest), (scheme, phase)
     if not FULL:
