@@ -20,6 +20,8 @@ PARTS: dict[str, tuple[str, ...]] = {
     "qwen2": ("bf16",),
 }
 """Schemes of some families; all of all in a full run."""
+EXACT = ("W4A32",), ("W8A32",), ("W3A32",)
+"""Of these, those that round weights only: logits are as near to transformers' as in float32."""
 
 
 @pytest.mark.parametrize("name", CASES if FULL else PARTS)
