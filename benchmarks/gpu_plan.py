@@ -46,6 +46,8 @@ class Plan:
     decoders: Mapping[str, Shape]
     schemes: tuple[str, ...]
     """Those of `DECODER_SCHEMES` that decoders are built in; variants are of the first."""
+    variants: Sequence[str]
+    """Those of `VARIANTS` that are timed."""
     batches: Sequence[int]
     context: int
     prompt: int
@@ -58,6 +60,15 @@ class Plan:
     seconds: float
     """Each call is repeated so long."""
 
+
+VARIANTS: Mapping[str, tuple[str, ...]] = {
+    "all": (),
+    "without graphs": ("lift-graphs",),
+    "without fusion": ("fuse-ops", "fuse-tensor-ir"),
+    "without a memory plan": ("plan-memory",),
+    "none": ("lift-graphs", "fuse-ops", "fuse-tensor-ir", "plan-memory"),
+}
+"""Optimisations that are switched off → their passes."""
 
 FULL = Plan(
     name="full",
@@ -86,6 +97,7 @@ FULL = Plan(
     encoder_shapes=((1, 16), (1, 128), (8, 64), (32, 128), (1, 512)),
     decoders=SHAPES,
     schemes=tuple(DECODER_SCHEMES),
+    variants=tuple(VARIANTS),
     batches=(1, 4, 16, 64),
     context=1024,
     prompt=512,
@@ -119,6 +131,7 @@ QUICK = Plan(
     encoder_shapes=((1, 4), (2, 7)),
     decoders={"tiny": TINY},
     schemes=("fp16", "int4"),
+    variants=("all", "without graphs", "none"),
     batches=(1, 2),
     context=40,
     prompt=8,
@@ -135,14 +148,6 @@ DECODED = 4
 """Steps of one token a sequence behind each batch of prompts."""
 LIBRARIES = "cublas", "cudnn"
 CONVOLUTION_DTYPES = ("float32", "float16")
-VARIANTS: Mapping[str, tuple[str, ...]] = {
-    "all": (),
-    "without graphs": ("lift-graphs",),
-    "without fusion": ("fuse-ops", "fuse-tensor-ir"),
-    "without a memory plan": ("plan-memory",),
-    "none": ("lift-graphs", "fuse-ops", "fuse-tensor-ir", "plan-memory"),
-}
-"""Optimisations that are switched off → their passes."""
 
 
 @dataclass

@@ -150,9 +150,9 @@ class _Maker:
         config = BertConfig(**self.plan.encoder)
         mod, _ = BertEncoder(config).export({"embed": SPEC["embed"]})
         weights = [*_weights(mod["embed"], None, Scheme())]
-        for variant, without in VARIANTS.items():
+        for variant in self.plan.variants:
             self.made.weights[encoder_name(variant)] = weights
-            self.build(encoder_name(variant), mod, without)
+            self.build(encoder_name(variant), mod, VARIANTS[variant])
         if self.has_libraries:
             self.made.weights[encoder_name("cublas")] = weights
             self.build(encoder_name("cublas"), mod, library="cublas")
@@ -176,13 +176,13 @@ class _Maker:
                 self.decoder(decoder_name(title, scheme), shape, scheme, ())
                 if self.has_libraries and scheme == self.plan.schemes[0]:
                     self.decoder(decoder_name(title, scheme, "cublas"), shape, scheme, (), "cublas")
-            for variant, without in VARIANTS.items():
-                if number == 0 and without:
+            for variant in self.plan.variants:
+                if number == 0 and VARIANTS[variant]:
                     self.decoder(
                         decoder_name(title, self.plan.schemes[0], variant),
                         shape,
                         self.plan.schemes[0],
-                        without,
+                        VARIANTS[variant],
                     )
         for variant in ("all", "without a memory plan"):
             shape = memory_shape(self.plan)

@@ -19,7 +19,6 @@ from benchmarks.gpu_models import DECODER_SCHEMES
 from benchmarks.gpu_plan import (
     LAUNCHES,
     MATMUL_DTYPES,
-    VARIANTS,
     Prepared,
     decoder_name,
     encoder_name,
@@ -330,7 +329,7 @@ class Bench:
     def ablation(self) -> Iterator[Item]:
         """The encoder, and a step of the first decoder, without some of the optimisations."""
         title, shape = next(iter(self.plan.decoders.items()))
-        for variant in VARIANTS:
+        for variant in self.plan.variants:
             yield from self._encoder(variant)
             program = decoder_name(title, self.plan.schemes[0], variant)
             for batch in self.plan.batches:

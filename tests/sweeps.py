@@ -39,13 +39,11 @@ def quick_target(text: str = "llvm") -> Target:
 
 
 def some_modules(made: list[IRModule], test: str) -> list[IRModule]:
-    """Of the modules that a test made: one of twelve, not always after the same pass, at most two; all in a full run. Of
-    those that are as large as a model (a test that builds models would spend most of its time with them), one in one
-    test of ten."""
+    """Of the modules that a test made: one, not always after the same pass; all in a full run. One that is as large as a
+    model (a test that builds models would spend most of its time with them) in one test of ten."""
     if FULL:
         return made
     drawn = random.Random(zlib.crc32(test.encode()))
-    chosen = drawn.sample(made, min(-(-len(made) // 12), 2))
-    large = [mod for mod in chosen if len(mod.functions) >= 24]
-    looked_at = large[:1] if drawn.random() < 0.1 else []
-    return [mod for mod in chosen if mod not in large or mod in looked_at]
+    chosen = drawn.sample(made, min(len(made), 1))
+    takes_large = drawn.random() < 0.1
+    return [mod for mod in chosen if takes_large or len(mod.functions) < 24]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from relaxpy.services import SERVICES
+from tests.sweeps import part, sweep
 
 MODULE = """
 from relaxpy.ir.annotation import TensorType
@@ -24,25 +25,29 @@ mod = IRModule({"main": main})
 """
 
 
+@sweep
 @pytest.mark.parametrize(
     ("code", "output"),
-    [
-        ("print(x.annotation)", 'R.Tensor((n, 4), dtype="float32")'),
-        ("print(mod.script())", "def main(x: R.Tensor"),
-        ("print(mod)", "def main(x: R.Tensor"),
-        ("print(mod._repr_html_())", "main"),
-        ("mod.show()", "def main(x: R.Tensor"),
-        ("print(main.script())", "def main(x: R.Tensor"),
-        ("main.show()", "def main(x: R.Tensor"),
-        ("import numpy; print(mod.main(numpy.ones((1, 4), 'float32')))", "1"),
-        ("import numpy; print(mod(numpy.ones((1, 4), 'float32')))", "1"),
-        ("import numpy; print(main(numpy.ones((1, 4), 'float32')))", "1"),
-        (
-            "from relaxpy.ir.structural import structural_equal; a = n.dim // 4 * 4 + n.dim % 4\n"
-            "print(structural_equal(TensorType((a,)), TensorType((n.dim,)), prove=True))",
-            "True",
-        ),
-    ],
+    part(
+        [
+            ("print(x.annotation)", 'R.Tensor((n, 4), dtype="float32")'),
+            ("print(mod.script())", "def main(x: R.Tensor"),
+            ("print(mod)", "def main(x: R.Tensor"),
+            ("print(mod._repr_html_())", "main"),
+            ("mod.show()", "def main(x: R.Tensor"),
+            ("print(main.script())", "def main(x: R.Tensor"),
+            ("main.show()", "def main(x: R.Tensor"),
+            ("import numpy; print(mod.main(numpy.ones((1, 4), 'float32')))", "1"),
+            ("import numpy; print(mod(numpy.ones((1, 4), 'float32')))", "1"),
+            ("import numpy; print(main(numpy.ones((1, 4), 'float32')))", "1"),
+            (
+                "from relaxpy.ir.structural import structural_equal; a = n.dim // 4 * 4 + n.dim % 4\n"
+                "print(structural_equal(TensorType((a,)), TensorType((n.dim,)), prove=True))",
+                "True",
+            ),
+        ],
+        2,
+    ),
 )
 def test_works_with_only_the_ir_imported(code: str, output: str) -> None:
     """In a process that imported nothing but `relaxpy.ir`."""

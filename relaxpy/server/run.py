@@ -127,7 +127,9 @@ def bound(host: str, port: int) -> socket.socket:
 
     Raises: UsageError (`bad-arguments`) for one that is in use, or none of this machine.
     """
-    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    # asyncio sends small packets at once (TCP_NODELAY) on sockets that name their protocol.
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((host, port))

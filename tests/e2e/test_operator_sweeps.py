@@ -1,7 +1,7 @@
 """Every operator compiled: its samples, and beyond them in all dtypes, with dimensions 0 and 1, with NaN, infinities,
 -0.0 and the limits of integers. Compiled once, with symbols; one object for all that is optimised of an operator, and one
 for what is quickly made. In a full sweep all is optimised; otherwise only samples in their own dtypes, of one operator in
-three. Only a full sweep has all samples and dtypes."""
+six. Only a full sweep has all samples and dtypes."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from tests.op.support import (
 )
 from tests.sweeps import FULL, quick_target, sweep
 
-SAMPLES = 10
+SAMPLES = 20
 """One of so many samples is compiled, the first among them; all in a full sweep."""
 
-OPTIMISED = 3
+OPTIMISED = 6
 """Samples of one of so many operators are compiled as users' programs are; all in a full sweep."""
 
-DTYPES = 10
+DTYPES = 16
 """One of so many dtypes is compiled, not the same for each operator; all in a full sweep."""
 
 

@@ -191,14 +191,19 @@ def _difference(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 def agreement(
-    name: str, folder: Path, schemes: Sequence[str] = tuple(SCHEMES), target: str = "llvm"
+    name: str,
+    folder: Path,
+    schemes: Sequence[str] = tuple(SCHEMES),
+    target: str = "llvm",
+    keep: bool = False,
 ) -> Iterator[tuple[str, dict[str, float], float]]:
-    """Of a case, for each scheme: its name, the largest difference of each phase, and the largest logit."""
+    """Of a case, for each scheme: its name, the largest difference of each phase, and the largest logit. `keep` is that
+    of `load_decoder`."""
     checkpoint_of(name, folder / "whole")
     for each in schemes:
         scheme = SCHEMES[each]
         reference = with_rounded_weights(folder / "whole", folder / "rounded", scheme)
-        run = Run(load_decoder(folder / "whole", scheme, target=target, keep=False), reference)
+        run = Run(load_decoder(folder / "whole", scheme, target=target, keep=keep), reference)
         yield each, run.differences(), run.largest
 
 

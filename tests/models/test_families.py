@@ -22,6 +22,7 @@ from relaxpy.models.families import FAMILIES, checkpoint_sources, decoder_config
 from relaxpy.runtime.checkpoint import Source
 from relaxpy.serve import PageBook
 from tests.models.family_checkpoints import CASES, SIZES, TOKENS, checkpoint, text
+from tests.models.test_agreement import EXACT, PARTS
 from tests.sweeps import FULL, quick_target
 
 PAGES, PAGE = 96, 4
@@ -66,7 +67,12 @@ class Served:
             return self.reference(torch.from_numpy(tokens[None])).logits.numpy()[0]
 
 
-@pytest.fixture(scope="module", params=CASES)
+TRIED = [name for name in CASES if FULL or PARTS.get(name) not in EXACT]
+"""The others are compared in the same phases by tests/models/test_agreement.py, with quantised weights and floats as
+exact as here."""
+
+
+@pytest.fixture(scope="module", params=TRIED)
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Served:
     return Served(request.param, tmp_path_factory.mktemp("checkpoint"))
 

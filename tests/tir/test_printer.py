@@ -21,6 +21,7 @@ from relaxpy.tir.parse import parse_prim_func
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.printer import print_prim_func
 from relaxpy.tir.writer.te_call import legal_program
+from tests.sweeps import part, sweep
 
 n, m = SymVar("n"), SymVar("m")
 
@@ -147,8 +148,9 @@ OPERATORS = sorted(
 )
 
 
+@sweep
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("name", part(OPERATORS, 3))
 def test_operators(name: str) -> None:
     """The program of every operator comes back from its text, and its work is known."""
     sample = next(s for s in OPS[name].samples() if not s.code)

@@ -211,9 +211,10 @@ def main(x: R.Tensor(("n", 80), "float32"), {", ".join(param(*each) for each in 
 
 @sweep
 @pytest.mark.parametrize(
-    ("product", "on_load"), part([(p, o) for p in PRODUCTS for o in (False, True)], 3)
+    ("scheme", "product", "on_load"),
+    part([(s, p, o) for s in JOINED for p in PRODUCTS for o in (False, True)], 3),
+    ids=str,
 )
-@pytest.mark.parametrize("scheme", JOINED, ids=str)
 def test_quantised_weights_are_joined(scheme: WeightScheme, product: str, on_load: bool) -> None:
     """One program dequantises the codes of all; the columns keep their numbers. The product of another input stays."""
     mod = quantised(product, scheme, {"a": 24, "b": 8, "c": 40, "d": 8}, on_load=on_load)

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -161,14 +162,20 @@ def test_a_schedule_that_breaks_the_device(
 def test_a_schedule_that_hangs(
     archive: Archive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(module, "LONGEST", 8.0)
+    """It is given up after two minutes, which are over here as soon as it hangs."""
+    hung = tmp_path / "hung"
+    now = lambda: time.monotonic() + 2 * module.LONGEST * hung.exists()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=now, sleep=time.sleep))
     (tmp_path / "sitecustomize.py").write_text(
         (tmp_path / "sitecustomize.py").read_text()
-        + BREAKS.format(what="import time; time.sleep(1000)")
+        + BREAKS.format(
+            # Time for the other process to see the line of results that says what begins.
+            what=f"time.sleep(0.5); open({str(hung)!r}, 'w').close(); time.sleep(1000)"
+        )
     )
     measure(archive.folder)
     failed = {k: e["error"] for k, e in Results.read(archive).done.items() if "error" in e}
-    assert failed == {(0, 3): "it took more than 8 s"}
+    assert failed == {(0, 3): "it took more than 120 s"}
 
 
 @needs_opencl

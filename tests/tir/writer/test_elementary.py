@@ -101,7 +101,7 @@ def target_of(dtype: str) -> Target:
 
 @sweep
 @pytest.mark.parametrize(
-    ("name", "dtype"), part([*itertools.product(sorted(OPERATORS), FLOATS)], 5)
+    ("name", "dtype"), part([*itertools.product(sorted(OPERATORS), FLOATS)], 11)
 )
 def test_functions_of_t_are_the_operators(name: str, dtype: str) -> None:
     """The same bits at the edges."""

@@ -59,9 +59,13 @@ def form_of(func: PrimFunc) -> MatmulForm:
     return form
 
 
+QUICK = "quick"
+"""This processor, quickly compiled."""
+
+
 def host(text: str) -> CpuTarget:
-    """For other processors than this one quickly compiled, unless the sweep is in full."""
-    found = Target.host() if text == "llvm" else quick_target(text)
+    """For other processors than this one, and for `QUICK`, quickly compiled, unless the sweep is in full."""
+    found = Target.host() if text == "llvm" else quick_target(text.removeprefix(QUICK) or "llvm")
     assert isinstance(found, CpuTarget)
     if not found.is_host_loadable:
         pytest.skip(f"{text} does not run here")
@@ -88,12 +92,12 @@ def test_vectors_are_divided_evenly(vectors: int, widest: int, widths: list[int]
 @pytest.mark.parametrize(
     ("target", "dtype", "depth", "columns", "epilogues"),
     [
-        ("llvm", "float32", 40, 112, tuple(EPILOGUES)),
-        ("llvm", "float32", 3, 16, ("bias_residual", "gathered")),
+        (QUICK, "float32", 40, 112, tuple(EPILOGUES)),
+        (QUICK, "float32", 3, 16, ("bias_residual", "gathered")),
         ("llvm", "float32", 72, 24, ("row", "hard_swish")),
         ("llvm", "float32", 130, 65, ("bias_residual", "gathered")),
         ("llvm", "float32", 17, 192, ("hard_swish", "row")),
-        ("llvm", "float64", 24, 40, ("bias_residual", "none")),
+        (QUICK, "float64", 24, 40, ("bias_residual", "none")),
         ("llvm -mcpu=haswell", "float32", 40, 72, ("bias_residual", "row", "gathered")),
         ("llvm -mcpu=x86-64", "float32", 24, 20, ("hard_swish", "none")),
     ],

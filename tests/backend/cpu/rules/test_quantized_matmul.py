@@ -93,7 +93,7 @@ def test_near_the_program(
 def test_other_processors(cpu: str, joins: bool) -> None:
     """Code for each kind of dot product, one of two instructions, compiles here; a processor that lacks it refuses
     it."""
-    target: Any = Target.parse(f"llvm -mcpu={cpu}")
+    target: Any = quick_target(f"llvm -mcpu={cpu}")
     dots = Dots.of(target)
     assert dots is not None
     assert (dots.arithmetic is not None) is joins

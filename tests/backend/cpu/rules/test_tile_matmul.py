@@ -89,12 +89,13 @@ def test_products(target: CpuTarget, pair: tuple[str, str], depth: int, columns:
     compiled, packings = kernels(target, depth, columns)
     name = "_".join(pair)
     right = numbers((depth, columns), rhs, 1)
+    panels = packings[name].pack(right)
     whole = numbers((max(ROWS), depth), lhs, 2)
     kind = whole.dtype if lhs == "bfloat16" else np.dtype("int32")
 
     def run(left: np.ndarray) -> np.ndarray:
         out = np.full((len(left), columns), 77, kind)
-        compiled.run(name, [left, packings[name].pack(right)], [out])
+        compiled.run(name, [left, panels], [out])
         return out
 
     every = run(whole)

@@ -32,6 +32,9 @@ LENGTHS = (
 """Batch, queries and keys."""
 
 
+assembled = cuda.assembled
+
+
 @pytest.fixture(scope="module", autouse=True)
 def device() -> Iterator[None]:
     with cuda.emulated_compiled():
@@ -181,6 +184,7 @@ def test_instructions(dtype: str) -> None:
         assert instruction in image.code
 
 
+@pytest.mark.usefixtures("assembled")
 @pytest.mark.parametrize(("heads", "mask"), [((32, 8), "BottomRight"), ((8, 8), None)])
 def test_registers(heads: tuple[int, int], mask: str | None) -> None:
     """Nothing is spilled, and three groups fit a multiprocessor."""

@@ -44,6 +44,9 @@ BATCHES = (
 """Lengths of sequences, and how many tokens of each are new."""
 
 
+assembled = cuda.assembled
+
+
 @pytest.fixture(scope="module", autouse=True)
 def device() -> Iterator[None]:
     with cuda.emulated_compiled():
@@ -139,6 +142,7 @@ def test_bits(invariant: bool) -> None:
 SHAPES = [(32, 4, 64, "int8"), (32, 8, 128, "")]
 
 
+@pytest.mark.usefixtures("assembled")
 @pytest.mark.parametrize(
     ("heads", "groups", "width", "pages"),
     [*SHAPES, *([(32, 4, 64, ""), (32, 8, 128, "int8")] if FULL else [])],

@@ -30,6 +30,9 @@ TOLERANCE = {"float16": 2e-3, "bfloat16": 1e-2, "int8": 0, "float32": 2e-6}
 """Relative to the largest result."""
 
 
+assembled = cuda.assembled
+
+
 @pytest.fixture(scope="module", autouse=True)
 def device() -> Iterator[None]:
     with cuda.emulated_compiled():
@@ -226,6 +229,7 @@ def test_products_without_tensor_cores(dtype: str, target: str) -> None:
     assert b"mma.sync" not in code(program("linear", dtype, 64, 64), target)
 
 
+@pytest.mark.usefixtures("assembled")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_registers(arch: str) -> None:
     """Nothing is spilled in the shapes of a Llama, and two groups fit a multiprocessor; with a short depth, too, whose
