@@ -1,5 +1,7 @@
 """The notebooks run, and show what they give.
 
+`make test` has the one on the language, and a full run that on language models, too.
+
 A notebook is executed in a kernel of its own, in an empty directory. The outputs of a cell are those that are stored, but
 for cells with the tag `measured`, which show times: of them only the kinds of output are compared. With
 `--update-golden` the outputs are stored anew.
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.docs.test_snippets import ROOT
+from tests.sweeps import part, sweep
 
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
@@ -78,7 +81,8 @@ def test_a_stream_in_pieces_is_one_output() -> None:
     assert shown(whole) != shown(nbformat.v4.new_code_cell(outputs=[stream("stdout", "a|b\nc")]))
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@sweep
+@pytest.mark.parametrize("path", part(NOTEBOOKS[::-1], 2), ids=lambda path: path.stem)
 def test_outputs_are_those_stored(
     path: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

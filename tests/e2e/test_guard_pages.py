@@ -10,6 +10,7 @@ import pytest
 import relaxpy
 from relaxpy.runtime import pool, tensor
 from relaxpy.testing.guard_pages import allocate, guarded, status_in_child
+from tests.sweeps import part, sweep
 
 BODIES = (
     "R.nn.softmax(x)",
@@ -43,7 +44,8 @@ IMAGES = (
 )
 
 
-@pytest.mark.parametrize("sizes", [(3, 4), (5, 17), (2, 100)], ids=str)
+@sweep
+@pytest.mark.parametrize("sizes", part([(3, 4), (5, 17), (2, 100)], 2), ids=str)
 @pytest.mark.parametrize("known", [True, False], ids=["static", "symbolic"])
 def test_ends_of_memory(sizes: tuple[int, int], known: bool) -> None:
     """Every program, of sizes that are known and of symbolic ones, with arguments, results and what is between them
@@ -69,7 +71,8 @@ def test_ends_of_memory(sizes: tuple[int, int], known: bool) -> None:
     assert status_in_child(call) == 0
 
 
-@pytest.mark.parametrize("sizes", [(3, 3), (5, 17), (6, 16), (9, 33)], ids=str)
+@sweep
+@pytest.mark.parametrize("sizes", part([(3, 3), (6, 16), (5, 17), (9, 33)], 2), ids=str)
 def test_ends_of_images(sizes: tuple[int, int]) -> None:
     """Windows over images of any size."""
     functions = [

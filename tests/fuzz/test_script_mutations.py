@@ -18,10 +18,11 @@ import pytest
 import relaxpy
 from relaxpy.errors import RelaxError
 from tests.fuzz.mutation import PROGRAMS, mutated, outcome
+from tests.sweeps import FULL
 
 ROOT = Path(__file__).parents[2]
 FIRST = int(os.environ.get("RELAXPY_MUTATION_SEED", "0"))
-COUNT = int(os.environ.get("RELAXPY_MUTATIONS", "250"))
+COUNT = int(os.environ.get("RELAXPY_MUTATIONS", "250" if FULL else "120"))
 BATCH = 500
 """Mutations that one process reads."""
 

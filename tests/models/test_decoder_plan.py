@@ -31,7 +31,7 @@ from tests.sweeps import FULL, part, quick_target, sweep
             ("llama", Scheme()), ("llama", Scheme(None, activations=None)),
             ("gpt2", Scheme(8, activations=None, cache_dtype="int8")), ("gemma3", Scheme(8, activations=None)),
         ],
-        2,
+        4,
     ),
 )  # fmt: skip
 def test_weights_and_pages_are_those_of_the_model(

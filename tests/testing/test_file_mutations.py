@@ -19,9 +19,10 @@ from relaxpy.runtime.bytecode import INSTRUCTIONS
 from relaxpy.testing import file_mutations
 from relaxpy.testing.file_corpus import Sample, write_corpus
 from relaxpy.testing.file_mutations import CANARY, Pieces, mutate_files, tally
+from tests.sweeps import FULL
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
-COUNT = int(os.environ.get("RELAXPY_MUTATIONS", "300"))
+COUNT = int(os.environ.get("RELAXPY_MUTATIONS", "300" if FULL else "120"))
 
 
 @pytest.fixture(scope="module")

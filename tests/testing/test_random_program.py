@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 
 import pytest
 
@@ -34,13 +35,17 @@ class Counted(Visitor):
         super().visit(node)  # type: ignore[arg-type]
 
 
+drawn = cache(random_program)
+"""Programs that several tests look at."""
+
+
 def test_variety() -> None:
     """A hundred and fifty programs have all kinds of nodes, most common operators, sizes 0 and 1."""
     counted = Counted()
     sizes: Counter[int] = Counter()
     dtypes: Counter[str] = Counter()
     for seed in range(150):
-        program = random_program(seed)
+        program = drawn(seed)
         for binding in program.bindings():
             sizes.update(binding.values())
         for function in program.mod.graph_functions.values():
@@ -94,7 +99,7 @@ def test_narrow_comparisons_and_axes_of_one() -> None:
             super().visit_Call(node)
 
     for seed in range(80):
-        for function in random_program(seed).mod.graph_functions.values():
+        for function in drawn(seed).mod.graph_functions.values():
             Found().visit(function)
     assert narrow > 5
     assert columns > 5
@@ -109,7 +114,7 @@ def test_what_may_not_fit() -> None:
     places of any value; some have sizes that may be negative."""
     undecided = anywhere = 0
     for seed in range(250):
-        program = random_program(seed)
+        program = drawn(seed)
         text = program.mod.script()
         for function in program.mod.graph_functions.values():
             for binding in function.body.bindings:

@@ -58,7 +58,8 @@ def emitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emitted]:
 @pytest.fixture
 def archive(emitted: Emitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
     """A copy of the archive, in an environment whose processes find the driver, but neither compiler nor rich."""
-    (tmp_path / "sitecustomize.py").write_text(REFUSES.replace('"rich"', '"rich", "click"'))
+    refuses = REFUSES.replace('"rich"', '"rich", "click"')
+    (tmp_path / "sitecustomize.py").write_text(refuses + WHEN_IMPORTED.format(what=SHORT))
     libraries = [str(driver_folder()), os.environ.get("LD_LIBRARY_PATH", "")]
     monkeypatch.setenv("LD_LIBRARY_PATH", os.pathsep.join(filter(None, libraries)))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (tmp_path, ROOT))))
@@ -145,8 +146,7 @@ def test_a_schedule_that_breaks_the_device(
 ) -> None:
     """Its process ends; the others are measured in the next one."""
     (tmp_path / "sitecustomize.py").write_text(
-        (tmp_path / "sitecustomize.py").read_text()
-        + BREAKS.format(what="raise SystemError('gone')")
+        (tmp_path / "sitecustomize.py").read_text() + breaks("raise SystemError('gone')")
     )
     (record,) = measure(archive.folder)
     assert record.choices
@@ -168,10 +168,8 @@ def test_a_schedule_that_hangs(
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=now, sleep=time.sleep))
     (tmp_path / "sitecustomize.py").write_text(
         (tmp_path / "sitecustomize.py").read_text()
-        + BREAKS.format(
-            # Time for the other process to see the line of results that says what begins.
-            what=f"time.sleep(0.5); open({str(hung)!r}, 'w').close(); time.sleep(1000)"
-        )
+        # Time for the other process to see the line of results that says what begins.
+        + breaks(f"time.sleep(0.5); open({str(hung)!r}, 'w').close(); time.sleep(1000)")
     )
     measure(archive.folder)
     failed = {k: e["error"] for k, e in Results.read(archive).done.items() if "error" in e}
@@ -233,7 +231,7 @@ def test_results_of_another_device(archive: Archive) -> None:
         measure(archive.folder)
 
 
-BREAKS = """
+WHEN_IMPORTED = """
 import threading
 
 def at_import():
@@ -242,16 +240,27 @@ def at_import():
         sys.modules["relaxpy.runtime.inspect.candidate_bench"], "Bench"
     ):
         time.sleep(0.001)
-    bench = sys.modules["relaxpy.runtime.inspect.candidate_bench"].Bench
+    module = sys.modules["relaxpy.runtime.inspect.candidate_bench"]
+    bench = module.Bench
     machine = bench.machine
+{what}
 
+threading.Thread(target=at_import, daemon=True).start()
+"""
+"""What a process does to the module that measures."""
+SHORT = "    module.SECONDS = 0.0"
+"""No measurement is repeated: the emulated device's times are the same."""
+
+
+def breaks(what: str) -> str:
+    """The process breaks at the schedule of number 3."""
+    return WHEN_IMPORTED.format(
+        what=f"""
     def broken(self, kernel, candidate):
         if candidate == 3:
             {what}
         return machine(self, kernel, candidate)
 
     bench.machine = broken
-
-threading.Thread(target=at_import, daemon=True).start()
 """
-"""The process breaks at the schedule of number 3."""
+    )

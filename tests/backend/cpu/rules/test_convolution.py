@@ -107,11 +107,11 @@ WINDOWS: dict[str, tuple[Convolution, tuple[int, ...]]] = {
 
 
 def tried_for(target: str, windows: Iterable[str]) -> list[str]:
-    """The windows that are compiled for a target: all for this processor, and for each of the others a half, unless the
-    sweep is in full."""
+    """The windows that are compiled for a target: all for this processor, and for each of the others a quarter, unless
+    the sweep is in full."""
     if FULL or target not in OTHERS:
         return [*windows]
-    return [*windows][OTHERS.index(target) :: len(OTHERS)]
+    return [*windows][OTHERS.index(target) :: 2 * len(OTHERS)]
 
 
 SIZES = ((1, 7, 7), (3, 7, 7), (0, 5, 5), (2, 4, 4), (1, 9, 56), (1, 37, 16), (2, 5, 33))
