@@ -16,6 +16,9 @@ instructions. The price is an indirect call of one or two nanoseconds.
 A launch opens the team's job, works until no pieces are left, closes the job, and waits for the workers that joined it
 while it was open. It does not wait for others: a worker that sleeps, or has no processor, is never waited for. Workers
 look for a job for some ms, at first without calls of the system, and then sleep.
+
+What many threads change at once costs some hundred nanoseconds for each of them, one after the other. So a worker
+joins and leaves in the cache line of its own part, and looks at another's part before it tries to take a piece of it.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from string import Template
 from relaxpy.backend.cpu.compile import object_of
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.runtime.devices.cpu.launchers import ALONE, SHARED, WORKER
-from relaxpy.runtime.devices.cpu.team import LINE, PARTS, TEAMS, Team
+from relaxpy.runtime.devices.cpu.team import LINE, PARTS, TEAMS, Part, Team
 from relaxpy.tir.schedule import has_parallel_loop
 from relaxpy.tir.tvm import tirx, tvm
 
@@ -55,11 +58,13 @@ _RELAX = {"x86_64": "@llvm.x86.sse2.pause()", "aarch64": "@llvm.aarch64.hint(i32
 # number of tasks (0: one for each thread). A task is called with its number, its group (a counter for barriers, which
 # kernels do not use, and the number of tasks), and its data.
 #
-# The state of a team counts its launches (from bit 32 on), is open or closed (bit 31), and counts the workers that
-# joined (below). It only changes by additions. A worker joins by adding one. If the job was closed, it takes that back.
-# So the number is zero once the job is closed and all that joined have left, and then the next launch may write the
-# job. The memory is laid out in `relaxpy.runtime.devices.cpu.team`. (On x86 these additions also order the stores past
-# the caches that a task has made.)
+# The state of a team counts its launches (from bit 32 on), and is open or closed (bit 31). Only the thread that launches
+# changes it. A worker adds one to the members of its part, and then looks at the state: if the job is open, it has
+# joined, else it takes that back. The launching thread closes the job, and then looks at the members of each part. As
+# all of this has one order (`seq_cst`), either the worker finds the job closed, or it is waited for. So once there are
+# no members, the next launch may write the job. It looks at all parts, since a team that is resized meanwhile has other
+# workers than the job has threads. The memory is laid out in `relaxpy.runtime.devices.cpu.team`. (On x86
+# these additions also order the stores past the caches that a task has made.)
 _TEXT = Template("""
 %group = type { ptr, i32 }
 @teams = internal global ptr null
@@ -121,6 +126,14 @@ lead:
   ret i32 %status
 }
 
+; Where the members of a part are counted.
+define internal ptr @members(ptr %team, i32 %part) alwaysinline {
+  %parts = getelementptr i8, ptr %team, i32 $at_parts
+  %at = getelementptr [$LINE x i8], ptr %parts, i32 %part
+  %members = getelementptr i8, ptr %at, i32 $at_members
+  ret ptr %members
+}
+
 define internal i32 @lead(ptr %team, ptr %task, ptr %data, i32 %size) {
 start:
   %fits = icmp ule i32 %size, $PARTS
@@ -153,17 +166,22 @@ wake:
   br label %work
 work:
   %own = call i32 @work(i32 0, ptr %team)
-  %open.was = atomicrmw sub ptr %team, i64 $OPEN acq_rel
+  %open.was = atomicrmw sub ptr %team, i64 $OPEN seq_cst
   br label %wait
 wait:
-  %looks = phi i32 [ 0, %work ], [ %looks.next, %wait.on ]
-  %state = load atomic i64, ptr %team acquire, align 8
-  %joined = and i64 %state, $MEMBERS
-  %all.left = icmp eq i64 %joined, 0
-  br i1 %all.left, label %done, label %wait.on
+  %waited = phi i32 [ 0, %work ], [ %waited, %wait.on ], [ %waited.next, %wait.next ]
+  %looks = phi i32 [ 0, %work ], [ %looks.next, %wait.on ], [ %looks, %wait.next ]
+  %members.at = call ptr @members(ptr %team, i32 %waited)
+  %members = load atomic i32, ptr %members.at seq_cst, align 4
+  %all.left = icmp eq i32 %members, 0
+  br i1 %all.left, label %wait.next, label %wait.on
 wait.on:
   %looks.next = call i32 @look_later(i32 %looks)
   br label %wait
+wait.next:
+  %waited.next = add i32 %waited, 1
+  %are.more = icmp ult i32 %waited.next, $PARTS
+  br i1 %are.more, label %wait, label %done
 done:
   %own.failed = icmp ne i32 %own, 0
   %status = load atomic i32, ptr %status.at monotonic, align 4
@@ -276,7 +294,11 @@ visit:
   %length = sub i32 %last, %first
   %taken.first = getelementptr i8, ptr %team, i32 $at_parts
   %taken = getelementptr [$LINE x i8], ptr %taken.first, i32 %number
-  br label %take
+  br label %look
+look:
+  %taken.now = load atomic i32, ptr %taken monotonic, align 4
+  %is.more = icmp ult i32 %taken.now, %length
+  br i1 %is.more, label %take, label %leave
 take:
   %k = atomicrmw add ptr %taken, i32 1 monotonic
   %is.left = icmp ult i32 %k, %length
@@ -285,7 +307,7 @@ run:
   %piece = add i32 %first, %k
   %status = call i32 %task(i32 %piece, ptr %group, ptr %data)
   %is.good = icmp eq i32 %status, 0
-  br i1 %is.good, label %take, label %fail
+  br i1 %is.good, label %look, label %fail
 leave:
   %turn.next = add i32 %turn, 1
   %others = icmp ult i32 %turn.next, %count.parts
@@ -303,6 +325,8 @@ start:
   %asleep.at = getelementptr i8, ptr %team, i32 $at_asleep
   %mutex = getelementptr i8, ptr %team, i32 $at_mutex
   %condition = getelementptr i8, ptr %team, i32 $at_condition
+  %part = urem i32 %id, $PARTS
+  %members = call ptr @members(ptr %team, i32 %part)
   br label %look
 look:
   %seen = phi i64 [ -1, %start ], [ %seen, %look.on ], [ %seen, %missed ], [ %job, %left ], [ %seen, %awake ]
@@ -337,12 +361,13 @@ awake:
   %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
   br label %look
 join:
-  %state = atomicrmw add ptr %team, i64 1 acq_rel
+  %before = atomicrmw add ptr %members, i32 1 seq_cst
+  %state = load atomic i64, ptr %team seq_cst, align 8
   %job = lshr i64 %state, 32
   %is.open = call i1 @is_open(i64 %state)
   br i1 %is.open, label %work, label %missed
 missed:
-  %taken.back = atomicrmw sub ptr %team, i64 1 acq_rel
+  %taken.back = atomicrmw sub ptr %members, i32 1 seq_cst
   br label %look
 work:
   %status = call i32 @work(i32 %id, ptr %team)
@@ -352,7 +377,7 @@ fail:
   call void @keep_error(ptr %team)
   br label %left
 left:
-  %left.now = atomicrmw sub ptr %team, i64 1 release
+  %left.now = atomicrmw sub ptr %members, i32 1 seq_cst
   br label %look
 end:
   ret void
@@ -406,7 +431,7 @@ def _text(architecture: str) -> str:
         LOOKS=PAUSES + YIELDS,
         OPEN=_OPEN,
         OPENED=_OPEN + _LAUNCH,
-        MEMBERS=_OPEN - 1,
+        at_members=Part.members.offset,
         ALONE=ALONE,
         SHARED=SHARED,
         WORKER=WORKER,

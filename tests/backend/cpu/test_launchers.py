@@ -260,6 +260,37 @@ def test_a_launch_waits_for_no_worker_that_has_not_begun(monkeypatch: pytest.Mon
         team.resize(0, size)
 
 
+def test_a_launch_waits_for_all_workers_that_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for those of a team that is resized during the launch: here 5 threads are at a job for 2."""
+    launch = Launch()
+    monkeypatch.setattr(threads, "may_launch", lambda: True)
+    size = threads.num_threads()
+    team.resize(0, 5)
+    memory = Team.from_address(team.address)
+    memory.size = 2
+    me = threading.get_ident()
+    everyone = threading.Barrier(5)
+    met: set[int] = set()
+    done: list[int] = []
+
+    def task(piece: int) -> int:
+        if threading.get_ident() not in met:
+            met.add(threading.get_ident())
+            everyone.wait(60)
+        if threading.get_ident() != me:
+            time.sleep(0.02)
+        done.append(piece)
+        return 0
+
+    try:
+        assert launch(task) == 0
+        assert sorted(done) == list(range(2 * launchers.PIECES))
+        assert len(met) == 5
+    finally:
+        memory.size = 5
+        team.resize(0, size)
+
+
 @needs_threads
 def test_workers_that_sleep_are_woken() -> None:
     launch = Launch()

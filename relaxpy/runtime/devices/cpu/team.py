@@ -20,7 +20,7 @@ TEAMS = 2
 """The most teams of a process."""
 
 PARTS = 16
-"""The counters of pieces that are taken. With more threads than this several of them share a part."""
+"""The parts of a loop. With more threads than this several of them share a part."""
 
 LINE = 128
 """Bytes between what different threads write: processors fetch cache lines in pairs."""
@@ -29,17 +29,18 @@ LINE = 128
 class Part(ctypes.Structure):
     """A part of a loop."""
 
-    _fields_ = (("taken", c_int32), ("_taken", c_byte * (LINE - 4)))
+    _fields_ = (
+        ("taken", c_int32),  # pieces that threads have taken, or tried to take
+        ("members", c_int32),  # workers of this part that are at the job
+        ("_part", c_byte * (LINE - 8)),
+    )
 
 
 class Team(ctypes.Structure):
     """The memory of a team. Zero bytes are a team without workers."""
 
     _fields_ = (
-        (
-            "state",
-            c_uint64,
-        ),  # launches so far, whether the job is open, and the workers that joined it
+        ("state", c_uint64),  # launches so far, and whether the job is open
         ("ends", c_int32),  # workers are to return
         ("_state", c_byte * (LINE - 12)),
         ("asleep", c_int32),  # workers that wait for the condition

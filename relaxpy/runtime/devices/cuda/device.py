@@ -99,17 +99,13 @@ class CudaRuntime(DeviceRuntime):
 
     def synchronise(self, queue: Stream) -> None:
         with self._context.current():
-            ask(self._cu.cuStreamSynchronize, queue.handle)
+            queue.synchronise(self._context)
 
     def wait(self, queue: Stream, other: Stream) -> None:
-        cu = self._cu
         with self._context.current():
-            if other.address == streams.PER_THREAD:
-                ask(cu.cuCtxSynchronize)  # it is another stream in each thread
-                return
             # The wait is for the event as recorded now, or by another thread since, which is later work.
-            ask(cu.cuEventRecord, other.event, other.handle)
-            ask(cu.cuStreamWaitEvent, queue.handle, other.event, 0)
+            other.record(self._context)
+            ask(self._cu.cuStreamWaitEvent, queue.handle, other.event, 0)
 
     def seconds(self, queue: Stream, work: Callable[[], object]) -> float:
         with self._context.current():

@@ -7,6 +7,7 @@ streams with us. The driver's calls refer to the context that is current in the 
 from __future__ import annotations
 
 import importlib
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,10 @@ OLDEST = 12000
 OUT_OF_MEMORY = 2
 STICKY = frozenset({214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 999})
 """Errors after which every call of the context fails, with the same error."""
+_CAPTURING = frozenset({900, 901})
+"""Errors because a graph is being recorded."""
+_PATIENCE = 0.01
+"""The seconds that other threads get to end a recording."""
 _AFTER = (
     "; the device can no longer be used in this process: start it again. "
     "A VirtualMachine with check_memory=True names the kernel"
@@ -131,6 +136,22 @@ class Context:
         finally:
             if before and before != self._address:
                 cu.cuCtxPopCurrent()
+
+    def record_all(self, event: Any) -> None:
+        """Records an event behind all present work of the context. Drivers before CUDA 12.5 cannot: the host waits
+        instead. A graph that is recorded meanwhile is spoilt. The context is current."""
+        end = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                (status,) = self.cu.cuCtxRecordEvent(self._handle, event)
+            except RuntimeError:  # cuda-bindings does not find it in the driver
+                ask(self.cu.cuCtxSynchronize)
+                return
+            if not status:
+                return
+            if int(status) not in _CAPTURING or time.monotonic() > end:
+                raise error_of(status)
+            time.sleep(1e-4)
 
     def finally_do(self, owner: object, *call: Any) -> None:
         """Makes a call of the driver, with the context current, when `owner` is gone. A context that has failed frees

@@ -14,7 +14,7 @@ LEGACY, PER_THREAD = 1, 2
 class Stream:
     """A stream, with an event for those that wait for it."""
 
-    __slots__ = ("__weakref__", "address", "event", "handle")
+    __slots__ = ("__weakref__", "address", "event", "handle", "is_lasting")
 
     def __init__(self, context: Context, foreign: int | None = None) -> None:
         """Opens a stream, or wraps a `foreign` one of another library, by its address. The context is current."""
@@ -26,7 +26,25 @@ class Stream:
         else:
             self.handle = cu.CUstream(foreign)
         self.address = int(self.handle)
+        self.is_lasting = foreign in (None, LEGACY)
+        """Whether its handle is valid at any time, in any thread. Another library may destroy a stream of its own, and
+        then the driver ends the process where the handle is used."""
         self.event: Any = new_event(context, self)
+
+    def record(self, context: Context) -> None:
+        """Record the event behind the stream's present work; behind all work of the context if the stream may be gone.
+        The context is current."""
+        if self.is_lasting:
+            ask(context.cu.cuEventRecord, self.event, self.handle)
+        else:
+            context.record_all(self.event)
+
+    def synchronise(self, context: Context) -> None:
+        """Wait for the stream's work, or if it may be gone, for that before `record`. The context is current."""
+        if self.is_lasting:
+            ask(context.cu.cuStreamSynchronize, self.handle)
+        else:
+            ask(context.cu.cuEventSynchronize, self.event)
 
 
 class Stopwatch:

@@ -507,6 +507,21 @@ CALL(int cuEventRecord(Event *event, void *handle))
   event->stream = s, event->position = s->put;
   GIVE(SUCCESS);
 }
+CALL(int cuCtxRecordEvent(Context *context, Event *event))
+  PASS(entered());
+  NEED(context == current() && event && event->kind == 0xE7E && event->context == context, INVALID_HANDLE);
+  for (Stream *s = streams; s; s = s->next)
+    if (s->alive && s->context == context) PASS(recording(s));
+  Stream *all = new_stream();  // with nothing but waits for all others
+  all->alive = 0;
+  for (Stream *s = streams; s; s = s->next)
+    if (s != all && s->context == context)
+      PASS(put(all, (Work){.kind = WAIT, .other = s, .position = s->put}));
+  event->captured = 0;
+  PASS(put(all, (Work){.kind = RECORD, .event = event}));
+  event->stream = all, event->position = all->put;
+  GIVE(SUCCESS);
+}
 CALL(int cuEventSynchronize(Event *event))
   PASS(entered());
   NEED(event && event->kind == 0xE7E, INVALID_HANDLE);

@@ -19,6 +19,7 @@ from relaxpy.runtime import VirtualMachine
 from relaxpy.runtime.bytecode import KernelParam, Requirement
 from relaxpy.runtime.devices.base import DeviceError
 from relaxpy.runtime.devices.cuda.device import CudaRuntime
+from relaxpy.runtime.devices.cuda.driver import bindings
 from relaxpy.runtime.devices.dlpack import borrow
 from relaxpy.runtime.devices.image import Image
 from relaxpy.runtime.tensor import dlpack_record, from_numpy
@@ -179,6 +180,40 @@ def test_dlpack_shares_memory_and_orders_streams(driver: Emulation) -> None:
     assert seen.buffer.handle == tensor.buffer.handle
     scale_on(theirs.raw)(NUMBERS, (4,), seen, 5.0)
     np.testing.assert_array_equal(seen.numpy(), [10, 10, 10, 10])
+
+
+@pytest.mark.parametrize("has_function", [True, False])
+def test_a_stream_that_took_a_tensor_and_is_gone(
+    driver: Emulation, has_function: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As CuPy's streams go with their last reference. Its work is waited for nevertheless, and its handle, at which the
+    driver ends the process, is not used. Older drivers have no function for that."""
+    there, cu = runtime(), bindings()
+    if not has_function:
+
+        def missing(*args: object) -> None:
+            raise RuntimeError('Function "cuCtxRecordEvent" not found')
+
+        monkeypatch.setattr(cu, "cuCtxRecordEvent", missing)
+    queue = there.queue()
+    tensor = queue.upload(from_numpy(np.ones(4, np.float32)))
+    scale = scale_on(queue.raw)
+    scale(NUMBERS, (4,), tensor, 2.0)
+    theirs = there.open_queue()
+    capsule = tensor.__dlpack__(stream=theirs.address, max_version=(1, 0))
+    launch = scale_on(theirs)
+    launch(NUMBERS, (4,), tensor, 5.0)
+    assert cu.cuStreamDestroy(theirs.handle)[0] == 0
+    scale(NUMBERS, (4,), tensor, 1.0)
+    np.testing.assert_array_equal(tensor.numpy(), [10, 10, 10, 10])
+    tensor.__dlpack__(stream=1, max_version=(1, 0))
+    handle = tensor.buffer.handle
+    del tensor, capsule
+    gc.collect()
+    again = queue.upload(from_numpy(np.full(4, 3, np.float32)))
+    assert again.buffer.handle == handle
+    np.testing.assert_array_equal(again.numpy(), [3, 3, 3, 3])
+    queue.synchronise()
 
 
 @pytest.mark.parametrize("stream", [None, 1, 2, -1])
