@@ -58,7 +58,7 @@ _RELAX = {"x86_64": "@llvm.x86.sse2.pause()", "aarch64": "@llvm.aarch64.hint(i32
 # number of tasks (0: one for each thread). A task is called with its number, its group (a counter for barriers, which
 # kernels do not use, and the number of tasks), and its data.
 #
-# The state of a team counts its launches (from bit 32 on), and is open or closed (bit 31). Only the thread that launches
+# The state of a team counts its launches (from bit 32 on), and is open or closed (bit 31). Only the launching thread
 # changes it. A worker adds one to the members of its part, and then looks at the state: if the job is open, it has
 # joined, else it takes that back. The launching thread closes the job, and then looks at the members of each part. As
 # all of this has one order (`seq_cst`), either the worker finds the job closed, or it is waited for. So once there are
