@@ -37,7 +37,11 @@ class Part(ctypes.Structure):
 
 
 class Team(ctypes.Structure):
-    """The memory of a team. Zero bytes are a team without workers."""
+    """The memory of a team. Zero bytes are a team without workers.
+
+    Executables contain code for this layout and for what its fields mean: a change of either needs a new version of the
+    format (`relaxpy.runtime.container.VERSION`).
+    """
 
     _fields_ = (
         ("state", c_uint64),  # launches so far, and whether the job is open
