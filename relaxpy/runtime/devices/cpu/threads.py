@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 from _thread import get_ident
 from collections.abc import Callable
@@ -20,6 +21,9 @@ from typing import Any
 
 from relaxpy.errors import UsageError
 from relaxpy.runtime.devices.cpu import team
+
+MOST_THREADS = 1024
+"""The most threads of a kernel. More than any machine has processors for; each is a thread of the system."""
 
 _VARIABLE = "RELAXPY_NUM_THREADS"
 _requested: int | None = None
@@ -37,21 +41,23 @@ _pool_thread: int | None = threading.main_thread().ident
 def _from_environment() -> int:
     text = os.environ.get(_VARIABLE, "")
     if text:
-        if not text.isdigit() or int(text) < 1:
+        if not re.fullmatch("[0-9]{1,4}", text) or not 1 <= int(text) <= MOST_THREADS:
             raise UsageError(
-                "num-threads", f"{_VARIABLE} is {text!r}", help="set it to a positive integer"
+                "num-threads",
+                f"{_VARIABLE} is {text!r:.40}",
+                help=f"set it to an integer from 1 to {MOST_THREADS}",
             )
         return int(text)
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return min(len(os.sched_getaffinity(0)), MOST_THREADS)
+    return min(os.cpu_count() or 1, MOST_THREADS)
 
 
 def num_threads() -> int:
     """The number of threads of a parallel kernel: from `set_num_threads`, else RELAXPY_NUM_THREADS, else the number of
     processors.
 
-    Raises: UsageError (`num-threads`) if the variable is not a positive number.
+    Raises: UsageError (`num-threads`) if the variable is not a number from 1 to 1024.
     """
     return _requested if _requested is not None else _from_environment()
 
@@ -59,12 +65,15 @@ def num_threads() -> int:
 def set_num_threads(count: int) -> None:
     """Sets the number of threads of parallel kernels, for all virtual machines of the process.
 
-    Raises: UsageError (`num-threads`) unless `count` is a positive int.
+    Raises: UsageError (`num-threads`) unless `count` is an int from 1 to 1024.
     """
     global _requested  # a setting of the process, as the pool is
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_THREADS:
+        is_long = isinstance(count, int) and abs(count) >= 1 << 64  # too long to print
         raise UsageError(
-            "num-threads", f"the number of threads must be a positive int, got {count!r}"
+            "num-threads",
+            f"the number of threads must be an int from 1 to {MOST_THREADS}, got "
+            + ("one of many digits" if is_long else f"{count!r:.40}"),
         )
     _requested = count
 
