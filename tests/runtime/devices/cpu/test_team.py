@@ -79,6 +79,7 @@ if child:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_children_of_children_have_workers_of_their_own() -> None:
     done = subprocess.run(
