@@ -85,6 +85,22 @@ class Launch:
         return seen
 
 
+class Meeting:
+    """A task: each thread waits, at its first piece, until so many have come."""
+
+    def __init__(self, count: int) -> None:
+        self.everyone = threading.Barrier(count)
+        self.first: dict[int, int] = {}
+        """Threads that came → their first piece."""
+
+    def __call__(self, piece: int) -> int:
+        me = threading.get_ident()
+        if me not in self.first:
+            self.first[me] = piece
+            self.everyone.wait(60)
+        return 0
+
+
 def program() -> tirx.PrimFunc:
     """Each row of the result holds the number of the thread pool's task that wrote it, and a sum."""
     x = tensor(n, 64)
@@ -186,19 +202,10 @@ def test_the_others_do_the_work_of_a_thread_that_is_held_up() -> None:
 @needs_threads
 def test_threads_begin_with_their_own_part() -> None:
     """So each computes near what it computed of the kernel before."""
-    first: dict[int, int] = {}
-    all_here = threading.Barrier(threads.num_threads())
-
-    def task(piece: int) -> int:
-        me = threading.get_ident()
-        if me not in first:
-            first[me] = piece
-            all_here.wait(60)
-        return 0
-
-    assert Launch()(task) == 0
+    meeting = Meeting(threads.num_threads())
+    assert Launch()(meeting) == 0
     parts = [number * launchers.PIECES for number in range(threads.num_threads())]
-    assert sorted(first.values()) == parts
+    assert sorted(meeting.first.values()) == parts
 
 
 def test_a_task_that_fails_ends_the_launch() -> None:
@@ -269,14 +276,11 @@ def test_a_launch_waits_for_all_workers_that_joined(monkeypatch: pytest.MonkeyPa
     memory = Team.from_address(team.address)
     memory.size = 2
     me = threading.get_ident()
-    everyone = threading.Barrier(5)
-    met: set[int] = set()
+    meeting = Meeting(5)
     done: list[int] = []
 
     def task(piece: int) -> int:
-        if threading.get_ident() not in met:
-            met.add(threading.get_ident())
-            everyone.wait(60)
+        meeting(piece)
         if threading.get_ident() != me:
             time.sleep(0.02)
         done.append(piece)
@@ -285,7 +289,7 @@ def test_a_launch_waits_for_all_workers_that_joined(monkeypatch: pytest.MonkeyPa
     try:
         assert launch(task) == 0
         assert sorted(done) == list(range(2 * launchers.PIECES))
-        assert len(met) == 5
+        assert len(meeting.first) == 5
     finally:
         memory.size = 5
         team.resize(0, size)
@@ -301,17 +305,9 @@ def test_workers_that_sleep_are_woken() -> None:
         while memory.asleep < threads.num_threads() - 1:
             assert time.monotonic() < until, "a worker looks for work for a minute"
             time.sleep(0.001)
-        everyone = threading.Barrier(threads.num_threads())
-        met: set[int] = set()
-
-        def task(piece: int, everyone: threading.Barrier = everyone, met: set[int] = met) -> int:
-            if threading.get_ident() not in met:
-                met.add(threading.get_ident())
-                everyone.wait(60)
-            return 0
-
-        assert launch(task) == 0
-        assert len(met) == threads.num_threads()
+        meeting = Meeting(threads.num_threads())
+        assert launch(meeting) == 0
+        assert len(meeting.first) == threads.num_threads()
 
 
 def test_a_thread_that_finds_the_teams_in_use_runs_the_loop_alone() -> None:

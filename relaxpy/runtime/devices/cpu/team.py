@@ -71,42 +71,58 @@ _teams = (Team * TEAMS).from_address(address)
 _workers: list[list[threading.Thread]] = [[] for _ in range(TEAMS)]
 _worker: Callable[[Any, int], None] | None = None
 """The machine code of workers: (team, number of the worker from 1 on)."""
+sizes = [0] * TEAMS
+"""The threads that each team was last asked for; 0: it has to be asked for before a launch."""
+_changing = threading.Lock()
 
 
 def workers_run(code: int) -> None:
     """Sets the address of the workers' machine code, which must never be unloaded. It is set once."""
     global _worker  # of the process, as the teams are
-    if _worker is None:
-        _prepare()
-        _worker = ctypes.CFUNCTYPE(None, c_void_p, c_int32)(code)
+    with _changing:
+        if _worker is None:
+            _prepare()
+            _worker = ctypes.CFUNCTYPE(None, c_void_p, c_int32)(code)
+            ask_again()  # those that were asked for have no workers
+
+
+def ask_again() -> None:
+    """Has all teams asked for again."""
+    sizes[:] = [0] * TEAMS
 
 
 def resize(number: int, size: int) -> None:
-    """Gives a team so many threads, with the one that launches. Does nothing before `workers_run`. No two threads may
-    resize the same team at once."""
+    """Gives a team so many threads, with the one that launches; no workers before `workers_run`."""
+    with _changing:
+        if _worker is not None and len(_workers[number]) + 1 != size:
+            _start_workers(_worker, number, size)
+        sizes[number] = size
+
+
+def _start_workers(code: Callable[[Any, int], None], number: int, size: int) -> None:
+    """Replaces the workers of a team."""
     team, workers = _teams[number], _workers[number]
-    if _worker is None or len(workers) + 1 == size:
-        return
     _end_workers(number)
     team.size = size
     for each in range(1, size):
         worker = threading.Thread(
             target=_work,
-            args=(_worker, number, each),
+            args=(code, number, each),
             name=f"relaxpy-worker-{number}-{each}",
             daemon=True,
         )
         try:
             worker.start()
-        except (
-            RuntimeError
-        ):  # the system has no more threads, or the interpreter ends: kernels do without
-            return
+        except RuntimeError:
+            return  # the system has no more threads, or the interpreter ends: kernels do without
         workers.append(worker)
 
 
 def reset() -> None:
     """Forgets all workers, in a child process that has none of its parent's threads."""
+    global _changing  # another thread of the parent may have held it
+    _changing = threading.Lock()
+    ask_again()
     ctypes.memset(_memory, 0, len(_memory))
     for workers in _workers:
         workers.clear()

@@ -27,11 +27,8 @@ MOST_THREADS = 1024
 
 _VARIABLE = "RELAXPY_NUM_THREADS"
 _requested: int | None = None
-_sizes = [0] * team.TEAMS
-"""The threads of each team; 0: it has not been asked for."""
 _first = 0
 """The thread that launched first. It asks for the first team, and the others for the second one; all use both."""
-_resizing = threading.Lock()
 _configure: Callable[[int, int], Any] | None = None
 """TVM's `config_threadpool`, if a kernel uses the pool. It acts on the pool of the thread that calls it."""
 _pool_thread: int | None = threading.main_thread().ident
@@ -92,13 +89,13 @@ def use_pool(configure: Callable[[int, int], Any] | None) -> None:
     global _configure
     if _configure is None and configure is not None:
         _configure = configure
-        _sizes[:] = [0] * team.TEAMS
+        team.ask_again()
 
 
 def may_launch() -> bool:
     """Whether the calling thread may launch parallel kernels. If so, there is a team for it afterwards."""
     number = get_ident() != _first
-    size = _sizes[number]
+    size = team.sizes[number]
     if not size or (_requested is not None and size != _requested):
         size = _prepared()
     return size > 1 and (_configure is None or get_ident() == _pool_thread)
@@ -108,14 +105,12 @@ def _prepared() -> int:
     """Gives all teams that are asked for, and the pool, the number of threads that is set; returns the number."""
     global _first
     size, me = num_threads(), get_ident()
-    with _resizing:
-        if not any(_sizes):
-            _first = me
-        number = int(me != _first)
-        for each, before in enumerate(_sizes):
-            if before or each == number:
-                team.resize(each, size)
-                _sizes[each] = size
+    if not any(team.sizes):
+        _first = me
+    number = int(me != _first)
+    for each, before in enumerate(team.sizes):
+        if before or each == number:
+            team.resize(each, size)
     if _configure is not None and me == _pool_thread:
         _configure(0, size)
     return size
@@ -123,13 +118,11 @@ def _prepared() -> int:
 
 def _after_fork() -> None:
     """Resets the state in a child process, which has none of the parent's threads."""
-    global _resizing, _pool_thread
+    global _pool_thread
     # A thread that has launched on the pool keeps it, but the pool's workers do not exist in the child: it must not
     # launch again.
-    lost_pool = _configure is not None and any(_sizes)
+    lost_pool = _configure is not None and any(team.sizes)
     _pool_thread = None if _pool_thread is None or lost_pool else get_ident()
-    _resizing = threading.Lock()
-    _sizes[:] = [0] * team.TEAMS
     team.reset()
 
 

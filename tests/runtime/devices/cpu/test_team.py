@@ -32,7 +32,8 @@ def test_what_different_threads_write_is_on_lines_of_its_own() -> None:
     assert all(getattr(Team, name).offset % LINE == 0 for name in writers)
 
 
-def test_a_team_grows_and_shrinks() -> None:
+def test_a_team_grows_and_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(team, "sizes", [*team.sizes])
     _launcher(launchers_object(), SHARED)
     memory = (Team * TEAMS).from_address(team.address)
     last = TEAMS - 1
@@ -46,26 +47,20 @@ def test_a_team_grows_and_shrinks() -> None:
         team.resize(last, before)
 
 
-CHILDREN = """
+EVERYONE_WORKS = """
 import os, threading
-import numpy as np
 import relaxpy
-from tests.backend.cpu.test_launchers import Launch, launchers, threads
+from tests.backend.cpu.test_launchers import Launch, Meeting, threads
 
 def everyone_works():
     count = threads.num_threads()
-    here, met = threading.Barrier(count), set()
-    def task(piece):
-        me = threading.get_ident()
-        if me not in met:
-            met.add(me)
-            here.wait(60)
-        return 0
-    assert Launch()(task) == 0
-    assert len(met) == count
+    meeting = Meeting(count)
+    assert Launch()(meeting) == 0
+    assert len(meeting.first) == count
     names = [t.name for t in threading.enumerate() if t.name.startswith("relaxpy-worker")]
     assert len(names) == count - 1, names
-
+"""
+CHILDREN = """
 relaxpy.set_num_threads(3)
 everyone_works()
 for generation in range(3):
@@ -83,7 +78,24 @@ if child:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_children_of_children_have_workers_of_their_own() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", CHILDREN], capture_output=True, text=True, timeout=120,
+        [sys.executable, "-c", EVERYONE_WORKS + CHILDREN], capture_output=True, text=True, timeout=120,
+        env={"PATH": "", "PYTHONPATH": ":".join(p for p in sys.path if p) + ":."},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+EARLY = """
+relaxpy.set_num_threads(3)
+assert threads.may_launch()
+everyone_works()
+"""
+
+
+@pytest.mark.slow
+def test_a_team_that_was_asked_for_before_there_was_code_has_workers() -> None:
+    """By a program whose kernels have no parallel loop, say."""
+    done = subprocess.run(
+        [sys.executable, "-c", EVERYONE_WORKS + EARLY], capture_output=True, text=True, timeout=120,
         env={"PATH": "", "PYTHONPATH": ":".join(p for p in sys.path if p) + ":."},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -91,6 +103,7 @@ def test_children_of_children_have_workers_of_their_own() -> None:
 
 def test_nothing_starts_before_a_program_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(team, "_worker", None)
+    monkeypatch.setattr(team, "sizes", [*team.sizes])
     before = [workers(number) for number in range(TEAMS)]
     team.resize(0, 7)
     assert [workers(number) for number in range(TEAMS)] == before

@@ -205,7 +205,6 @@ def test_a_forked_child_does_not_launch_on_its_parents_pool(
     monkeypatch.setattr(threads.team, "reset", lambda: None)  # here, the workers go on
     monkeypatch.setattr(threads.team, "resize", lambda number, size: None)
     monkeypatch.setattr(threads, "_requested", 2)
-    monkeypatch.setattr(threads, "_resizing", threads._resizing)
     monkeypatch.setattr(threads, "_pool_thread", threading.get_ident())
     for configure, has_launched, launches in (
         (None, True, True),
@@ -214,7 +213,7 @@ def test_a_forked_child_does_not_launch_on_its_parents_pool(
         (lambda mode, count: None, False, False),  # a child of the child
     ):
         monkeypatch.setattr(threads, "_configure", configure)
-        monkeypatch.setattr(threads, "_sizes", [2 * has_launched, 0])
+        monkeypatch.setattr(threads.team, "sizes", [2 * has_launched, 0])
         threads._after_fork()
         assert threads.may_launch() == launches
 
@@ -224,7 +223,7 @@ def test_only_the_main_thread_launches_on_a_pool(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(threads, "_requested", 2)
     monkeypatch.setattr(threads, "_configure", None)
     monkeypatch.setattr(threads, "_pool_thread", threading.get_ident())
-    monkeypatch.setattr(threads, "_sizes", [2, 2])
+    monkeypatch.setattr(threads.team, "sizes", [2, 2])
     threads.use_pool(None)
     assert threads.may_launch()
     assert launches_elsewhere()
