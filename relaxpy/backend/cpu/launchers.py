@@ -126,11 +126,17 @@ lead:
   ret i32 %status
 }
 
-; Where the members of a part are counted.
-define internal ptr @members(ptr %team, i32 %part) alwaysinline {
+; A part: the counter of its pieces that are taken.
+define internal ptr @part(ptr %team, i32 %number) alwaysinline {
   %parts = getelementptr i8, ptr %team, i32 $at_parts
-  %at = getelementptr [$LINE x i8], ptr %parts, i32 %part
-  %members = getelementptr i8, ptr %at, i32 $at_members
+  %part = getelementptr [$LINE x i8], ptr %parts, i32 %number
+  ret ptr %part
+}
+
+; Where the members of a part are counted.
+define internal ptr @members(ptr %team, i32 %number) alwaysinline {
+  %part = call ptr @part(ptr %team, i32 %number)
+  %members = getelementptr i8, ptr %part, i32 $at_members
   ret ptr %members
 }
 
@@ -141,8 +147,7 @@ start:
   br label %clear
 clear:
   %part = phi i32 [ 0, %start ], [ %part.next, %clear ]
-  %counter.first = getelementptr i8, ptr %team, i32 $at_parts
-  %counter = getelementptr [$LINE x i8], ptr %counter.first, i32 %part
+  %counter = call ptr @part(ptr %team, i32 %part)
   store atomic i32 0, ptr %counter monotonic, align 4
   %part.next = add i32 %part, 1
   %more = icmp ult i32 %part.next, %parts
@@ -292,8 +297,7 @@ visit:
   %last.scaled = mul i32 %number.next, %pieces
   %last = udiv i32 %last.scaled, %count.parts
   %length = sub i32 %last, %first
-  %taken.first = getelementptr i8, ptr %team, i32 $at_parts
-  %taken = getelementptr [$LINE x i8], ptr %taken.first, i32 %number
+  %taken = call ptr @part(ptr %team, i32 %number)
   br label %look
 look:
   %taken.now = load atomic i32, ptr %taken monotonic, align 4

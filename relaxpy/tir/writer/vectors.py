@@ -159,13 +159,14 @@ def every_second(low: Expr, high: Expr, lanes: int, first: int = 0) -> Expr:
     return tirx.Shuffle([low, high], places)
 
 
-def interleaved(first: Expr, second: Expr, lanes: int) -> tuple[Expr, Expr]:
-    """The elements of two vectors in turns, as two vectors."""
-    low, high = (
-        [tirx.IntImm("int32", place) for lane in half for place in (lane, lanes + lane)]
-        for half in (range(lanes // 2), range(lanes // 2, lanes))
-    )
-    return tirx.Shuffle([first, second], low), tirx.Shuffle([first, second], high)
+def interleaved(first: Expr, second: Expr, size: int) -> tuple[Expr, Expr]:
+    """The elements of two vectors in turns, as two vectors: those in the first halves of their parts of `size`
+    elements, and those in the second halves."""
+    lanes, half = lanes_of(first), size // 2
+    low = [part + k // 2 + k % 2 * lanes for part in range(0, lanes, size) for k in range(size)]
+    places = (low, [place + half for place in low])
+    of_first, of_second = ([tirx.IntImm("int32", place) for place in each] for each in places)
+    return tirx.Shuffle([first, second], of_first), tirx.Shuffle([first, second], of_second)
 
 
 def strips(parts: Sequence[Expr], size: int) -> list[Expr]:

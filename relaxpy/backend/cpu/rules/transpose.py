@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer.loops import Expr, Program
-from relaxpy.tir.writer.vectors import lanes_of
+from relaxpy.tir.writer.vectors import interleaved
 
 
 def transposed(p: Program, rows: Sequence[Expr]) -> list[Expr]:
@@ -38,7 +38,7 @@ def turned(p: Program, registers: Sequence[Expr]) -> list[Expr]:
     half = size // 2
     for _ in range(size.bit_length() - 1):
         pairs = zip(current[:half], current[half:], strict=True)
-        current = [row for a, b in pairs for row in _shuffled(p, a, b, size)]
+        current = [p.let("row", row) for a, b in pairs for row in interleaved(a, b, size)]
     return current
 
 
@@ -62,14 +62,6 @@ def _exchanged(p: Program, a: Expr, b: Expr, step: int, size: int) -> tuple[Expr
     upper = [size + k - step if k & step else k for k in range(size)]
     lower = [size + k if k & step else k + step for k in range(size)]
     return p.let("row", _picked(a, b, upper)), p.let("row", _picked(a, b, lower))
-
-
-def _shuffled(p: Program, a: Expr, b: Expr, size: int) -> tuple[Expr, Expr]:
-    """The numbers of two registers in turns: the first and the second halves of their parts of `size` numbers."""
-    lanes, half = lanes_of(a), size // 2
-    first = [part + k // 2 + k % 2 * lanes for part in range(0, lanes, size) for k in range(size)]
-    second = [lane + half for lane in first]
-    return p.let("row", _picked(a, b, first)), p.let("row", _picked(a, b, second))
 
 
 def _picked(a: Expr, b: Expr, lanes: Sequence[int]) -> Expr:
