@@ -27,7 +27,7 @@ from relaxpy.runtime.devices.cpu import team, threads
 from relaxpy.runtime.devices.cpu.kernels import (
     Handle,
     KernelHandles,
-    _launcher,
+    _launchers,
     _session,
     ffi,
     load_kernels,
@@ -64,7 +64,7 @@ class Launch:
     TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
     def __init__(self) -> None:
-        address = _launcher(launchers.launchers_object(), SHARED)
+        address = _launchers(launchers.launchers_object())[SHARED]
         signature = ctypes.CFUNCTYPE(ctypes.c_int, self.TASK, ctypes.c_void_p, ctypes.c_int)
         self.launch = signature(address)
 
@@ -156,7 +156,7 @@ def test_a_kernel_without_a_loop_in_the_same_object(
     infos = [KernelInfo(name, (images[name],)) for name in order]
     load_kernels([code, launchers.launchers_object()], infos)
     objects = launchers.launchers_object()
-    assert seen == [_launcher(objects, SHARED), _launcher(objects, ALONE)]
+    assert seen == [_launchers(objects)[SHARED], _launchers(objects)[ALONE]]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads in /proc")

@@ -307,7 +307,7 @@ def load_kernels(objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> list[
         """The library of an object, whose parallel loops are launched by this function of its launchers."""
         code = objects[each]
         if used[each] != -1:
-            code = launching_by(code, _launcher(objects[used[each]], launcher), ffi())
+            code = launching_by(code, _launchers(objects[used[each]])[launcher], ffi())
         # Each object is a library of its own: one library cannot contain two initialisers, which kernels have without
         # optimisation. A C++ compiler would only be needed to find its standard library, which kernels do not use.
         return session.load_module(code, cxx=os.devnull)
@@ -339,8 +339,8 @@ def _is_shared(image: KernelImage) -> bool:
 
 
 @cache
-def _launcher(object_code: bytes, symbol: str) -> int:
-    """The address of a launcher. Its library stays loaded, since other code calls it by address."""
+def _launchers(object_code: bytes) -> dict[str, int]:
+    """The addresses of the launchers. Their library stays loaded, since other code calls them by address."""
     library = _session().load_module(object_code, keep_module_alive=True, cxx=os.devnull)
 
     def address(symbol: str, *args: Any) -> int:
@@ -349,10 +349,8 @@ def _launcher(object_code: bytes, symbol: str) -> int:
             raise ExecutableError("object-code", f"{symbol} returns no address")
         return found
 
-    if symbol == SHARED:
-        team.workers_run(address(WORKER))
-        return address(SHARED, team.address)
-    return address(symbol)
+    team.workers_run(address(WORKER))
+    return {ALONE: address(ALONE), SHARED: address(SHARED, team.address)}
 
 
 def _handle(library: Any, symbol: str, release_gil: bool) -> Handle:

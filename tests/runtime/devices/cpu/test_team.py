@@ -12,8 +12,7 @@ import pytest
 
 from relaxpy.backend.cpu.launchers import PIECES, launchers_object
 from relaxpy.runtime.devices.cpu import team, threads
-from relaxpy.runtime.devices.cpu.kernels import _launcher
-from relaxpy.runtime.devices.cpu.launchers import SHARED
+from relaxpy.runtime.devices.cpu.kernels import _launchers
 from relaxpy.runtime.devices.cpu.team import LINE, TEAMS, Team
 from tests.backend.cpu.test_launchers import Launch
 
@@ -34,7 +33,7 @@ def test_what_different_threads_write_is_on_lines_of_its_own() -> None:
 
 def test_a_team_grows_and_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(team, "sizes", [*team.sizes])
-    _launcher(launchers_object(), SHARED)
+    _launchers(launchers_object())
     memory = (Team * TEAMS).from_address(team.address)
     last = TEAMS - 1
     before = len(workers(last)) + 1
@@ -112,7 +111,7 @@ def test_nothing_starts_before_a_program_is_loaded(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_threads_that_launch_have_teams(elsewhere: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the number of threads that is set, whenever it is set."""
-    _launcher(launchers_object(), SHARED)
+    _launchers(launchers_object())
     monkeypatch.setattr(threads, "_requested", threads._requested)
     monkeypatch.setattr(threads, "_configure", None)  # no kernel uses the pool
     before = threads.num_threads()
