@@ -14,13 +14,14 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from relaxpy.backend.cpu import lowering as pipeline
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.refused import reason_of, refused
 from relaxpy.errors import BuildError
-from relaxpy.tir.lowering.bfloat16 import without_bfloat16
+from relaxpy.tir.lowering.bfloat16 import rounded, rounded_by_instructions, without_bfloat16
 from relaxpy.tir.lowering.float8 import FORMATS, without_float8
 from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.numerics.floats import is_unordered
@@ -125,7 +126,8 @@ def _build(
         attrs = {"global_symbol": name, "s_tir": True}
         if check_arguments:
             attrs[CHECKED] = True
-        func, dtypes = _widened(without_traps(written_out(kernels[name])))
+        func = written_out(kernels[name], by_avx512=target.has_avx512)
+        func, dtypes = _widened(without_traps(func), target)
         scalars = (param.ty for param in func.params if isinstance(param.ty, tvm.ir.PrimType))
         if "float16" in dtypes | {str(scalar.dtype) for scalar in scalars}:
             attrs[HALVES] = True
@@ -136,12 +138,18 @@ def _build(
         raise _named(error, prepared, target, called) from error
 
 
-def _widened(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, set[str]]:
+def _widened(func: tirx.PrimFunc, target: CpuTarget) -> tuple[tirx.PrimFunc, set[str]]:
     """Return the function without arithmetic on narrow floats; most functions have none. And the dtypes that it had."""
     found = element_types(func)
     if not found.isdisjoint(FORMATS):
         func = without_float8(func)
-    return without_bfloat16(func, is_unordered) if "bfloat16" in found else func, found
+    if "bfloat16" not in found:
+        return func, found
+    rounding = rounded_by_instructions if target.has_avx512 else _rounded
+    return without_bfloat16(func, rounding), found
+
+
+_rounded = partial(rounded, is_nan=is_unordered)
 
 
 def _tvm_build(kernels: Mapping[str, tirx.PrimFunc], target: CpuTarget) -> tvm.runtime.Module:

@@ -16,6 +16,7 @@ from functools import cache, cached_property
 from relaxpy.runtime.devices.cpu.features import ISA_FEATURES
 from relaxpy.runtime.devices.cpu.tile_registers import FEATURES, may_use_tiles
 from relaxpy.target import Target, fail, first_word, nearest, options_of
+from relaxpy.tir.numerics import avx512
 from relaxpy.tir.tvm import tvm, tvm_ffi
 
 KINDS = ("llvm", "c")
@@ -154,6 +155,11 @@ class CpuTarget(Target):
     def has(self, feature: str) -> bool:
         """May code for this target use the instruction-set feature of this LLVM name?"""
         return feature in self.required_features
+
+    @property
+    def has_avx512(self) -> bool:
+        """Does it have the instructions of `relaxpy.tir.numerics.avx512`?"""
+        return all(map(self.has, avx512.FEATURES))
 
     @property
     def arch(self) -> str:

@@ -18,6 +18,7 @@ import ml_dtypes
 
 from relaxpy.tir.lowering.lanes import like, splat
 from relaxpy.tir.lowering.widen import Widener
+from relaxpy.tir.numerics import avx512
 from relaxpy.tir.numerics.floats import is_nan
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 
@@ -26,10 +27,12 @@ Expr = tvm.ir.Expr
 _BITS, _NAN = 16, 0x7FC0
 
 
-def without_bfloat16(func: tirx.PrimFunc, is_nan: Callable[[Expr], Expr] = is_nan) -> tirx.PrimFunc:
-    """Return the function with all arithmetic, functions and choices in bfloat16 rewritten. `is_nan` is the target's
-    test of a float32."""
-    rewriter = _Rewriter(func, is_nan)
+def without_bfloat16(
+    func: tirx.PrimFunc, rounding: Callable[[Expr], Expr] | None = None
+) -> tirx.PrimFunc:
+    """Return the function with all arithmetic, functions and choices in bfloat16 rewritten. `rounding` is the target's:
+    from a float32 to the bits, as uint16, of the nearest bfloat16; `rounded` if it is not given."""
+    rewriter = _Rewriter(func, rounding or rounded)
     body = tvm_ffi.structural_map(func.body, rewriter.callbacks())
     return func if body.same_as(func.body) else func.with_body(body)
 
@@ -37,15 +40,16 @@ def without_bfloat16(func: tirx.PrimFunc, is_nan: Callable[[Expr], Expr] = is_na
 class _Rewriter(Widener):
     dtype = "bfloat16"
 
-    def __init__(self, func: tirx.PrimFunc, is_nan: Callable[[Expr], Expr]) -> None:
+    def __init__(self, func: tirx.PrimFunc, rounding: Callable[[Expr], Expr]) -> None:
         super().__init__(func)
-        self.is_nan = is_nan
+        self.rounding = rounding
 
     def widened(self, bits: Expr) -> Expr:
         return _widened(bits)
 
     def narrowed(self, value: Expr) -> Expr:
-        return _rounded(value, self.is_nan)
+        bits = _widened_from(value)
+        return self.rounding(value) if bits is None else bits
 
     def nearest(self, value: float) -> float:
         return float(ml_dtypes.bfloat16(value))
@@ -74,11 +78,9 @@ def _is_reinterpretation(call: tvm.ir.Call) -> bool:
     return str(getattr(call.op, "name", "")) == "tirx.reinterpret"
 
 
-def _rounded(value: Expr, is_nan: Callable[[Expr], Expr]) -> Expr:
-    """Round a float32 to the bits of the nearest bfloat16; a widened value gives its original bits."""
-    narrow = _widened_from(value)
-    if narrow is not None:
-        return narrow
+def rounded(value: Expr, is_nan: Callable[[Expr], Expr] = is_nan) -> Expr:
+    """The bits of the bfloat16 nearest to a float32, in operations that all targets have. `is_nan` is the target's test
+    of a float32."""
     wide = tirx.Var("wide", value.ty)
     bits = tirx.reinterpret(like(value, "uint32"), wide)
     shift, one = splat(_BITS, value, "uint32"), splat(1, value, "uint32")
@@ -86,3 +88,9 @@ def _rounded(value: Expr, is_nan: Callable[[Expr], Expr]) -> Expr:
     near = ((bits + half) >> shift).astype(like(value, "uint16"))
     kept = tirx.Select(is_nan(wide), splat(_NAN, value, "uint16"), near)
     return tirx.Let(wide, value, kept)
+
+
+def rounded_by_instructions(value: Expr) -> Expr:
+    """As `rounded`, on processors with the instructions of `relaxpy.tir.numerics.avx512`."""
+    near = avx512.nearest_bfloat16(value)
+    return (near >> splat(_BITS, value, "uint32")).astype(like(value, "uint16"))

@@ -28,6 +28,7 @@ from functools import cached_property
 
 from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.name_length import NameLengths
+from relaxpy.tir.operators import READS_STATE, register
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains_any, rewritten
 
@@ -41,8 +42,6 @@ _OF_FLOATS = {
 _COMPARISONS = {name: _OF_FLOATS[name] for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 _PREFIX = "relaxpy."
 _NAMES = {node: name for name, node in _OF_FLOATS.items()}
-_PURE, _READS_STATE = 1, 2
-"""Values of TVM's `CallEffectKind`. A call that reads state is not a value that its name could be replaced by."""
 _NAMED = "relaxpy.named"
 """The operator around a value that has a name."""
 _MASKED = ("tirx.masked_load", "tirx.masked_store")
@@ -51,15 +50,8 @@ _MASKED = ("tirx.masked_load", "tirx.masked_store")
 
 def _register() -> None:
     for name in _OF_FLOATS:
-        _register_one(_PREFIX + name, f"`tirx.{name}`, of which no pass knows.", _PURE)
-    _register_one(_NAMED, "Its operand, under a name of which no pass knows.", _READS_STATE)
-
-
-def _register_one(name: str, text: str, effect: int) -> None:
-    tvm.ir.op._ffi_api.RegisterOp(name, text)
-    tvm.ir.register_op_attr(name, "TCallEffectKind", effect)
-    tvm.ir.register_op_attr(name, "TVectorizable", True)
-    tvm.ir.register_op_attr(name, "TScriptPrinterName", name)
+        register(_PREFIX + name, f"`tirx.{name}`, of which no pass knows.")
+    register(_NAMED, "Its operand, under a name of which no pass knows.", READS_STATE)
 
 
 _register()
@@ -203,11 +195,11 @@ def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     def unseal(call: tvm.ir.Call) -> Expr:
         name = str(getattr(call.op, "name", ""))
-        if not name.startswith(_PREFIX):
-            return call
         if name == _NAMED:
             return call.args[0]
         kind = name.removeprefix(_PREFIX)
+        if kind == name or kind not in _OF_FLOATS:
+            return call
         a, b = call.args
         if _is_float(a):
             return _OF_FLOATS[kind](a, b)

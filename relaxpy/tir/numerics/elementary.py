@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from relaxpy.ir.dtype import DType
-from relaxpy.tir.numerics import hyperbolic, math, trigonometry
+from relaxpy.tir.numerics import avx512, hyperbolic, math, trigonometry
 from relaxpy.tir.numerics.floats import is_nan, let, libm, through_float32
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import rewritten, walk
@@ -75,6 +75,10 @@ NARROW: dict[str, Function] = {
     "tanh": partial(hyperbolic.tanh_float32, narrow=True),
 }
 """Shorter ones of float32, for results that are rounded to narrow floats: to 17 bits, and relative to the result."""
+_AVX512_NARROW: dict[str, Function] = {
+    "exp": avx512.exp_narrow, "sigmoid": avx512.sigmoid_narrow,
+}  # fmt: skip
+"""Those that AVX-512 has instructions for."""
 
 
 def function_of(call: tvm.ir.Call) -> str | None:
@@ -97,12 +101,16 @@ class _Formula:
 
 
 @cache
-def _formula(name: str, dtypes: tuple[str, ...], narrow: bool = False) -> _Formula:
+def _formula(
+    name: str, dtypes: tuple[str, ...], narrow: bool = False, by_avx512: bool = False
+) -> _Formula:
     """Simplified once and cached: the simplifier takes longer than everything else."""
     operands = tuple(_operand(dtype) for dtype in dtypes)
-    value = (NARROW if narrow else ELEMENTARY)[name](
-        *(tirx.BufferLoad(x, [_FIRST]) for x in operands)
-    )
+    function = (NARROW if narrow else ELEMENTARY)[name]
+    if by_avx512 and name in _AVX512_NARROW:
+        own = _AVX512_NARROW[name]
+        function = own if narrow else partial(through_float32, function, function, narrow=own)
+    value = function(*(tirx.BufferLoad(x, [_FIRST]) for x in operands))
     value = tvm.sym.Analyzer().simplify(value)
     names: dict[tvm.ir.Var, None] = {}
     walk(value, (tirx.Let, lambda node: names.setdefault(node.var)))
@@ -123,9 +131,12 @@ def _operand(dtype: str) -> tvm.ir.Var:
     return tirx.decl_buffer([tirx.IntImm("int64", 1)], dtype, "x", layout=None)
 
 
-def applied(name: str, args: Sequence[Expr], *, narrow: bool = False) -> Expr:
-    """The function of these arguments, with fresh variables; `narrow`: one of `NARROW`."""
-    formula = _formula(name, tuple(str(x.ty.dtype) for x in args), narrow)
+def applied(
+    name: str, args: Sequence[Expr], *, narrow: bool = False, by_avx512: bool = False
+) -> Expr:
+    """The function of these arguments, with fresh variables; `narrow`: one of `NARROW`; `by_avx512`: with the
+    instructions of `relaxpy.tir.numerics.avx512` where there are any for it."""
+    formula = _formula(name, tuple(str(x.ty.dtype) for x in args), narrow, by_avx512)
     given = dict(zip(formula.operands, args, strict=True))
     fresh = {var: tirx.Var(var.name, var.ty) for var in formula.names}
     return rewritten(

@@ -33,7 +33,11 @@ _Arrange = Callable[[tirx.PrimFunc, CpuTarget], "Arrangement | None"]
 
 def _of_arithmetic(arrange: _Arrange) -> _Arrange:
     """Adapt a rule for programs with expanded elementary functions to programs that call them."""
-    return lambda func, target: arrange(written_out(with_weights(func)), target)
+
+    def rule(func: tirx.PrimFunc, target: CpuTarget) -> Arrangement | None:
+        return arrange(written_out(with_weights(func), by_avx512=target.has_avx512), target)
+
+    return rule
 
 
 CPU_RULES: tuple[Rule, ...] = (

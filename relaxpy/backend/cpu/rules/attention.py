@@ -54,7 +54,10 @@ def attention_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
     form = attention_of(func) if target.kind == "llvm" else None
     if form is None or max(form.depth, form.columns) > LARGEST_HEAD:
         return None
-    form = replace(form, score=value_written_out(form.score), result=value_written_out(form.result))
+    score, result = (
+        value_written_out(value, by_avx512=target.has_avx512) for value in (form.score, form.result)
+    )
+    form = replace(form, score=score, result=result)
     return Arrangement(lambda: loops.finished(func, _body(form, target)))
 
 

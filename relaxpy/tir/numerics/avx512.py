@@ -1,0 +1,175 @@
+"""Instructions of AVX-512 that replace several operations each, where results are rounded to narrow floats: powers of
+two, and rounding to bfloat16.
+
+They are operators on float32 of any number of lanes, which passes vectorise as they do arithmetic. The code generator
+gets the instructions for 16 lanes at a time.
+
+    fraction(x)             `vreduceps`: x - floor(x); 0 of an infinity
+    scaled(x, e)            `vscalefps`: x * 2**floor(e), rounded once; infinity or 0 beyond the range, of infinite e too
+    nearest_bfloat16(x)     `vpdpwssd`, `vfixupimmps`: the bits of x, rounded where those of a bfloat16 end
+
+A power of two is a polynomial of the fraction, scaled: 7 operations for 18 bits, where numbers of bits take 11
+(`relaxpy.tir.numerics.math`). Rounding to bfloat16 takes 3 instead of 6 (`relaxpy.tir.lowering.bfloat16`), since the
+product of the pairs (1, last bit) and (0x7fff, 1) is added to the bits at once, and NaN is kept by one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from relaxpy.tir.numerics.floats import f32, horner, let
+from relaxpy.tir.operators import register
+from relaxpy.tir.tvm import tirx, tvm
+
+Expr = tvm.ir.Expr
+
+FEATURES = ("avx512f", "avx512dq", "avx512vnni")
+LANES = 16
+LOG2_E = math.log2(math.e)
+
+_FRACTION, _SCALED = "relaxpy.fraction", "relaxpy.scaled"
+_NEAREST = "relaxpy.nearest_bfloat16"
+
+# 2**r = 1 + r*p(r) on 0 <= r < 1: minimax of the relative error, 2.9e-6.
+_POWER = (1.34266843e-2, 5.22424742e-2, 2.41280205e-1, 6.93044845e-1)
+_DOWN = 0x09
+"""Of `vreduceps`: subtract the number rounded down, without exceptions."""
+_QUIET = 0x22
+"""Of `vfixupimmps`: a NaN of the source, quiet, instead of the other operand."""
+_CURRENT = 4
+"""The rounding that the processor is set to."""
+_LAST = 1 << 16
+"""The last bit of a bfloat16 in the bits of a float32."""
+_BELOW_HALF = _LAST // 2 - 1
+"""Of the bits that are cut off: the largest number that is less than half of the last one."""
+_SCALE = 2.0**-64
+
+
+def fraction(x: Expr) -> Expr:
+    """The difference of a float32 and the integer below; 0 of an infinity."""
+    return tirx.call_intrin(x.ty, _FRACTION, x)
+
+
+def scaled(x: Expr, exponent: Expr) -> Expr:
+    """The product of a float32 and 2 to the power of another one, rounded down."""
+    return tirx.call_intrin(x.ty, _SCALED, x, exponent)
+
+
+def nearest_bfloat16(x: Expr) -> Expr:
+    """A uint32 whose upper half are the bits of the bfloat16 nearest to a float32: of the even one of two, and of NaN if
+    that is one. The lower half is undefined."""
+    lanes = int(tvm.DataType(str(x.ty.dtype)).lanes)
+    return tirx.call_intrin("uint32" if lanes == 1 else f"uint32x{lanes}", _NEAREST, x)
+
+
+def exp_narrow(x: Expr) -> Expr:
+    """exp(x) of a float32 to 17 bits, for a result that is rounded to a narrow float."""
+    return let("y", x * f32(LOG2_E), lambda y: _power(y, 1.0))
+
+
+def sigmoid_narrow(x: Expr) -> Expr:
+    """1 / (1 + exp(-x)) of a float32 to 17 bits, for a result that is rounded to a narrow float."""
+    # With the power divided by 2**64, the quotient keeps the small values of negative x.
+    power = let("y", x * f32(-LOG2_E), lambda y: _power(y, _SCALE))
+    return f32(_SCALE) / (f32(_SCALE) + power)
+
+
+def _power(y: Expr, factor: float) -> Expr:
+    """2**y times a power of two."""
+    terms = [coefficient * factor for coefficient in (*_POWER, 1.0)]
+    return scaled(let("r", fraction(y), lambda r: horner(terms, r)), y)
+
+
+# Lowering
+
+
+def _lowered_fraction(call: tvm.ir.Call) -> Expr:
+    def of_register(x: Expr) -> Expr:
+        return _instruction("reduce", x, _i32(_DOWN), x, *_ALL)
+
+    return _by_registers(of_register, call)
+
+
+def _lowered_scaled(call: tvm.ir.Call) -> Expr:
+    def of_register(x: Expr, exponent: Expr) -> Expr:
+        return _instruction("scalef", x, exponent, x, *_ALL)
+
+    return _by_registers(of_register, call)
+
+
+def _lowered_nearest(call: tvm.ir.Call) -> Expr:
+    def of_register(x: Expr) -> Expr:
+        bits = tirx.reinterpret(_register("int32"), x)
+        pairs = (bits & _all(_i32(_LAST))) | _all(_i32(1))
+        sum_of = tirx.call_llvm_pure_intrin(
+            _register("int32"),
+            "llvm.x86.avx512.vpdpwssd.512",
+            bits,
+            _words(pairs),
+            _words(_all(_i32(_LAST | _BELOW_HALF))),
+        )
+        near = tirx.reinterpret(_register("float32"), sum_of)
+        kept = _instruction("fixupimm", near, x, _all(_i32(_QUIET)), _i32(0), *_ALL)
+        return tirx.reinterpret(_register("uint32"), kept)
+
+    return _by_registers(of_register, call)
+
+
+def _by_registers(of_register: Callable[..., Expr], call: tvm.ir.Call) -> Expr:
+    """A function of vectors of 16 lanes, of operands that have more of them, or fewer: then some lanes are repeated."""
+    lanes = int(tvm.DataType(str(call.ty.dtype)).lanes)
+    names = [tirx.Var("operand", operand.ty) for operand in call.args]
+    if lanes == LANES:
+        found = of_register(*names)
+    elif lanes == 1:
+        found = _chosen([of_register(*map(_all, names))], range(1))
+    else:
+        parts = [
+            of_register(*(_chosen([x], (n % lanes for n in range(at, at + LANES))) for x in names))
+            for at in range(0, lanes, LANES)
+        ]
+        found = _chosen(parts, range(lanes))
+    for name, operand in zip(names, call.args, strict=True):
+        found = tirx.Let(name, operand, found)
+    return found
+
+
+def _chosen(vectors: list[Expr], places: Iterable[int]) -> Expr:
+    return tirx.Shuffle(vectors, [_i32(place) for place in places])
+
+
+def _instruction(name: str, *args: Expr) -> Expr:
+    return tirx.call_llvm_pure_intrin(
+        _register("float32"), f"llvm.x86.avx512.mask.{name}.ps.512", *args
+    )
+
+
+def _register(dtype: str) -> str:
+    return f"{dtype}x{LANES}"
+
+
+def _words(bits: Expr) -> Expr:
+    """The halves of int32."""
+    return tirx.reinterpret(f"int16x{2 * LANES}", bits)
+
+
+def _all(value: Expr) -> Expr:
+    return tirx.Broadcast(value, LANES)
+
+
+def _i32(value: int) -> Expr:
+    return tirx.IntImm("int32", value)
+
+
+_ALL = (tirx.IntImm("int16", -1), _i32(_CURRENT))
+"""Of masked instructions: all lanes, and the rounding."""
+
+
+for _name, _text, _lowering in (
+    (_FRACTION, "The difference to the integer below.", _lowered_fraction),
+    (_SCALED, "The product with a power of two.", _lowered_scaled),
+    (_NEAREST, "The bits of the nearest bfloat16, above others.", _lowered_nearest),
+):
+    register(_name, _text)
+    tvm.ir.register_op_attr(_name, "llvm.FLowerIntrinsic", _lowering)
