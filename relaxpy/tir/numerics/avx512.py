@@ -16,7 +16,7 @@ product of the pairs (1, last bit) and (0x7fff, 1) is added to the bits at once,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from relaxpy.tir.numerics.floats import f32, horner, let
 from relaxpy.tir.operators import register
@@ -125,8 +125,9 @@ def _by_registers(of_register: Callable[..., Expr], call: tvm.ir.Call) -> Expr:
     elif lanes == 1:
         found = _chosen([of_register(*map(_all, names))], range(1))
     else:
+        copies = -(-LANES // lanes)
         parts = [
-            of_register(*(_chosen([x], (n % lanes for n in range(at, at + LANES))) for x in names))
+            of_register(*(_chosen([x] * copies, range(at, at + LANES)) for x in names))
             for at in range(0, lanes, LANES)
         ]
         found = _chosen(parts, range(lanes))
@@ -135,8 +136,10 @@ def _by_registers(of_register: Callable[..., Expr], call: tvm.ir.Call) -> Expr:
     return found
 
 
-def _chosen(vectors: list[Expr], places: Iterable[int]) -> Expr:
-    return tirx.Shuffle(vectors, [_i32(place) for place in places])
+def _chosen(vectors: list[Expr], places: range) -> Expr:
+    """The numbers at these places of some vectors, one behind the other; behind the last, they begin again."""
+    total = sum(int(tvm.DataType(str(vector.ty.dtype)).lanes) for vector in vectors)
+    return tirx.Shuffle(vectors, [_i32(place % total) for place in places])
 
 
 def _instruction(name: str, *args: Expr) -> Expr:
