@@ -5,7 +5,7 @@ They are operators on float32 of any number of lanes, which passes vectorise as 
 gets the instructions for 16 lanes at a time.
 
     fraction(x)             `vreduceps`: x - floor(x); 0 of an infinity
-    scaled(x, e)            `vscalefps`: x * 2**floor(e), rounded once; infinity or 0 beyond the range, of infinite e too
+    scaled(x, e)            `vscalefps`: x * 2**floor(e), rounded once; infinity or 0 beyond the range
     nearest_bfloat16(x)     `vpdpwssd`, `vfixupimmps`: the bits of x, rounded where those of a bfloat16 end
 
 A power of two is a polynomial of the fraction, scaled: 7 operations for 18 bits, where numbers of bits take 11
@@ -57,8 +57,8 @@ def scaled(x: Expr, exponent: Expr) -> Expr:
 
 
 def nearest_bfloat16(x: Expr) -> Expr:
-    """A uint32 whose upper half are the bits of the bfloat16 nearest to a float32: of the even one of two, and of NaN if
-    that is one. The lower half is undefined."""
+    """A uint32 whose upper half are the bits of the bfloat16 nearest to a float32: of the even one of two, and of a NaN
+    if that is one. The lower half is undefined."""
     lanes = int(tvm.DataType(str(x.ty.dtype)).lanes)
     return tirx.call_intrin("uint32" if lanes == 1 else f"uint32x{lanes}", _NEAREST, x)
 
