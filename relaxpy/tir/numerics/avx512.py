@@ -1,5 +1,4 @@
-"""Instructions of AVX-512 that replace several operations each, where results are rounded to narrow floats: powers of
-two, and rounding to bfloat16.
+"""Instructions of AVX-512 that replace several operations each, for powers of two and for rounding to bfloat16.
 
 They are operators on float32 of any number of lanes, which passes vectorise as they do arithmetic. The code generator
 gets the instructions for 16 lanes at a time.
@@ -19,6 +18,7 @@ import math
 from collections.abc import Callable
 
 from relaxpy.tir.numerics.floats import f32, horner, let
+from relaxpy.tir.numerics.math import exp_by_parts
 from relaxpy.tir.operators import register
 from relaxpy.tir.tvm import tirx, tvm
 
@@ -44,6 +44,10 @@ _LAST = 1 << 16
 _BELOW_HALF = _LAST // 2 - 1
 """Of the bits that are cut off: the largest number that is less than half of the last one."""
 _SCALE = 2.0**-64
+_LEAST = -60.0
+"""1 + 2**_LEAST is 1, and 2**_LEAST * _SCALE a normal number."""
+_FAR = 1000.0
+"""Powers of its negative are 0 for the processor without looking at digits."""
 
 
 def fraction(x: Expr) -> Expr:
@@ -63,6 +67,26 @@ def nearest_bfloat16(x: Expr) -> Expr:
     return tirx.call_intrin("uint32" if lanes == 1 else f"uint32x{lanes}", _NEAREST, x)
 
 
+def exp_float32(x: Expr) -> Expr:
+    """exp(x) in float32."""
+
+    # Far below the least result, one is 0 at once; nearer to it, that takes the processor 200 cycles.
+    bounded = tirx.Min(f32(_FAR), tirx.Max(f32(-_FAR), x))
+    return exp_by_parts(bounded, lambda rest, n: scaled(rest + f32(1.0), n))
+
+
+def sigmoid_float32(x: Expr) -> Expr:
+    """1 / (1 + exp(-x)) in float32."""
+
+    # As in `sigmoid_narrow`.
+    bounded = tirx.Min(f32(-_LEAST / LOG2_E), tirx.Max(f32(-_FAR), x))
+
+    def scale(rest: Expr, n: Expr) -> Expr:
+        return scaled(f32(_SCALE) - f32(_SCALE) * rest, n)
+
+    return f32(_SCALE) / (f32(_SCALE) + exp_by_parts(bounded, scale, times=-1))
+
+
 def exp_narrow(x: Expr) -> Expr:
     """exp(x) of a float32 to 17 bits, for a result that is rounded to a narrow float."""
     return let("y", x * f32(LOG2_E), lambda y: _power(y, 1.0))
@@ -70,8 +94,11 @@ def exp_narrow(x: Expr) -> Expr:
 
 def sigmoid_narrow(x: Expr) -> Expr:
     """1 / (1 + exp(-x)) of a float32 to 17 bits, for a result that is rounded to a narrow float."""
-    # With the power divided by 2**64, the quotient keeps the small values of negative x.
-    power = let("y", x * f32(-LOG2_E), lambda y: _power(y, _SCALE))
+    # With the power divided by 2**64, the quotient keeps the small values of negative x. Below the least power the
+    # quotient is 1; a result below the normal numbers would take the processor 200 cycles. The comparison of a number
+    # with a NaN returns the NaN.
+    bounded = tirx.Max(f32(_LEAST), x * f32(-LOG2_E))
+    power = let("y", bounded, lambda y: _power(y, _SCALE))
     return f32(_SCALE) / (f32(_SCALE) + power)
 
 

@@ -75,10 +75,11 @@ NARROW: dict[str, Function] = {
     "tanh": partial(hyperbolic.tanh_float32, narrow=True),
 }
 """Shorter ones of float32, for results that are rounded to narrow floats: to 17 bits, and relative to the result."""
-_AVX512_NARROW: dict[str, Function] = {
-    "exp": avx512.exp_narrow, "sigmoid": avx512.sigmoid_narrow,
-}  # fmt: skip
-"""Those that AVX-512 has instructions for."""
+_AVX512: dict[str, tuple[Function, Function]] = {
+    "exp": (avx512.exp_float32, avx512.exp_narrow),
+    "sigmoid": (avx512.sigmoid_float32, avx512.sigmoid_narrow),
+}
+"""Those of float32 and the shorter ones that AVX-512 has instructions for."""
 
 
 def function_of(call: tvm.ir.Call) -> str | None:
@@ -107,9 +108,9 @@ def _formula(
     """Simplified once and cached: the simplifier takes longer than everything else."""
     operands = tuple(_operand(dtype) for dtype in dtypes)
     function = (NARROW if narrow else ELEMENTARY)[name]
-    if by_avx512 and name in _AVX512_NARROW:
-        own = _AVX512_NARROW[name]
-        function = own if narrow else partial(through_float32, function, function, narrow=own)
+    if by_avx512 and name in _AVX512:
+        wide, own = _AVX512[name]
+        function = own if narrow else partial(through_float32, wide, function, narrow=own)
     value = function(*(tirx.BufferLoad(x, [_FIRST]) for x in operands))
     value = tvm.sym.Analyzer().simplify(value)
     names: dict[tvm.ir.Var, None] = {}

@@ -122,7 +122,7 @@ def exp_float32(x: Expr, *, narrow: bool = False) -> Expr:
 
     # The constant comes first: the comparison of a number with a NaN then returns the NaN.
     bounded = tirx.Min(f32(90.0), tirx.Max(f32(-104.0), x))
-    return _exp_by_parts(bounded, 2 * _BIAS, scaled, _EXP_NARROW if narrow else _EXP)
+    return _exp_by_code(bounded, 2 * _BIAS, scaled, _EXP_NARROW if narrow else _EXP)
 
 
 def exp_around(
@@ -141,7 +141,7 @@ def exp_around(
 
     assert times in (1, -1)
     coefficients = _EXP_NARROW if narrow else _EXP
-    return _exp_by_parts(x, _BIAS - middle, scaled, coefficients, times)
+    return _exp_by_code(x, _BIAS - middle, scaled, coefficients, times)
 
 
 def half_of_expm1(x: Expr, *, narrow: bool = False) -> Expr:
@@ -155,7 +155,35 @@ def half_of_expm1(x: Expr, *, narrow: bool = False) -> Expr:
             lambda power: power * rest + (power * f32(0.5) - f32(0.5)),
         )
 
-    return _exp_by_parts(x, _BIAS, scaled, _EXPM1_NARROW if narrow else _EXPM1, 2)
+    return _exp_by_code(x, _BIAS, scaled, _EXPM1_NARROW if narrow else _EXPM1, 2)
+
+
+def exp_by_parts(
+    x: Expr,
+    scaled: Callable[[Expr, Expr], Expr],
+    *,
+    coefficients: Sequence[float] = _EXP,
+    times: int = 1,
+) -> Expr:
+    """exp(times * x) of a finite number or a NaN from (exp(times * r) - 1) / times, of a remainder r, and the exponent,
+    an integer as float32."""
+
+    def of_parts(rest: Expr, t: Expr) -> Expr:
+        return scaled(rest, t - f32(_ROUND_MAGIC))
+
+    return _exp_by_parts(x, 0, of_parts, coefficients, times)
+
+
+def _exp_by_code(
+    x: Expr,
+    bias: int,
+    scaled: Callable[[Expr, Expr], Expr],
+    coefficients: Sequence[float],
+    times: int = 1,
+) -> Expr:
+    """As `exp_by_parts`, with the integer whose low bits are the exponent plus a bias: all that is left of it after a
+    shift to where a float32 has its exponent."""
+    return _exp_by_parts(x, bias, lambda rest, t: scaled(rest, to_bits(t)), coefficients, times)
 
 
 def _exp_by_parts(
@@ -163,10 +191,9 @@ def _exp_by_parts(
     bias: int,
     scaled: Callable[[Expr, Expr], Expr],
     coefficients: Sequence[float],
-    times: int = 1,
+    times: int,
 ) -> Expr:
-    """exp(times * x) from (exp(times * r) - 1) / times, of a remainder r, and the integer whose low bits are the
-    exponent plus a bias: all that is left of it after a shift to where a float32 has its exponent."""
+    """The same with the sum of the exponent, the bias and the number that rounds to integers."""
     magic = f32(_ROUND_MAGIC + bias)
     high, low = f32(_LN2_HIGH / times), f32(_LN2_LOW / times)
     degrees = range(len(coefficients), 0, -1)
@@ -176,7 +203,7 @@ def _exp_by_parts(
         n = t - magic
         # Rounded by addition, never by conversion, which is undefined for a NaN.
         remainder = let("n", n, lambda n: x - n * high - n * low)
-        return let("r", remainder, lambda r: scaled(r * r * horner(terms, r) + r, to_bits(t)))
+        return let("r", remainder, lambda r: scaled(r * r * horner(terms, r) + r, t))
 
     rounded = f32(1.44269504088896341 * times)
     return let("x", x, lambda x: let("t", x * rounded + magic, lambda t: parts(x, t)))
