@@ -94,7 +94,7 @@ class Stream:
     def begins(self, first: tirx.BufferStore) -> Expr:
         """The condition that a run of elements streams: the result is large, and the one that is stored here is the
         first of a cache line."""
-        flat = s.flat_index(list(first.indices), first.buffer.shape)
+        flat = s.flat_index(_first_index(first), first.buffer.shape)
         if constant(simplify(tirx.floormod(flat, int64(self.line)))) == 0:
             return self.is_large
         return self.program.let("streams", both(self.is_large, _begins_line(self.address(first))))
@@ -111,12 +111,17 @@ class Stream:
 
     def address(self, store: tirx.BufferStore) -> Expr:
         """The address of the first element of a store."""
-        *outer, last = store.indices
-        index = [*outer, last.base if isinstance(last, tirx.Ramp) else last]
+        index = _first_index(store)
         if self.words is None:
             return tirx.address_of(tirx.BufferLoad(store.buffer, index))
         flat = simplify(s.flat_index(index, store.buffer.shape))
         return tirx.address_of(tirx.BufferLoad(self.words, [flat]))
+
+
+def _first_index(store: tirx.BufferStore) -> list[Expr]:
+    """The index of the first element of a store."""
+    *outer, last = store.indices
+    return [*outer, last.base if isinstance(last, tirx.Ramp) else last]
 
 
 def _begins_line(address: Expr) -> Expr:

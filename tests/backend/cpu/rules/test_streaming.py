@@ -82,6 +82,14 @@ PROGRAMS = {
         ),
     ),
     "half": Program(X, 'R.astype(x, "float16")', lambda x: x.astype("float16")),
+    # Vectors of AVX2 are half a line.
+    "turned": Program(X, "R.permute_dims(x)", np.transpose, streams=False),
+    "turned bytes": Program(
+        'x: R.Tensor((2, "n", "m"), "int8")',
+        "R.permute_dims(x, (0, 2, 1))",
+        lambda x: x.transpose(0, 2, 1),
+        streams=False,
+    ),
     # A bool is no vector in memory, and a tangent takes longer to compute than to write.
     "truth": Program(
         f'{X}, y: R.Tensor(("n", "m"), "float32")', "R.less(x, y)", np.less, streams=False
@@ -168,6 +176,12 @@ def test_no_other_architecture() -> None:
     assert "relaxpy_stream" not in str(schedule_kernel(PROGRAMS["rows"].func, arm).serial)
 
 
-def source(func: Any) -> str:
+@pytest.mark.parametrize("name", ["turned", "turned bytes"])
+def test_vectors_that_are_lines(name: str) -> None:
+    wide = Target.parse("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=x86-64-v4")
+    assert "movnt" in source(PROGRAMS[name].func, wide)
+
+
+def source(func: Any, target: Target = AVX2) -> str:
     """Its machine code for an x86-64 processor, in assembly language."""
-    return compile_source({"k": schedule_kernel(func, AVX2).serial}, AVX2)
+    return compile_source({"k": schedule_kernel(func, target).serial}, target)
