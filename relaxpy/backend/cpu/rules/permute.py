@@ -47,7 +47,7 @@ from relaxpy.tir.writer.vectors import masked_store, masked_value, vector_value,
 
 BLOCK = 128
 """Positions of a block along the last axis: rows that are read."""
-_LINES, _STREAMED_LINES = 4, 32
+_LINES, _STREAMED_LINES = 4, 64
 """Cache lines of a block in each row that is read; if the result is written past the caches."""
 _AHEAD = 2
 """Tiles between the one that is written and the one whose lines are fetched."""
