@@ -11,7 +11,7 @@ Tiles are visited in blocks of a few cache lines of each row that is read, so th
 while it is cached. The lines that will be written next are fetched meanwhile: no processor foresees them, since each
 is of another row. Results that are larger than the caches are written past them (`streaming`) if rows begin with cache
 lines. Nothing is fetched for that, and blocks are longer, so that the processor sees the rows that are read as streams:
-a transposition of 2048 x 2048 float32 takes two thirds of the time.
+on an Emerald Rapids a transposition of 2048 x 2048 float32 takes three quarters of the time, of 3072 x 3072 two fifths.
 """
 
 from __future__ import annotations
