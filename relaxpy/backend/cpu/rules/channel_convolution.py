@@ -199,7 +199,7 @@ class _Writer:
         self.data = p.flat_view(form.data)
         self.weight = p.flat_view(form.weight.buffer)
         *others, self.pixel = form.columns
-        self.row = others.pop() if others else None
+        self.row = others.pop() if others and self._has_rows_along(others[-1]) else None
         self.images = others
         self.is_padded = any(walk.is_guarded for walk in form.walks)
         self.length = self._extent(pixel)
@@ -245,6 +245,16 @@ class _Writer:
     def is_copied(self) -> bool:
         """Does a task copy what it reads?"""
         return self.is_padded or self.form.channels is not None
+
+    def _has_rows_along(self, axis: int) -> bool:
+        """Are positions along this axis rows of pixels? Where images are known to have one row, the axis before that of
+        the pixels is that of the images: in plain results, rows of a channel do not follow one another along it."""
+        if (
+            loops.constant(self._out(self.pixel)) != 1
+            or loops.constant(self._out(self.form.lane)) == 1
+        ):
+            return True
+        return equal(self._out(axis), self._extent(self.pixel))
 
     def _has_contiguous_pixels(self) -> bool:
         pixel, row = self._out(self.pixel), None if self.row is None else self._out(self.row)
@@ -605,7 +615,26 @@ class _Writer:
                     self._store_vector(done.sums, start, target, channel, masks[v])
                     continue
                 place = {form.axes[axis].var: value for axis, value in there.items()}
-                self.finish.store(Total(done.sums, start), place, channel, target, lanes, masks[v])
+                self._finish_vector(Total(done.sums, start), place, channel, target, masks[v])
+
+    def _finish_vector(
+        self,
+        total: Total,
+        place: Mapping[Expr, Expr],
+        channel: Expr,
+        target: Expr,
+        mask: Expr | None,
+    ) -> None:
+        """Store the finished sums of a vector of channels, which may be apart in the output."""
+        assert self.finish is not None
+        p, lanes, step = self.program, self.lanes, self._out(self.form.lane)
+        if loops.constant(step) == 1:
+            self.finish.store(total, place, channel, target, lanes, mask)
+            return
+        with self._lanes(channel, mask) as lane:
+            one = Total(total.buffer, p.let("place", loops.simplify(total.start + lane)))
+            at = p.let("at", loops.simplify(target + lane * step))
+            self.finish.store(one, place, p.let("channel", channel + lane), at, 1, None)
 
     def _store_turned(
         self, task: _Task, sums: Buffer, turned: Buffer, places: Sequence[tuple[Expr, Expr]]
@@ -676,9 +705,15 @@ class _Writer:
         if loops.constant(step) == 1:
             p.store(self.out, target, loops.load(sums, start, lanes), lanes, mask)
             return
-        count = lanes if mask is None else loops.minimum(lanes, self.channels - channel)
-        with p.loop("lane", count, about=lanes) as lane:
+        with self._lanes(channel, mask) as lane:
             p.store(self.out, target + lane * step, loops.load(sums, start + lane))
+
+    @contextmanager
+    def _lanes(self, channel: Expr, mask: Expr | None) -> Iterator[Expr]:
+        """A loop over the lanes of a vector that are channels."""
+        count = self.lanes if mask is None else loops.minimum(self.lanes, self.channels - channel)
+        with self.program.loop("lane", count, about=self.lanes) as lane:
+            yield lane
 
 
 def _int32(value: int) -> Expr:

@@ -211,6 +211,49 @@ def test_an_epilogue_that_knows_its_place() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "NHCW", "CNHW", "HWCN", "WHNC"])
+@pytest.mark.parametrize("size", [("n", "h", "w"), ("n", 1, "w"), ("n", "h", 1), (1, 1, 20)])
+def test_results_of_every_layout(layout: str, size: tuple[Any, ...]) -> None:
+    """Also of images that are known to have one row or one column: then images are rows, or nothing is. A bias for each
+    channel, an activation and a tensor of the result's shape follow the sums."""
+
+    def shape(letters: str, channels: int) -> list[Any]:
+        known = {"C": channels, **dict(zip("NHW", size, strict=True))}
+        return [known[letter] for letter in letters]
+
+    def text(dims: list[Any]) -> str:
+        return "".join(f"{dim!r}, " for dim in dims)
+
+    bias = [24 if letter == "C" else 1 for letter in layout]
+    exe = relaxpy.build(
+        relaxpy.parse(f"""
+@R.function
+def main(
+    x: R.Tensor(({text(shape("NHWC", 8))}), "float32"),
+    w: R.Tensor((3, 3, 8, 24), "float32"),
+    bias: R.Tensor(({text(bias)}), "float32"),
+    other: R.Tensor(({text(shape(layout, 24))}), "float32"),
+):
+    with R.dataflow():
+        sums = R.nn.conv2d(x, w, padding=1, data_layout="NHWC", kernel_layout="HWIO", out_layout="{layout}")
+        result = R.nn.relu(sums + bias) + other
+        R.output(result)
+    return result
+"""),
+        target=quick_target("llvm"),
+    )
+    sizes = {"n": 2, "h": 5, "w": 19}
+
+    def made(dims: list[Any], seed: int) -> np.ndarray:
+        return numbers(*(sizes.get(dim, dim) for dim in dims), seed=seed)
+
+    x, w, b = made(shape("NHWC", 8), 0), numbers(3, 3, 8, 24, seed=1), made(bias, 2)
+    other = made(shape(layout, 24), 3)
+    sums = laid_out(Conv2d(padding=1), ("NHWC", "HWIO", layout)).reference(x, w)
+    found = relaxpy.VirtualMachine(exe)["main"](x, w, b, other).numpy()
+    np.testing.assert_allclose(found, np.maximum(sums + b, 0) + other, rtol=1e-4, atol=1e-4)
+
+
 def test_large_weights() -> None:
     """The channels are divided into parts, and what is read next is fetched ahead."""
     op = laid_out(Conv2d(padding=1), LAYOUTS["blocks"])
