@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime import dtype as dtypes
+from relaxpy.runtime.absent import declare_absent, present
 from relaxpy.runtime.device import CPU, Device
 
 LARGEST = (1 << 63) - 1
@@ -180,11 +181,7 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         result = getattr(ufunc, method)(*arrays, **options)
         return given[0] if len(given) == 1 else result
 
-    def __getattr__(self, name: str) -> Any:
-        advice = f": use t.numpy().{name}" if hasattr(np.ndarray, name) else ""
-        if name in ("cpu", "detach", "to"):
-            advice = ": use t.numpy(), or torch.from_dlpack(t)"
-        raise AttributeError(f"a Tensor has no attribute {name!r}{advice}")
+    __dir__ = present
 
     def __float__(self) -> float:
         return float(self.item())
@@ -231,6 +228,17 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
     def __repr__(self) -> str:
         body = np.array2string(self.numpy(), separator=", ", threshold=32)
         return f"Tensor({list(self.shape)}, {self.dtype})\n{body}"
+
+
+def _elsewhere(name: str, _: Tensor) -> str:
+    """The message for an attribute that numpy's arrays or torch's tensors have."""
+    advice = (
+        f"t.numpy().{name}" if hasattr(np.ndarray, name) else "t.numpy(), or torch.from_dlpack(t)"
+    )
+    return f"a Tensor has no attribute {name!r}: use {advice}"
+
+
+declare_absent(Tensor, (*dir(np.ndarray), "cpu", "detach", "to"), _elsewhere)
 
 
 class _ArrayInterface:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from relaxpy.errors import RuntimeCheckError
+from relaxpy.runtime.devices.tensor import DeviceTensor
 from relaxpy.runtime.tensor import Fixed, Shape, Tensor
 
 _Piece = tuple[int, int, int]
@@ -81,10 +82,10 @@ def _add(
 ) -> None:
     """Add the pieces of an argument to those of the host's memory and of buffers."""
     for tensor in (value,) if isinstance(value, Tensor) else tensors(value):
-        if tensor.__class__ is Tensor:
-            start, memory = tensor.pointer, pieces
-        else:
+        if isinstance(tensor, DeviceTensor):
             start, memory = tensor.offset, elsewhere.setdefault(id(tensor.buffer), [])
+        else:
+            start, memory = tensor.pointer, pieces
         memory.append((start, start + tensor.nbytes, position))
 
 
