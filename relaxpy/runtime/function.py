@@ -24,7 +24,7 @@ class Function:
     change them.
     """
 
-    __slots__ = ("arity", "captured", "direct", "is_plain", "linked")
+    __slots__ = ("arity", "captured", "direct", "gives_new", "is_plain", "linked")
 
     def __init__(self, linked: LinkedFunction, captured: tuple[Any, ...] = ()) -> None:
         self.linked = linked
@@ -35,6 +35,8 @@ class Function:
         """The class of arguments that need no conversion."""
         self.is_plain = not (captured or linked.generator)
         """Can its code be called with the arguments alone?"""
+        self.gives_new = linked.translation.listing.gives_new
+        """Are its results ready for the caller?"""
 
     @property
     def name(self) -> str:
@@ -71,9 +73,8 @@ class Function:
                 break
         if not self.is_plain:
             return leave(linked(*args, *self.captured))
-        # What `linked` and `leave` do in most calls, without the time that these take.
-        result = linked.run(*args)
-        return result if result.__class__ is direct and not result.constant else leave(result)
+        result = linked.run(*args)  # what `linked` does, in less time
+        return result if self.gives_new else leave(result)
 
     def _entered(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """The runtime values of the arguments."""

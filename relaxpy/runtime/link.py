@@ -304,14 +304,15 @@ class Emitter:
             self.comments,
             list(self.texts),
             tuple(self.graphs),
+            self.info.gives_new,
         )
 
     def start(self, framed: bool) -> None:
         """Called at the start of a call's code. `f` is its frame if it is `framed`."""
 
-    def own_tensor(self, dims: str, dtype: str) -> str:
-        """An expression that allocates a tensor which owns its memory."""
-        return f"empty({dims}, {dtype!r})"
+    def own_tensor(self, dims: str, dtype: str, nbytes: str) -> str:
+        """An expression that allocates a tensor which owns its memory, of so many bytes."""
+        return f"empty({dims}, {dtype!r}, {nbytes})"
 
     def block(self, start: int, end: int, scope: Scope) -> None:
         at = start

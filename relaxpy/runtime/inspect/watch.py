@@ -191,7 +191,7 @@ class WatchedEmitter(Emitter):
     def start(self, framed: bool) -> None:
         self.emit(f"w = Watch({'f.buffers' if framed else '()'})")
 
-    def own_tensor(self, dims: str, dtype: str) -> str:
+    def own_tensor(self, dims: str, dtype: str, nbytes: str) -> str:
         return f"w.empty({dims}, {dtype!r})"
 
     def instr(self, at: int, instr: Instr, scope: Scope) -> None:
