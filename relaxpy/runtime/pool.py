@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.dtype import INFO
-from relaxpy.runtime.tensor import ALIGNMENT, Tensor, allocate, require_countable
+from relaxpy.runtime.tensor import ALIGNMENT, Tensor, allocate, require_countable, tensor_at
 
 LIMIT = 256 << 20
 """The default limit in bytes of a pool."""
@@ -28,6 +28,7 @@ SMALL = 16 << 10
 """Results smaller than this come from Python's own allocator. They are not counted."""
 SMALL_KEPT = 4
 """The most pieces of one size that are known for small results: 8 MiB in all, if there were results of every size."""
+_LINE_BITS = ALIGNMENT.bit_length() - 1
 PAGE = 4096
 MOST = 64
 """The most pieces that a pool keeps, since it searches all of them."""
@@ -142,10 +143,10 @@ class MemoryPool:
             nbytes = math.prod(shape) * (INFO.get(dtype) or dtypes.info(dtype)).itemsize
             if nbytes >= SMALL or nbytes < 0:
                 block, pointer = self.allocate(nbytes)
-                return Tensor(pointer, shape, dtype, block)
+                return tensor_at(pointer, shape, dtype, block)
             if not nbytes:
                 require_countable(shape, dtype)
-        lines = (nbytes + ALIGNMENT - 1) // ALIGNMENT
+        lines = nbytes + ALIGNMENT - 1 >> _LINE_BITS
         pieces = self._pieces[lines]
         try:
             piece = pieces.popleft()
@@ -156,20 +157,22 @@ class MemoryPool:
             pieces.append(piece)
             piece = owner, pointer = self._unowned(pieces, lines)
         pieces.append(piece)
-        return Tensor(pointer, shape, dtype, owner)
+        return tensor_at(pointer, shape, dtype, owner)
 
     @staticmethod
     def _unowned(pieces: deque[tuple[Any, int]], lines: int) -> tuple[Any, int]:
-        """A free piece of so many cache lines, taken out of its queue; a new one if all are in use."""
-        for _ in range(SMALL_KEPT - 1):
-            try:
-                piece = pieces.popleft()
-            except IndexError:
-                break
-            owner, _ = piece
-            if getrefcount(owner) == _UNOWNED:
-                return piece
-            pieces.append(piece)
+        """A piece of so many cache lines, instead of the first of its queue, which is in use: a new one, or where the
+        queue is full, one of the next ones that is free."""
+        if len(pieces) == SMALL_KEPT:
+            for _ in range(SMALL_KEPT // 2):
+                try:
+                    piece = pieces.popleft()
+                except IndexError:  # other threads have all of them
+                    break
+                owner, _ = piece
+                if getrefcount(owner) == _UNOWNED:
+                    return piece
+                pieces.append(piece)
         return allocate(lines * ALIGNMENT)
 
     def storage(self, nbytes: int) -> tuple[Block, int]:

@@ -57,7 +57,7 @@ from relaxpy.runtime.link import Devices
 from relaxpy.runtime.linked_function import LinkedFunction, Translation
 from relaxpy.runtime.packed_tensor import PackedTensor
 from relaxpy.runtime.patterns import enter, leave, prim_fits, to_value
-from relaxpy.runtime.tensor import Shape, Tensor, from_numpy
+from relaxpy.runtime.tensor import Shape, Tensor, from_numpy, tensor_at
 from relaxpy.runtime.trampoline import drive, trampolined
 
 if TYPE_CHECKING:
@@ -270,6 +270,7 @@ class BoundProgram:
         scope: dict[str, Any] = {
             **vars(builtins),
             "Tensor": Tensor,
+            "tensor_at": tensor_at,
             "PackedTensor": PackedTensor,
             "DeviceTensor": DeviceTensor,
             "Shape": Shape,

@@ -57,13 +57,14 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
     """A compact tensor. `.numpy()` and DLPack share its memory without a copy. Python's operators and numpy's functions
     accept it and return numpy arrays."""
 
+    # Python 3.11 makes an object in half the time if its class has no `__init__`, so `tensor_at` takes its place.
+
     __slots__ = (
         "__weakref__",
         "_nbytes",
         "_numpy",
         "_record",
         "constant",
-        "device",
         "dtype",
         "owner",
         "pointer",
@@ -78,25 +79,10 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
     """Keeps the memory alive."""
     constant: bool
     """Whether it belongs to an executable: it is never written to, and copied before it leaves a call."""
-    device: Device
-
-    def __init__(
-        self,
-        pointer: int,
-        shape: tuple[int, ...],
-        dtype: str,
-        owner: object,
-        constant: bool = False,
-    ) -> None:
-        self.pointer = pointer
-        self.shape = shape
-        self.dtype = dtype
-        self.owner = owner
-        self.constant = constant
-        self.device = CPU
-        self._nbytes = -1
-        self._numpy: Array | None = None
-        self._record: Any = None
+    device: ClassVar[Device] = CPU  # a subclass has others
+    _nbytes: int
+    _numpy: Array | None
+    _record: Any
 
     @property
     def ndim(self) -> int:
@@ -230,6 +216,22 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         return f"Tensor({list(self.shape)}, {self.dtype})\n{body}"
 
 
+def tensor_at(
+    pointer: int, shape: tuple[int, ...], dtype: str, owner: object, constant: bool = False
+) -> Tensor:
+    """A tensor over memory at an address, which `owner` keeps alive."""
+    tensor = Tensor()
+    tensor.pointer = pointer
+    tensor.shape = shape
+    tensor.dtype = dtype
+    tensor.owner = owner
+    tensor.constant = constant
+    tensor._nbytes = -1
+    tensor._numpy = None
+    tensor._record = None
+    return tensor
+
+
 def _elsewhere(name: str, _: Tensor) -> str:
     """The message for an attribute that numpy's arrays or torch's tensors have."""
     advice = (
@@ -341,7 +343,7 @@ def empty(shape: tuple[int, ...], dtype: str) -> Tensor:
     shape = tuple(sizes(shape))
     require_countable(shape, dtype)
     buffer, pointer = allocate(math.prod(shape) * dtypes.info(dtype).itemsize)
-    return Tensor(pointer, shape, dtype, buffer)
+    return tensor_at(pointer, shape, dtype, buffer)
 
 
 def allocate(nbytes: int) -> tuple[Array, int]:
@@ -368,7 +370,7 @@ def from_numpy(array: Array, constant: bool = False) -> Tensor:
         except MemoryError as error:
             raise RuntimeCheckError("out-of-memory", f"cannot copy an argument: {error}") from None
         constant = False
-    tensor = Tensor(_address(array), array.shape, name, array, constant)
+    tensor = tensor_at(_address(array), array.shape, name, array, constant)
     tensor._numpy = array
     return tensor
 
@@ -509,7 +511,7 @@ def _from_dlpack(value: Any) -> Tensor:
     else:
         flags = dlpack_flags(capsule)
         copy = copy or ("gives a copy of its memory" if flags & IS_COPY else "")
-        tensor = Tensor(pointer, shape, name, capsule)
+        tensor = tensor_at(pointer, shape, name, capsule)
         if flags & READ_ONLY:
             tensor.owner = Fixed(capsule, True, "is read-only", _ARRAY)
         elif requires_grad:

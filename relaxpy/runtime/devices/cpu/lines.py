@@ -103,7 +103,7 @@ class CpuLines(DeviceLines):
     def stored(self, dst: int, value: Value, dims: str) -> None:
         s = value.storage
         begin = f"f.pointers[{s}]" + (f" + {value.offset}" if value.offset else "")
-        self.to.emit(f"r{dst} = Tensor({begin}, {dims}, {value.dtype!r}, f.buffers[{s}])")
+        self.to.emit(f"r{dst} = tensor_at({begin}, {dims}, {value.dtype!r}, f.buffers[{s}])")
 
     def view(self, at: int, instr: View, dims: str) -> None:
         self.to.emit(f"r{instr.dst} = view_of(r{instr.src}, {dims}, {instr.dtype!r})")
