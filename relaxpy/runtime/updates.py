@@ -66,7 +66,7 @@ def require_apart(
     for position, value in enumerate(values):
         if position in written_to:
             continue
-        if isinstance(value, Tensor) and value.__class__ is Tensor:
+        if type(value) is Tensor:
             begin = value.pointer
             if begin >= high or (end := begin + value.nbytes) <= low:
                 continue
