@@ -26,7 +26,7 @@ from relaxpy.runtime.bytecode import (
 )
 from relaxpy.runtime.devices.tensor import DeviceTensor
 from relaxpy.runtime.packed_tensor import PackedTensor
-from relaxpy.runtime.tensor import Shape, Tensor, copied, from_any, from_array, sizes
+from relaxpy.runtime.tensor import Shape, Tensor, copied, from_any, sizes
 
 if TYPE_CHECKING:
     from relaxpy.runtime.devices.queue import Queue
@@ -47,8 +47,6 @@ def enter(
     Raises: RuntimeCheckError for numbers that do not fit a tensor parameter's type, memory on another device, a shape
     with numbers that are no sizes.
     """
-    if value.__class__ is np.ndarray and pattern.__class__ is TensorPattern and not queues:
-        return from_array(value)  # in most cases
     if isinstance(value, Tensor):
         if isinstance(pattern, PrimPattern) and not value.shape:
             return value.item()
