@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
-from relaxpy.runtime.bytecode import FunctionCode, Match, Move, Pattern, TensorPattern
+from relaxpy.runtime.bytecode import FunctionCode, Match, Move, Pattern, TensorPattern, TuplePattern
 from relaxpy.runtime.packed_tensor import PackedTensor
 from relaxpy.runtime.patterns import ANYTHING, describe, enter
 from relaxpy.runtime.signature import Signature
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 MISSING = object()
 """The default of each parameter."""
+ALWAYS = "True"
+"""The condition for arguments that are always converted."""
+MOST_LEVELS = 3
+"""The most levels of nested tuples that a condition looks into. The caches of a language model have two."""
 
 
 def entry_source(
@@ -68,12 +72,26 @@ def entry_source(
 
 
 def entry_tests(code: FunctionCode, is_tensor: Callable[[int, str], str]) -> tuple[str, ...]:
-    """For each parameter a condition that is true if its argument has to be converted. `is_tensor` gives the condition
-    that a value is not a tensor of a slot."""
-    return tuple(
-        is_tensor(pattern.slot, f"r{i}") if isinstance(pattern, TensorPattern) else "True"
-        for i, pattern in enumerate(parameter_patterns(code))
-    )
+    """For each parameter a condition that is true if its argument may have to be converted. `is_tensor` gives the
+    condition that a value is not a tensor of a slot."""
+    patterns = enumerate(parameter_patterns(code))
+    return tuple(_test(pattern, f"r{i}", is_tensor, MOST_LEVELS) for i, pattern in patterns)
+
+
+def _test(pattern: Pattern, value: str, is_tensor: Callable[[int, str], str], levels: int) -> str:
+    """A condition that is true if `enter` may return another value. It looks into so many levels of tuples."""
+    match pattern:
+        case TensorPattern(slot=slot):
+            return is_tensor(slot, value)
+        case TuplePattern(fields) if levels:
+            tests = [
+                _test(field, f"{value}[{i}]", is_tensor, levels - 1)
+                for i, field in enumerate(fields)
+            ]
+            own = f"{value}.__class__ is not tuple or len({value}) != {len(fields)}"
+            return ALWAYS if ALWAYS in tests else " or ".join([own, *tests])
+        case _:
+            return ALWAYS
 
 
 class Arguments:

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import relaxpy
-from relaxpy.errors import UsageError
+from relaxpy.errors import RuntimeCheckError, UsageError
 from relaxpy.runtime import VirtualMachine
-from relaxpy.runtime.bytecode import Heap, Item, Match, Move, ObjectPattern, Return
-from relaxpy.runtime.entry import entry_source, parameter_patterns
+from relaxpy.runtime.bytecode import (
+    Heap,
+    Item,
+    Match,
+    Move,
+    ObjectPattern,
+    Pattern,
+    PrimPattern,
+    Return,
+    TuplePattern,
+)
+from relaxpy.runtime.entry import entry_source, entry_tests, parameter_patterns
+from relaxpy.runtime.tensor import from_numpy
 from tests.runtime.support import f32, function
 
 SOURCE = """
@@ -78,6 +90,45 @@ def test_its_code() -> None:
     assert entry_source((), 0, (), generator=False, gives_new=True) == (
         "def call(*more, **named):\n if more or named: bind((), more, named)\n return run()\n"
     )
+
+
+def test_what_has_to_be_converted() -> None:
+    """Tensors need one test each, also in tuples; tuples with other values, and deep ones, always go to `enter`."""
+
+    def tests(pattern: Pattern) -> tuple[str, ...]:
+        code = function("f", [("x", pattern)], [Return(0, 0)])
+        return entry_tests(code, lambda slot, value: f"{value} not in {slot}")
+
+    tensors = TuplePattern((f32(3), f32(Heap(0))))
+    own = "r0.__class__ is not tuple or len(r0) != 2"
+    assert tests(f32(3)) == ("r0 not in 0",)
+    assert tests(tensors) == (f"{own} or r0[0] not in 0 or r0[1] not in 0",)
+    assert tests(TuplePattern((f32(3), PrimPattern("int64")))) == ("True",)
+    deep: Pattern = tensors
+    for _ in range(5000):
+        deep = TuplePattern((deep,))
+    assert tests(deep) == ("True",)
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_tensors_in_a_tuple(kind: Callable[[list[Any]], Any]) -> None:
+    source = """
+@I.ir_module
+class Module:
+    @R.function
+    def main(t: R.Tuple(R.Tensor((2,), "float32"), R.Tuple(R.Tensor((2,), "float32")))):
+        return (R.add(t[0], t[1][0]), t[0])
+"""
+    main = VirtualMachine(relaxpy.build(relaxpy.parse(source)))["main"]
+    x = from_numpy(np.array([1, 2], np.float32))
+    for values in ([x, (x,)], [x, (x.numpy(),)], [x.numpy(), [x]]):
+        total, first = main(kind(values))
+        np.testing.assert_array_equal(total.numpy(), [2, 4])
+        assert first.pointer == x.pointer
+    with pytest.raises(RuntimeCheckError, match="expected 2 fields, got 1"):
+        main((x,))
+    with pytest.raises(RuntimeCheckError, match="the dtype of field 0 of field 1 is int32"):
+        main(kind([x, (np.zeros(2, np.int32),)]))
 
 
 @pytest.mark.parametrize(
