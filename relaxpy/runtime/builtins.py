@@ -16,7 +16,7 @@ from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.boxes import all_class_non_max_suppression
 from relaxpy.runtime.dtype import info, to_numpy
 from relaxpy.runtime.pages import check_pages
-from relaxpy.runtime.tensor import Shape, Tensor, empty, from_numpy, sizes
+from relaxpy.runtime.tensor import Shape, Tensor, empty, from_numpy, sizes, tensor_at
 from relaxpy.runtime.updates import require_updatable
 
 
@@ -92,7 +92,7 @@ def reshape(tensor: Tensor, shape: Shape) -> Tensor:
             "shape-value",
             f"shape {list(tensor.shape)} has {tensor.size} elements, shape {list(shape)} has another number",
         )
-    return Tensor(out.pointer, tuple(shape), out.dtype, out.owner)
+    return tensor_at(out.pointer, tuple(shape), out.dtype, out.owner)
 
 
 def unique(

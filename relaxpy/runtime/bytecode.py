@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, TypeAlias
 
+from relaxpy.errors import Span
 from relaxpy.runtime.dtype import INFO
 
 # `relaxpy.runtime.codec` checks each field of a file against its type and the range in its `Annotated`.
@@ -181,6 +182,12 @@ class Location:
     column: Index = 0
     end_column: Index = 0
     """0: unknown, or on another line."""
+
+    @property
+    def span(self) -> Span:
+        """The place in the user's source."""
+        end_line = self.line if self.end_column else 0
+        return Span(self.file, self.line, self.column, end_line, self.end_column)
 
 
 @dataclass(frozen=True, slots=True)

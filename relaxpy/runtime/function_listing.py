@@ -30,6 +30,10 @@ class Listing:
     """The strings that the names `q<i>` are bound to."""
     graphs: tuple[GraphPlan, ...] = ()
     """Its graphs, in the order of `Frame.graphs`."""
+    tests: tuple[str, ...] = ()
+    """For each parameter a condition that is true if its argument has to be converted (`relaxpy.runtime.entry`)."""
+    gives_new: bool = False
+    """Whether its results contain no constants, which a caller must not get."""
 
     @property
     def text(self) -> str:

@@ -12,7 +12,7 @@ from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.devices.tensor import DeviceTensor
 from relaxpy.runtime.frame import record_of
 from relaxpy.runtime.patterns import describe, to_value
-from relaxpy.runtime.tensor import Tensor
+from relaxpy.runtime.tensor import Tensor, tensor_at
 
 
 def argument(value: Any) -> Any:
@@ -39,7 +39,7 @@ def truth(value: Any) -> bool:
 
 def view_of(tensor: Tensor, shape: tuple[int, ...], dtype: str) -> Tensor:
     """A view of a tensor with another shape and type."""
-    return Tensor(tensor.pointer, shape, dtype, tensor.owner, tensor.constant)
+    return tensor_at(tensor.pointer, shape, dtype, tensor.owner, tensor.constant)
 
 
 def require_room(shape: tuple[int, ...], dtype: str, offset: int, have: int | None) -> None:
@@ -76,7 +76,7 @@ def require_seen(
 
 def shown(shape: tuple[int, ...], dtype: str) -> Tensor:
     """A tensor without memory, to be described in an error message."""
-    return Tensor(0, shape, dtype, None)
+    return tensor_at(0, shape, dtype, None)
 
 
 def is_generator(func: Any) -> bool:

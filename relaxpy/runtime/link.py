@@ -62,6 +62,7 @@ from relaxpy.runtime.bytecode import (
 )
 from relaxpy.runtime.devices.cpu.lines import CpuLines
 from relaxpy.runtime.devices.lines import DeviceLines, Launch
+from relaxpy.runtime.entry import entry_tests
 from relaxpy.runtime.formulas import Formulas
 from relaxpy.runtime.function_listing import Listing
 from relaxpy.runtime.graph_key import GraphPlan, graph_key
@@ -159,9 +160,7 @@ class Emitter:
         self.slots_change = False
         """Whether a slot is written twice."""
         self.registers_set = set(range(len(code.params)))
-        self.matches = MatchLines(
-            self.emit, self.temp, lambda slot, src: self.devices[slot].is_tensor(src)
-        )
+        self.matches = MatchLines(self.emit, self.temp, self.is_tensor)
         self.formulas = Formulas(code, analysis.written, self.emit, self.temp)
         self.fold, self.expr = self.formulas.fold, self.formulas.text
         self.ranges = SlotRanges(code, self.fold)
@@ -199,6 +198,10 @@ class Emitter:
     def slot_of(self, kernel: Kernel) -> int:
         """The slot where a kernel runs, normalised to the first that shares its memory."""
         return self.home[self.kernels[kernel.index].slot] if self.kernels else HOST
+
+    def is_tensor(self, slot: int, src: str) -> str:
+        """A condition that is true if `src` is not a tensor of a slot."""
+        return self.devices[slot].is_tensor(src)
 
     # Expressions
 
@@ -304,14 +307,16 @@ class Emitter:
             self.comments,
             list(self.texts),
             tuple(self.graphs),
+            entry_tests(self.code, self.is_tensor),
+            self.info.gives_new,
         )
 
     def start(self, framed: bool) -> None:
         """Called at the start of a call's code. `f` is its frame if it is `framed`."""
 
-    def own_tensor(self, dims: str, dtype: str) -> str:
-        """An expression that allocates a tensor which owns its memory."""
-        return f"empty({dims}, {dtype!r})"
+    def own_tensor(self, dims: str, dtype: str, nbytes: str) -> str:
+        """An expression that allocates a tensor which owns its memory, of so many bytes."""
+        return f"empty({dims}, {dtype!r}, {nbytes})"
 
     def block(self, start: int, end: int, scope: Scope) -> None:
         at = start

@@ -10,33 +10,30 @@ from __future__ import annotations
 import linecache
 import re
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from relaxpy.errors import RelaxError, RuntimeCheckError, Span
+from relaxpy.errors import RelaxError, RuntimeCheckError
 from relaxpy.runtime.bytecode import (
     Alloc,
     Assert,
     Call,
     Check,
     Eval,
-    FunctionCode,
     Graph,
     Instr,
     Invoke,
     Kernel,
     Library,
-    Location,
     Match,
-    Move,
     Packed,
-    Pattern,
     TensorPattern,
 )
 from relaxpy.runtime.devices.cpu.kernels import OutOfMemory, OutOfRange
+from relaxpy.runtime.entry import Arguments, entry_source, parameter_patterns
 from relaxpy.runtime.frame import Frame, release
 from relaxpy.runtime.function_listing import printable
 from relaxpy.runtime.graphs import Graphs, GraphUse
@@ -45,10 +42,8 @@ from relaxpy.runtime.inspect.memory_plan import plan_note
 from relaxpy.runtime.inspect.watch import WatchedEmitter
 from relaxpy.runtime.link import translate
 from relaxpy.runtime.nesting import compile_nested, nesting_checked
-from relaxpy.runtime.packed_tensor import PackedTensor
-from relaxpy.runtime.patterns import ANYTHING, describe, explain
+from relaxpy.runtime.patterns import describe, explain
 from relaxpy.runtime.tensor import Tensor
-from relaxpy.runtime.trampoline import drive
 from relaxpy.runtime.updates import require_own
 from relaxpy.runtime.verifier.verify import Unproved
 
@@ -67,6 +62,7 @@ class Translation:
 
     __slots__ = (
         "__weakref__",
+        "_entries",
         "code",
         "compiled",
         "generator",
@@ -110,6 +106,18 @@ class Translation:
         weakref.finalize(self, linecache.cache.pop, file, None)
         with nesting_checked(code.name):
             self.compiled = compile_nested(listing.lines, listing.arms, file)
+        self._entries: dict[int, CodeType] = {}
+
+    def entry(self, captured: int, packed: Collection[int]) -> CodeType:
+        """The code of the function for callers (`LinkedFunction.entry`). The parameters `packed` are packed weights."""
+        found = self._entries.get(captured)
+        if found is None:
+            listing = self.listing
+            own = len(self.code.params) - captured
+            source = entry_source(listing.tests, own, packed, self.generator, listing.gives_new)
+            file = f"<relaxpy call of {printable(self.code.name)}>"
+            found = self._entries[captured] = compile(source, file, "exec")
+        return found
 
 
 class LinkedFunction:
@@ -117,14 +125,14 @@ class LinkedFunction:
 
     __slots__ = (
         "__weakref__",
+        "_entries",
         "_graphs",
+        "_layouts",
         "_recorders",
         "code",
         "devices",
-        "direct",
         "frames",
         "generator",
-        "layouts",
         "origin",
         "patterns",
         "program",
@@ -140,12 +148,12 @@ class LinkedFunction:
         self.generator = translation.generator
         self.origin = translation.origin
         self.patterns = translation.patterns
-        self.layouts = program.program.layouts.get(translation.index, {})
+        self._layouts = program.program.layouts.get(translation.index, {})
         """The layouts of parameters that are packed weights, by position."""
         self.frames: list[Frame] = []
         """Free frames. Their storage is memory of the program's queues."""
-        self.direct = Tensor if translation.hosted else None
-        """The class of arguments that need no conversion."""
+        self._entries: dict[int, Callable[..., Any]] = {}
+        """The functions for callers by the number of captured values."""
         self.queues: Sequence[Queue] = () if translation.hosted else program.queues
         """The queues of the slots; empty if all parameters are on the host."""
         listing = translation.listing
@@ -185,48 +193,23 @@ class LinkedFunction:
         """The generated Python code."""
         return self.translation.source
 
-    def __call__(self, *args: Any) -> Any:
-        """Runs with runtime values, without converting arguments or the result."""
-        if self.generator:
-            return drive(self.run(*args))
-        return self.run(*args)
-
-    def unpacked(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments with the memory of packed weights in place of these. Raises: RuntimeCheckError
-        (`packed-weight`) for a parameter whose argument is not packed, or packed otherwise."""
-        values = list(args)
-        for position, layout in self.layouts.items():
-            value = values[position]
-            if value.__class__ is not PackedTensor or value.layout != layout:
-                raise self._not_packed(position, value)
-            values[position] = value.tensor
-        return tuple(values)
-
-    def _not_packed(self, position: int, value: Any) -> RuntimeCheckError:
-        """The error for an argument that does not have the layout of its parameter."""
-        name, exe = self.code.name, self.program.executable
-        weight = next(
-            w
-            for w in exe.weight_params
-            if exe.functions[w.function] is self.code and w.param == position
-        )
-        came = describe(value)
-        if value.__class__ is PackedTensor:
-            came += ", packed in another way"
-        error = RuntimeCheckError(
-            "packed-weight",
-            f"{name}: parameter {self.code.params[position].name} is a packed weight, got {came}",
-            notes=[
-                f"it is made from {', '.join(weight.sources)} by {exe.functions[weight.packer].name}"
-            ],
-            help=f'pack the weights once: weights = vm.pack("model.safetensors"), or of arrays by name; then '
-            f'vm["{name}"](…, *weights["{name}"])',
-        )
-        for instr in self.code.code:
-            if isinstance(instr, Match) and instr.src == position:
-                place = self.code.place(instr)
-                return error.located(_span(place)) if place.file else error
-        return error
+    def entry(self, captured: int) -> Callable[..., Any]:
+        """The function for callers (`relaxpy.runtime.entry`), whose first arguments are the values of this number of
+        captured parameters."""
+        found = self._entries.get(captured)
+        if found is None:
+            arguments = Arguments(self, len(self.code.params) - captured)
+            scope: dict[str, Any] = {
+                "__builtins__": self.program.scope,
+                "run": self.run,
+                "bind": arguments.bind,
+                "enter": arguments.enter,
+                "not_packed": arguments.not_packed,
+                "layouts": self._layouts,
+            }
+            exec(self.translation.entry(captured, self._layouts), scope)
+            found = self._entries[captured] = scope["call"]
+        return found
 
     # Errors
 
@@ -254,7 +237,7 @@ class LinkedFunction:
         if isinstance(error, RelaxError):
             first = not any(note.startswith("in function ") for note in error.notes)
             if first and place and place.file:
-                error.located(_span(place))
+                error.located(place.span)
             if len(error.notes) < MAX_NOTES:
                 where = f", {place.file}:{place.line}" if place and place.file else ""
                 how = "in function" if first else "called from"
@@ -270,7 +253,7 @@ class LinkedFunction:
             located = RuntimeCheckError(code, f"{self.code.name}: {what}: {_reason(error)}")
         located.__cause__ = error
         if place and place.file:
-            located.located(_span(place))
+            located.located(place.span)
         located.notes = (f"in function {self.code.name}{binding}",)
         if located.code == "out-of-memory":
             located.notes = (*located.notes, *self._plan(error.__traceback__))
@@ -370,30 +353,6 @@ class LinkedFunction:
         if bound:
             notes.append(f"bound so far: {', '.join(bound)}")
         return RuntimeCheckError("check", f"{self.code.name}: {subject}{reason}", notes=notes)
-
-
-def parameter_patterns(code: FunctionCode) -> tuple[Pattern, ...]:
-    """The pattern of each parameter: that of its first `Match`, or any value."""
-    found: dict[int, Pattern] = {}
-    holds = {i: i for i in range(len(code.params))}
-    """Register → the parameter in it."""
-    for instr in code.code:
-        if isinstance(instr, Match):
-            if instr.src in holds and code.checks[instr.check].what == "parameter":
-                found.setdefault(holds[instr.src], instr.pattern)
-            continue
-        dst = getattr(instr, "dst", -1)
-        if isinstance(instr, Move) and instr.src in holds:
-            holds[dst] = holds[instr.src]
-        else:
-            holds.pop(dst, None)
-    return tuple(found.get(i, ANYTHING) for i in range(len(code.params)))
-
-
-def _span(place: Location) -> Span:
-    """The span of a location in the user's source."""
-    end_line = place.line if place.end_column else 0
-    return Span(place.file, place.line, place.column, end_line, place.end_column)
 
 
 def _reason(error: BaseException) -> str:

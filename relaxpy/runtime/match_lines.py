@@ -77,9 +77,10 @@ class MatchLines:
                 test += f" or len({sizes}) != {ndim}"
             self._emit(f"if {test}: {bad}")
             return []
+        if all(isinstance(want, int) for want in wanted):
+            self._emit(f"if {test} or {sizes} != {wanted!r}: {bad}")
+            return [str(want) for want in wanted]
         self._emit(f"if {test} or len({sizes}) != {len(wanted)}: {bad}")
-        if not wanted:
-            return []
         names: list[str] = []
         fixed: list[tuple[str, int]] = []
         for want in wanted:
@@ -90,9 +91,6 @@ class MatchLines:
                 names.append(self._temp())
                 if want is not None:
                     fixed.append((names[-1], want))
-        if len(fixed) == len(wanted):
-            self._emit(f"if {sizes} != {wanted!r}: {bad}")
-            return [str(want) for want in wanted]
         self._emit(f"({', '.join(names)},) = {sizes}")
         if fixed:
             test = " or ".join(f"{name} != {want}" for name, want in fixed)

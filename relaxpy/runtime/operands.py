@@ -66,6 +66,8 @@ class Value:
     """Its record in the frame, once something needs one."""
     object: bool = False
     """Whether something needs the Python object."""
+    is_new: bool = False
+    """Whether the function has made it: it is not a constant, and contains none."""
     arms: tuple[Value, ...] = ()
     """After an `If`: the values of the two arms."""
 
@@ -109,6 +111,8 @@ class Analysis:
         """`Match` → the record that it fills for the matched value."""
         self.kernel_records: dict[int, tuple[int, ...]] = {}
         """`Kernel` → the record of each register argument; -1: taken from the object at run time."""
+        self.gives_new = True
+        """Whether its results are new (`Value.is_new`)."""
         self.written = written_slots(code)
 
     def block(self, start: int, end: int, env: dict[int, Value], matched: dict[Value, int]) -> None:
@@ -162,7 +166,7 @@ class Analysis:
             case Alloc(
                 shape=shape, ndim=ndim, dtype=dtype, storage=storage, offset=offset, slot=slot
             ):
-                made = Value(ndim, dtype, shape, storage, offset, slot)
+                made = Value(ndim, dtype, shape, storage, offset, slot, is_new=True)
             case View(src=src, shape=shape, ndim=ndim, dtype=dtype, slot=slot):
                 (value,) = self._read(at, env, (src,), wanted=env[src].storage < 0)
                 made = Value(ndim, dtype, shape, value.storage, value.offset, slot)
@@ -173,9 +177,9 @@ class Analysis:
                 made = Value(slot=slot)
             case Read(src=src):
                 self._read(at, env, (src,), wanted=True)
-                made = Value(scalar=True, object=True)
+                made = Value(scalar=True, object=True, is_new=True)
             case MakePrim():
-                made = Value(scalar=True, object=True)
+                made = Value(scalar=True, object=True, is_new=True)
             case Kernel(args=args):
                 values = self._read(at, env, _registers(args), wanted=False)
                 self.kernel_records[at] = tuple(self._record(value, matched) for value in values)
@@ -195,13 +199,16 @@ class Analysis:
                 self._read(at, env, (closure, *args), wanted=True)
                 made = Value()
             case MakeTuple(fields=fields):
-                self._read(at, env, fields, wanted=True)
-                made = Value()
-            case Item(src=src) | Return(src=src):
+                values = self._read(at, env, fields, wanted=True)
+                made = Value(is_new=all(value.is_new for value in values))
+            case Item(src=src):
                 self._read(at, env, (src,), wanted=True)
                 made = Value()
+            case Return(src=src):
+                (value,) = self._read(at, env, (src,), wanted=True)
+                self.gives_new &= value.is_new
             case MakeShape():
-                made = Value()
+                made = Value(is_new=True)
             case Kill(regs=regs):
                 self.reads[at] = tuple(env.get(reg, _NOTHING) for reg in regs)
                 return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
+from relaxpy.runtime.absent import declare_absent, present
 from relaxpy.runtime.tensor import Tensor
 
 
@@ -25,14 +26,21 @@ class PackedTensor:
     def nbytes(self) -> int:
         return self.tensor.nbytes
 
-    def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(
-            f"a PackedTensor has no attribute {name!r}: only kernels know its layout; the numbers are in its sources, "
-            f"{', '.join(self.sources)}"
-        )
+    __dir__ = present
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PackedTensor, (self.tensor, self.layout, self.sources)
 
     def __repr__(self) -> str:
         return f"<packed weight of {', '.join(self.sources)}: {self.nbytes} bytes>"
+
+
+def _unknown(name: str, weight: PackedTensor) -> str:
+    """The message for an attribute of tensors."""
+    return (
+        f"a PackedTensor has no attribute {name!r}: only kernels know its layout; the numbers are in its sources, "
+        f"{', '.join(weight.sources)}"
+    )
+
+
+declare_absent(PackedTensor, dir(Tensor), _unknown)

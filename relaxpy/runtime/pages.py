@@ -43,7 +43,7 @@ def check_pages(
         )
     _check_sequences(place, start, length, table.shape[2] * page_size)
     _first((row < 0) | (row >= len(place)), row, "rows", f"tokens, from 0 to {len(place) - 1}")
-    new = np.diff(start)
+    new = start[1:] - start[:-1]
     last = -(-length // page_size)
     numbers = np.arange(table.shape[2])
     owner = np.repeat(np.arange(len(length)), new)
@@ -57,9 +57,11 @@ def check_pages(
             _fail("tables", own[s, p], [group, s, p], f"pages, from 0 to {pages - 1}")
         written = own[owner, place // page_size] * page_size + place % page_size
         order = np.argsort(written, kind="stable")
-        same = np.flatnonzero(np.diff(written[order]) == 0)
-        if same.size:
-            one, other = order[same[0]], order[same[0] + 1]
+        in_order = written[order]
+        same = in_order[1:] == in_order[:-1]
+        if same.any():
+            at = int(same.argmax())
+            one, other = order[at], order[at + 1]
             raise RuntimeCheckError(
                 "index-range",
                 f"tokens {one} and {other} would be written to the same place: page "
@@ -74,25 +76,26 @@ def _check_sequences(place: np.ndarray, start: np.ndarray, length: np.ndarray, r
     expected = "offsets that never decrease, from 0 to the number of tokens"
     if start[0] != 0:
         _fail("starts", start[0], [0], f"{expected}: the first is 0")
-    decreasing = np.r_[False, start[1:] < start[:-1]] | (start > len(place))
-    _first(decreasing, start, "starts", f"{expected}, {len(place)}")
+    new = start[1:] - start[:-1]
+    wrong = start > len(place)
+    wrong[1:] |= new < 0
+    _first(wrong, start, "starts", f"{expected}, {len(place)}")
     if start[-1] != len(place):
         _fail("starts", start[-1], [len(start) - 1], f"{expected}: the last is {len(place)}")
-    new = np.diff(start)
     _first(length < new, length, "lengths", "at least the new tokens of their sequences")
     _first(length > room, length, "lengths", f"at most {room}, for which tables have room")
     follow = np.repeat(length - start[1:], new) + np.arange(len(place))
-    wrong = np.flatnonzero(place != follow)
-    if wrong.size:
-        token = int(wrong[0])
+    wrong = place != follow
+    if wrong.any():
+        token = int(wrong.argmax())
         _fail("positions", place[token], [token], f"{follow[token]} here, by starts and lengths")
 
 
 def _first(wrong: np.ndarray, values: np.ndarray, what: str, expected: str) -> None:
     """Refuse the first value that is wrong."""
-    found = np.flatnonzero(wrong)
-    if found.size:
-        _fail(what, values[found[0]], [found[0]], expected)
+    if wrong.any():
+        first = int(wrong.argmax())
+        _fail(what, values[first], [first], expected)
 
 
 def _fail(what: str, value: Any, place: Sequence[int], expected: str) -> NoReturn:

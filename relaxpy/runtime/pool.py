@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass
+from functools import partial
 from sys import getrefcount
 from threading import Lock
 from typing import Any, TypeAlias
@@ -19,7 +20,7 @@ from typing import Any, TypeAlias
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.dtype import INFO
-from relaxpy.runtime.tensor import ALIGNMENT, Tensor, allocate, require_countable
+from relaxpy.runtime.tensor import ALIGNMENT, Tensor, allocate, require_countable, tensor_at
 
 LIMIT = 256 << 20
 """The default limit in bytes of a pool."""
@@ -27,6 +28,7 @@ SMALL = 16 << 10
 """Results smaller than this come from Python's own allocator. They are not counted."""
 SMALL_KEPT = 4
 """The most pieces of one size that are known for small results: 8 MiB in all, if there were results of every size."""
+_LINE_BITS = ALIGNMENT.bit_length() - 1
 PAGE = 4096
 MOST = 64
 """The most pieces that a pool keeps, since it searches all of them."""
@@ -65,13 +67,14 @@ def total(uses: Iterable[MemoryUse]) -> MemoryUse:
     return MemoryUse(*sums)
 
 
-def _references(piece: tuple[Any, int]) -> int:
-    """The number of references to the owner of a small piece."""
-    return getrefcount(piece[0])
+def _references() -> int:
+    """The number of references to the owner of a small piece in `MemoryPool.empty` if nothing else owns it."""
+    piece = object(), 0
+    owner, _ = piece
+    return getrefcount(owner)
 
 
-_UNOWNED = _references((object(), 0))
-"""The number of references if nothing else owns it."""
+_UNOWNED = _references()
 
 
 class Block:
@@ -119,8 +122,8 @@ class MemoryPool:
         self._returned: deque[Loan] = deque()
         """Loans of blocks that are gone, until the next look. A block may go at any time, even during a garbage
         collection inside `allocate`."""
-        self._pieces: dict[int, deque[tuple[Any, int]]] = {}
-        """Pieces for small results by size, in use or not."""
+        self._pieces = defaultdict[int, deque[tuple[Any, int]]](partial(deque, maxlen=SMALL_KEPT))
+        """Pieces for small results by size in cache lines, in use or not."""
         self._lock = Lock()
         self._made = 0
         self._kept = 0
@@ -128,38 +131,49 @@ class MemoryPool:
         self._planned = 0
         self._peak = 0
 
-    def empty(self, shape: tuple[int, ...], dtype: str) -> Tensor:
-        """An uninitialised tensor. Raises: RuntimeCheckError (`out-of-memory`)."""
-        nbytes = math.prod(shape) * (INFO.get(dtype) or dtypes.info(dtype)).itemsize
-        if nbytes < SMALL:
+    def empty(self, shape: tuple[int, ...], dtype: str, nbytes: int = -1) -> Tensor:
+        """An uninitialised tensor, of `nbytes` bytes if the caller knows them. Raises: RuntimeCheckError
+        (`out-of-memory`).
+
+        For small ones, the last few pieces of each size are looked at again, without a lock: whoever takes one out of
+        its queue is the only one to see it, and one that has no other owner is free. When it goes back, `owner` refers
+        to it already.
+        """
+        if not 0 < nbytes < SMALL:
+            nbytes = math.prod(shape) * (INFO.get(dtype) or dtypes.info(dtype)).itemsize
+            if nbytes >= SMALL or nbytes < 0:
+                block, pointer = self.allocate(nbytes)
+                return tensor_at(pointer, shape, dtype, block)
             if not nbytes:
                 require_countable(shape, dtype)
-            buffer, pointer = self._small((nbytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT)
-            return Tensor(pointer, shape, dtype, buffer)
-        block, pointer = self.allocate(nbytes)
-        return Tensor(pointer, shape, dtype, block)
-
-    def _small(self, size: int) -> tuple[Any, int]:
-        """Memory of a small result: its owner and its address.
-
-        The last few pieces of each size are looked at again, without a lock: whoever takes one out of its queue is the
-        only one to see it, and one that has no other owner is free. It gets the new owner's reference before it goes
-        back.
-        """
-        pieces = self._pieces.get(size)
-        if pieces is None:
-            pieces = self._pieces.setdefault(size, deque(maxlen=SMALL_KEPT))
+        lines = nbytes + ALIGNMENT - 1 >> _LINE_BITS
+        pieces = self._pieces[lines]
         try:
             piece = pieces.popleft()
         except IndexError:
-            piece = allocate(size)
-        else:
-            if _references(piece) > _UNOWNED:
-                pieces.append(piece)
-                piece = allocate(size)
+            piece = allocate(lines * ALIGNMENT)
         owner, pointer = piece
+        if getrefcount(owner) > _UNOWNED:
+            pieces.append(piece)
+            piece = owner, pointer = self._unowned(pieces, lines)
         pieces.append(piece)
-        return owner, pointer
+        return tensor_at(pointer, shape, dtype, owner)
+
+    @staticmethod
+    def _unowned(pieces: deque[tuple[Any, int]], lines: int) -> tuple[Any, int]:
+        """A piece of so many cache lines, instead of the first of its queue, which is in use: a new one, or where the
+        queue is full, one of the next ones that is free."""
+        if len(pieces) == SMALL_KEPT:
+            for _ in range(SMALL_KEPT // 2):
+                try:
+                    piece = pieces.popleft()
+                except IndexError:  # other threads have all of them
+                    break
+                owner, _ = piece
+                if getrefcount(owner) == _UNOWNED:
+                    return piece
+                pieces.append(piece)
+        return allocate(lines * ALIGNMENT)
 
     def storage(self, nbytes: int) -> tuple[Block, int]:
         """Like `allocate`, for planned storage."""

@@ -32,6 +32,7 @@ from relaxpy.runtime.devices.checked import checked
 from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.devices.registry import runtime_of
 from relaxpy.runtime.devices.tensor import DeviceTensor
+from relaxpy.runtime.entry import MISSING
 from relaxpy.runtime.frame import Allocate, record_of
 from relaxpy.runtime.graph_key import GraphPlan
 from relaxpy.runtime.graphs import GraphRecorder
@@ -54,9 +55,10 @@ from relaxpy.runtime.line_functions import (
 )
 from relaxpy.runtime.link import Devices
 from relaxpy.runtime.linked_function import LinkedFunction, Translation
-from relaxpy.runtime.patterns import enter, prim_fits, to_value
-from relaxpy.runtime.tensor import Shape, Tensor, from_numpy
-from relaxpy.runtime.trampoline import trampolined
+from relaxpy.runtime.packed_tensor import PackedTensor
+from relaxpy.runtime.patterns import enter, leave, prim_fits, to_value
+from relaxpy.runtime.tensor import Shape, Tensor, from_numpy, tensor_at
+from relaxpy.runtime.trampoline import drive, trampolined
 
 if TYPE_CHECKING:
     from relaxpy.runtime.executable import Executable
@@ -268,6 +270,8 @@ class BoundProgram:
         scope: dict[str, Any] = {
             **vars(builtins),
             "Tensor": Tensor,
+            "tensor_at": tensor_at,
+            "PackedTensor": PackedTensor,
             "DeviceTensor": DeviceTensor,
             "Shape": Shape,
             "empty": self.queues[HOST].pool.empty,
@@ -288,6 +292,9 @@ class BoundProgram:
             "is_generator": is_generator,
             "begin": begin,
             "invoke": invoke,
+            "missing": MISSING,
+            "drive": drive,
+            "leave": leave,
         }
         if program.recorder is not None:
             scope |= {"clock": perf_counter, "note": program.recorder.note}

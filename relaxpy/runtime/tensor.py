@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime import dtype as dtypes
+from relaxpy.runtime.absent import declare_absent, present
 from relaxpy.runtime.device import CPU, Device
 
 LARGEST = (1 << 63) - 1
@@ -27,6 +28,9 @@ ALIGNMENT = 64
 Array: TypeAlias = NDArray[Any]
 
 _U8 = np.dtype(np.uint8)
+_from_address = ctypes.c_size_t.from_address
+_DATA = object.__basicsize__
+"""The place of an array's address: it is the first field of `PyArrayObject`, which compiled extensions read as well."""
 
 
 class Shape(tuple[int, ...]):
@@ -56,13 +60,14 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
     """A compact tensor. `.numpy()` and DLPack share its memory without a copy. Python's operators and numpy's functions
     accept it and return numpy arrays."""
 
+    # Python 3.11 makes an object in half the time if its class has no `__init__`, so `tensor_at` takes its place.
+
     __slots__ = (
         "__weakref__",
         "_nbytes",
         "_numpy",
         "_record",
         "constant",
-        "device",
         "dtype",
         "owner",
         "pointer",
@@ -77,25 +82,10 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
     """Keeps the memory alive."""
     constant: bool
     """Whether it belongs to an executable: it is never written to, and copied before it leaves a call."""
-    device: Device
-
-    def __init__(
-        self,
-        pointer: int,
-        shape: tuple[int, ...],
-        dtype: str,
-        owner: object,
-        constant: bool = False,
-    ) -> None:
-        self.pointer = pointer
-        self.shape = shape
-        self.dtype = dtype
-        self.owner = owner
-        self.constant = constant
-        self.device = CPU
-        self._nbytes = -1
-        self._numpy: Array | None = None
-        self._record: Any = None
+    device: ClassVar[Device] = CPU  # a subclass has others
+    _nbytes: int
+    _numpy: Array | None
+    _record: Any
 
     @property
     def ndim(self) -> int:
@@ -180,11 +170,7 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         result = getattr(ufunc, method)(*arrays, **options)
         return given[0] if len(given) == 1 else result
 
-    def __getattr__(self, name: str) -> Any:
-        advice = f": use t.numpy().{name}" if hasattr(np.ndarray, name) else ""
-        if name in ("cpu", "detach", "to"):
-            advice = ": use t.numpy(), or torch.from_dlpack(t)"
-        raise AttributeError(f"a Tensor has no attribute {name!r}{advice}")
+    __dir__ = present
 
     def __float__(self) -> float:
         return float(self.item())
@@ -231,6 +217,33 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
     def __repr__(self) -> str:
         body = np.array2string(self.numpy(), separator=", ", threshold=32)
         return f"Tensor({list(self.shape)}, {self.dtype})\n{body}"
+
+
+def tensor_at(
+    pointer: int, shape: tuple[int, ...], dtype: str, owner: object, constant: bool = False
+) -> Tensor:
+    """A tensor over memory at an address, which `owner` keeps alive."""
+    tensor = Tensor()
+    tensor.pointer = pointer
+    tensor.shape = shape
+    tensor.dtype = dtype
+    tensor.owner = owner
+    tensor.constant = constant
+    tensor._nbytes = -1
+    tensor._numpy = None
+    tensor._record = None
+    return tensor
+
+
+def _elsewhere(name: str, _: Tensor) -> str:
+    """The message for an attribute that numpy's arrays or torch's tensors have."""
+    advice = (
+        f"t.numpy().{name}" if hasattr(np.ndarray, name) else "t.numpy(), or torch.from_dlpack(t)"
+    )
+    return f"a Tensor has no attribute {name!r}: use {advice}"
+
+
+declare_absent(Tensor, (*dir(np.ndarray), "cpu", "detach", "to"), _elsewhere)
 
 
 class _ArrayInterface:
@@ -333,7 +346,7 @@ def empty(shape: tuple[int, ...], dtype: str) -> Tensor:
     shape = tuple(sizes(shape))
     require_countable(shape, dtype)
     buffer, pointer = allocate(math.prod(shape) * dtypes.info(dtype).itemsize)
-    return Tensor(pointer, shape, dtype, buffer)
+    return tensor_at(pointer, shape, dtype, buffer)
 
 
 def allocate(nbytes: int) -> tuple[Array, int]:
@@ -346,36 +359,34 @@ def allocate(nbytes: int) -> tuple[Array, int]:
         buffer: Any = np.empty(nbytes + ALIGNMENT if nbytes >= 0 else -1, _U8)
     except (MemoryError, ValueError, OverflowError):
         raise RuntimeCheckError("out-of-memory", f"cannot allocate {nbytes} bytes") from None
-    address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
-    return buffer, (address + ALIGNMENT - 1) & -ALIGNMENT
+    return buffer, (_address(buffer) + ALIGNMENT - 1) & -ALIGNMENT
 
 
 def from_numpy(array: Array, constant: bool = False) -> Tensor:
     """A tensor over the array's memory; over a copy if items are strided, misaligned or byte-swapped."""
-    name = dtypes.from_numpy(array.dtype)
-    # Zero-sized arrays may have any strides; numpy treats them as compact.
-    if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
-        try:
-            array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
-        except MemoryError as error:
-            raise RuntimeCheckError("out-of-memory", f"cannot copy an argument: {error}") from None
-        constant = False
-    tensor = Tensor(_address(array), array.shape, name, array, constant)
+    name = dtypes.NATIVE.get(array.dtype)
+    if name is None or not array.flags.carray:  # compact, aligned, and writable
+        name = dtypes.from_numpy(array.dtype)
+        # Zero-sized arrays may have any strides; numpy treats them as compact.
+        if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
+            array = _compact(array)
+            constant = False
+    tensor = tensor_at(_address(array), array.shape, name, array, constant)
     tensor._numpy = array
     return tensor
 
 
-def _address(array: Any) -> int:
-    """The address of the first item of a compact array."""
+def _address(array: Array) -> int:
+    """The address of the first item of a compact array. To ask numpy for it takes seven times as long."""
+    return _from_address(id(array) + _DATA).value
+
+
+def _compact(array: Array) -> Array:
+    """A copy as tensors need it."""
     try:
-        # A third of the time that numpy's array interface takes.
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))
-    except (
-        TypeError,
-        ValueError,
-        BufferError,
-    ):  # read-only, empty, or of a type that is not numpy's
-        return array.__array_interface__["data"][0]
+        return np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
+    except MemoryError as error:
+        raise RuntimeCheckError("out-of-memory", f"cannot copy an argument: {error}") from None
 
 
 def from_any(value: object, dtype: str = "") -> Tensor | None:
@@ -389,8 +400,7 @@ def from_any(value: object, dtype: str = "") -> Tensor | None:
     Raises: RuntimeCheckError (`dtype`, `lossy`, `device`).
     """
     if isinstance(value, np.ndarray):
-        tensor = from_numpy(value)
-        return tensor if tensor.owner is value else _rearranged(tensor, value)
+        return from_array(value)
     if isinstance(value, Tensor):
         return value
     if isinstance(value, np.generic):
@@ -404,6 +414,12 @@ def from_any(value: object, dtype: str = "") -> Tensor | None:
     if hasattr(value, "__dlpack__"):
         return _from_dlpack(value)
     return None
+
+
+def from_array(array: Array) -> Tensor:
+    """An argument that is a numpy array as a tensor."""
+    tensor = from_numpy(array)
+    return tensor if tensor.owner is array else _rearranged(tensor, array)
 
 
 def copied(tensor: Tensor, reason: str, advice: str) -> Tensor:
@@ -501,7 +517,7 @@ def _from_dlpack(value: Any) -> Tensor:
     else:
         flags = dlpack_flags(capsule)
         copy = copy or ("gives a copy of its memory" if flags & IS_COPY else "")
-        tensor = Tensor(pointer, shape, name, capsule)
+        tensor = tensor_at(pointer, shape, name, capsule)
         if flags & READ_ONLY:
             tensor.owner = Fixed(capsule, True, "is read-only", _ARRAY)
         elif requires_grad:

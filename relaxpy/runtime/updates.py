@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from relaxpy.errors import RuntimeCheckError
+from relaxpy.runtime.devices.tensor import DeviceTensor
 from relaxpy.runtime.tensor import Fixed, Shape, Tensor
 
 _Piece = tuple[int, int, int]
@@ -65,7 +66,7 @@ def require_apart(
     for position, value in enumerate(values):
         if position in written_to:
             continue
-        if isinstance(value, Tensor) and value.__class__ is Tensor:
+        if type(value) is Tensor:
             begin = value.pointer
             if begin >= high or (end := begin + value.nbytes) <= low:
                 continue
@@ -81,10 +82,10 @@ def _add(
 ) -> None:
     """Add the pieces of an argument to those of the host's memory and of buffers."""
     for tensor in (value,) if isinstance(value, Tensor) else tensors(value):
-        if tensor.__class__ is Tensor:
-            start, memory = tensor.pointer, pieces
-        else:
+        if isinstance(tensor, DeviceTensor):
             start, memory = tensor.offset, elsewhere.setdefault(id(tensor.buffer), [])
+        else:
+            start, memory = tensor.pointer, pieces
         memory.append((start, start + tensor.nbytes, position))
 
 

@@ -16,11 +16,12 @@ from relaxpy.runtime.checkpoint import Source
 from relaxpy.runtime.device import Device
 from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.executable import Executable
-from relaxpy.runtime.function import Function, Signature
+from relaxpy.runtime.function import Function
 from relaxpy.runtime.graphs import GraphUse
 from relaxpy.runtime.inspect.profile import Profile, Recorder
 from relaxpy.runtime.pool import MemoryUse, total
 from relaxpy.runtime.program import BoundProgram, Program
+from relaxpy.runtime.signature import Signature
 from relaxpy.runtime.tensor import Tensor, from_any
 from relaxpy.runtime.weights import PackedWeights, pack_weights
 

@@ -24,7 +24,7 @@ from relaxpy.runtime.checkpoint import Decoded, Source, Tensors, map_tensors, we
 from relaxpy.runtime.kept_weights import digest_of, kept_file, map_kept
 from relaxpy.runtime.packed_tensor import PackedTensor
 from relaxpy.runtime.patterns import explain, fits
-from relaxpy.runtime.tensor import Tensor, from_any
+from relaxpy.runtime.tensor import Tensor, from_any, tensor_at
 
 if TYPE_CHECKING:
     from relaxpy.runtime.vm import VirtualMachine
@@ -223,11 +223,11 @@ def _read(value: Any) -> Any:
 def _described(value: Any) -> Any:
     """A tensor without memory that has the shape and type of an array; any other value as a tensor."""
     if isinstance(value, Decoded):
-        return Tensor(0, value.shape, value.dtype, None)
+        return tensor_at(0, value.shape, value.dtype, None)
     if isinstance(value, np.ndarray):
         from relaxpy.runtime import dtype as dtypes
 
-        return Tensor(0, value.shape, dtypes.from_numpy(value.dtype), None)
+        return tensor_at(0, value.shape, dtypes.from_numpy(value.dtype), None)
     return from_any(value)
 
 

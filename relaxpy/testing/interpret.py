@@ -80,8 +80,8 @@ from relaxpy.op.memory import (
     View,
 )
 from relaxpy.runtime import library
-from relaxpy.runtime.function import takes, wrong_count
 from relaxpy.runtime.patterns import describe, enter, to_value
+from relaxpy.runtime.signature import takes, wrong_count
 from relaxpy.runtime.tensor import Shape, Tensor, from_numpy
 from relaxpy.runtime.updates import require_own
 from relaxpy.testing.memory import allocate, memory_for, unset

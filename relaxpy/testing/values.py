@@ -36,7 +36,7 @@ from relaxpy.runtime.bytecode import (
 )
 from relaxpy.runtime.integers import evaluate, int64
 from relaxpy.runtime.patterns import describe, explain, fits
-from relaxpy.runtime.tensor import Shape, Tensor
+from relaxpy.runtime.tensor import Shape, tensor_at
 from relaxpy.shape.bounds import requirements
 from relaxpy.shape.solve import solve_linear
 from relaxpy.transform.lower_shapes import position
@@ -149,7 +149,7 @@ def as_number(value: Any, dtype: str) -> Value:
 def shown(value: Value) -> Any:
     """A value in the form that the runtime describes: arrays as tensors without memory."""
     if isinstance(value, (np.ndarray, np.generic)):
-        return Tensor(0, np.shape(value), str(value.dtype), None)
+        return tensor_at(0, np.shape(value), str(value.dtype), None)
     if isinstance(value, tuple) and not isinstance(value, Shape):
         return tuple(map(shown, value))
     return value

@@ -21,7 +21,7 @@ from relaxpy.runtime.bytecode import KernelInfo
 from relaxpy.runtime.devices.cpu.kernels import KernelHandles, load_kernels
 from relaxpy.runtime.dtype import info as dtype_info
 from relaxpy.runtime.frame import record_of
-from relaxpy.runtime.tensor import Tensor
+from relaxpy.runtime.tensor import tensor_at
 from tests.hostile.memory import (
     MOST_BUFFERS,
     Clock,
@@ -237,7 +237,7 @@ class Server:
             for size in shape:
                 nbytes *= size
             memory.part(offset, nbytes)
-            tensor = Tensor(memory.address(offset), shape, dtype, memory)
+            tensor = tensor_at(memory.address(offset), shape, dtype, memory)
             kept.append(tensor)
             given.append(record_of(tensor))
             used.append(memory)

@@ -714,6 +714,6 @@ def test_tensors_that_only_kernels_see_cost_nothing() -> None:
     text = translate(
         function("main", [("x", VECTOR)], body, storages=[times(0, 4)] * 2), frozenset(), False
     ).text
-    assert text.count("Tensor(") == 0
+    assert text.count("tensor_at(") == 0
     assert text.count("f.grow") == 1
     assert text.count("pick0") == 1

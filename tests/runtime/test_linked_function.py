@@ -2,22 +2,6 @@ from __future__ import annotations
 
 import relaxpy
 from relaxpy.runtime import VirtualMachine
-from relaxpy.runtime.bytecode import Heap, Item, Match, Move, ObjectPattern, Return
-from relaxpy.runtime.linked_function import parameter_patterns
-from tests.runtime.support import f32, function
-
-
-def test_patterns_are_found_through_moves() -> None:
-    code = function("f", [("x", f32(Heap(0)))], [Return(0, 0)])
-    assert parameter_patterns(code) == (f32(Heap(0)),)
-    moved = function("f", [("x", ObjectPattern()), ("y", f32(3))], [Return(0, 0)])
-    object.__setattr__(
-        moved,
-        "code",
-        (Move(0, 5, 1), Match(0, 5, f32(3), 1), Item(0, 0, 1, 0), Match(0, 0, f32(9), 0)),
-    )
-    assert parameter_patterns(moved) == (ObjectPattern(), f32(3))
-
 
 HOSTED = """
 @I.ir_module

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import sys
 import weakref
 from collections.abc import Callable
@@ -140,6 +141,35 @@ def test_small_memory_is_used_again_when_nobody_has_it(keep: Callable[[Tensor], 
     assert pool.empty((100,), "float32").pointer != pointer
     del held
     assert pointer in {pool.empty((100,), "float32").pointer for _ in range(SMALL_KEPT)}
+
+
+def test_small_memory_is_used_again_beside_some_that_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A caller that keeps two results gets no new memory for others."""
+    made: list[int] = []
+
+    def make(nbytes: int) -> tuple[Any, int]:
+        made.append(nbytes)
+        return allocate(nbytes)
+
+    monkeypatch.setattr("relaxpy.runtime.pool.allocate", make)
+    pool = MemoryPool()
+    held = [pool.empty((100,), "float32", 400) for _ in range(2)]
+    found = {pool.empty((100,), "float32", 400).pointer for _ in range(20)}
+    assert not found & {tensor.pointer for tensor in held}
+    assert len(made) <= SMALL_KEPT
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (0, 5), (1 << 20,), ()])
+def test_the_number_of_bytes_may_be_given(shape: tuple[int, ...]) -> None:
+    pool = MemoryPool()
+    nbytes = math.prod(shape) * 4
+    given = pool.empty(shape, "float32", nbytes)
+    assert (given.shape, given.dtype, given.nbytes) == (shape, "float32", nbytes)
+    assert given.numpy().shape == shape
+    with pytest.raises(RuntimeCheckError, match="cannot allocate -8 bytes"):
+        pool.empty((-2,), "float32", -8)
 
 
 def test_small_memory_of_threads() -> None:

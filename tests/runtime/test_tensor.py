@@ -11,7 +11,7 @@ import pytest
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.dtype import INFO, to_numpy
-from relaxpy.runtime.tensor import Shape, Tensor, empty, from_any, from_numpy
+from relaxpy.runtime.tensor import Shape, Tensor, empty, from_any, from_numpy, tensor_at
 
 
 def taken(value: object, dtype: str = "") -> Tensor:
@@ -30,7 +30,7 @@ def test_every_element_type_round_trips_without_a_copy(name: str) -> None:
     tensor = taken(array)
     assert tensor.dtype == name
     assert tensor.pointer == address(array)
-    assert Tensor(tensor.pointer, (2, 3), name, array).numpy().dtype == array.dtype
+    assert tensor_at(tensor.pointer, (2, 3), name, array).numpy().dtype == array.dtype
 
 
 def test_numpy_view_keeps_memory_alive() -> None:

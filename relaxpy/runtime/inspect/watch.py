@@ -36,7 +36,7 @@ from relaxpy.runtime.bytecode import (
 from relaxpy.runtime.lifetimes import Lifetimes
 from relaxpy.runtime.link import ONLY_HOST, Devices, Emitter, Scope
 from relaxpy.runtime.operands import Analysis
-from relaxpy.runtime.tensor import Tensor, allocate, require_countable
+from relaxpy.runtime.tensor import Tensor, allocate, require_countable, tensor_at
 from relaxpy.runtime.verifier.verify import Unproved
 
 GUARD = 256
@@ -107,7 +107,7 @@ class Watch:
         require_countable(shape, dtype)
         memory, pointer = allocate_guarded(math.prod(shape) * dtypes.info(dtype).itemsize)
         self.own.append(memory)
-        return Tensor(pointer, shape, dtype, memory.buffer)
+        return tensor_at(pointer, shape, dtype, memory.buffer)
 
     def begin(self, key: int, name: str, pointer: int, shape: tuple[int, ...], dtype: str) -> None:
         """Called when a tensor gets its place in a storage."""
@@ -191,7 +191,7 @@ class WatchedEmitter(Emitter):
     def start(self, framed: bool) -> None:
         self.emit(f"w = Watch({'f.buffers' if framed else '()'})")
 
-    def own_tensor(self, dims: str, dtype: str) -> str:
+    def own_tensor(self, dims: str, dtype: str, nbytes: str) -> str:
         return f"w.empty({dims}, {dtype!r})"
 
     def instr(self, at: int, instr: Instr, scope: Scope) -> None:

@@ -9,16 +9,19 @@ known.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.bytecode import (
     Alloc,
     Eval,
     Heap,
     Instr,
     IntExpr,
+    IntOp,
     Kernel,
     Kill,
     Match,
@@ -79,13 +82,28 @@ class CpuLines(DeviceLines):
     # Tensors
 
     def own(self, at: int, instr: Alloc, dims: str) -> None:
-        self.to.emit(f"r{instr.dst} = {self.to.own_tensor(dims, instr.dtype)}")
+        made = self.to.own_tensor(dims, instr.dtype, self._nbytes(instr))
+        self.to.emit(f"r{instr.dst} = {made}")
         self._point(self.to.info.defines[at], instr.dst)
+
+    def _nbytes(self, instr: Alloc) -> str:
+        """The number of bytes of a tensor, as an expression. -1 for a type that the runtime does not have: the
+        allocation fails."""
+        info = dtypes.INFO.get(instr.dtype)
+        if info is None:
+            return "-1"
+        sizes = [self.to.fold(Heap(s)) for s in range(instr.shape, instr.shape + instr.ndim)]
+        fixed = math.prod((info.itemsize, *(size for size in sizes if isinstance(size, int))))
+        nbytes: IntExpr = fixed
+        for size in sizes:
+            if not isinstance(size, int):
+                nbytes = IntOp("mul", (size, nbytes))
+        return self.to.expr(nbytes)
 
     def stored(self, dst: int, value: Value, dims: str) -> None:
         s = value.storage
         begin = f"f.pointers[{s}]" + (f" + {value.offset}" if value.offset else "")
-        self.to.emit(f"r{dst} = Tensor({begin}, {dims}, {value.dtype!r}, f.buffers[{s}])")
+        self.to.emit(f"r{dst} = tensor_at({begin}, {dims}, {value.dtype!r}, f.buffers[{s}])")
 
     def view(self, at: int, instr: View, dims: str) -> None:
         self.to.emit(f"r{instr.dst} = view_of(r{instr.src}, {dims}, {instr.dtype!r})")
