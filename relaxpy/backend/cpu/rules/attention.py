@@ -34,7 +34,8 @@ from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.rules.attention_access import Access, Task
 from relaxpy.backend.cpu.rules.attention_lanes import REGISTERS, LanesProgram
 from relaxpy.backend.cpu.rules.attention_rows import RowProgram, has_row_program
-from relaxpy.backend.cpu.rules.attention_tiles import TilesProgram, lanes_of_task, tiles_of
+from relaxpy.backend.cpu.rules.attention_tile_writer import tiles_of
+from relaxpy.backend.cpu.rules.attention_tiles import TilesProgram, lanes_of_task
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.attention import AttentionForm, attention_of
 from relaxpy.tir.writer import loops
