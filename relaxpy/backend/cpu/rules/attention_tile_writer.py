@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relaxpy.backend.cpu.rules.attention_access import Access, Task, splat
 from relaxpy.backend.cpu.rules.powers import FEATURES
-from relaxpy.backend.cpu.rules.transpose import strip_of, turned
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.cpu.tiles import ROWS, Tiles
 from relaxpy.tir.forms import stages as s
@@ -16,16 +15,12 @@ from relaxpy.tir.forms.attention import AttentionForm
 from relaxpy.tir.forms.contraction import Operand
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr
-from relaxpy.tir.writer.vectors import strips
+from relaxpy.tir.writer.loops import Expr
 
 GROUP = 2 * ROWS
 """Numbers of bfloat16 in a row of a tile."""
 VECTOR = 16
 """Numbers of a vector of words."""
-STRIP = strip_of(VECTOR, 32)
-BLOCK = 256
-"""Keys that are processed together, at most."""
 LEAST_TOTAL = 2.0**-100
 """A total below is one of powers of keys that are not seen."""
 
@@ -79,32 +74,6 @@ class TileWriter:
         row = block.start + loops.minimum(number, block.count - 1)
         at = line + row * self.access.stride(operand, "key")
         return self.program.let("row", loops.simplify(at))
-
-    def turned_words(
-        self, source: Buffer, rows: Sequence[Expr], store: Callable[[Expr, Expr], None]
-    ) -> None:
-        """Transpose the 16 words that begin at each of 16 rows: `store` gets the number of a word, and a vector that
-        has it of all rows."""
-        p = self.program
-        with p.loop("strip", VECTOR // STRIP, rolled=True) as strip:
-            word = p.let("word", loops.simplify(strip * STRIP))
-            reads = [loops.load(source, row + word * 2, 2 * STRIP) for row in rows]
-            words = [tirx.reinterpret("int32x16", each) for each in strips(reads, STRIP)]
-            for n, column in enumerate(turned(p, words)):
-                store(loops.simplify(word + n), column)
-
-    def seen_one_by_one(
-        self, block: Block, lanes: Expr, ends: Callable[[Expr], tuple[Expr, Expr]]
-    ) -> Iterator[tuple[Expr, Expr, Expr]]:
-        """A loop over the keys of a block that lanes see, one by one, for values that are infinite or NaN: yields the
-        lane, the place of the key, and the offset of its values. `ends` gives a lane's first key, and the one after its
-        last."""
-        p = self.program
-        with p.loop("lane", lanes) as lane, p.loop("j", block.count) as j:
-            low, high = ends(lane)
-            key = p.let("key", loops.simplify(block.start + j))
-            with p.when(loops.both(low <= key, key < high)):
-                yield lane, j, self.row(self.form.value, self.value_line, block, j)
 
     def shares(self, total: Expr) -> Expr:
         """What the sums of lanes are multiplied by, given a vector of their totals: 0 where no key is seen."""

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 from relaxpy.backend.cpu.rules.attention_access import LOWEST, Access, Task, splat
 from relaxpy.backend.cpu.rules.attention_tile_writer import (
-    BLOCK,
     GROUP,
     VECTOR,
     Block,
@@ -27,14 +26,14 @@ from relaxpy.backend.cpu.rules.attention_tile_writer import (
 )
 from relaxpy.backend.cpu.rules.places import shared_pieces
 from relaxpy.backend.cpu.rules.powers import weights
-from relaxpy.backend.cpu.rules.transpose import summed
+from relaxpy.backend.cpu.rules.transpose import strip_of, summed, turned
 from relaxpy.backend.cpu.tiles import ROWS, Tiles, address
 from relaxpy.tir.forms.contraction import Operand
 from relaxpy.tir.forms.stages import Combiner
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, int64
-from relaxpy.tir.writer.vectors import fold, vector_loop, vector_value
+from relaxpy.tir.writer.vectors import fold, strips, vector_loop, vector_value
 
 LANES = 2 * ROWS
 """Lanes that are multiplied at a time: a part of a task."""
@@ -42,8 +41,10 @@ PARTS = 8
 """The most parts of a task: all of them read what is packed once."""
 PART_TASKS = 16
 """The fewest tasks that remain if each has twice as many parts."""
-GROUPS = BLOCK // GROUP
+GROUPS = 8
 """Groups of keys, each multiplied at a time, in a block."""
+BLOCK = GROUP * GROUPS
+_STRIP = strip_of(VECTOR, 32)
 _ROW_BYTES = GROUP * 4
 """Bytes of a row of a packed group: words for each key or column."""
 _SQUARE = LANES * GROUP
@@ -223,13 +224,13 @@ class TilesProgram(TileWriter):
             with p.loop("part", self.depth // GROUP) as part:
                 for n in range(VECTOR):
                     self._prefetch(self.form.value, self.value_line, block.start + first + n, part)
-
-                def store(word: Expr, column: Expr, part: Expr = part, to: Expr = to) -> None:
-                    at = to + (part * VECTOR + word) * GROUP
-                    p.store(self.keys, loops.simplify(at), column, VECTOR)
-
-                starts = [loops.simplify(row + part * GROUP) for row in rows]
-                self.turned_words(source, starts, store)
+                with p.loop("strip", VECTOR // _STRIP, rolled=True) as strip:
+                    word = p.let("word", loops.simplify(part * VECTOR + strip * _STRIP))
+                    reads = [loops.load(source, row + word * 2, 2 * _STRIP) for row in rows]
+                    words = [tirx.reinterpret("int32x16", each) for each in strips(reads, _STRIP)]
+                    for n, column in enumerate(turned(p, words)):
+                        at = to + (word + n) * GROUP
+                        p.store(self.keys, loops.simplify(at), column, VECTOR)
 
     def _pack_values(self, block: Block) -> Expr:
         """Join neighbouring keys' values to words; keys that do not exist are zeros. Returns whether some are infinite
@@ -446,25 +447,27 @@ class TilesProgram(TileWriter):
 
     def _weigh_seen(self, part: _Part, block: Block) -> None:
         """The same for keys that a lane sees, one by one."""
-        p, words = self.program, self.access.words(self.form.value)
+        p, access, value = self.program, self.access, self.form.value
         zeros = loops.zero("uint16", GROUP)
-
-        def ends(lane: Expr) -> tuple[Expr, Expr]:
+        with p.loop("lane", part.lanes) as lane, p.loop("j", block.count) as j:
             own = loops.simplify(part.first + lane)
-            return loops.load(self.low, own), loops.load(self.high, own)
-
-        for lane, j, row in self.seen_one_by_one(block, part.lanes, ends):
-            word = loops.load(self.powers, loops.simplify(lane * BLOCK + j))
-            bits = word.astype("uint32") << tirx.const(16, "uint32")
-            weight = p.let("weight", loops.broadcast(tirx.reinterpret("float32", bits), VECTOR))
-            line = loops.simplify(part.first * self.columns + lane * GROUP)
-            with p.loop("columns", self.columns // GROUP) as columns:
-                read = p.let("words", loops.load(words, row + columns * GROUP, GROUP))
-                for half, wide in enumerate(_halves(zeros, read)):
-                    at = loops.simplify(line + columns * _SQUARE + half * VECTOR)
-                    new = tirx.reinterpret(f"float32x{VECTOR}", wide) * weight
-                    old = loops.load(self.sums, at, VECTOR)
-                    p.store(self.sums, at, old + new, VECTOR)
+            low, high = (loops.load(each, own) for each in (self.low, self.high))
+            key = p.let("key", loops.simplify(block.start + j))
+            with p.when(loops.both(low <= key, key < high)):
+                row = self.row(value, self.value_line, block, j)
+                word = loops.load(self.powers, loops.simplify(lane * BLOCK + j))
+                bits = word.astype("uint32") << tirx.const(16, "uint32")
+                weight = p.let("weight", loops.broadcast(tirx.reinterpret("float32", bits), VECTOR))
+                line = loops.simplify(part.first * self.columns + lane * GROUP)
+                with p.loop("columns", self.columns // GROUP) as columns:
+                    words = loops.load(
+                        access.words(value), loops.simplify(row + columns * GROUP), GROUP
+                    )
+                    for half, wide in enumerate(_halves(zeros, p.let("words", words))):
+                        at = loops.simplify(line + columns * _SQUARE + half * VECTOR)
+                        new = tirx.reinterpret(f"float32x{VECTOR}", wide) * weight
+                        old = loops.load(self.sums, at, VECTOR)
+                        p.store(self.sums, at, old + new, VECTOR)
 
     # After the keys
 
