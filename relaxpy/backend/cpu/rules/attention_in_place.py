@@ -13,6 +13,9 @@ of a word. So each power is there twice, in words whose other half is 0: one sum
 are rows of one tile for at most 8 lanes, and tiles of their own for more.
 
 Keys that do not fill a tile are copied; those past the end have the least power, 2**-126.
+
+0 times infinity or NaN is NaN, so such a value spoils the column beside its own. Where sums are not finite in the end,
+the task starts again, and adds values key by key, without tiles.
 """
 
 from __future__ import annotations
@@ -30,10 +33,11 @@ from relaxpy.backend.cpu.rules.powers import weights
 from relaxpy.backend.cpu.rules.transpose import turned
 from relaxpy.backend.cpu.tiles import ROW_BYTES, ROWS, TILES, Tiles, address
 from relaxpy.tir.forms.contraction import Operand, substitute
+from relaxpy.tir.forms.stages import Combiner
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Expr, int64
-from relaxpy.tir.writer.vectors import interleaved, strips, vectorise
+from relaxpy.tir.writer.vectors import fold, interleaved, strips, vectorise
 
 LEAST_LANES = 3
 """The fewest lanes for which this is faster than vectors are."""
@@ -47,6 +51,10 @@ _SCORES, _KEYS = 0, 1
 """The tiles of a group of scores and of keys; the others are queries."""
 _VALUES = TILES - 1
 """The tile of values; powers are in the ones before, and sums in the first ones."""
+_FIRST, _AGAIN, _DONE = (tirx.const(n, "int32") for n in range(3))
+"""What a task is doing: its sums by tiles, without, or none."""
+_MAGNITUDE, _INFINITY = 0x7FFFFFFF, 0x7F800000
+"""The bits of a float32 without its sign, and those of infinity; of NaN they are larger."""
 _HALF, _UPPER = 0x8000, -0x10000
 """Half of the last bit of a bfloat16, and the bits of a float32 that are one."""
 
@@ -84,34 +92,41 @@ class InPlaceProgram(TileWriter):
         """For each lane the largest score, times the rate: what is subtracted from exponents."""
         self.decay = p.allocate("decay", VECTOR, "float32")
         self.totals = [p.allocate("totals", VECTOR, "float32") for _ in range(2)]
+        self.turn = p.allocate("turn", 1, "int32")
 
     def write(self) -> None:
         """Write the whole program, from the queries to the results."""
         p = self.program
-        self._begin()
+        self._pack_queries()
         low, high = int64(0), self.access.keys
         if self.form.seen is not None:
             place = self.access.lane_place(self.task, 0)
             ends = (self.form.seen.low, self.form.seen.high)
             low, high = (p.let("end", substitute(end, place)) for end in ends)
+        number = p.let("blocks", loops.ceildiv(loops.maximum(high - low, 0), BLOCK))
         self.tiles.configure(p, (int64(ROWS), int64(ROWS)))
-        number = loops.ceildiv(loops.maximum(high - low, 0), BLOCK)
-        with p.loop("block", p.let("blocks", number)) as n:
-            start = p.let("start", loops.simplify(low + n * BLOCK))
-            count = p.let("count", loops.minimum(high - start, BLOCK))
-            block = Block(n, start, count, p.let("groups", loops.ceildiv(count, ROWS)))
-            self._copy_rest(block)
-            self._products(block)
-            self._scores(block)
-            self._decay(block)
-            self._weigh(block)
+        p.store(self.turn, 0, _FIRST)
+        with p.repeat(loops.load(self.turn, 0) < _DONE):
+            by_tiles = loops.equals(loops.load(self.turn, 0), _FIRST)
+            self._begin()
+            with p.loop("block", number) as n:
+                start = p.let("start", loops.simplify(low + n * BLOCK))
+                count = p.let("count", loops.minimum(high - start, BLOCK))
+                block = Block(n, start, count, p.let("groups", loops.ceildiv(count, ROWS)))
+                self._copy_rest(block)
+                self._products(block)
+                self._scores(block)
+                self._decay(block)
+                self._weigh(block, by_tiles)
+            again = loops.both(by_tiles, self._is_infinite())
+            p.store(self.turn, 0, tirx.Select(again, _AGAIN, _DONE))
         self.tiles.release(p)
         self._finish()
 
     # Before the keys
 
-    def _begin(self) -> None:
-        """Pack the queries: words of two neighbours along the depth, of all lanes. Nothing is summed yet."""
+    def _pack_queries(self) -> None:
+        """Copy the queries: words of two neighbours along the depth, of all lanes."""
         p, access, query = self.program, self.access, self.form.query
         with p.loop("lane", self.lanes, rolled=True) as lane:
             own = loops.minimum(lane, access.sharing - 1)
@@ -120,6 +135,10 @@ class InPlaceProgram(TileWriter):
                 pair = loops.load(access.words(query), loops.simplify(line + word * 2), 2)
                 at = loops.simplify(self.queries_at + word * VECTOR + lane)
                 p.store(self.scratch, at, tirx.reinterpret("float32", pair))
+
+    def _begin(self) -> None:
+        """Nothing is summed yet."""
+        p = self.program
         p.store(self.top, 0, splat(LOWEST, VECTOR), VECTOR)
         for total in self.totals:
             p.store(total, 0, splat(0.0, VECTOR), VECTOR)
@@ -281,7 +300,7 @@ class InPlaceProgram(TileWriter):
             self._put(to + lane * VECTOR, _floats(even))
             self._put(to + (self.lanes + lane) * VECTOR, _floats(word))
 
-    def _weigh(self, block: Block) -> None:
+    def _weigh(self, block: Block, by_tiles: Expr) -> None:
         """Compute the powers, and add the block's values, weighted by them, to the sums."""
         p, tiles, parts = self.program, self.tiles, self.parts
         most = (_VALUES - parts) // parts
@@ -299,9 +318,12 @@ class InPlaceProgram(TileWriter):
                     ahead = block.start + BLOCK + group * ROWS
                     self._prefetch(self.form.key, self.key_line, self.depth, ahead)
                     self._powers(group)
-                self._add_group(block, group, range(first, end))
+                with p.when(by_tiles):
+                    self._add_group(block, group, range(first, end))
             for n, place in enumerate(places):
                 tiles.store_tile(p, n, place)
+        with p.otherwise(by_tiles):
+            self._add_one_by_one(block)
 
     def _add_group(self, block: Block, group: Expr, columns: Sequence[int]) -> None:
         """Add a group's values in some groups of columns to sums that are in tiles."""
@@ -318,7 +340,35 @@ class InPlaceProgram(TileWriter):
                 for part, tile in enumerate(powers):
                     tiles.multiply_tiles(p, n * parts + part, tile, _VALUES)
 
+    def _add_one_by_one(self, block: Block) -> None:
+        """Add a block's values to the sums without tiles."""
+        p, words = self.program, self.access.words(self.form.value)
+        with p.loop("j", block.count) as j, p.loop("lane", self.lanes, rolled=True) as lane:
+            row = self.row(self.form.value, self.value_line, block, j)
+            power = loops.floordiv(j, ROWS) * (self.parts * _TILE) + loops.floormod(j, ROWS)
+            power = self._get(self.powers_at + power + (self.lanes + lane) * VECTOR, 1)
+            weight = p.let("weight", loops.broadcast(power, VECTOR))
+            with p.loop("columns", self.column_groups, rolled=True) as columns:
+                read = loops.load(words, loops.simplify(row + columns * GROUP), GROUP)
+                both = p.let("both", tirx.reinterpret(f"int32x{VECTOR}", read))
+                halves = (both << _words(16), both & _words(_UPPER))
+                for at, half in zip(self._sums_of(lane, columns), halves, strict=True):
+                    self._put(at, self._get(at) + _floats(half) * weight)
+
     # After the keys
+
+    def _is_infinite(self) -> Expr:
+        """Are some sums infinite or NaN?"""
+        p = self.program
+        largest = p.allocate("largest_bits", VECTOR, "int32")
+        p.store(largest, 0, _words(0), VECTOR)
+        with p.loop("n", (self.queries_at - self.sums_at) // VECTOR) as n:
+            sums = tirx.reinterpret(f"int32x{VECTOR}", self._get(self.sums_at + n * VECTOR))
+            found = tirx.Max(loops.load(largest, 0, VECTOR), sums & _words(_MAGNITUDE))
+            p.store(largest, 0, found, VECTOR)
+        most = Combiner("max", tirx.const(0, "int32"))
+        bits = fold(p, loops.load(largest, 0, VECTOR), VECTOR, most)
+        return p.let("is_infinite", bits >= tirx.const(_INFINITY, "int32"))
 
     def _finish(self) -> None:
         """Divide the sums of all lanes by their totals, and store them."""
