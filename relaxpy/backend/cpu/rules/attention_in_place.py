@@ -39,8 +39,11 @@ from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Expr, int64
 from relaxpy.tir.writer.vectors import fold, interleaved, strips, vectorise
 
-LEAST_LANES = 3
-"""The fewest lanes for which this is faster than vectors are."""
+LEAST_LANES, FEW_LANES = 3, 4
+"""The fewest lanes for which this is faster than vectors are; and those up to which it is for narrow heads only."""
+NARROW = 128
+"""The most columns of keys and values of narrow heads. Those of wider ones are read at the memory's rate by vectors,
+too."""
 BLOCK = 8 * ROWS
 """Keys that are processed together. Of 256, what is prefetched would wait longer in the second cache."""
 GROUPS = BLOCK // ROWS
@@ -62,8 +65,10 @@ _HALF, _UPPER = 0x8000, -0x10000
 def has_in_place_program(access: Access) -> bool:
     """Are the lanes of a query as many as tiles are for, do they see the same keys, and do their scores depend on the
     product and on what they share?"""
-    is_shared = access.heads_see_alike and not access.has_own_scores
-    return is_shared and LEAST_LANES <= access.sharing <= ROWS
+    if access.has_own_scores or not access.heads_see_alike:
+        return False
+    is_narrow = access.form.depth + access.form.columns <= NARROW
+    return (LEAST_LANES if is_narrow else FEW_LANES + 1) <= access.sharing <= ROWS
 
 
 class InPlaceProgram(TileWriter):
