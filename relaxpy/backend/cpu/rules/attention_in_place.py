@@ -39,11 +39,11 @@ from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Expr, int64
 from relaxpy.tir.writer.vectors import fold, interleaved, strips, vectorise
 
-LEAST_LANES, FEW_LANES = 3, 4
-"""The fewest lanes for which this is faster than vectors are; and those up to which it is for narrow heads only."""
+LEAST_NARROW, LEAST_WIDE = 3, 5
+"""The fewest lanes for which this is faster than vectors are: of narrow heads, and of wider ones, whose keys and values
+vectors read at the memory's rate, too."""
 NARROW = 128
-"""The most columns of keys and values of narrow heads. Those of wider ones are read at the memory's rate by vectors,
-too."""
+"""The most columns of keys and values, together, of narrow heads."""
 BLOCK = 8 * ROWS
 """Keys that are processed together. Of 256, what is prefetched would wait longer in the second cache."""
 GROUPS = BLOCK // ROWS
@@ -68,7 +68,7 @@ def has_in_place_program(access: Access) -> bool:
     if access.has_own_scores or not access.heads_see_alike:
         return False
     is_narrow = access.form.depth + access.form.columns <= NARROW
-    return (LEAST_LANES if is_narrow else FEW_LANES + 1) <= access.sharing <= ROWS
+    return (LEAST_NARROW if is_narrow else LEAST_WIDE) <= access.sharing <= ROWS
 
 
 class InPlaceProgram(TileWriter):
