@@ -10,8 +10,8 @@ read the same keys and values. Programs, chosen when the kernel runs by how many
   lanes of a task, which come in two vector registers or one.
 * *rows* (`attention_rows`), for up to four lanes, or half a register of them, which is how text is generated where few
   heads share keys: a task a query and key head, vectors along the heads' widths.
-* *tiles in place* (`attention_in_place`), for bfloat16 on processors that multiply tiles, one query and three to sixteen
-  heads that share keys (five, if they are wide): a task a query and key head.
+* *tiles in place* (`attention_in_place`), for bfloat16 on processors that multiply tiles, one query, and three to
+  sixteen heads that share keys (five, if these are wide): a task a query and key head.
 * *tiles* (`attention_tiles`), there for all other lanes but those of *rows*: keys and values are packed.
 
 They process the keys in blocks (32 keys, or 24 with 16 vector registers, in *lanes*; 8 vectors of keys in *rows*; 128
