@@ -11,19 +11,21 @@ not depend on the rows beside it, nor on how many there are; they differ from th
 are exact.
 
 The number of rows that a tile has is not in the instructions: `configure` sets it for all of them, and `release` gives
-the registers back, so that the system need not save them. The system gives a process these registers when it asks for
-them (`relaxpy.runtime.devices.cpu.tile_registers`).
+the registers back, so that the system need not save them. Products are of blocks of up to two by two tiles, whose
+numbers are chosen here, or of tiles that the caller numbers. The system gives a process these registers when it asks
+for them (`relaxpy.runtime.devices.cpu.tile_registers`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, Program, Stmt
+from relaxpy.tir.writer.loops import Buffer, Expr, Index, Program, Stmt
 
 ROWS = 16
 """Rows of a tile, and sums in a row of it."""
@@ -31,6 +33,7 @@ ROW_BYTES = 64
 CONFIGURATION = 64
 """Bytes that `configure` needs."""
 _PALETTE = 1
+TILES = 8
 _LEFT, _RIGHT = (4, 5), (6, 7)
 """The tiles of the factors; tiles 0 to 3 are sums, by rows of tiles."""
 
@@ -106,6 +109,22 @@ class Tiles:
         one, beside each other. `left` and `right` are addresses; strides of rows are in bytes."""
         self._call(p, f"multiply{rows}", left, stride, right, loops.int64(right_stride))
 
+    def clear_tile(self, p: Program, tile: int) -> None:
+        """Set a tile to zero."""
+        self._call(p, f"clear_{tile}")
+
+    def load_tile(self, p: Program, tile: int, at: Expr, stride: Index) -> None:
+        """Load a tile from an address; strides of rows are in bytes."""
+        self._call(p, f"load_{tile}", at, loops.int64(stride))
+
+    def store_tile(self, p: Program, tile: int, at: Expr) -> None:
+        """Store a tile, whose rows are contiguous, at an address."""
+        self._call(p, f"store_{tile}", at, loops.int64(ROW_BYTES))
+
+    def multiply_tiles(self, p: Program, sums: int, left: int, right: int) -> None:
+        """Add the product of two tiles to a third one; the three are in the order of their numbers."""
+        self._call(p, f"multiply_{sums}_{left}_{right}")
+
     def prefetch(self, p: Program, at: Expr) -> None:
         """Prefetch two tiles that are side by side, and contiguous, from an address on, which need not exist."""
         self._call(p, "prefetch", at)
@@ -141,7 +160,7 @@ class Tiles:
             instruction = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
             own.append(
                 f"declare <32 x bfloat> @{instruction}(<16 x float>, <16 x float>)\n"
-                f"define <32 x i16> @{self._name('narrowed')}(<16 x float> %low, <16 x float> %high)"
+                f"define linkonce_odr <32 x i16> @{self._name('narrowed')}(<16 x float> %low, <16 x float> %high)"
                 " alwaysinline nounwind readnone {\n"
                 f"  %x = call <32 x bfloat> @{instruction}(<16 x float> %high, <16 x float> %low)\n"
                 "  %y = bitcast <32 x bfloat> %x to <32 x i16>\n  ret <32 x i16> %y\n}"
@@ -154,12 +173,13 @@ class Tiles:
             for name, instruction in (("load", "tileloadd64"), ("store", "tilestored64")):
                 own.append(self._sums_function(f"{name}{rows}", instruction, rows))
             own.append(self._multiply_function(rows))
+        own += self._tile_functions()
         return "\n".join(own)
 
     def _function(self, name: str, parameters: str, calls: list[str], before: str = "") -> str:
         lines = "".join(f"  call void @llvm.{call}\n" for call in calls)
         return (
-            f"define void @{self._name(name)}({parameters}) alwaysinline nounwind {{\n"
+            f"define linkonce_odr void @{self._name(name)}({parameters}) alwaysinline nounwind {{\n"
             f"{before}{lines}  ret void\n}}"
         )
 
@@ -172,6 +192,20 @@ class Tiles:
             before += f"  %at{n} = getelementptr i8, ptr %at, i64 {offset}\n"
             calls.append(f"x86.{instruction}(i8 {n}, ptr %at{n}, i64 {stride})")
         return self._function(name, "ptr %at", calls, before)
+
+    def _tile_functions(self) -> list[str]:
+        """One for each instruction with each tile."""
+        own: list[str] = []
+        for n in range(TILES):
+            own.append(self._function(f"clear_{n}", "", [f"x86.tilezero(i8 {n})"]))
+            for name, instruction in (("load", "tileloadd64"), ("store", "tilestored64")):
+                call = f"x86.{instruction}(i8 {n}, ptr %at, i64 %step)"
+                own.append(self._function(f"{name}_{n}", "ptr %at, i64 %step", [call]))
+        for three in combinations(range(TILES), 3):
+            operands = ", ".join(f"i8 {n}" for n in three)
+            name = "_".join(map(str, ("multiply", *three)))
+            own.append(self._function(name, "", [f"x86.{self.instruction}({operands})"]))
+        return own
 
     def _prefetch_function(self) -> str:
         places = range(2 * ROWS)
@@ -200,6 +234,6 @@ class Tiles:
         )
 
 
-def address(buffer: Buffer, at: loops.Index) -> Expr:
+def address(buffer: Buffer, at: Index) -> Expr:
     """The address of an element of a flat buffer."""
     return tirx.address_of(tirx.BufferLoad(buffer, [loops.int64(at)]))

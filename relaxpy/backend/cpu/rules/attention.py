@@ -10,10 +10,12 @@ read the same keys and values. Programs, chosen when the kernel runs by how many
   lanes of a task, which come in two vector registers or one.
 * *rows* (`attention_rows`), for up to four lanes, or half a register of them, which is how text is generated where few
   heads share keys: a task a query and key head, vectors along the heads' widths.
-* *tiles* (`attention_tiles`), for bfloat16 and more than four lanes, on processors that multiply tiles.
+* *tiles in place* (`attention_in_place`), for bfloat16 on processors that multiply tiles, one query, and three to
+  sixteen heads that share keys (five, if these are wide): a task a query and key head.
+* *tiles* (`attention_tiles`), there for all other lanes but those of *rows*: keys and values are packed.
 
-They process the keys in blocks (32 keys, or 24 with 16 vector registers, in *lanes*; 8 vectors of keys in *rows*; 256
-keys in *tiles*), with the online softmax (Milakov and Gimelshein, 2018). For each lane:
+They process the keys in blocks (32 keys, or 24 with 16 vector registers, in *lanes*; 8 vectors of keys in *rows*; 128
+keys in *tiles in place*, 256 in *tiles*), with the online softmax (Milakov and Gimelshein, 2018). For each lane:
 
     scores = f(query @ keys of the block)
     new = max(top, max(scores)); decay = exp(top - new); top = new
@@ -32,10 +34,13 @@ from dataclasses import replace
 
 from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.rules.attention_access import Access, Task
+from relaxpy.backend.cpu.rules.attention_in_place import InPlaceProgram, has_in_place_program
 from relaxpy.backend.cpu.rules.attention_lanes import REGISTERS, LanesProgram
 from relaxpy.backend.cpu.rules.attention_rows import RowProgram, has_row_program
-from relaxpy.backend.cpu.rules.attention_tiles import TilesProgram, lanes_of_task, tiles_of
+from relaxpy.backend.cpu.rules.attention_tile_writer import tiles_of
+from relaxpy.backend.cpu.rules.attention_tiles import TilesProgram, lanes_of_task
 from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.backend.cpu.tiles import Tiles
 from relaxpy.tir.forms.attention import AttentionForm, attention_of
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.elementary import value_written_out
@@ -68,20 +73,32 @@ def _body(form: AttentionForm, target: CpuTarget) -> Stmt:
     register = target.lanes(32)
     tiles = tiles_of(access, target)
     few = FEW_LANES if tiles is not None else max(FEW_LANES, register // 2)
-    if has_row_program(access, register) and access.sharing <= few:
+    if tiles is not None and has_in_place_program(access):
+        above = access.sharing
+        with p.when(access.lanes <= above):
+            for task in _tasks(access, access.sharing):
+                InPlaceProgram(access, task, tiles).write()
+    elif has_row_program(access, register) and access.sharing <= few:
         with p.when(access.lanes <= few):
             for task in _tasks(access, access.sharing):
                 RowProgram(access, task, target).write()
         above = few
-    with p.when(access.lanes > above):
-        if tiles is None:
-            for task in _tasks(access, REGISTERS * register):
-                LanesProgram(access, task, target).write()
-        else:
-            width = p.let("width", lanes_of_task(access))
-            for task in _tasks(access, width):
-                TilesProgram(access, task, tiles, width).write()
+    lanes = loops.constant(access.lanes)
+    if lanes is None or lanes > above:
+        with p.when(access.lanes > above):
+            _write_many(access, tiles, target)
     return p.body() if tiles is None else tiles.around(p.body())
+
+
+def _write_many(access: Access, tiles: Tiles | None, target: CpuTarget) -> None:
+    """The program for any number of lanes."""
+    if tiles is None:
+        for task in _tasks(access, REGISTERS * target.lanes(32)):
+            LanesProgram(access, task, target).write()
+        return
+    width = access.program.let("width", lanes_of_task(access))
+    for task in _tasks(access, width):
+        TilesProgram(access, task, tiles, width).write()
 
 
 def _tasks(access: Access, width: Index) -> Iterator[Task]:

@@ -58,6 +58,12 @@ class Access:
             for axis in (form.axes.row, form.axes.head)
         )
         """Does a score depend on more than its product and what all lanes of a task share?"""
+        ends = () if form.seen is None else (form.seen.low, form.seen.high)
+        head = form.axes.head
+        self.heads_see_alike = not (
+            isinstance(head, s.Var) and any(s.uses(end, head) for end in ends)
+        )
+        """Do the heads of one query see the same keys?"""
         others = [r.source for r in (*s.loads_of(form.score), *s.loads_of(form.result))]
         self._views: dict[Buffer, Buffer] = {}
         self._bits: dict[Buffer, Buffer] = {}

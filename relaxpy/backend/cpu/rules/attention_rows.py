@@ -10,7 +10,6 @@ from __future__ import annotations
 from relaxpy.backend.cpu.rules.attention_access import LOWEST, Access, Task, power, share_of, splat
 from relaxpy.backend.cpu.rules.transpose import summed
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.contraction import Operand, substitute
 from relaxpy.tir.forms.stages import Combiner
 from relaxpy.tir.tvm import tirx
@@ -35,13 +34,9 @@ def has_row_program(access: Access, lanes: int) -> bool:
     accesses = (
         (form.query, "depth"), (form.key, "depth"), (form.value, "column"), (form.out, "column"),
     )  # fmt: skip
-    head = form.axes.head
-    by_head = (
-        form.seen is not None
-        and isinstance(head, s.Var)
-        and any(s.uses(end, head) for end in (form.seen.low, form.seen.high))
+    return access.heads_see_alike and all(
+        access.is_contiguous(o, axis, lanes) for o, axis in accesses
     )
-    return not by_head and all(access.is_contiguous(o, axis, lanes) for o, axis in accesses)
 
 
 class RowProgram:

@@ -14,21 +14,23 @@ so a block which has these, and which not all lanes of a part see, is added to t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from relaxpy.backend.cpu.rules.attention_access import LOWEST, Access, Task, splat
+from relaxpy.backend.cpu.rules.attention_tile_writer import (
+    GROUP,
+    VECTOR,
+    Block,
+    TileWriter,
+)
 from relaxpy.backend.cpu.rules.places import shared_pieces
-from relaxpy.backend.cpu.rules.powers import FEATURES, weights
+from relaxpy.backend.cpu.rules.powers import weights
 from relaxpy.backend.cpu.rules.transpose import strip_of, summed, turned
-from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.cpu.tiles import ROWS, Tiles, address
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.attention import AttentionForm
 from relaxpy.tir.forms.contraction import Operand
 from relaxpy.tir.forms.stages import Combiner
-from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, int64
 from relaxpy.tir.writer.vectors import fold, strips, vector_loop, vector_value
@@ -39,62 +41,15 @@ PARTS = 8
 """The most parts of a task: all of them read what is packed once."""
 PART_TASKS = 16
 """The fewest tasks that remain if each has twice as many parts."""
-GROUP = 2 * ROWS
-"""Keys, and columns, that are multiplied at a time."""
 GROUPS = 8
-"""Groups of keys in a block."""
+"""Groups of keys, each multiplied at a time, in a block."""
 BLOCK = GROUP * GROUPS
-_VECTOR = 16
-"""Numbers of a vector of words."""
-_STRIP = strip_of(_VECTOR, 32)
+_STRIP = strip_of(VECTOR, 32)
 _ROW_BYTES = GROUP * 4
 """Bytes of a row of a packed group: words for each key or column."""
 _SQUARE = LANES * GROUP
 _MAGNITUDE, _INFINITY = 0x7FFF, 0x7F80
 """The bits of a bfloat16 without its sign, and those of infinity; of NaN they are larger."""
-LEAST_TOTAL = 2.0**-100
-"""A total below is one of powers of keys that are not seen."""
-
-
-def tiles_of(access: Access, target: CpuTarget) -> Tiles | None:
-    """The tiles that multiply the factors, if the target has them, and if these are contiguous and as wide as whole
-    tiles are."""
-    form = access.form
-    tiles = Tiles.of(form.dtype, form.dtype, "float32", target)
-    if tiles is None or not all(map(target.has, ("avx512bf16", *FEATURES))):
-        return None
-    accesses = (
-        (form.query, "depth"), (form.key, "depth"), (form.value, "column"), (form.out, "column"),
-    )  # fmt: skip
-    return tiles if all(access.is_contiguous(o, axis, GROUP) for o, axis in accesses) else None
-
-
-def _scale_of(form: AttentionForm) -> float | None:
-    """The positive number that a product is multiplied by to make the score; None if there is more to it. Of products
-    and of scores, the same is the largest then."""
-    match form.score:
-        case tirx.Mul(a=product, b=factor) if product.same_as(form.product):
-            scale = _number(factor)
-            return scale if scale is not None and scale > 0 else None
-        case score if score.same_as(form.product):
-            return 1.0
-        case _:
-            return None
-
-
-def _number(value: Expr) -> float | None:
-    """A literal, or a quotient or root of such."""
-    match value:
-        case tirx.FloatImm(value=number):
-            return float(number)
-        case tirx.Div(a=a, b=b):
-            dividend, divisor = _number(a), _number(b)
-            return dividend / divisor if dividend is not None and divisor else None
-        case tvm.ir.Call(op=op, args=[arg]) if getattr(op, "name", "") == "tirx.sqrt":
-            number = _number(arg)
-            return math.sqrt(number) if number is not None and number >= 0 else None
-        case _:
-            return None
 
 
 def lanes_of_task(access: Access) -> Expr:
@@ -103,16 +58,6 @@ def lanes_of_task(access: Access) -> Expr:
     groups = extents["batch"] * loops.floordiv(extents["head"], access.sharing)
     tasks = loops.simplify(groups * loops.ceildiv(access.lanes, LANES))
     return loops.simplify(shared_pieces(tasks, PARTS, PART_TASKS) * LANES)
-
-
-@dataclass(frozen=True, eq=False)
-class _Block:
-    """A block of keys: its number, its first one, their number, and that of their groups."""
-
-    number: Expr
-    start: Expr
-    count: Expr
-    groups: Expr
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,23 +72,14 @@ class _Part:
     is_seen: Expr
 
 
-class TilesProgram:
+class TilesProgram(TileWriter):
     """Writes the program of one task."""
 
     def __init__(self, access: Access, task: Task, tiles: Tiles, width: Expr) -> None:
-        self.access, self.task, self.form, self.tiles = access, task, access.form, tiles
-        self.program = p = access.program
-        self.depth, self.columns = self.form.depth, self.form.columns
-        self.scale = _scale_of(self.form)
-        """The factor of products that makes them scores, if it is applied where powers are computed: until then,
-        "scores" are products."""
-        self.rate = (1.0 if self.scale is None else self.scale) * math.log2(math.e)
-        """The factor that makes "scores" exponents of 2."""
+        super().__init__(access, task, tiles)
+        p = self.program
         self.used = p.let("used", loops.minimum(access.lanes - task.first, width))
         """Lanes that exist."""
-        place = access.shared_place(task)
-        self.key_line = p.let("key_line", access.offset(self.form.key, place))
-        self.value_line = p.let("value_line", access.offset(self.form.value, place))
         lanes = LANES * PARTS
         self.queries = p.allocate("queries", lanes * self.depth, "uint16")
         self.keys = p.allocate("keys", BLOCK * self.depth // 2, "int32")
@@ -153,10 +89,10 @@ class TilesProgram:
         self.sums = p.allocate("sums", lanes * self.columns, "float32")
         self.top = p.allocate("top", lanes, "float32")
         """For each lane the largest score, times the rate: what is subtracted from exponents."""
-        self.largest = p.allocate("largest", LANES * _VECTOR, "float32")
+        self.largest = p.allocate("largest", LANES * VECTOR, "float32")
         """For each lane of a part, a vector of the largest scores."""
         self.decay = p.allocate("decay", LANES, "float32")
-        self.totals = p.allocate("totals", lanes * _VECTOR, "float32")
+        self.totals = p.allocate("totals", lanes * VECTOR, "float32")
         self.low = p.allocate("seen_from", lanes, "int64")
         self.high = p.allocate("seen_to", lanes, "int64")
         self.ends = p.allocate("part_ends", 3 * PARTS, "int64")
@@ -173,7 +109,7 @@ class TilesProgram:
         with p.loop("block", blocks) as n:
             start = p.let("start", loops.simplify(low + n * BLOCK))
             count = p.let("count", loops.minimum(high - start, BLOCK))
-            block = _Block(n, start, count, p.let("groups", loops.ceildiv(count, GROUP)))
+            block = Block(n, start, count, p.let("groups", loops.ceildiv(count, GROUP)))
             self._pack_keys(block)
             is_infinite = self._pack_values(block)
             with p.loop("part", loops.ceildiv(self.used, LANES), rolled=True) as part:
@@ -181,7 +117,7 @@ class TilesProgram:
         self.tiles.release(p)
         self._finish()
 
-    def _part(self, number: Expr, block: _Block, is_infinite: Expr) -> None:
+    def _part(self, number: Expr, block: Block, is_infinite: Expr) -> None:
         """Add a block to the totals and sums of a part of the lanes, if these see any of its keys."""
         p = self.program
         part = self._seen_by(number, block)
@@ -198,7 +134,7 @@ class TilesProgram:
             with p.otherwise(is_odd):
                 self._weigh(part, block)
 
-    def _seen_by(self, number: Expr, block: _Block) -> _Part:
+    def _seen_by(self, number: Expr, block: Block) -> _Part:
         """The part of this number in a block: its lanes, and the groups of keys that they see."""
         p = self.program
         first = p.let("first", loops.simplify(number * LANES))
@@ -232,14 +168,14 @@ class TilesProgram:
             with p.loop("part", self.depth // GROUP) as part:
                 words = loops.load(access.words(query), line + part * GROUP, GROUP)
                 p.store(self.queries, lane * self.depth + part * GROUP, words, GROUP)
-            p.store(self.totals, lane * _VECTOR, splat(0.0, _VECTOR), _VECTOR)
-        with p.loop("n", LANES * PARTS // _VECTOR) as n:
-            p.store(self.top, n * _VECTOR, splat(LOWEST, _VECTOR), _VECTOR)
-        size = loops.ceildiv(self.used, LANES) * (LANES * self.columns // _VECTOR)
+            p.store(self.totals, lane * VECTOR, splat(0.0, VECTOR), VECTOR)
+        with p.loop("n", LANES * PARTS // VECTOR) as n:
+            p.store(self.top, n * VECTOR, splat(LOWEST, VECTOR), VECTOR)
+        size = loops.ceildiv(self.used, LANES) * (LANES * self.columns // VECTOR)
         with p.loop("n", loops.simplify(size)) as n:
-            p.store(self.sums, n * _VECTOR, splat(0.0, _VECTOR), _VECTOR)
+            p.store(self.sums, n * VECTOR, splat(0.0, VECTOR), VECTOR)
         with p.loop("n", LANES) as n:
-            p.store(self.largest, n * _VECTOR, splat(LOWEST, _VECTOR), _VECTOR)
+            p.store(self.largest, n * VECTOR, splat(LOWEST, VECTOR), VECTOR)
 
     def _seen(self) -> tuple[Expr, Expr]:
         """Store the keys that each lane sees, and each part. Returns those that some lanes see: the first, and the one
@@ -271,38 +207,32 @@ class TilesProgram:
 
     # One block of keys
 
-    def _row(self, operand: Operand, line: Expr, block: _Block, number: Expr) -> Expr:
-        """The offset of a row of the block; rows past the end repeat the last one."""
-        row = block.start + loops.minimum(number, block.count - 1)
-        at = line + row * self.access.stride(operand, "key")
-        return self.program.let("row", loops.simplify(at))
-
     def _prefetch(self, operand: Operand, line: Expr, number: Expr, part: Expr) -> None:
         """Prefetch a group of numbers, which are a cache line, of a row that is read soon, into the second cache."""
         at = line + number * self.access.stride(operand, "key") + part * GROUP
         self.access.prefetch(operand, loops.simplify(at), level=2)
 
-    def _pack_keys(self, block: _Block) -> None:
+    def _pack_keys(self, block: Block) -> None:
         """Transpose the words of 16 keys at a time. Prefetches the block's values."""
         p, key = self.program, self.form.key
         source = self.access.words(key)
         with p.loop("some", loops.simplify(block.groups * 2)) as some:
-            first = p.let("first", loops.simplify(some * _VECTOR))
-            rows = [self._row(key, self.key_line, block, first + n) for n in range(_VECTOR)]
+            first = p.let("first", loops.simplify(some * VECTOR))
+            rows = [self.row(key, self.key_line, block, first + n) for n in range(VECTOR)]
             group = loops.floordiv(some, 2) * (self.depth // 2 * GROUP)
-            to = p.let("to", loops.simplify(group + loops.floormod(some, 2) * _VECTOR))
+            to = p.let("to", loops.simplify(group + loops.floormod(some, 2) * VECTOR))
             with p.loop("part", self.depth // GROUP) as part:
-                for n in range(_VECTOR):
+                for n in range(VECTOR):
                     self._prefetch(self.form.value, self.value_line, block.start + first + n, part)
-                with p.loop("strip", _VECTOR // _STRIP, rolled=True) as strip:
-                    word = p.let("word", loops.simplify(part * _VECTOR + strip * _STRIP))
+                with p.loop("strip", VECTOR // _STRIP, rolled=True) as strip:
+                    word = p.let("word", loops.simplify(part * VECTOR + strip * _STRIP))
                     reads = [loops.load(source, row + word * 2, 2 * _STRIP) for row in rows]
                     words = [tirx.reinterpret("int32x16", each) for each in strips(reads, _STRIP)]
                     for n, column in enumerate(turned(p, words)):
                         at = to + (word + n) * GROUP
-                        p.store(self.keys, loops.simplify(at), column, _VECTOR)
+                        p.store(self.keys, loops.simplify(at), column, VECTOR)
 
-    def _pack_values(self, block: _Block) -> Expr:
+    def _pack_values(self, block: Block) -> Expr:
         """Join neighbouring keys' values to words; keys that do not exist are zeros. Returns whether some are infinite
         or NaN. Prefetches the keys of the next block."""
         p, value = self.program, self.form.value
@@ -312,7 +242,7 @@ class TilesProgram:
         bits = loops.broadcast(tirx.const(_MAGNITUDE, "uint16"), GROUP)
         with p.loop("pair", loops.simplify(block.groups * ROWS), rolled=True) as pair:
             numbers = [loops.simplify(pair * 2 + n) for n in range(2)]
-            rows = [self._row(value, self.value_line, block, number) for number in numbers]
+            rows = [self.row(value, self.value_line, block, number) for number in numbers]
             exist = [loops.broadcast(number < block.count, GROUP) for number in numbers]
             with p.loop("part", self.columns // GROUP) as part:
                 words: list[Expr] = []
@@ -361,12 +291,12 @@ class TilesProgram:
         factors = address(left, loops.simplify(at)), address(right, loops.simplify(right_at))
         tiles.multiply(p, rows, factors[0], stride, factors[1], _ROW_BYTES)
 
-    def _scores(self, part: _Part, lane: Expr, block: _Block) -> None:
+    def _scores(self, part: _Part, lane: Expr, block: Block) -> None:
         """Convert a lane's products to scores, and store the largest of them."""
         p, own = self.program, loops.simplify(part.first + lane)
         place = self.access.lane_place(self.task, own)
-        largest = p.allocate("own_largest", _VECTOR, "float32")
-        p.store(largest, 0, splat(LOWEST, _VECTOR), _VECTOR)
+        largest = p.allocate("own_largest", VECTOR, "float32")
+        p.store(largest, 0, splat(LOWEST, VECTOR), VECTOR)
         begin, end = part.plain
         number = p.let("plain", end - begin)
         with p.loop("plain", number) as n:
@@ -375,14 +305,14 @@ class TilesProgram:
         with p.loop("masked", part.groups - number) as n:
             group = p.let("group", n + loops.select(n < begin, 0, number))
             self._find_largest(largest, lane, group, block, place, sees)
-        p.store(self.largest, lane * _VECTOR, loops.load(largest, 0, _VECTOR), _VECTOR)
+        p.store(self.largest, lane * VECTOR, loops.load(largest, 0, VECTOR), VECTOR)
 
     def _find_largest(
         self,
         largest: Buffer,
         lane: Expr,
         group: Expr,
-        block: _Block,
+        block: Block,
         place: dict[Expr, Expr],
         sees: Callable[[Expr], Expr] | None,
     ) -> None:
@@ -393,67 +323,67 @@ class TilesProgram:
                 score = self._score(place, at, first)
                 if sees is not None:
                     mask = sees(loops.simplify(first - block.start))
-                    score = tirx.Select(mask, score, splat(-float("inf"), _VECTOR))
-                p.store(self.scores, at, score, _VECTOR)
-            found = tirx.Max(loops.load(largest, 0, _VECTOR), loops.load(self.scores, at, _VECTOR))
-            p.store(largest, 0, found, _VECTOR)
+                    score = tirx.Select(mask, score, splat(-float("inf"), VECTOR))
+                p.store(self.scores, at, score, VECTOR)
+            found = tirx.Max(loops.load(largest, 0, VECTOR), loops.load(self.scores, at, VECTOR))
+            p.store(largest, 0, found, VECTOR)
 
-    def _sees(self, lane: Expr, block: _Block) -> Callable[[Expr], Expr]:
+    def _sees(self, lane: Expr, block: Block) -> Callable[[Expr], Expr]:
         """Which keys of a block a lane sees: the mask of a vector of them, given the place of its first."""
         p = self.program
         low, high = (
             p.let("end", loops.clamped_int32(loops.load(each, lane) - block.start, BLOCK))
             for each in (self.low, self.high)
         )
-        ramp = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), _VECTOR)
+        ramp = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), VECTOR)
         # One comparison tests both ends: before the first key, the unsigned difference is large.
-        places = p.let("places", ramp - loops.broadcast(low, _VECTOR))
+        places = p.let("places", ramp - loops.broadcast(low, VECTOR))
         number = tirx.max(high - low, tirx.const(0, "int32")).astype("uint32")
-        number = p.let("number", loops.broadcast(number, _VECTOR))
+        number = p.let("number", loops.broadcast(number, VECTOR))
 
         def mask(first: Expr) -> Expr:
-            place = places + loops.broadcast(first.astype("int32"), _VECTOR)
-            return place.astype(f"uint32x{_VECTOR}") < number
+            place = places + loops.broadcast(first.astype("int32"), VECTOR)
+            return place.astype(f"uint32x{VECTOR}") < number
 
         return mask
 
     def _decay(self, part: _Part) -> None:
         """Update the largest exponents of a part, and store by how much the earlier sums shrink."""
         p = self.program
-        for at in range(0, LANES, _VECTOR):
-            rows = [loops.load(self.largest, (at + n) * _VECTOR, _VECTOR) for n in range(_VECTOR)]
-            old = p.let("old", loops.load(self.top, loops.simplify(part.first + at), _VECTOR))
-            own = summed(p, rows, tirx.Max) * splat(self.rate, _VECTOR)
+        for at in range(0, LANES, VECTOR):
+            rows = [loops.load(self.largest, (at + n) * VECTOR, VECTOR) for n in range(VECTOR)]
+            old = p.let("old", loops.load(self.top, loops.simplify(part.first + at), VECTOR))
+            own = summed(p, rows, tirx.Max) * splat(self.rate, VECTOR)
             new = p.let("new", tirx.Max(old, own))
-            p.store(self.top, loops.simplify(part.first + at), new, _VECTOR)
+            p.store(self.top, loops.simplify(part.first + at), new, VECTOR)
             decay = weights(p, old - new)
-            is_first = tirx.EQ(old, splat(LOWEST, _VECTOR))
-            p.store(self.decay, at, tirx.Select(is_first, splat(1.0, _VECTOR), decay), _VECTOR)
+            is_first = tirx.EQ(old, splat(LOWEST, VECTOR))
+            p.store(self.decay, at, tirx.Select(is_first, splat(1.0, VECTOR), decay), VECTOR)
 
     def _powers(self, part: _Part, lane: Expr) -> None:
         """Replace a lane's scores by powers, and update its total and its sums so far."""
         p, own = self.program, loops.simplify(part.first + lane)
         decay = p.let("decay", loops.load(self.decay, lane))
-        by = p.let("by", loops.broadcast(decay, _VECTOR))
+        by = p.let("by", loops.broadcast(decay, VECTOR))
         with p.when(tirx.NE(decay, tirx.FloatImm("float32", 1.0))):
             for at in self._sums_of(own):
-                p.store(self.sums, at, loops.load(self.sums, at, _VECTOR) * by, _VECTOR)
-        rate = splat(self.rate, _VECTOR)
-        top = p.let("top", loops.broadcast(loops.load(self.top, own), _VECTOR))
-        totals = [p.allocate("total", _VECTOR, "float32") for _ in range(2)]
-        p.store(totals[0], 0, loops.load(self.totals, own * _VECTOR, _VECTOR) * by, _VECTOR)
-        p.store(totals[1], 0, splat(0.0, _VECTOR), _VECTOR)
+                p.store(self.sums, at, loops.load(self.sums, at, VECTOR) * by, VECTOR)
+        rate = splat(self.rate, VECTOR)
+        top = p.let("top", loops.broadcast(loops.load(self.top, own), VECTOR))
+        totals = [p.allocate("total", VECTOR, "float32") for _ in range(2)]
+        p.store(totals[0], 0, loops.load(self.totals, own * VECTOR, VECTOR) * by, VECTOR)
+        p.store(totals[1], 0, splat(0.0, VECTOR), VECTOR)
         with p.loop("group", part.groups) as group:
             values: list[Expr] = []
             for half, total in enumerate(totals):
-                at = loops.simplify(group * _SQUARE + lane * GROUP + half * _VECTOR)
-                score = loops.load(self.scores, at, _VECTOR)
+                at = loops.simplify(group * _SQUARE + lane * GROUP + half * VECTOR)
+                score = loops.load(self.scores, at, VECTOR)
                 values.append(p.let("power", weights(p, score * rate - top)))
-                p.store(total, 0, loops.load(total, 0, _VECTOR) + values[-1], _VECTOR)
+                p.store(total, 0, loops.load(total, 0, VECTOR) + values[-1], VECTOR)
             to = loops.simplify(lane * BLOCK + group * GROUP)
             p.store(self.powers, to, self.tiles.narrowed(*values), GROUP)
-        total = loops.load(totals[0], 0, _VECTOR) + loops.load(totals[1], 0, _VECTOR)
-        p.store(self.totals, own * _VECTOR, total, _VECTOR)
+        total = loops.load(totals[0], 0, VECTOR) + loops.load(totals[1], 0, VECTOR)
+        p.store(self.totals, own * VECTOR, total, VECTOR)
 
     def _sums_of(self, lane: Expr) -> Iterator[Expr]:
         """A loop over the vectors of a lane's sums: yields the places of two at a time."""
@@ -462,17 +392,17 @@ class TilesProgram:
         line = p.let("sums_at", loops.simplify(part * (LANES * self.columns) + row * GROUP))
         with p.loop("group", self.columns // GROUP) as group:
             for half in range(2):
-                yield loops.simplify(line + group * _SQUARE + half * _VECTOR)
+                yield loops.simplify(line + group * _SQUARE + half * VECTOR)
 
     def _vectors(
-        self, lane: Expr, group: Expr, block: _Block, place: dict[Expr, Expr]
+        self, lane: Expr, group: Expr, block: Block, place: dict[Expr, Expr]
     ) -> Iterator[tuple[Expr, Expr]]:
         """The vectors of a lane's scores with a group of keys: the place of each, and its first key. Scores that read
         memory are computed from the products before."""
         p = self.program
         row = p.let("row", loops.simplify(group * _SQUARE + lane * GROUP))
         first = p.let("first", loops.simplify(block.start + group * GROUP))
-        if self._reads:
+        if self.reads:
             count = p.let("exist", loops.minimum(block.count - group * GROUP, GROUP))
 
             def element(j: Expr) -> tirx.BufferStore:
@@ -480,29 +410,24 @@ class TilesProgram:
                 value = self.access.score(product, self.access.at_key(place, first + j))
                 return tirx.BufferStore(self.scores, value, [row + j])
 
-            vector_loop(p, "j", count, _VECTOR, element)
+            vector_loop(p, "j", count, VECTOR, element)
         for half in range(2):
-            yield loops.simplify(row + half * _VECTOR), loops.simplify(first + half * _VECTOR)
-
-    @property
-    def _reads(self) -> bool:
-        """Do scores read memory, which has nothing for keys that do not exist?"""
-        return len(list(s.loads_of(self.form.score))) > 0
+            yield loops.simplify(row + half * VECTOR), loops.simplify(first + half * VECTOR)
 
     def _score(self, place: dict[Expr, Expr], at: Expr, first: Expr) -> Expr:
         """A vector of scores."""
-        if self._reads or self.scale is not None:
-            return loops.load(self.scores, at, _VECTOR)
+        if self.reads or self.scale is not None:
+            return loops.load(self.scores, at, VECTOR)
 
         def element(j: Expr) -> Expr:
             product = tirx.BufferLoad(self.scores, [at + j])
             return self.access.score(product, self.access.at_key(place, first + j))
 
-        value = vector_value(element, _VECTOR)
+        value = vector_value(element, VECTOR)
         assert value is not None, "lanes are neighbours in the products"
         return value
 
-    def _weigh(self, part: _Part, block: _Block) -> None:
+    def _weigh(self, part: _Part, block: Block) -> None:
         """Add the block's values, weighted by their powers, to the sums of a part."""
         p, tiles = self.program, self.tiles
         for rows in self._rows_of_tiles(part.lanes):
@@ -520,7 +445,7 @@ class TilesProgram:
                     self._multiply(rows, self.powers, group * GROUP, BLOCK, self.values, right)
                 tiles.store(p, rows, self.sums, sums)
 
-    def _weigh_seen(self, part: _Part, block: _Block) -> None:
+    def _weigh_seen(self, part: _Part, block: Block) -> None:
         """The same for keys that a lane sees, one by one."""
         p, access, value = self.program, self.access, self.form.value
         zeros = loops.zero("uint16", GROUP)
@@ -529,71 +454,48 @@ class TilesProgram:
             low, high = (loops.load(each, own) for each in (self.low, self.high))
             key = p.let("key", loops.simplify(block.start + j))
             with p.when(loops.both(low <= key, key < high)):
-                row = self._row(value, self.value_line, block, j)
+                row = self.row(value, self.value_line, block, j)
                 word = loops.load(self.powers, loops.simplify(lane * BLOCK + j))
                 bits = word.astype("uint32") << tirx.const(16, "uint32")
-                weight = p.let(
-                    "weight", loops.broadcast(tirx.reinterpret("float32", bits), _VECTOR)
-                )
+                weight = p.let("weight", loops.broadcast(tirx.reinterpret("float32", bits), VECTOR))
                 line = loops.simplify(part.first * self.columns + lane * GROUP)
                 with p.loop("columns", self.columns // GROUP) as columns:
                     words = loops.load(
                         access.words(value), loops.simplify(row + columns * GROUP), GROUP
                     )
                     for half, wide in enumerate(_halves(zeros, p.let("words", words))):
-                        at = loops.simplify(line + columns * _SQUARE + half * _VECTOR)
-                        new = tirx.reinterpret(f"float32x{_VECTOR}", wide) * weight
-                        old = loops.load(self.sums, at, _VECTOR)
-                        p.store(self.sums, at, old + new, _VECTOR)
+                        at = loops.simplify(line + columns * _SQUARE + half * VECTOR)
+                        new = tirx.reinterpret(f"float32x{VECTOR}", wide) * weight
+                        old = loops.load(self.sums, at, VECTOR)
+                        p.store(self.sums, at, old + new, VECTOR)
 
     # After the keys
 
     def _finish(self) -> None:
         """Divide the sums of all lanes by their totals, and store them."""
         p, access, out = self.program, self.access, self.form.out
-        is_rounded = _is_rounded(self.form)
-        with p.loop("some", loops.ceildiv(self.used, _VECTOR), rolled=True) as some:
-            first = p.let("first", loops.simplify(some * _VECTOR))
-            at = [loops.simplify((first + n) * _VECTOR) for n in range(_VECTOR)]
-            total = p.let("total", summed(p, [loops.load(self.totals, n, _VECTOR) for n in at]))
-            none = splat(0.0, _VECTOR)
-            share = tirx.Select(
-                total < splat(LEAST_TOTAL, _VECTOR), none, splat(1.0, _VECTOR) / total
-            )
-            p.store(self.decay, 0, share, _VECTOR)
-            with p.loop("n", loops.minimum(self.used - first, _VECTOR), rolled=True) as n:
+        with p.loop("some", loops.ceildiv(self.used, VECTOR), rolled=True) as some:
+            first = p.let("first", loops.simplify(some * VECTOR))
+            at = [loops.simplify((first + n) * VECTOR) for n in range(VECTOR)]
+            total = summed(p, [loops.load(self.totals, n, VECTOR) for n in at])
+            p.store(self.decay, 0, self.shares(p.let("total", total)), VECTOR)
+            with p.loop("n", loops.minimum(self.used - first, VECTOR), rolled=True) as n:
                 lane = p.let("lane", loops.simplify(first + n))
                 place = access.lane_place(self.task, lane)
                 line = p.let("line", access.offset(out, place))
-                by = p.let("by", loops.broadcast(loops.load(self.decay, n), _VECTOR))
+                by = p.let("by", loops.broadcast(loops.load(self.decay, n), VECTOR))
                 part, row = loops.floordiv(lane, LANES), loops.floormod(lane, LANES)
                 sums = p.let("sums_at", loops.simplify(part * (LANES * self.columns) + row * GROUP))
                 with p.loop("columns", self.columns // GROUP) as columns:
-                    places = [
-                        loops.simplify(sums + columns * _SQUARE + half * _VECTOR)
+                    at_half = [
+                        loops.simplify(sums + columns * _SQUARE + half * VECTOR)
                         for half in range(2)
                     ]
                     halves = [
-                        p.let("half", loops.load(self.sums, each, _VECTOR) * by) for each in places
+                        p.let("half", loops.load(self.sums, each, VECTOR) * by) for each in at_half
                     ]
-                    quotients = [p.let("quotients", each) for each in _in_order(*halves)]
                     column = loops.simplify(columns * GROUP)
-                    if is_rounded:
-                        to = loops.simplify(line + column)
-                        p.store(access.words(out), to, self.tiles.narrowed(*quotients), GROUP)
-                    else:
-                        for half, each in enumerate(quotients):
-                            at_column = loops.simplify(column + half * _VECTOR)
-                            access.store_quotients(each, _VECTOR, place, line, at_column)
-
-
-def _is_rounded(form: AttentionForm) -> bool:
-    """Are results quotients that are rounded to bfloat16?"""
-    match form.result:
-        case tirx.Cast(value=value):
-            return value.same_as(form.quotient) and str(form.out.buffer.dtype) == "bfloat16"
-        case _:
-            return False
+                    self.store_results(place, line, column, _in_order(*halves))
 
 
 # The columns of a group of values are not in order where they are packed, nor are those of sums: words of two rows are
@@ -619,12 +521,12 @@ def _halves(even: Expr, odd: Expr) -> list[Expr]:
 def _in_order(first: Expr, second: Expr) -> list[Expr]:
     """Two vectors of columns in the order of `_halves` in theirs."""
     order = [
-        half * _VECTOR + quarter * 4 + n
+        half * VECTOR + quarter * 4 + n
         for quarter in range(4)
         for half in range(2)
         for n in range(4)
     ]
     return [
-        tirx.Shuffle([first, second], [tirx.IntImm("int32", n) for n in order[at : at + _VECTOR]])
-        for at in (0, _VECTOR)
+        tirx.Shuffle([first, second], [tirx.IntImm("int32", n) for n in order[at : at + VECTOR]])
+        for at in (0, VECTOR)
     ]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from relaxpy.backend.cpu.rules.attention_access import Access
-from relaxpy.backend.cpu.rules.attention_tiles import BLOCK, GROUP, LANES, tiles_of
+from relaxpy.backend.cpu.rules.attention_tile_writer import GROUP, tiles_of
+from relaxpy.backend.cpu.rules.attention_tiles import BLOCK, LANES
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.op.attention import Attention
