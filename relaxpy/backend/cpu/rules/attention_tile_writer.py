@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relaxpy.backend.cpu.rules.attention_access import Access, Task, splat
-from relaxpy.backend.cpu.rules.powers import FEATURES
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.cpu.tiles import ROWS, Tiles
 from relaxpy.tir.forms import stages as s
@@ -30,7 +29,7 @@ def tiles_of(access: Access, target: CpuTarget) -> Tiles | None:
     tiles are."""
     form = access.form
     tiles = Tiles.of(form.dtype, form.dtype, "float32", target)
-    if tiles is None or not all(map(target.has, ("avx512bf16", *FEATURES))):
+    if tiles is None or not (target.has("avx512bf16") and target.has_avx512):
         return None
     accesses = (
         (form.query, "depth"), (form.key, "depth"), (form.value, "column"), (form.out, "column"),
