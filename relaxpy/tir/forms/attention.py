@@ -126,8 +126,9 @@ def attention_of(func: PrimFunc) -> AttentionForm | None:
     return _Reader(func, stages).read()
 
 
-def heads_of_a_key(form: AttentionForm) -> int:
-    """The number of neighbouring heads that share a key head, if it is known; else 1."""
+def heads_of_a_key(form: AttentionForm, together: int = 1) -> int:
+    """The number of neighbouring heads that share a key head, if it is known; else 1. Where all heads share one, at most
+    `together` of them are neighbours."""
     head, heads = form.axes.head, loops.constant(form.axes.extents["head"])
     if heads is None or not isinstance(head, Var):
         return 1
@@ -139,7 +140,7 @@ def heads_of_a_key(form: AttentionForm) -> int:
             found.append(divisor)
 
     tvm_ffi.structural_walk(form.key.base, (tirx.FloorDiv, division))
-    for size in found:
+    for size in (*found, *range(min(heads, together), 1, -1)):
         shared = all(_is_shared(operand, head, size) for operand in (form.key, form.value))
         if size > 1 and heads % size == 0 and shared:
             return size

@@ -11,7 +11,7 @@ from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.op import te
 from relaxpy.op.attention import Attention
-from relaxpy.tir.forms.attention import AttentionForm, attention_of
+from relaxpy.tir.forms.attention import AttentionForm, attention_of, heads_of_a_key
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.writer import loops
@@ -141,3 +141,14 @@ def test_one_operation_less(change: str) -> None:
     other = func.with_body(tvm_ffi.structural_map(func.body, (kind, once)))
     assert not tvm_ffi.structural_equal(other, func)
     assert attention_of(other) is None
+
+
+@pytest.mark.parametrize(
+    ("heads", "groups", "found", "alone"),
+    [(8, 2, 4, 4), (6, 6, 1, 1), (8, 1, 8, 1), (48, 1, 16, 1), (20, 1, 10, 1), (17, 1, 1, 1)],
+)
+def test_heads_of_a_key(heads: int, groups: int, found: int, alone: int) -> None:
+    """Those of a group; where all heads share a key head, a divisor of them, if the target takes several together."""
+    shared = form(Attention(), query=(B, S, heads, 8), key=(B, T, groups, 8))
+    assert heads_of_a_key(shared, 16) == found
+    assert heads_of_a_key(shared) == alone

@@ -15,6 +15,8 @@ from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
 from relaxpy.tir.writer.vectors import mapped, strips, vectorise
 
+TOGETHER = 16
+"""The most heads of a task where all heads share one key head (Shazeer, MQA, 2019): as many as vectors have lanes."""
 LOWEST = -3.4028234663852886e38
 """The initial value of the largest score: finite, so that scores of minus infinity have powers of 0."""
 
@@ -47,7 +49,7 @@ class Access:
         self.form, self.axes = form, form.axes
         self.program = p = Program()
         self.keys = form.axes.extents["key"]
-        self.sharing = heads_of_a_key(form)
+        self.sharing = heads_of_a_key(form, TOGETHER)
         """The number of neighbouring heads that share a key head."""
         lanes = loops.simplify(form.axes.extents["row"] * self.sharing)
         self.lanes = p.let("lanes", lanes)

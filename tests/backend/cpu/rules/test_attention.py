@@ -89,6 +89,7 @@ CASES = {
     "shared": Case(6, 2, 16, 32),
     "five share": Case(10, 2, 16, 32, Attention(causal_mask="BottomRight")),
     "eight share": Case(8, 1, 32, 16, bias=("b", 1, 1, "t")),
+    "twenty share": Case(20, 1, 16, 16, Attention(causal_mask="BottomRight")),
     "top left": Case(2, 2, 16, 16, Attention(causal_mask="TopLeft")),
     "bottom right": Case(4, 1, 32, 32, Attention(causal_mask="BottomRight")),
     "window": Case(2, 1, 8, 7, Attention(causal_mask="TopLeft", window_size=5)),
