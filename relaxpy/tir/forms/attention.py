@@ -127,8 +127,8 @@ def attention_of(func: PrimFunc) -> AttentionForm | None:
 
 
 def heads_of_a_key(form: AttentionForm, together: int = 1) -> int:
-    """The number of neighbouring heads that share a key head, if it is known; else 1. Where all heads share one, at most
-    `together` of them are neighbours."""
+    """The number of neighbouring heads that share a key head, if it is known; else 1. Where all heads share one, at
+    most `together` of them count."""
     head, heads = form.axes.head, loops.constant(form.axes.extents["head"])
     if heads is None or not isinstance(head, Var):
         return 1
