@@ -16,8 +16,8 @@ from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
 from relaxpy.tir.writer.vectors import mapped, strips, vectorise
 
 TOGETHER = 8
-"""The most heads of a task where all heads share one key head (Shazeer, MQA, 2019). Of 16, one thread takes a fifth less
-time, and there are half as many tasks."""
+"""The most heads of a task where all heads share one key head (Shazeer, MQA, 2019). With 16, one thread takes a fifth
+less time, but there are half as many tasks."""
 LOWEST = -3.4028234663852886e38
 """The initial value of the largest score: finite, so that scores of minus infinity have powers of 0."""
 
