@@ -133,9 +133,11 @@ def _serve(make: Callable[..., Service], args: tuple[Any, ...], pipe: Connection
 
 
 def _equal(request: Any, other: Any) -> bool:
-    """Are two requests the same? Arrays are not compared."""
-    same = request == other
-    return same is True
+    """Are two requests the same? Arrays, and tuples of them, are not compared."""
+    try:
+        return (request == other) is True
+    except ValueError:  # the comparison of two arrays is an array, which is neither true nor false
+        return False
 
 
 def timed(call: Callable[[], Any], calls: int, seconds: float = 0.0) -> list[float]:
