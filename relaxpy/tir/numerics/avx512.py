@@ -69,7 +69,6 @@ def nearest_bfloat16(x: Expr) -> Expr:
 
 def exp_float32(x: Expr) -> Expr:
     """exp(x) in float32."""
-
     # Far below the least result, one is 0 at once; nearer to it, that takes the processor 200 cycles.
     bounded = tirx.Min(f32(_FAR), tirx.Max(f32(-_FAR), x))
     return exp_by_parts(bounded, lambda rest, n: scaled(rest + f32(1.0), n))
@@ -77,7 +76,6 @@ def exp_float32(x: Expr) -> Expr:
 
 def sigmoid_float32(x: Expr) -> Expr:
     """1 / (1 + exp(-x)) in float32."""
-
     # As in `sigmoid_narrow`.
     bounded = tirx.Min(f32(-_LEAST / LOG2_E), tirx.Max(f32(-_FAR), x))
 

@@ -158,20 +158,14 @@ def half_of_expm1(x: Expr, *, narrow: bool = False) -> Expr:
     return _exp_by_code(x, _BIAS, scaled, _EXPM1_NARROW if narrow else _EXPM1, 2)
 
 
-def exp_by_parts(
-    x: Expr,
-    scaled: Callable[[Expr, Expr], Expr],
-    *,
-    coefficients: Sequence[float] = _EXP,
-    times: int = 1,
-) -> Expr:
+def exp_by_parts(x: Expr, scaled: Callable[[Expr, Expr], Expr], *, times: int = 1) -> Expr:
     """exp(times * x) of a finite number or a NaN from (exp(times * r) - 1) / times, of a remainder r, and the exponent,
     an integer as float32."""
 
     def of_parts(rest: Expr, t: Expr) -> Expr:
         return scaled(rest, t - f32(_ROUND_MAGIC))
 
-    return _exp_by_parts(x, 0, of_parts, coefficients, times)
+    return _exp_by_parts(x, 0, of_parts, _EXP, times)
 
 
 def _exp_by_code(

@@ -55,7 +55,7 @@ _SCORES, _KEYS = 0, 1
 _VALUES = TILES - 1
 """The tile of values; powers are in the ones before, and sums in the first ones."""
 _FIRST, _AGAIN, _DONE = (tirx.const(n, "int32") for n in range(3))
-"""What a task is doing: its sums by tiles, without, or none."""
+"""The state of a task: it makes its sums by tiles, makes them again without, or has them."""
 _MAGNITUDE, _INFINITY = 0x7FFFFFFF, 0x7F800000
 """The bits of a float32 without its sign, and those of infinity; of NaN they are larger."""
 _HALF, _UPPER = 0x8000, -0x10000

@@ -1,4 +1,4 @@
-"""What the programs of attention by tiles share: which attention they compute, blocks of keys, and results."""
+"""The common part of the programs of attention by tiles: which attention they compute, blocks of keys, and results."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class TileWriter:
         return self.program.let("row", loops.simplify(at))
 
     def shares(self, total: Expr) -> Expr:
-        """What the sums of lanes are multiplied by, given a vector of their totals: 0 where no key is seen."""
+        """The factors of the sums of lanes, given a vector of their totals: 0 where no key is seen."""
         none = splat(0.0, VECTOR)
         return tirx.Select(total < splat(LEAST_TOTAL, VECTOR), none, splat(1.0, VECTOR) / total)
 
