@@ -47,6 +47,9 @@ TASKS = 32
 LOW = 4
 """Rows of a low tile, for the last rows: 16, 64 and 256 rows are a multiple of 6 and these."""
 
+STEPS = 2
+"""Places of the depth that are written out one after the other, where their number divides the depth."""
+
 AHEAD = 1024
 """The distance in bytes between what is read of a panel and what is prefetched."""
 
@@ -198,19 +201,28 @@ class RegisterWriter:
             panel, inside = (f(at, panels.width) for f in (loops.floordiv, loops.floormod))
             start = loops.simplify(factors.rhs_base + panel * panels.stride + inside)
             starts.append(p.let("start", start))
-        with p.loop("k", form.depth.extent) as k:
-            at = p.let("at", loops.simplify(k * panels.width))
-            rights = [
-                p.let("right", loops.load(factors.rhs, start + at, lanes)) for start in starts
-            ]
-            for start in starts:
-                p.prefetch(factors.rhs, start + at + AHEAD // self.size)
-            for r, total in enumerate(sums):
-                place = loops.simplify(line + k * form.depth.lhs + r * form.row.lhs)
-                left = p.let("left", loops.broadcast(loops.load(factors.lhs, place), lanes))
-                for v, right in enumerate(rights):
-                    value = loops.load(total, v * lanes, lanes) + left * right
-                    p.store(total, v * lanes, value, lanes)
+        depth = loops.constant(form.depth.extent) or 1
+        steps = STEPS if len(sums) == self.height and depth % STEPS == 0 else 1
+        with p.loop("step", depth // steps) as step:
+            for n in range(steps):
+                k = p.let("k", loops.simplify(step * steps + n))
+                self._add_products(sums, starts, line, k)
+
+    def _add_products(self, sums: list[Buffer], starts: list[Expr], line: Expr, k: Expr) -> None:
+        """Add the products at one place of the depth."""
+        p, lanes, factors, form = self.program, self.lanes, self.factors, self.form
+        panels = form.panels
+        assert panels is not None, "as `stays_in_registers` checked"
+        at = p.let("at", loops.simplify(k * panels.width))
+        rights = [p.let("right", loops.load(factors.rhs, start + at, lanes)) for start in starts]
+        for start in starts:
+            p.prefetch(factors.rhs, start + at + AHEAD // self.size)
+        for r, total in enumerate(sums):
+            place = loops.simplify(line + k * form.depth.lhs + r * form.row.lhs)
+            left = p.let("left", loops.broadcast(loops.load(factors.lhs, place), lanes))
+            for v, right in enumerate(rights):
+                value = loops.load(total, v * lanes, lanes) + left * right
+                p.store(total, v * lanes, value, lanes)
 
     def _store(
         self, total: Buffer, row: Expr, target: Expr, column: Expr, masks: list[Expr | None]
