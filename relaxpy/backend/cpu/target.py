@@ -173,6 +173,14 @@ class CpuTarget(Target):
             return 512
         return 256 if self.has("avx") else 128
 
+    @property
+    def second_level_bytes(self) -> int:
+        """Bytes of the second-level cache of a core, the smallest among processors with these instructions: 2 MiB where
+        there are tiles (Sapphire Rapids), 1 MiB with AVX-512 (Skylake-X, Zen 4), 256 KiB otherwise (Haswell)."""
+        if self.has("amx-tile"):
+            return 2 << 20
+        return 1 << 20 if self.has("avx512f") else 256 << 10
+
     def lanes(self, bits: int = 32) -> int:
         """The number of elements of `bits` bits in one vector register."""
         return max(1, self.vector_bits // bits)

@@ -111,6 +111,8 @@ class Tiling:
     widths: tuple[int, ...] = (PANEL_VECTORS,)
     """Vectors across a packed panel, and a tile of it: one number, or two that follow each other. Then the first panels
     are the wide ones, as many as the columns need: 13 vectors are 4 + 3 + 3 + 3."""
+    cached: int = 1 << 14
+    """Vectors that a second-level cache holds."""
 
     @classmethod
     def of(cls, form: MatmulForm, arithmetic: Arithmetic, target: CpuTarget) -> Tiling:
@@ -119,8 +121,9 @@ class Tiling:
         4 vectors read 10 for 24, 8 by 2 read 10 for 16. 12 rows would run out of address registers where the depth is
         not known: half the speed."""
         lanes, registers = target.lanes(BITS[form.dtype]), target.vector_registers
+        cached = target.second_level_bytes * 8 // target.vector_bits
         if registers < 32:
-            return cls(lanes, registers, (1, 3, 6), (1, 3, 6))
+            return cls(lanes, registers, (1, 3, 6), (1, 3, 6), cached=cached)
         widths = _widths(form, arithmetic, lanes)
         wide = (2, 4, 6) if form.panels is not None else (3, 6)
         heights = {4: wide, 3: (4, 8)}.get(widths[-1], (1, 4, 8))
@@ -129,7 +132,8 @@ class Tiling:
             heights = heights[-1:]
         # A factor that is read in place once takes as long for two rows as for one; not if it is converted or computed.
         is_plain = form.panels is None and form.rhs.formula is None and arithmetic.group == 1
-        return cls(lanes, registers, heights, (2 if is_plain else 1, 4, 8), widths)
+        direct = (2 if is_plain else 1, 4, 8)
+        return cls(lanes, registers, heights, direct, widths, cached)
 
     @property
     def height(self) -> int:
@@ -142,6 +146,13 @@ class Tiling:
         if self.panel_vectors > PANEL_VECTORS:
             return self.height, self.panel_vectors
         return (8, 3) if self.registers >= 32 else (6, 2)
+
+    @property
+    def deepest(self) -> int:
+        """The largest depth of a product whose sums stay in registers. A panel of it is read again for each tile of
+        rows, from half of a second-level cache. On an Emerald Rapids (2 MiB) products that are 1536 to 4096 deep take
+        0.87 to 0.97 of the time with blocks, one that is 8960 deep 1.5 times as long."""
+        return self.cached // 2 // self.register_tile[1]
 
     @property
     def chunk_tiles(self) -> int:
@@ -261,7 +272,7 @@ class ProductWriter:
                 self._packed(FEW_TILES, copies_right=False)
             low = max(low, few)
         with p.when(self.rows > low):
-            if stays_in_registers(self.form, self.arithmetic):
+            if stays_in_registers(self.form, self.arithmetic, self.tiling.deepest):
                 RegisterWriter(self, *self.tiling.register_tile).write()
             else:
                 self._packed(self.tiling.chunk_tiles, copies_right=self.copies_right)

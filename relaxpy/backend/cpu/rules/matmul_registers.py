@@ -1,4 +1,4 @@
-"""Matrix products whose sums stay in registers from the first product to the result: the depth is known and short, and
+"""Matrix products whose sums stay in registers from the first product to the result: the depth is known, and
 the right-hand factor is packed.
 
 The tiles of `relaxpy.backend.cpu.rules.matmul` put their sums into memory, from which a loop finishes and stores them:
@@ -31,9 +31,6 @@ from relaxpy.tir.writer.loops import Buffer, Expr
 if TYPE_CHECKING:
     from relaxpy.backend.cpu.rules.matmul import ProductWriter
 
-DEEPEST = 1024
-"""The largest depth: a panel of it is read again for each tile of rows."""
-
 SHARE_BYTES = 1 << 18
 """About the most bytes of the panels of a task: they stay in a second-level cache beside rows."""
 
@@ -54,16 +51,16 @@ AHEAD = 1024
 """The distance in bytes between what is read of a panel and what is prefetched."""
 
 
-def stays_in_registers(form: MatmulForm, arithmetic: Arithmetic) -> bool:
-    """Can this rule write the product? Elements are multiplied as they are in memory, and the sizes of all rows are
-    known."""
+def stays_in_registers(form: MatmulForm, arithmetic: Arithmetic, deepest: int) -> bool:
+    """Can this rule write the product? Elements are multiplied as they are in memory, the sizes of all rows are known,
+    and the depth is at most `deepest`."""
     if form.panels is None or widens(form, arithmetic) or arithmetic.group > 1:
         return False
     if arithmetic.flips or arithmetic.lhs != arithmetic.total:
         return False
     depth, columns = loops.constant(form.depth.extent), loops.constant(form.column.extent)
     strides = (form.row.lhs, form.row.out, form.depth.lhs)
-    if not columns or not depth or depth > DEEPEST:
+    if not columns or not depth or depth > deepest:
         return False
     return None not in map(loops.constant, strides)
 
@@ -176,7 +173,6 @@ class RegisterWriter:
         for total in sums:
             for v in range(width):
                 p.store(total, v * lanes, loops.zero(self.dtype, lanes), lanes)
-        self._multiply(sums, width, row, vector)
         column = p.let("column", loops.simplify(vector * lanes))
         masks: list[Expr | None] = [None] * width
         if self.columns % lanes and width == self.groups[-1].width:
@@ -184,10 +180,23 @@ class RegisterWriter:
             masks[-1] = loops.first_lanes(p.let("left", left), lanes)
         base = self.product.out_base + row * self.form.row.out + column
         base = p.let("target", loops.simplify(base))
+        self._prefetch_results(height, width, base)
+        self._multiply(sums, width, row, vector)
         skipped = p.let("skipped", loops.simplify(skipped))
         for r, total in enumerate(sums):
             with p.when(True if r == height - 1 else skipped <= r):
                 self._store(total, row + r, base + r * self.form.row.out, column, masks)
+
+    def _prefetch_results(self, height: int, width: int, base: Expr) -> None:
+        """Prefetch the lines that the tile is written to, and those of tensors that are added to it."""
+        p, finish = self.program, self.product.finish
+        views = [finish.views[source] for source in finish.aligned] if finish is not None else []
+        for r in range(height):
+            for v in range(width):
+                at = loops.simplify(base + r * self.form.row.out + v * self.lanes)
+                p.prefetch(self.product.out, at, writing=True)
+                for view in views:
+                    p.prefetch(view, at)
 
     def _multiply(self, sums: list[Buffer], width: int, row: Expr, vector: Expr) -> None:
         """Add the products of the whole depth to the sums of a tile."""

@@ -8,6 +8,7 @@ import pytest
 import relaxpy
 from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.panels import wanted_packing, with_packed
+from relaxpy.backend.cpu.rules.matmul import Tiling
 from relaxpy.backend.cpu.rules.matmul_registers import divided, stays_in_registers
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.schedule import schedule_kernel
@@ -59,6 +60,11 @@ def form_of(func: PrimFunc) -> MatmulForm:
     return form
 
 
+def stays(form: MatmulForm, processor: CpuTarget) -> bool:
+    arithmetic = Arithmetic.of_product(form, processor)
+    return stays_in_registers(form, arithmetic, Tiling.of(form, arithmetic, processor).deepest)
+
+
 QUICK = "quick"
 """This processor, quickly compiled."""
 
@@ -97,6 +103,7 @@ def test_vectors_are_divided_evenly(vectors: int, widest: int, widths: list[int]
         ("llvm", "float32", 72, 24, ("row", "hard_swish")),
         ("llvm", "float32", 130, 65, ("bias_residual", "gathered")),
         ("llvm", "float32", 17, 192, ("hard_swish", "row")),
+        (QUICK, "float32", 1030, 33, ("bias_residual",)),
         (QUICK, "float64", 24, 40, ("bias_residual", "none")),
         ("llvm -mcpu=haswell", "float32", 40, 72, ("bias_residual", "row", "gathered")),
         ("llvm -mcpu=x86-64", "float32", 24, 20, ("hard_swish", "none")),
@@ -118,8 +125,8 @@ def test_the_same_bits(
         values["packed_w"] = packing.pack(w)
         programs[name], programs[f"packed_{name}"] = plain, with_packed(plain, packing)
         form = form_of(programs[f"packed_{name}"])
-        assert stays_in_registers(form, Arithmetic.of_product(form, processor))
-        assert not stays_in_registers(form_of(plain), Arithmetic.of_product(form, processor))
+        assert stays(form, processor)
+        assert not stays(form_of(plain), processor)
         assert schedule_kernel(programs[f"packed_{name}"].func, processor).rule == "matmul"
     kernels = Kernels(programs, processor)
     for images, rows in (
@@ -154,9 +161,9 @@ def test_the_same_bits(
 def test_what_does_not_stay_in_registers() -> None:
     """A depth that is unknown or long; elements that are widened."""
     processor = host("llvm")
-    for dtype, depth in (("float32", 1030), ("bfloat16", 40)):
+    for dtype, depth in (("float32", 8200), ("bfloat16", 40)):
         plain = program("none", depth, 40, dtype)
         packing = wanted_packing(plain, processor)
         assert packing is not None
         form = form_of(with_packed(plain, packing))
-        assert not stays_in_registers(form, Arithmetic.of_product(form, processor))
+        assert not stays(form, processor)
