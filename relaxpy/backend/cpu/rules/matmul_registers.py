@@ -47,7 +47,7 @@ LOW = 4
 STEPS = 2
 """Places of the depth that are written out one after the other, where their number divides the depth."""
 
-AHEAD = 1024
+AHEAD = 4096
 """The distance in bytes between what is read of a panel and what is prefetched."""
 
 
