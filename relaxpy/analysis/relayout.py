@@ -1,9 +1,9 @@
-"""May programs that only move data (transpositions, splitting and joining heads) be fused into the matrix product
-before or after them?
+"""May programs that only move data (transpositions, splitting and joining heads, slices) be fused into the matrix
+product or the attention before or after them?
 
-A product reads and writes through strides, so it does not need them as long as the accesses that must be contiguous
-stay contiguous. The test is made on the fused program itself: it must still be recognised as a matrix product, and be
-as efficient.
+These read and write through strides, so they do not need such programs as long as the accesses that must be contiguous
+stay contiguous. The test is made on the fused program itself: it must still be recognised as the same, and be as
+efficient.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from relaxpy.ir.expr import Binding, Call, Expr, GlobalVar, ShapeExpr, Tuple
 from relaxpy.ir.module import IRModule
 from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
+from relaxpy.tir.forms.attention import AttentionForm, attention_of, is_as_efficient
 from relaxpy.tir.forms.matmul import MatmulForm, matmul_of
 from relaxpy.tir.fuse import Step, Value, fuse_programs
 from relaxpy.tir.prim_func import PrimFunc
@@ -27,23 +28,31 @@ class Relayouts:
     """Cached answers for one run of a pass, since the layers of a model repeat."""
 
     def __init__(self) -> None:
-        self._forms: dict[_Chain, MatmulForm | None] = {}
+        self._forms: dict[_Chain, MatmulForm | AttentionForm | None] = {}
 
     def move_for_free(
         self, product: Sequence[Binding], whole: Sequence[Binding], mod: IRModule
     ) -> bool:
-        """Is the program of all bindings in `whole` a matrix product that accesses memory as efficiently as that of
-        `product`, which is a part of it? Both are in the order of their block; the last binding is the result."""
+        """Is the program of all bindings in `whole` a matrix product, or attention, that accesses memory as efficiently
+        as that of `product`, which is a part of it? Both are in the order of their block; the last binding is the
+        result."""
         old = self._form(product, mod)
         new = None if old is None else self._form(whole, mod)
-        return old is not None and new is not None and _is_as_good(new, old)
+        if isinstance(new, MatmulForm) and isinstance(old, MatmulForm):
+            return _is_as_good(new, old)
+        if isinstance(new, AttentionForm) and isinstance(old, AttentionForm):
+            return is_as_efficient(new, old)
+        return False
 
-    def _form(self, bindings: Sequence[Binding], mod: IRModule) -> MatmulForm | None:
+    def _form(
+        self, bindings: Sequence[Binding], mod: IRModule
+    ) -> MatmulForm | AttentionForm | None:
         chain = _chain(bindings, mod)
         if chain is None:
             return None
         if chain not in self._forms:
-            self._forms[chain] = matmul_of(_joined(chain).func)
+            func = _joined(chain).func
+            self._forms[chain] = matmul_of(func) or attention_of(func)
         return self._forms[chain]
 
 

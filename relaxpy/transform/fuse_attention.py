@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -29,9 +30,11 @@ from relaxpy.ir.module import IRModule
 from relaxpy.ir.pattern import Pattern, is_op, wildcard
 from relaxpy.ir.visitor import UsedVars
 from relaxpy.op.attention import Attention
+from relaxpy.op.binary import Divide, Multiply
 from relaxpy.op.deduce import deduce
 from relaxpy.op.manipulate import ExpandDims, PermuteDims
 from relaxpy.op.repetition import Repeat
+from relaxpy.op.row_major import Reshape
 from relaxpy.shape.lattice import Verdict
 from relaxpy.shape.prove import equal
 from relaxpy.transform.base import Pass, PassContext
@@ -45,9 +48,9 @@ class FuseAttention(Pass):
 
     Queries and values are (batch, heads, length, width); keys are transposed, (batch, heads, width, length).
     Permutations between these layouts, and repetitions of key heads that several query heads share, are removed: the
-    kernel reads the original layout. The scale may be a factor or a divisor. The bias may be anything that broadcasts
-    to the scores. Conversions around the softmax (to float32 and back) are removed, since attention computes in float32
-    anyway.
+    kernel reads the original layout. The scale may be a factor or a divisor, of scores or of queries. The bias may be
+    anything that broadcasts to the scores. Conversions around the softmax (to float32 and back) are removed, since
+    attention computes in float32 anyway.
 
     Results are equal up to rounding, with one exception: a query whose scores are all minus infinity gets 0, where
     softmax divides 0 by 0. The numbers of heads and the widths must be known, and the dtype a float of at most 32 bits.
@@ -206,6 +209,9 @@ class _Fuser:
         key, value = (
             self.source(match[p], order) for p, order in ((KEY, KEY_LAST), (VALUE, HEADS_LAST))
         )
+        scale = _scale(match)
+        assert scale is not None, "as `refusal` checked"
+        query, by_query = self.unscaled(f"{root.name}_unscaled", query)
         shared = [self.shared(source) for source in (key, value)]
         if shared[0].repeats == shared[1].repeats:
             key, value = shared
@@ -219,7 +225,7 @@ class _Fuser:
             if missing:
                 bias = self.bind(f"{root.name}_bias", ExpandDims(tuple(range(missing)))(bias))
             args.append(bias)
-        call = Attention(scale=_scale(match))(*args, span=span)
+        call = Attention(scale=scale * by_query)(*args, span=span)
         behind = self.only_moved_back(root)
         if behind is not None:
             self.new.append(VarBinding(self.block.bindings[behind].var, call, span=span))
@@ -255,6 +261,31 @@ class _Fuser:
             self.passed.add(value)
             value = inner
         return _Source(value, order)
+
+    def unscaled(self, name: str, source: _Source) -> tuple[_Source, float]:
+        """The source of queries without a number that they are multiplied or divided by, perhaps before their heads are
+        split, and that factor."""
+        shape: tuple[Expr, ...] = ()
+        value, between = source.value, list[Var]()
+        while isinstance(value, Var):
+            between.append(value)
+            match self.scope.values.get(value):
+                case Call(op=Reshape(), args=(inner, *rest)) if not shape:
+                    value, shape = inner, tuple(rest)
+                case Var() as inner:
+                    value = inner
+                case Call(op=Multiply() | Divide() as op, args=(x, by)):
+                    if isinstance(op, Multiply) and _number(by) is None:
+                        x, by = by, x
+                    factor = _factor(by, divides=isinstance(op, Divide))
+                    if factor is None:
+                        break
+                    self.passed.update(between)
+                    found = self.bind(name, Reshape()(x, *shape)) if shape else x
+                    return self.source(found, source.order), factor
+                case _:
+                    break
+        return source, 1.0
 
     def shared(self, source: _Source) -> _Source:
         """The source without a repetition of neighbouring heads."""
@@ -312,10 +343,15 @@ def _scale(match: Match) -> float | None:
     factor, divisor = match.get(FACTOR), match.get(DIVISOR)
     if factor is None and divisor is None:
         return 1.0
-    number = _number(factor if factor is not None else divisor)
-    if number is None or (divisor is not None and number == 0):
+    return _factor(factor if divisor is None else divisor, divides=divisor is not None)
+
+
+def _factor(expr: Expr | None, *, divides: bool) -> float | None:
+    """The factor that a number is, or its inverse; None of 0 and of other expressions."""
+    number = _number(expr)
+    if number is None or not math.isfinite(number) or (divides and number == 0):
         return None
-    return number if divisor is None else 1 / number
+    return 1 / number if divides else number
 
 
 def _number(expr: Expr | None) -> float | None:

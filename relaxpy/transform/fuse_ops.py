@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
-from relaxpy.analysis.fusion_graph import FusionGraph
+from relaxpy.analysis.fusion_graph import FusionGraph, Node
 from relaxpy.analysis.group_buffers import GroupBuffers, Need
 from relaxpy.analysis.relayout import Relayouts
 from relaxpy.ir.expr import DataflowBlock, TupleGetItem
@@ -184,13 +184,21 @@ def _groups(
     regions: list[Region] = []
     for group in partition.groups():
         members = [i for i in group if _computed_in(graph, i, group)]
-        programs = [p for i in members if (p := graph.nodes[i].program) is not None]
+        programs = [graph.nodes[i] for i in members if graph.nodes[i].program is not None]
         if len(programs) > 1:
-            name = "_".join(["fused", *programs])
-            regions.append(
-                Region(frozenset(members), name[:LONGEST_NAME].rstrip("_"), {PRIMITIVE: True})
-            )
+            regions.append(Region(frozenset(members), _joined_name(programs), {PRIMITIVE: True}))
     return regions
+
+
+def _joined_name(programs: Sequence[Node]) -> str:
+    """The names of the programs, without the first ones or the last ones if they are too many, but with that of the
+    product or the reduction, which says most about the kernel."""
+    names = [str(node.program) for node in programs]
+    main = max(range(len(programs)), key=lambda i: programs[i].kind)
+    while len(names) > 1 and len("_".join(["fused", *names])) > LONGEST_NAME:
+        del names[0 if main else -1]
+        main = max(main - 1, 0)
+    return "_".join(["fused", *names])[:LONGEST_NAME].rstrip("_")
 
 
 def _computed_in(graph: FusionGraph, node: int, group: Sequence[int]) -> bool:

@@ -1,4 +1,4 @@
-"""Relayouts that matrix products take in: attention's heads split and put together."""
+"""Relayouts that matrix products and attention take in: heads split and put together, slices."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import relaxpy
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.ir.module import IRModule
 from relaxpy.testing.interpret import interpret
+from relaxpy.tir.forms.attention import attention_of
 from relaxpy.tir.forms.matmul import matmul_of
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform import FuseOps, FuseTensorIR, LegalizeOps, Normalize, Sequential
@@ -76,6 +77,24 @@ HEADS: dict[str, IRModule] = {
         "h = R.permute_dims(w)",
         "y = R.matmul(x, h)",
     ),
+    "attention of slices": function(
+        {"x": '("b", "s", 144)', "m": '("b", 1, 1, "s")'},
+        *(
+            step
+            for n, name in enumerate("qkv")
+            for step in (
+                f"{name}0 = R.strided_slice(x, axes=[2], begin=[{48 * n}], end=[{48 * n + 48}])",
+                f"{name} = R.reshape({name}0, R.shape([b, s, 3, 16]))",
+            )
+        ),
+        "y = R.nn.attention(q, k, v, m, scale=0.25)",
+    ),
+    "attention of heads in front": function(
+        {"q": '("b", "s", 3, 8)', "k": '("b", 1, "t", 8)', "v": '("b", 1, "t", 8)'},
+        "kt = R.permute_dims(k, axes=[0, 2, 1, 3])",
+        "vt = R.permute_dims(v, axes=[0, 2, 1, 3])",
+        'y = R.nn.attention(q, kt, vt, causal_mask="BottomRight")',
+    ),
 }
 """Programs that become one kernel."""
 
@@ -96,6 +115,22 @@ KEPT: dict[str, IRModule] = {
         {"p": "(5, 6)", "v": "(6, 8)"},
         "m = R.matmul(p, v)",
         "y = R.strided_slice(m, axes=[1], begin=[1], end=[5])",
+    ),
+    "queries that begin anywhere": function(
+        {"x": '("b", "s", 3, 17)', "k": '("b", "t", 3, 16)'},
+        "q = R.strided_slice(x, axes=[3], begin=[1], end=[17])",
+        "y = R.nn.attention(q, k, k)",
+    ),
+    "widths that are far apart": function(
+        {"q": '("b", "s", 3, 16)', "x": '("b", 16, 3, "t")'},
+        "k = R.permute_dims(x, axes=[0, 3, 2, 1])",
+        "y = R.nn.attention(q, k, q)",
+    ),
+    "a bias that is moved": function(
+        {"q": '("b", "s", 3, 16)', "x": '(3, "s", "s")'},
+        "p = R.permute_dims(x, axes=[0, 2, 1])",
+        "m = R.expand_dims(p, axis=0)",
+        "y = R.nn.attention(q, q, q, m)",
     ),
 }
 """Programs in which the relayout stays a kernel."""
@@ -139,7 +174,12 @@ def test_one_kernel(name: str) -> None:
     after = fused(HEADS[name])
     (program,) = after.prim_funcs.values()
     assert isinstance(program, PrimFunc)
-    assert matmul_of(program.func) is not None
+    assert is_found(program)
+
+
+def is_found(program: PrimFunc) -> bool:
+    """Is it a matrix product or attention?"""
+    return (matmul_of(program.func) or attention_of(program.func)) is not None
 
 
 @pytest.mark.slow
@@ -159,7 +199,7 @@ def test_kernels_of_their_own(name: str) -> None:
     products = [
         program
         for program in fused(KEPT[name]).prim_funcs.values()
-        if isinstance(program, PrimFunc) and matmul_of(program.func) is not None
+        if isinstance(program, PrimFunc) and is_found(program)
     ]
     assert len(products) == 1
     assert len(fused(KEPT[name]).prim_funcs) > 1

@@ -90,6 +90,51 @@ def test_scales(scores: str, scale: float) -> None:
     assert f"scale={scale}" in after.script()
 
 
+SPLIT = "h = R.reshape({}, R.shape([b, s, 4, 8]))\n" + Q.replace("(x", "(h")
+
+
+@pytest.mark.parametrize(
+    ("queries", "shape", "scale"),
+    [
+        (Q.replace("x", 'R.multiply(x, R.const(0.5, "float32"))'), X, 0.5),
+        (
+            'p = R.permute_dims(x, (0, 2, 1, 3))\nq = R.divide(p, R.const(4.0, "float32"))\n',
+            X,
+            0.25,
+        ),
+        (SPLIT.format('R.multiply(R.const(0.5, "float32"), x)'), ("b", "s", 32), 0.5),
+    ],
+    ids=["before heads move", "after heads moved", "before heads are split"],
+)
+def test_scaled_queries(queries: str, shape: Shape, scale: float) -> None:
+    """A number that queries are multiplied by is one of the scores."""
+    scores = 's = R.multiply(R.matmul(q, k), R.const(2.0, "float32"))\n'
+    params = BY_HEAD.replace('"s", 4, 8', '"s", 32') if len(shape) == 3 else BY_HEAD
+    header = "b = T.int64()\n        s = T.int64()" if len(shape) == 3 else ""
+    after = check(module(queries + K + V + scores + WEIGHTS + BACK, params, header), shape, Y, Z)
+    assert [name for name in operators(after) if name != "reshape"] == ["nn.attention"]
+    assert f"scale={2 * scale}" in after.script()
+
+
+@pytest.mark.parametrize(
+    "factor", ['R.const(float("inf"), "float32")', "R.sum(x)", 'R.const([[[[2.0]]]], "float32")']
+)
+def test_factors_of_queries_that_stay(factor: str) -> None:
+    queries = Q.replace("x", f"R.multiply(x, {factor})")
+    body = queries + K + V + "s = R.matmul(q, k)\n" + WEIGHTS + BACK
+    after = FuseAttention()(module(body))
+    assert "scale=1.0" in after.script()
+    assert "multiply" in operators(after)
+
+
+def test_scaled_queries_that_others_use() -> None:
+    queries = 'h = R.multiply(x, R.const(0.5, "float32"))\n' + Q.replace("(x", "(h")
+    body = queries + K + V + "s = R.matmul(q, k)\n" + WEIGHTS + BACK.replace("gv", "c")
+    after = check(module(body + "gv = R.sum(R.add(R.sum(h), R.sum(c)))\n"), X, Y, Z)
+    assert "multiply" in operators(after)
+    assert "scale=0.5" in after.script()
+
+
 def test_permutations_are_composed() -> None:
     """Keys brought to their place in two steps."""
     body = Q + "k1 = R.permute_dims(y, (0, 2, 1, 3))\nk = R.permute_dims(k1, (0, 1, 3, 2))\n" + V

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from relaxpy.tir.forms.contraction import Operand, places_behind, read_operand
 from relaxpy.tir.forms.stages import (
@@ -108,6 +109,15 @@ class AttentionForm:
                 offset = offset + place[axis] * self.stride(operand, name)
         return loops.simplify(offset)
 
+    def alignment(self, operand: Operand) -> int:
+        """The largest number that divides the offset of the first number of each query, key, value or result; 0 if they
+        all begin at 0."""
+        start = self.offset(
+            operand, self.place(**{name: getattr(self.axes, name) for name in ORDER[:4]})
+        )
+        found = tvm.sym.Analyzer().modular_set(start)
+        return gcd(found.coeff, found.base)
+
 
 ORDER = ("batch", "head", "row", "key", "depth", "column")
 _DTYPES = ("float32", "float16", "bfloat16")
@@ -124,6 +134,41 @@ def attention_of(func: PrimFunc) -> AttentionForm | None:
     if len(stages) != _STAGES:
         return None
     return _Reader(func, stages).read()
+
+
+ALIGNED = 16
+"""Elements, of which any multiple is as good a place as another."""
+
+
+def is_as_efficient(new: AttentionForm, old: AttentionForm) -> bool:
+    """Does the same attention in another layout take no longer? Each operand has strides along the same axes, is as
+    contiguous along its width, and aligned to as many elements; scores and results are the same expressions."""
+    return all(
+        tvm_ffi.structural_equal(getattr(new, part), getattr(old, part), map_free_vars=True)
+        for part in ("score", "result")
+    ) and all(
+        _is_accessed_as_well(new, old, name, width)
+        for name, width in (
+            ("query", "depth"),
+            ("key", "depth"),
+            ("value", "column"),
+            ("out", "column"),
+        )
+    )
+
+
+def _is_accessed_as_well(new: AttentionForm, old: AttentionForm, name: str, width: str) -> bool:
+    operand, previous = getattr(new, name), getattr(old, name)
+    axes, previous_axes = (
+        [stride is not None for stride in each.strides] for each in (operand, previous)
+    )
+    stride = loops.constant(new.stride(operand, width))
+    multiple, previous_multiple = new.alignment(operand), old.alignment(previous)
+    return (
+        axes == previous_axes
+        and stride in (1, loops.constant(old.stride(previous, width)))
+        and (multiple % ALIGNED == 0 or multiple == previous_multiple)
+    )
 
 
 def heads_of_a_key(form: AttentionForm, together: int = 1) -> int:

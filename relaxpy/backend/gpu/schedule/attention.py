@@ -24,7 +24,7 @@ from relaxpy.backend.gpu.target import GpuTarget
 from relaxpy.tir.forms.attention import AttentionForm, attention_of, heads_of_a_key
 from relaxpy.tir.forms.contraction import Operand
 from relaxpy.tir.forms.stages import substitute
-from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer.loops import (
     Expr,
     both,
@@ -56,12 +56,7 @@ def arrange_attention(func: tirx.PrimFunc, target: GpuTarget) -> Arrangement | N
 
 def _is_aligned(form: AttentionForm, operand: Operand, axis: str, count: int) -> bool:
     """Are neighbours along an axis neighbours in memory, and do each so many begin at a multiple of that?"""
-    if constant(form.stride(operand, axis)) != 1:
-        return False
-    names = ("batch", "head", "row", "key")
-    start = form.offset(operand, form.place(**{n: getattr(form.axes, n) for n in names}))
-    found = tvm.sym.Analyzer().modular_set(start)
-    return found.coeff % count == 0 and found.base % count == 0
+    return constant(form.stride(operand, axis)) == 1 and form.alignment(operand) % count == 0
 
 
 @dataclass(frozen=True, eq=False)
