@@ -47,8 +47,13 @@ LOW = 4
 STEPS = 2
 """Places of the depth that are written out one after the other, where their number divides the depth."""
 
-AHEAD = 4096
-"""The distance in bytes between what is read of a panel and what is prefetched."""
+AHEAD, AHEAD_OF_DEEP = 1024, 4096
+"""The distance in bytes between what is read of a panel and what is prefetched; if panels are deep. The weights of a
+model come from the third cache."""
+
+DEEP = 128
+"""The depth from which on the lines of a tile's result are prefetched before its products: there are enough products to
+wait for them."""
 
 
 def stays_in_registers(form: MatmulForm, arithmetic: Arithmetic, deepest: int) -> bool:
@@ -100,6 +105,9 @@ class RegisterWriter:
         self.groups = divided(-(-self.columns // self.lanes), widest)
         self.panels = sum(group.count for group in self.groups)
         self.size = tvm.DataType(product.arithmetic.rhs).bits // 8
+        self.depth = loops.constant(self.form.depth.extent) or 1
+        self.is_deep = self.depth >= DEEP
+        self.ahead = (AHEAD_OF_DEEP if self.is_deep else AHEAD) // self.size
 
     def write(self) -> None:
         """Write the tasks, for more rows than a tile has."""
@@ -129,8 +137,7 @@ class RegisterWriter:
     def _task_sizes(self, tiles: Expr) -> tuple[Expr, Expr]:
         """The tiles of rows and the panels of a task."""
         p, widest = self.program, self.groups[0].width * self.lanes
-        depth = loops.constant(self.form.depth.extent) or 1
-        share = max(1, min(self.panels, SHARE_BYTES // (depth * widest * self.size)))
+        share = max(1, min(self.panels, SHARE_BYTES // (self.depth * widest * self.size)))
         fewest = -(-self.panels // share)
         wanted = loops.ceildiv(TASKS, loops.maximum(1, self.product.products() * fewest))
         chunk = loops.minimum(CHUNK_ROWS // self.height, loops.floordiv(tiles, wanted))
@@ -180,7 +187,8 @@ class RegisterWriter:
             masks[-1] = loops.first_lanes(p.let("left", left), lanes)
         base = self.product.out_base + row * self.form.row.out + column
         base = p.let("target", loops.simplify(base))
-        self._prefetch_results(height, width, base)
+        if self.is_deep:
+            self._prefetch_results(height, width, base)
         self._multiply(sums, width, row, vector)
         skipped = p.let("skipped", loops.simplify(skipped))
         for r, total in enumerate(sums):
@@ -210,9 +218,8 @@ class RegisterWriter:
             panel, inside = (f(at, panels.width) for f in (loops.floordiv, loops.floormod))
             start = loops.simplify(factors.rhs_base + panel * panels.stride + inside)
             starts.append(p.let("start", start))
-        depth = loops.constant(form.depth.extent) or 1
-        steps = STEPS if len(sums) == self.height and depth % STEPS == 0 else 1
-        with p.loop("step", depth // steps) as step:
+        steps = STEPS if len(sums) == self.height and self.depth % STEPS == 0 else 1
+        with p.loop("step", self.depth // steps) as step:
             for n in range(steps):
                 k = p.let("k", loops.simplify(step * steps + n))
                 self._add_products(sums, starts, line, k)
@@ -225,7 +232,7 @@ class RegisterWriter:
         at = p.let("at", loops.simplify(k * panels.width))
         rights = [p.let("right", loops.load(factors.rhs, start + at, lanes)) for start in starts]
         for start in starts:
-            p.prefetch(factors.rhs, start + at + AHEAD // self.size)
+            p.prefetch(factors.rhs, start + at + self.ahead)
         for r, total in enumerate(sums):
             place = loops.simplify(line + k * form.depth.lhs + r * form.row.lhs)
             left = p.let("left", loops.broadcast(loops.load(factors.lhs, place), lanes))
