@@ -54,6 +54,9 @@ of data, in the first-level cache: all channels of a wide network leave it."""
 LEAST_LANES = 4
 """Vectors have at least this many lanes, however narrow the output is."""
 
+_READS = (tirx.Cast, tvm.ir.Call, tirx.Select, Load)
+"""The expressions that a read with its guard and its conversion may be."""
+
 
 def window_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
     """Schedule a reduction over windows, perhaps with an element-wise stage after it. None for other programs: those
@@ -244,11 +247,35 @@ class _Writer:
         )
         """Do windows move along the vectorised axis?"""
         self.value = self._value()
+        self.shared = self._shared_dimensions()
         variables = (*window.axes, *window.reduce_axes)
         self.is_of_data_alone = all(
             any(load.source.same_as(each) for each in self.placeholders)
             for load in s.loads_of(self.value)
         ) and not any(s.uses(self.value, var) for var in variables)
+
+    def _shared_dimensions(self) -> list[int]:
+        """The dimensions along which the first read may leave data, and rows and lanes do not move. None where what it
+        gives outside changes a total, as zeros in a maximum do."""
+        first, row = self.reads[0], len(self.window.axes) - 2
+
+        def outside(node: Expr) -> Expr:
+            return first.guarded.otherwise if node.same_as(first.expr) else node
+
+        value = tvm_ffi.structural_map(self.window.value, tuple((kind, outside) for kind in _READS))
+        value, init = tvm.sym.Analyzer().simplify(value), self.combiner.init
+        constants = (tirx.FloatImm, tirx.IntImm)
+        if not (
+            isinstance(value, constants)
+            and isinstance(init, constants)
+            and value.value == init.value
+        ):
+            return []
+        return [
+            n
+            for n, walk in enumerate(first.walks[:-1])
+            if walk.is_guarded and (row < 0 or walk.steps[row] is None)
+        ]
 
     def write(self) -> tirx.Stmt:
         """Write the whole body: a task has a few blocks of rows."""
@@ -324,40 +351,66 @@ class _Writer:
             with ExitStack() as stack:
                 outer = {k: stack.enter_context(p.loop(k.name, size)) for k, size in self.loops}
                 self._reduce(totals, {**at, **outer}, inside=inside)
-            left = loops.clamped_int32(self.width - at[self.axis], lanes)
-            whole = inside or self.width_rest == 0
-            mask = None if whole else loops.first_lanes(p.let("left", left), lanes)
+            left: Expr | None = None
+            if self.width_rest != 0 and not inside:
+                left = p.let("left", loops.clamped_int32(self.width - at[self.axis], lanes))
             for number, total in enumerate(totals):
-                place, exists = dict(at), True
+                place, own = dict(at), left
                 if self.row is not None:
                     place[self.row] = row = at[self.row] + number
-                    exists = True if inside or self.height_rest == 0 else row < self.height
-                with p.when(exists):
-                    self._finish(total, place, mask)
+                    if not inside and self.height_rest != 0:
+                        all_lanes = tirx.const(lanes, "int32") if left is None else left
+                        own = tirx.Select(row < self.height, all_lanes, tirx.const(0, "int32"))
+                self._finish(total, place, own)
 
     def _reduce(self, totals: Sequence[Buffer], at: Mapping[Var, Expr], *, inside: bool) -> None:
         """Add what all taps read to the totals of their rows."""
+        # A branch around the taps of lines that all rows share also keeps LLVM from reading all lines first, for which
+        # there are no registers.
+        for _, group in itertools.groupby(self.block.taps, self._shared_place):
+            taps = list(group)
+            exists = None if inside else self._exists(taps[0], at)
+            with self.program.when(True if exists is None else exists):
+                self._add(taps, totals, at, inside=inside)
+
+    def _shared_place(self, tap: Tap) -> tuple[int, ...]:
+        """The position of a tap's first read along the dimensions that rows do not move along, where taps outside of
+        data add nothing."""
+        return tuple(tap.lines[0][n] for n in self.shared)
+
+    def _exists(self, tap: Tap, at: Mapping[Var, Expr]) -> Expr | None:
+        """Is the position `_shared_place` of a tap in data? None: it is."""
+        read, exists = self.reads[0], None
+        for n in self.shared:
+            here = self._start(read.load.indices[n], at) + tap.lines[0][n]
+            within = loops.both(here >= 0, here < read.walks[n].size)
+            exists = within if exists is None else loops.both(exists, within)
+        return exists
+
+    def _add(
+        self, taps: Sequence[Tap], totals: Sequence[Buffer], at: Mapping[Var, Expr], *, inside: bool
+    ) -> None:
+        """Add what these taps read to the totals of their rows."""
         found: dict[tuple[int, tuple[int, ...]], Mapping[int, Buffer]] = {}
         joined: dict[Hashable, Buffer] = {}
-        by_line = itertools.groupby(self.block.taps, lambda tap: (tap.lines, tap.row))
-        for (lines, row), group in by_line:
-            taps = list(group)
+        for (lines, row), group in itertools.groupby(taps, lambda tap: (tap.lines, tap.row)):
+            own = list(group)
             for n, line in enumerate(lines):
                 if (n, line) not in found:
-                    lasts = sorted({t.lasts[n] for t in self.block.taps if t.lines[n] == line})
+                    lasts = sorted({t.lasts[n] for t in taps if t.lines[n] == line})
                     found[n, line] = self._gathered(self.reads[n], line, lasts, at, inside=inside)
             vectors = [
-                [found[n, line][tap.lasts[n]] for n, line in enumerate(lines)] for tap in taps
+                [found[n, line][tap.lasts[n]] for n, line in enumerate(lines)] for tap in own
             ]
             if self.is_of_data_alone:
-                key = lines, tuple(tap.lasts for tap in taps)
+                key = lines, tuple(tap.lasts for tap in own)
                 if key not in joined:
                     joined[key] = self._joined(vectors)
                 values = [loops.load(joined[key], 0, self.lanes)]
             else:
                 values = [
-                    self._tapped(tap, own, at, inside=inside)
-                    for tap, own in zip(taps, vectors, strict=True)
+                    self._tapped(tap, each, at, inside=inside)
+                    for tap, each in zip(own, vectors, strict=True)
                 ]
             for value in values:
                 self._join(totals[row], value)
@@ -409,8 +462,9 @@ class _Writer:
                     return tirx.BufferLoad(buffer, [lane])
             return node
 
-        kinds = (tirx.Cast, tvm.ir.Call, tirx.Select, Load)
-        value = tvm_ffi.structural_map(self.window.value, tuple((kind, replaced) for kind in kinds))
+        value = tvm_ffi.structural_map(
+            self.window.value, tuple((kind, replaced) for kind in _READS)
+        )
 
         def element(number: Expr) -> Expr:
             moved = s.substitute(value, {self.axis: self.axis + number, lane: number})
@@ -494,8 +548,8 @@ class _Writer:
                 with p.loop("lane", lanes) as lane:
                     p.store(vector, lane, line.element(first + lane * step))
 
-    def _finish(self, total: Buffer, at: Mapping[Var, Expr], mask: Expr | None) -> None:
-        """Store the results, or the value that the last stage computes from them."""
+    def _finish(self, total: Buffer, at: Mapping[Var, Expr], left: Expr | None) -> None:
+        """Store the results, or the value that the last stage computes from them: the first `left` lanes, or all."""
         p, last = self.program, self.last
         out, moved = self.views[last.buffer], dict(self.moved)
         index = [s.substitute(i, moved) for i in last.index]
@@ -515,14 +569,15 @@ class _Writer:
             finished = s.substitute(s.map_loads(value, load), values)
             return tirx.BufferStore(out, self._flat(finished, [total]), [target])
 
+        # A row that does not exist has no lanes: in a branch around its store LLVM would compute all of its products,
+        # one after the other.
         stmt = vectorise(element, self.lanes)
-        if stmt is not None and mask is not None:
-            stmt = masked_store(stmt, mask)
+        if stmt is not None and left is not None:
+            stmt = masked_store(stmt, loops.first_lanes(left, self.lanes))
         if stmt is not None:
             p.add(stmt)
             return
-        left = loops.minimum(self.lanes, self.width - at[self.axis])
-        with p.loop("lane", left) as lane:
+        with p.loop("lane", loops.int64(self.lanes if left is None else left)) as lane:
             p.add(element(lane))
 
     def _flat(self, value: Expr, own: Sequence[Buffer]) -> Expr:
