@@ -19,6 +19,7 @@ from relaxpy.op import te
 from relaxpy.op.conv import Conv1d, Conv2d
 from relaxpy.op.data_layout import inside
 from relaxpy.op.deduce import deduce
+from relaxpy.op.pad import Pad
 from relaxpy.op.pool import AvgPool2d, MaxPool1d, MaxPool2d, MaxPool3d
 from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
@@ -143,6 +144,26 @@ def test_channels_last_of_a_convolution() -> None:
     compiled = Kernels({"k": func})
     for height, width in ((1, 1), (5, 9), (4, 13)):
         check(compiled, "k", op, numbers(2, height, width, CHANNELS), numbers(3, 3, 1, CHANNELS))
+
+
+@pytest.mark.parametrize("channels", [6, 24, 32])
+def test_zeros_around_a_maximum(channels: int) -> None:
+    """What is outside of data counts where it is no neutral element: lines of a window are not left out."""
+    n, h, w = (SymVar(name).dim for name in "nhw")
+    border, pool = Pad((0, 0, 1, 1, 1, 1, 0, 0)), MaxPool2d(3, layout="NHWC")
+    shape = n, h, w, Dim.of(channels)
+    x = te.placeholder(shape, "float32", "x")
+    padded: Any = deduce(border(Var("x", TensorType(shape, "float32"))), IRModule({}))
+    out: Any = deduce(pool(Var("padded", padded)), IRModule({}))
+    func = PrimFunc.from_te([x], [pool.legalize(out, border.legalize(padded, x))])
+    assert schedule_kernel(func.func, HOST).rule == "window"
+    compiled = Kernels({"k": func})
+    for height, width in ((1, 1), (3, 9), (6, 4)):
+        data = numbers(2, height, width, channels) - np.float32(2)
+        got = np.empty_like(data)
+        compiled.run("k", [data], [got])
+        want = pool.reference(np.pad(data, ((0, 0), (1, 1), (1, 1), (0, 0))))
+        np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("channels", [304, 520])
