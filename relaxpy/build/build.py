@@ -124,11 +124,10 @@ def build(
     check_well_formed(mod)
     clock.lap("check")
     context = PassContext(resolved, arrays, (*instruments, clock.after_pass))
-    with deep_recursion(), progress_bar(progress) as on_kernel:
-        with garbage_kept():
-            if not isinstance(passes, Pipeline) or not any(map(_checks, passes.passes)):
-                mod = CheckTensorPrograms().run(mod, context)  # unproved conditions become checks
-            lowered = passes.run(mod, context)
+    with deep_recursion(), garbage_kept(), progress_bar(progress) as on_kernel:
+        if not isinstance(passes, Pipeline) or not any(map(_checks, passes.passes)):
+            mod = CheckTensorPrograms().run(mod, context)  # unproved conditions become checks
+        lowered = passes.run(mod, context)
         with linking(
             lowered,
             resolved,
@@ -139,8 +138,7 @@ def build(
             progress=on_kernel,
             clock=clock,
         ) as finish:
-            with garbage_kept():
-                program = generate(lowered, resolved)
+            program = generate(lowered, resolved)
             clock.lap("codegen")
             exe = finish(program)
     if build_cache is not None and key is not None:
