@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from relaxpy.errors import PassError
 from relaxpy.ir.dim import Dim, DimOp, SymVar, dim_op
+from relaxpy.tir.nodes import dtype_of
 from relaxpy.tir.tvm import tirx, tvm
 
 PrimExpr = Any
@@ -28,7 +29,7 @@ def int64(value: PrimExpr | int) -> PrimExpr:
     int32 and int64)."""
     if isinstance(value, int):
         return tirx.IntImm("int64", value)
-    return value if value.ty.dtype == "int64" else value.astype("int64")
+    return value if dtype_of(value) == "int64" else value.astype("int64")
 
 
 def to_tvm_var(var: SymVar) -> PrimExpr:

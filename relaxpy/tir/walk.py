@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from relaxpy.tir.nodes import dtype_of
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 
 Entry: TypeAlias = "tuple[type | tuple[type, ...], Callable[[Any], Any]]"
@@ -55,11 +56,10 @@ def element_types(func: tirx.PrimFunc) -> set[str]:
     found: set[str] = set()
 
     def note(value: Any) -> None:
-        if isinstance(value.ty, tvm.ir.PrimType):
-            found.add(str(value.ty.dtype))
+        found.add(dtype_of(value))
 
     walk(func.body, ((tvm.ir.TensorLoad, tirx.Cast, tirx.FloatImm, tvm.ir.Call), note))
-    return {dtype.partition("x")[0] for dtype in found}
+    return {dtype.partition("x")[0] for dtype in found} - {""}
 
 
 def _indexed(entries: tuple[Entry, ...]) -> list[tuple[int, Callable[[Any], Any]]]:

@@ -16,6 +16,7 @@ from relaxpy.tir.lowering.rolled import kept_rolled
 from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.lowering.truth import chosen_by_truth
 from relaxpy.tir.lowering.unnest import unnest_lets, unnest_new_lets
+from relaxpy.tir.nodes import with_body
 from relaxpy.tir.schedule import CHECKED, FINISHED, asserts
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains, rewritten
@@ -174,7 +175,7 @@ def _packed(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
             body = rewritten(body, (tirx.AssertStmt, lambda _: nothing))
         if _only_launches(func):
             body = rewritten(body, (tirx.AttrStmt, _without_scope))
-        unchecked[var] = _with(func, body)
+        unchecked[var] = with_body(func, body)
     return tvm.IRModule(unchecked)
 
 
@@ -256,15 +257,10 @@ def _sizes_from_0(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModu
     5000 + 1` elements) is negative if no loop uses it."""
     return tvm.IRModule(
         {
-            var: _with(func, rewritten(func.body, (tvm.ir.Call, _from_0)))
+            var: with_body(func, rewritten(func.body, (tvm.ir.Call, _from_0)))
             for var, func in mod.functions.items()
         }
     )
-
-
-def _with(func: tirx.PrimFunc, body: tirx.Stmt) -> tirx.PrimFunc:
-    """The function with a body; the same one if that is its own."""
-    return func if body.same_as(func.body) else func.with_body(body)
 
 
 def _from_0(call: tvm.ir.Call) -> tvm.ir.Call:

@@ -18,6 +18,7 @@ import ml_dtypes
 
 from relaxpy.tir.lowering.lanes import like, splat
 from relaxpy.tir.lowering.widen import Widener
+from relaxpy.tir.nodes import with_body
 from relaxpy.tir.numerics import avx512
 from relaxpy.tir.numerics.floats import is_nan
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
@@ -34,7 +35,7 @@ def without_bfloat16(
     from a float32 to the bits, as uint16, of the nearest bfloat16; `rounded` if it is not given."""
     rewriter = _Rewriter(func, rounding or rounded)
     body = tvm_ffi.structural_map(func.body, rewriter.callbacks())
-    return func if body.same_as(func.body) else func.with_body(body)
+    return with_body(func, body)
 
 
 class _Rewriter(Widener):

@@ -11,6 +11,7 @@ two, before it optimises. Nothing in such a module calls them, and the names are
 from __future__ import annotations
 
 from relaxpy.tir.lowering.definitions import with_definitions
+from relaxpy.tir.nodes import with_body
 from relaxpy.tir.schedule import HALVES
 from relaxpy.tir.tvm import tvm
 
@@ -28,4 +29,4 @@ def without_conversions(mod: tvm.IRModule) -> tvm.IRModule:
         return mod
     var, func = next(iter(funcs.items()))
     body = with_definitions(_REPLACED, func.body)
-    return tvm.IRModule({**funcs, var: func.with_body(body)})
+    return tvm.IRModule({**funcs, var: with_body(func, body)})

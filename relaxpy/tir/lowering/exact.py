@@ -28,6 +28,7 @@ from functools import cached_property
 
 from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.name_length import NameLengths
+from relaxpy.tir.nodes import dtype_of, operator_of, with_body
 from relaxpy.tir.operators import READS_STATE, register
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains_any, rewritten
@@ -67,7 +68,7 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return node
 
     def mask(call: tvm.ir.Call) -> Expr:
-        if str(getattr(call.op, "name", "")) not in _MASKED:
+        if operator_of(call) not in _MASKED:
             return call
         hidden = rewritten(call.args[-1], (tuple(_COMPARISONS.values()), _sealed))
         return tvm.ir.Call(call.op, [*call.args[:-1], hidden], span=call.span, ret_ty=call.ty)
@@ -91,8 +92,8 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
         (tvm.ir.Call, mask),
         (tirx.Cast, lanes),
     )
-    body = tvm_ffi.structural_map(func.body, entries)
-    return func if body.same_as(func.body) else func.with_body(body)
+    body = rewritten(func.body, *entries)
+    return with_body(func, body)
 
 
 def _sealed(node: Expr) -> Expr:
@@ -101,31 +102,29 @@ def _sealed(node: Expr) -> Expr:
 
 def unnamed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return the function with its let-bound values visible again."""
-    body = tvm_ffi.structural_map(func.body, (tvm.ir.Call, _without_name))
-    return func if body.same_as(func.body) else func.with_body(body)
+    body = rewritten(func.body, (tvm.ir.Call, _without_name))
+    return with_body(func, body)
 
 
 def _without_name(call: tvm.ir.Call) -> Expr:
-    return call.args[0] if str(getattr(call.op, "name", "")) == _NAMED else call
+    return call.args[0] if operator_of(call) == _NAMED else call
 
 
 _WRAPPING = frozenset(_ARITHMETIC.values())
 
 
 def _is_float(expr: Expr) -> bool:
-    return "float" in str(expr.ty.dtype)
+    return "float" in dtype_of(expr)
 
 
 def _is_vector_of(expr: Expr, kind: str) -> bool:
-    dtype = str(expr.ty.dtype)
+    dtype = dtype_of(expr)
     return dtype.startswith(kind) and "x" in dtype
 
 
 def _may_index(expr: Expr) -> bool:
     """Is it a scalar integer?"""
-    if not isinstance(expr.ty, tvm.ir.PrimType):
-        return False
-    dtype = str(expr.ty.dtype)
+    dtype = dtype_of(expr)
     return dtype.startswith(("int", "uint")) and "x" not in dtype
 
 
@@ -185,7 +184,7 @@ def _reads(expr: Expr, names: set[tvm.ir.Var]) -> bool:
         expr,
         (tvm.ir.TensorLoad, lambda _: True),
         (tvm.ir.Var, names.__contains__),
-        (tvm.ir.Call, lambda call: str(getattr(call.op, "name", "")) == "tirx.masked_load"),
+        (tvm.ir.Call, lambda call: operator_of(call) == "tirx.masked_load"),
     )
 
 
@@ -194,7 +193,7 @@ def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     wrapping = _wrapping(func)
 
     def unseal(call: tvm.ir.Call) -> Expr:
-        name = str(getattr(call.op, "name", ""))
+        name = operator_of(call)
         if name == _NAMED:
             return call.args[0]
         kind = name.removeprefix(_PREFIX)
@@ -212,8 +211,8 @@ def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
         dtype = str(call.ty.dtype)
         return wrapping(kind, _as(a, dtype), _as(b, dtype))
 
-    body = tvm_ffi.structural_map(func.body, (tvm.ir.Call, unseal))
-    return func if body.same_as(func.body) else func.with_body(wrapping.around(body))
+    body = rewritten(func.body, (tvm.ir.Call, unseal))
+    return func if body.same_as(func.body) else with_body(func, wrapping.around(body))
 
 
 def wrapped(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -228,7 +227,7 @@ def wrapped(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return wrapping(_NAMES[type(node)], node.a, node.b)
 
     body = rewritten(func.body, (tuple(_WRAPPING), wrap))
-    return func if body.same_as(func.body) else func.with_body(wrapping.around(body))
+    return func if body.same_as(func.body) else with_body(func, wrapping.around(body))
 
 
 def _wrapping(func: tirx.PrimFunc) -> _Inlined | _Unsigned:

@@ -18,6 +18,7 @@ import numpy as np
 from relaxpy.ir.dtype import DType
 from relaxpy.tir.lowering.lanes import like, splat
 from relaxpy.tir.lowering.narrow import NarrowRewriter
+from relaxpy.tir.nodes import with_body
 from relaxpy.tir.numerics.floats import INFINITY_BITS
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 
@@ -67,7 +68,7 @@ def without_float8(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return the function with all arithmetic, functions and choices in float8 rewritten."""
     rewriter = _Rewriter(func)
     body = _without_names(tvm_ffi.structural_map(func.body, rewriter.callbacks()))
-    return func if body.same_as(func.body) else func.with_body(body)
+    return with_body(func, body)
 
 
 class _Rewriter(NarrowRewriter):

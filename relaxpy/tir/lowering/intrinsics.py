@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 
+from relaxpy.tir.nodes import dtype_of, operator_of, with_body
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import contains, rewritten
 
@@ -32,8 +33,7 @@ def lower_intrinsics(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRM
     rest: dict[tvm.ir.GlobalVar, tirx.PrimFunc] = {}
     for var, func in mod.functions.items():
         if _is_for_x86(func) and not _divides(func):
-            body = _lowered(func.body)
-            done[var] = func if body.same_as(func.body) else func.with_body(body)
+            done[var] = with_body(func, _lowered(func.body))
         else:
             rest[var] = func
     if rest:
@@ -95,7 +95,8 @@ def _same_lanes(value: int, like: Expr) -> Expr:
 
 
 def _call(call: tvm.ir.Call) -> Expr:
-    rule = _rule(call.op.name) if isinstance(call.op, tvm.ir.Op) else None
+    name = operator_of(call)
+    rule = _rule(name) if name else None
     found = rule(call) if rule is not None else None
     # The result of a rule may have rules itself.
     return call if found is None or found.same_as(call) else _lowered(found)
@@ -103,7 +104,7 @@ def _call(call: tvm.ir.Call) -> Expr:
 
 def _sum(sum: tirx.Add) -> Expr:
     if isinstance(sum.a, tirx.Mul) or isinstance(sum.b, tirx.Mul):
-        if not _FUSED.fullmatch(str(sum.ty.dtype)):
+        if not _FUSED.fullmatch(dtype_of(sum)):
             return sum
         for product, other in ((sum.b, sum.a), (sum.a, sum.b)):
             if isinstance(product, tirx.Mul):

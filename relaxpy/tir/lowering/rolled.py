@@ -12,6 +12,7 @@ not duplicate. It touches no memory and emits no code.
 from __future__ import annotations
 
 from relaxpy.tir.lowering.definitions import with_definitions
+from relaxpy.tir.nodes import with_body
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.walk import contains, rewritten
 from relaxpy.tir.writer.loops import ROLLED
@@ -38,7 +39,7 @@ def kept_rolled(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body)
 
     body = rewritten(func.body, (tirx.For, mark))
-    return func.with_body(with_definitions(_DEFINITION, body))
+    return with_body(func, with_definitions(_DEFINITION, body))
 
 
 def _is_marked(loop: tirx.For) -> bool:

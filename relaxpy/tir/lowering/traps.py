@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.nodes import dtype_of, with_body
+from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.walk import rewritten
 
 Expr = tvm.ir.Expr
 
@@ -16,8 +18,8 @@ def without_traps(func: tirx.PrimFunc) -> tirx.PrimFunc:
     were divided by in programs that never divide by them.
     """
     divisions = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
-    body = tvm_ffi.structural_map(func.body, tuple((kind, _guard(kind)) for kind in divisions))
-    return func if body.same_as(func.body) else func.with_body(body)
+    body = rewritten(func.body, *((kind, _guard(kind)) for kind in divisions))
+    return with_body(func, body)
 
 
 def _guard(kind: Callable[..., Expr]) -> Callable[[Expr], Expr]:
@@ -33,7 +35,7 @@ def _guard(kind: Callable[..., Expr]) -> Callable[[Expr], Expr]:
 
 def _may_be_zero(divisor: Expr) -> bool:
     """Is this an integer that is neither a constant (TVM refuses 0) nor at least 1 by construction?"""
-    if "int" not in str(divisor.ty.dtype) or isinstance(divisor, (tirx.IntImm, tirx.Broadcast)):
+    if "int" not in dtype_of(divisor) or isinstance(divisor, (tirx.IntImm, tirx.Broadcast)):
         return isinstance(divisor, tirx.Broadcast) and _may_be_zero(divisor.value)
     if isinstance(divisor, tirx.Max):
         return not any(isinstance(e, tirx.IntImm) and e.value > 0 for e in (divisor.a, divisor.b))

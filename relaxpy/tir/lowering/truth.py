@@ -7,15 +7,17 @@ kernel does not compile. For a choice it uses the bounds of the two numbers; LLV
 
 from __future__ import annotations
 
-from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.nodes import with_body
+from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.walk import rewritten
 
 Expr = tvm.ir.Expr
 
 
 def chosen_by_truth(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return the function with each cast of a vector of bools replaced by a choice between 1 and 0."""
-    body = tvm_ffi.structural_map(func.body, (tirx.Cast, _choice))
-    return func if body.same_as(func.body) else func.with_body(body)
+    body = rewritten(func.body, (tirx.Cast, _choice))
+    return with_body(func, body)
 
 
 def _choice(cast: tirx.Cast) -> Expr:

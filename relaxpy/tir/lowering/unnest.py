@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from relaxpy.tir.name_length import NameLengths
+from relaxpy.tir.nodes import dtype_of, items, operator_of, with_body
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains, rewritten
 
@@ -53,7 +54,7 @@ def unnested(func: tirx.PrimFunc) -> tirx.PrimFunc:
     that the value that is not chosen is not computed. `Let`s stay in the condition of a `while`, and beside calls with
     effects."""
     body = _unnested(func.body)
-    return func if body.same_as(func.body) else func.with_body(body)
+    return with_body(func, body)
 
 
 def _unnested(body: Stmt) -> Stmt:
@@ -63,6 +64,8 @@ def _unnested(body: Stmt) -> Stmt:
     if unnester.all_of_it:
         return unnester.run(body)
     rewritten_to: dict[int, Stmt] = {}
+    sequences: set[int] = set()
+    kinds = _SIMPLE if unnester.nested else tirx.Bind
 
     def unnest(node: Stmt) -> None:
         if isinstance(node, tirx.Bind) or hash(node) in unnester.nested:
@@ -70,8 +73,11 @@ def _unnested(body: Stmt) -> Stmt:
             if not found.same_as(node):
                 rewritten_to[hash(node)] = found
 
+    def enter(node: tirx.SeqStmt) -> None:
+        sequences.add(hash(node))
+
     # Definitions precede uses in this order.
-    tvm_ffi.structural_walk(body, (_SIMPLE, unnest), order="pre")
+    tvm_ffi.structural_walk(body, ((kinds, unnest), (tirx.SeqStmt, enter)), order="pre")
     if not rewritten_to:
         return body
 
@@ -79,9 +85,9 @@ def _unnested(body: Stmt) -> Stmt:
         return rewritten_to.get(hash(node), node)
 
     def join(node: tirx.SeqStmt) -> Stmt:
-        return _joined(list(node.seq))
+        return node if hash(node) in sequences else _joined(items(node.seq))
 
-    return rewritten(body, (_SIMPLE, replace), (tirx.SeqStmt, join))
+    return rewritten(body, (kinds, replace), (tirx.SeqStmt, join))
 
 
 def _keeps_its_name(var: tvm.ir.Var, value: Expr, lengths: NameLengths) -> bool:
@@ -138,7 +144,7 @@ class _Unnester:
         )
 
     def _sequence(self, node: tirx.SeqStmt, mutator: Mutator) -> Stmt:
-        return _joined([mutator.mutate(part) for part in node.seq])
+        return _joined([mutator.mutate(part) for part in items(node.seq)])
 
     def _named(self, node: tirx.Bind) -> Stmt:
         """The same for a name of a value without `Let`s."""
@@ -189,7 +195,7 @@ class _Unnester:
         return slot.value
 
     def _call(self, node: tvm.ir.Call, mutator: Mutator) -> Expr:
-        if str(getattr(node.op, "name", "")) != _CHOICE:
+        if operator_of(node) != _CHOICE:
             return mutator.default_mutate(node)
         condition = mutator.mutate(node.args[0])
         arms: list[list[Stmt]] = []
@@ -210,7 +216,7 @@ class _Slot:
     """Memory for one value. Bools are stored as bytes: vectors of bools are loaded incorrectly."""
 
     def __init__(self, name: str, like: Expr) -> None:
-        dtype = str(like.ty.dtype)
+        dtype = dtype_of(like)
         stored = dtype.replace("bool", "int8")
         self._buffer = tirx.decl_buffer([_ONE], stored, name, scope="global", layout=None)
         load = tirx.BufferLoad(self._buffer, [_FIRST])
@@ -221,7 +227,7 @@ class _Slot:
 
     def put(self, value: Expr) -> Stmt:
         stored = str(self._buffer.dtype)
-        if str(value.ty.dtype) != stored:
+        if dtype_of(value) != stored:
             value = tirx.Cast(stored, value)
         return tirx.BufferStore(self._buffer, value, [_FIRST])
 
@@ -233,7 +239,7 @@ def _is_read(value: Expr) -> bool:
 
 def _is_integer(value: Expr) -> bool:
     """Is it a scalar integer? Then it may be an index."""
-    dtype = str(value.ty.dtype)
+    dtype = dtype_of(value)
     return dtype.startswith(("int", "uint")) and "x" not in dtype
 
 
@@ -244,7 +250,7 @@ def _joined(stmts: Sequence[Stmt]) -> Stmt:
     parts: list[Stmt] = []
     for stmt in stmts:
         if isinstance(stmt, tirx.SeqStmt):
-            parts.extend(stmt.seq)
+            parts.extend(items(stmt.seq))
         else:
             parts.append(stmt)
     return tirx.SeqStmt(parts)
@@ -257,7 +263,8 @@ def _has_effects_inside(stmt: tirx.BufferStore | tirx.Evaluate | tirx.Bind) -> b
 
 
 def _changes(call: tvm.ir.Call) -> bool:
-    return not isinstance(call.op, tvm.ir.Op) or _changes_something(call.op.name)
+    name = operator_of(call)
+    return not name or _changes_something(name)
 
 
 @cache

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 
 from relaxpy.ir.dtype import DType
+from relaxpy.tir.nodes import with_body
 from relaxpy.tir.numerics.elementary import NARROW, applied, function_of
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import contains, rewritten
@@ -30,7 +31,7 @@ def written_out(func: tirx.PrimFunc, *, by_avx512: bool = False) -> tirx.PrimFun
     if not contains(func.body, tvm.ir.Call, lambda call: function_of(call) is not None):
         return func
     body = value_written_out(func.body, by_avx512=by_avx512)
-    return func if body.same_as(func.body) else func.with_body(body)
+    return with_body(func, body)
 
 
 def value_written_out(value: Expr, *, by_avx512: bool = False) -> Expr:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from relaxpy.tir.analyzer import int64 as int64
+from relaxpy.tir.nodes import with_body
 from relaxpy.tir.schedule import FINISHED
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import contains, rewritten
@@ -47,7 +48,10 @@ def is_constant(value: Index | None, number: int) -> bool:
 
 def simplify(value: Index) -> Expr:
     """The expression in the analyser's normal form."""
-    return tvm.sym.Analyzer().simplify(int64(value))
+    value = int64(value)
+    if isinstance(value, tirx.IntImm | tvm.ir.Var):
+        return value
+    return tvm.sym.Analyzer().simplify(value)
 
 
 def ceildiv(value: Index, divisor: Index) -> Expr:
@@ -159,7 +163,7 @@ def between(value: Index, above: Index, to: Index) -> Expr:
 
 def finished(func: PrimFunc, body: Stmt) -> PrimFunc:
     """Return the function with a body written by a `Program`: nothing in it is left to schedule or to lower."""
-    return func.with_body(body).with_attr(FINISHED, True)
+    return with_body(func, body).with_attr(FINISHED, True)
 
 
 def load(buffer: Buffer, index: Index, lanes: int = 1, mask: Expr | None = None) -> Expr:

@@ -88,7 +88,9 @@ def stride(
     moves: Expr = int64(0)
     for index, moved, extent in zip(indices, after, shape, strict=True):
         # Dimension by dimension, so that no products of symbols arise that a difference would not cancel.
-        moves = simplify(moves * int64(extent) + simplify(moved - index))
+        step = int64(0) if moved.same_as(index) else simplify(moved - index)
+        if not (is_constant(moves, 0) and is_constant(step, 0)):
+            moves = simplify(moves * int64(extent) + step)
     if any(s.uses(moves, other) for other in axes):
         # `x[i // 4, i % 4]` has a constant stride all the same.
         moves = simplify(s.flat_index(after, shape) - s.flat_index(indices, shape))
