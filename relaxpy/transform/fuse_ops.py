@@ -38,8 +38,8 @@ class FuseOps(Pass):
     * a program that decompresses (it reads fewer bytes than it writes: `decode_q4` of figure 9) joins the matrix
       product after it; if several products read it whose other factor is decompressed too, each gets its own
       (`relaxpy.transform.decompressions`);
-    * a program that only moves data (transpositions, split heads) joins the matrix product before or after it, if the
-      product can access memory through strides as efficiently as without.
+    * a program that only moves data (transpositions, split heads, slices) joins the matrix product or the attention
+      before or after it, if that can access memory through strides as efficiently as without.
 
     A group ends before its program is longer than `LONGEST_PROGRAM`, or takes more buffers than a launch on the target
     may. Symbols that are not a dimension of any parameter of the group are passed in a shape (figure 8).
