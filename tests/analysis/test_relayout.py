@@ -126,6 +126,20 @@ KEPT: dict[str, IRModule] = {
         "k = R.permute_dims(x, axes=[0, 3, 2, 1])",
         "y = R.nn.attention(q, k, q)",
     ),
+    "narrow numbers that are widened": function(
+        {"x": '("b", "s", 144)'},
+        'w = R.astype(x, "bfloat16")',
+        *(
+            step
+            for n, name in enumerate("qkv")
+            for step in (
+                f"{name}0 = R.strided_slice(w, axes=[2], begin=[{48 * n}], end=[{48 * n + 48}])",
+                f"{name}1 = R.reshape({name}0, R.shape([b, s, 3, 16]))",
+                f'{name} = R.astype({name}1, "float32")',
+            )
+        ),
+        "y = R.nn.attention(q, k, v)",
+    ),
     "a bias that is moved": function(
         {"q": '("b", "s", 3, 16)', "x": '(3, "s", "s")'},
         "p = R.permute_dims(x, axes=[0, 2, 1])",
@@ -216,3 +230,11 @@ def test_a_square_residual_is_read_where_it_is_written() -> None:
     main = relaxpy.VirtualMachine(relaxpy.build(mod, quick_target()))["main"]
     x, w, r = arguments(mod, {})
     np.testing.assert_allclose(main(x, w, r).numpy(), (x @ w).T + r, atol=1e-5)
+
+
+def test_attention_of_widened_numbers_is_as_accurate() -> None:
+    """Factors that are widened before attention in float32 join it; its powers are not rounded to their dtype."""
+    mod = KEPT["narrow numbers that are widened"]
+    values = np.random.default_rng(1).standard_normal((2, 70, 144), dtype="float32") * 3
+    got = relaxpy.VirtualMachine(relaxpy.build(mod, quick_target()))["main"](values).numpy()
+    np.testing.assert_allclose(got, interpret(mod, "main", values), atol=1e-4)

@@ -26,6 +26,7 @@ from relaxpy.tir.forms.stages import (
 )
 from relaxpy.tir.numerics import scalar
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.walk import walk
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, int64
 
@@ -90,6 +91,19 @@ class AttentionForm:
         """Width of a value and of a result."""
         return _known(self.axes.extents["column"])
 
+    @property
+    def is_rounded(self) -> bool:
+        """Are results rounded to the dtype of the factors? If not, as where these are widened before attention, kernels
+        must not round powers to it either."""
+        found: list[tirx.Cast] = []
+
+        def note(cast: tirx.Cast) -> None:
+            if str(cast.ty.dtype) == self.dtype and uses(cast.value, self.quotient):
+                found.append(cast)
+
+        walk(self.result, (tirx.Cast, note))
+        return self.dtype == "float32" or bool(found)
+
     def place(self, **values: Expr) -> dict[Expr, Expr]:
         """The values of axes, given by name, as far as they are loops."""
         named = [(getattr(self.axes, name), value) for name, value in values.items()]
@@ -142,17 +156,22 @@ ALIGNED = 16
 
 def is_as_efficient(new: AttentionForm, old: AttentionForm) -> bool:
     """Does the same attention in another layout take no longer? Each operand has strides along the same axes, is as
-    contiguous along its width, and aligned to as many elements; scores and results are the same expressions."""
-    return all(
-        tvm_ffi.structural_equal(getattr(new, part), getattr(old, part), map_free_vars=True)
-        for part in ("score", "result")
-    ) and all(
-        _is_accessed_as_well(new, old, name, width)
-        for name, width in (
-            ("query", "depth"),
-            ("key", "depth"),
-            ("value", "column"),
-            ("out", "column"),
+    contiguous along its width, and aligned to as many elements; scores and results are the same expressions. The dtype
+    is the same, too: kernels round the powers to that of the factors."""
+    return (
+        new.dtype == old.dtype
+        and all(
+            tvm_ffi.structural_equal(getattr(new, part), getattr(old, part), map_free_vars=True)
+            for part in ("score", "result")
+        )
+        and all(
+            _is_accessed_as_well(new, old, name, width)
+            for name, width in (
+                ("query", "depth"),
+                ("key", "depth"),
+                ("value", "column"),
+                ("out", "column"),
+            )
         )
     )
 

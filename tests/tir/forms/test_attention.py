@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from relaxpy import parse
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.op import te
@@ -16,6 +17,9 @@ from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Expr
+from relaxpy.transform import LegalizeOps, Normalize
+from relaxpy.transform.fuse_ops import FuseOps
+from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
 
 B, S, T = (SymVar(name).dim for name in "bst")
 Shape = tuple[Dim | int, ...]
@@ -152,3 +156,33 @@ def test_heads_of_a_key(heads: int, groups: int, found: int, alone: int) -> None
     shared = form(Attention(), query=(B, S, heads, 8), key=(B, T, groups, 8))
     assert heads_of_a_key(shared, 8) == found
     assert heads_of_a_key(shared) == alone
+
+
+def test_results_that_are_rounded() -> None:
+    """Of narrow attention, also if they are widened afterwards, and of float32; not of narrow numbers that were widened
+    before."""
+
+    def read(dtype: str, wide: str, *steps: str) -> bool:
+        lines = "".join(f"        {step}\n" for step in steps)
+        mod = parse(f"""
+@R.function
+def main(q: R.Tensor(("n", "s", 2, 8), "{dtype}"), k: R.Tensor(("n", "t", 2, 8), "{dtype}")):
+    with R.dataflow():
+{lines}        R.output(y)
+    return y
+""")
+        fused = FuseTensorIR()(FuseOps()(LegalizeOps()(Normalize()(mod))))
+        (program,) = fused.prim_funcs.values()
+        assert isinstance(program, PrimFunc)
+        found = attention_of(program.func)
+        assert found is not None
+        assert found.dtype == dtype
+        assert str(found.out.buffer.dtype) == wide
+        return found.is_rounded
+
+    assert read("float32", "float32", "y = R.nn.attention(q, k, k)")
+    assert read("bfloat16", "bfloat16", "y = R.nn.attention(q, k, k)")
+    after = "a = R.nn.attention(q, k, k)", 'y = R.astype(a, "float32")'
+    assert read("bfloat16", "float32", *after)
+    before = 'w = R.astype(q, "float32")', 'v = R.astype(k, "float32")'
+    assert not read("bfloat16", "float32", *before, "y = R.nn.attention(w, v, v)")

@@ -25,10 +25,10 @@ LEAST_TOTAL = 2.0**-100
 
 
 def tiles_of(access: Access, target: CpuTarget) -> Tiles | None:
-    """The tiles that multiply the factors, if the target has them, and if these are contiguous and as wide as whole
-    tiles are."""
+    """The tiles that multiply the factors, if the target has them, if these are contiguous and as wide as whole tiles
+    are, and if powers may be rounded as they are."""
     form = access.form
-    tiles = Tiles.of(form.dtype, form.dtype, "float32", target)
+    tiles = Tiles.of(form.dtype, form.dtype, "float32", target) if form.is_rounded else None
     if tiles is None or not (target.has("avx512bf16") and target.has_avx512):
         return None
     accesses = (
