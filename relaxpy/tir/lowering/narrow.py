@@ -152,6 +152,8 @@ class NarrowRewriter(ABC):
                 return tirx.call_intrin("void", name, buffer, stored, *place)
             case "tirx.reinterpret" if isinstance(node.ty, tvm.ir.PrimType):
                 return self.reinterpreted(node)
+            case "tirx.address_of":  # of an element, which is not read
+                return node
             case "prim.if_then_else" if self.is_narrow(node):
                 condition, *sides = node.args
                 kept = tvm.ir.PrimType(like(node, self.kept))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -148,3 +150,37 @@ def main(x: R.Tensor(("n", 20), "bfloat16")):
     got = relaxpy.VirtualMachine(relaxpy.build(mod))(x).numpy().astype(np.float32)
     wanted = np.asarray(interpret(mod, "main", x)).astype(np.float32)
     np.testing.assert_allclose(got, wanted, rtol=2e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("params", "body", "expected"),
+    [
+        (
+            'x: R.Tensor((12, 8, 8), "bfloat16")',
+            'a = R.permute_dims(x, axes=[2, 1, 0])\n    y = R.multiply(a, R.const(0.5, "bfloat16"))',
+            lambda x: x.transpose(2, 1, 0) * 0.5,
+        ),
+        (
+            'x: R.Tensor(("n", 256), "float32"), w: R.Tensor((256, 64), "float32")',
+            'a = R.matmul(x, w)\n    y = R.astype(a, "bfloat16")',
+            lambda x, w: x @ w,
+        ),
+    ],
+    ids=["permutation", "product"],
+)
+def test_places_that_are_prefetched(
+    params: str, body: str, expected: Callable[..., np.ndarray]
+) -> None:
+    """The address of an element is taken where it is in memory, also if others of its buffer are computed."""
+    mod = relaxpy.parse(f"@R.function\ndef main({params}):\n    {body}\n    return y\n")
+    rng = np.random.default_rng(0)
+    if "w:" in params:
+        x = rng.standard_normal((40, 256), dtype="float32")
+        w = rng.standard_normal((256, 64), dtype="float32")
+        got = relaxpy.VirtualMachine(relaxpy.build(mod, params={"w": w}))["main"](x).numpy()
+        wanted = expected(x, w)
+    else:
+        x = rng.standard_normal((12, 8, 8)).astype(ml_dtypes.bfloat16)
+        got = relaxpy.VirtualMachine(relaxpy.build(mod))["main"](x).numpy()
+        wanted = expected(x.astype("float32"))
+    np.testing.assert_allclose(got.astype("float32"), wanted, rtol=2**-7, atol=2**-7)
