@@ -46,7 +46,11 @@ def arrange_attention(func: tirx.PrimFunc, target: GpuTarget) -> Arrangement | N
     if target.warp_functions is None:
         return None
     form = attention_of(func)
-    if form is None or not form.is_rounded or not fits(target, form.dtype, form.depth, form.columns):
+    if (
+        form is None
+        or not form.is_rounded
+        or not fits(target, form.dtype, form.depth, form.columns)
+    ):
         return None
     inner = ((form.query, "depth", 2), (form.key, "depth", CHUNK), (form.value, "column", CHUNK))
     if not all(_is_aligned(form, *each) for each in inner):
