@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -103,6 +102,8 @@ KEY_LAST = (0, 3, 1, 2)
 _HEADS = 2
 """The axis of the heads in the layout of `nn.attention`."""
 _DTYPES = ("float32", "float16", "bfloat16")
+_LARGEST = float(np.finfo(np.float32).max)
+"""The largest scale: scores are float32."""
 
 
 def _or_converted(value: Pattern) -> Pattern:
@@ -211,7 +212,7 @@ class _Fuser:
         )
         scale = _scale(match)
         assert scale is not None, "as `refusal` checked"
-        query, by_query = self.unscaled(f"{root.name}_unscaled", query)
+        query, scale = self.unscaled(f"{root.name}_unscaled", query, scale)
         shared = [self.shared(source) for source in (key, value)]
         if shared[0].repeats == shared[1].repeats:
             key, value = shared
@@ -225,7 +226,7 @@ class _Fuser:
             if missing:
                 bias = self.bind(f"{root.name}_bias", ExpandDims(tuple(range(missing)))(bias))
             args.append(bias)
-        call = Attention(scale=scale * by_query)(*args, span=span)
+        call = Attention(scale=scale)(*args, span=span)
         behind = self.only_moved_back(root)
         if behind is not None:
             self.new.append(VarBinding(self.block.bindings[behind].var, call, span=span))
@@ -262,9 +263,9 @@ class _Fuser:
             value = inner
         return _Source(value, order)
 
-    def unscaled(self, name: str, source: _Source) -> tuple[_Source, float]:
+    def unscaled(self, name: str, source: _Source, scale: float) -> tuple[_Source, float]:
         """The source of queries without a number that they are multiplied or divided by, perhaps before their heads are
-        split, and that factor."""
+        split, and the scale of scores times that factor."""
         shape: tuple[Expr, ...] = ()
         value, between = source.value, list[Var]()
         while isinstance(value, Var):
@@ -278,14 +279,14 @@ class _Fuser:
                     if isinstance(op, Multiply) and _number(by) is None:
                         x, by = by, x
                     factor = _factor(by, divides=isinstance(op, Divide))
-                    if factor is None:
+                    if factor is None or abs(scale * factor) > _LARGEST:
                         break
                     self.passed.update(between)
                     found = self.bind(name, Reshape()(x, *shape)) if shape else x
-                    return self.source(found, source.order), factor
+                    return self.source(found, source.order), scale * factor
                 case _:
                     break
-        return source, 1.0
+        return source, scale
 
     def shared(self, source: _Source) -> _Source:
         """The source without a repetition of neighbouring heads."""
@@ -347,11 +348,12 @@ def _scale(match: Match) -> float | None:
 
 
 def _factor(expr: Expr | None, *, divides: bool) -> float | None:
-    """The factor that a number is, or its inverse; None of 0 and of other expressions."""
+    """The factor that a number is, or its inverse; None of expressions, and of what float32 does not hold."""
     number = _number(expr)
-    if number is None or not math.isfinite(number) or (divides and number == 0):
+    if number is None or (divides and number == 0):
         return None
-    return 1 / number if divides else number
+    factor = 1 / number if divides else number
+    return factor if abs(factor) <= _LARGEST else None  # nor a NaN
 
 
 def _number(expr: Expr | None) -> float | None:

@@ -127,6 +127,19 @@ def test_factors_of_queries_that_stay(factor: str) -> None:
     assert "multiply" in operators(after)
 
 
+def test_scales_that_float32_does_not_hold() -> None:
+    """A product of two factors stays two; the inverse of a number below the normal ones is no scale."""
+    scores = 's = R.multiply(R.matmul(q, k), R.const(100.0, "float32"))\n'
+    queries = Q.replace("x", 'R.multiply(x, R.const(3e38, "float32"))')
+    after = FuseAttention()(module(queries + K + V + scores + WEIGHTS + BACK))
+    assert "scale=100.0" in after.script()
+    assert "multiply" in operators(after)
+    tiny = 's = R.divide(R.matmul(q, k), R.const(1e-40, "float32"))\n'
+    assert "nn.attention" not in operators(
+        FuseAttention()(module(Q + K + V + tiny + WEIGHTS + BACK))
+    )
+
+
 def test_scaled_queries_that_others_use() -> None:
     queries = 'h = R.multiply(x, R.const(0.5, "float32"))\n' + Q.replace("(x", "(h")
     body = queries + K + V + "s = R.matmul(q, k)\n" + WEIGHTS + BACK.replace("gv", "c")
