@@ -45,6 +45,18 @@ def function(shapes: dict[str, str], *steps: str) -> IRModule:
     )
 
 
+def cut(x: str) -> list[str]:
+    """Steps that cut q, k and v, of 3 heads, out of a tensor that is 144 wide."""
+    return [
+        step
+        for n, name in enumerate("qkv")
+        for step in (
+            f"{name}0 = R.strided_slice({x}, axes=[2], begin=[{48 * n}], end=[{48 * n + 48}])",
+            f"{name} = R.reshape({name}0, R.shape([b, s, 3, 16]))",
+        )
+    ]
+
+
 SPLIT = "h = R.reshape(x, R.shape([b, s, 3, 8]))", "q = R.permute_dims(h, axes=[0, 2, 1, 3])"
 HEADS: dict[str, IRModule] = {
     "left": function(
@@ -79,14 +91,7 @@ HEADS: dict[str, IRModule] = {
     ),
     "attention of slices": function(
         {"x": '("b", "s", 144)', "m": '("b", 1, 1, "s")'},
-        *(
-            step
-            for n, name in enumerate("qkv")
-            for step in (
-                f"{name}0 = R.strided_slice(x, axes=[2], begin=[{48 * n}], end=[{48 * n + 48}])",
-                f"{name} = R.reshape({name}0, R.shape([b, s, 3, 16]))",
-            )
-        ),
+        *cut("x"),
         "y = R.nn.attention(q, k, v, m, scale=0.25)",
     ),
     "attention of heads in front": function(
@@ -129,16 +134,9 @@ KEPT: dict[str, IRModule] = {
     "narrow numbers that are widened": function(
         {"x": '("b", "s", 144)'},
         'w = R.astype(x, "bfloat16")',
-        *(
-            step
-            for n, name in enumerate("qkv")
-            for step in (
-                f"{name}0 = R.strided_slice(w, axes=[2], begin=[{48 * n}], end=[{48 * n + 48}])",
-                f"{name}1 = R.reshape({name}0, R.shape([b, s, 3, 16]))",
-                f'{name} = R.astype({name}1, "float32")',
-            )
-        ),
-        "y = R.nn.attention(q, k, v)",
+        *cut("w"),
+        *(f'{name}1 = R.astype({name}, "float32")' for name in "qkv"),
+        "y = R.nn.attention(q1, k1, v1)",
     ),
     "a bias that is moved": function(
         {"q": '("b", "s", 3, 16)', "x": '(3, "s", "s")'},

@@ -1,5 +1,5 @@
-"""Matrix products whose sums stay in registers from the first product to the result: the depth is known, and
-the right-hand factor is packed.
+"""Matrix products whose sums stay in registers from the first product to the result: the depth is known, and the
+right-hand factor is packed.
 
 The tiles of `relaxpy.backend.cpu.rules.matmul` put their sums into memory, from which a loop finishes and stores them:
 the depth may have several blocks, and rows any distance. Where a sum takes 16 to a few hundred multiply-adds, as in
