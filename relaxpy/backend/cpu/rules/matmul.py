@@ -531,24 +531,21 @@ class ProductWriter:
         sums = [p.allocate(f"sums{r}", panel.width, self.dtype) for r in range(height)]
         places = [(r, at) for r in range(height) for at, _ in panel.vectors()]
 
-        def begin(r: int, at: int, value: Expr) -> None:
-            if excess is not None:
-                value = value - loops.load(excess.buffer, excess.start + at, lanes)
-            p.store(sums[r], at, value, lanes)
-
         with p.when(block.is_first):
             for r, at in places:
-                begin(r, at, loops.zero(self.dtype, lanes))
+                p.store(sums[r], at, loops.zero(self.dtype, lanes), lanes)
         with p.otherwise(block.is_first):
             for r, at in places:
                 at_partial = partial.start + r * stride + at
-                begin(r, at, loops.load(partial.buffer, at_partial, lanes))
+                p.store(sums[r], at, loops.load(partial.buffer, at_partial, lanes), lanes)
         flipped = self.arithmetic.flips and excess is None
         own = self._multiply(sums, left, panel, right, block, with_excess=flipped)
+        if own is not None:
+            excess = Partial(own, loops.int64(0), panel.width)
         for r, at in places:
             value = loops.load(sums[r], at, lanes)
-            if own is not None:
-                value = value - loops.load(own, at, lanes)
+            if excess is not None:
+                value = value - loops.load(excess.buffer, excess.start + at, lanes)
             p.store(partial.buffer, partial.start + r * stride + at, value, lanes)
 
     def _multiply(
