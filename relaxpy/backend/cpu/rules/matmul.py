@@ -46,6 +46,7 @@ from relaxpy.backend.cpu.rules.matmul_registers import (
     stays_in_registers,
 )
 from relaxpy.backend.cpu.rules.places import shared_pieces
+from relaxpy.backend.cpu.rules.streaming import with_streams
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.contraction import substitute
 from relaxpy.tir.forms.matmul import MatmulForm, computed_matmul_of, matmul_of, place_of
@@ -90,8 +91,8 @@ def matmul_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
         return None
 
     def write() -> PrimFunc:
-        body = ProductWriter(form, Tiling.of(form, arithmetic, target), arithmetic).write()
-        return loops.finished(func, arithmetic.around(body))
+        body = ProductWriter(form, arithmetic, target).write()
+        return loops.finished(func, with_streams(arithmetic.around(body)))
 
     return Arrangement(write)
 
@@ -240,8 +241,9 @@ class _Memory:
 class ProductWriter:
     """Writes the program of one product."""
 
-    def __init__(self, form: MatmulForm, tiling: Tiling, arithmetic: Arithmetic) -> None:
-        self.form, self.tiling, self.arithmetic, self.dtype = form, tiling, arithmetic, form.dtype
+    def __init__(self, form: MatmulForm, arithmetic: Arithmetic, target: CpuTarget) -> None:
+        self.form, self.arithmetic, self.target, self.dtype = form, arithmetic, target, form.dtype
+        self.tiling = Tiling.of(form, arithmetic, target)
         self.rows, self.columns = form.row.extent, form.column.extent
         self.program = p = Program()
         self.out = p.flat_view(form.out.buffer)

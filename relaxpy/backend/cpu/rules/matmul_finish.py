@@ -67,8 +67,7 @@ class Finish:
     ) -> None:
         """Store the finished sums of `lanes` columns from `column` on at `target`, masked to the columns that exist, or
         to those in the window (from, to; int32)."""
-        element = self._element(total, place, column, target)
-        stmt = vectorise(element, lanes)
+        stmt = self.vector(total, place, column, target, lanes)
         if stmt is not None and mask is not None:
             stmt = masked_store(stmt, mask)
         if stmt is not None:
@@ -78,8 +77,15 @@ class Finish:
         if window is not None:
             first, end = map(loops.int64, window)
         left = loops.minimum(lanes, end) - first
+        element = self._element(total, place, column, target)
         with self.program.loop("lane", left) as lane:  # all False if `left` is negative
             self.program.add(element(first + lane))
+
+    def vector(
+        self, total: Total, place: Mapping[Expr, Expr], column: Expr, target: Expr, lanes: int
+    ) -> tirx.BufferStore | None:
+        """The store of `lanes` columns as one vector; None if the epilogue is not written in vectors."""
+        return vectorise(self._element(total, place, column, target), lanes)
 
     def _element(
         self, total: Total, place: Mapping[Expr, Expr], column: Expr, target: Expr

@@ -12,6 +12,9 @@ for each tile of them along its panels: rows of the output are written whole, an
 from the first-level cache by all panels but the first. The panels of a task stay in the second-level cache.
 
 The last tile of all rows begins earlier, so that it is whole, and does not store again what another one stores.
+
+Large results are streamed (`relaxpy.backend.cpu.rules.streaming`): their lines do not come from memory first, or from
+the cache of a core that has read what was there before.
 """
 
 from __future__ import annotations
@@ -23,8 +26,11 @@ from typing import TYPE_CHECKING
 from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.rules.matmul_factors import widens
 from relaxpy.backend.cpu.rules.matmul_finish import Total
+from relaxpy.backend.cpu.rules.streaming import Stream
+from relaxpy.backend.cpu.target import CACHE_LINE
+from relaxpy.backend.knobs import knob
 from relaxpy.tir.forms.matmul import MatmulForm
-from relaxpy.tir.tvm import tvm
+from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr
 
@@ -50,6 +56,9 @@ STEPS = 2
 AHEAD, AHEAD_OF_DEEP = 1024, 4096
 """The distance in bytes between what is read of a panel and what is prefetched; if panels are deep. The weights of a
 model come from the third cache."""
+
+TALL = 4
+"""Threads divide rows where there are at least a fourth as many as columns: what a thread has written it reads next."""
 
 DEEP = 128
 """The depth from which on the lines of a tile's result are prefetched before its products: there are enough products to
@@ -108,6 +117,19 @@ class RegisterWriter:
         self.depth = loops.constant(self.form.depth.extent) or 1
         self.is_deep = self.depth >= DEEP
         self.ahead = (AHEAD_OF_DEEP if self.is_deep else AHEAD) // self.size
+        self.stream = self._stream()
+
+    def _stream(self) -> Stream | None:
+        """The result, if it may be large, and the vectors of a row are whole cache lines where its first one is."""
+        form, out, target = self.form, self.product.out, self.product.target
+        line = CACHE_LINE * 8 // tvm.DataType(str(out.dtype)).bits
+        stride, base = loops.constant(form.row.out), loops.constant(form.out.base)
+        if self.lanes != line or stride is None or stride % line or self.columns % line:
+            return None
+        if form.batch or base != 0 or not self.is_deep:
+            return None
+        least = knob("streamed", 2 * target.second_level_bytes, (1 << 20, 1 << 25))
+        return Stream.to(self.program, target, out, self.rows * self.columns, least)
 
     def write(self) -> None:
         """Write the tasks, for more rows than a tile has."""
@@ -196,15 +218,21 @@ class RegisterWriter:
                 self._store(total, row + r, base + r * self.form.row.out, column, masks)
 
     def _prefetch_results(self, height: int, width: int, base: Expr) -> None:
-        """Prefetch the lines that the tile is written to, and those of tensors that are added to it."""
+        """Prefetch the lines that the tile is written to, if they are not streamed, and those of tensors that are added
+        to it."""
         p, finish = self.program, self.product.finish
         views = [finish.views[source] for source in finish.aligned] if finish is not None else []
-        for r in range(height):
-            for v in range(width):
-                at = loops.simplify(base + r * self.form.row.out + v * self.lanes)
+        places = [
+            loops.simplify(base + r * self.form.row.out + v * self.lanes)
+            for r in range(height)
+            for v in range(width)
+        ]
+        with p.otherwise(self.stream.is_large if self.stream is not None else False):
+            for at in places:
                 p.prefetch(self.product.out, at, writing=True)
-                for view in views:
-                    p.prefetch(view, at)
+        for view in views:
+            for at in places:
+                p.prefetch(view, at)
 
     def _multiply(self, sums: list[Buffer], width: int, row: Expr, vector: Expr) -> None:
         """Add the products of the whole depth to the sums of a tile."""
@@ -244,14 +272,31 @@ class RegisterWriter:
         self, total: Buffer, row: Expr, target: Expr, column: Expr, masks: list[Expr | None]
     ) -> None:
         """Finish and store the sums of a row."""
-        p, lanes, finish = self.program, self.lanes, self.product.finish
+        p, lanes, finish, out = self.program, self.lanes, self.product.finish, self.product.out
+        stores: list[tirx.BufferStore] = []
         for v, mask in enumerate(masks):
             value, at = loops.load(total, v * lanes, lanes), loops.simplify(target + v * lanes)
-            if finish is None:
-                p.store(self.product.out, at, value, lanes, mask)
-                continue
-            # An epilogue of single elements indexes the memory of the sums.
-            done = p.allocate("done", lanes, self.dtype)
-            p.store(done, 0, value, lanes)
-            place = self.product.batch_place | finish.row_place(row)
-            finish.store(Total(done, loops.int64(0)), place, column + v * lanes, at, lanes, mask)
+            store: tirx.BufferStore | None = None
+            if finish is not None:
+                # An epilogue of single elements indexes the memory of the sums.
+                done = p.allocate("done", lanes, self.dtype)
+                p.store(done, 0, value, lanes)
+                sums = Total(done, loops.int64(0))
+                place = self.product.batch_place | finish.row_place(row)
+                if self.stream is not None:
+                    store = finish.vector(sums, place, column + v * lanes, at, lanes)
+                if store is None:
+                    finish.store(sums, place, column + v * lanes, at, lanes, mask)
+            elif self.stream is None:
+                p.store(out, at, value, lanes, mask)
+            else:
+                store = tirx.BufferStore(out, value, [tirx.Ramp(at, loops.int64(1), lanes)])
+            if store is not None:
+                stores.append(tirx.BufferStore(out, p.let("value", store.value), store.indices))
+        if self.stream is not None and stores:
+            with p.when(self.stream.is_large):
+                for store in stores:
+                    self.stream.add(store)
+            with p.otherwise(self.stream.is_large):
+                for store in stores:
+                    p.add(store)

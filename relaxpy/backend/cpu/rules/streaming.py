@@ -52,7 +52,7 @@ define i64 @{_BEHIND}(ptr %place) alwaysinline nounwind {{
 
 @dataclass(frozen=True)
 class Stream:
-    """The result of an element-wise stage that may be large."""
+    """The result of an element-wise stage, or of a product, that may be large."""
 
     program: Program
     bits: int
@@ -66,23 +66,29 @@ class Stream:
     def of(cls, p: Program, target: CpuTarget, stage: Stage) -> Stream | None:
         """Write the condition here, outside of the stage's loops. None if its result is known to be small, takes longer
         to compute than to write, or if the target has no such stores."""
-        dtype = str(stage.buffer.dtype)
-        if target.kind != "llvm" or target.arch != "x86_64" or dtype not in _DTYPES:
-            return None
         if stage.combiner is not None or not stage.axes:
             return None
         if s.is_expensive(stage.value, stage.axes[-1]) and not s.has_choice(stage.value):
             return None
+        least = knob("large", LARGE, (1 << 20, 1 << 25))
+        return cls.to(p, target, stage.buffer, product(stage.extents), least)
+
+    @classmethod
+    def to(
+        cls, p: Program, target: CpuTarget, buffer: Buffer, size: Expr, least: int
+    ) -> Stream | None:
+        """As `of`, to `size` elements of a buffer, which is large from `least` bytes on."""
+        dtype = str(buffer.dtype)
+        if target.kind != "llvm" or target.arch != "x86_64" or dtype not in _DTYPES:
+            return None
         bits = int(tvm.DataType(dtype).bits)
-        nbytes = simplify(product(stage.extents) * int64(bits // 8))
-        known, least = constant(nbytes), knob("large", LARGE, (1 << 20, 1 << 25))
+        nbytes = simplify(size * int64(bits // 8))
+        known = constant(nbytes)
         if known is not None and known < least:
             return None
-        words = p.flat_view(stage.buffer, "uint16") if dtype == "bfloat16" else None
+        words = p.flat_view(buffer, "uint16") if dtype == "bfloat16" else None
         stream = cls(p, bits, words, nbytes >= int64(least))
-        origin = tirx.BufferStore(
-            stage.buffer, tirx.const(0, dtype), [int64(0) for _ in stage.buffer.shape]
-        )
+        origin = tirx.BufferStore(buffer, tirx.const(0, dtype), [int64(0) for _ in buffer.shape])
         is_large = both(stream.is_large, _begins_line(stream.address(origin)))
         return replace(stream, is_large=p.let("is_large", is_large))
 

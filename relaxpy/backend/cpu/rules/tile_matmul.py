@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.arithmetic import Arithmetic
-from relaxpy.backend.cpu.rules.matmul import Cut, Partial, ProductWriter, Tiling
+from relaxpy.backend.cpu.rules.matmul import Cut, Partial, ProductWriter
 from relaxpy.backend.cpu.rules.places import shared_pieces
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.cpu.tiles import ROWS, Tiles, address
@@ -64,7 +64,7 @@ def tile_matmul_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None
         return None
 
     def write() -> PrimFunc:
-        body = _Writer(form, Tiling.of(form, arithmetic, target), arithmetic, tiles).write()
+        body = _Writer(form, arithmetic, target, tiles).write()
         return loops.finished(func, tiles.around(body))
 
     return Arrangement(write)
@@ -84,9 +84,9 @@ class _Writer(ProductWriter):
     """Writes the program of one product."""
 
     def __init__(
-        self, form: MatmulForm, tiling: Tiling, arithmetic: Arithmetic, tiles: Tiles
+        self, form: MatmulForm, arithmetic: Arithmetic, target: CpuTarget, tiles: Tiles
     ) -> None:
-        super().__init__(form, tiling, arithmetic)
+        super().__init__(form, arithmetic, target)
         self.tiles = tiles
         p = self.program
         # Elements of bfloat16 have no addresses.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,7 @@ from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform import LegalizeOps, Normalize
 from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
+from tests.backend.support import as_tensor, load
 from tests.sweeps import quick_target, sweep
 
 EPILOGUES = {
@@ -66,6 +69,7 @@ def stays(form: MatmulForm, processor: CpuTarget) -> bool:
     return stays_in_registers(form, arithmetic, Tiling.of(form, arithmetic, processor).deepest)
 
 
+LINE, STREAM = 64, "relaxpy_stream"
 QUICK = "quick"
 """This processor, quickly compiled."""
 
@@ -168,3 +172,46 @@ def test_what_does_not_stay_in_registers() -> None:
         assert packing is not None
         form = form_of(with_packed(plain, packing))
         assert not stays(form, processor)
+
+
+@pytest.mark.parametrize("epilogue", ["none", "bias_residual"])
+def test_large_results_are_streamed(epilogue: str, tmp_path: Path) -> None:
+    """The bits of ordinary stores, where the result begins with a cache line and where it does not; a last tile that
+    begins earlier; a result that is small."""
+    depth, columns = 128, 96
+    processor, rng = host("llvm"), np.random.default_rng(0)
+    plain = program(epilogue, depth, columns)
+    packing = wanted_packing(plain, processor)
+    assert packing is not None
+    func = with_packed(plain, packing)
+    streams = processor.vector_bits == LINE * 8
+    kernels = {
+        name: schedule_kernel(func.func, processor, {"streamed": least}).parallel
+        for name, least in (("ordinary", 1 << 25), ("streamed", 1 << 20))
+    }
+    assert [STREAM in str(kernels[name]) for name in kernels] == [streams, streams]
+    library = load(tmp_path, kernels, processor)
+    values = {
+        "packed_w": packing.pack(rng.normal(size=(depth, columns)).astype("float32")),
+        "bias": rng.normal(size=columns).astype("float32"),
+        "const": np.array(1, "float32"),
+    }
+    for rows in (3001, 50):
+        values |= {
+            "x": rng.normal(size=(1, rows, depth)).astype("float32"),
+            "y": rng.normal(size=(1, rows, columns)).astype("float32"),
+        }
+        names = [str(p.name).rstrip("0123456789") for p in func.params[:-1]]
+        args = [as_tensor(values["packed_w" if name == "w" else name]) for name in names]
+        for offset in (0, 1):
+            memories = [in_lines(rows * columns + LINE) for _ in kernels]
+            for name, memory in zip(kernels, memories, strict=True):
+                out = memory[offset : offset + rows * columns].reshape(1, rows, columns)
+                library[name](*args, as_tensor(out))
+            np.testing.assert_array_equal(*memories)
+
+
+def in_lines(size: int) -> np.ndarray:
+    """So many sevens from the start of a cache line on."""
+    memory = np.full(size + LINE, 7, "float32")
+    return memory[-memory.ctypes.data % LINE // 4 :][:size]
