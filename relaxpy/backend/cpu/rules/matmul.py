@@ -533,10 +533,18 @@ class ProductWriter:
         sums = [p.allocate(f"sums{r}", panel.width, self.dtype) for r in range(height)]
         places = [(r, at) for r in range(height) for at, _ in panel.vectors()]
 
+        zero = loops.zero(self.dtype, lanes)
+        begins_in_memory = self.dtype.startswith("int")
         with p.when(block.is_first):
-            for r, at in places:
-                p.store(sums[r], at, loops.zero(self.dtype, lanes), lanes)
-        with p.otherwise(block.is_first):
+            if begins_in_memory:
+                # LLVM would keep sums of integers that begin with a constant on the stack: half of the speed.
+                with p.loop("r", height, rolled=True) as row:
+                    for at, _ in panel.vectors():
+                        p.store(partial.buffer, partial.start + row * stride + at, zero, lanes)
+            else:
+                for r, at in places:
+                    p.store(sums[r], at, zero, lanes)
+        with p.otherwise(False if begins_in_memory else block.is_first):
             for r, at in places:
                 at_partial = partial.start + r * stride + at
                 p.store(sums[r], at, loops.load(partial.buffer, at_partial, lanes), lanes)

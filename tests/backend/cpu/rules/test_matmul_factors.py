@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 
@@ -9,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from relaxpy.backend.cpu.compile import compile_source
 from relaxpy.backend.cpu.panels import wanted_packing, with_packed
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.ir.dim import SymVar
@@ -208,3 +210,23 @@ def test_not_a_number_stays_one() -> None:
     assert np.isnan(out[2]).all()
     assert np.isinf(out[7]).all()
     assert (np.delete(out, (2, 7), 0) == 5).all()
+
+
+@pytest.mark.parametrize(("dtype", "dots"), [("int8", "vpdpbusd"), ("bfloat16", "vdpbf16ps")])
+def test_sums_of_dot_products_stay_in_registers(dtype: str, dots: str) -> None:
+    """Of whole tiles of 6 rows by 4 vectors: no loop of theirs stores."""
+    target = Target.parse("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=znver4")
+    plain = product(dtype, dtype, "plain", 2048, 128)
+    packing = wanted_packing(plain, target)
+    assert packing is not None
+    kernel = schedule_kernel(with_packed(plain, packing).func, target)
+    assert kernel.rule == "matmul"
+    text = compile_source({"k": kernel.serial}, target)
+    blocks = re.split(r"^\.LBB\S+:", text, flags=re.MULTILINE)
+    whole = [block for block in blocks if block.count(dots) >= 24]
+    assert whole
+    for block in whole:
+        loop = block[: block.rindex("\tj")]
+        last = loop.rindex(dots)
+        stores = re.findall(r"vmov\S+\s+%zmm\d+, \S*\(%r[sb]p\S*", loop[:last])
+        assert not stores
