@@ -17,9 +17,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 BINDINGS = 500
 """Of the program that is parsed, printed and built."""
