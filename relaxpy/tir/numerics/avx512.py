@@ -1,7 +1,8 @@
 """Instructions of AVX-512 that replace several operations each, for powers of two and for rounding to bfloat16.
 
 They are operators on float32 of any number of lanes, which passes vectorise as they do arithmetic. The code generator
-gets the instructions for 16 lanes at a time.
+gets the instructions for 16 lanes at a time, and for a single number the arithmetic that gives the same bits: of loops
+over numbers, such as those of rows that are sorted or drawn from, LLVM makes vectors, but not of instructions.
 
     fraction(x)             `vreduceps`: x - floor(x); 0 of an infinity
     scaled(x, e)            `vscalefps`: x * 2**floor(e), rounded once; infinity or 0 beyond the range
@@ -18,7 +19,7 @@ import math
 from collections.abc import Callable
 
 from relaxpy.tir.numerics.floats import f32, horner, let
-from relaxpy.tir.numerics.math import exp_by_parts
+from relaxpy.tir.numerics.math import exp_by_parts, power_of_2
 from relaxpy.tir.operators import register
 from relaxpy.tir.tvm import tirx, tvm
 
@@ -43,6 +44,10 @@ _LAST = 1 << 16
 """The last bit of a bfloat16 in the bits of a float32."""
 _BELOW_HALF = _LAST // 2 - 1
 """Of the bits that are cut off: the largest number that is less than half of the last one."""
+_QUIET_BIT = 1 << 22
+"""Of the bits of a NaN."""
+_FARTHEST = 252.0
+"""A power of two with half of this exponent is a normal number."""
 _SCALE = 2.0**-64
 _LEAST = -60.0
 """1 + 2**_LEAST is 1, and 2**_LEAST * _SCALE a normal number."""
@@ -113,14 +118,30 @@ def _lowered_fraction(call: tvm.ir.Call) -> Expr:
     def of_register(x: Expr) -> Expr:
         return _instruction("reduce", x, _i32(_DOWN), x, *_ALL)
 
-    return _by_registers(of_register, call)
+    def of_number(x: Expr) -> Expr:
+        return let("low", _floor(x), lambda low: tirx.Select(tirx.EQ(low, x), f32(0.0), x - low))
+
+    return _by_registers(of_register, of_number, call)
 
 
 def _lowered_scaled(call: tvm.ir.Call) -> Expr:
     def of_register(x: Expr, exponent: Expr) -> Expr:
         return _instruction("scalef", x, exponent, x, *_ALL)
 
-    return _by_registers(of_register, call)
+    def of_number(x: Expr, exponent: Expr) -> Expr:
+        # In two factors, since there are results below the normal numbers. Rounded once where the first product is
+        # normal: of x from 2**-65 on.
+        bounded = tirx.Min(f32(_FARTHEST), tirx.Max(f32(-_FARTHEST), _floor(exponent)))
+
+        def product(e: Expr) -> Expr:
+            halves = let(
+                "half", _floor(e * f32(0.5)), lambda h: x * power_of_2(h) * power_of_2(e - h)
+            )
+            return tirx.Select(tirx.EQ(e, e), halves, e)
+
+        return let("e", bounded, product)
+
+    return _by_registers(of_register, of_number, call)
 
 
 def _lowered_nearest(call: tvm.ir.Call) -> Expr:
@@ -138,17 +159,25 @@ def _lowered_nearest(call: tvm.ir.Call) -> Expr:
         kept = _instruction("fixupimm", near, x, _all(_i32(_QUIET)), _i32(0), *_ALL)
         return tirx.reinterpret(_register("uint32"), kept)
 
-    return _by_registers(of_register, call)
+    def of_number(x: Expr) -> Expr:
+        bits = tirx.reinterpret("uint32", x)
+        last = (bits >> _u32(16)) & _u32(1)
+        return tirx.Select(tirx.EQ(x, x), bits + last + _u32(_BELOW_HALF), bits | _u32(_QUIET_BIT))
+
+    return _by_registers(of_register, of_number, call)
 
 
-def _by_registers(of_register: Callable[..., Expr], call: tvm.ir.Call) -> Expr:
-    """A function of vectors of 16 lanes, of operands that have more of them, or fewer: then some lanes are repeated."""
+def _by_registers(
+    of_register: Callable[..., Expr], of_number: Callable[..., Expr], call: tvm.ir.Call
+) -> Expr:
+    """A function of vectors of 16 lanes, of operands that have more of them, or fewer: then some lanes are repeated; or
+    of numbers."""
     lanes = int(tvm.DataType(str(call.ty.dtype)).lanes)
     names = [tirx.Var("operand", operand.ty) for operand in call.args]
     if lanes == LANES:
         found = of_register(*names)
     elif lanes == 1:
-        found = _chosen([of_register(*map(_all, names))], range(1))
+        found = of_number(*names)
     else:
         copies = -(-LANES // lanes)
         parts = [
@@ -188,6 +217,14 @@ def _all(value: Expr) -> Expr:
 
 def _i32(value: int) -> Expr:
     return tirx.IntImm("int32", value)
+
+
+def _u32(value: int) -> Expr:
+    return tirx.const(value, "uint32")
+
+
+def _floor(x: Expr) -> Expr:
+    return tirx.call_llvm_pure_intrin("float32", "llvm.floor.f32", x)
 
 
 _ALL = (tirx.IntImm("int16", -1), _i32(_CURRENT))

@@ -203,6 +203,13 @@ def _exp_by_parts(
     return let("x", x, lambda x: let("t", x * rounded + magic, lambda t: parts(x, t)))
 
 
+def power_of_2(exponent: Expr) -> Expr:
+    """2 to the power of an integer from -126 to 127, given as float32; undefined for others, and of a NaN."""
+    code = to_bits(exponent + f32(_ROUND_MAGIC + _BIAS))
+    # The low bits are the exponent and its bias; the bits above them are shifted out.
+    return from_bits(code << i32(_MANTISSA_BITS))
+
+
 def exp_of_negative(x: Expr) -> Expr:
     """exp(x) of a float32 that is at most 0, for weights that add up to 1: half the operations of `exp_float32`.
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from relaxpy.backend.cpu.compile import compile_source
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.numerics import avx512
@@ -28,12 +31,20 @@ def applied(
     function: Callable[[Expr], Expr], x: np.ndarray, dtype: str, lanes: int = 16
 ) -> np.ndarray:
     """A function of all numbers, so many at a time."""
-    shape = [loops.int64(x.size)]
+    found = np.zeros(x.size, dtype)
+    func = PrimFunc(program(function, x.size, dtype, lanes))
+    Kernels({"k": func}, schedule=False).run("k", [x], [found])
+    return found
+
+
+def program(function: Callable[[Expr], Expr], size: int, dtype: str, lanes: int) -> Any:
+    """Its tensor program."""
+    shape = [loops.int64(size)]
     source = tirx.decl_buffer(shape, "float32", "x", layout=None)
     target = tirx.decl_buffer(shape, dtype, "y", layout=None)
     p = Program()
     read, out = p.flat_view(source), p.flat_view(target)
-    with p.loop("n", x.size // lanes) as n:
+    with p.loop("n", size // lanes) as n:
         at = p.let("at", n * lanes)
         stmt = vectorise(
             lambda lane: tirx.BufferStore(
@@ -43,12 +54,7 @@ def applied(
         )
         assert stmt is not None
         p.add(stmt)
-    func = PrimFunc(
-        loops.finished(tirx.PrimFunc([source, target], tirx.Evaluate(loops.int64(0))), p.body())
-    )
-    found = np.zeros(x.size, dtype)
-    Kernels({"k": func}, schedule=False).run("k", [x], [found])
-    return found
+    return loops.finished(tirx.PrimFunc([source, target], tirx.Evaluate(loops.int64(0))), p.body())
 
 
 def floats(step: int) -> np.ndarray:
@@ -88,6 +94,14 @@ def test_fraction_and_scaled(lanes: int) -> None:
         expected = np.float32(3) * np.exp2(np.floor(x))
     found = applied(lambda value: avx512.scaled(three, value), x, "float32", lanes)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("function", [avx512.exp_float32, avx512.sigmoid_float32])
+def test_loops_over_numbers_become_vectors(function: Callable[[Expr], Expr]) -> None:
+    """LLVM makes them of arithmetic, but not of the instructions, which would compute each number in 16 lanes."""
+    text = compile_source({"k": program(function, 192, "float32", 1)}, CpuTarget.host())
+    assert "vscalef" not in text
+    assert re.search(r"vfmadd\S+ps.*%zmm", text)
 
 
 NARROW = {
