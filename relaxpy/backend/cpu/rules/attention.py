@@ -14,8 +14,9 @@ read the same keys and values. Programs, chosen when the kernel runs by how many
   sixteen heads that share keys (five, if these are wide): a task a query and key head.
 * *tiles* (`attention_tiles`), there for all other lanes but those of *rows*: keys and values are packed.
 
-They process the keys in blocks (32 keys, or 24 with 16 vector registers, in *lanes*; 8 vectors of keys in *rows*; 128
-keys in *tiles in place*, 256 in *tiles*), with the online softmax (Milakov and Gimelshein, 2018). For each lane:
+They process the keys in blocks (32 keys, or 24 with 16 vector registers, in *lanes*, 64 of them by words; 8 vectors of
+keys in *rows*; 128 keys in *tiles in place*, 256 in *tiles*), with the online softmax (Milakov and
+Gimelshein, 2018). For each lane:
 
     scores = f(query @ keys of the block)
     new = max(top, max(scores)); decay = exp(top - new); top = new
@@ -87,7 +88,8 @@ def _body(form: AttentionForm, target: CpuTarget) -> Stmt:
     if lanes is None or lanes > above:
         with p.when(access.lanes > above):
             _write_many(access, tiles, target)
-    return p.body() if tiles is None else tiles.around(p.body())
+    body = access.around(p.body())
+    return body if tiles is None else tiles.around(body)
 
 
 def _write_many(access: Access, tiles: Tiles | None, target: CpuTarget) -> None:
