@@ -18,12 +18,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from relaxpy.backend.arrangement import Arrangement
-from relaxpy.backend.cpu.rules.attention_access import LOWEST, share_of, splat
+from relaxpy.backend.cpu.arithmetic import Arithmetic
+from relaxpy.backend.cpu.rules.attention_access import LOWEST, as_numbers, as_words, share_of, splat
 from relaxpy.backend.cpu.rules.paged_tile import (
     LOG2_E,
     Ahead,
     Block,
     Numbers,
+    Products,
     Sizes,
     Tiles,
     Tiling,
@@ -134,6 +136,7 @@ class _Program:
             self.views[x.sinks] = p.flat_view(x.sinks)
         self.keys = Numbers(p, x.key_pages, lanes, page)
         self.values = Numbers(p, x.value_pages, lanes, columns)
+        self.products = self._products(target)
         self.scales = None
         if x.key_scales is not None:
             made = [Numbers(p, b, lanes, lanes) for b in (x.key_scales, x.value_scales)]
@@ -142,7 +145,27 @@ class _Program:
         self.sequences = x.lengths.shape[0]
         self.table_width = x.tables.shape[1]
 
+    def _products(self, target: CpuTarget) -> Products:
+        """How queries and keys are multiplied: with the arithmetic of their types, if neighbours along the width are
+        words, and keys fill pairs of vectors; the scale is that of the products then. Else they are widened, and
+        queries scaled."""
+        scoring, width = self.form.scoring, self.sizes.width
+        scale = scoring.scale if scoring.scale is not None else width**-0.5
+        self.scale = scale / scoring.soft_cap if scoring.soft_cap else scale * LOG2_E
+        query, key = str(self.x.query.dtype), str(self.x.key_pages.dtype)
+        own = Arithmetic.of(query, key, "float32", target)
+        if own.group == 2 and width % 2 == 0 and self.keys.is_paired:
+            self.query_words = self.program.flat_view(self.x.query, "uint16")
+            return Products(own, width // 2, self.scale)
+        return Products(
+            Arithmetic("float32", "float32", "float32", lanes=target.lanes(32)), width, None
+        )
+
     def body(self) -> Stmt:
+        """The whole program."""
+        return self.products.arithmetic.around(self._body())
+
+    def _body(self) -> Stmt:
         """The parallel loop over all tasks, and that which merges segments."""
         p = self.program
         rows = p.let("rows", loops.simplify(self.tokens * self.groups))
@@ -253,11 +276,12 @@ class _Program:
         self.first = first
         # the last tile may have rows that there are not
         state = rows + sizes.most_rows
-        self.tiles = Tiles(p, sizes, self.form.scoring, self.keys, self.scales, state)
+        scoring, products = self.form.scoring, self.products
+        self.tiles = Tiles(p, sizes, scoring, self.keys, products, self.scales, state)
         self._allocate_results(rows)
         self.key_copy = self.value_copy = None
         if rows >= MANY_ROWS:
-            self.key_copy = p.allocate("keys", sizes.width * sizes.block, "float32")
+            self.key_copy = p.allocate("keys", products.words * sizes.block, "float32")
             self.value_copy = p.allocate("values", sizes.block * sizes.columns, "float32")
         count = p.let("count", stop - first)
         with p.loop("t", count, about=1) as t:
@@ -286,16 +310,20 @@ class _Program:
             self._finish(first + t, r, t * sizes.rows + r)
 
     def _load_queries(self, t: Expr) -> None:
-        """The queries of a token, with the factor of its scores."""
-        p, sizes, scoring = self.program, self.sizes, self.form.scoring
-        scale = scoring.scale if scoring.scale is not None else sizes.width**-0.5
-        scale = scale / scoring.soft_cap if scoring.soft_cap else scale * LOG2_E
+        """The words of the queries of a token; if they are numbers, with the factor of its scores."""
+        p, sizes, arithmetic = self.program, self.sizes, self.products.arithmetic
         token = (self.first + t) * self.heads + self.group * sizes.rows
-        size = sizes.rows * sizes.width
+        size = sizes.rows * self.products.words
         lanes = sizes.lanes if size % sizes.lanes == 0 else 1
         line, own = p.let("line", token * sizes.width), p.let("own", t * size)
         with p.loop("k", size // lanes) as k:
-            value = self._float(self.x.query, line + k * lanes, lanes) * splat(scale, lanes)
+            at = line + k * (lanes * arithmetic.group)
+            if arithmetic.group == 1:
+                value = self._float(self.x.query, at, lanes) * splat(self.scale, lanes)
+            else:
+                kind = "int32" if lanes == 1 else f"int32x{lanes}"
+                value = loops.load(self.query_words, at, lanes * arithmetic.group)
+                value = as_numbers(tirx.reinterpret(kind, value))
             p.store(self.tiles.query, own + k * lanes, value, lanes)
 
     def _run_from(self, token: Expr, stop: Expr) -> tuple[Expr, Expr]:
@@ -504,9 +532,6 @@ class _Program:
         sizes, lanes = self.sizes, self.sizes.lanes
         all_keys, all_values = sizes.width * sizes.page, sizes.columns * sizes.page
 
-        def key(begin: Expr, k: Expr, first: int, count: int) -> list[Expr]:
-            return self.keys.read(begin + k * sizes.page + first * lanes, count)
-
         def value(line: Expr, part: Expr, count: int) -> list[Expr]:
             return self.values.read(line * sizes.columns + part * (count * lanes), count)
 
@@ -517,9 +542,15 @@ class _Program:
             lambda page: pages.following(page) * all_values,
         )
         return Block(
-            pages.exists, pages.scales, lambda page: pages.place(page) * all_keys, key, value,
+            pages.exists, pages.scales, lambda page: pages.place(page) * all_keys, self._keys, value,
             lambda page: pages.place(page) * sizes.page, sizes.pages, ahead,
         )  # fmt: skip
+
+    def _keys(self, begin: Expr, k: Expr, first: int, count: int) -> list[Expr]:
+        """Vectors of words of a page's keys."""
+        page, group = self.sizes.page, self.products.arithmetic.group
+        at = begin + k * (page * group) + first * self.sizes.lanes
+        return self.keys.read(at, count) if group == 1 else self.keys.read_words(at, page, count)
 
     def _prefetch_scales(self, pages: _Pages) -> None:
         """Prefetch the scales of the next block."""
@@ -537,7 +568,8 @@ class _Program:
 
         def key(begin: Expr, k: Expr, first: int, count: int) -> list[Expr]:
             at = self._key_place(begin, k, first)
-            return [p.let("key", loops.load(key_copy, at + n * lanes, lanes)) for n in range(count)]
+            read = [loops.load(key_copy, at + n * lanes, lanes) for n in range(count)]
+            return [p.let("key", as_words(each, self.products.arithmetic)) for each in read]
 
         def value(line: Expr, part: Expr, count: int) -> list[Expr]:
             at = self._value_place(line, part)
@@ -551,14 +583,14 @@ class _Program:
 
     def _copy_begin(self, page: Expr) -> Expr:
         """Where the keys of a page begin in the copy."""
-        return page * (self.sizes.width * self.sizes.page)
+        return page * (self.products.words * self.sizes.page)
 
     def _key_place(self, begin: Expr, k: Expr, first: int) -> Expr:
         """Where keys of a page are in the copy: of some vectors across that of the first of those, all along the width,
         then of the next."""
         sizes, lanes = self.sizes, self.sizes.lanes
         across = sizes.across(_height(sizes), sizes.vectors)
-        return k * (across * lanes) + (begin + first * (sizes.width * lanes))
+        return k * (across * lanes) + (begin + first * (self.products.words * lanes))
 
     def _value_place(self, line: Expr, part: Expr) -> Expr:
         """Where a part of a line of values is in the copy."""
@@ -582,13 +614,12 @@ class _Program:
             begin = p.let("begin", pages.place(page) * all_keys)
             following = p.let("next", pages.following(page) * all_keys)
             own = p.let("copy", self._copy_begin(page))
-            with p.loop("k", sizes.width) as k:
-                self.keys.prefetch(following, k, sizes.page)
+            with p.loop("k", self.products.words) as k:
+                self.keys.prefetch(following, k, sizes.page * self.products.arithmetic.group)
                 for first in range(0, sizes.vectors, across):
-                    at = begin + k * sizes.page + first * lanes
                     to = self._key_place(own, k, first)
-                    for n, vector in enumerate(self.keys.read(at, across)):
-                        p.store(key_copy, to + n * lanes, vector, lanes)
+                    for n, words in enumerate(self._keys(begin, k, first, across)):
+                        p.store(key_copy, to + n * lanes, as_numbers(words), lanes)
             begin = p.let("begin", pages.place(page) * all_values)
             following = p.let("next", pages.following(page) * all_values)
             with p.loop("j", sizes.page) as j:

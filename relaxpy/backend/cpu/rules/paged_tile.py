@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from functools import partial
 from math import log2
 
-from relaxpy.backend.cpu.rules.attention_access import LOWEST, splat
+from relaxpy.backend.cpu.arithmetic import Arithmetic
+from relaxpy.backend.cpu.rules.attention_access import LOWEST, as_words, splat
 from relaxpy.backend.cpu.target import CACHE_LINE
 from relaxpy.tir.forms.stages import Combiner
 from relaxpy.tir.numerics import math, scalar
@@ -103,6 +104,18 @@ class Numbers:
             found.append(p.let("odd", tirx.reinterpret(wide, words & upper)))
         return found
 
+    def read_words(self, at: Expr, step: int, count: int) -> list[Expr]:
+        """As many vectors of words, an even number: each of a number of the line from a place on and of one of the line
+        a step behind."""
+        p, lanes = self.program, self.lanes
+        found: list[Expr] = []
+        for n in range(0, count, 2):
+            place = at + n * lanes
+            lines = [loops.load(self.view, place + k * step, 2 * lanes) for k in range(2)]
+            for words in interleaved(*(p.let("line", line) for line in lines), 2 * lanes):
+                found.append(p.let("words", tirx.reinterpret(f"int32x{lanes}", words)))
+        return found
+
     def _vector(self, at: Expr) -> Expr:
         value = loops.load(self.view, at, self.lanes)
         if self.dtype == "float32":
@@ -127,6 +140,17 @@ class Numbers:
         return [each for pair in pairs for each in interleaved(*pair, self.lanes)]
 
 
+@dataclass(frozen=True)
+class Products:
+    """How queries and keys are multiplied."""
+
+    arithmetic: Arithmetic
+    words: int
+    """The number of words of a query and of a key."""
+    scale: float | None
+    """The factor that makes products scores; None if the queries have it."""
+
+
 @dataclass(frozen=True, eq=False)
 class Ahead:
     """Pages that are prefetched, while those of a block are used."""
@@ -149,7 +173,7 @@ class Block:
     begin: Callable[[Expr], Expr]
     """Where the keys of a page begin."""
     keys: Callable[[Expr, Expr, int, int], list[Expr]]
-    """(where the page begins, place in the width, first vector, count): vectors of keys."""
+    """(where the page begins, number of the word, first vector, count): vectors of words of keys."""
     values: Callable[[Expr, Expr, int], list[Expr]]
     """(line, part of the columns, count): vectors of values."""
     lines: Callable[[Expr], Expr]
@@ -176,14 +200,15 @@ class Tiles:
     """Writes what a block of keys does to the state of a task's rows."""
 
     def __init__(
-        self, program: Program, sizes: Sizes, scoring: Scoring, keys: Numbers,
+        self, program: Program, sizes: Sizes, scoring: Scoring, keys: Numbers, products: Products,
         scales: tuple[Numbers, Numbers] | None, rows: int,
     ) -> None:  # fmt: skip
         """Allocates the state of as many rows."""
         self.program, self.sizes, self.scoring, self.keys = program, sizes, scoring, keys
+        self.products = products
         self.key_scales, self.value_scales = scales or (None, None)
         p, lanes = program, sizes.lanes
-        self.query = p.allocate("query", rows * sizes.width, "float32")
+        self.query = p.allocate("query", rows * products.words, "float32")
         self.scores = p.allocate("scores", rows * sizes.block, "float32")
         self.sums = p.allocate("sums", rows * sizes.columns, "float32")
         self.tops = p.allocate("tops", rows, "float32")
@@ -246,7 +271,8 @@ class Tiles:
         """The scores of the rows of a tile, for some vectors of a page's keys."""
         p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
         across = sizes.across(height, sizes.vectors)
-        line = p.let("line", row * sizes.width)
+        arithmetic, words = self.products.arithmetic, self.products.words
+        line = p.let("line", row * words)
         begin = p.let("begin", block.begin(page))
         ahead = int64(0) if block.ahead is None else p.let("next", block.ahead.keys_of(page))
         sums = [
@@ -255,20 +281,25 @@ class Tiles:
         for own in sums:
             for each in own:
                 p.store(each, 0, splat(0.0, lanes), lanes)
-        with p.loop("k", sizes.width) as k:
+        with p.loop("k", words) as k:
             if block.ahead is not None:
-                step = k + (first // across) * sizes.width
-                block.ahead.keys.prefetch(ahead, step, across * lanes)
+                step = k + (first // across) * words
+                block.ahead.keys.prefetch(ahead, step, across * lanes * arithmetic.group)
             keys = block.keys(begin, k, first, across)
             for r, own in enumerate(sums):
-                number = loops.load(self.query, line + (r * sizes.width) + k)
+                number = as_words(loops.load(self.query, line + (r * words) + k), arithmetic)
                 factor = p.let("factor", loops.broadcast(number, lanes))
                 for each, key in zip(own, keys, strict=True):
-                    p.store(each, 0, loops.load(each, 0, lanes) + key * factor, lanes)
+                    new = arithmetic.add_product(loops.load(each, 0, lanes), key, factor)
+                    p.store(each, 0, new, lanes)
         number = page * sizes.page + first * lanes
         for r, own in enumerate(sums):
-            found = self.keys.in_order([loops.load(each, 0, lanes) for each in own])
+            found = [loops.load(each, 0, lanes) for each in own]
+            if arithmetic.group == 1:
+                found = self.keys.in_order(found)
             for n, score in enumerate(found):
+                if self.products.scale is not None:
+                    score = score * splat(self.products.scale, lanes)
                 if self.key_scales is not None:
                     place = block.scales(page) + (first + n) * lanes
                     (scale,) = self.key_scales.read(place, 1)
