@@ -8,7 +8,8 @@ Blocks and segments begin at multiples of their sizes in the sequence, so a row'
 its own sequence only.
 
 * Few rows (decoding) read the pages as they are.
-* Many rows, tokens of the same sequence (prefill), share a copy of a block as float32.
+* Many rows, tokens of the same sequence (prefill), share a copy of a block, in words as they are multiplied: float32,
+  or pairs of bfloat16.
 * If there are few tasks, the segments are tasks. The sums are merged in a second step, in the same order.
 """
 
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from relaxpy.backend.arrangement import Arrangement
+from relaxpy.backend.cpu import narrowing
 from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.rules.attention_access import LOWEST, as_numbers, as_words, share_of, splat
 from relaxpy.backend.cpu.rules.paged_tile import (
@@ -34,6 +36,7 @@ from relaxpy.backend.cpu.rules.paged_tile import (
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.paged_attention import PagedForm, paged_attention_of
 from relaxpy.tir.forms.stages import Combiner
+from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Stmt, int64
@@ -137,6 +140,7 @@ class _Program:
         self.keys = Numbers(p, x.key_pages, lanes, page)
         self.values = Numbers(p, x.value_pages, lanes, columns)
         self.products = self._products(target)
+        self.weighing = self._weighing(target)
         self.scales = None
         if x.key_scales is not None:
             made = [Numbers(p, b, lanes, lanes) for b in (x.key_scales, x.value_scales)]
@@ -157,13 +161,22 @@ class _Program:
         if own.group == 2 and width % 2 == 0 and self.keys.is_paired:
             self.query_words = self.program.flat_view(self.x.query, "uint16")
             return Products(own, width // 2, self.scale)
-        return Products(
-            Arithmetic("float32", "float32", "float32", lanes=target.lanes(32)), width, None
-        )
+        return Products(_widened(target), width, None)
+
+    def _weighing(self, target: CpuTarget) -> Arithmetic:
+        """The arithmetic of weights and values: of words of two keys, if results are as narrow as values, and lines of
+        these fill pairs of vectors."""
+        dtype = str(self.x.value_pages.dtype)
+        own = Arithmetic.of(dtype, dtype, "float32", target)
+        is_rounded = str(self.form.out.dtype) == dtype and self.values.is_paired
+        return own if own.group == 2 and is_rounded else _widened(target)
 
     def body(self) -> Stmt:
         """The whole program."""
-        return self.products.arithmetic.around(self._body())
+        body = self.products.arithmetic.around(self._body())
+        if self.weighing.group == 1:
+            return body
+        return with_definitions(narrowing.DEFINITION, self.weighing.around(body))
 
     def _body(self) -> Stmt:
         """The parallel loop over all tasks, and that which merges segments."""
@@ -277,12 +290,15 @@ class _Program:
         # the last tile may have rows that there are not
         state = rows + sizes.most_rows
         scoring, products = self.form.scoring, self.products
-        self.tiles = Tiles(p, sizes, scoring, self.keys, products, self.scales, state)
+        self.tiles = Tiles(
+            p, sizes, scoring, self.keys, products, self.weighing, self.scales, state
+        )
         self._allocate_results(rows)
         self.key_copy = self.value_copy = None
         if rows >= MANY_ROWS:
             self.key_copy = p.allocate("keys", products.words * sizes.block, "float32")
-            self.value_copy = p.allocate("values", sizes.block * sizes.columns, "float32")
+            lines = sizes.block // self.weighing.group
+            self.value_copy = p.allocate("values", lines * sizes.columns, "float32")
         count = p.let("count", stop - first)
         with p.loop("t", count, about=1) as t:
             self._load_queries(t)
@@ -533,7 +549,7 @@ class _Program:
         all_keys, all_values = sizes.width * sizes.page, sizes.columns * sizes.page
 
         def value(line: Expr, part: Expr, count: int) -> list[Expr]:
-            return self.values.read(line * sizes.columns + part * (count * lanes), count)
+            return self._values(line * sizes.columns + part * (count * lanes), count)
 
         ahead = Ahead(
             self.keys,
@@ -552,6 +568,12 @@ class _Program:
         at = begin + k * (page * group) + first * self.sizes.lanes
         return self.keys.read(at, count) if group == 1 else self.keys.read_words(at, page, count)
 
+    def _values(self, at: Expr, count: int) -> list[Expr]:
+        """Vectors of words of values, from a place in a line on."""
+        if self.weighing.group == 1:
+            return self.values.read(at, count)
+        return self.values.read_words(at, self.sizes.columns, count)
+
     def _prefetch_scales(self, pages: _Pages) -> None:
         """Prefetch the scales of the next block."""
         size = self.sizes.page
@@ -561,7 +583,7 @@ class _Program:
 
     def _in_copy(self, pages: _Pages) -> Block:
         """The block in its copy, in the order in which tiles read it."""
-        p, lanes = self.program, self.sizes.lanes
+        p, lanes, group = self.program, self.sizes.lanes, self.weighing.group
         key_copy, value_copy = self.key_copy, self.value_copy
         assert key_copy is not None
         assert value_copy is not None
@@ -572,10 +594,9 @@ class _Program:
             return [p.let("key", as_words(each, self.products.arithmetic)) for each in read]
 
         def value(line: Expr, part: Expr, count: int) -> list[Expr]:
-            at = self._value_place(line, part)
-            return [
-                p.let("value", loops.load(value_copy, at + n * lanes, lanes)) for n in range(count)
-            ]
+            at = self._value_place(tirx.Div(line, int64(group)) if group > 1 else line, part)
+            read = [loops.load(value_copy, at + n * lanes, lanes) for n in range(count)]
+            return [p.let("value", as_words(each, self.weighing)) for each in read]
 
         return Block(
             pages.exists, pages.scales, self._copy_begin, key, value, lambda _: int64(0), 1
@@ -593,9 +614,9 @@ class _Program:
         return k * (across * lanes) + (begin + first * (self.products.words * lanes))
 
     def _value_place(self, line: Expr, part: Expr) -> Expr:
-        """Where a part of a line of values is in the copy."""
+        """Where a part of a line of words of values is in the copy."""
         sizes, width = self.sizes, self._values_across * self.sizes.lanes
-        return line * width + part * (sizes.block * width)
+        return line * width + part * (sizes.block // self.weighing.group * width)
 
     @property
     def _values_across(self) -> int:
@@ -603,7 +624,7 @@ class _Program:
         return self.sizes.across(_height(self.sizes), self.sizes.columns // self.sizes.lanes)
 
     def _copy(self, pages: _Pages) -> None:
-        """Copy the block's keys and values as float32."""
+        """Copy the words of the block's keys and values."""
         p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
         key_copy, value_copy = self.key_copy, self.value_copy
         assert key_copy is not None
@@ -622,13 +643,14 @@ class _Program:
                         p.store(key_copy, to + n * lanes, as_numbers(words), lanes)
             begin = p.let("begin", pages.place(page) * all_values)
             following = p.let("next", pages.following(page) * all_values)
-            with p.loop("j", sizes.page) as j:
-                self.values.prefetch(following, j, sizes.columns)
+            group = self.weighing.group
+            with p.loop("j", sizes.page // group) as j:
+                self.values.prefetch(following, j, sizes.columns * group)
                 with p.loop("part", sizes.columns // (along * lanes)) as part:
-                    at = begin + j * sizes.columns + part * (along * lanes)
-                    to = self._value_place(j + page * sizes.page, part)
-                    for n, vector in enumerate(self.values.read(at, along)):
-                        p.store(value_copy, to + n * lanes, vector, lanes)
+                    at = begin + j * (sizes.columns * group) + part * (along * lanes)
+                    to = self._value_place(j + page * (sizes.page // group), part)
+                    for n, words in enumerate(self._values(at, along)):
+                        p.store(value_copy, to + n * lanes, as_numbers(words), lanes)
 
     # Results
 
@@ -683,14 +705,15 @@ class _Program:
             total = p.let("with_sink", total * rescale + power(sink - new, 1))
         share = p.let("share", share_of(total, 1) * rescale)
         line = p.let("line", (token * self.heads + own_head) * sizes.columns)
-        count = 2 if self.values.is_paired else 1
+        is_paired = self.values.is_paired and self.weighing.group == 1
+        count = 2 if is_paired else 1
         with p.loop("c", sizes.columns // (count * lanes)) as part:
             c = p.let("c", part * (count * lanes))
             read = [
                 loops.load(self.sums, row * sizes.columns + c + n * lanes, lanes)
                 for n in range(count)
             ]
-            for n, value in enumerate(self.values.in_order(read)):
+            for n, value in enumerate(self.values.in_order(read) if is_paired else read):
                 value = value * loops.broadcast(share, lanes)
                 if str(out.dtype) != "float32":
                     value = value.astype(f"{out.dtype}x{lanes}")
@@ -707,6 +730,11 @@ class _Program:
 
     def _integer(self, buffer: Buffer, at: Expr) -> Expr:
         return loops.load(self.views[buffer], at).astype("int64")
+
+
+def _widened(target: CpuTarget) -> Arithmetic:
+    """The arithmetic of float32."""
+    return Arithmetic.of("float32", "float32", "float32", target)
 
 
 def _height(sizes: Sizes) -> int:

@@ -11,6 +11,9 @@ sequence. For each block, a tile updates its rows' state, which is that of an on
 Keys lie across lanes: scores are whole vectors, and no sum crosses lanes. Every row has the same operations in the same
 order, whatever the tile that it is in. What a block has beyond the keys of a row is never added, since it may be
 anything.
+
+Where the target has dot products of bfloat16 (`relaxpy.backend.cpu.arithmetic`), what is multiplied are words: two
+neighbours of a key, and the values of two neighbouring keys at one column. Weights are rounded then.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from functools import partial
 from math import log2
 
 from relaxpy.backend.cpu.arithmetic import Arithmetic
-from relaxpy.backend.cpu.rules.attention_access import LOWEST, as_words, splat
+from relaxpy.backend.cpu.narrowing import narrowed
+from relaxpy.backend.cpu.rules.attention_access import LOWEST, as_numbers, as_words, ones, splat
 from relaxpy.backend.cpu.target import CACHE_LINE
 from relaxpy.tir.forms.stages import Combiner
 from relaxpy.tir.numerics import math, scalar
@@ -175,7 +179,7 @@ class Block:
     keys: Callable[[Expr, Expr, int, int], list[Expr]]
     """(where the page begins, number of the word, first vector, count): vectors of words of keys."""
     values: Callable[[Expr, Expr, int], list[Expr]]
-    """(line, part of the columns, count): vectors of values."""
+    """(line, part of the columns, count): vectors of values, or of words of this line's and the next one's."""
     lines: Callable[[Expr], Expr]
     """Where the lines of values of a part begin."""
     parts: int
@@ -200,12 +204,12 @@ class Tiles:
     """Writes what a block of keys does to the state of a task's rows."""
 
     def __init__(
-        self, program: Program, sizes: Sizes, scoring: Scoring, keys: Numbers, products: Products,
+        self, program: Program, sizes: Sizes, scoring: Scoring, keys: Numbers, products: Products, weighing: Arithmetic,
         scales: tuple[Numbers, Numbers] | None, rows: int,
     ) -> None:  # fmt: skip
         """Allocates the state of as many rows."""
         self.program, self.sizes, self.scoring, self.keys = program, sizes, scoring, keys
-        self.products = products
+        self.products, self.weighing = products, weighing
         self.key_scales, self.value_scales = scales or (None, None)
         p, lanes = program, sizes.lanes
         self.query = p.allocate("query", rows * products.words, "float32")
@@ -351,6 +355,8 @@ class Tiles:
             at = row * sizes.block + n * lanes
             own = p.let("power", power(loops.load(self.scores, at, lanes) - top, lanes))
             powers.append(own)
+            if self.weighing.group > 1:
+                continue
             if self.value_scales is not None:
                 page, vector = divmod(n, sizes.vectors)
                 (scale,) = self.value_scales.read(scales(int64(page)) + vector * lanes, 1)
@@ -358,7 +364,17 @@ class Tiles:
             p.store(self.scores, at, own, lanes)
         decay = loops.broadcast(loops.load(self.decays, row), lanes)
         before = loops.load(self.totals, row * lanes, lanes)
-        p.store(self.totals, row * lanes, before * decay + _joined(p, powers, tirx.Add), lanes)
+        if self.weighing.group == 1:
+            p.store(self.totals, row * lanes, before * decay + _joined(p, powers, tirx.Add), lanes)
+            return
+        total = p.let("total", before * decay)
+        for n in range(0, len(powers), 2):
+            words = tirx.reinterpret(f"int32x{lanes}", narrowed(*powers[n : n + 2]))
+            words = p.let("words", words)
+            at = row * sizes.block + n // 2 * lanes
+            p.store(self.scores, at, as_numbers(words), lanes)
+            total = p.let("total", self.weighing.add_product(total, words, ones(self.weighing)))
+        p.store(self.totals, row * lanes, total, lanes)
 
     def _sums(self, tiling: Tiling, block: Block, part: Expr, across: int, row: Expr) -> None:
         """Add the weighted values of a block to the sums of a tile, in some vectors of the columns."""
@@ -381,13 +397,16 @@ class Tiles:
                 int64(0) if block.ahead is None else p.let("next", block.ahead.values_of(number))
             )
 
+            group = self.weighing.group
+
             def add(start: Expr, end: Expr, is_shared: bool) -> None:
-                with p.loop("n", end - start, about=count if is_shared else 1) as n:
+                with p.loop("n", end - start, about=count // group if is_shared else 1) as n:
                     j = p.let("j", start + n)
                     if block.ahead is not None:
-                        block.ahead.values.prefetch(ahead, part * count + j, across * lanes)
-                    values = block.values(begin + j, part, across)
-                    self._add(sums, values, row, j + first, is_shared)
+                        step = part * (count // group) + j
+                        block.ahead.values.prefetch(ahead, step, across * lanes * group)
+                    values = block.values(begin + j * group, part, across)
+                    self._add(tiling, sums, values, row, j * group + first, is_shared)
 
             self._each_range(tiling, row, first, count, add)
         for r, own in enumerate(sums):
@@ -407,13 +426,24 @@ class Tiles:
             value = loops.load(buffer, place) - first
             return p.let("edge", tirx.Max(tirx.Min(value, int64(count)), int64(low)))
 
+        def words(key: Expr, added: int) -> Expr:
+            group = self.weighing.group
+            return key if group == 1 else p.let("word", tirx.Div(key + added, int64(group)))
+
+        up = self.weighing.group - 1
         start = within(self.first, row, 0)
         if tiling.is_even:
-            add(start, within(self.end, row, start), True)
+            end = within(self.end, row, start)
+            add(words(start, 0), words(end, up), True)
             return
         end = within(self.end, row + last, start)
         shared = p.let("shared", tirx.Min(within(self.first, row + last, start), end))
         to = p.let("to", tirx.Min(within(self.end, row, shared), end))
+        if up:
+            # Words with keys that only some rows attend to are not shared.
+            start, end = words(start, 0), words(end, up)
+            shared = p.let("shared", tirx.Min(words(shared, up), end))
+            to = p.let("to", tirx.Max(words(to, 0), shared))
         # The keys before and behind those that all rows attend to, by the same code.
         with p.loop("side", 2, rolled=True) as side:
             is_before = loops.equals(side, 0)
@@ -422,20 +452,45 @@ class Tiles:
                 add(shared, to, True)
 
     def _add(
-        self, sums: list[list[Buffer]], values: list[Expr], row: Expr, key: Expr, is_shared: bool
-    ) -> None:
-        """Add the weighted values of a key to the sums of a tile, or of those rows that attend to it."""
-        p, lanes = self.program, self.sizes.lanes
+        self, tiling: Tiling, sums: list[list[Buffer]], values: list[Expr], row: Expr, key: Expr, is_shared: bool,
+    ) -> None:  # fmt: skip
+        """Add the weighted values of a key to the sums of a tile, or of those rows that attend to it; of a word's two
+        keys, to the sums of those rows that attend to one."""
+        p, lanes, weighing = self.program, self.sizes.lanes, self.weighing
+        group = weighing.group
+
+        def attends(r: int, key: Expr) -> Expr:
+            first, end = (loops.load(buffer, row + r) for buffer in (self.first, self.end))
+            return loops.both(first <= key, key < end)
+
+        def bits(r: int) -> Expr:
+            """Those of the keys that a row attends to: the others may be anything, and 0 times that NaN."""
+            none = tirx.const(0, "int32")
+            low, high = (
+                tirx.Select(attends(r, key + n), tirx.const(half, "int32"), none)
+                for n, half in enumerate((0xFFFF, -(1 << 16)))
+            )
+            return p.let("bits", low | high)
+
+        if group > 1 and is_shared and tiling.is_even:
+            mask = loops.broadcast(bits(0), lanes)
+            values = [p.let("values", value & mask) for value in values]
         for r, own in enumerate(sums):
-            number = loops.load(self.scores, (row + r) * self.sizes.block + key)
-            weight = p.let("weight", loops.broadcast(number, lanes))
+            place = key if group == 1 else tirx.Div(key, int64(group))
+            number = loops.load(self.scores, (row + r) * self.sizes.block + place)
+            weight = p.let("weight", loops.broadcast(as_words(number, weighing), lanes))
             has_key: Expr | bool = True
-            if not is_shared:
-                first, end = (loops.load(buffer, row + r) for buffer in (self.first, self.end))
-                has_key = loops.both(first <= key, key < end)
+            seen = values
+            if not is_shared and group == 1:
+                has_key = attends(r, key)
+            elif not is_shared:
+                own_bits = bits(r)
+                has_key = tirx.NE(own_bits, tirx.const(0, "int32"))
+                seen = [value & loops.broadcast(own_bits, lanes) for value in values]
             with p.when(has_key):
-                for each, value in zip(own, values, strict=True):
-                    p.store(each, 0, loops.load(each, 0, lanes) + value * weight, lanes)
+                for each, value in zip(own, seen, strict=True):
+                    new = weighing.add_product(loops.load(each, 0, lanes), value, weight)
+                    p.store(each, 0, new, lanes)
 
 
 def power(vector: Expr, lanes: int) -> Expr:

@@ -38,7 +38,7 @@ CASES = {
         dtype="bfloat16",
         op=PagedAttention(soft_cap=1.5),
     ),
-    "many words": Case(heads=16, groups=2, width=32, size=32, dtype="bfloat16"),
+    "many words": Case(heads=16, groups=2, width=32, column=64, size=32, dtype="bfloat16"),
     "integers": Case(pages="int8", sinks=True),
     "small integers": Case(dtype="bfloat16", pages="int8"),
 }
