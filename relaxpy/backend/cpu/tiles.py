@@ -129,11 +129,6 @@ class Tiles:
         """Prefetch two tiles that are side by side, and contiguous, from an address on, which need not exist."""
         self._call(p, "prefetch", at)
 
-    def narrowed(self, low: Expr, high: Expr) -> Expr:
-        """Twice 16 float32, rounded to bfloat16, as words (uint16x32). Needs AVX512_BF16; subnormal numbers become
-        0."""
-        return tirx.call_pure_extern("uint16x32", self._name("narrowed"), low, high)
-
     def around(self, body: Stmt) -> Stmt:
         """Return the body with the definitions that it needs."""
         return with_definitions(self.definitions(), body)
@@ -156,15 +151,6 @@ class Tiles:
         ]  # fmt: skip
         own.append("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         own.append(self._prefetch_function())
-        if self.size == 2:
-            instruction = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
-            own.append(
-                f"declare <32 x bfloat> @{instruction}(<16 x float>, <16 x float>)\n"
-                f"define linkonce_odr <32 x i16> @{self._name('narrowed')}(<16 x float> %low, <16 x float> %high)"
-                " alwaysinline nounwind readnone {\n"
-                f"  %x = call <32 x bfloat> @{instruction}(<16 x float> %high, <16 x float> %low)\n"
-                "  %y = bitcast <32 x bfloat> %x to <32 x i16>\n  ret <32 x i16> %y\n}"
-            )
         own.append(self._function("configure", "ptr %at", ["x86.ldtilecfg(ptr %at)"]))
         own.append(self._function("release", "", ["x86.tilerelease()"]))
         for rows in (1, 2):

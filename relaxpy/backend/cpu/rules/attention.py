@@ -10,12 +10,15 @@ read the same keys and values. Programs, chosen when the kernel runs by how many
   lanes of a task, which come in two vector registers or one.
 * *rows* (`attention_rows`), for up to four lanes, or half a register of them, which is how text is generated where few
   heads share keys: a task a query and key head, vectors along the heads' widths.
+* *row words* (`attention_row_words`), instead of these for bfloat16 on processors that have fast dot products of it; in
+  *lanes*, too, words of two bfloat16 are multiplied there.
 * *tiles in place* (`attention_in_place`), for bfloat16 on processors that multiply tiles, one query, and three to
   sixteen heads that share keys (five, if these are wide): a task a query and key head.
 * *tiles* (`attention_tiles`), there for all other lanes but those of *rows*: keys and values are packed.
 
-They process the keys in blocks (32 keys, or 24 with 16 vector registers, in *lanes*; 8 vectors of keys in *rows*; 128
-keys in *tiles in place*, 256 in *tiles*), with the online softmax (Milakov and Gimelshein, 2018). For each lane:
+They process the keys in blocks (32 keys, or 24 with 16 vector registers, in *lanes*, 64 of them by words; 8 vectors of
+keys in *rows*; 128 keys in *row words* and *tiles in place*, 256 in *tiles*), with the online softmax (Milakov and
+Gimelshein, 2018). For each lane:
 
     scores = f(query @ keys of the block)
     new = max(top, max(scores)); decay = exp(top - new); top = new
@@ -36,6 +39,7 @@ from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.rules.attention_access import Access, Task
 from relaxpy.backend.cpu.rules.attention_in_place import InPlaceProgram, has_in_place_program
 from relaxpy.backend.cpu.rules.attention_lanes import REGISTERS, LanesProgram
+from relaxpy.backend.cpu.rules.attention_row_words import RowWordsProgram, has_row_words_program
 from relaxpy.backend.cpu.rules.attention_rows import RowProgram, has_row_program
 from relaxpy.backend.cpu.rules.attention_tile_writer import tiles_of
 from relaxpy.backend.cpu.rules.attention_tiles import TilesProgram, lanes_of_task
@@ -79,15 +83,17 @@ def _body(form: AttentionForm, target: CpuTarget) -> Stmt:
             for task in _tasks(access, access.sharing):
                 InPlaceProgram(access, task, tiles).write()
     elif has_row_program(access, register) and access.sharing <= few:
+        row_program = RowWordsProgram if has_row_words_program(access, target) else RowProgram
         with p.when(access.lanes <= few):
             for task in _tasks(access, access.sharing):
-                RowProgram(access, task, target).write()
+                row_program(access, task, target).write()
         above = few
     lanes = loops.constant(access.lanes)
     if lanes is None or lanes > above:
         with p.when(access.lanes > above):
             _write_many(access, tiles, target)
-    return p.body() if tiles is None else tiles.around(p.body())
+    body = access.around(p.body())
+    return body if tiles is None else tiles.around(body)
 
 
 def _write_many(access: Access, tiles: Tiles | None, target: CpuTarget) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from relaxpy.backend.cpu import narrowing
+from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.target import CACHE_LINE, CpuTarget
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.attention import AttentionForm, heads_of_a_key
 from relaxpy.tir.forms.contraction import Operand, substitute
-from relaxpy.tir.numerics import math
+from relaxpy.tir.lowering.definitions import with_definitions
+from relaxpy.tir.numerics.math import exp_of_negative
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
-from relaxpy.tir.writer.vectors import mapped, strips, vectorise
+from relaxpy.tir.writer.loops import Buffer, Expr, Program, Stmt, int64
+from relaxpy.tir.writer.vectors import lanes_of, mapped, vectorise
 
 TOGETHER = 8
 """The most heads of a task where all heads share one key head (Shazeer, MQA, 2019). With 16, one thread takes a fifth
@@ -56,6 +60,19 @@ class Access:
         self.lanes = p.let("lanes", lanes)
         """The number of lanes that share a key head."""
         self.is_narrow = form.dtype != "float32"
+        own = Arithmetic.of(form.dtype, form.dtype, "float32", target)
+        widened = replace(own, group=1)
+        has_words = form.depth % own.group == 0 and loops.is_constant(
+            self.stride(form.key, "depth"), 1
+        )
+        self.scoring = own if has_words else widened
+        """The arithmetic of products of queries and keys, which are words of neighbours along the depth."""
+        self.has_narrowing = target.has("avx512bf16") and target.has_avx512
+        """Does it have the instructions that round powers, and make them?"""
+        self.narrows_results = self.has_narrowing and _is_narrowed(form)
+        """Are results two vectors that are rounded at once?"""
+        self.weighing = own if form.is_rounded and self.has_narrowing else widened
+        """That of powers and values, which are words of neighbouring keys: of narrow factors, powers are rounded."""
         self.has_own_scores = any(
             isinstance(axis, s.Var) and s.uses(form.score, axis)
             for axis in (form.axes.row, form.axes.head)
@@ -80,6 +97,12 @@ class Access:
             buffer = operand.buffer
             is_bits = str(buffer.dtype) != "float32"
             self._bits[buffer] = p.flat_view(buffer, "uint16") if is_bits else self.view(buffer)
+
+    def around(self, body: Stmt) -> Stmt:
+        """Return the body with the definitions that it needs."""
+        if self.form.is_rounded and self.has_narrowing:
+            body = with_definitions(narrowing.DEFINITION, body)
+        return self.scoring.around(body) if self.scoring.group > 1 else self.weighing.around(body)
 
     # Positions
 
@@ -152,16 +175,6 @@ class Access:
             return value
         return value.astype("float32" if lanes == 1 else f"float32x{lanes}")
 
-    def read_strips(self, operand: Operand, rows: Sequence[Expr], count: int) -> list[Expr]:
-        """The registers of a strip (`relaxpy.tir.writer.vectors.strips`) of a factor's numbers as float32, of which
-        each row has `count` from its offset on."""
-        source = self.words(operand) if self.is_narrow else self.view(operand.buffer)
-        registers = strips([loops.load(source, at, count) for at in rows], count)
-        if not self.is_narrow:
-            return registers
-        kind = f"{operand.buffer.dtype}x{len(rows)}"
-        return [tirx.reinterpret(kind, each).astype(f"float32x{len(rows)}") for each in registers]
-
     def prefetch(
         self, operand: Operand, at: Expr, *, writing: bool = False, level: int = 1
     ) -> None:
@@ -190,6 +203,20 @@ class Access:
 
         return s.substitute(s.map_loads(value, load), place)
 
+    def store_neighbours(
+        self, quotients: Sequence[Expr], place: Mapping[Expr, Expr], line: Expr, column: Expr
+    ) -> None:
+        """As `store_quotients`, two vectors of words, where powers are rounded."""
+        p = self.program
+        quotients = [p.let("quotients", each) for each in quotients]
+        lanes = lanes_of(quotients[0])
+        if self.narrows_results:
+            at = loops.simplify(line + column)
+            p.store(self.words(self.form.out), at, narrowing.narrowed(*quotients), 2 * lanes)
+            return
+        for half, each in enumerate(quotients):
+            self.store_quotients(each, lanes, place, line, loops.simplify(column + half * lanes))
+
     def store_quotients(
         self, quotients: Expr, lanes: int, place: Mapping[Expr, Expr], line: Expr, column: Expr
     ) -> None:
@@ -216,9 +243,34 @@ class Access:
                 p.add(element(lane))
 
 
+@dataclass(frozen=True)
+class Exponents:
+    """How powers are made from products, if they are powers of 2 that are rounded."""
+
+    scale: float | None
+    """The factor of products that makes them scores, if it is applied where powers are computed: until then, "scores"
+    are products."""
+    rate: float
+    """The factor that makes "scores" exponents of 2."""
+
+    @classmethod
+    def of(cls, form: AttentionForm) -> Exponents:
+        scale = _scale_of(form)
+        return cls(scale, (1.0 if scale is None else scale) * math.log2(math.e))
+
+
+def _is_narrowed(form: AttentionForm) -> bool:
+    """Are results quotients that are rounded to bfloat16?"""
+    match form.result:
+        case tirx.Cast(value=value):
+            return value.same_as(form.quotient) and str(form.out.buffer.dtype) == "bfloat16"
+        case _:
+            return False
+
+
 def power(vector: Expr, lanes: int) -> Expr:
     """The exponentials of numbers that are at most 0."""
-    return mapped(math.exp_of_negative, vector, lanes)
+    return mapped(exp_of_negative, vector, lanes)
 
 
 def splat(value: float, lanes: int) -> Expr:
@@ -226,7 +278,54 @@ def splat(value: float, lanes: int) -> Expr:
     return loops.broadcast(tirx.FloatImm("float32", value), lanes)
 
 
+def as_numbers(words: Expr) -> Expr:
+    """The bits of words as float32, in which programs keep them."""
+    lanes = lanes_of(words)
+    kind = "float32" if lanes == 1 else f"float32x{lanes}"
+    return words if str(words.ty.dtype) == kind else tirx.reinterpret(kind, words)
+
+
+def as_words(numbers: Expr, arithmetic: Arithmetic) -> Expr:
+    """Words of an arithmetic that are kept as float32."""
+    lanes = lanes_of(numbers)
+    kind = arithmetic.word if lanes == 1 else f"{arithmetic.word}x{lanes}"
+    return numbers if str(numbers.ty.dtype) == kind else tirx.reinterpret(kind, numbers)
+
+
+def ones(arithmetic: Arithmetic) -> Expr:
+    """A vector of words of two bfloat16 that are 1: products with it add up words."""
+    return loops.broadcast(tirx.const(0x3F803F80, "int32"), arithmetic.lanes)
+
+
 def share_of(total: Expr, lanes: int) -> Expr:
     """The reciprocal of the total, by which sums are multiplied. If no key is seen the sums are 0, and stay 0."""
     zero = splat(0.0, lanes)
     return tirx.Select(tirx.EQ(total, zero), zero, splat(1.0, lanes) / total)
+
+
+def _scale_of(form: AttentionForm) -> float | None:
+    """The positive number that a product is multiplied by to make the score; None if there is more to it. Of products
+    and of scores, the same is the largest then."""
+    match form.score:
+        case tirx.Mul(a=product, b=factor) if product.same_as(form.product):
+            scale = _number(factor)
+            return scale if scale is not None and scale > 0 else None
+        case score if score.same_as(form.product):
+            return 1.0
+        case _:
+            return None
+
+
+def _number(value: Expr) -> float | None:
+    """A literal, or a quotient or root of such."""
+    match value:
+        case tirx.FloatImm(value=number):
+            return float(number)
+        case tirx.Div(a=a, b=b):
+            dividend, divisor = _number(a), _number(b)
+            return dividend / divisor if dividend is not None and divisor else None
+        case tvm.ir.Call(op=op, args=[arg]) if getattr(op, "name", "") == "tirx.sqrt":
+            number = _number(arg)
+            return math.sqrt(number) if number is not None and number >= 0 else None
+        case _:
+            return None

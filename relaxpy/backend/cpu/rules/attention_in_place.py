@@ -29,7 +29,7 @@ from relaxpy.backend.cpu.rules.attention_tile_writer import (
     Block,
     TileWriter,
 )
-from relaxpy.backend.cpu.rules.powers import weights
+from relaxpy.backend.cpu.rules.powers import shares, weights
 from relaxpy.backend.cpu.rules.transpose import turned
 from relaxpy.backend.cpu.tiles import ROW_BYTES, ROWS, TILES, Tiles, address
 from relaxpy.tir.forms.contraction import Operand, substitute
@@ -380,7 +380,7 @@ class InPlaceProgram(TileWriter):
         p, access, out = self.program, self.access, self.form.out
         totals = [loops.load(each, 0, VECTOR) for each in self.totals]
         total = self._across(totals[0] + totals[1], tirx.Add)
-        p.store(self.decay, 0, self.shares(total), VECTOR)
+        p.store(self.decay, 0, shares(total), VECTOR)
         with p.loop("lane", access.sharing, rolled=True) as lane:
             place = access.lane_place(self.task, lane)
             line = p.let("line", access.offset(out, place))
@@ -388,7 +388,9 @@ class InPlaceProgram(TileWriter):
             with p.loop("columns", self.column_groups, rolled=True) as columns:
                 even, odd = (self._get(at) * by for at in self._sums_of(lane, columns))
                 quotients = interleaved(p.let("even", even), p.let("odd", odd), VECTOR)
-                self.store_results(place, line, loops.simplify(columns * GROUP), quotients)
+                self.access.store_neighbours(
+                    quotients, place, line, loops.simplify(columns * GROUP)
+                )
 
 
 def _floats(words: Expr) -> Expr:

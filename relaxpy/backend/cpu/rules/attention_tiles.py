@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from relaxpy.backend.cpu.narrowing import narrowed
 from relaxpy.backend.cpu.rules.attention_access import LOWEST, Access, Task, splat
 from relaxpy.backend.cpu.rules.attention_tile_writer import (
     GROUP,
@@ -25,7 +26,7 @@ from relaxpy.backend.cpu.rules.attention_tile_writer import (
     TileWriter,
 )
 from relaxpy.backend.cpu.rules.places import shared_pieces
-from relaxpy.backend.cpu.rules.powers import weights
+from relaxpy.backend.cpu.rules.powers import shares, weights
 from relaxpy.backend.cpu.rules.transpose import strip_of, summed, turned
 from relaxpy.backend.cpu.tiles import ROWS, Tiles, address
 from relaxpy.tir.forms.contraction import Operand
@@ -381,7 +382,7 @@ class TilesProgram(TileWriter):
                 values.append(p.let("power", weights(p, score * rate - top)))
                 p.store(total, 0, loops.load(total, 0, VECTOR) + values[-1], VECTOR)
             to = loops.simplify(lane * BLOCK + group * GROUP)
-            p.store(self.powers, to, self.tiles.narrowed(*values), GROUP)
+            p.store(self.powers, to, narrowed(*values), GROUP)
         total = loops.load(totals[0], 0, VECTOR) + loops.load(totals[1], 0, VECTOR)
         p.store(self.totals, own * VECTOR, total, VECTOR)
 
@@ -478,7 +479,7 @@ class TilesProgram(TileWriter):
             first = p.let("first", loops.simplify(some * VECTOR))
             at = [loops.simplify((first + n) * VECTOR) for n in range(VECTOR)]
             total = summed(p, [loops.load(self.totals, n, VECTOR) for n in at])
-            p.store(self.decay, 0, self.shares(p.let("total", total)), VECTOR)
+            p.store(self.decay, 0, shares(p.let("total", total)), VECTOR)
             with p.loop("n", loops.minimum(self.used - first, VECTOR), rolled=True) as n:
                 lane = p.let("lane", loops.simplify(first + n))
                 place = access.lane_place(self.task, lane)
@@ -495,7 +496,7 @@ class TilesProgram(TileWriter):
                         p.let("half", loops.load(self.sums, each, VECTOR) * by) for each in at_half
                     ]
                     column = loops.simplify(columns * GROUP)
-                    self.store_results(place, line, column, _in_order(*halves))
+                    access.store_neighbours(_in_order(*halves), place, line, column)
 
 
 # The columns of a group of values are not in order where they are packed, nor are those of sums: words of two rows are

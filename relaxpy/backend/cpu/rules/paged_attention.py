@@ -8,7 +8,8 @@ Blocks and segments begin at multiples of their sizes in the sequence, so a row'
 its own sequence only.
 
 * Few rows (decoding) read the pages as they are.
-* Many rows, tokens of the same sequence (prefill), share a copy of a block as float32.
+* Many rows, tokens of the same sequence (prefill), share a copy of a block, in words as they are multiplied: float32,
+  or pairs of bfloat16.
 * If there are few tasks, the segments are tasks. The sums are merged in a second step, in the same order.
 """
 
@@ -18,12 +19,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from relaxpy.backend.arrangement import Arrangement
-from relaxpy.backend.cpu.rules.attention_access import LOWEST, share_of, splat
+from relaxpy.backend.cpu import narrowing
+from relaxpy.backend.cpu.arithmetic import Arithmetic
+from relaxpy.backend.cpu.rules.attention_access import LOWEST, as_numbers, as_words, share_of, splat
 from relaxpy.backend.cpu.rules.paged_tile import (
     LOG2_E,
     Ahead,
     Block,
     Numbers,
+    Products,
     Sizes,
     Tiles,
     Tiling,
@@ -32,6 +36,7 @@ from relaxpy.backend.cpu.rules.paged_tile import (
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.paged_attention import PagedForm, paged_attention_of
 from relaxpy.tir.forms.stages import Combiner
+from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Stmt, int64
@@ -134,6 +139,8 @@ class _Program:
             self.views[x.sinks] = p.flat_view(x.sinks)
         self.keys = Numbers(p, x.key_pages, lanes, page)
         self.values = Numbers(p, x.value_pages, lanes, columns)
+        self.products = self._products(target)
+        self.weighing = self._weighing(target)
         self.scales = None
         if x.key_scales is not None:
             made = [Numbers(p, b, lanes, lanes) for b in (x.key_scales, x.value_scales)]
@@ -142,7 +149,36 @@ class _Program:
         self.sequences = x.lengths.shape[0]
         self.table_width = x.tables.shape[1]
 
+    def _products(self, target: CpuTarget) -> Products:
+        """How queries and keys are multiplied: with the arithmetic of their types, if neighbours along the width are
+        words, and keys fill pairs of vectors; the scale is that of the products then. Else they are widened, and
+        queries scaled."""
+        scoring, width = self.form.scoring, self.sizes.width
+        scale = scoring.scale if scoring.scale is not None else width**-0.5
+        self.scale = scale / scoring.soft_cap if scoring.soft_cap else scale * LOG2_E
+        query, key = str(self.x.query.dtype), str(self.x.key_pages.dtype)
+        own = Arithmetic.of(query, key, "float32", target)
+        if own.group == 2 and width % 2 == 0 and self.keys.is_paired:
+            self.query_words = self.program.flat_view(self.x.query, "uint16")
+            return Products(own, width // 2, self.scale)
+        return Products(_widened(target), width, None)
+
+    def _weighing(self, target: CpuTarget) -> Arithmetic:
+        """The arithmetic of weights and values: of words of two keys, if results are as narrow as values, and lines of
+        these fill pairs of vectors."""
+        dtype = str(self.x.value_pages.dtype)
+        own = Arithmetic.of(dtype, dtype, "float32", target)
+        is_rounded = str(self.form.out.dtype) == dtype and self.values.is_paired
+        return own if own.group == 2 and is_rounded else _widened(target)
+
     def body(self) -> Stmt:
+        """The whole program."""
+        body = self.products.arithmetic.around(self._body())
+        if self.weighing.group == 1:
+            return body
+        return with_definitions(narrowing.DEFINITION, self.weighing.around(body))
+
+    def _body(self) -> Stmt:
         """The parallel loop over all tasks, and that which merges segments."""
         p = self.program
         rows = p.let("rows", loops.simplify(self.tokens * self.groups))
@@ -253,12 +289,16 @@ class _Program:
         self.first = first
         # the last tile may have rows that there are not
         state = rows + sizes.most_rows
-        self.tiles = Tiles(p, sizes, self.form.scoring, self.keys, self.scales, state)
+        scoring, products = self.form.scoring, self.products
+        self.tiles = Tiles(
+            p, sizes, scoring, self.keys, products, self.weighing, self.scales, state
+        )
         self._allocate_results(rows)
         self.key_copy = self.value_copy = None
         if rows >= MANY_ROWS:
-            self.key_copy = p.allocate("keys", sizes.width * sizes.block, "float32")
-            self.value_copy = p.allocate("values", sizes.block * sizes.columns, "float32")
+            self.key_copy = p.allocate("keys", products.words * sizes.block, "float32")
+            lines = sizes.block // self.weighing.group
+            self.value_copy = p.allocate("values", lines * sizes.columns, "float32")
         count = p.let("count", stop - first)
         with p.loop("t", count, about=1) as t:
             self._load_queries(t)
@@ -286,16 +326,20 @@ class _Program:
             self._finish(first + t, r, t * sizes.rows + r)
 
     def _load_queries(self, t: Expr) -> None:
-        """The queries of a token, with the factor of its scores."""
-        p, sizes, scoring = self.program, self.sizes, self.form.scoring
-        scale = scoring.scale if scoring.scale is not None else sizes.width**-0.5
-        scale = scale / scoring.soft_cap if scoring.soft_cap else scale * LOG2_E
+        """The words of the queries of a token; if they are numbers, with the factor of its scores."""
+        p, sizes, arithmetic = self.program, self.sizes, self.products.arithmetic
         token = (self.first + t) * self.heads + self.group * sizes.rows
-        size = sizes.rows * sizes.width
+        size = sizes.rows * self.products.words
         lanes = sizes.lanes if size % sizes.lanes == 0 else 1
         line, own = p.let("line", token * sizes.width), p.let("own", t * size)
         with p.loop("k", size // lanes) as k:
-            value = self._float(self.x.query, line + k * lanes, lanes) * splat(scale, lanes)
+            at = line + k * (lanes * arithmetic.group)
+            if arithmetic.group == 1:
+                value = self._float(self.x.query, at, lanes) * splat(self.scale, lanes)
+            else:
+                kind = "int32" if lanes == 1 else f"int32x{lanes}"
+                value = loops.load(self.query_words, at, lanes * arithmetic.group)
+                value = as_numbers(tirx.reinterpret(kind, value))
             p.store(self.tiles.query, own + k * lanes, value, lanes)
 
     def _run_from(self, token: Expr, stop: Expr) -> tuple[Expr, Expr]:
@@ -504,11 +548,8 @@ class _Program:
         sizes, lanes = self.sizes, self.sizes.lanes
         all_keys, all_values = sizes.width * sizes.page, sizes.columns * sizes.page
 
-        def key(begin: Expr, k: Expr, first: int, count: int) -> list[Expr]:
-            return self.keys.read(begin + k * sizes.page + first * lanes, count)
-
         def value(line: Expr, part: Expr, count: int) -> list[Expr]:
-            return self.values.read(line * sizes.columns + part * (count * lanes), count)
+            return self._values(line * sizes.columns + part * (count * lanes), count)
 
         ahead = Ahead(
             self.keys,
@@ -517,9 +558,21 @@ class _Program:
             lambda page: pages.following(page) * all_values,
         )
         return Block(
-            pages.exists, pages.scales, lambda page: pages.place(page) * all_keys, key, value,
+            pages.exists, pages.scales, lambda page: pages.place(page) * all_keys, self._keys, value,
             lambda page: pages.place(page) * sizes.page, sizes.pages, ahead,
         )  # fmt: skip
+
+    def _keys(self, begin: Expr, k: Expr, first: int, count: int) -> list[Expr]:
+        """Vectors of words of a page's keys."""
+        page, group = self.sizes.page, self.products.arithmetic.group
+        at = begin + k * (page * group) + first * self.sizes.lanes
+        return self.keys.read(at, count) if group == 1 else self.keys.read_words(at, page, count)
+
+    def _values(self, at: Expr, count: int) -> list[Expr]:
+        """Vectors of words of values, from a place in a line on."""
+        if self.weighing.group == 1:
+            return self.values.read(at, count)
+        return self.values.read_words(at, self.sizes.columns, count)
 
     def _prefetch_scales(self, pages: _Pages) -> None:
         """Prefetch the scales of the next block."""
@@ -530,20 +583,20 @@ class _Program:
 
     def _in_copy(self, pages: _Pages) -> Block:
         """The block in its copy, in the order in which tiles read it."""
-        p, lanes = self.program, self.sizes.lanes
+        p, lanes, group = self.program, self.sizes.lanes, self.weighing.group
         key_copy, value_copy = self.key_copy, self.value_copy
         assert key_copy is not None
         assert value_copy is not None
 
         def key(begin: Expr, k: Expr, first: int, count: int) -> list[Expr]:
             at = self._key_place(begin, k, first)
-            return [p.let("key", loops.load(key_copy, at + n * lanes, lanes)) for n in range(count)]
+            read = [loops.load(key_copy, at + n * lanes, lanes) for n in range(count)]
+            return [p.let("key", as_words(each, self.products.arithmetic)) for each in read]
 
         def value(line: Expr, part: Expr, count: int) -> list[Expr]:
-            at = self._value_place(line, part)
-            return [
-                p.let("value", loops.load(value_copy, at + n * lanes, lanes)) for n in range(count)
-            ]
+            at = self._value_place(tirx.Div(line, int64(group)) if group > 1 else line, part)
+            read = [loops.load(value_copy, at + n * lanes, lanes) for n in range(count)]
+            return [p.let("value", as_words(each, self.weighing)) for each in read]
 
         return Block(
             pages.exists, pages.scales, self._copy_begin, key, value, lambda _: int64(0), 1
@@ -551,19 +604,19 @@ class _Program:
 
     def _copy_begin(self, page: Expr) -> Expr:
         """Where the keys of a page begin in the copy."""
-        return page * (self.sizes.width * self.sizes.page)
+        return page * (self.products.words * self.sizes.page)
 
     def _key_place(self, begin: Expr, k: Expr, first: int) -> Expr:
         """Where keys of a page are in the copy: of some vectors across that of the first of those, all along the width,
         then of the next."""
         sizes, lanes = self.sizes, self.sizes.lanes
         across = sizes.across(_height(sizes), sizes.vectors)
-        return k * (across * lanes) + (begin + first * (sizes.width * lanes))
+        return k * (across * lanes) + (begin + first * (self.products.words * lanes))
 
     def _value_place(self, line: Expr, part: Expr) -> Expr:
-        """Where a part of a line of values is in the copy."""
+        """Where a part of a line of words of values is in the copy."""
         sizes, width = self.sizes, self._values_across * self.sizes.lanes
-        return line * width + part * (sizes.block * width)
+        return line * width + part * (sizes.block // self.weighing.group * width)
 
     @property
     def _values_across(self) -> int:
@@ -571,7 +624,7 @@ class _Program:
         return self.sizes.across(_height(self.sizes), self.sizes.columns // self.sizes.lanes)
 
     def _copy(self, pages: _Pages) -> None:
-        """Copy the block's keys and values as float32."""
+        """Copy the words of the block's keys and values."""
         p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
         key_copy, value_copy = self.key_copy, self.value_copy
         assert key_copy is not None
@@ -582,22 +635,22 @@ class _Program:
             begin = p.let("begin", pages.place(page) * all_keys)
             following = p.let("next", pages.following(page) * all_keys)
             own = p.let("copy", self._copy_begin(page))
-            with p.loop("k", sizes.width) as k:
-                self.keys.prefetch(following, k, sizes.page)
+            with p.loop("k", self.products.words) as k:
+                self.keys.prefetch(following, k, sizes.page * self.products.arithmetic.group)
                 for first in range(0, sizes.vectors, across):
-                    at = begin + k * sizes.page + first * lanes
                     to = self._key_place(own, k, first)
-                    for n, vector in enumerate(self.keys.read(at, across)):
-                        p.store(key_copy, to + n * lanes, vector, lanes)
+                    for n, words in enumerate(self._keys(begin, k, first, across)):
+                        p.store(key_copy, to + n * lanes, as_numbers(words), lanes)
             begin = p.let("begin", pages.place(page) * all_values)
             following = p.let("next", pages.following(page) * all_values)
-            with p.loop("j", sizes.page) as j:
-                self.values.prefetch(following, j, sizes.columns)
+            group = self.weighing.group
+            with p.loop("j", sizes.page // group) as j:
+                self.values.prefetch(following, j, sizes.columns * group)
                 with p.loop("part", sizes.columns // (along * lanes)) as part:
-                    at = begin + j * sizes.columns + part * (along * lanes)
-                    to = self._value_place(j + page * sizes.page, part)
-                    for n, vector in enumerate(self.values.read(at, along)):
-                        p.store(value_copy, to + n * lanes, vector, lanes)
+                    at = begin + j * (sizes.columns * group) + part * (along * lanes)
+                    to = self._value_place(j + page * (sizes.page // group), part)
+                    for n, words in enumerate(self._values(at, along)):
+                        p.store(value_copy, to + n * lanes, as_numbers(words), lanes)
 
     # Results
 
@@ -652,14 +705,15 @@ class _Program:
             total = p.let("with_sink", total * rescale + power(sink - new, 1))
         share = p.let("share", share_of(total, 1) * rescale)
         line = p.let("line", (token * self.heads + own_head) * sizes.columns)
-        count = 2 if self.values.is_paired else 1
+        is_paired = self.values.is_paired and self.weighing.group == 1
+        count = 2 if is_paired else 1
         with p.loop("c", sizes.columns // (count * lanes)) as part:
             c = p.let("c", part * (count * lanes))
             read = [
                 loops.load(self.sums, row * sizes.columns + c + n * lanes, lanes)
                 for n in range(count)
             ]
-            for n, value in enumerate(self.values.in_order(read)):
+            for n, value in enumerate(self.values.in_order(read) if is_paired else read):
                 value = value * loops.broadcast(share, lanes)
                 if str(out.dtype) != "float32":
                     value = value.astype(f"{out.dtype}x{lanes}")
@@ -676,6 +730,11 @@ class _Program:
 
     def _integer(self, buffer: Buffer, at: Expr) -> Expr:
         return loops.load(self.views[buffer], at).astype("int64")
+
+
+def _widened(target: CpuTarget) -> Arithmetic:
+    """The arithmetic of float32."""
+    return Arithmetic.of("float32", "float32", "float32", target)
 
 
 def _height(sizes: Sizes) -> int:

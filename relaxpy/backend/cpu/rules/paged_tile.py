@@ -11,6 +11,9 @@ sequence. For each block, a tile updates its rows' state, which is that of an on
 Keys lie across lanes: scores are whole vectors, and no sum crosses lanes. Every row has the same operations in the same
 order, whatever the tile that it is in. What a block has beyond the keys of a row is never added, since it may be
 anything.
+
+Where the target has dot products of bfloat16 (`relaxpy.backend.cpu.arithmetic`), what is multiplied are words: two
+neighbours of a key, and the values of two neighbouring keys at one column. Weights are rounded then.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from dataclasses import dataclass
 from functools import partial
 from math import log2
 
-from relaxpy.backend.cpu.rules.attention_access import LOWEST, splat
+from relaxpy.backend.cpu.arithmetic import Arithmetic
+from relaxpy.backend.cpu.narrowing import narrowed
+from relaxpy.backend.cpu.rules.attention_access import LOWEST, as_numbers, as_words, ones, splat
 from relaxpy.backend.cpu.target import CACHE_LINE
 from relaxpy.tir.forms.stages import Combiner
 from relaxpy.tir.numerics import math, scalar
@@ -103,6 +108,18 @@ class Numbers:
             found.append(p.let("odd", tirx.reinterpret(wide, words & upper)))
         return found
 
+    def read_words(self, at: Expr, step: int, count: int) -> list[Expr]:
+        """As many vectors of words, an even number: each of a number of the line from a place on and of one of the line
+        a step behind."""
+        p, lanes = self.program, self.lanes
+        found: list[Expr] = []
+        for n in range(0, count, 2):
+            place = at + n * lanes
+            lines = [loops.load(self.view, place + k * step, 2 * lanes) for k in range(2)]
+            for words in interleaved(*(p.let("line", line) for line in lines), 2 * lanes):
+                found.append(p.let("words", tirx.reinterpret(f"int32x{lanes}", words)))
+        return found
+
     def _vector(self, at: Expr) -> Expr:
         value = loops.load(self.view, at, self.lanes)
         if self.dtype == "float32":
@@ -127,6 +144,17 @@ class Numbers:
         return [each for pair in pairs for each in interleaved(*pair, self.lanes)]
 
 
+@dataclass(frozen=True)
+class Products:
+    """How queries and keys are multiplied."""
+
+    arithmetic: Arithmetic
+    words: int
+    """The number of words of a query and of a key."""
+    scale: float | None
+    """The factor that makes products scores; None if the queries have it."""
+
+
 @dataclass(frozen=True, eq=False)
 class Ahead:
     """Pages that are prefetched, while those of a block are used."""
@@ -149,9 +177,9 @@ class Block:
     begin: Callable[[Expr], Expr]
     """Where the keys of a page begin."""
     keys: Callable[[Expr, Expr, int, int], list[Expr]]
-    """(where the page begins, place in the width, first vector, count): vectors of keys."""
+    """(where the page begins, number of the word, first vector, count): vectors of words of keys."""
     values: Callable[[Expr, Expr, int], list[Expr]]
-    """(line, part of the columns, count): vectors of values."""
+    """(line, part of the columns, count): vectors of values, or of words of this line's and the next one's."""
     lines: Callable[[Expr], Expr]
     """Where the lines of values of a part begin."""
     parts: int
@@ -176,14 +204,15 @@ class Tiles:
     """Writes what a block of keys does to the state of a task's rows."""
 
     def __init__(
-        self, program: Program, sizes: Sizes, scoring: Scoring, keys: Numbers,
+        self, program: Program, sizes: Sizes, scoring: Scoring, keys: Numbers, products: Products, weighing: Arithmetic,
         scales: tuple[Numbers, Numbers] | None, rows: int,
     ) -> None:  # fmt: skip
         """Allocates the state of as many rows."""
         self.program, self.sizes, self.scoring, self.keys = program, sizes, scoring, keys
+        self.products, self.weighing = products, weighing
         self.key_scales, self.value_scales = scales or (None, None)
         p, lanes = program, sizes.lanes
-        self.query = p.allocate("query", rows * sizes.width, "float32")
+        self.query = p.allocate("query", rows * products.words, "float32")
         self.scores = p.allocate("scores", rows * sizes.block, "float32")
         self.sums = p.allocate("sums", rows * sizes.columns, "float32")
         self.tops = p.allocate("tops", rows, "float32")
@@ -246,7 +275,8 @@ class Tiles:
         """The scores of the rows of a tile, for some vectors of a page's keys."""
         p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
         across = sizes.across(height, sizes.vectors)
-        line = p.let("line", row * sizes.width)
+        arithmetic, words = self.products.arithmetic, self.products.words
+        line = p.let("line", row * words)
         begin = p.let("begin", block.begin(page))
         ahead = int64(0) if block.ahead is None else p.let("next", block.ahead.keys_of(page))
         sums = [
@@ -255,20 +285,25 @@ class Tiles:
         for own in sums:
             for each in own:
                 p.store(each, 0, splat(0.0, lanes), lanes)
-        with p.loop("k", sizes.width) as k:
+        with p.loop("k", words) as k:
             if block.ahead is not None:
-                step = k + (first // across) * sizes.width
-                block.ahead.keys.prefetch(ahead, step, across * lanes)
+                step = k + (first // across) * words
+                block.ahead.keys.prefetch(ahead, step, across * lanes * arithmetic.group)
             keys = block.keys(begin, k, first, across)
             for r, own in enumerate(sums):
-                number = loops.load(self.query, line + (r * sizes.width) + k)
+                number = as_words(loops.load(self.query, line + (r * words) + k), arithmetic)
                 factor = p.let("factor", loops.broadcast(number, lanes))
                 for each, key in zip(own, keys, strict=True):
-                    p.store(each, 0, loops.load(each, 0, lanes) + key * factor, lanes)
+                    new = arithmetic.add_product(loops.load(each, 0, lanes), key, factor)
+                    p.store(each, 0, new, lanes)
         number = page * sizes.page + first * lanes
         for r, own in enumerate(sums):
-            found = self.keys.in_order([loops.load(each, 0, lanes) for each in own])
+            found = [loops.load(each, 0, lanes) for each in own]
+            if arithmetic.group == 1:
+                found = self.keys.in_order(found)
             for n, score in enumerate(found):
+                if self.products.scale is not None:
+                    score = score * splat(self.products.scale, lanes)
                 if self.key_scales is not None:
                     place = block.scales(page) + (first + n) * lanes
                     (scale,) = self.key_scales.read(place, 1)
@@ -320,6 +355,8 @@ class Tiles:
             at = row * sizes.block + n * lanes
             own = p.let("power", power(loops.load(self.scores, at, lanes) - top, lanes))
             powers.append(own)
+            if self.weighing.group > 1:
+                continue
             if self.value_scales is not None:
                 page, vector = divmod(n, sizes.vectors)
                 (scale,) = self.value_scales.read(scales(int64(page)) + vector * lanes, 1)
@@ -327,7 +364,17 @@ class Tiles:
             p.store(self.scores, at, own, lanes)
         decay = loops.broadcast(loops.load(self.decays, row), lanes)
         before = loops.load(self.totals, row * lanes, lanes)
-        p.store(self.totals, row * lanes, before * decay + _joined(p, powers, tirx.Add), lanes)
+        if self.weighing.group == 1:
+            p.store(self.totals, row * lanes, before * decay + _joined(p, powers, tirx.Add), lanes)
+            return
+        total = p.let("total", before * decay)
+        for n in range(0, len(powers), 2):
+            words = tirx.reinterpret(f"int32x{lanes}", narrowed(*powers[n : n + 2]))
+            words = p.let("words", words)
+            at = row * sizes.block + n // 2 * lanes
+            p.store(self.scores, at, as_numbers(words), lanes)
+            total = p.let("total", self.weighing.add_product(total, words, ones(self.weighing)))
+        p.store(self.totals, row * lanes, total, lanes)
 
     def _sums(self, tiling: Tiling, block: Block, part: Expr, across: int, row: Expr) -> None:
         """Add the weighted values of a block to the sums of a tile, in some vectors of the columns."""
@@ -350,13 +397,16 @@ class Tiles:
                 int64(0) if block.ahead is None else p.let("next", block.ahead.values_of(number))
             )
 
+            group = self.weighing.group
+
             def add(start: Expr, end: Expr, is_shared: bool) -> None:
-                with p.loop("n", end - start, about=count if is_shared else 1) as n:
+                with p.loop("n", end - start, about=count // group if is_shared else 1) as n:
                     j = p.let("j", start + n)
                     if block.ahead is not None:
-                        block.ahead.values.prefetch(ahead, part * count + j, across * lanes)
-                    values = block.values(begin + j, part, across)
-                    self._add(sums, values, row, j + first, is_shared)
+                        step = part * (count // group) + j
+                        block.ahead.values.prefetch(ahead, step, across * lanes * group)
+                    values = block.values(begin + j * group, part, across)
+                    self._add(tiling, sums, values, row, j * group + first, is_shared)
 
             self._each_range(tiling, row, first, count, add)
         for r, own in enumerate(sums):
@@ -376,13 +426,24 @@ class Tiles:
             value = loops.load(buffer, place) - first
             return p.let("edge", tirx.Max(tirx.Min(value, int64(count)), int64(low)))
 
+        def words(key: Expr, added: int) -> Expr:
+            group = self.weighing.group
+            return key if group == 1 else p.let("word", tirx.Div(key + added, int64(group)))
+
+        up = self.weighing.group - 1
         start = within(self.first, row, 0)
         if tiling.is_even:
-            add(start, within(self.end, row, start), True)
+            end = within(self.end, row, start)
+            add(words(start, 0), words(end, up), True)
             return
         end = within(self.end, row + last, start)
         shared = p.let("shared", tirx.Min(within(self.first, row + last, start), end))
         to = p.let("to", tirx.Min(within(self.end, row, shared), end))
+        if up:
+            # Words with keys that only some rows attend to are not shared.
+            start, end = words(start, 0), words(end, up)
+            shared = p.let("shared", tirx.Min(words(shared, up), end))
+            to = p.let("to", tirx.Max(words(to, 0), shared))
         # The keys before and behind those that all rows attend to, by the same code.
         with p.loop("side", 2, rolled=True) as side:
             is_before = loops.equals(side, 0)
@@ -391,20 +452,45 @@ class Tiles:
                 add(shared, to, True)
 
     def _add(
-        self, sums: list[list[Buffer]], values: list[Expr], row: Expr, key: Expr, is_shared: bool
-    ) -> None:
-        """Add the weighted values of a key to the sums of a tile, or of those rows that attend to it."""
-        p, lanes = self.program, self.sizes.lanes
+        self, tiling: Tiling, sums: list[list[Buffer]], values: list[Expr], row: Expr, key: Expr, is_shared: bool,
+    ) -> None:  # fmt: skip
+        """Add the weighted values of a key to the sums of a tile, or of those rows that attend to it; of a word's two
+        keys, to the sums of those rows that attend to one."""
+        p, lanes, weighing = self.program, self.sizes.lanes, self.weighing
+        group = weighing.group
+
+        def attends(r: int, key: Expr) -> Expr:
+            first, end = (loops.load(buffer, row + r) for buffer in (self.first, self.end))
+            return loops.both(first <= key, key < end)
+
+        def bits(r: int) -> Expr:
+            """Those of the keys that a row attends to: the others may be anything, and 0 times that NaN."""
+            none = tirx.const(0, "int32")
+            low, high = (
+                tirx.Select(attends(r, key + n), tirx.const(half, "int32"), none)
+                for n, half in enumerate((0xFFFF, -(1 << 16)))
+            )
+            return p.let("bits", low | high)
+
+        if group > 1 and is_shared and tiling.is_even:
+            mask = loops.broadcast(bits(0), lanes)
+            values = [p.let("values", value & mask) for value in values]
         for r, own in enumerate(sums):
-            number = loops.load(self.scores, (row + r) * self.sizes.block + key)
-            weight = p.let("weight", loops.broadcast(number, lanes))
+            place = key if group == 1 else tirx.Div(key, int64(group))
+            number = loops.load(self.scores, (row + r) * self.sizes.block + place)
+            weight = p.let("weight", loops.broadcast(as_words(number, weighing), lanes))
             has_key: Expr | bool = True
-            if not is_shared:
-                first, end = (loops.load(buffer, row + r) for buffer in (self.first, self.end))
-                has_key = loops.both(first <= key, key < end)
+            seen = values
+            if not is_shared and group == 1:
+                has_key = attends(r, key)
+            elif not is_shared:
+                own_bits = bits(r)
+                has_key = tirx.NE(own_bits, tirx.const(0, "int32"))
+                seen = [value & loops.broadcast(own_bits, lanes) for value in values]
             with p.when(has_key):
-                for each, value in zip(own, values, strict=True):
-                    p.store(each, 0, loops.load(each, 0, lanes) + value * weight, lanes)
+                for each, value in zip(own, seen, strict=True):
+                    new = weighing.add_product(loops.load(each, 0, lanes), value, weight)
+                    p.store(each, 0, new, lanes)
 
 
 def power(vector: Expr, lanes: int) -> Expr:

@@ -13,6 +13,8 @@ from relaxpy.tir.writer.loops import Expr, Program
 _FRACTION = (7.706704e-2, 2.2764499e-1, 6.9511679e-1)
 _LEAST = -126.0
 """The least exponent. A result below the normal numbers takes the processor 200 cycles."""
+_LEAST_TOTAL = 2.0**-100
+"""A total below is one of weights of keys that are not seen."""
 
 
 def weights(p: Program, exponents: Expr) -> Expr:
@@ -25,6 +27,11 @@ def weights(p: Program, exponents: Expr) -> Expr:
     for coefficient in (*_FRACTION[1:], 1.0):
         value = value * r + _all(coefficient)
     return scaled(value, x)
+
+
+def shares(totals: Expr) -> Expr:
+    """The reciprocals of 16 totals of weights, by which sums are multiplied; 0 where no key is seen."""
+    return tirx.Select(totals < _all(_LEAST_TOTAL), _all(0.0), _all(1.0) / totals)
 
 
 def _all(value: float) -> Expr:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer.loops import Expr, Program
-from relaxpy.tir.writer.vectors import interleaved
+from relaxpy.tir.writer.vectors import interleaved, lanes_of
 
 
 def transposed(p: Program, rows: Sequence[Expr]) -> list[Expr]:
@@ -44,8 +44,9 @@ def turned(p: Program, registers: Sequence[Expr]) -> list[Expr]:
 
 def summed(p: Program, rows: Sequence[Expr], join: Callable[[Expr, Expr], Expr] = tirx.Add) -> Expr:
     """The vector of the sums of as many vectors as each has lanes, a power of two: a transposition that adds up the
-    columns on the way; with another function than addition, of what that gives."""
-    size = len(rows)
+    columns on the way; with another function than addition, of what that gives. Of fewer vectors, sums of as many
+    neighbouring lanes: those of the first ones, side by side, then those of the next."""
+    size = lanes_of(rows[0])
     current = [p.let("row", row) for row in rows]
     while len(current) > 1:
         step = len(current) // 2

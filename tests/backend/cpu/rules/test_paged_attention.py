@@ -29,6 +29,16 @@ CASES = {
     "capped": Case(op=PagedAttention(soft_cap=1.5, window_size=1), sinks=True),
     "sinks": Case(sinks=True),
     "narrow": Case(dtype="bfloat16"),
+    "words": Case(
+        heads=6,
+        groups=1,
+        width=6,
+        column=32,
+        size=32,
+        dtype="bfloat16",
+        op=PagedAttention(soft_cap=1.5),
+    ),
+    "many words": Case(heads=16, groups=2, width=32, column=64, size=32, dtype="bfloat16"),
     "integers": Case(pages="int8", sinks=True),
     "small integers": Case(dtype="bfloat16", pages="int8"),
 }

@@ -48,6 +48,23 @@ def test_every_element_goes_where_it_belongs(size: int) -> None:
     np.testing.assert_array_equal(sums, x.max(1))
 
 
+@pytest.mark.parametrize("rows", [1, 2, 4, 8])
+def test_sums_of_some_neighbouring_lanes(rows: int) -> None:
+    """Those of each row beside each other, for the first lanes and then for the next."""
+    size = 8
+    x = tirx.decl_buffer([loops.int64(rows), loops.int64(size)], "float32", "x", layout=None)
+    y = tirx.decl_buffer([loops.int64(size)], "float32", "y", layout=None)
+    p = Program()
+    source, out = p.flat_view(x), p.flat_view(y)
+    p.store(out, 0, summed(p, [loops.load(source, n * size, size) for n in range(rows)]), size)
+    func = tirx.PrimFunc([x, y], tirx.Evaluate(loops.int64(0)))
+    kernels = Kernels({"sums": PrimFunc(loops.finished(func, p.body()))}, schedule=False)
+    values, sums = np.arange(rows * size, dtype=np.float32) % 11, np.zeros(size, np.float32)
+    kernels.run("sums", [values.reshape(rows, size)], [sums])
+    expected = values.reshape(rows, size // rows, rows).sum(2).T.reshape(-1)
+    np.testing.assert_array_equal(sums, expected)
+
+
 def by_strips(size: int, dtype: str) -> PrimFunc:
     """Of a matrix of this size: its transpose, a strip at a time."""
     shape = [loops.int64(size), loops.int64(size)]
