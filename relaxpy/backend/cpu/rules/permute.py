@@ -148,7 +148,7 @@ class _Tiles:
     def _of_lines(self) -> Stream | None:
         """The result as one that may be large, with the condition that all of its rows begin with cache lines."""
         p, stage = self.writer.program, self.stage
-        stream = Stream.of(p, self.writer.target, stage)
+        stream = Stream.of(p, self.writer.target, stage, self.writer.params)
         if stream is None:
             return None
         rows = [
