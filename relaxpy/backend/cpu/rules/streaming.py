@@ -67,16 +67,22 @@ class Stream:
 
     @classmethod
     def of(
-        cls, p: Program, target: CpuTarget, stage: Stage, params: Sequence[Buffer]
+        cls,
+        p: Program,
+        target: CpuTarget,
+        stage: Stage,
+        params: Sequence[Buffer],
+        most: int | None = None,
     ) -> Stream | None:
-        """Write the condition here, outside of the stage's loops; `params` is what the program reads and writes. None
-        if that is known to be little, if the result takes longer to compute than to write, or if the target has no such
-        stores."""
+        """Write the condition here, outside of the stage's loops; `params` is what the program reads and writes, and
+        `most` the bytes that no cache holds well, if fewer than the target says. None if that is known to be little,
+        if the result takes longer to compute than to write, or if the target has no such stores."""
         if stage.combiner is not None or not stage.axes:
             return None
         if s.is_expensive(stage.value, stage.axes[-1]) and not s.has_choice(stage.value):
             return None
-        least = knob("large", target.streamed_bytes, _OTHERS)
+        least = target.streamed_bytes if most is None else min(most, target.streamed_bytes)
+        least = knob("large", least, _OTHERS)
         nbytes = _moved_bytes(params, product(stage.extents))
         return cls.to(p, target, stage.buffer, nbytes, least)
 
