@@ -84,8 +84,8 @@ class StageWriter:
     target: CpuTarget
     shared: frozenset[Buffer] = frozenset()
     """Buffers that one stage writes and another accesses: all stages must access them in the same way (`collapse`)."""
-    params: Sequence[Buffer] = ()
-    """The parameters of the program: what it reads and writes in memory."""
+    params: Sequence[Var] = ()
+    """The parameters of the program: among them what it reads and writes in memory."""
     stream: Stream | None = None
     """The result of an element-wise stage, if it may be large (`streaming`)."""
 

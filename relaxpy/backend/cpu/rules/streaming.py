@@ -20,7 +20,7 @@ from relaxpy.backend.cpu.rules.places import product
 from relaxpy.backend.cpu.target import CACHE_LINE, CpuTarget
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.stages import Stage
+from relaxpy.tir.forms.stages import Stage, Var
 from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import walk
@@ -71,7 +71,7 @@ class Stream:
         p: Program,
         target: CpuTarget,
         stage: Stage,
-        params: Sequence[Buffer],
+        params: Sequence[Var],
         most: int | None = None,
     ) -> Stream | None:
         """Write the condition here, outside of the stage's loops; `params` is what the program reads and writes, and
@@ -136,10 +136,11 @@ class Stream:
         return tirx.address_of(tirx.BufferLoad(self.words, [flat]))
 
 
-def _moved_bytes(params: Sequence[Buffer], elements: Expr) -> Expr:
-    """The bytes of these tensors that a result of so many elements takes: at most as many elements of each."""
+def _moved_bytes(params: Sequence[Var], elements: Expr) -> Expr:
+    """The bytes of the tensors among these that a result of so many elements takes: at most as many elements of
+    each."""
     moved: Expr = int64(0)
-    for param in params:
+    for param in filter(tirx.buffer.is_buffer_var, params):
         size = max(8, int(tvm.DataType(str(param.dtype)).bits)) // 8
         moved = moved + minimum(product(param.shape), elements) * int64(size)
     return simplify(moved)

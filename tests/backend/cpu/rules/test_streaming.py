@@ -17,6 +17,7 @@ from relaxpy.backend.knobs import Choices
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.target import Target
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.tvm import tirx
 from relaxpy.transform import LegalizeOps
 from tests.backend.support import AVX2, HOST, as_tensor, load
 
@@ -33,6 +34,7 @@ class Program:
     value: str
     numpy: Callable[..., Any]
     streams: bool = True
+    symbols: str = ""
 
     @property
     def func(self) -> Any:
@@ -41,6 +43,7 @@ class Program:
             relaxpy.parse(f"""
 @R.function
 def main({self.params}):
+    {self.symbols}
     result = {self.value}
     return result
 """)
@@ -176,6 +179,13 @@ def test_nothing_that_is_known_to_fit_in_the_caches() -> None:
     assert streams("R.concat((x, y), axis=1)", (2048, 512), (2048, 512))
     assert not streams("R.negative(x)", (2048, 2047), target=zen)
     assert streams("R.negative(x)", (2048, 2048), target=zen)
+
+
+def test_a_number_among_the_parameters() -> None:
+    value = 'R.arange(k, k + n, dtype="int64")'
+    func = Program(f'{X}, s: R.Shape(["k"])', value, np.copy, symbols="k = T.int64()").func
+    assert not all(isinstance(param.ty, tirx.BufferType) for param in func.params)
+    assert "movnt" in source(func)
 
 
 def test_no_floats_that_are_integers_in_memory(tmp_path: Path) -> None:
