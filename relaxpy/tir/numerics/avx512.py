@@ -6,10 +6,12 @@ gets the instructions for 16 lanes at a time.
     fraction(x)             `vreduceps`: x - floor(x); 0 of an infinity
     scaled(x, e)            `vscalefps`: x * 2**floor(e), rounded once; infinity or 0 beyond the range
     nearest_bfloat16(x)     `vpdpwssd`, `vfixupimmps`: the bits of x, rounded where those of a bfloat16 end
+    nearest_of_short(x)     `vpdpwssd`: the same of what is no NaN, or one whose lower half is 0
 
 A power of two is a polynomial of the fraction, scaled: 7 operations for 18 bits, where numbers of bits take 11
 (`relaxpy.tir.numerics.math`). Rounding to bfloat16 takes 3 instead of 6 (`relaxpy.tir.lowering.bfloat16`), since the
-product of the pairs (1, last bit) and (0x7fff, 1) is added to the bits at once, and NaN is kept by one.
+product of the pairs (1, last bit) and (0x7fff, 1) is added to the bits at once, and NaN is kept by one. A NaN whose
+lower half is 0 keeps itself: nothing is carried into its upper half.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ FEATURES = ("avx512f", "avx512dq", "avx512vnni")
 LANES = 16
 LOG2_E = math.log2(math.e)
 
-_FRACTION, _SCALED = "relaxpy.fraction", "relaxpy.scaled"
-_NEAREST = "relaxpy.nearest_bfloat16"
+FRACTION, SCALED = "relaxpy.fraction", "relaxpy.scaled"
+"""The operators of `fraction` and `scaled`."""
+_NEAREST, _NEAREST_OF_SHORT = "relaxpy.nearest_bfloat16", "relaxpy.nearest_of_short"
 
 # 2**r = 1 + r*p(r) on 0 <= r < 1: minimax of the relative error, 2.9e-6.
 _POWER = (1.34266843e-2, 5.22424742e-2, 2.41280205e-1, 6.93044845e-1)
@@ -52,19 +55,28 @@ _FAR = 1000.0
 
 def fraction(x: Expr) -> Expr:
     """The difference of a float32 and the integer below; 0 of an infinity."""
-    return tirx.call_intrin(x.ty, _FRACTION, x)
+    return tirx.call_intrin(x.ty, FRACTION, x)
 
 
 def scaled(x: Expr, exponent: Expr) -> Expr:
     """The product of a float32 and 2 to the power of another one, rounded down."""
-    return tirx.call_intrin(x.ty, _SCALED, x, exponent)
+    return tirx.call_intrin(x.ty, SCALED, x, exponent)
 
 
 def nearest_bfloat16(x: Expr) -> Expr:
     """A uint32 whose upper half are the bits of the bfloat16 nearest to a float32: of the even one of two, and of a NaN
     if that is one. The lower half is undefined."""
+    return _bits_of(_NEAREST, x)
+
+
+def nearest_of_short(x: Expr) -> Expr:
+    """As `nearest_bfloat16`, of a float32 that is no NaN with a bit set in its lower half."""
+    return _bits_of(_NEAREST_OF_SHORT, x)
+
+
+def _bits_of(operator: str, x: Expr) -> Expr:
     lanes = int(tvm.DataType(str(x.ty.dtype)).lanes)
-    return tirx.call_intrin("uint32" if lanes == 1 else f"uint32x{lanes}", _NEAREST, x)
+    return tirx.call_intrin("uint32" if lanes == 1 else f"uint32x{lanes}", operator, x)
 
 
 def exp_float32(x: Expr) -> Expr:
@@ -125,20 +137,31 @@ def _lowered_scaled(call: tvm.ir.Call) -> Expr:
 
 def _lowered_nearest(call: tvm.ir.Call) -> Expr:
     def of_register(x: Expr) -> Expr:
-        bits = tirx.reinterpret(_register("int32"), x)
-        pairs = (bits & _all(_i32(_LAST))) | _all(_i32(1))
-        sum_of = tirx.call_llvm_pure_intrin(
-            _register("int32"),
-            "llvm.x86.avx512.vpdpwssd.512",
-            bits,
-            _words(pairs),
-            _words(_all(_i32(_LAST | _BELOW_HALF))),
-        )
-        near = tirx.reinterpret(_register("float32"), sum_of)
+        near = tirx.reinterpret(_register("float32"), _nearest_of_short(x))
         kept = _instruction("fixupimm", near, x, _all(_i32(_QUIET)), _i32(0), *_ALL)
         return tirx.reinterpret(_register("uint32"), kept)
 
     return _by_registers(of_register, call)
+
+
+def _lowered_nearest_of_short(call: tvm.ir.Call) -> Expr:
+    def of_register(x: Expr) -> Expr:
+        return tirx.reinterpret(_register("uint32"), _nearest_of_short(x))
+
+    return _by_registers(of_register, call)
+
+
+def _nearest_of_short(x: Expr) -> Expr:
+    """Of a register, as int32."""
+    bits = tirx.reinterpret(_register("int32"), x)
+    pairs = (bits & _all(_i32(_LAST))) | _all(_i32(1))
+    return tirx.call_llvm_pure_intrin(
+        _register("int32"),
+        "llvm.x86.avx512.vpdpwssd.512",
+        bits,
+        _words(pairs),
+        _words(_all(_i32(_LAST | _BELOW_HALF))),
+    )
 
 
 def _by_registers(of_register: Callable[..., Expr], call: tvm.ir.Call) -> Expr:
@@ -195,9 +218,14 @@ _ALL = (tirx.IntImm("int16", -1), _i32(_CURRENT))
 
 
 for _name, _text, _lowering in (
-    (_FRACTION, "The difference to the integer below.", _lowered_fraction),
-    (_SCALED, "The product with a power of two.", _lowered_scaled),
+    (FRACTION, "The difference to the integer below.", _lowered_fraction),
+    (SCALED, "The product with a power of two.", _lowered_scaled),
     (_NEAREST, "The bits of the nearest bfloat16, above others.", _lowered_nearest),
+    (
+        _NEAREST_OF_SHORT,
+        "The same, of no NaN or a short one.",
+        _lowered_nearest_of_short,
+    ),
 ):
     register(_name, _text)
     tvm.ir.register_op_attr(_name, "llvm.FLowerIntrinsic", _lowering)
