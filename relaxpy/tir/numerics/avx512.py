@@ -7,6 +7,8 @@ gets the instructions for 16 lanes at a time.
     scaled(x, e)            `vscalefps`: x * 2**floor(e), rounded once; infinity or 0 beyond the range
     nearest_bfloat16(x)     `vpdpwssd`, `vfixupimmps`: the bits of x, rounded where those of a bfloat16 end
     nearest_of_short(x)     `vpdpwssd`: the same of what is no NaN, or one whose lower half is 0
+    larger(a, b)            `vmaxps`, `vfixupimmps`: the larger one; NaN if either is
+    smaller(a, b)           `vminps`, `vfixupimmps`
 
 A power of two is a polynomial of the fraction, scaled: 7 operations for 18 bits, where numbers of bits take 11
 (`relaxpy.tir.numerics.math`). Rounding to bfloat16 takes 3 instead of 6 (`relaxpy.tir.lowering.bfloat16`), since the
@@ -33,6 +35,7 @@ LOG2_E = math.log2(math.e)
 FRACTION, SCALED = "relaxpy.fraction", "relaxpy.scaled"
 """The operators of `fraction` and `scaled`."""
 _NEAREST, _NEAREST_OF_SHORT = "relaxpy.nearest_bfloat16", "relaxpy.nearest_of_short"
+_LARGER, _SMALLER = "relaxpy.larger", "relaxpy.smaller"
 
 # 2**r = 1 + r*p(r) on 0 <= r < 1: minimax of the relative error, 2.9e-6.
 _POWER = (1.34266843e-2, 5.22424742e-2, 2.41280205e-1, 6.93044845e-1)
@@ -77,6 +80,17 @@ def nearest_of_short(x: Expr) -> Expr:
 def _bits_of(operator: str, x: Expr) -> Expr:
     lanes = int(tvm.DataType(str(x.ty.dtype)).lanes)
     return tirx.call_intrin("uint32" if lanes == 1 else f"uint32x{lanes}", operator, x)
+
+
+def larger(a: Expr, b: Expr) -> Expr:
+    """The larger of two float32; NaN if either is NaN. As comparisons and choices, which LLVM rearranges, it is four
+    instructions."""
+    return tirx.call_intrin(a.ty, _LARGER, a, b)
+
+
+def smaller(a: Expr, b: Expr) -> Expr:
+    """The smaller of two float32; NaN if either is NaN."""
+    return tirx.call_intrin(a.ty, _SMALLER, a, b)
 
 
 def exp_float32(x: Expr) -> Expr:
@@ -138,8 +152,7 @@ def _lowered_scaled(call: tvm.ir.Call) -> Expr:
 def _lowered_nearest(call: tvm.ir.Call) -> Expr:
     def of_register(x: Expr) -> Expr:
         near = tirx.reinterpret(_register("float32"), _nearest_of_short(x))
-        kept = _instruction("fixupimm", near, x, _all(_i32(_QUIET)), _i32(0), *_ALL)
-        return tirx.reinterpret(_register("uint32"), kept)
+        return tirx.reinterpret(_register("uint32"), _nan_kept(near, x))
 
     return _by_registers(of_register, call)
 
@@ -162,6 +175,22 @@ def _nearest_of_short(x: Expr) -> Expr:
         _words(pairs),
         _words(_all(_i32(_LAST | _BELOW_HALF))),
     )
+
+
+def _lowered_extremum(name: str) -> Callable[[tvm.ir.Call], Expr]:
+    def of_register(a: Expr, b: Expr) -> Expr:
+        # Of a number and a NaN the instruction gives the second operand.
+        found = tirx.call_llvm_pure_intrin(
+            _register("float32"), f"llvm.x86.avx512.{name}.ps.512", a, b, _i32(_CURRENT)
+        )
+        return _nan_kept(found, a)
+
+    return lambda call: _by_registers(of_register, call)
+
+
+def _nan_kept(near: Expr, x: Expr) -> Expr:
+    """A register, with the NaN of another one in its place, quiet."""
+    return _instruction("fixupimm", near, x, _all(_i32(_QUIET)), _i32(0), *_ALL)
 
 
 def _by_registers(of_register: Callable[..., Expr], call: tvm.ir.Call) -> Expr:
@@ -226,6 +255,8 @@ for _name, _text, _lowering in (
         "The same, of no NaN or a short one.",
         _lowered_nearest_of_short,
     ),
+    (_LARGER, "The larger of two, or NaN.", _lowered_extremum("max")),
+    (_SMALLER, "The smaller of two, or NaN.", _lowered_extremum("min")),
 ):
     register(_name, _text)
     tvm.ir.register_op_attr(_name, "llvm.FLowerIntrinsic", _lowering)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -97,6 +98,30 @@ def test_fraction_and_scaled(lanes: int) -> None:
         expected = np.float32(3) * np.exp2(np.floor(x))
     found = applied(lambda value: avx512.scaled(three, value), x, "float32", lanes)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("lanes", WIDTHS)
+@pytest.mark.parametrize(
+    ("function", "reference"), [(avx512.larger, np.maximum), (avx512.smaller, np.minimum)]
+)
+def test_extrema(function: Any, reference: Any, lanes: int) -> None:
+    """NaN if either is NaN, whatever its bits."""
+    special = [0.0, 1.5, -2.0, np.inf, -np.inf, np.nan]
+    odd = np.array([0x7F800001, 0xFFFFFFFF, 1], np.uint32).view(np.float32)
+    numbers = np.concatenate([np.array(special, np.float32), odd])
+    x = np.resize(numbers, 192)
+    for other in numbers:
+        bits = tirx.const(int(other.view(np.uint32)) | 1, "uint32")  # of a NaN
+        constant = tirx.FloatImm("float32", float(other))
+        constant = tirx.reinterpret("float32", bits) if np.isnan(other) else constant
+        with np.errstate(invalid="ignore"):
+            expected = reference(x, other)
+        for a_first in (True, False):
+
+            def joined(value: Expr, a_first: bool = a_first, other: Expr = constant) -> Expr:
+                return function(value, other) if a_first else function(other, value)
+
+            np.testing.assert_array_equal(applied(joined, x, "float32", lanes), expected)
 
 
 NARROW = {

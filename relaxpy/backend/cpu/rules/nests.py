@@ -19,6 +19,7 @@ from enum import Enum
 from functools import partial, reduce
 
 from relaxpy.backend.cpu.rules.collapse import collapse
+from relaxpy.backend.cpu.rules.joining import joining
 from relaxpy.backend.cpu.rules.pairs import has_pairs, paired_store, paired_values
 from relaxpy.backend.cpu.rules.search import first_block, property_of
 from relaxpy.backend.cpu.rules.segments import Segment, segments
@@ -462,7 +463,7 @@ class StageWriter:
         mask: Expr | None = None,
     ) -> None:
         """Neighbouring results of a reduction, kept in registers over the reduced axes."""
-        p, combiner = self.program, _combiner(stage)
+        p, combiner, join = self.program, _combiner(stage), joining(stage, self.target)
         with p.scope():
             sums = [p.allocate(f"sum{u}", lanes, str(stage.buffer.dtype)) for u in range(unroll)]
 
@@ -479,7 +480,7 @@ class StageWriter:
                 places = {**at, **self._loops(loops, stage, stage.reduce_axes)}
                 for u, total in enumerate(sums):
                     value = vector(stage.value, places, u)
-                    p.store(total, 0, combiner.join(load(total, 0, lanes), value), lanes)
+                    p.store(total, 0, join(load(total, 0, lanes), value), lanes)
             for u, total in enumerate(sums):
                 first = start + int64(u * lanes)
                 store = vectorise(
