@@ -11,6 +11,7 @@ from __future__ import annotations
 from relaxpy.tir.allowed import REQUIRE_MEMORY
 from relaxpy.tir.lowering.conversions import without_conversions
 from relaxpy.tir.lowering.exact import sealed, unnamed, unsealed, wrapped
+from relaxpy.tir.lowering.given import with_given
 from relaxpy.tir.lowering.intrinsics import lower_intrinsics
 from relaxpy.tir.lowering.rolled import kept_rolled
 from relaxpy.tir.lowering.traps import without_traps
@@ -214,7 +215,7 @@ def _lower(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         if funcs:
             passed = tvm.transform.Sequential(passes())(tvm.IRModule(funcs))
             lowered |= {var: unsealed(func) for var, func in passed.functions.items()}
-    mod = tvm.IRModule({var: chosen_by_truth(func) for var, func in lowered.items()})
+    mod = tvm.IRModule({var: _completed(func) for var, func in lowered.items()})
     mod = tvm.transform.Sequential(calling_passes())(mod)
     is_for_llvm = all(_is_for_llvm(func) for func in mod.functions.values())
     return without_conversions(mod) if is_for_llvm else mod
@@ -223,6 +224,11 @@ def _lower(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
 def _prepared(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A finished function with wrapping arithmetic, and its marked loops rolled."""
     return kept_rolled(wrapped(func)) if _is_for_llvm(func) else wrapped(func)
+
+
+def _completed(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A lowered function with its given indices, and with what is chosen by the truth of a number."""
+    return with_given(chosen_by_truth(func), for_llvm=_is_for_llvm(func))
 
 
 def _is_for_llvm(func: tirx.PrimFunc) -> bool:

@@ -25,6 +25,9 @@ KINDS = ("llvm", "c")
 CACHE_LINE = 64
 """Bytes of a cache line."""
 
+_ZEN_OF_32_MIB = ("znver3", "znver4", "znver5")
+"""LLVM's names of AMD's processors whose eight cores share 32 MiB of third-level cache."""
+
 _OPTIONS = ("mcpu", "mattr", "mtriple", "opt-level")
 
 
@@ -180,6 +183,13 @@ class CpuTarget(Target):
         if self.has("amx-tile"):
             return 2 << 20
         return 1 << 20 if self.has("avx512f") else 256 << 10
+
+    @property
+    def streamed_bytes(self) -> int:
+        """The bytes that a kernel reads and writes from which on its result is written past the caches
+        (`relaxpy.backend.cpu.rules.streaming`): 32 MiB where that many are in a third-level cache as fast as Zen 3's to
+        Zen 5's, 16 MiB otherwise (Emerald Rapids)."""
+        return 32 << 20 if self.mcpu in _ZEN_OF_32_MIB else 16 << 20
 
     def lanes(self, bits: int = 32) -> int:
         """The number of elements of `bits` bits in one vector register."""

@@ -12,6 +12,7 @@ left to TVM.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import ml_dtypes
@@ -26,6 +27,8 @@ from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 Expr = tvm.ir.Expr
 
 _BITS, _NAN = 16, 0x7FC0
+_ARITHMETIC = frozenset((avx512.FRACTION, avx512.SCALED, "tirx.sqrt", "tirx.fabs"))
+"""Functions that are an instruction each."""
 
 
 def without_bfloat16(
@@ -93,5 +96,30 @@ def rounded(value: Expr, is_nan: Callable[[Expr], Expr] = is_nan) -> Expr:
 
 def rounded_by_instructions(value: Expr) -> Expr:
     """As `rounded`, on processors with the instructions of `relaxpy.tir.numerics.avx512`."""
-    near = avx512.nearest_bfloat16(value)
+    nearest = avx512.nearest_of_short if _is_short(value) else avx512.nearest_bfloat16
+    near = nearest(value)
     return (near >> splat(_BITS, value, "uint32")).astype(like(value, "uint16"))
+
+
+def _is_short(value: Expr, names: frozenset[tvm.ir.Var] = frozenset()) -> bool:
+    """Is the lower half of a float32 0, if it is a NaN, given that this holds for the variables in `names`? It does for
+    numbers that were widened. Of such operands the arithmetic of x86 processors hands on one that is a NaN, made quiet,
+    or makes a NaN that has no further bits."""
+    match value:
+        case tirx.FloatImm():
+            return not math.isnan(float(value.value))
+        case tvm.ir.Var():
+            return value in names
+        case tirx.Add() | tirx.Sub() | tirx.Mul() | tirx.Div() | tirx.Max() | tirx.Min():
+            return _is_short(value.a, names) and _is_short(value.b, names)
+        case tirx.Select():
+            return _is_short(value.true_value, names) and _is_short(value.false_value, names)
+        case tirx.Broadcast():
+            return _is_short(value.value, names)
+        case tirx.Let():
+            bound = names | {value.var} if _is_short(value.value, names) else names
+            return _is_short(value.body, bound)
+        case tvm.ir.Call() if str(getattr(value.op, "name", "")) in _ARITHMETIC:
+            return all(_is_short(each, names) for each in value.args)
+        case _:
+            return _widened_from(value) is not None

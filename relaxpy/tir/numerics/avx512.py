@@ -7,10 +7,14 @@ over numbers, such as those of rows that are sorted or drawn from, LLVM makes ve
     fraction(x)             `vreduceps`: x - floor(x); 0 of an infinity
     scaled(x, e)            `vscalefps`: x * 2**floor(e), rounded once; infinity or 0 beyond the range
     nearest_bfloat16(x)     `vpdpwssd`, `vfixupimmps`: the bits of x, rounded where those of a bfloat16 end
+    nearest_of_short(x)     `vpdpwssd`: the same of what is no NaN, or one whose lower half is 0
+    larger(a, b)            `vmaxps`, `vfixupimmps`: the larger one; NaN if either is
+    smaller(a, b)           `vminps`, `vfixupimmps`
 
 A power of two is a polynomial of the fraction, scaled: 7 operations for 18 bits, where numbers of bits take 11
 (`relaxpy.tir.numerics.math`). Rounding to bfloat16 takes 3 instead of 6 (`relaxpy.tir.lowering.bfloat16`), since the
-product of the pairs (1, last bit) and (0x7fff, 1) is added to the bits at once, and NaN is kept by one.
+product of the pairs (1, last bit) and (0x7fff, 1) is added to the bits at once, and NaN is kept by one. A NaN whose
+lower half is 0 keeps itself: nothing is carried into its upper half.
 """
 
 from __future__ import annotations
@@ -29,8 +33,10 @@ FEATURES = ("avx512f", "avx512dq", "avx512vnni")
 LANES = 16
 LOG2_E = math.log2(math.e)
 
-_FRACTION, _SCALED = "relaxpy.fraction", "relaxpy.scaled"
-_NEAREST = "relaxpy.nearest_bfloat16"
+FRACTION, SCALED = "relaxpy.fraction", "relaxpy.scaled"
+"""The operators of `fraction` and `scaled`."""
+_NEAREST, _NEAREST_OF_SHORT = "relaxpy.nearest_bfloat16", "relaxpy.nearest_of_short"
+_LARGER, _SMALLER = "relaxpy.larger", "relaxpy.smaller"
 
 # 2**r = 1 + r*p(r) on 0 <= r < 1: minimax of the relative error, 2.9e-6.
 _POWER = (1.34266843e-2, 5.22424742e-2, 2.41280205e-1, 6.93044845e-1)
@@ -57,19 +63,39 @@ _FAR = 1000.0
 
 def fraction(x: Expr) -> Expr:
     """The difference of a float32 and the integer below; 0 of an infinity."""
-    return tirx.call_intrin(x.ty, _FRACTION, x)
+    return tirx.call_intrin(x.ty, FRACTION, x)
 
 
 def scaled(x: Expr, exponent: Expr) -> Expr:
     """The product of a float32 and 2 to the power of another one, rounded down."""
-    return tirx.call_intrin(x.ty, _SCALED, x, exponent)
+    return tirx.call_intrin(x.ty, SCALED, x, exponent)
 
 
 def nearest_bfloat16(x: Expr) -> Expr:
     """A uint32 whose upper half are the bits of the bfloat16 nearest to a float32: of the even one of two, and of a NaN
     if that is one. The lower half is undefined."""
+    return _bits_of(_NEAREST, x)
+
+
+def nearest_of_short(x: Expr) -> Expr:
+    """As `nearest_bfloat16`, of a float32 that is no NaN with a bit set in its lower half."""
+    return _bits_of(_NEAREST_OF_SHORT, x)
+
+
+def _bits_of(operator: str, x: Expr) -> Expr:
     lanes = int(tvm.DataType(str(x.ty.dtype)).lanes)
-    return tirx.call_intrin("uint32" if lanes == 1 else f"uint32x{lanes}", _NEAREST, x)
+    return tirx.call_intrin("uint32" if lanes == 1 else f"uint32x{lanes}", operator, x)
+
+
+def larger(a: Expr, b: Expr) -> Expr:
+    """The larger of two float32; NaN if either is NaN. As comparisons and choices, which LLVM rearranges, it is four
+    instructions."""
+    return tirx.call_intrin(a.ty, _LARGER, a, b)
+
+
+def smaller(a: Expr, b: Expr) -> Expr:
+    """The smaller of two float32; NaN if either is NaN."""
+    return tirx.call_intrin(a.ty, _SMALLER, a, b)
 
 
 def exp_float32(x: Expr) -> Expr:
@@ -146,25 +172,60 @@ def _lowered_scaled(call: tvm.ir.Call) -> Expr:
 
 def _lowered_nearest(call: tvm.ir.Call) -> Expr:
     def of_register(x: Expr) -> Expr:
-        bits = tirx.reinterpret(_register("int32"), x)
-        pairs = (bits & _all(_i32(_LAST))) | _all(_i32(1))
-        sum_of = tirx.call_llvm_pure_intrin(
-            _register("int32"),
-            "llvm.x86.avx512.vpdpwssd.512",
-            bits,
-            _words(pairs),
-            _words(_all(_i32(_LAST | _BELOW_HALF))),
-        )
-        near = tirx.reinterpret(_register("float32"), sum_of)
-        kept = _instruction("fixupimm", near, x, _all(_i32(_QUIET)), _i32(0), *_ALL)
-        return tirx.reinterpret(_register("uint32"), kept)
+        near = tirx.reinterpret(_register("float32"), _nearest_of_short(x))
+        return tirx.reinterpret(_register("uint32"), _nan_kept(near, x))
 
     def of_number(x: Expr) -> Expr:
-        bits = tirx.reinterpret("uint32", x)
-        last = (bits >> _u32(16)) & _u32(1)
-        return tirx.Select(tirx.EQ(x, x), bits + last + _u32(_BELOW_HALF), bits | _u32(_QUIET_BIT))
+        kept = tirx.reinterpret("uint32", x) | _u32(_QUIET_BIT)
+        return tirx.Select(tirx.EQ(x, x), _nearest_of_number(x), kept)
 
     return _by_registers(of_register, of_number, call)
+
+
+def _lowered_nearest_of_short(call: tvm.ir.Call) -> Expr:
+    def of_register(x: Expr) -> Expr:
+        return tirx.reinterpret(_register("uint32"), _nearest_of_short(x))
+
+    return _by_registers(of_register, _nearest_of_number, call)
+
+
+def _nearest_of_short(x: Expr) -> Expr:
+    """Of a register, as int32."""
+    bits = tirx.reinterpret(_register("int32"), x)
+    pairs = (bits & _all(_i32(_LAST))) | _all(_i32(1))
+    return tirx.call_llvm_pure_intrin(
+        _register("int32"),
+        "llvm.x86.avx512.vpdpwssd.512",
+        bits,
+        _words(pairs),
+        _words(_all(_i32(_LAST | _BELOW_HALF))),
+    )
+
+
+def _nearest_of_number(x: Expr) -> Expr:
+    bits = tirx.reinterpret("uint32", x)
+    return bits + ((bits >> _u32(16)) & _u32(1)) + _u32(_BELOW_HALF)
+
+
+def _lowered_extremum(name: str) -> Callable[[tvm.ir.Call], Expr]:
+    def of_register(a: Expr, b: Expr) -> Expr:
+        # Of a number and a NaN the instruction gives the second operand.
+        found = tirx.call_llvm_pure_intrin(
+            _register("float32"), f"llvm.x86.avx512.{name}.ps.512", a, b, _i32(_CURRENT)
+        )
+        return _nan_kept(found, a)
+
+    def of_number(a: Expr, b: Expr) -> Expr:
+        # So does the comparison.
+        extremum = {"max": tirx.Max, "min": tirx.Min}[name]
+        return tirx.Select(tirx.EQ(a, a), extremum(a, b), a)
+
+    return lambda call: _by_registers(of_register, of_number, call)
+
+
+def _nan_kept(near: Expr, x: Expr) -> Expr:
+    """A register, with the NaN of another one in its place, quiet."""
+    return _instruction("fixupimm", near, x, _all(_i32(_QUIET)), _i32(0), *_ALL)
 
 
 def _by_registers(
@@ -232,9 +293,16 @@ _ALL = (tirx.IntImm("int16", -1), _i32(_CURRENT))
 
 
 for _name, _text, _lowering in (
-    (_FRACTION, "The difference to the integer below.", _lowered_fraction),
-    (_SCALED, "The product with a power of two.", _lowered_scaled),
+    (FRACTION, "The difference to the integer below.", _lowered_fraction),
+    (SCALED, "The product with a power of two.", _lowered_scaled),
     (_NEAREST, "The bits of the nearest bfloat16, above others.", _lowered_nearest),
+    (
+        _NEAREST_OF_SHORT,
+        "The same, of no NaN or a short one.",
+        _lowered_nearest_of_short,
+    ),
+    (_LARGER, "The larger of two, or NaN.", _lowered_extremum("max")),
+    (_SMALLER, "The smaller of two, or NaN.", _lowered_extremum("min")),
 ):
     register(_name, _text)
     tvm.ir.register_op_attr(_name, "llvm.FLowerIntrinsic", _lowering)

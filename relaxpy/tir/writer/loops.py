@@ -30,6 +30,9 @@ Index = Expr | int
 ABOUT = "relaxpy.about"
 """Annotation of a loop: about how often it runs, if its extent is known only at run time."""
 
+GIVEN = "relaxpy_given"
+"""The function whose result is its argument, in the place of an index (`relaxpy.tir.lowering.given`)."""
+
 ROLLED = "relaxpy.rolled"
 """Annotation of a loop of which the code generator is to keep one copy (`relaxpy.tir.lowering.rolled`)."""
 
@@ -265,6 +268,11 @@ class Program:
         var = tirx.Var(name, value.ty)
         self._add(tirx.Bind(var, value))
         return var
+
+    def given(self, name: str, index: Index) -> Expr:
+        """As `let`, of an index from which a loop computes the addresses of many rows: they become sums of the index
+        and what stays, instead of pointers that are moved on one by one."""
+        return self.let(name, tirx.call_pure_extern("int64", GIVEN, int64(index)))
 
     def allocate(self, name: str, size: Index, dtype: str) -> Buffer:
         """Allocate a flat buffer that lives to the end of the innermost `with`. All threads of a loop inside share it.

@@ -129,6 +129,12 @@ def test_alternatives() -> None:
     assert target != target.alternatives[-1]
 
 
+def test_each_alternative_streams_what_its_caches_do_not_hold() -> None:
+    target = Target.parse(f"llvm {LINUX} -mcpu=haswell,znver4,emeraldrapids")
+    least = {each.mcpu: each.streamed_bytes >> 20 for each in target.alternatives}
+    assert least == {"haswell": 16, "znver4": 32, "emeraldrapids": 16}
+
+
 def test_alternatives_run_where_one_of_them_does() -> None:
     assert Target.parse("llvm -mtriple=riscv64-linux-gnu -mcpu=generic; llvm").is_host_loadable
     assert Target.parse("llvm -mcpu=native") == Target.host()

@@ -75,6 +75,27 @@ def main(x: R.Tensor(("n",), "bfloat16"), y: R.Tensor(("n",), "bfloat16")) -> R.
     np.testing.assert_allclose(got.astype("float32"), expected, rtol=2**-6, atol=2**-8)
 
 
+def test_a_nan_of_any_bits_stays_one() -> None:
+    """Rounded after arithmetic with the numbers that were read, where it needs no look, and with a float32 beside."""
+    module = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("n",), "bfloat16"), y: R.Tensor(("m",), "float32")):
+    with R.dataflow():
+        a = R.multiply(R.nn.silu(x), x)
+        b = R.astype(y, "bfloat16")
+        out = (a, b)
+        R.output(out)
+    return out
+""")
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    x = bits[bits & 0x7FFF != 0x7F80].view(ml_dtypes.bfloat16)  # no infinities
+    y = (np.arange(1 << 16, dtype=np.uint32) << 16 | 0xFFFF).view(np.float32)
+    a, b = (out.numpy() for out in relaxpy.VirtualMachine(relaxpy.build(module))["main"](x, y))
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(np.isnan(a), np.isnan(x))
+        np.testing.assert_array_equal(np.isnan(b), np.isnan(y))
+
+
 @pytest.mark.parametrize("schedule", [True, False])
 def test_bfloat16_that_is_computed_or_kept_is_widened(schedule: bool) -> None:
     """Not from bits in memory: from a result of arithmetic, and from a buffer that the program allocates."""

@@ -66,12 +66,21 @@ def floats(step: int) -> np.ndarray:
     return np.resize(every, -(-every.size // 192) * 192).view(np.float32)
 
 
+def short(x: np.ndarray) -> np.ndarray:
+    """The numbers, with the lower half of each NaN cleared, or 1 where nothing else is left."""
+    cleared = (x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    return np.where(np.isnan(x), np.where(np.isnan(cleared), cleared, 1), x).astype(np.float32)
+
+
 @sweep
 @pytest.mark.parametrize("lanes", WIDTHS)
-def test_nearest_bfloat16(lanes: int) -> None:
-    """As ml_dtypes rounds; NaN stays NaN, whatever its bits."""
+@pytest.mark.parametrize("of_short", [False, True])
+def test_nearest_bfloat16(lanes: int, of_short: bool) -> None:
+    """As ml_dtypes rounds; NaN stays NaN, whatever its bits, or if its lower half is 0."""
     x = floats(1009 if FULL else 100_003)
-    bits = applied(avx512.nearest_bfloat16, x, "uint32", lanes)
+    x = short(x) if of_short else x
+    nearest = avx512.nearest_of_short if of_short else avx512.nearest_bfloat16
+    bits = applied(nearest, x, "uint32", lanes)
     found = (bits >> 16).astype(np.uint16).view(ml_dtypes.bfloat16)
     with np.errstate(invalid="ignore"):
         expected = x.astype(ml_dtypes.bfloat16)
@@ -102,6 +111,30 @@ def test_loops_over_numbers_become_vectors(function: Callable[[Expr], Expr]) -> 
     text = compile_source({"k": program(function, 192, "float32", 1)}, CpuTarget.host())
     assert "vscalef" not in text
     assert re.search(r"vfmadd\S+ps.*%zmm", text)
+
+
+@pytest.mark.parametrize("lanes", WIDTHS)
+@pytest.mark.parametrize(
+    ("function", "reference"), [(avx512.larger, np.maximum), (avx512.smaller, np.minimum)]
+)
+def test_extrema(function: Any, reference: Any, lanes: int) -> None:
+    """NaN if either is NaN, whatever its bits."""
+    special = [0.0, 1.5, -2.0, np.inf, -np.inf, np.nan]
+    odd = np.array([0x7F800001, 0xFFFFFFFF, 1], np.uint32).view(np.float32)
+    numbers = np.concatenate([np.array(special, np.float32), odd])
+    x = np.resize(numbers, 192)
+    for other in numbers:
+        bits = tirx.const(int(other.view(np.uint32)) | 1, "uint32")  # of a NaN
+        constant = tirx.FloatImm("float32", float(other))
+        constant = tirx.reinterpret("float32", bits) if np.isnan(other) else constant
+        with np.errstate(invalid="ignore"):
+            expected = reference(x, other)
+        for a_first in (True, False):
+
+            def joined(value: Expr, a_first: bool = a_first, other: Expr = constant) -> Expr:
+                return function(value, other) if a_first else function(other, value)
+
+            np.testing.assert_array_equal(applied(joined, x, "float32", lanes), expected)
 
 
 NARROW = {

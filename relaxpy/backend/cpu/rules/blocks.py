@@ -2,7 +2,8 @@
 
 A sum of all elements, or of each column, has no rows to distribute over threads, but it has blocks. Their size depends
 only on the shape, and so does the order of additions, whatever the number of threads. Columns gain even on one thread:
-the few rows of a block are read along their whole length, instead of one narrow strip of all rows after the other.
+the few rows of a block are read along their whole length, instead of one narrow strip of all rows after the other. Long
+rows are read a few side by side, and added to the results of the block, which stay in a cache.
 """
 
 from __future__ import annotations
@@ -23,13 +24,21 @@ from relaxpy.tir.writer.loops import (
     int64,
     maximum,
     minimum,
+    select,
     simplify,
 )
 
 BLOCK = 1 << 14
 """Elements of a block that is reduced to one result: 64 KiB of float32."""
 ROWS = 32
-"""Rows of a block of columns: as many streams as a processor prefetches, in pages whose addresses it caches."""
+"""Rows of a block of columns."""
+RUN = 8
+"""Long rows of a block that are read side by side: as many streams as any processor prefetches, and enough for what is
+loaded and stored between them, the results so far, to be little."""
+_STREAM = 2048
+"""Columns from which on rows are read as streams."""
+_SPAN = 4096
+"""Columns whose results stay in the first-level cache."""
 _LONG = 1 << 18
 """The smallest number of elements for which a second pass over the results of blocks is cheap."""
 _FEW = 16
@@ -90,17 +99,38 @@ def write_blocks(writer: StageWriter, stage: Stage, partial: Buffer, *, columns:
     axes, extents = ((), ()) if columns else (stage.axes, stage.extents)
     with p.loop("block", product([*extents, count]), parallel=True) as index:
         *places, block = split_index(p, index, [*extents, count])
-        start = p.let("start", simplify(block * size))
-        length = p.let("length", minimum(size, extent - start))
-        part = replace(
-            stage,
-            buffer=partial,
-            index=(place(block),),
-            value=s.substitute(stage.value, {axis: start + axis}),
-            reduce_extents=(length, *inner),
-            combiner=replace(combiner, init=combiner.neutral()),
-        )
-        writer.write(part, dict(zip(axes, places, strict=True)))
+        begin = p.let("start", simplify(block * size))
+        end = p.let("end", minimum(begin + size, extent))
+
+        def write(
+            start: Expr,
+            length: Expr,
+            span: tuple[Expr, Expr] | None = None,
+            goes_on: Expr | None = None,
+        ) -> None:
+            part = replace(
+                stage,
+                buffer=partial,
+                index=(place(block),),
+                value=s.substitute(stage.value, {axis: start + axis}),
+                reduce_extents=(length, *inner),
+                combiner=replace(combiner, init=combiner.neutral()),
+            )
+            writer.write(part, dict(zip(axes, places, strict=True)), span, goes_on)
+
+        if columns:
+            run = p.let("run", select(results >= int64(_STREAM), RUN, ROWS))
+            with (
+                p.loop("span", ceildiv(results, _SPAN)) as number,
+                p.loop("run", ceildiv(end - begin, run)) as above,
+            ):
+                left = p.let("left", simplify(number * int64(_SPAN)))
+                start = p.let("start", simplify(begin + above * run))
+                length = p.let("length", minimum(run, end - start))
+                span = left, p.let("width", minimum(int64(_SPAN), results - left))
+                write(start, length, span, above > int64(0))
+        else:
+            write(begin, simplify(end - begin))
     block = Var("block", int64(0).ty)
     value = tirx.BufferLoad(partial, [place(block)])
     return replace(stage, value=value, reduce_axes=(block,), reduce_extents=(count,))

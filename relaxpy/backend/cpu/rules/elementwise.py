@@ -37,7 +37,7 @@ def schedule_elementwise(func: PrimFunc, target: CpuTarget) -> Arrangement | Non
     (stage,) = stages
 
     def write() -> PrimFunc:
-        writer = StageWriter(Program(), target)
+        writer = StageWriter(Program(), target, params=func.params)
         write_elementwise(writer, stage)
         return func.with_body(with_streams(writer.program.body()))
 
@@ -67,7 +67,7 @@ def write_elementwise(writer: StageWriter, stage: Stage) -> None:
         writer.write(stage, {})
         return
     if stage.buffer not in shared:
-        writer = replace(writer, stream=Stream.of(p, writer.target, stage))
+        writer = replace(writer, stream=Stream.of(p, writer.target, stage, writer.params))
     # A task is a run of the innermost axis that it does not run through.
     *outer, axis = outer
     extent = extent_of(stage, axis)

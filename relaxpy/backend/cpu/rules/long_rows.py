@@ -228,7 +228,7 @@ def write_long_rows(writer: StageWriter, long: LongRows, func: PrimFunc) -> None
         p.add(tirx.AllocBuffer(buffer))
     outputs = [part for part in long.parts if s.is_output(part.stage, func)]
     streams = {
-        part.stage.buffer: Stream.of(p, writer.target, part.stage)
+        part.stage.buffer: Stream.of(p, writer.target, part.stage, writer.params)
         for part in outputs
         if part.stage.buffer not in writer.shared
     }

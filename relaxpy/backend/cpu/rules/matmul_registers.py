@@ -129,7 +129,8 @@ class RegisterWriter:
         if form.batch or base != 0 or not self.is_deep:
             return None
         least = knob("streamed", 2 * target.second_level_bytes, (1 << 20, 1 << 25))
-        return Stream.to(self.program, target, out, self.rows * self.columns, least)
+        nbytes = loops.simplify(self.rows * self.columns * loops.int64(CACHE_LINE // line))
+        return Stream.to(self.program, target, out, nbytes, least)
 
     def write(self) -> None:
         """Write the tasks, for more rows than a tile has."""

@@ -16,9 +16,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import reduce
+from functools import partial, reduce
 
 from relaxpy.backend.cpu.rules.collapse import collapse
+from relaxpy.backend.cpu.rules.joining import joining
 from relaxpy.backend.cpu.rules.pairs import has_pairs, paired_store, paired_values
 from relaxpy.backend.cpu.rules.search import first_block, property_of
 from relaxpy.backend.cpu.rules.segments import Segment, segments
@@ -84,12 +85,21 @@ class StageWriter:
     target: CpuTarget
     shared: frozenset[Buffer] = frozenset()
     """Buffers that one stage writes and another accesses: all stages must access them in the same way (`collapse`)."""
+    params: Sequence[Var] = ()
+    """The parameters of the program: among them what it reads and writes in memory."""
     stream: Stream | None = None
     """The result of an element-wise stage, if it may be large (`streaming`)."""
 
-    def write(self, stage: Stage, at: At, span: tuple[Expr, Expr] | None = None) -> None:
+    def write(
+        self,
+        stage: Stage,
+        at: At,
+        span: tuple[Expr, Expr] | None = None,
+        goes_on: Expr | None = None,
+    ) -> None:
         """Write the stage with the axes in `at` fixed; `span` is (start, length) of its last free axis, by default all
-        of it."""
+        of it. Where the condition `goes_on` holds, a reduction of columns begins with the results that its buffer
+        holds."""
         if span is None:
             stage = collapse(self.program, stage, tuple(at), self.shared)
         if stage.combiner is None:
@@ -97,7 +107,7 @@ class StageWriter:
         elif self.vector_axis(stage, at) is Lanes.REDUCED:
             self._rows(stage, at)
         elif self.vector_axis(stage, at) is Lanes.KEPT:
-            self._columns(stage, at, span)
+            self._columns(stage, at, span, goes_on)
         else:
             self._scalars(stage, at)
 
@@ -413,7 +423,9 @@ class StageWriter:
         p.add(store if mask is None else _masked(store, mask))
         return made
 
-    def _columns(self, stage: Stage, at: At, span: tuple[Expr, Expr] | None) -> None:
+    def _columns(
+        self, stage: Stage, at: At, span: tuple[Expr, Expr] | None, goes_on: Expr | None
+    ) -> None:
         """A reduction with vectors along the last free axis: one partial result per lane."""
         p, lanes = self.program, self.lanes(stage)
         *outer, axis = free_axes(stage, at)
@@ -423,51 +435,52 @@ class StageWriter:
             fixed = {**at, **self._loops(loops, stage, outer)}
             probe = vector_value(lambda i: s.substitute(stage.value, {**fixed, axis: i}), lanes)
             if probe is None or masked_value(probe, first_lanes(int64(1), lanes)) is None:
-                self._scalars(stage, fixed, axis, start, extent)
+                self._scalars(stage, fixed, (axis, start, extent), goes_on)
                 return
+            tile = partial(self._tile, stage, fixed, axis, goes_on)
             block = lanes * unroll
             blocks = floordiv(extent, block)
             with p.loop(axis.name, blocks) as i:
-                self._tile(stage, fixed, axis, start + i * int64(block), lanes, unroll)
+                tile(start + i * int64(block), lanes, unroll)
             done = p.let("done", simplify(blocks * int64(block)))
             singles = floordiv(extent - done, lanes)
             with p.loop(axis.name, singles) as i:
-                self._tile(stage, fixed, axis, start + done + i * int64(lanes), lanes, 1)
+                tile(start + done + i * int64(lanes), lanes, 1)
             done = p.let("done", simplify(done + singles * int64(lanes)))
             rest = simplify(extent - done)
             with p.when(rest > 0):
-                self._tile(stage, fixed, axis, start + done, lanes, 1, first_lanes(rest, lanes))
+                tile(start + done, lanes, 1, first_lanes(rest, lanes))
 
     def _tile(
         self,
         stage: Stage,
         at: At,
         axis: Var,
+        goes_on: Expr | None,
         start: Expr,
         lanes: int,
         unroll: int,
         mask: Expr | None = None,
     ) -> None:
         """Neighbouring results of a reduction, kept in registers over the reduced axes."""
-        p, combiner = self.program, _combiner(stage)
+        p, combiner, join = self.program, _combiner(stage), joining(stage, self.target)
         with p.scope():
             sums = [p.allocate(f"sum{u}", lanes, str(stage.buffer.dtype)) for u in range(unroll)]
+
+            def vector(value: Expr, at: At, u: int) -> Expr:
+                return _vector(value, {**at, axis: start + int64(u * lanes)}, axis, lanes, mask)
+
             for total in sums:
                 p.store(total, 0, broadcast(combiner.init, lanes), lanes)
+            if goes_on is not None:
+                with p.when(goes_on):
+                    for u, total in enumerate(sums):
+                        p.store(total, 0, vector(_result(stage), at, u), lanes)
             with ExitStack() as loops:
                 places = {**at, **self._loops(loops, stage, stage.reduce_axes)}
                 for u, total in enumerate(sums):
-                    first = start + int64(u * lanes)
-                    value = vector_value(
-                        lambda lane, first=first: s.substitute(
-                            stage.value, {**places, axis: first + lane}
-                        ),
-                        lanes,
-                    )
-                    if value is not None and mask is not None:
-                        value = masked_value(value, mask)
-                    assert value is not None, "what vectorises at 0 does so everywhere"
-                    p.store(total, 0, combiner.join(load(total, 0, lanes), value), lanes)
+                    value = vector(stage.value, places, u)
+                    p.store(total, 0, join(load(total, 0, lanes), value), lanes)
             for u, total in enumerate(sums):
                 first = start + int64(u * lanes)
                 store = vectorise(
@@ -483,18 +496,22 @@ class StageWriter:
         self,
         stage: Stage,
         at: At,
-        axis: Var | None = None,
-        start: Expr | None = None,
-        extent: Expr | None = None,
+        span: tuple[Var, Expr, Expr] | None = None,
+        goes_on: Expr | None = None,
     ) -> None:
-        """A reduction one element at a time; `axis`, if given, runs over `extent` positions from `start`."""
+        """A reduction one element at a time; `span` is an axis that runs over part of its extent only, with its start
+        and length."""
         p, combiner = self.program, _combiner(stage)
         with ExitStack() as kept:
-            free = [a for a in free_axes(stage, at) if axis is None or not a.same_as(axis)]
+            free = [a for a in free_axes(stage, at) if span is None or not a.same_as(span[0])]
             fixed = {**at, **self._loops(kept, stage, free)}
-            if axis is not None and start is not None and extent is not None:
+            if span is not None:
+                axis, start, extent = span
                 fixed[axis] = start + kept.enter_context(p.loop(axis.name, extent))
             total = self._allocate_scalar("total", combiner.init)
+            if goes_on is not None:
+                with p.when(goes_on):
+                    p.store(total, 0, s.substitute(_result(stage), fixed))
             with ExitStack() as loops:
                 places = {**fixed, **self._loops(loops, stage, stage.reduce_axes)}
                 self._gather(total, combiner, _at(stage, places))
@@ -569,6 +586,11 @@ def _unroll(stage: Stage, producer: Stage | None, lanes: int) -> int:
     unroll = _EXPENSIVE_UNROLL if stage.is_expensive else _CHEAP_UNROLL
     known = constant(stage.reduce_extents[-1])
     return unroll if known is None else max(1, min(unroll, known // lanes))
+
+
+def _result(stage: Stage) -> Expr:
+    """What the stage's buffer holds of an element so far."""
+    return tirx.BufferLoad(stage.buffer, list(stage.index))
 
 
 def _combiner(stage: Stage) -> Combiner:

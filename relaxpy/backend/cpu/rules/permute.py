@@ -49,6 +49,9 @@ BLOCK = 128
 """Positions of a block along the last axis: rows that are read."""
 _LINES, _STREAMED_LINES = 4, 64
 """Cache lines of a block in each row that is read; if the result is written past the caches."""
+_LARGE = 24 << 20
+"""Bytes that are read and written from which on a result is written past the caches, even if they hold more: the lines
+of its rows that are far apart displace each other."""
 _AHEAD = 2
 """Tiles between the one that is written and the one whose lines are fetched."""
 _FEWEST = 4
@@ -99,8 +102,8 @@ def write_permuted(writer: StageWriter, stage: Stage, axis: Var) -> bool:
             )
         ]
         with p.loop("along", counts[1]) as along, p.loop("across", counts[0]) as across:
-            down = p.let("down", simplify(starts[0] + across * int64(tiles.tall)))
-            right = p.let("right", simplify(starts[1] + along * int64(tiles.wide)))
+            down = p.given("down", simplify(starts[0] + across * int64(tiles.tall)))
+            right = p.given("right", simplify(starts[1] + along * int64(tiles.wide)))
             with p.when(True if tiles.stream is None else tirx.Not(tiles.stream.is_large)):
                 tiles.fetch(at, down, right + _AHEAD * tiles.wide)
             tiles.write(at, down, right)
@@ -148,7 +151,7 @@ class _Tiles:
     def _of_lines(self) -> Stream | None:
         """The result as one that may be large, with the condition that all of its rows begin with cache lines."""
         p, stage = self.writer.program, self.stage
-        stream = Stream.of(p, self.writer.target, stage)
+        stream = Stream.of(p, self.writer.target, stage, self.writer.params, _LARGE)
         if stream is None:
             return None
         rows = [

@@ -65,14 +65,14 @@ def schedule_reduction(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
 
 def _cut(func: PrimFunc, target: CpuTarget, long: LongRows) -> PrimFunc:
     """Schedule stages whose rows are long."""
-    writer = _sharing(StageWriter(Program(), target), long.stages)
+    writer = _sharing(StageWriter(Program(), target, params=func.params), long.stages)
     write_long_rows(writer, long, func)
     return func.with_body(with_streams(writer.program.body()))
 
 
 def _together(func: PrimFunc, target: CpuTarget, stages: Sequence[Stage], rows: int) -> PrimFunc:
     """Schedule stages that share leading dimensions."""
-    writer = _sharing(StageWriter(Program(), target), stages)
+    writer = _sharing(StageWriter(Program(), target, params=func.params), stages)
     if _is_columns(writer, stages, rows):
         _write_columns(writer, stages, func)
     else:
@@ -95,7 +95,7 @@ def _in_turn(
 ) -> PrimFunc:
     """Run each stage by itself, with intermediates stored as whole tensors. Stages with long reductions get memory for
     the results of blocks."""
-    writer = _sharing(StageWriter(Program(), target), stages)
+    writer = _sharing(StageWriter(Program(), target, params=func.params), stages)
     for stage in stages:
         if not s.is_output(stage, func):
             writer.program.add(tirx.AllocBuffer(stage.buffer))
@@ -161,7 +161,7 @@ def _write_rows(writer: StageWriter, stages: Sequence[Stage], rows: int, func: P
     p = writer.program
     extents = list(stages[-1].buffer.shape[:rows])
     streams = {
-        stage.buffer: Stream.of(p, writer.target, stage)
+        stage.buffer: Stream.of(p, writer.target, stage, writer.params)
         for stage in stages
         if s.is_output(stage, func) and stage.buffer not in writer.shared
     }

@@ -3,8 +3,9 @@
 An ordinary store to a cache line that no cache holds first reads the line from memory, and a later eviction writes it
 back. A non-temporal store of a whole line only writes: a copy moves two thirds of the bytes. On two cores of an Emerald
 Rapids copies with results of 8 to 64 MiB take 0.53 to 0.74 of the time, sums of two tensors 0.76 to 0.86, and 0.80 to
-0.93 together with a kernel that reads the result next. Results of 1 MiB, which stay in a cache, take 1.5 times as long.
-So a kernel decides by the size of its result, when it runs.
+0.93 together with a kernel that reads the result next. Results of 1 MiB, which stay in a cache, take 1.5 times as long,
+on a Zen 4 three times. So a kernel decides by what it reads and writes, when it runs: by whether the caches hold that,
+which is a fact of the target (`CpuTarget.streamed_bytes`).
 
 Processors may write these stores late. Another thread sees them after a locked instruction of the thread that wrote,
 and each thread ends its part of a parallel loop with one (`relaxpy.backend.cpu.launchers`, and TVM's thread pool).
@@ -12,13 +13,14 @@ and each thread ends its part of a parallel loop with one (`relaxpy.backend.cpu.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from relaxpy.backend.cpu.rules.places import product
 from relaxpy.backend.cpu.target import CACHE_LINE, CpuTarget
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.stages import Stage
+from relaxpy.tir.forms.stages import Stage, Var
 from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import walk
@@ -30,11 +32,12 @@ from relaxpy.tir.writer.loops import (
     both,
     constant,
     int64,
+    minimum,
     simplify,
 )
 
-LARGE = 8 << 20
-"""The bytes from which on a result is streamed."""
+_OTHERS = (1 << 20, 16 << 20, 32 << 20, 64 << 20)
+"""What else than `CpuTarget.streamed_bytes` may be best for a program."""
 _INTEGERS = (f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))
 _DTYPES = frozenset(("float64", "float32", "float16", "bfloat16", *_INTEGERS))
 """Others are no vectors in memory (bool), or integers there that TVM puts in their place later (float8)."""
@@ -63,26 +66,35 @@ class Stream:
     """The condition that it is large, and begins with a cache line."""
 
     @classmethod
-    def of(cls, p: Program, target: CpuTarget, stage: Stage) -> Stream | None:
-        """Write the condition here, outside of the stage's loops. None if its result is known to be small, takes longer
-        to compute than to write, or if the target has no such stores."""
+    def of(
+        cls,
+        p: Program,
+        target: CpuTarget,
+        stage: Stage,
+        params: Sequence[Var],
+        most: int | None = None,
+    ) -> Stream | None:
+        """Write the condition here, outside of the stage's loops; `params` is what the program reads and writes, and
+        `most` the bytes that no cache holds well, if fewer than the target says. None if that is known to be little,
+        if the result takes longer to compute than to write, or if the target has no such stores."""
         if stage.combiner is not None or not stage.axes:
             return None
         if s.is_expensive(stage.value, stage.axes[-1]) and not s.has_choice(stage.value):
             return None
-        least = knob("large", LARGE, (1 << 20, 1 << 25))
-        return cls.to(p, target, stage.buffer, product(stage.extents), least)
+        least = target.streamed_bytes if most is None else min(most, target.streamed_bytes)
+        least = knob("large", least, _OTHERS)
+        nbytes = _moved_bytes(params, product(stage.extents))
+        return cls.to(p, target, stage.buffer, nbytes, least)
 
     @classmethod
     def to(
-        cls, p: Program, target: CpuTarget, buffer: Buffer, size: Expr, least: int
+        cls, p: Program, target: CpuTarget, buffer: Buffer, nbytes: Expr, least: int
     ) -> Stream | None:
-        """As `of`, to `size` elements of a buffer, which is large from `least` bytes on."""
+        """As `of`, to a buffer that is large where `nbytes`, which it is written with, are at least so many."""
         dtype = str(buffer.dtype)
         if target.kind != "llvm" or target.arch != "x86_64" or dtype not in _DTYPES:
             return None
         bits = int(tvm.DataType(dtype).bits)
-        nbytes = simplify(size * int64(bits // 8))
         known = constant(nbytes)
         if known is not None and known < least:
             return None
@@ -122,6 +134,16 @@ class Stream:
             return tirx.address_of(tirx.BufferLoad(store.buffer, index))
         flat = simplify(s.flat_index(index, store.buffer.shape))
         return tirx.address_of(tirx.BufferLoad(self.words, [flat]))
+
+
+def _moved_bytes(params: Sequence[Var], elements: Expr) -> Expr:
+    """The bytes of the tensors among these that a result of so many elements takes: at most as many elements of
+    each."""
+    moved: Expr = int64(0)
+    for param in filter(tirx.buffer.is_buffer_var, params):
+        size = max(8, int(tvm.DataType(str(param.dtype)).bits)) // 8
+        moved = moved + minimum(product(param.shape), elements) * int64(size)
+    return simplify(moved)
 
 
 def _first_index(store: tirx.BufferStore) -> list[Expr]:

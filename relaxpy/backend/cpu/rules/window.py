@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from relaxpy.backend.arrangement import Arrangement
+from relaxpy.backend.cpu.rules.joining import joining
 from relaxpy.backend.cpu.rules.places import product, split_index
 from relaxpy.backend.cpu.rules.window_taps import MOST_TAPS, Block, Tap
 from relaxpy.backend.cpu.target import CpuTarget
@@ -211,6 +212,7 @@ class _Writer:
         self.window, self.last, self.moved = window, last, moved
         assert window.combiner is not None
         self.combiner = window.combiner
+        self.joining = joining(window, target)
         self.dtype = str(window.buffer.dtype)
         *self.outer, self.axis = window.axes
         *self.sizes, self.width = map(loops.int64, window.extents)
@@ -425,7 +427,7 @@ class _Writer:
         return buffer
 
     def _join(self, total: Buffer, value: Expr) -> None:
-        joined = self.combiner.join(loops.load(total, 0, self.lanes), value)
+        joined = self.joining(loops.load(total, 0, self.lanes), value)
         self.program.store(total, 0, joined, self.lanes)
 
     def _tapped(

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relaxpy.backend.cpu.rules.blocks import _LONG, BLOCK, ROWS
+from relaxpy.backend.cpu.rules.blocks import _LONG, _SPAN, _STREAM, BLOCK, ROWS, RUN
+from relaxpy.target import Target
 from relaxpy.tir.numerics import scalar
-from relaxpy.tir.tvm import te
-from tests.backend.support import Kernel, compute, m, n, normal, over, tensor
+from relaxpy.tir.tvm import te, tirx
+from tests.backend.support import AVX2, HOST, Kernel, compute, m, n, normal, over, tensor
 
 
 @pytest.mark.parametrize("size", [0, 1, BLOCK, _LONG - 1, _LONG, _LONG + BLOCK - 1, 3 * _LONG + 5])
@@ -33,11 +34,32 @@ def test_the_largest_of_all_elements_passes_a_nan_on(tmp_path: Path) -> None:
         assert np.isnan(kernel(value, out=(1,))[0])
 
 
-@pytest.mark.parametrize("columns", [1, 17, 128, 1030])
+@pytest.mark.parametrize("columns", [1, 17, 128, 1030, _STREAM, _SPAN + 17])
 def test_columns(tmp_path: Path, columns: int) -> None:
     x, k = tensor(n, m), over(n)
     kernel = Kernel(tmp_path, [x, compute((m,), lambda j: te.sum(x[k, j], axis=k))])
-    for rows in (0, 1, ROWS + 1, _LONG // columns, _LONG // columns + ROWS + 1):
+    for rows in (0, 1, ROWS + 1, _LONG // columns, _LONG // columns + ROWS + RUN + 1):
         value = normal(rows, columns)
         expected = value.sum(0, dtype="float64")
         np.testing.assert_allclose(kernel(value, out=(columns,)), expected, rtol=1e-4, atol=2e-2)
+
+
+@pytest.mark.parametrize("columns", [3, _SPAN + 17])
+def test_columns_of_what_is_no_vector(tmp_path: Path, columns: int) -> None:
+    x, k = tensor(n, m), over(n)
+    out = compute((m,), lambda j: te.sum(tirx.hypot(x[k, j], x[k, j]), axis=k))
+    kernel = Kernel(tmp_path, [x, out])
+    value = normal(_LONG // columns + RUN + 1, columns)
+    expected = np.hypot(value, value).sum(0, dtype="float64")
+    np.testing.assert_allclose(kernel(value, out=(columns,)), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("target", [HOST, AVX2], ids=["host", "avx2"])
+def test_the_largest_of_a_column_passes_a_nan_on(tmp_path: Path, target: Target) -> None:
+    x, k = tensor(n, m), over(n)
+    out = compute((m,), lambda j: scalar.reduce_max(x[k, j], axis=[k]))
+    kernel = Kernel(tmp_path, [x, out], target)
+    for rows in (5, _LONG // 150 + 1):
+        value = normal(rows, 150)
+        value[0, 1] = value[-1, 2] = value[rows // 2, 149] = np.nan
+        np.testing.assert_array_equal(kernel(value, out=(150,)), value.max(0))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from relaxpy.backend.cpu.compile import compile_source
 from relaxpy.backend.cpu.rules.permute import BLOCK, crossed_axis
+from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.target import Target
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.tvm import te, tirx
@@ -79,3 +82,12 @@ def test_neighbours_that_lie_in_two_dimensions(tmp_path: Path) -> None:
     value, summand = normal(3, 64, 4, 4), normal(64, seed=1)
     expected = value.reshape(3, 64, 16).transpose(0, 2, 1) + summand
     np.testing.assert_array_equal(kernel(value, summand, out=expected.shape), expected)
+
+
+def test_no_pointers_in_memory_are_moved_on() -> None:
+    """Of the rows of a tile, of which there are more than registers: their addresses are sums."""
+    wide = Target.parse("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=x86-64-v4")
+    func = te.create_prim_func([x := tensor(n, m), compute((m, n), lambda i, j: x[j, i])])
+    text = compile_source({"k": schedule_kernel(func, wide).serial}, wide)
+    assert "vpermt2d" in text
+    assert len(re.findall(r"\taddq\t%\w+, -?\d*\(%rsp\)", text)) < 8

@@ -17,11 +17,12 @@ from relaxpy.backend.knobs import Choices
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.target import Target
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.tvm import tirx
 from relaxpy.transform import LegalizeOps
 from tests.backend.support import AVX2, HOST, as_tensor, load
 
 FROM_1_MIB: Choices = {"large": 1 << 20}
-"""Results from 1 MiB on are large."""
+"""Kernels that read and write 1 MiB have large results."""
 LINE = 64
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 X = 'x: R.Tensor(("n", "m"), "float32")'
@@ -33,6 +34,7 @@ class Program:
     value: str
     numpy: Callable[..., Any]
     streams: bool = True
+    symbols: str = ""
 
     @property
     def func(self) -> Any:
@@ -41,6 +43,7 @@ class Program:
             relaxpy.parse(f"""
 @R.function
 def main({self.params}):
+    {self.symbols}
     result = {self.value}
     return result
 """)
@@ -154,12 +157,35 @@ def test_stores_stream_where_it_pays(name: str) -> None:
     assert ("movnt" in source(program.func)) == program.streams
 
 
-def test_no_result_that_is_known_to_be_small() -> None:
-    def of(shape: Sequence[int]) -> str:
-        return source(Program(f'x: R.Tensor({shape}, "float32")', "R.add(x, x)", np.add).func)
+def test_nothing_that_is_known_to_fit_in_the_caches() -> None:
+    """What counts is all that a kernel reads and writes: of a table no more than is taken from it, and both parts of
+    what is joined."""
 
-    assert "movnt" not in of((2048, 1023))
-    assert "movnt" in of((2048, 1024))
+    def streams(value: str, *shapes: Sequence[int], target: Target = AVX2) -> bool:
+        params = ", ".join(
+            f'{x}: R.Tensor({shape}, "float32")' for x, shape in zip("xy", shapes, strict=False)
+        )
+        rows = 'i: R.Tensor((1024,), "int64")'
+        return "movnt" in source(Program(f"{params}, {rows}", value, np.add).func, target)
+
+    zen = Target.parse("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=znver4")
+    assert not streams("R.negative(x)", (2048, 1023))
+    assert streams("R.negative(x)", (2048, 1024))
+    assert not streams("R.add(x, y)", (1365, 1024), (1365, 1024))
+    assert streams("R.add(x, y)", (1366, 1024), (1366, 1024))
+    assert not streams("R.add(x, y)", (2048, 1023), (1, 1023))
+    assert not streams("R.take(x, i, axis=0)", (1 << 20, 1024))
+    assert not streams("R.concat((x, y), axis=1)", (2048, 511), (2048, 512))
+    assert streams("R.concat((x, y), axis=1)", (2048, 512), (2048, 512))
+    assert not streams("R.negative(x)", (2048, 2047), target=zen)
+    assert streams("R.negative(x)", (2048, 2048), target=zen)
+
+
+def test_a_number_among_the_parameters() -> None:
+    value = 'R.arange(k, k + n, dtype="int64")'
+    func = Program(f'{X}, s: R.Shape(["k"])', value, np.copy, symbols="k = T.int64()").func
+    assert not all(isinstance(param.ty, tirx.BufferType) for param in func.params)
+    assert "movnt" in source(func)
 
 
 def test_no_floats_that_are_integers_in_memory(tmp_path: Path) -> None:
