@@ -258,6 +258,24 @@ class Exponents:
         scale = _scale_of(form)
         return cls(scale, (1.0 if scale is None else scale) * math.log2(math.e))
 
+    def top(self, largest: Expr) -> Expr:
+        """What is subtracted from exponents, of the largest of some "scores". Products are multiplied by the rate
+        before that, which is one operation for both. Scores are not: those of masked keys may be as low as numbers
+        are, and where all are, their differences count."""
+        return largest if self.scale is None else largest * self._rates(largest)
+
+    def exponent(self, score: Expr, top: Expr) -> Expr:
+        """The exponent of 2 of a "score", beside a top."""
+        rates = self._rates(score)
+        return (score - top) * rates if self.scale is None else score * rates - top
+
+    def shrinking(self, old: Expr, new: Expr) -> Expr:
+        """The exponent of 2 of what the sums beside an old top are multiplied by for a new one."""
+        return (old - new) * self._rates(old) if self.scale is None else old - new
+
+    def _rates(self, vector: Expr) -> Expr:
+        return splat(self.rate, lanes_of(vector))
+
 
 def _is_narrowed(form: AttentionForm) -> bool:
     """Are results quotients that are rounded to bfloat16?"""

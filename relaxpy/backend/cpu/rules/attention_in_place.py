@@ -94,7 +94,7 @@ class InPlaceProgram(TileWriter):
         # One allocation: each costs as much as some dozen keys.
         self.scratch = p.allocate("scratch", size, "float32")
         self.top = p.allocate("top", VECTOR, "float32")
-        """For each lane the largest score, times the rate: what is subtracted from exponents."""
+        """For each lane what is subtracted from exponents (`Exponents.top`)."""
         self.decay = p.allocate("decay", VECTOR, "float32")
         self.totals = [p.allocate("totals", VECTOR, "float32") for _ in range(2)]
         self.turn = p.allocate("turn", 1, "int32")
@@ -223,7 +223,7 @@ class InPlaceProgram(TileWriter):
         """Convert the products to scores, if these are more than a product times a number; those of keys past the end
         are minus infinity."""
         p, number = self.program, loops.simplify(block.groups * ROWS - block.count)
-        if self.scale is None:
+        if self.exponents.scale is None:
             with p.loop("j", block.count) as j:
                 self._score(j, block.start + j)
         with p.loop("j", number, rolled=True) as j:
@@ -268,11 +268,11 @@ class InPlaceProgram(TileWriter):
                 largest = loops.load(found[n % 2], 0, VECTOR)
                 p.store(found[n % 2], 0, tirx.Max(largest, score), VECTOR)
         most = tirx.Max(*(loops.load(each, 0, VECTOR) for each in found))
-        own = self._across(most, tirx.Max) * splat(self.rate, VECTOR)
+        own = self.exponents.top(self._across(most, tirx.Max))
         old = p.let("old", loops.load(self.top, 0, VECTOR))
         new = p.let("new", tirx.Max(old, own))
         p.store(self.top, 0, new, VECTOR)
-        decay = p.let("shrink", weights(p, old - new))
+        decay = p.let("shrink", weights(p, self.exponents.shrinking(old, new)))
         p.store(self.decay, 0, decay, VECTOR)
         for total in self.totals:
             p.store(total, 0, loops.load(total, 0, VECTOR) * decay, VECTOR)
@@ -292,10 +292,11 @@ class InPlaceProgram(TileWriter):
     def _powers(self, group: Expr) -> None:
         """Store the powers of a group: a row of words for each lane and half."""
         p = self.program
-        rate, top = splat(self.rate, VECTOR), loops.load(self.top, 0, VECTOR)
+        top = loops.load(self.top, 0, VECTOR)
         rounded: list[Expr] = []
         for n, score in enumerate(self._vectors(group)):
-            power, total = p.let("power", weights(p, score * rate - top)), self.totals[n % 2]
+            power = p.let("power", weights(p, self.exponents.exponent(score, top)))
+            total = self.totals[n % 2]
             p.store(total, 0, loops.load(total, 0, VECTOR) + power, VECTOR)
             bits = tirx.reinterpret(f"int32x{VECTOR}", power) + _words(_HALF)
             rounded.append(bits & _words(_UPPER))

@@ -110,9 +110,8 @@ class LanesProgram:
         self.depth, self.columns = self.form.depth, self.form.columns
         self.words = self.depth // access.scoring.group
         """The number of words of a query and of a key."""
-        exponents = Exponents.of(self.form)
-        self.scale = exponents.scale if self.rounds else None
-        self.rate = exponents.rate
+        self.exponents = Exponents.of(self.form)
+        self.scale = self.exponents.scale if self.rounds else None
         self.place = access.shared_place(task)
         self.queries_at, self.sums_at = 0, self.words * self.width
         self.scores_at = self.sums_at + self.columns * self.width
@@ -450,11 +449,11 @@ class LanesProgram:
             for at in self.starts:
                 self._put(self.scores_at + count * self.width + at, splat(-float("inf"), lanes))
         total = p.allocate("block_total", self.width, "float32")
-        rate = splat(self.rate, lanes)
+        exponents = self.exponents
         for at in self.starts:
             old = p.let("old", loops.load(self.top, at, lanes))
-            new = p.let("new", tirx.Max(old, loops.load(top, at, lanes) * rate))
-            decay = p.let("shrink", weights(p, old - new))
+            new = p.let("new", tirx.Max(old, exponents.top(loops.load(top, at, lanes))))
+            decay = p.let("shrink", weights(p, exponents.shrinking(old, new)))
             p.store(self.decay, at, decay, lanes)
             p.store(self.top, at, new, lanes)
             p.store(total, at, loops.load(self.totals, at, lanes) * decay, lanes)
@@ -463,7 +462,8 @@ class LanesProgram:
                 both = list[Expr]()
                 for n in range(2):
                     place = self.scores_at + (pair * 2 + n) * self.width + at
-                    exponent = self._get(place) * rate - loops.load(self.top, at, lanes)
+                    largest = loops.load(self.top, at, lanes)
+                    exponent = exponents.exponent(self._get(place), largest)
                     both.append(p.let("power", weights(p, exponent)))
                 order = [tirx.IntImm("int32", n // 2 + n % 2 * lanes) for n in range(2 * lanes)]
                 words = tirx.Shuffle([narrowed(*both)], order)

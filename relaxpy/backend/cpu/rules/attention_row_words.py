@@ -71,8 +71,7 @@ class RowWordsProgram:
         self.keys = SUMS // self.sets
         """Keys whose products are computed at a time."""
         self.depth, self.columns = self.form.depth, self.form.columns
-        exponents = Exponents.of(self.form)
-        self.scale, self.rate = exponents.scale, exponents.rate
+        self.exponents = Exponents.of(self.form)
         self.queries_at = 0
         self.sums_at = self.heads * self.depth // 2
         self.scores_at = self.sums_at + self.heads * self.columns
@@ -81,7 +80,7 @@ class RowWordsProgram:
         self.scratch = p.allocate("scratch", size, "float32")
         width = self.sets * lanes
         self.top = p.allocate("top", width, "float32")
-        """For each head the largest score, times the rate: what is subtracted from exponents."""
+        """For each head what is subtracted from exponents (`Exponents.top`)."""
         self.totals = p.allocate("totals", width, "float32")
         """For each set the totals of words of powers: of two vectors of powers, one behind the other."""
         self.decay = p.allocate("decay", width, "float32")
@@ -102,7 +101,7 @@ class RowWordsProgram:
             count = p.let("count", loops.minimum(high - start, BLOCK))
             values = self._at(form.value, value, start)
             self._products(self._at(form.key, key, start), values, count)
-            if self.scale is None:
+            if self.exponents.scale is None:
                 self._scores(start, count)
             with p.loop("set", self.sets) as number:
                 self._softmax(number, count)
@@ -268,10 +267,10 @@ class RowWordsProgram:
             p.store(largest, 0, tirx.Max(loops.load(largest, 0, lanes), self._get(at)), lanes)
         own = self._across(loops.load(largest, 0, lanes), self._steps(part), tirx.Max)
         old = p.let("old", loops.load(self.top, here, lanes))
-        rate = splat(self.rate, lanes)
-        new = p.let("new", tirx.Max(old, own * rate))
+        exponents = self.exponents
+        new = p.let("new", tirx.Max(old, exponents.top(own)))
         p.store(self.top, here, new, lanes)
-        decay = p.let("shrink", weights(p, old - new))
+        decay = p.let("shrink", weights(p, exponents.shrinking(old, new)))
         p.store(self.decay, here, decay, lanes)
         total = p.allocate("total", lanes, "float32")
         places = [n % (lanes // 2) // (part // 2) * part for n in range(lanes)]
@@ -282,7 +281,7 @@ class RowWordsProgram:
             values: list[Expr] = []
             for half in range(2):
                 score = self._get(scores_at + n * (2 * lanes) + half * lanes)
-                values.append(p.let("power", weights(p, score * rate - new)))
+                values.append(p.let("power", weights(p, exponents.exponent(score, new))))
             words = tirx.reinterpret(f"int32x{lanes}", narrowed(*values))
             words = p.let("words", words)
             self._put(scores_at + n * lanes, as_numbers(words))

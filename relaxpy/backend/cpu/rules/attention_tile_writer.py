@@ -48,8 +48,7 @@ class TileWriter:
         self.access, self.task, self.form, self.tiles = access, task, access.form, tiles
         self.program = p = access.program
         self.depth, self.columns = self.form.depth, self.form.columns
-        exponents = Exponents.of(self.form)
-        self.scale, self.rate = exponents.scale, exponents.rate
+        self.exponents = Exponents.of(self.form)
         place = access.shared_place(task)
         self.key_line = p.let("key_line", access.offset(self.form.key, place))
         self.value_line = p.let("value_line", access.offset(self.form.value, place))

@@ -89,7 +89,7 @@ class TilesProgram(TileWriter):
         self.powers = p.allocate("powers", LANES * BLOCK, "uint16")
         self.sums = p.allocate("sums", lanes * self.columns, "float32")
         self.top = p.allocate("top", lanes, "float32")
-        """For each lane the largest score, times the rate: what is subtracted from exponents."""
+        """For each lane what is subtracted from exponents (`Exponents.top`)."""
         self.largest = p.allocate("largest", LANES * VECTOR, "float32")
         """For each lane of a part, a vector of the largest scores."""
         self.decay = p.allocate("decay", LANES, "float32")
@@ -320,7 +320,7 @@ class TilesProgram(TileWriter):
         """Convert a group of products to scores, and raise `largest`."""
         p = self.program
         for at, first in self._vectors(lane, group, block, place):
-            if sees is not None or self.scale is None:
+            if sees is not None or self.exponents.scale is None:
                 score = self._score(place, at, first)
                 if sees is not None:
                     mask = sees(loops.simplify(first - block.start))
@@ -354,10 +354,10 @@ class TilesProgram(TileWriter):
         for at in range(0, LANES, VECTOR):
             rows = [loops.load(self.largest, (at + n) * VECTOR, VECTOR) for n in range(VECTOR)]
             old = p.let("old", loops.load(self.top, loops.simplify(part.first + at), VECTOR))
-            own = summed(p, rows, tirx.Max) * splat(self.rate, VECTOR)
+            own = self.exponents.top(summed(p, rows, tirx.Max))
             new = p.let("new", tirx.Max(old, own))
             p.store(self.top, loops.simplify(part.first + at), new, VECTOR)
-            decay = weights(p, old - new)
+            decay = weights(p, self.exponents.shrinking(old, new))
             is_first = tirx.EQ(old, splat(LOWEST, VECTOR))
             p.store(self.decay, at, tirx.Select(is_first, splat(1.0, VECTOR), decay), VECTOR)
 
@@ -369,7 +369,6 @@ class TilesProgram(TileWriter):
         with p.when(tirx.NE(decay, tirx.FloatImm("float32", 1.0))):
             for at in self._sums_of(own):
                 p.store(self.sums, at, loops.load(self.sums, at, VECTOR) * by, VECTOR)
-        rate = splat(self.rate, VECTOR)
         top = p.let("top", loops.broadcast(loops.load(self.top, own), VECTOR))
         totals = [p.allocate("total", VECTOR, "float32") for _ in range(2)]
         p.store(totals[0], 0, loops.load(self.totals, own * VECTOR, VECTOR) * by, VECTOR)
@@ -379,7 +378,7 @@ class TilesProgram(TileWriter):
             for half, total in enumerate(totals):
                 at = loops.simplify(group * _SQUARE + lane * GROUP + half * VECTOR)
                 score = loops.load(self.scores, at, VECTOR)
-                values.append(p.let("power", weights(p, score * rate - top)))
+                values.append(p.let("power", weights(p, self.exponents.exponent(score, top))))
                 p.store(total, 0, loops.load(total, 0, VECTOR) + values[-1], VECTOR)
             to = loops.simplify(lane * BLOCK + group * GROUP)
             p.store(self.powers, to, narrowed(*values), GROUP)
@@ -417,7 +416,7 @@ class TilesProgram(TileWriter):
 
     def _score(self, place: dict[Expr, Expr], at: Expr, first: Expr) -> Expr:
         """A vector of scores."""
-        if self.reads or self.scale is not None:
+        if self.reads or self.exponents.scale is not None:
             return loops.load(self.scores, at, VECTOR)
 
         def element(j: Expr) -> Expr:

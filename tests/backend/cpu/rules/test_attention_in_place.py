@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -199,3 +200,10 @@ def test_an_image_does_not_depend_on_others(kernels: Kernels) -> None:
     for n in range(5):
         own = [each[n : n + 1].copy() for each in (query, key, value)]
         np.testing.assert_array_equal(run(kernels, "eight", own)[0], every[n])
+
+
+def test_all_keys_masked_as_far_as_numbers_go(kernels: Kernels) -> None:
+    """Masks may add the lowest number of a dtype, and mask all keys of a sequence: their scores are still compared."""
+    *inputs, bias = CASES["bias by key"].inputs(b=2, s=1, t=70)
+    bias[0], bias[1, ..., 3:] = float(ml_dtypes.finfo(bias.dtype).min), -1e30
+    agrees(kernels, "bias by key", [*inputs, bias])

@@ -3,6 +3,7 @@ lengths around tiles and blocks, masks, biases, and values that are infinite."""
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -118,3 +119,10 @@ def test_it_reads_no_keys_that_do_not_exist(kernels: Kernels, keys: int) -> None
     """On one thread: a forked process has no others."""
     inputs = [guarded(each) for each in CASES["eight"].inputs(b=1, s=1, t=keys)]
     assert status_in_child(lambda: run(kernels, SERIAL, inputs)) == 0
+
+
+def test_all_keys_masked_as_far_as_numbers_go(kernels: Kernels) -> None:
+    """Masks may add the lowest number of a dtype, and mask all keys of a sequence: their scores are still compared."""
+    *inputs, bias = CASES["bias by key"].inputs(b=2, s=1, t=70)
+    bias[0], bias[1, ..., 3:] = float(ml_dtypes.finfo(bias.dtype).min), -1e30
+    agrees(kernels, "bias by key", CASES["bias by key"], [*inputs, bias])

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -150,3 +151,10 @@ def test_a_query_does_not_depend_on_others(kernels: Kernels) -> None:
     for start, count in ((0, 9), (5, GROUP), (33, 100), (400, 300)):
         some = run(kernels, "plain", [query[:, start : start + count].copy(), key, value])
         np.testing.assert_array_equal(some, every[:, start : start + count])
+
+
+def test_all_keys_masked_as_far_as_numbers_go(kernels: Kernels) -> None:
+    """Masks may add the lowest number of a dtype, and mask all keys of a sequence: their scores are still compared."""
+    *inputs, bias = CASES["bias by key"].inputs(b=2, s=40, t=70)
+    bias[0], bias[1, ..., 3:] = float(ml_dtypes.finfo(bias.dtype).min), -1e30
+    agrees(kernels, "bias by key", [*inputs, bias])
