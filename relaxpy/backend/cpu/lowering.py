@@ -13,6 +13,7 @@ from relaxpy.tir.lowering.conversions import without_conversions
 from relaxpy.tir.lowering.exact import sealed, unnamed, unsealed, wrapped
 from relaxpy.tir.lowering.given import with_given
 from relaxpy.tir.lowering.intrinsics import lower_intrinsics
+from relaxpy.tir.lowering.masked import with_kept_truncations
 from relaxpy.tir.lowering.rolled import kept_rolled
 from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.lowering.truth import chosen_by_truth
@@ -217,8 +218,13 @@ def _lower(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
             lowered |= {var: unsealed(func) for var, func in passed.functions.items()}
     mod = tvm.IRModule({var: _completed(func) for var, func in lowered.items()})
     mod = tvm.transform.Sequential(calling_passes())(mod)
-    is_for_llvm = all(_is_for_llvm(func) for func in mod.functions.values())
-    return without_conversions(mod) if is_for_llvm else mod
+    if not all(_is_for_llvm(func) for func in mod.functions.values()):
+        return mod
+    stored = {
+        var: with_kept_truncations(func) if _is_for_x86(func) else func
+        for var, func in mod.functions.items()
+    }
+    return without_conversions(tvm.IRModule(stored))
 
 
 def _prepared(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -233,6 +239,10 @@ def _completed(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _is_for_llvm(func: tirx.PrimFunc) -> bool:
     return func.attrs["target"].kind.name == "llvm"
+
+
+def _is_for_x86(func: tirx.PrimFunc) -> bool:
+    return str(func.attrs["target"].attrs.get("mtriple", "")).startswith("x86_64")
 
 
 def _is_finished(func: tirx.PrimFunc) -> bool:
