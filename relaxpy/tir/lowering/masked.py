@@ -1,9 +1,9 @@
 """Masked stores of narrow elements, for x86.
 
-LLVM joins a truncation and a masked store of AVX-512, and replaces a masked store of one lane, if it knows that,
-by a store of that lane. Both together store the lane as it was before its truncation: 32 bits where the element has 16 or 8, so
-that the elements behind it become 0. They are those of the next row, which another thread may have written, or none of
-the result at all. So a value that is stored so passes through an empty instruction, after its truncation.
+LLVM joins a truncation and a masked store of AVX-512, and replaces a masked store of one lane, if it knows that, by a
+store of that lane. Both together store the lane as it was before its truncation: 32 bits where the element has 16 or 8,
+so that the elements behind it become 0. They are those of the next row, which another thread may have written, or none
+of the result at all. So a value that is stored so passes through an empty instruction, after its truncation.
 """
 
 from __future__ import annotations
