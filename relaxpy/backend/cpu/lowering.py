@@ -8,6 +8,8 @@ dimensions are all unknown, and its flattening of buffers hides from LLVM that v
 
 from __future__ import annotations
 
+from functools import cache
+
 from relaxpy.tir.allowed import REQUIRE_MEMORY
 from relaxpy.tir.lowering.conversions import without_conversions
 from relaxpy.tir.lowering.exact import sealed, unnamed, unsealed, wrapped
@@ -221,7 +223,7 @@ def _lower(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     if not all(_is_for_llvm(func) for func in mod.functions.values()):
         return mod
     stored = {
-        var: with_kept_truncations(func) if _is_for_x86(func) else func
+        var: with_kept_truncations(func) if _stores_lanes(str(func.attrs["target"])) else func
         for var, func in mod.functions.items()
     }
     return without_conversions(tvm.IRModule(stored))
@@ -241,8 +243,11 @@ def _is_for_llvm(func: tirx.PrimFunc) -> bool:
     return func.attrs["target"].kind.name == "llvm"
 
 
-def _is_for_x86(func: tirx.PrimFunc) -> bool:
-    return str(func.attrs["target"].attrs.get("mtriple", "")).startswith("x86_64")
+@cache
+def _stores_lanes(target: str) -> bool:
+    """Does a target, in TVM's text, have masked stores of narrow elements?"""
+    needed = ["avx512bw", "avx512vl"]
+    return bool(tvm.target.codegen.target_has_features(needed, tvm.target.Target(target)))
 
 
 def _is_finished(func: tirx.PrimFunc) -> bool:

@@ -1,4 +1,4 @@
-"""Masked stores of narrow elements, for x86.
+"""Masked stores of narrow elements, for AVX-512.
 
 LLVM joins a truncation and a masked store of AVX-512, and replaces a masked store of one lane, if it knows that, by a
 store of that lane. Both together store the lane as it was before its truncation: 32 bits where the element has 16 or 8,
