@@ -26,11 +26,11 @@ from relaxpy.backend.cpu.rules.attention_access import (
     ones,
     splat,
 )
-from relaxpy.backend.cpu.rules.attention_rows import has_row_program
+from relaxpy.backend.cpu.rules.attention_rows import AHEAD_LEVEL, RowWriter, has_row_program
 from relaxpy.backend.cpu.rules.powers import shares, weights
 from relaxpy.backend.cpu.rules.transpose import summed
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms.contraction import Operand, substitute
+from relaxpy.tir.forms.contraction import Operand
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, int64
@@ -43,8 +43,6 @@ SUMS = 16
 SETS = 2
 """Sets of heads, a vector each, that are multiplied by the same words of a key: broadcasting words takes as long as a
 product."""
-AHEAD_LEVEL = 2
-"""The cache into which values and keys are prefetched."""
 
 
 def has_row_words_program(access: Access, target: CpuTarget) -> bool:
@@ -54,15 +52,12 @@ def has_row_words_program(access: Access, target: CpuTarget) -> bool:
     return is_narrow and has_row_program(access, 2 * target.lanes(32))
 
 
-class RowWordsProgram:
+class RowWordsProgram(RowWriter):
     """Writes the program of one task."""
 
     def __init__(self, access: Access, task: Task, target: CpuTarget) -> None:
-        self.access, self.task, self.form = access, task, access.form
-        self.program = p = access.program
-        self.lanes = lanes = target.lanes(32)
-        self.heads = 1 << (access.sharing - 1).bit_length()
-        """Heads that share the key head, rounded up to a power of two; missing ones repeat the last."""
+        super().__init__(access, task, target)
+        p, lanes = self.program, self.lanes
         self.sets = min(SETS, max(1, self.heads // 2))
         self.together = self.heads // self.sets
         """Heads of a set, which share a vector."""
@@ -70,13 +65,11 @@ class RowWordsProgram:
         """Lanes of a head in a vector: words of its query, or keys."""
         self.keys = SUMS // self.sets
         """Keys whose products are computed at a time."""
-        self.depth, self.columns = self.form.depth, self.form.columns
         self.exponents = Exponents.of(self.form)
         self.queries_at = 0
         self.sums_at = self.heads * self.depth // 2
         self.scores_at = self.sums_at + self.heads * self.columns
         size = self.scores_at + self.heads * BLOCK
-        # One allocation: each costs as much as some dozen keys.
         self.scratch = p.allocate("scratch", size, "float32")
         width = self.sets * lanes
         self.top = p.allocate("top", width, "float32")
@@ -87,18 +80,9 @@ class RowWordsProgram:
 
     def write(self) -> None:
         """Write the whole program, from the queries to the results."""
-        p, access, form = self.program, self.access, self.form
+        p, form = self.program, self.form
         self._begin()
-        place, low, high = self._place(0), int64(0), access.keys
-        if form.seen is not None:
-            ends = (form.seen.low, form.seen.high)
-            low, high = (p.let("end", substitute(end, place)) for end in ends)
-        key = p.let("key_line", access.offset(form.key, place))
-        value = p.let("value_line", access.offset(form.value, place))
-        number = loops.ceildiv(loops.maximum(high - low, 0), BLOCK)
-        with p.loop("block", p.let("blocks", number)) as block:
-            start = p.let("start", loops.simplify(low + block * BLOCK))
-            count = p.let("count", loops.minimum(high - start, BLOCK))
+        for start, count, key, value in self.blocks(BLOCK):
             values = self._at(form.value, value, start)
             self._products(self._at(form.key, key, start), values, count)
             if self.exponents.scale is None:
@@ -128,25 +112,10 @@ class RowWordsProgram:
             p.store(self.top, at, splat(LOWEST, self.lanes), self.lanes)
             p.store(self.totals, at, splat(0.0, self.lanes), self.lanes)
 
-    def _place(self, head: Expr | int) -> dict[Expr, Expr]:
-        """The values of the axes for a head; missing heads are the last one."""
-        return self.access.lane_place(self.task, loops.minimum(head, self.access.sharing - 1))
-
-    def _get(self, at: Expr | int) -> Expr:
-        return loops.load(self.scratch, loops.simplify(at), self.lanes)
-
-    def _put(self, at: Expr | int, value: Expr) -> None:
-        self.program.store(self.scratch, loops.simplify(at), value, self.lanes)
-
     def _words(self, operand: Operand, at: Expr, count: int) -> Expr:
         """Words of contiguous numbers."""
         read = loops.load(self.access.words(operand), loops.simplify(at), 2 * count)
         return tirx.reinterpret(f"int32x{count}", read)
-
-    def _at(self, operand: Operand, line: Expr, start: Expr) -> Expr:
-        """The offset of a block's numbers."""
-        step = self.access.stride(operand, "key")
-        return self.program.let("line", loops.simplify(line + start * step))
 
     # One block of keys
 

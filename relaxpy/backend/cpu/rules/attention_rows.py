@@ -7,6 +7,8 @@ registers together, so that their scores form one vector.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from relaxpy.backend.cpu.rules.attention_access import LOWEST, Access, Task, power, share_of, splat
 from relaxpy.backend.cpu.rules.transpose import summed
 from relaxpy.backend.cpu.target import CpuTarget
@@ -14,7 +16,7 @@ from relaxpy.tir.forms.contraction import Operand, substitute
 from relaxpy.tir.forms.stages import Combiner
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Expr, int64
+from relaxpy.tir.writer.loops import Buffer, Expr, int64
 from relaxpy.tir.writer.vectors import fold, vector_loop
 
 BLOCK_VECTORS = 8
@@ -39,24 +41,63 @@ def has_row_program(access: Access, lanes: int) -> bool:
     )
 
 
-class RowProgram:
-    """Writes the program of one task."""
+class RowWriter:
+    """The base of the programs of one task: the places of its heads, its blocks of keys, and its memory."""
+
+    scratch: Buffer
+    """One allocation: each costs as much as some dozen keys."""
 
     def __init__(self, access: Access, task: Task, target: CpuTarget) -> None:
         self.access, self.task, self.form = access, task, access.form
-        self.program = p = access.program
-        self.lanes = lanes = target.lanes(32)
+        self.program, self.lanes = access.program, target.lanes(32)
         self.heads = 1 << (access.sharing - 1).bit_length()
         """Heads that share the key head, rounded up to a power of two; missing ones repeat the last."""
+        self.depth, self.columns = self.form.depth, self.form.columns
+
+    def blocks(self, size: int) -> Iterator[tuple[Expr, Expr, Expr, Expr]]:
+        """The loop over blocks of so many keys: yields the first key of a block, the number of its keys, and the
+        offsets of the key head's keys and values."""
+        p, access, form = self.program, self.access, self.form
+        place, low, high = self._place(0), int64(0), access.keys
+        if form.seen is not None:
+            ends = (form.seen.low, form.seen.high)
+            low, high = (p.let("end", substitute(end, place)) for end in ends)
+        key = p.let("key_line", access.offset(form.key, place))
+        value = p.let("value_line", access.offset(form.value, place))
+        number = loops.ceildiv(loops.maximum(high - low, 0), size)
+        with p.loop("block", p.let("blocks", number)) as block:
+            start = p.let("start", loops.simplify(low + block * size))
+            yield start, p.let("count", loops.minimum(high - start, size)), key, value
+
+    def _place(self, head: Expr | int) -> dict[Expr, Expr]:
+        """The values of the axes for a head; missing heads are the last one."""
+        return self.access.lane_place(self.task, loops.minimum(head, self.access.sharing - 1))
+
+    def _get(self, at: Expr | int) -> Expr:
+        return loops.load(self.scratch, loops.simplify(at), self.lanes)
+
+    def _put(self, at: Expr | int, value: Expr) -> None:
+        self.program.store(self.scratch, loops.simplify(at), value, self.lanes)
+
+    def _at(self, operand: Operand, line: Expr, start: Expr) -> Expr:
+        """The offset of a block's numbers."""
+        step = self.access.stride(operand, "key")
+        return self.program.let("line", loops.simplify(line + start * step))
+
+
+class RowProgram(RowWriter):
+    """Writes the program of one task."""
+
+    def __init__(self, access: Access, task: Task, target: CpuTarget) -> None:
+        super().__init__(access, task, target)
+        p, lanes = self.program, self.lanes
         self.keys_a_tile = max(1, lanes // self.heads)
         self.parts = max(1, target.vector_registers // 2 // self.heads)
         """Vectors of columns that are summed at a time: half of the registers hold sums."""
         self.block = BLOCK_VECTORS * lanes
-        self.depth, self.columns = self.form.depth, self.form.columns
         self.queries_at, self.sums_at = 0, self.heads * self.depth
         self.scores_at = self.sums_at + self.heads * self.columns
         size = self.scores_at + self.heads * self.block
-        # One allocation: each costs as much as some dozen keys.
         self.scratch = p.allocate("scratch", size, "float32")
         self.top = p.allocate("top", self.heads, "float32")
         self.totals = p.allocate("totals", self.heads * lanes, "float32")
@@ -73,16 +114,7 @@ class RowProgram:
                 self._put(self.sums_at + n * self.columns + at, splat(0.0, self.lanes))
             p.store(self.top, n, tirx.FloatImm("float32", LOWEST))
             p.store(self.totals, n * self.lanes, splat(0.0, self.lanes), self.lanes)
-        place, low, high = self._place(0), int64(0), access.keys
-        if form.seen is not None:
-            ends = (form.seen.low, form.seen.high)
-            low, high = (p.let("end", substitute(end, place)) for end in ends)
-        key = p.let("key_line", access.offset(form.key, place))
-        value = p.let("value_line", access.offset(form.value, place))
-        number = loops.ceildiv(loops.maximum(high - low, 0), self.block)
-        with p.loop("block", p.let("blocks", number)) as block:
-            start = p.let("start", loops.simplify(low + block * self.block))
-            count = p.let("count", loops.minimum(high - start, self.block))
+        for start, count, key, value in self.blocks(self.block):
             values = self._at(form.value, value, start)
             self._products(self._at(form.key, key, start), values, count)
             with p.loop("head", self.heads) as n:
@@ -93,21 +125,6 @@ class RowProgram:
                 self._weigh(first, values, following, count)
         with p.loop("head", self.heads) as n:
             self._finish(n)
-
-    def _place(self, head: Expr | int) -> dict[Expr, Expr]:
-        """The values of the axes for a head; missing heads are the last one."""
-        return self.access.lane_place(self.task, loops.minimum(head, self.access.sharing - 1))
-
-    def _get(self, at: Expr | int) -> Expr:
-        return loops.load(self.scratch, loops.simplify(at), self.lanes)
-
-    def _put(self, at: Expr | int, value: Expr) -> None:
-        self.program.store(self.scratch, loops.simplify(at), value, self.lanes)
-
-    def _at(self, operand: Operand, line: Expr, start: Expr) -> Expr:
-        """The offset of a block's numbers."""
-        step = self.access.stride(operand, "key")
-        return self.program.let("line", loops.simplify(line + start * step))
 
     def _products(self, line: Expr, values: Expr, count: Expr) -> None:
         """Compute the products of the queries with the block's keys, stored in the memory of the scores. Whole tiles of
