@@ -14,7 +14,7 @@ DEFINITION = (
     f"  %x = call <32 x bfloat> @{_INSTRUCTION}(<16 x float> %high, <16 x float> %low)\n"
     "  %y = bitcast <32 x bfloat> %x to <32 x i16>\n  ret <32 x i16> %y\n}"
 )
-"""What a kernel that calls `narrowed` needs (`relaxpy.tir.lowering.definitions`)."""
+"""The function that `narrowed` calls, for the kernel (`relaxpy.tir.lowering.definitions`)."""
 
 
 def narrowed(low: Expr, high: Expr) -> Expr:

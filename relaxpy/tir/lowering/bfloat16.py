@@ -19,7 +19,7 @@ import ml_dtypes
 
 from relaxpy.tir.lowering.lanes import like, splat
 from relaxpy.tir.lowering.widen import Widener
-from relaxpy.tir.nodes import with_body
+from relaxpy.tir.nodes import operator_of, with_body
 from relaxpy.tir.numerics import avx512
 from relaxpy.tir.numerics.floats import is_nan
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
@@ -119,7 +119,7 @@ def _is_short(value: Expr, names: frozenset[tvm.ir.Var] = frozenset()) -> bool:
         case tirx.Let():
             bound = names | {value.var} if _is_short(value.value, names) else names
             return _is_short(value.body, bound)
-        case tvm.ir.Call() if str(getattr(value.op, "name", "")) in _ARITHMETIC:
+        case tvm.ir.Call() if operator_of(value) in _ARITHMETIC:
             return all(_is_short(each, names) for each in value.args)
         case _:
             return _widened_from(value) is not None

@@ -12,7 +12,7 @@ an empty instruction, after which LLVM does not know how it changes from one ite
 from __future__ import annotations
 
 from relaxpy.tir.lowering.definitions import with_definitions
-from relaxpy.tir.nodes import with_body
+from relaxpy.tir.nodes import operator_of, with_body
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import contains, rewritten
 from relaxpy.tir.writer.loops import GIVEN, Expr
@@ -40,5 +40,4 @@ def with_given(func: tirx.PrimFunc, *, for_llvm: bool) -> tirx.PrimFunc:
 
 
 def _is_given(call: tvm.ir.Call) -> bool:
-    name = str(getattr(call.op, "name", ""))
-    return name == "tirx.call_pure_extern" and str(call.args[0].value) == GIVEN
+    return operator_of(call) == "tirx.call_pure_extern" and str(call.args[0].value) == GIVEN

@@ -205,9 +205,13 @@ def _exp_by_parts(
 
 def power_of_2(exponent: Expr) -> Expr:
     """2 to the power of an integer from -126 to 127, given as float32; undefined for others, and of a NaN."""
-    code = to_bits(exponent + f32(_ROUND_MAGIC + _BIAS))
+    return _power_of_2(exponent + f32(_ROUND_MAGIC + _BIAS))
+
+
+def _power_of_2(t: Expr) -> Expr:
+    """The same, given the sum of the exponent, the bias and the number that rounds to integers."""
     # The low bits are the exponent and its bias; the bits above them are shifted out.
-    return from_bits(code << i32(_MANTISSA_BITS))
+    return from_bits(to_bits(t) << i32(_MANTISSA_BITS))
 
 
 def exp_of_negative(x: Expr) -> Expr:
@@ -222,8 +226,7 @@ def exp_of_negative(x: Expr) -> Expr:
 
     def result(x: Expr, t: Expr) -> Expr:
         remainder = x * f32(1.44269504088896341) - (t - f32(magic))
-        # The low bits of t are the exponent and its bias; the bits above them are shifted out.
-        power = from_bits(to_bits(t) << i32(23))
+        power = _power_of_2(t)
         return let("r", remainder, lambda r: (r * horner(_EXP2_FEW, r) + f32(1.0)) * power)
 
     rounded = f32(1.44269504088896341), f32(magic)
@@ -241,7 +244,7 @@ def exp2_of_negative(x: Expr) -> Expr:
     magic = _ROUND_MAGIC + _BIAS
 
     def result(x: Expr, t: Expr) -> Expr:
-        power = from_bits(to_bits(t) << i32(23))
+        power = _power_of_2(t)
         remainder = x - (t - f32(magic))
         return let("r", remainder, lambda r: (r * horner(_EXP2_FEW, r) + f32(1.0)) * power)
 

@@ -259,7 +259,7 @@ class Exponents:
         return cls(scale, (1.0 if scale is None else scale) * math.log2(math.e))
 
     def top(self, largest: Expr) -> Expr:
-        """What is subtracted from exponents, of the largest of some "scores". Products are multiplied by the rate
+        """The number subtracted from exponents, of the largest of some "scores". Products are multiplied by the rate
         before that, which is one operation for both. Scores are not: those of masked keys may be as low as numbers
         are, and where all are, their differences count."""
         return largest if self.scale is None else largest * self._rates(largest)

@@ -589,7 +589,7 @@ def _unroll(stage: Stage, producer: Stage | None, lanes: int) -> int:
 
 
 def _result(stage: Stage) -> Expr:
-    """What the stage's buffer holds of an element so far."""
+    """The result of an element so far, in the stage's buffer."""
     return tirx.BufferLoad(stage.buffer, list(stage.index))
 
 

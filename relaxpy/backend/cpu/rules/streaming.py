@@ -37,7 +37,7 @@ from relaxpy.tir.writer.loops import (
 )
 
 _OTHERS = (1 << 20, 16 << 20, 32 << 20, 64 << 20)
-"""What else than `CpuTarget.streamed_bytes` may be best for a program."""
+"""Other limits than `CpuTarget.streamed_bytes`, for tuning."""
 _INTEGERS = (f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))
 _DTYPES = frozenset(("float64", "float32", "float16", "bfloat16", *_INTEGERS))
 """Others are no vectors in memory (bool), or integers there that TVM puts in their place later (float8)."""
