@@ -19,6 +19,8 @@ from relaxpy.tir.tvm import te, tirx, tvm, tvm_ffi
 
 HOST = Target.parse("llvm")
 AVX2 = Target.parse("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=haswell")
+LINE = 64
+"""Bytes of a cache line."""
 
 n, m, d = (tirx.Var(name, "int64") for name in "nmd")
 
@@ -99,6 +101,13 @@ def load(folder: Path, kernels: dict[str, Any], target: Target = HOST) -> Any:
     path = folder / f"kernels{len(list(folder.iterdir()))}.o"
     path.write_bytes(compile_object(kernels, target))
     return tvm_ffi_orcjit.default_session().load_module(str(path))
+
+
+def in_lines(size: int, dtype: np.dtype) -> np.ndarray:
+    """Bytes of 77 from the start of a cache line on."""
+    memory = np.full(size * dtype.itemsize + LINE, 77, "uint8")
+    start = -memory.ctypes.data % LINE
+    return memory[start : start + size * dtype.itemsize].view(dtype)
 
 
 def unaligned(array: np.ndarray) -> np.ndarray:

@@ -1,7 +1,8 @@
-"""What tests of attention by dot products of bfloat16 share."""
+"""Shared by the tests of attention by dot products of bfloat16: the target, kernels, and the comparison."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +10,13 @@ import pytest
 
 from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.testing.kernels import Kernels
+from relaxpy.tir.prim_func import PrimFunc
 from tests.backend.cpu.rules.test_attention import Case, reference
 
 B = "bfloat16"
+SERIAL = "serial"
 
 
 def words_target() -> CpuTarget:
@@ -21,6 +25,18 @@ def words_target() -> CpuTarget:
     if Arithmetic.of(B, B, "float32", target).group == 1:
         pytest.skip("this processor has no dot products of bfloat16 that are faster")
     return replace(target, opt_level=0)
+
+
+def words_kernels(cases: Mapping[str, Case], serial: str) -> Kernels:
+    """The parallel kernels of all cases, and the serial one of the case `serial`, as `SERIAL`."""
+    target = words_target()
+    programs: dict[str, PrimFunc] = {}
+    for name, case in cases.items():
+        scheduled = schedule_kernel(case.program().func, target)
+        programs[name.replace(" ", "_")] = PrimFunc(scheduled.parallel)
+        if name == serial:
+            programs[SERIAL] = PrimFunc(scheduled.serial)
+    return Kernels(programs, target, schedule=False)
 
 
 def run(kernels: Kernels, name: str, inputs: list[np.ndarray]) -> np.ndarray:

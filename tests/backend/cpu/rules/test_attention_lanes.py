@@ -11,14 +11,12 @@ import relaxpy
 from relaxpy import parse
 from relaxpy.backend.cpu.rules.attention_access import Access
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.op.attention import Attention
 from relaxpy.testing.guard_pages import guarded, status_in_child
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.forms.attention import attention_of
-from relaxpy.tir.prim_func import PrimFunc
 from tests.backend.cpu.rules.test_attention import Case, reference
-from tests.backend.cpu.words import B, agrees, run, words_target
+from tests.backend.cpu.words import SERIAL, B, agrees, run, words_kernels, words_target
 
 TOP, BOTTOM = (Attention(causal_mask=each) for each in ("TopLeft", "BottomRight"))
 CASES = {
@@ -33,20 +31,12 @@ CASES = {
     "bias by key": Case(2, 2, 32, 32, bias=("b", 1, 1, "t"), dtype=B),
     "bias by query": Case(4, 2, 32, 32, TOP, ("b", 1, "s", "t"), B),
 }
-SERIAL = "nine_share_serial"
 LENGTHS = ((0, 3), (9, 0), (9, 1), (17, 65), (20, 31), (40, 129), (70, 131))
 
 
 @pytest.fixture(scope="module")
 def kernels() -> Kernels:
-    target = words_target()
-    programs: dict[str, PrimFunc] = {}
-    for name, case in CASES.items():
-        scheduled = schedule_kernel(case.program().func, target)
-        programs[name.replace(" ", "_")] = PrimFunc(scheduled.parallel)
-        if name == "nine share":
-            programs[SERIAL] = PrimFunc(scheduled.serial)
-    return Kernels(programs, target, schedule=False)
+    return words_kernels(CASES, "nine share")
 
 
 def test_which_factors_are_words() -> None:

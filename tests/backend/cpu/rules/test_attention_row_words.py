@@ -10,14 +10,12 @@ import pytest
 from relaxpy.backend.cpu.rules.attention_access import Access
 from relaxpy.backend.cpu.rules.attention_row_words import BLOCK, SUMS, has_row_words_program
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.op.attention import Attention
 from relaxpy.testing.guard_pages import guarded, status_in_child
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.forms.attention import attention_of
-from relaxpy.tir.prim_func import PrimFunc
 from tests.backend.cpu.rules.test_attention import Case
-from tests.backend.cpu.words import B, agrees, run, words_target
+from tests.backend.cpu.words import SERIAL, B, agrees, run, words_kernels
 
 BOTTOM = Attention(causal_mask="BottomRight")
 CASES = {
@@ -32,20 +30,12 @@ CASES = {
     "bias by key": Case(8, 2, 32, 32, bias=("b", 1, 1, "t"), dtype=B),
     "bias by head": Case(4, 2, 32, 32, bias=(1, 4, 1, "t"), dtype=B),
 }
-SERIAL = "eight_serial"
 LENGTHS = (0, 1, 2, SUMS // 2 + 1, SUMS + 7, 100, BLOCK - 1, BLOCK + 1, 2 * BLOCK + 16, 777)
 
 
 @pytest.fixture(scope="module")
 def kernels() -> Kernels:
-    target = words_target()
-    programs: dict[str, PrimFunc] = {}
-    for name, case in CASES.items():
-        scheduled = schedule_kernel(case.program().func, target)
-        programs[name.replace(" ", "_")] = PrimFunc(scheduled.parallel)
-        if name == "eight":
-            programs[SERIAL] = PrimFunc(scheduled.serial)
-    return Kernels(programs, target, schedule=False)
+    return words_kernels(CASES, "eight")
 
 
 def test_which_programs_it_takes() -> None:

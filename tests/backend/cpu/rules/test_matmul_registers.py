@@ -21,7 +21,7 @@ from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform import LegalizeOps, Normalize
 from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
-from tests.backend.support import as_tensor, load
+from tests.backend.support import LINE, as_tensor, in_lines, load
 from tests.sweeps import quick_target, sweep
 
 EPILOGUES = {
@@ -69,7 +69,7 @@ def stays(form: MatmulForm, processor: CpuTarget) -> bool:
     return stays_in_registers(form, arithmetic, Tiling.of(form, arithmetic, processor).deepest)
 
 
-LINE, STREAM = 64, "relaxpy_stream"
+STREAM = "relaxpy_stream"
 QUICK = "quick"
 """This processor, quickly compiled."""
 
@@ -204,14 +204,8 @@ def test_large_results_are_streamed(epilogue: str, tmp_path: Path) -> None:
         names = [str(p.name).rstrip("0123456789") for p in func.params[:-1]]
         args = [as_tensor(values["packed_w" if name == "w" else name]) for name in names]
         for offset in (0, 1):
-            memories = [in_lines(rows * columns + LINE) for _ in kernels]
+            memories = [in_lines(rows * columns + LINE, np.dtype("float32")) for _ in kernels]
             for name, memory in zip(kernels, memories, strict=True):
                 out = memory[offset : offset + rows * columns].reshape(1, rows, columns)
                 library[name](*args, as_tensor(out))
             np.testing.assert_array_equal(*memories)
-
-
-def in_lines(size: int) -> np.ndarray:
-    """So many sevens from the start of a cache line on."""
-    memory = np.full(size + LINE, 7, "float32")
-    return memory[-memory.ctypes.data % LINE // 4 :][:size]

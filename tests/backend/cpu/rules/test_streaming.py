@@ -19,11 +19,10 @@ from relaxpy.target import Target
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tirx
 from relaxpy.transform import LegalizeOps
-from tests.backend.support import AVX2, HOST, as_tensor, load
+from tests.backend.support import AVX2, HOST, LINE, as_tensor, in_lines, load
 
 FROM_1_MIB: Choices = {"large": 1 << 20}
 """Kernels that read and write 1 MiB have large results."""
-LINE = 64
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 X = 'x: R.Tensor(("n", "m"), "float32")'
 
@@ -142,13 +141,6 @@ def numbers(param: Any, n: int, m: int) -> np.ndarray:
     if str(param.dtype).startswith("int"):
         return rng.integers(0, min(n, 50), shape).astype(str(param.dtype))
     return rng.standard_normal(shape).astype(np.dtype(str(param.dtype)))
-
-
-def in_lines(size: int, dtype: np.dtype) -> np.ndarray:
-    """Bytes of 77 from the start of a cache line on."""
-    memory = np.full(size * dtype.itemsize + LINE, 77, "uint8")
-    start = -memory.ctypes.data % LINE
-    return memory[start : start + size * dtype.itemsize].view(dtype)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
