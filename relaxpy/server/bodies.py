@@ -1,17 +1,14 @@
-"""Bodies of requests: how they are read, and what they may have."""
+"""Bodies of requests: what they may have (`relaxpy.server.body_reader` reads them)."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import math
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NoReturn, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from starlette.requests import ClientDisconnect, Request
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
 
 from relaxpy.errors import UsageError
+from relaxpy.narrow import is_mapping, is_sequence
 from relaxpy.serve.grammar import (
     choice_grammar,
     json_grammar,
@@ -23,15 +20,43 @@ from relaxpy.serve.sampling import Sampling
 from relaxpy.server.errors import ApiError
 
 _Whole = Annotated[int, Field(ge=1, le=1 << 31)]
-_Text = Annotated[str, Field(min_length=1, max_length=1000)]
-B = TypeVar("B", bound=BaseModel)
-_JSON = "application/json"
+StopText = Annotated[str, Field(min_length=1, max_length=1000)]
+MOST_FIELDS = 1 << 12
+"""The most fields of an object, and the most items of a list that says nothing else."""
+LONGEST_TEXT = 1 << 22
+"""The most characters of a text that says nothing else."""
+
+
+def _bound(schema: Any) -> None:
+    """Give each list and text in a schema of pydantic its bounds."""
+    if is_mapping(schema):
+        found: Any = schema
+        kind = found.get("type")
+        if kind == "list":
+            found["fail_fast"] = True
+        if kind in ("list", "dict"):
+            found.setdefault("max_length", MOST_FIELDS)
+        elif kind == "str":
+            found.setdefault("max_length", LONGEST_TEXT)
+        for each in found.values():
+            _bound(each)
+    elif is_sequence(schema):
+        for each in schema:
+            _bound(each)
 
 
 class Body(BaseModel):
-    """A body. Fields that it does not know are ignored, as other servers do."""
+    """A body. Fields that it does not know are ignored, as other servers do. Its texts and lists are bounded, and of a
+    list only the first mistake is looked for."""
 
     model_config = ConfigDict(extra="ignore", protected_namespaces=())
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """See pydantic."""
+        schema = handler(source)
+        _bound(schema)
+        return schema
 
 
 class SamplingBody(Body):
@@ -52,7 +77,7 @@ class SamplingBody(Body):
         Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=1024)]
         | None
     ) = None
-    stop: _Text | Annotated[list[_Text], Field(max_length=16)] | None = None
+    stop: StopText | Annotated[list[StopText], Field(max_length=16)] | None = None
     n: Annotated[int, Field(ge=1, le=128)] = 1
     stream: bool = False
     user: Annotated[str, Field(max_length=1000)] | None = None
@@ -155,59 +180,3 @@ def _about(error: UsageError, param: str) -> ApiError:
     found = ApiError.of(error)
     found.param = param
     return found
-
-
-async def read_body(request: Request, kind: type[B], most: int, seconds: float) -> B:
-    """The body of a request. Raises: ApiError for one that is too large, too slow, no JSON, or has other fields."""
-    fields = await read_json(request, most, seconds)
-    try:
-        return kind.model_validate(fields)
-    except ValidationError as error:
-        raise _invalid(error) from None
-
-
-async def read_json(request: Request, most: int, seconds: float) -> Mapping[str, Any]:
-    """The object in the body of a request. Raises: ApiError."""
-    # A page of another origin can send other types without asking first (CORS).
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
-        raise ApiError(f"the body of a request is JSON: send Content-Type: {_JSON}", status=415)
-    length = request.headers.get("content-length", "")
-    if length.isdecimal() and (len(length) > 15 or int(length) > most):
-        raise ApiError(f"a body has at most {most} bytes", status=413)
-    parts, size = list[bytes](), 0
-    try:
-        async with asyncio.timeout(seconds):
-            async for part in request.stream():
-                size += len(part)
-                if size > most:
-                    raise ApiError(f"a body has at most {most} bytes", status=413)
-                parts.append(part)
-    except TimeoutError:
-        raise ApiError(f"the body did not arrive within {seconds:g} seconds", status=408) from None
-    except ClientDisconnect:
-        raise ApiError("the client has gone", status=499) from None
-    try:
-        fields = json.loads(b"".join(parts), parse_constant=_no_constant, parse_float=_finite)
-    except (ValueError, RecursionError) as error:
-        raise ApiError(f"the body is not JSON: {str(error)[:200]}") from None
-    if not isinstance(fields, dict):
-        raise ApiError("the body is not a JSON object")
-    return fields  # pyright: ignore[reportUnknownVariableType]
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text[:40]} is too large")
-    return value
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _invalid(error: ValidationError) -> ApiError:
-    """The first mistake of a body."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(str(part) for part in first["loc"])[:200]
-    return ApiError(f"{place or 'the body'}: {first['msg']}", param=place or None)

@@ -5,6 +5,7 @@ Messages, tools and choices have OpenAI's shape here.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from typing import Any, Literal
 
 from starlette.requests import Request
 
+from relaxpy.errors import UsageError
 from relaxpy.server.answer_parser import (
     AnswerParser,
     Format,
@@ -133,6 +135,12 @@ def prompt_tokens(
     Raises: UsageError: `chat-template`, `bad-prompt`.
     """
     tokenizer = model.tokenizer
+    if len(chat.messages) > model.context:
+        raise UsageError(
+            "bad-length",
+            f"the chat has {len(chat.messages)} messages, and the context {model.context} tokens",
+        )
+    model.check_length(_written(chat))
     tools = chat.tools if chat.choice != "none" else ()
     template = tokenizer.template(tools=bool(tools)).source
     messages, knows_tools = prompted(chat.messages, tools, template)
@@ -154,6 +162,12 @@ def prompt_tokens(
             tokens += [head[0] or 0, *tokenizer.encode("final", special=False), head[1] or 0]
     format: Format = own if own == "harmony" else "none"
     return tokens, format_for(own, knows_tools) if tools else format, reasons(template)
+
+
+def _written(chat: Chat) -> str:
+    """What a template is given: as long as the prompt, or longer."""
+    given = [chat.messages, chat.tools, chat.variables, chat.begin]
+    return json.dumps(given, ensure_ascii=False, separators=(",", ":"))
 
 
 def _checked(chat: Chat) -> Chat:

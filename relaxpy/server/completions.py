@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relaxpy.server.bodies import SamplingBody
+from relaxpy.server.body_reader import MOST_VALUES
 from relaxpy.server.chat_completions import DONE, LEAST, StreamOptions
 from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
 from relaxpy.server.errors import ApiError
@@ -28,10 +29,10 @@ class CompletionBody(SamplingBody):
 
     prompt: (
         str
-        | Annotated[list[_Token], Field(min_length=1)]
+        | Annotated[list[_Token], Field(min_length=1, max_length=MOST_VALUES)]
         | Annotated[list[str], Field(min_length=1, max_length=_MOST_PROMPTS)]
         | Annotated[
-            list[Annotated[list[_Token], Field(min_length=1)]],
+            list[Annotated[list[_Token], Field(min_length=1, max_length=MOST_VALUES)]],
             Field(min_length=1, max_length=_MOST_PROMPTS),
         ]
     )
@@ -87,6 +88,8 @@ def _orders(
     orders: list[Order] = []
     texts: list[str] = []
     for prompt in body.prompts():
+        if isinstance(prompt, str):
+            model.check_length(prompt)
         tokens = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
         if not tokens and first is not None:
             tokens = [first]
@@ -101,8 +104,10 @@ def _orders(
             top=body.logprobs,
         )
         orders.append(order)
-        shown = prompt if isinstance(prompt, str) else tokenizer.decode(prompt)
-        texts.append(shown if body.echo else "")
+        shown = ""
+        if body.echo:
+            shown = prompt if isinstance(prompt, str) else tokenizer.decode(prompt)
+        texts.append(shown)
     return orders, texts
 
 

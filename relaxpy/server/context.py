@@ -17,7 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from relaxpy.errors import UsageError
 from relaxpy.serve.pages import NONE
-from relaxpy.server.bodies import B, SamplingBody, read_body
+from relaxpy.server.bodies import SamplingBody
+from relaxpy.server.body_reader import B, BodyReader
 from relaxpy.server.errors import ApiError
 from relaxpy.server.metrics import Metrics
 from relaxpy.server.response_store import Store
@@ -43,6 +44,10 @@ class Server:
         self.settings, self.models = settings, dict(models)
         self.embedders = dict(embedders or {})
         self.store = Store(settings.most_stored)
+        self._several_keys = len({*settings.api_keys}) > 1
+        """Then a cached beginning is for the key that it was computed for: how long a prompt takes, and its cached
+        tokens, would tell what others asked."""
+        self._reader = BodyReader(settings.most_bytes, settings.body_seconds)
         self.metrics = Metrics(self.models)
         self.created = int(time.time())
         self.is_draining = False
@@ -102,7 +107,7 @@ class Server:
 
     async def body(self, request: Request, kind: type[B]) -> B:
         """The body of a request. Raises: ApiError."""
-        return await read_body(request, kind, self.settings.most_bytes, self.settings.body_seconds)
+        return await self._reader.read(request, kind)
 
     def order(
         self,
@@ -119,6 +124,8 @@ class Server:
         shown: frozenset[int] = frozenset(),
     ) -> Order:
         """The order of a body. Raises: ApiError, UsageError."""
+        if body.n > (most := model.settings.running):
+            raise ApiError(f"n is at most {most}, the texts that are written at once", param="n")
         room = model.room(prompt)
         if max_tokens is not None and max_tokens > room:
             max_tokens = room
@@ -133,7 +140,7 @@ class Server:
             top,
             grammar or body.grammar_of(),
             adapter,
-            f"{client}\n{body.cache_salt}" if body.cache_salt else "",
+            f"{client}\n{body.cache_salt}" if body.cache_salt or self._several_keys else "",
             client or body.user or "",
             body.priority,
             shown,

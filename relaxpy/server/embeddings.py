@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,12 +16,15 @@ from starlette.responses import Response
 from relaxpy.errors import UsageError
 from relaxpy.models.sentence_embedding import SentenceEmbedder
 from relaxpy.server.bodies import Body
-from relaxpy.server.context import Server, answer, in_thread
+from relaxpy.server.context import Server, answer, in_thread, unless_gone
 from relaxpy.server.errors import ApiError
 
 _MOST_TEXTS = 2048
 _TEXTS = 64
 """Texts that are computed before those of another request have their turn."""
+
+_CHARACTERS = 64
+"""The most characters of a text for each token that it may have: longer ones are not tokenized."""
 
 
 class EmbeddingModel:
@@ -51,14 +54,21 @@ class EmbeddingModel:
         return np.concatenate(vectors), count
 
     def _embedded(self, texts: Sequence[str], start: int) -> tuple[np.ndarray, int]:
-        tokens, cut = self.embedder.tokenize(texts)
-        if cut:
-            most = self.embedder.max_tokens
-            raise UsageError("bad-length", f"text {start + cut[0]} has more than {most} tokens")
-        return self.embedder.embed(texts).vectors, sum(map(len, tokens))
+        most, count = self.embedder.max_tokens, 0
+        for number, text in enumerate(texts, start):
+            if len(text) > most * _CHARACTERS:
+                raise UsageError(
+                    "bad-length",
+                    f"text {number} has {len(text)} characters, more than {most} tokens",
+                )
+            tokens, cut = self.embedder.tokenize([text])
+            if cut:
+                raise UsageError("bad-length", f"text {number} has more than {most} tokens")
+            count += len(tokens[0])
+        return self.embedder.embed(texts).vectors, count
 
 
-_Input = Annotated[str, Field(min_length=1, max_length=1 << 20)]
+_Input = Annotated[str, Field(min_length=1)]
 
 
 class EmbeddingsBody(Body):
@@ -75,15 +85,19 @@ async def embeddings(server: Server, request: Request) -> Response:
     body = await server.body(request, EmbeddingsBody)
     model = server.embedder_of(body.model)
     texts = [body.input] if isinstance(body.input, str) else body.input
-    vectors, tokens = await model.embed(texts)
+    vectors, tokens = await unless_gone(request, model.embed(texts))
     if body.dimensions not in (None, vectors.shape[1]):
         raise ApiError(f"the vectors have {vectors.shape[1]} dimensions", param="dimensions")
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return await in_thread(_answer, vectors, body.encoding_format, model.name, usage)
+
+
+def _answer(vectors: np.ndarray, form: str, name: str, usage: Mapping[str, int]) -> Response:
     data = [
-        {"object": "embedding", "index": number, "embedding": _written(each, body.encoding_format)}
+        {"object": "embedding", "index": number, "embedding": _written(each, form)}
         for number, each in enumerate(vectors)
     ]
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return answer({"object": "list", "data": data, "model": model.name, "usage": usage})
+    return answer({"object": "list", "data": data, "model": name, "usage": usage})
 
 
 def _written(vector: np.ndarray, form: str) -> Any:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relaxpy.server.blocks import Block, Blocks
-from relaxpy.server.bodies import Body, SamplingBody
+from relaxpy.server.bodies import Body, SamplingBody, StopText
 from relaxpy.server.chat import Answered, Chat, Choice, Prepared, answers, prepare, prompt_tokens
 from relaxpy.server.chat_completions import Name, reasoning_variables
 from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
@@ -78,7 +78,7 @@ class MessagesBody(SamplingBody):
     tools: Annotated[list[_Tool], Field(max_length=128)] | None = None
     tool_choice: _Choice | None = None
     thinking: _ThinkingOption | None = None
-    stop_sequences: Annotated[list[str], Field(max_length=16)] | None = None
+    stop_sequences: Annotated[list[StopText], Field(max_length=16)] | None = None
 
     @property
     def stops(self) -> tuple[str, ...]:

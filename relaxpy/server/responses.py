@@ -95,7 +95,13 @@ class ResponseBody(SamplingBody):
     text: _TextOption | None = None
     reasoning: _ReasoningOption | None = None
     store: bool = True
-    metadata: Annotated[dict[str, str], Field(max_length=16)] | None = None
+    metadata: (
+        Annotated[
+            dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
+            Field(max_length=16),
+        ]
+        | None
+    ) = None
 
     def chat(self, before: Sequence[Mapping[str, Any]]) -> Chat:
         """Its request after these messages. Raises: ApiError."""

@@ -25,6 +25,9 @@ from relaxpy.serve.sampling import Sampling
 from relaxpy.server.settings import ModelSettings
 from relaxpy.version import __version__
 
+_ALWAYS = 1 << 16
+"""So many characters are tokenized in any case, which takes some hundredths of a second."""
+
 
 @dataclass(frozen=True)
 class Order:
@@ -124,6 +127,9 @@ class ServedModel:
         self.fingerprint = f"relaxpy-{__version__}"
         self.sampling = recommended_sampling(Path(settings.place))
         self.adapters = {name: number for number, (name, _) in enumerate(settings.adapters)}
+        longest = max(map(len, tokenizer.backend.get_vocab()), default=1)
+        self.most_characters = max(self.context * longest, _ALWAYS)
+        """The most characters that a prompt can have: more are more tokens than the context."""
         self._byte_level = decoder_kinds(tokenizer.backend) == ["ByteLevel"]
         self._answer_ends: frozenset[int] | None = None
 
@@ -181,6 +187,16 @@ class ServedModel:
                 f"the prompt has {len(prompt)} tokens, and the context {self.context}: no room is left for an answer",
             )
         return self.context - len(prompt)
+
+    def check_length(self, text: str) -> None:
+        """Raises: UsageError (`bad-length`) for a text that is too long for the context in any case: it is refused
+        before it is tokenized, which takes long."""
+        if len(text) > self.most_characters:
+            raise UsageError(
+                "bad-length",
+                f"the prompt has {len(text)} characters, and the context {self.context} tokens: no more than "
+                f"{self.most_characters} characters fit",
+            )
 
     async def write(
         self, order: Order, tally: Tally, seconds: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -9,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relaxpy.server.bodies import Body
+from relaxpy.server.body_reader import MOST_VALUES
 from relaxpy.server.chat import Chat, prompt_tokens
 from relaxpy.server.chat_completions import MessageBody, ToolBody
 from relaxpy.server.context import Server, answer, in_thread
@@ -50,7 +52,7 @@ class TokenizeBody(Body):
     model: str = ""
     prompt: str | None = None
     messages: Annotated[list[MessageBody], Field(min_length=1, max_length=10_000)] | None = None
-    tools: list[ToolBody] | None = None
+    tools: Annotated[list[ToolBody], Field(max_length=128)] | None = None
     add_special_tokens: bool = True
     return_token_strs: bool = False
     chat_template_kwargs: dict[str, Any] | None = None
@@ -65,13 +67,20 @@ async def tokenize(server: Server, request: Request) -> Response:
     tokens = await in_thread(_tokens, model, body)
     found: dict[str, Any] = {"count": len(tokens), "max_model_len": model.context, "tokens": tokens}
     if body.return_token_strs:
-        found["token_strs"] = [model.token_parts(token)[0] for token in tokens]
+        texts = await in_thread(_texts, model, {*tokens})
+        found["token_strs"] = [texts[token] for token in tokens]
     return answer(found)
+
+
+def _texts(model: ServedModel, tokens: Iterable[int]) -> dict[int, str]:
+    return {token: model.token_parts(token)[0] for token in tokens}
 
 
 def _tokens(model: ServedModel, body: TokenizeBody) -> list[int]:
     if body.messages is None:
-        return model.tokenizer.encode(body.prompt or "", body.add_special_tokens)
+        text = body.prompt or ""
+        model.check_length(text)
+        return model.tokenizer.encode(text, body.add_special_tokens)
     chat = Chat(
         [message.plain() for message in body.messages],
         [tool.model_dump(exclude_none=True) for tool in body.tools or ()],
@@ -84,12 +93,18 @@ class DetokenizeBody(Body):
     """Tokens."""
 
     model: str = ""
-    tokens: Annotated[list[_Token], Field(max_length=1 << 20)]
+    tokens: Annotated[list[_Token], Field(max_length=MOST_VALUES)]
 
 
 async def detokenize(server: Server, request: Request) -> Response:
     """The text of tokens, with special ones."""
     body = await server.body(request, DetokenizeBody)
     model, _ = server.model_of(body.model)
-    text = await in_thread(model.tokenizer.decode, body.tokens, True)
-    return answer({"prompt": text})
+    return answer({"prompt": await in_thread(_text, model, body.tokens)})
+
+
+def _text(model: ServedModel, tokens: Sequence[int]) -> str:
+    for token in {*tokens}:
+        if model.tokenizer.token_text(token) is None:
+            raise ApiError(f"token {token} is none of the model's", param="tokens")
+    return model.tokenizer.decode(tokens, special=True)
