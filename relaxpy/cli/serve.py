@@ -78,7 +78,7 @@ ENGINE_OPTIONS = (
     ),
     click.option(
         "--waiting", type=click.IntRange(min=0), default=256, show_default=True, metavar="N",
-        help="The most requests that wait; more are refused with 429.",
+        help="The most requests that wait; more are refused with 429. With 0 none waits.",
     ),
     click.option(
         "--target-ms", type=click.FloatRange(min=0, min_open=True), default=100, show_default=True,
@@ -154,8 +154,13 @@ def settings_of(
     if (given["certificate"] is None) != (given["private_key"] is None):
         raise UsageError("bad-arguments", "HTTPS needs --certificate and --private-key")
     keys = (*given["api_keys"], *filter(None, [os.environ.get(KEY_VARIABLE)]))
-    if any(not key.strip() for key in given["api_keys"]):
-        raise UsageError("bad-arguments", "an API key has at least one character")
+    for key in keys:
+        if not key or not all("!" <= each <= "~" for each in key):
+            raise UsageError(
+                "bad-arguments",
+                "an API key has at least one character, and only visible ones of ASCII",
+                help="others cannot be sent in a header; give one such as that of: openssl rand -hex 32",
+            )
     server = ServerSettings(
         host=given["host"],
         port=given["port"],

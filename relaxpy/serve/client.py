@@ -36,6 +36,9 @@ PATIENCE = 300.0
 _RESTARTS = 5
 """An engine that ends so many times without having finished a step in between stays ended."""
 
+GAUGES = ("running", "waiting", "pages_available")
+"""Numbers of a state that are those of the moment; the others are counters."""
+
 
 class Engines(Protocol):
     """One or more equal engines: an `EngineClient`, or the replicas of one (`relaxpy.serve.replicas`)."""
@@ -82,7 +85,7 @@ class EngineClient:
         self.facts: dict[str, Any] = {}
         """The facts that the engine gives of itself."""
         self.state: Mapping[str, Any] = {}
-        """The numbers of its last step."""
+        """The numbers after its last step, or after what was cancelled since."""
         self.restarts: int = 0
         """How many times it was started again."""
         self._streams: dict[int, asyncio.Queue[Piece | UsageError]] = {}
@@ -210,7 +213,8 @@ class EngineClient:
             if first is None:
                 raise UsageError("engine", "the process of the engine ended while it started")
             raise UsageError(first["code"], first["message"], help=first["help"] or None)
-        self.facts, self._process, self._heard = first["facts"], process, time.monotonic()
+        self.facts, self.state = first["facts"], first["state"]
+        self._process, self._heard = process, time.monotonic()
 
     async def _listen(self) -> None:
         """Hand pieces out as they come; start the engine again when it ends."""
@@ -225,6 +229,7 @@ class EngineClient:
             finally:
                 watch.cancel()
                 self._process = None
+                self.state = {**self.state, **dict.fromkeys(GAUGES, 0)}
                 await _end(process)
             if self._closing:
                 return
@@ -259,7 +264,10 @@ class EngineClient:
                 help = message["help"] or None
                 queue.put_nowait(UsageError(message["code"], message["message"], help=help))
             return
-        self.state, self._since_step = message["state"], 0
+        self.state = message["state"]
+        if message["kind"] == "state":
+            return
+        self._since_step = 0
         for fields in message["pieces"]:
             piece = piece_of(fields)
             queue = self._streams.get(piece.request)

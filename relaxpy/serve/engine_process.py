@@ -104,7 +104,7 @@ def main() -> None:
     except Exception as error:
         _send(replies, {"kind": "failed", **_described(error)})
         return
-    _send(replies, {"kind": "ready", "facts": facts})
+    _send(replies, {"kind": "ready", "facts": facts, "state": _state(engine)})
     inbox: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
     threading.Thread(target=_receive, args=(requests, inbox), daemon=True).start()
     try:
@@ -127,16 +127,20 @@ def _serve(engine: Engine, inbox: SimpleQueue[dict[str, Any] | None], replies: B
                 if message is None:
                     return
                 _take(engine, message, replies)
+                if not engine.is_busy:  # no step follows that would say so
+                    _send(replies, {"kind": "state", "state": _state(engine)})
         except Empty:
-            pieces = engine.step()
-            state = {
-                "running": len(engine.scheduler.running),
-                "waiting": len(engine.scheduler.waiting),
-                "pages_available": engine.book.available(),
-                **asdict(engine.counters),
-            }
-            step = {"kind": "step", "pieces": [*map(piece_fields, pieces)], "state": state}
-            _send(replies, step)
+            pieces = [*map(piece_fields, engine.step())]
+            _send(replies, {"kind": "step", "pieces": pieces, "state": _state(engine)})
+
+
+def _state(engine: Engine) -> dict[str, Any]:
+    return {
+        "running": len(engine.scheduler.running),
+        "waiting": len(engine.scheduler.waiting),
+        "pages_available": engine.book.available(),
+        **asdict(engine.counters),
+    }
 
 
 def _take(engine: Engine, message: Mapping[str, Any], replies: BinaryIO) -> None:

@@ -3,11 +3,12 @@
 A frame is four bytes, the number of bytes that follow (little-endian), and a JSON object of at most `LONGEST` bytes.
 
     → {"do": "start", "factory": "package.module:function", "options": {…}}
-    ← {"kind": "ready", "facts": {…}}    or    {"kind": "failed", "code": …, "message": …, "help": …}
+    ← {"kind": "ready", "facts": {…}, "state": {…}}    or    {"kind": "failed", "code": …, "message": …, "help": …}
     → {"do": "submit", "request": {…}}
     → {"do": "cancel", "number": 3}
     ← {"kind": "refused", "number": 3, "code": …, "message": …, "help": …}
     ← {"kind": "step", "pieces": […], "state": {…}}
+    ← {"kind": "state", "state": {…}}    after a message that left nothing to compute
 
 The engine ends when its input ends.
 """

@@ -44,13 +44,13 @@ class Limits:
     running: int = 16
     """The most texts in a step."""
     waiting: int = 1024
-    """The most requests that wait."""
+    """The most requests that wait; with 0 those are taken that can run at once."""
     drafted: int = 32
     """The most rows of a step that are next tokens and drafts; with more texts than this there are no drafts."""
 
     def __post_init__(self) -> None:
-        if self.running < 1 or self.waiting < 1 or self.drafted < 0:
-            raise UsageError("bad-length", f"limits of an engine are positive, got {self}")
+        if self.running < 1 or self.waiting < 0 or self.drafted < 0:
+            raise UsageError("bad-length", f"limits of an engine are not negative, got {self}")
 
 
 @dataclass(eq=False)
@@ -182,7 +182,8 @@ class Scheduler:
                 f"more than the {self.capacity} that the cache has room for",
                 help="ask for fewer tokens, or serve with more memory for the cache",
             )
-        if len(self.waiting) >= self.limits.waiting:
+        places = sum(text.places for text in (*self.running, *self.waiting)) + request.n
+        if len(self.waiting) >= self.limits.waiting and places > self.limits.running:
             raise UsageError(
                 "queue-full",
                 f"{len(self.waiting)} requests wait, and no more than {self.limits.waiting} may",

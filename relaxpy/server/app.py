@@ -12,6 +12,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
+from starlette.routing import Match
 
 from relaxpy.server import chat_completions, completions, embeddings, messages, responses, texts
 from relaxpy.server.bodies import Body
@@ -126,8 +127,27 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _not_found(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    path: str = request.scope["path"]
     if error.status_code == 404:
         paths = ", ".join(dict.fromkeys(path for _, path, _, _ in ROUTES))
-        text = f"there is no {request.method} {request.url.path[:100]!r}; there is {paths}"
+        text = f"there is no {request.method} {path[:100]!r}; there is {paths}"
         return refusal(request, ApiError(text, status=404, code="not_found"))
+    if error.status_code == 405:
+        allowed = {"Allow": ", ".join(_methods(request))}
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers=allowed)
+        text = f"{path[:100]} takes {allowed['Allow']}, not {request.method[:40]}"
+        return refusal(request, ApiError(text, status=405, headers=allowed))
     return refusal(request, ApiError(str(error.detail), status=error.status_code))
+
+
+def _methods(request: Request) -> list[str]:
+    """The methods that the path of a request takes."""
+    routes: list[Any] = request.app.routes
+    found = {
+        method
+        for route in routes
+        if route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods or ()
+    }
+    return sorted({*found, "OPTIONS", *(["HEAD"] if "GET" in found else [])})

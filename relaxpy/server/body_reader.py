@@ -133,14 +133,13 @@ def _check_values(fields: Any) -> None:
     left: list[Any] = [fields]
     while left:
         value = left.pop()
-        kind: Any = type(value)
-        if kind is dict:
+        if is_mapping(value):
             if len(value) > MOST_FIELDS:
                 raise ApiError(f"an object has at most {MOST_FIELDS} fields, one has {len(value)}")
-            left.extend(value.values())
-        elif kind is list:
-            left.extend(value)
-        elif kind is float and not math.isfinite(value):
+            left += value.values()
+        elif is_list(value):
+            left += value
+        elif isinstance(value, float) and not math.isfinite(value):
             raise ApiError("the body has a number that is too large")
 
 

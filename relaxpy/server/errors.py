@@ -26,6 +26,7 @@ _TYPES = {
     415: "invalid_request_error",
     422: "invalid_request_error",
     429: "rate_limit_error",
+    431: "invalid_request_error",
 }
 
 
@@ -39,9 +40,11 @@ class ApiError(Exception):
         status: int = 400,
         param: str | None = None,
         code: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.message, self.status, self.param, self.code = message, status, param, code
+        self._headers = headers or {}
 
     @classmethod
     def of(cls, error: UsageError) -> ApiError:
@@ -58,6 +61,8 @@ class ApiError(Exception):
     @property
     def headers(self) -> Mapping[str, str]:
         """Headers of the answer."""
+        if self._headers:
+            return self._headers
         if self.status == 401:
             return {"WWW-Authenticate": "Bearer"}
         if self.code == "time-limit":

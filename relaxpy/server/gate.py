@@ -10,7 +10,9 @@ import re
 import secrets
 import sys
 import time
+from collections import Counter
 from typing import Any
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,9 +22,15 @@ from relaxpy.server.errors import ApiError
 from relaxpy.server.settings import ServerSettings
 
 logger = logging.getLogger("relaxpy.server")
-_ID = re.compile(r"[\w.:-]{1,128}")
+_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 _OPEN = frozenset({"/", "/health", "/ping", "/favicon.ico"})
 """Paths that need no key."""
+MOST_HEAD = 64 << 10
+"""The most bytes of a request's head."""
+_MOST_PATH = 200
+"""The most characters of a path in the log."""
+_KEPT = 100
+"""Messages that are remembered."""
 _GONE = 499
 """The status in logs of a request whose client has gone, as nginx has it."""
 
@@ -38,6 +46,7 @@ class Gate:
         """See ASGI."""
         if scope["type"] != "http":
             return
+        scope = _as_get(_in_origin_form(scope))
         request = Request(scope)
         given = request.headers.get("x-request-id", "")
         name = given if _ID.fullmatch(given) else f"req_{secrets.token_hex(8)}"
@@ -71,7 +80,9 @@ class Gate:
 
     def _check(self, request: Request) -> None:
         """Raises: ApiError (401, 403, 503)."""
-        settings, path = self.server.settings, request.url.path
+        # Not `request.url`: older versions of Starlette make it from the header Host.
+        settings, path = self.server.settings, request.scope["path"]
+        _check_head(request.scope)
         if not settings.api_keys and not _is_ours(request.headers.get("host", ""), settings):
             # A page in a browser could reach a server without a key by a name of its own (DNS rebinding).
             raise ApiError("this server answers under its address only", status=403)
@@ -94,7 +105,7 @@ class Gate:
             "id": name,
             "client": request.client.host if request.client else "",
             "method": request.method,
-            "path": request.url.path,
+            "path": request.scope["path"][:_MOST_PATH],
             "status": status,
             "ms": round(seconds * 1000, 1),
         }
@@ -112,10 +123,46 @@ class Gate:
 
 def refusal(request: Request, error: ApiError) -> Any:
     """An error as an answer, in the shape that the path's clients know."""
-    is_anthropic = request.url.path.startswith("/v1/messages")
+    is_anthropic = request.scope["path"].startswith("/v1/messages")
     data = error.anthropic() if is_anthropic else error.openai()
     # 499 is for logs.
     return answer(data, 400 if error.status == _GONE else error.status, **error.headers)
+
+
+def _in_origin_form(scope: Scope) -> Scope:
+    """A request whose target is an address (`GET http://host/path`, as proxies are asked), as one for its path. The
+    host in it is the one that was meant, whatever the header says (RFC 9112, 3.2.2)."""
+    kind, mark, rest = scope.get("raw_path", b"").partition(b"://")
+    if not mark or kind.lower() not in (b"http", b"https"):
+        return scope
+    host, _, path = rest.partition(b"/")
+    headers = [each for each in scope["headers"] if each[0] != b"host"]
+    own = {"raw_path": b"/" + path, "path": "/" + unquote(path.decode("latin-1"))}
+    return {**scope, **own, "headers": [*headers, (b"host", host)]}
+
+
+def _as_get(scope: Scope) -> Scope:
+    """HEAD is GET, of whose answer the server of HTTP sends the head only."""
+    return {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+
+
+def _check_head(scope: Scope) -> None:
+    """Raises: ApiError for a head that is too long, or from which it is not clear where the body ends."""
+    size = len(scope.get("raw_path", b"")) + len(scope["query_string"])
+    if size + sum(len(name) + len(value) for name, value in scope["headers"]) > MOST_HEAD:
+        raise ApiError(
+            f"the head of a request has at most {MOST_HEAD} bytes", status=431, headers=_CLOSE
+        )
+    names = {name for name, _ in scope["headers"]}
+    if b"transfer-encoding" in names and (
+        b"content-length" in names or scope["http_version"] == "1.0"
+    ):
+        # A proxy in front may see another end, and what follows as another request (RFC 9112, 6.1).
+        text = "a request has Content-Length, or in HTTP/1.1 Transfer-Encoding, and not both"
+        raise ApiError(text, headers=_CLOSE)
+
+
+_CLOSE = {"Connection": "close"}
 
 
 def _digest(key: str) -> bytes:
@@ -148,6 +195,39 @@ def start_log(kind: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines(kind))
     logger.addHandler(handler)
+    for name in ("uvicorn.error", "asyncio"):
+        # Whoever sends what is no HTTP must not fill the disk.
+        own = logging.getLogger(name)
+        own.handlers.clear()
+        own.propagate = False
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setLevel(logging.WARNING)
+        handler.setFormatter(_Lines(kind))
+        handler.addFilter(Once())
+        own.addHandler(handler)
+
+
+class Once(logging.Filter):
+    """Lets a message pass once in a while, with the number of those that did not."""
+
+    def __init__(self, seconds: float = 60.0) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self._last: dict[str, float] = {}
+        self._left: Counter[str] = Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See `logging.Filter`."""
+        text, now = record.getMessage()[:_MOST_PATH], record.created
+        if len(self._last) > _KEPT:
+            self._last.clear()
+        if now - self._last.get(text, -self.seconds) < self.seconds:
+            self._left[text] += 1
+            return False
+        self._last[text] = now
+        if left := self._left.pop(text, 0):
+            record.msg, record.args = f"{record.getMessage()} ({left} times more before)", None
+        return True
 
 
 class _Lines(logging.Formatter):

@@ -11,14 +11,23 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from relaxpy.errors import UsageError
 from relaxpy.serve.client import EngineClient
 from relaxpy.server.app import create_app
+from relaxpy.server.connections import (
+    ACCEPTED,
+    IDLE_SECONDS,
+    QUEUE,
+    Listener,
+    Protocol,
+    bound,
+    most_connections,
+    note_failure,
+)
 from relaxpy.server.context import Server
 from relaxpy.server.embeddings import EmbeddingModel
 from relaxpy.server.gate import start_log
@@ -28,14 +37,6 @@ from relaxpy.server.settings import ModelSettings, ServerSettings
 if TYPE_CHECKING:
     from relaxpy.serve.replicas import Cluster
     from relaxpy.serve.scale import Scale
-
-_MOST_HEAD = 64 << 10
-"""The most bytes of a request's head."""
-_IDLE_SECONDS = 75
-"""How long a connection without requests stays open: longer than clients keep theirs (often 5 s), since a request that
-is sent while the connection is being closed is lost."""
-_HEAD_SECONDS = 15.0
-"""The most time that a head takes to arrive."""
 
 
 async def serve(
@@ -86,20 +87,21 @@ async def _cluster(scale: Scale, engines: int, drain_seconds: float) -> Cluster:
     return await Cluster.connect(scale, engines, drain_seconds)
 
 
-async def run(server: Server, listener: socket.socket, ready: Callable[[str], None]) -> None:
+async def run(server: Server, listener: Listener, ready: Callable[[str], None]) -> None:
     """Answer requests to a server whose models run."""
     settings = server.settings
+    listener.most = most_connections(settings.connections)
+    asyncio.get_running_loop().set_exception_handler(note_failure)
     config = uvicorn.Config(
         create_app(server),
         log_config=None,
         access_log=False,
         lifespan="off",
         ws="none",
-        http=_Protocol,
+        http=partial(Protocol, listener),  # pyright: ignore[reportArgumentType]
         server_header=False,
-        h11_max_incomplete_event_size=_MOST_HEAD,
-        limit_concurrency=settings.connections,
-        timeout_keep_alive=_IDLE_SECONDS,
+        backlog=ACCEPTED,
+        timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=max(round(settings.drain_seconds), 1),
         ssl_certfile=settings.certificate,
         ssl_keyfile=settings.private_key,
@@ -119,27 +121,6 @@ def _check_certificate(settings: ServerSettings) -> None:
         raise UsageError(
             "bad-arguments",
             f"the certificate {settings.certificate} or its key cannot be used: {error}",
-        ) from None
-
-
-def bound(host: str, port: int) -> socket.socket:
-    """A socket at an address. It does not listen yet: clients are refused until the models are there.
-
-    Raises: UsageError (`bad-arguments`) for one that is in use, or none of this machine.
-    """
-    # asyncio sends small packets at once (TCP_NODELAY) on sockets that name their protocol.
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        found.bind((host, port))
-        return found
-    except OSError as error:
-        found.close()
-        raise UsageError(
-            "bad-arguments",
-            f"port {port} of {host} cannot be used: {error.strerror or error}",
-            help="give another one with --port; 0 takes any that is free",
         ) from None
 
 
@@ -175,39 +156,8 @@ class _Uvicorn(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and tell."""
         await super().startup(sockets)
-        host, port = (sockets or [])[0].getsockname()[:2]
+        (listener,) = sockets or []
+        listener.listen(QUEUE)  # asyncio accepts as many at once as it is told that wait
+        host, port = listener.getsockname()[:2]
         scheme = "https" if self.config.is_ssl else "http"
         self._ready(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")
-
-
-class _Protocol(H11Protocol):
-    """HTTP/1.1 by h11; a head that does not arrive in time ends the connection."""
-
-    _timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        """See `asyncio.Protocol`."""
-        super().connection_made(transport)
-        self._timer = self.loop.call_later(_HEAD_SECONDS, self._too_slow)
-
-    def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
-        super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._stop_timer()
-        elif self._timer is None:  # the head of the next request has begun
-            self._timer = self.loop.call_later(_HEAD_SECONDS, self._too_slow)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
-        self._stop_timer()
-        super().connection_lost(exc)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _too_slow(self) -> None:
-        if not self.transport.is_closing():
-            self.transport.close()

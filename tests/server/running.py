@@ -109,8 +109,9 @@ def scripted_tokenizer() -> Any:
 def scripted_server(scripts: Mapping[str, Sequence[str]], **settings: Any) -> Iterator[str]:
     """A server in a thread. Each template is a model, m0 and so on; a seed is the number of an answer, counted over all
     of them."""
+    from relaxpy.server.connections import bound
     from relaxpy.server.context import Server
-    from relaxpy.server.run import bound, run
+    from relaxpy.server.run import run
     from relaxpy.server.served_model import ServedModel
     from relaxpy.server.settings import ModelSettings, ServerSettings
 

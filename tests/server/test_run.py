@@ -249,7 +249,7 @@ def test_it_ends_when_what_runs_has_ended(tmp_path: Path) -> None:
 def test_answers_do_not_wait_for_acknowledgements() -> None:
     """A small packet is sent while an earlier one is under way: a client on a kept connection acknowledges the head of an
     answer 40 ms late, and would get the body after that."""
-    from relaxpy.server.run import bound
+    from relaxpy.server.connections import bound
 
     async def accepted() -> int:
         loop = asyncio.get_running_loop()
@@ -273,9 +273,9 @@ def test_a_connection_is_kept_between_requests(
     running: Running, kept: tuple[HTTPConnection, float]
 ) -> None:
     """Longer than clients keep theirs; a head that does not arrive in time ends it."""
-    from relaxpy.server import run
+    from relaxpy.server import connections
 
-    assert run._IDLE_SECONDS > run._HEAD_SECONDS > 5
+    assert connections.IDLE_SECONDS > connections.HEAD_SECONDS > 5
     connection, since = kept
     time.sleep(max(since + 6 - time.monotonic(), 0))
     ask(connection)
