@@ -22,6 +22,7 @@ import numpy as np
 
 from relaxpy.errors import UsageError
 from relaxpy.narrow import is_list, is_mapping
+from relaxpy.serve.merged_patterns import check_patterns
 
 LONGEST = 64 << 10
 """The longest text of a grammar, in characters."""
@@ -47,6 +48,7 @@ def json_schema_grammar(schema: Any, compact: bool = False) -> str:
         raise UsageError(
             "grammar", "the schema has the keyword x-guidance, which is not for requests"
         )
+    check_patterns(schema)
     spaces = _COMPACT if compact else _SPACED
     made = _llguidance().LLMatcher.grammar_from_json_schema(
         text, overrides={"lenient": False, **spaces}
