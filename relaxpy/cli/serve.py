@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from relaxpy.server.settings import ModelSettings, ServerSettings
 
 KEY_VARIABLE = "RELAXPY_API_KEY"
-_CONTEXT = 4096
 
 SERVER_OPTIONS = (
     click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at."),
@@ -149,7 +148,7 @@ def settings_of(
 ) -> tuple[ServerSettings, list[ModelSettings]]:
     """The settings of the server and of each model. Raises: UsageError (`bad-arguments`)."""
     from relaxpy.embedded import embedded_model
-    from relaxpy.server.settings import ModelSettings, ServerSettings
+    from relaxpy.server.settings import CONTEXT, ModelSettings, ServerSettings
 
     if (given["certificate"] is None) != (given["private_key"] is None):
         raise UsageError("bad-arguments", "HTTPS needs --certificate and --private-key")
@@ -177,7 +176,7 @@ def settings_of(
         scale=_scale(given["replicas"], given["ray"]),
     )
     template = given["chat_template"]
-    context = given["context"] or _CONTEXT
+    context = given["context"] or CONTEXT
     named = [_named(each) for each in models] or [("relaxpy", str(embedded_model()))]
     adapters = tuple(_named(each) for each in given["adapters"])
     found = [
@@ -185,7 +184,7 @@ def settings_of(
             name,
             place,
             scheme=scheme_of(place, given["bits"], given["dtype"], given["cache_dtype"]),
-            context=context,
+            context=given["context"],
             cache_tokens=given["cache_tokens"] or 4 * context,
             target=given["target"],
             keep=not given["no_cache"],

@@ -49,7 +49,9 @@ def check_patterns(schema: Mapping[str, Any]) -> None:
             left += _parts(schema, each, path)
 
 
-def _parts(root: Mapping[str, Any], schema: Mapping[Any, Any], path: Path) -> Iterator[tuple[Any, Path]]:
+def _parts(
+    root: Mapping[str, Any], schema: Mapping[Any, Any], path: Path
+) -> Iterator[tuple[Any, Path]]:
     """What a schema demands of the same value, and of the values in it, with their places."""
     for name in ("allOf", "anyOf", "oneOf"):
         for each in schema[name] if is_list(schema.get(name)) else ():

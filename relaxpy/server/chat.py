@@ -144,6 +144,8 @@ def prompt_tokens(
     tools = chat.tools if chat.choice != "none" else ()
     template = tokenizer.template(tools=bool(tools)).source
     messages, knows_tools = prompted(chat.messages, tools, template)
+    if any(each["role"] == "system" for each in messages) and not model.takes_system(bool(tools)):
+        messages = _without_system(messages)
     variables: dict[str, Any] = {
         **({"enable_thinking": False} if is_bound else {}),
         **chat.variables,
@@ -162,6 +164,24 @@ def prompt_tokens(
             tokens += [head[0] or 0, *tokenizer.encode("final", special=False), head[1] or 0]
     format: Format = own if own == "harmony" else "none"
     return tokens, format_for(own, knows_tools) if tools else format, reasons(template)
+
+
+def _without_system(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages for a template that refuses those of the system: their text is before that of the user."""
+    found: list[dict[str, Any]] = []
+    texts: list[str] = []
+    for each in messages:
+        if each["role"] == "system":
+            texts.append(str(each.get("content") or ""))
+            continue
+        own = dict(each)
+        if texts and each["role"] == "user":
+            own["content"] = "\n\n".join([*texts, str(each.get("content") or "")])
+            texts = []
+        found.append(own)
+    if texts and found and found[-1]["role"] == "user":
+        texts.insert(0, str(found.pop().get("content") or ""))
+    return [*found, {"role": "user", "content": "\n\n".join(texts)}] if texts else found
 
 
 def _written(chat: Chat) -> str:

@@ -13,6 +13,7 @@ from relaxpy.errors import UsageError
 from relaxpy.narrow import is_list, is_mapping
 from relaxpy.serve.grammar import json_schema_grammar
 from relaxpy.server.answer_parser import Format
+from relaxpy.server.closed_schema import closed
 from relaxpy.server.errors import ApiError
 
 Tool = Mapping[str, Any]
@@ -57,7 +58,7 @@ def calls_grammar(tools: Sequence[Tool], name: str | None, several: bool) -> str
 
 
 def _call_schema(tool: Tool, number: int, definitions: dict[str, Any]) -> dict[str, Any]:
-    parameters = dict(parameters_of(tool))
+    parameters = closed(parameters_of(tool))
     for key in ("$defs", "definitions"):
         own = parameters.pop(key, None)
         if is_mapping(own):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 import ssl
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from relaxpy.serve.replicas import Cluster
     from relaxpy.serve.scale import Scale
 
+logger = logging.getLogger("relaxpy.server")
+
 
 async def serve(
     settings: ServerSettings,
@@ -61,6 +64,7 @@ async def serve(
         for each in models:
             start = EngineClient.start if cluster is None else partial(cluster.start, each.name)
             running.append(await ServedModel.start(each, start))
+            _note_limits(each, running[-1])
         vectors = {
             name: await EmbeddingModel.start(name, place)
             for name, place in (embedders or {}).items()
@@ -73,6 +77,21 @@ async def serve(
             await model.close()
         if cluster is not None:
             await cluster.close()
+
+
+def _note_limits(asked: ModelSettings, model: ServedModel) -> None:
+    """Say what is other than was asked."""
+    if asked.context is not None and model.context < asked.context:
+        logger.warning(
+            "%s: texts have at most %d tokens, not %d: the model has no more positions",
+            asked.name, model.context, asked.context,
+        )  # fmt: skip
+    have = model.client.facts.get("cache_tokens", 0)
+    if asked.cache_tokens < model.context <= have:
+        logger.warning(
+            "%s: the cache has room for %d tokens, not %d: for one text of the greatest length",
+            asked.name, have, asked.cache_tokens,
+        )  # fmt: skip
 
 
 async def _cluster(scale: Scale, engines: int, drain_seconds: float) -> Cluster:

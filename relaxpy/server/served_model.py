@@ -22,7 +22,7 @@ from relaxpy.serve.engine_process import DECODER
 from relaxpy.serve.pages import NONE
 from relaxpy.serve.request import Request
 from relaxpy.serve.sampling import Sampling
-from relaxpy.server.settings import ModelSettings
+from relaxpy.server.settings import CONTEXT, ModelSettings
 from relaxpy.version import __version__
 
 _ALWAYS = 1 << 16
@@ -132,6 +132,7 @@ class ServedModel:
         """The most characters that a prompt can have: more are more tokens than the context."""
         self._byte_level = decoder_kinds(tokenizer.backend) == ["ByteLevel"]
         self._answer_ends: frozenset[int] | None = None
+        self._takes_system: dict[str, bool] = {}
 
     @classmethod
     async def start(
@@ -141,6 +142,11 @@ class ServedModel:
         tokenizer = await asyncio.to_thread(Tokenizer.from_checkpoint, settings.place)
         if settings.chat_template is not None:
             tokenizer.templates = {"default": ChatTemplate(settings.chat_template)}
+        # Errors name the model: where it lies is no client's business.
+        tokenizer.place = Path(settings.name)
+        tokenizer.templates = {
+            name: replace(each, place=settings.name) for name, each in tokenizer.templates.items()
+        }
         scheme = settings.scheme
         if settings.adapters and (scheme is None or not scheme.adapters):
             maps = ("query", "key", "value", "output", "gate", "up", "down")
@@ -153,7 +159,7 @@ class ServedModel:
                 "target": settings.target,
                 "keep": settings.keep,
                 "threads": settings.threads,
-                "context": settings.context,
+                "context": settings.context or CONTEXT,
                 "cache_tokens": settings.cache_tokens,
                 "adapters": [folder for _, folder in settings.adapters],
                 "tokenizer": tokenizer.backend.to_str(),
@@ -176,6 +182,16 @@ class ServedModel:
         if self._answer_ends is None:
             self._answer_ends = self.tokenizer.answer_ends()
         return self._answer_ends
+
+    def takes_system(self, tools: bool) -> bool:
+        """Whether the chat template has a place for the system's messages. It may take a while: for a thread."""
+        template = self.tokenizer.template(tools=tools)
+        if template.source not in self._takes_system:
+            messages = [{"role": "user", "content": "a"}]
+            own = [{"role": "system", "content": "b"}, *messages]
+            fails = [_fails(template, each, self.tokenizer.special) for each in (messages, own)]
+            self._takes_system[template.source] = fails != [False, True]
+        return self._takes_system[template.source]
 
     def room(self, prompt: Sequence[int]) -> int:
         """The tokens that may follow a prompt. Raises: UsageError: `bad-prompt`, `bad-length`."""
@@ -251,6 +267,16 @@ class ServedModel:
     async def close(self) -> None:
         """End the engine."""
         await self.client.close()
+
+
+def _fails(
+    template: ChatTemplate, messages: Sequence[Mapping[str, str]], special: Mapping[str, str]
+) -> bool:
+    try:
+        template.render(messages=messages, tools=None, add_generation_prompt=True, **special)
+    except UsageError:
+        return True
+    return False
 
 
 class _Text:

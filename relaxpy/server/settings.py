@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from relaxpy.models.loaded import Scheme
     from relaxpy.serve.scale import Scale
 
+CONTEXT = 4096
+
 
 @dataclass(frozen=True)
 class ModelSettings:
@@ -19,8 +21,8 @@ class ModelSettings:
     place: str
     """The folder of its checkpoint, or a GGUF file."""
     scheme: Scheme | None = None
-    context: int = 4096
-    """The most tokens of a text, prompt included."""
+    context: int | None = None
+    """The most tokens of a text, prompt included; None: the model's, at most `CONTEXT`."""
     cache_tokens: int = 16_384
     """The keys and values of so many tokens are kept, together."""
     target: str = "llvm"
