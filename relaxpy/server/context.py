@@ -65,7 +65,7 @@ class Server:
                 return model, model.adapters[name]
         if name in self.embedders:
             raise ApiError(f"{name} makes vectors: /v1/embeddings", param="model")
-        raise self._unknown(name)
+        raise self.unknown(name)
 
     def embedder_of(self, name: str) -> EmbeddingModel:
         """The model of sentences of a name. Raises: ApiError (404)."""
@@ -79,14 +79,15 @@ class Server:
                 status=404,
                 code="model_not_found",
             )
-        raise self._unknown(name)
+        raise self.unknown(name)
 
     @property
     def names(self) -> list[str]:
         """The names that requests may use."""
         return [name for model in self.models.values() for name in model.names] + [*self.embedders]
 
-    def _unknown(self, name: str) -> ApiError:
+    def unknown(self, name: str) -> ApiError:
+        """The error for a model that there is not."""
         known = ", ".join(self.names)
         return ApiError(
             f"there is no model {name[:100]!r}; there is {known}",

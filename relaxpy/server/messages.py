@@ -93,7 +93,7 @@ class MessagesBody(SamplingBody):
         for message in self.messages:
             messages += _plain(message)
         begin = ""
-        if messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls"):
+        if messages and messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls"):
             begin = messages.pop()["content"].rstrip()
         if all(each["role"] == "system" for each in messages):
             raise ApiError("a chat begins with a message of the user", param="messages")

@@ -31,7 +31,7 @@ async def models(server: Server, request: Request) -> Response:
     if asked is None:
         return answer({"object": "list", "data": listed})
     if asked not in server.names:
-        server.model_of(asked)
+        raise server.unknown(asked)
     return answer(next(each for each in listed if each["id"] == asked))
 
 
