@@ -1,7 +1,7 @@
 """Schemas of arguments whose texts end.
 
-A call that must come is written token by token as its grammar allows. Where a schema leaves the names of fields open, as
-most do by saying nothing, a small model may add fields until no token is left. What is demanded of a forced call is
+A call that must come is written token by token as its grammar allows. Where a schema leaves the names of fields open,
+as most do by saying nothing, a small model may add fields until no token is left. What is demanded of a forced call is
 therefore narrower, and still fits its schema: no fields but those that are described, and bounds where there are none.
 """
 
@@ -17,8 +17,8 @@ MOST_FIELDS = 64
 MOST_ITEMS = 1024
 """The most items of a list that says nothing of it."""
 _OTHERS = (
-    "$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "additionalProperties", "unevaluatedProperties",
-    "propertyNames", "dependentSchemas",
+    "$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "additionalProperties",
+    "unevaluatedProperties", "propertyNames", "dependentSchemas",
 )  # fmt: skip
 """Keywords by which other schemas have a say in the fields of an object."""
 

@@ -19,7 +19,7 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -286,7 +286,7 @@ class Report:
         )
 
 
-def measured(running: Running, numbers: range, step: int = 1) -> Report:
+def measured(running: Running, numbers: Sequence[int]) -> Report:
     """Send requests one by one."""
     assert running.process is not None
     process, found = Process(running.process.pid), Report()
