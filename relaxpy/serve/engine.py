@@ -15,7 +15,7 @@ is a function of the request's seed, the choice and the position.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,8 +25,8 @@ from relaxpy.errors import UsageError
 from relaxpy.serve.chunk_size import ChunkSize
 from relaxpy.serve.pages import NONE, Batch, PageBook
 from relaxpy.serve.prompt_lookup import PromptLookup
-from relaxpy.serve.request import Finish, Piece, Request
-from relaxpy.serve.sampling import Draw
+from relaxpy.serve.request import Finish, Piece, Request, Score
+from relaxpy.serve.sampling import Draw, Sampling
 from relaxpy.serve.scheduler import Limits, Part, Plan, Scheduler, Text
 
 
@@ -131,6 +131,7 @@ class Engine:
             limits or Limits(),
             ChunkSize(target, chunk),
             self._draft if drafts else None,
+            max(_SCORED // model.vocab_size, 8),
         )
         self.counters = Counters()
         self._make_matcher = matcher
@@ -195,24 +196,34 @@ class Engine:
         wrong: dict[Text, Exception] = {}
         for last, part in zip(batch.rows.tolist(), plan.parts, strict=True):
             first_rows.append(len(rows))
-            if part.is_last:
+            if part.is_last and part.text.request.max_tokens:
                 draws += self._draws(part, wrong)
                 first = last - len(part.drafts)
                 own = range(first, last + 1) if part.text.is_forked else [last] * part.text.places
                 rows += own
+        scored = [*self._scored(batch, plan)]
+        first_scored = len(rows)
+        rows += [row for _, _, row in scored]
+        draws += [_PLAIN] * len(scored)
         before = time.perf_counter()
         logits = self.model.step(batch, np.array(rows, np.int32))
         self.book.commit(batch)
         tokens, logprobs = self.model.sample(logits, draws) if rows else ((), ())
         self.counters.model_seconds += time.perf_counter() - before
         drawn = _Drawn(self.model, logits, [*map(int, tokens)], [*map(float, logprobs)])
+        if scored:
+            self._score(scored, self.model.logits(logits)[first_scored:], wrong)
         pieces: list[Piece] = []
         for part, row in zip(plan.parts, first_rows, strict=True):
             text = part.text
-            if not part.is_last or not text.is_running:
+            if not text.is_running:
                 continue
             if text in wrong:
                 pieces.append(self._failed(text, wrong[text]))
+            elif not part.is_last:
+                continue
+            elif not text.request.max_tokens:
+                pieces += self._read(text)
             elif text.is_forked:
                 pieces.append(self._written(text, part.drafts, drawn, row))
             else:
@@ -254,6 +265,39 @@ class Engine:
             for place in range(count)
         ]
 
+    def _scored(self, batch: Batch, plan: Plan) -> Iterator[tuple[Text, int, int]]:
+        """The places of prompts whose next token a step scores: the text, the place, and its row of the batch."""
+        for last, part in zip(batch.rows.tolist(), plan.parts, strict=True):
+            text = part.text
+            if not text.is_scoring:
+                continue
+            for row in range(last - part.count + 1, last + 1):
+                place = int(batch.positions[row])
+                if len(text.scores) <= place < len(text.request.prompt) - 1:
+                    yield text, place, row
+
+    def _score(
+        self,
+        scored: Sequence[tuple[Text, int, int]],
+        logits: np.ndarray,
+        wrong: dict[Text, Exception],
+    ) -> None:
+        for (text, place, _), row in zip(scored, logits, strict=True):
+            request = text.request
+            found = _score_of(row, request.prompt[place + 1], request.scored or 0)
+            if np.isnan(found.logprob):
+                message = f"the logits after {place + 1} tokens of the prompt are not numbers"
+                wrong[text] = UsageError("sampling", message)
+            text.scores.append(found)
+
+    def _read(self, text: Text) -> Iterator[Piece]:
+        """The pieces of a request for no tokens, whose prompt has been computed."""
+        request = text.request
+        self._end(text)
+        for choice in range(request.n):
+            cached, scores = (None, ()) if choice else (text.cached, tuple(text.scores))
+            yield Piece(request.number, choice, (), cached=cached, finish="length", scores=scores)
+
     def _forked(self, text: Text) -> list[Text]:
         made = self.scheduler.fork(text)
         matcher = self._matchers.get(text)
@@ -265,6 +309,7 @@ class Engine:
         """Go on with a text by the tokens that were drawn, as far as its drafts were right."""
         request, matcher = text.request, self._matchers.get(text)
         cached = text.cached if not text.written else None
+        scores = () if text.written or text.choice else tuple(text.scores)
         tokens: list[int] = []
         finish: Finish | None = None
         try:
@@ -293,7 +338,9 @@ class Engine:
         if finish is not None:
             self._end(text)
         logprobs, top = drawn.probable(row, len(tokens), request.top)
-        return Piece(request.number, text.choice, tuple(tokens), logprobs, top, cached, finish)
+        return Piece(
+            request.number, text.choice, tuple(tokens), logprobs, top, cached, finish, scores=scores
+        )
 
     def _failed(self, text: Text, error: Exception) -> Piece:
         """End a request by a mistake in one of its texts."""
@@ -354,15 +401,38 @@ class _Drawn:
         if not top:
             return chosen, ()
         logits = self.model.logits(self.logits)[row : row + count].astype(np.float64)
-        return chosen, tuple(_most_probable(each, top) for each in logits)
+        return chosen, tuple(
+            {**found, token: logprob} if token in (found := _most_probable(each, top)) else found
+            for each, token, logprob in zip(logits, self.tokens[row:], chosen, strict=False)
+        )
+
+
+_SCORED = 1 << 24
+"""The most logits of a step that are made scores of prompts."""
+_PLAIN = Draw(Sampling(temperature=0.0))
+"""For rows whose token is not needed."""
+
+
+def _score_of(logits: np.ndarray, token: int, top: int) -> Score:
+    """The score of a token by the logits (vocabulary) at its place."""
+    wide = logits.astype(np.float64)
+    logprob = float(wide[token] - _log_sum(wide))
+    rank = 1 + int(np.count_nonzero(wide > wide[token]))
+    return Score(logprob, rank, _most_probable(wide, top))
+
+
+def _log_sum(logits: np.ndarray) -> float:
+    largest = logits.max()
+    return largest + np.log(np.exp(logits - largest).sum())
 
 
 def _most_probable(logits: np.ndarray, count: int) -> dict[int, float]:
     """The log-probabilities of the most probable tokens, the most probable first; of equal ones the lower number."""
     count = min(count, len(logits))
+    if not count:
+        return {}
     bound = np.partition(logits, -count)[-count]
     found = np.flatnonzero(logits >= bound)
     found = found[np.argsort(-logits[found], kind="stable")][:count]
-    largest = logits.max()
-    total = largest + np.log(np.exp(logits - largest).sum())
+    total = _log_sum(logits)
     return {int(token): float(logits[token] - total) for token in found}

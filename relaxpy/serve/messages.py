@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, BinaryIO
 
-from relaxpy.serve.request import Piece, Request
+from relaxpy.serve.request import Piece, Request, Score
 from relaxpy.serve.sampling import Sampling
 
 LONGEST = 64 << 20
@@ -87,6 +87,7 @@ def piece_fields(piece: Piece) -> list[Any]:
         piece.logprobs,
         [[*each.items()] for each in piece.top],
         piece.error,
+        [[each.logprob, each.rank, [*each.top.items()]] for each in piece.scores],
     ]
     while found[-1] in (None, "", (), []):
         found.pop()
@@ -95,8 +96,10 @@ def piece_fields(piece: Piece) -> list[Any]:
 
 def piece_of(given: list[Any]) -> Piece:
     """The piece of this list."""
-    absent: list[Any] = [None, None, (), None, None, (), (), ""]
-    number, choice, tokens, finish, cached, logprobs, top, error = given + absent[len(given) :]
+    absent: list[Any] = [None, None, (), None, None, (), (), "", ()]
+    number, choice, tokens, finish, cached, logprobs, top, error, scores = (
+        given + absent[len(given) :]
+    )
     return Piece(
         number,
         choice,
@@ -106,4 +109,5 @@ def piece_of(given: list[Any]) -> Piece:
         cached,
         finish,
         error,
+        tuple(Score(logprob, rank, dict(top)) for logprob, rank, top in scores),
     )

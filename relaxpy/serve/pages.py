@@ -253,14 +253,16 @@ class PageBook:
 
     # Sequences
 
-    def add(self, tokens: Iterable[int], adapter: int = NONE, salt: str = "") -> int:
+    def add(
+        self, tokens: Iterable[int], adapter: int = NONE, salt: str = "", reuse: bool = True
+    ) -> int:
         """Start a sequence. It shares the pages of its longest prefix that is in the cache; its last token is always
         pending, since a step is needed for its logits. Keys and values depend on the adapter (`nn.Adapters`), so
         sequences share pages with those of the same adapter; and with those of the same salt, so that nobody learns
-        from the time of an answer what another one has asked."""
+        from the time of an answer what another one has asked. Without `reuse` all its tokens are pending."""
         if not NONE <= adapter < 1 << 31:
             raise UsageError("page-book", f"adapter {adapter} is neither a number nor {NONE}, none")
-        return self._add(_checked_tokens(tokens), int(adapter), salt)
+        return self._add(_checked_tokens(tokens), int(adapter), salt, reuse)
 
     def append(self, sequence: int, tokens: Iterable[int]) -> None:
         """Add tokens at the end."""
@@ -271,9 +273,9 @@ class PageBook:
         self._of(sequence).tokens.extend(tokens)
 
     @_alone
-    def _add(self, tokens: list[int], adapter: int, salt: str) -> int:
+    def _add(self, tokens: list[int], adapter: int, salt: str, reuse: bool) -> int:
         own = _Sequence(tokens, pages=[[] for _ in self.windows], adapter=adapter, salt=salt)
-        found = self._longest_prefix(own)
+        found = self._longest_prefix(own) if reuse else []
         own.done = len(found) * self.page_size
         own.prefixes = found
         for group, pages in enumerate(own.pages):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from relaxpy.serve.pages import NONE
 from relaxpy.serve.sampling import Sampling
@@ -21,6 +21,7 @@ class Request:
     """Names the request. No two that run at the same time have the same."""
     prompt: tuple[int, ...]
     max_tokens: int
+    """The most tokens of a text; 0: only the prompt is computed."""
     sampling: Sampling = field(default_factory=Sampling)
     ends: frozenset[int] = frozenset()
     """Tokens that end a text."""
@@ -37,11 +38,23 @@ class Request:
     """Requests of smaller numbers go first; others wait for them, for a bounded time."""
     grammar: str = ""
     """The grammar of the text, as `relaxpy.serve.grammar` writes it; "": any text."""
+    scored: int | None = None
+    """With the scores of the prompt's tokens, and so many most probable tokens at the place of each; None: without."""
 
     @property
     def most_tokens(self) -> int:
         """The length of a text of this request that is never cut short, prompt included."""
         return len(self.prompt) + self.max_tokens
+
+
+class Score(NamedTuple):
+    """How probable a token of a prompt is after those before it."""
+
+    logprob: float
+    rank: int
+    """1 for the most probable token."""
+    top: Mapping[int, float]
+    """The logarithms of the probabilities of the most probable tokens at its place."""
 
 
 @dataclass(frozen=True)
@@ -60,3 +73,5 @@ class Piece:
     finish: Finish | None = None
     error: str = ""
     """Code and message of the mistake."""
+    scores: tuple[Score, ...] = ()
+    """With the first piece of the first text, if they were asked for: of all tokens of the prompt but the first."""

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from relaxpy.errors import UsageError
 from relaxpy.serve.chunk_size import ChunkSize
 from relaxpy.serve.pages import PageBook
-from relaxpy.serve.request import Request
+from relaxpy.serve.request import Request, Score
 
 PRIORITY = 4096
 """A step of priority, in tokens of the virtual time."""
@@ -71,6 +71,8 @@ class Text:
     """The tokens of the prompt that were in the cache when it first ran."""
     is_forked: bool = False
     """Whether the other texts of its request have been made from it."""
+    scores: list[Score] = field(default_factory=list[Score])
+    """Those of its prompt so far, if its request wants them."""
 
     @property
     def order(self) -> tuple[float, int, int]:
@@ -81,6 +83,12 @@ class Text:
     def is_running(self) -> bool:
         """Whether it has a sequence of the page book."""
         return self.sequence is not None
+
+    @property
+    def is_scoring(self) -> bool:
+        """Whether scores of its prompt are still to be computed: what is in the cache has none."""
+        request = self.request
+        return request.scored is not None and len(self.scores) < len(request.prompt) - 1
 
     @property
     def written(self) -> int:
@@ -148,6 +156,8 @@ class Scheduler:
     limits: Limits = field(default_factory=Limits)
     chunk: ChunkSize = field(default_factory=ChunkSize)
     drafter: Drafter | None = None
+    scored: int = 512
+    """The most tokens of a step whose scores are computed."""
     waiting: list[Text] = field(default_factory=list[Text])
     """In the order of service."""
     running: list[Text] = field(default_factory=list[Text])
@@ -171,9 +181,9 @@ class Scheduler:
                 "bad-length",
                 f"a request has 1 to {self.limits.running} texts, got n={request.n}",
             )
-        if request.max_tokens < 1 or not request.prompt:
+        if request.max_tokens < 0 or not request.prompt:
             raise UsageError(
-                "bad-length", "a request has a prompt, and at least one token to write"
+                "bad-length", "a request has a prompt, and no less than 0 tokens to write"
             )
         if request.most_tokens > self.capacity:
             raise UsageError(
@@ -301,7 +311,7 @@ class Scheduler:
         if self.running and others + text.places > self.limits.running:
             return False
         request, book = text.request, self.book
-        sequence = book.add(text.tokens, request.adapter, request.salt)
+        sequence = book.add(text.tokens, request.adapter, request.salt, not text.is_scoring)
         grown = [
             book.missing(each, len(t.tokens) + book.page_size, self.chunk.most)
             for each, t in [(sequence, text), *((t.sequence, t) for t in self.running)]
@@ -331,13 +341,17 @@ class Scheduler:
         chunk = self.chunk.tokens(writing > 0)
         each = self.limits.drafted // writing - 1 if drafts_allowed and writing else 0
         parts: list[Part] = []
+        scored = self.scored
         for text, sequence, count in pending:
             if count == 1:
                 drafts = self._drafts(text, sequence, each) if each > 0 else ()
                 parts.append(Part(text, sequence, 1, True, drafts))
             elif chunk:
-                now = min(count, chunk)
+                now = min(count, chunk, scored) if text.is_scoring else min(count, chunk)
+                if not now:
+                    continue
                 chunk -= now
+                scored -= now if text.is_scoring else 0
                 parts.append(Part(text, sequence, now, now == count))
         return parts
 
@@ -345,7 +359,7 @@ class Scheduler:
         assert self.drafter is not None
         if not text.is_forked:
             return ()
-        left = text.request.max_tokens - text.written - 1
+        left = max(text.request.max_tokens - text.written - 1, 0)
         most = self.book.undoable(sequence, min(most, left))
         return tuple(self.drafter(text, most)) if most > 0 else ()
 

@@ -22,6 +22,11 @@ def drawn(seen: Sequence[int], seed: int, choice: int, position: int, vocab: int
     return zlib.crc32(repr((list(seen), seed, choice, position)).encode()) % vocab
 
 
+def scores_after(seen: Sequence[int], vocab: int) -> list[float]:
+    """The logits after the tokens that a model reads."""
+    return [zlib.crc32(repr((list(seen), token)).encode()) / 2**30 for token in range(vocab)]
+
+
 def expected(
     request: Request, choice: int, windows: Sequence[int] = (0,), vocab: int = 4
 ) -> list[int]:
@@ -103,7 +108,8 @@ class FakeModel:
         return np.array(tokens), np.zeros(len(tokens), np.float32)
 
     def logits(self, logits: Any) -> np.ndarray:
-        return np.zeros((len(logits), self.vocab_size), np.float32)
+        found = [scores_after(seen, self.vocab_size) for seen in logits]
+        return np.array(found, np.float32).reshape(len(logits), self.vocab_size)
 
 
 EXITS, SLEEPS = 4, 5

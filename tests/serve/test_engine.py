@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from relaxpy.errors import UsageError
@@ -14,7 +16,7 @@ from relaxpy.serve.engine import Engine
 from relaxpy.serve.pages import ABSENT
 from relaxpy.serve.request import Piece, Request
 from relaxpy.serve.scheduler import PRIORITY, Limits
-from tests.serve.fake_model import FakeModel, expected
+from tests.serve.fake_model import FakeModel, expected, scores_after
 from tests.sweeps import FULL
 
 Texts = dict[tuple[int, int], list[int]]
@@ -310,3 +312,92 @@ def test_chunks_follow_the_target() -> None:
     for _ in range(30):
         chunk.observe(80, 10.0)
     assert chunk.tokens(others_wait=True) == LEAST
+
+
+def scores_of(prompt: list[int], adapter: int = -1, window: int = 0) -> list[tuple[float, int]]:
+    """The log-probability and the rank of each token of a prompt but the first, by itself."""
+    found: list[tuple[float, int]] = []
+    for place in range(1, len(prompt)):
+        seen = prompt[:place]
+        logits = np.array(
+            scores_after([adapter, *seen, *(seen[-window:] if window else [])], 4), np.float32
+        )
+        wide = logits.astype(np.float64)
+        logprobs = wide - np.log(np.exp(wide).sum())
+        rank = 1 + int((wide > wide[prompt[place]]).sum())
+        found.append((logprobs[prompt[place]], rank))
+    return found
+
+
+@pytest.mark.parametrize("windows", [(0,), (0, 6)], ids=["all", "window"])
+def test_scores_of_prompts(windows: tuple[int, ...]) -> None:
+    """They do not depend on chunks, on the cache, on preemption, nor on others that run; each comes once."""
+    pick = random.Random(5)
+    model = FakeModel(15, windows=windows)
+    own = Engine(model, pages=15, chunk=7, limits=Limits(4, 64))
+    own.scheduler.scored = 5
+    asked: dict[int, Request] = {}
+    for number in range(60):
+        plain = random_request(pick, number)
+        fields = {"scored": pick.choice([None, 0, 2]), "max_tokens": pick.choice([0, 1, 17])}
+        asked[number] = replace(plain, **fields, priority=pick.choice([0, 0, -2]), ends=frozenset())
+        own.submit(asked[number])
+        for _ in range(2):
+            check_scores(own.step(), asked, windows[-1])
+    while own.is_busy:
+        check_scores(own.step(), asked, windows[-1])
+    assert own.scheduler.preemptions
+    assert not asked
+    check_pages(own.book)
+
+
+def check_scores(pieces: list[Piece], asked: dict[int, Request], window: int) -> None:
+    """The first piece of a request has its scores; requests whose first text has ended are taken out."""
+    for piece in pieces:
+        assert piece.finish != "error", piece.error
+        if piece.choice:
+            assert not piece.scores
+            continue
+        one = asked[piece.request]
+        if piece.cached is not None and one.scored is not None:
+            expected_scores = scores_of([*one.prompt], one.adapter, window)
+            assert [each.rank for each in piece.scores] == [rank for _, rank in expected_scores]
+            assert [each.logprob for each in piece.scores] == pytest.approx(
+                [logprob for logprob, _ in expected_scores], abs=1e-12
+            )
+            for each in piece.scores:
+                assert len(each.top) == one.scored
+                assert each.rank > one.scored or each.logprob in each.top.values()
+        else:
+            assert not piece.scores
+        if piece.finish is not None:
+            asked.pop(piece.request)
+
+
+def test_no_tokens_are_written() -> None:
+    """The prompt is computed, and is in the cache then."""
+    own = engine()
+    own.submit(request(0, [1] * 9, 0, n=2))
+    (first, second) = [piece for _ in range(3) for piece in own.step()]
+    assert (first.choice, first.tokens, first.finish, first.cached) == (0, (), "length", 0)
+    assert (second.choice, second.tokens, second.finish, second.cached) == (1, (), "length", None)
+    assert not own.is_busy
+    own.submit(request(1, [1] * 9, 1))
+    (piece,) = own.step()
+    assert piece.cached == 8
+    own.submit(request(2, [1] * 9, 0, scored=0))
+    (piece,) = own.step()
+    assert piece.cached == 0  # what is in the cache has no logits
+    assert len(piece.scores) == 8
+
+
+def test_scores_that_are_not_numbers_are_an_error() -> None:
+    class Broken(FakeModel):
+        def logits(self, logits: Any) -> np.ndarray:
+            return super().logits(logits) * np.nan
+
+    own = Engine(Broken(8), pages=8, chunk=3)
+    own.submit(request(0, [1, 2, 3, 0, 1], 0, scored=0))
+    (piece,) = own.step()
+    assert piece.error == "sampling: the logits after 3 tokens of the prompt are not numbers"
+    assert not own.is_busy
