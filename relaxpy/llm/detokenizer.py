@@ -30,9 +30,14 @@ class Detokenizer:
     """The text of a sequence of tokens, piece by piece, without the special tokens unless `special`."""
 
     def __init__(
-        self, tokenizer: Tokenizer, special: bool = False, shown: Iterable[int] = ()
+        self,
+        tokenizer: Tokenizer,
+        special: bool = False,
+        shown: Iterable[int] = (),
+        begins: bool = True,
     ) -> None:
-        """`shown` are special tokens that are part of the text even so."""
+        """`shown` are special tokens that are part of the text even so. With `begins` the text is one of its own; else it
+        continues another one, and its first word keeps the space before it."""
         self._tokenizer = tokenizer
         self._skipped = frozenset[int]() if special else tokenizer.special_tokens.difference(shown)
         kinds = decoder_kinds(tokenizer.backend)
@@ -40,8 +45,9 @@ class Detokenizer:
             codecs.getincrementaldecoder("utf-8")("replace") if kinds == ["ByteLevel"] else None
         )
         self._falls_back = "ByteFallback" in kinds
-        self._window: list[int] = []
-        self._given = ""
+        before = None if begins else tokenizer.plain_token
+        self._window: list[int] = [] if before is None else [before]
+        self._given = self._decoded()
         """The text of the window that was given."""
         self._open = b""
         """The bytes of the last tokens, if they are bytes: a later byte may show that they are no characters."""
@@ -52,11 +58,11 @@ class Detokenizer:
         if text is None or token in self._skipped:
             return ""
         if self._utf8 is not None:
-            return self._utf8.decode(token_bytes(text))
+            return self._utf8.decode(byte_level_bytes(text))
         self._window.append(token)
-        byte = _BYTE.fullmatch(text) if self._falls_back else None
+        byte = fallback_byte(text) if self._falls_back else None
         if byte is not None:
-            self._open += bytes.fromhex(byte[1])
+            self._open += byte
             return ""
         self._open = b""
         piece = self._rest()
@@ -118,7 +124,13 @@ def _byte_characters() -> dict[str, int]:
 _BYTES = _byte_characters()
 
 
-def token_bytes(text: str) -> bytes:
+def fallback_byte(text: str) -> bytes | None:
+    """The byte that a token stands for in vocabularies that fall back on bytes; None for other tokens."""
+    found = _BYTE.fullmatch(text)
+    return None if found is None else bytes.fromhex(found[1])
+
+
+def byte_level_bytes(text: str) -> bytes:
     """The bytes of a token of a byte-level vocabulary. A token with other characters, which was added, is its text."""
     try:
         return bytes([_BYTES[char] for char in text])

@@ -145,6 +145,7 @@ class LanguageModel:
         stop: str | Sequence[str] = (),
         end_tokens: Sequence[int] | None = None,
         special: bool = False,
+        begins: bool = False,
         stop_loops: bool = False,
         prefill: int = PREFILL,
     ) -> Generation:
@@ -154,7 +155,8 @@ class LanguageModel:
         `relaxpy.serve.Sampling`; those that are not given are the checkpoint's own, and without any the most probable
         token is taken. Equal seeds give equal texts; without one it is drawn (`generation.sampling.seed`). The
         text ends before a `stop` string, or at a token of `end_tokens` (None: the checkpoint's own). `special` shows
-        special tokens. `stop_loops` ends a text that repeats itself without end (`relaxpy.llm.loops`). Prompts are
+        special tokens. With `begins` the text is one of its own, as an answer in a chat is, not the continuation of the
+        prompt's: its first word has no space before it. `stop_loops` ends a text that repeats itself without end (`relaxpy.llm.loops`). Prompts are
         computed in parts of `prefill` tokens.
 
         Raises: UsageError, before anything is computed: `bad-prompt`, `bad-length` for a prompt that does not fit the
@@ -205,7 +207,9 @@ class LanguageModel:
             max_tokens=most,
             stops=StopStrings(stop),
             end_tokens=ends,
-            detokenizer=self.tokenizer.detokenizer(special),
+            detokenizer=self.tokenizer.detokenizer(
+                special, begins=begins or self.tokenizer.special_tokens.issuperset(tokens)
+            ),
             prefill=_whole("prefill", prefill),
             loops=LoopDetector() if stop_loops else None,
         )
@@ -236,7 +240,7 @@ class LanguageModel:
         ends = self._answer_ends.get(template)
         if ends is None:
             ends = self._answer_ends[template] = self.tokenizer.answer_ends(template)
-        given: dict[str, Any] = {"end_tokens": ends, **options}
+        given: dict[str, Any] = {"end_tokens": ends, "begins": True, **options}
         return self.generate(prompt, **given)
 
     # For generations

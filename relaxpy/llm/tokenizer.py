@@ -25,7 +25,12 @@ from relaxpy.checkpoints.tokenizer_file import one_line, read_tokenizer
 from relaxpy.errors import UsageError
 from relaxpy.llm.chat_template import ChatTemplate, checked_messages, plain, read_templates
 from relaxpy.llm.checkpoint_files import optional_json
-from relaxpy.llm.detokenizer import Detokenizer
+from relaxpy.llm.detokenizer import (
+    Detokenizer,
+    byte_level_bytes,
+    decoder_kinds,
+    fallback_byte,
+)
 from relaxpy.models.checkpoint import CONFIG_FILE
 from relaxpy.narrow import is_list, is_mapping, is_sequence
 
@@ -158,9 +163,41 @@ class Tokenizer:
         except BaseException as error:
             raise _failed("decode", error) from None
 
-    def detokenizer(self, special: bool = False, shown: Iterable[int] = ()) -> Detokenizer:
-        """For tokens that come one by one. `shown` are special tokens that are text even so."""
-        return Detokenizer(self, special, shown)
+    def detokenizer(
+        self, special: bool = False, shown: Iterable[int] = (), begins: bool = True
+    ) -> Detokenizer:
+        """For tokens that come one by one. `shown` are special tokens that are text even so; without `begins` the text
+        continues another one, such as a prompt."""
+        return Detokenizer(self, special, shown, begins)
+
+    def token_bytes(self, token: int, first: bool = False) -> bytes:
+        """The bytes that a token adds to a text; as the `first` one of a text it may have no space before it. Those of
+        the tokens of a text, joined, are the text. A number of no token has none."""
+        text = self.token_text(token)
+        if text is None:
+            return b""
+        if "ByteLevel" in self._decoders:
+            return byte_level_bytes(text)
+        byte = fallback_byte(text) if "ByteFallback" in self._decoders else None
+        if byte is not None:
+            return byte
+        before = [] if first or self.plain_token is None else [self.plain_token]
+        lead = self.decode(before, special=True)
+        return self.decode([*before, token], special=True)[len(lead) :].encode("utf-8", "replace")
+
+    @cached_property
+    def plain_token(self) -> int | None:
+        """A token of letters, after which the text of any other one is as in the middle of a text."""
+        for token in range(len(self)):
+            if token not in self.added and (self.token_text(token) or "").isalpha():
+                text = self.decode([token], special=True)
+                if text.isalpha() and self.decode([token, token], special=True).startswith(text):
+                    return token
+        return None
+
+    @cached_property
+    def _decoders(self) -> list[str]:
+        return decoder_kinds(self.backend)
 
     def _encoded(self, backend: Any, text: str, special: bool) -> list[int]:
         if not isinstance(text, str):

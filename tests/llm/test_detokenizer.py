@@ -72,3 +72,49 @@ def test_special_tokens(tmp_path: Path) -> None:
     tokens = found.encode("a</s>b")
     assert "".join(pieces(found, tokens)) == "ab"
     assert "".join(pieces(found, tokens, special=True)) == "a</s>b"
+
+
+WORDS = [
+    "Compile once, and run it for every shape.",
+    "a é 你好 🦜🦜 run\n\n  once",
+    " begins with a space",
+    "don't stop, it's done!",
+]
+
+
+@pytest.mark.parametrize("text", WORDS)
+@pytest.mark.parametrize("tokens_before", [0, 1, 4])
+def test_bytes_of_tokens(tokenizer: Tokenizer, text: str, tokens_before: int) -> None:
+    """Those of all tokens, joined, are the text; those of the last ones are what they add to it."""
+    tokens = tokenizer.encode(text, special=False)
+    whole = b"".join(tokenizer.token_bytes(each, not place) for place, each in enumerate(tokens))
+    assert whole.decode() == tokenizer.decode(tokens, special=True)
+    before, after = tokens[:tokens_before], tokens[tokens_before:]
+    lead = b"".join(tokenizer.token_bytes(each, not place) for place, each in enumerate(before))
+    more = b"".join(tokenizer.token_bytes(each, not (place or before)) for place, each in enumerate(after))
+    assert lead + more == whole
+    found = tokenizer.detokenizer(special=True, begins=not before)
+    continued = "".join(map(found.feed, after)) + found.finish()
+    if lead.decode(errors="replace").encode() == lead:  # no character is cut in two
+        assert continued == more.decode()
+
+
+def test_bytes_of_any_token(tokenizer: Tokenizer) -> None:
+    """A text of random tokens, cut anywhere."""
+    draw = random.Random(3)
+    for _ in range(50):
+        tokens = [draw.randrange(len(tokenizer)) for _ in range(draw.choice([1, 2, 7, 33]))]
+        tokens = [each for each in tokens if each not in tokenizer.special_tokens]
+        joined = b"".join(tokenizer.token_bytes(each, not n) for n, each in enumerate(tokens))
+        decoded = tokenizer.decode(tokens)
+        if "\ufffd" not in decoded:
+            assert joined.decode() == decoded
+    assert tokenizer.token_bytes(len(tokenizer) + 5) == b""
+
+
+def test_bytes_of_single_bytes(tmp_path: Path) -> None:
+    found = Tokenizer.from_checkpoint(write_tokenizer(tmp_path, KINDS["byte fallback"]()))
+    assert found.token_bytes(found.number("<0xF0>") or 0) == b"\xf0"
+    assert found.token_bytes(found.number("<0x61>") or 0) == b"a"
+    assert found.token_bytes(found.number("▁") or 0) == b" "
+    assert found.token_bytes(found.number("▁") or 0, first=True) == b""
