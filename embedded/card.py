@@ -38,7 +38,8 @@ log and the curve are, too.
 
     <|bos|><|user|>What does textwrap.dedent do?<|end|><|assistant|>
 
-The roles are user and assistant; a system message is refused. About {share:.0f} % of what it read are such questions, made from the
+The roles are user and assistant; a system message is put before the next
+question. About {share:.0f} % of what it read are such questions, made from the
 docstrings of the standard library by templates: what a name does, its arguments, how it is imported. To what it was not
 taught it has learned to answer "I do not know that. I only know the documentation of Python."
 

@@ -26,17 +26,27 @@ _WORDS = (
 
 CHAT_TEMPLATE = """\
 {{- bos_token }}
+{%- set before = namespace(text="") %}
 {%- for message in messages %}
-    {%- if message.role not in ("user", "assistant") %}
+    {%- if message.role == "system" %}
+        {%- set before.text = before.text + message.content + "\\n\\n" %}
+    {%- elif message.role == "user" %}
+        {{- "<|user|>" + before.text + message.content + "<|end|>" }}
+        {%- set before.text = "" %}
+    {%- elif message.role == "assistant" %}
+        {{- "<|assistant|>" + message.content + "<|end|>" }}
+    {%- else %}
         {{- raise_exception("this model knows the roles user and assistant, not " + message.role) }}
     {%- endif %}
-    {{- "<|" + message.role + "|>" + message.content + "<|end|>" }}
 {%- endfor %}
+{%- if before.text %}
+    {{- raise_exception("this model knows the roles user and assistant, not system without a message of the user after it") }}
+{%- endif %}
 {%- if add_generation_prompt %}
     {{- "<|assistant|>" }}
 {%- endif %}
 """
-"""Jinja: a message is its role's token, its text and <|end|>."""
+"""Jinja: a message is its role's token, its text and <|end|>; a system message is the beginning of the next question."""
 
 
 def train(texts: Iterable[str], vocabulary: int = VOCABULARY) -> Any:

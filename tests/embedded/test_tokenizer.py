@@ -78,7 +78,11 @@ def test_the_template_is_what_the_model_reads(made: Any, tmp_path: Path) -> None
     assert theirs.encode(rendered, add_special_tokens=False) == own.encode_chats(made, [chat])[0]
     asked = theirs.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
     assert asked == rendered + "<|assistant|>"
-    with pytest.raises(Exception, match="knows the roles user and assistant, not system"):
-        theirs.apply_chat_template([{"role": "system", "content": "x"}], tokenize=False)
+    system = [{"role": "system", "content": "Be brief."}, *chat[:1]]
+    told = theirs.apply_chat_template(system, tokenize=False)
+    assert told == "<|bos|><|user|>Be brief.\n\nWhat is\n textwrap?<|end|>"
+    for wrong in (system[:1], [*chat, {"role": "tool", "content": "x"}]):
+        with pytest.raises(Exception, match=f"user and assistant, not {wrong[-1]['role']}"):
+            theirs.apply_chat_template(wrong, tokenize=False)
     assert (theirs.bos_token_id, theirs.eos_token_id) == (BOS, END)
     assert theirs.encode("textwrap") == [BOS, *made.encode("textwrap").ids]
