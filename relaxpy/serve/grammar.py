@@ -91,6 +91,22 @@ def lark_grammar(text: str) -> str:
     return _checked(guidance.LLMatcher.grammar_from_lark(lark))
 
 
+def either_grammar(
+    form: str, calls: str, marks: tuple[int | str, int | str] | None = None, several: bool = False
+) -> str:
+    """The grammar of texts of either of two grammars. `marks` are around those of the second, which come once or
+    `several` times: texts, or numbers of tokens that are no text."""
+    start = "@calls"
+    if marks is not None:
+        first, last = (f"<[{m}]>" if isinstance(m, int) else json.dumps(m) for m in marks)
+        start = f'({first} "\\n"? @calls "\\n"? {last} "\\n"?)' + ("{1,16}" if several else "")
+    named = [
+        {**json.loads(text)["grammars"][0], "name": name}
+        for name, text in (("form", form), ("calls", calls))
+    ]
+    return _checked(json.dumps({"grammars": [{"lark_grammar": f"start: @form | {start}"}, *named]}))
+
+
 class Matchers:
     """Makes matchers of grammars for a vocabulary. Grammars that were made lately are kept, compiled."""
 

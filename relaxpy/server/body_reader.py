@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
 from relaxpy.narrow import is_list, is_mapping
-from relaxpy.server.bodies import MOST_FIELDS
+from relaxpy.server.bodies import MOST_FIELDS, REFUSED
 from relaxpy.server.errors import ApiError
 
 B = TypeVar("B", bound=BaseModel)
@@ -175,6 +175,8 @@ class _Mistake:
         elif self.kind == "missing":
             self.text = "the field is required"
         loc = error["loc"]
+        if self.kind == REFUSED:
+            loc = (*loc, error.get("ctx", {})["field"])
         self.form: tuple[str | int, ...] = ()
         """Where a field takes several forms: the place, and pydantic's name of the form."""
         place: list[str | int] = []

@@ -9,11 +9,12 @@ import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from starlette.requests import Request
 
 from relaxpy.errors import UsageError
+from relaxpy.serve.grammar import either_grammar
 from relaxpy.server.answer_parser import (
     AnswerParser,
     Format,
@@ -28,6 +29,7 @@ from relaxpy.server.errors import ApiError
 from relaxpy.server.offered_tools import Tool, calls_grammar, format_for, name_of, prompted
 from relaxpy.server.served_model import Delta, Order, ServedModel, Tally
 
+T = TypeVar("T", bound=Tool)
 Choice = Literal["auto", "none", "required"] | tuple[str]
 """Whether tools are called; a tuple names the one that must be."""
 
@@ -41,13 +43,13 @@ class Chat:
     choice: Choice = "auto"
     several: bool = True
     """Whether several tools may be called at once."""
-    grammar: str = ""
-    """The form of the answer."""
     variables: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Variables of the template."""
     max_tokens: int | None = None
     begin: str = ""
     """The beginning of the answer, which the model continues."""
+    opens: bool = True
+    """Whether the prompt ends with what the template writes before an answer."""
     top: int | None = None
     """With log-probabilities, and those of so many tokens."""
 
@@ -95,19 +97,17 @@ def _prepared(
     adapter: int,
 ) -> Prepared:
     chat = _checked(chat)
-    grammar, is_called = chat.grammar or body.grammar_of(), False
+    grammar, is_called = body.grammar_of(), False
     if chat.tools and chat.choice not in ("auto", "none"):
         name = chat.choice[0] if isinstance(chat.choice, tuple) else None
         grammar, is_called = calls_grammar(chat.tools, name, chat.several), True
-    elif grammar and chat.tools and chat.choice == "auto":
-        raise ApiError(
-            "an answer of a given form has no calls of tools: set tool_choice to none or required",
-            param="response_format",
-        )
     tokens, format, thinks = prompt_tokens(model, chat, is_bound=bool(grammar))
     text = model.tokenizer.decode(tokens[-16:], special=True).rstrip()
     is_thinking = thinks and not grammar and text.endswith("<think>")
-    if grammar:
+    if grammar and chat.tools and chat.choice == "auto":
+        thinks, format = False, "hermes" if format == "hermes" else "json"
+        grammar = form_or_calls(model, chat, grammar, format)
+    elif grammar:
         thinks, format = False, "json" if is_called else "none"
     shown = marks_of(format, thinks)
     numbers = [model.tokenizer.number(mark) for mark in shown]
@@ -122,6 +122,7 @@ def _prepared(
         grammar=grammar,
         top=chat.top,
         shown=frozenset(number for number in numbers if number is not None),
+        begins=chat.opens and not chat.begin,
     )
     return Prepared(model, order, format, thinks, is_thinking, body.stream)
 
@@ -154,7 +155,10 @@ def prompt_tokens(
         if name in variables:
             raise ApiError(f"chat_template_kwargs may not set {name}", param="chat_template_kwargs")
     tokens = tokenizer.chat_tokens(
-        messages, tools=[*tools] if tools and knows_tools else None, **variables
+        messages,
+        tools=[*tools] if tools and knows_tools else None,
+        add_generation_prompt=chat.opens,
+        **variables,
     )
     tokens += tokenizer.encode_literally(chat.begin)
     own = format_of(template)
@@ -188,6 +192,30 @@ def _written(chat: Chat) -> str:
     """What a template is given: as long as the prompt, or longer."""
     given = [chat.messages, chat.tools, chat.variables, chat.begin]
     return json.dumps(given, ensure_ascii=False, separators=(",", ":"))
+
+
+def form_or_calls(model: ServedModel, chat: Chat, form: str, format: Format) -> str:
+    """The grammar of an answer of a form, or of calls: between their marks, if the model writes them so."""
+    if format != "hermes":
+        return either_grammar(form, calls_grammar(chat.tools, None, chat.several))
+    marks: list[int | str] = []
+    for mark in marks_of(format, False):
+        number = model.tokenizer.number(mark)
+        is_special = number is not None and number in model.tokenizer.special_tokens
+        marks.append(number if is_special and number is not None else mark)
+    call = calls_grammar(chat.tools, None, False)
+    return either_grammar(form, call, marks=(marks[0], marks[1]), several=chat.several)
+
+
+def allowed_tools(tools: Sequence[T], names: Sequence[str]) -> list[T]:
+    """Those of the tools that may be called. Raises: ApiError for a name that none has."""
+    known = [name_of(tool) for tool in tools]
+    if wrong := [name for name in names if name not in known]:
+        raise ApiError(
+            f"tool_choice allows {wrong[0][:100]!r}, which is none of the tools",
+            param="tool_choice",
+        )
+    return [tool for tool in tools if name_of(tool) in names]
 
 
 def _checked(chat: Chat) -> Chat:

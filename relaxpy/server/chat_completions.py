@@ -12,17 +12,29 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from relaxpy.server import known_fields
 from relaxpy.server.answer_parser import Call, Format
-from relaxpy.server.bodies import Body, ResponseFormat, SamplingBody
-from relaxpy.server.chat import Answered, Chat, Choice, Prepared, answers, prepare
+from relaxpy.server.bodies import Body, MaxTokens, SamplingBody
+from relaxpy.server.chat import (
+    Answered,
+    Chat,
+    Choice,
+    Prepared,
+    allowed_tools,
+    answers,
+    prepare,
+)
 from relaxpy.server.context import Server, answer, event, stream, unless_gone
 from relaxpy.server.errors import ApiError
-from relaxpy.server.served_model import Delta, ServedModel, Tally
+from relaxpy.server.logprobs import ChatLogprobs, prompt_logprobs
+from relaxpy.server.served_model import Tally
 
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\w.-]+$")]
 
 
 class _Function(Body):
+    others = known_fields.TOOL
     name: Name
     description: str | None = None
     parameters: dict[str, Any] | None = None
@@ -32,16 +44,19 @@ class _Function(Body):
 class ToolBody(Body):
     """A tool."""
 
+    others = known_fields.TOOL
     type: Literal["function"]
     function: _Function
 
 
 class _CalledFunction(Body):
+    others = known_fields.CALL
     name: str
     arguments: str = "{}"
 
 
 class _ToolCall(Body):
+    others = known_fields.CALL
     id: str = ""
     type: Literal["function"] = "function"
     function: _CalledFunction
@@ -50,6 +65,7 @@ class _ToolCall(Body):
 class TextPart(Body):
     """A part of a message's content."""
 
+    others = known_fields.PART
     type: Literal["text", "refusal"] = "text"
     text: str = ""
     refusal: str = ""
@@ -58,22 +74,28 @@ class TextPart(Body):
 class MessageBody(Body):
     """A message."""
 
+    others = known_fields.MESSAGE
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
     name: str | None = None
     tool_calls: list[_ToolCall] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None
+    thinking: str | None = None
+    refusal: str | None = None
 
     def plain(self) -> dict[str, Any]:
         """As templates know messages: with one text, and the role `system`."""
-        found = self.model_dump(exclude_none=True)
+        found = self.model_dump(exclude_none=True, exclude={"reasoning", "thinking", "refusal"})
+        if (thought := self.reasoning_content or self.reasoning or self.thinking) is not None:
+            found["reasoning_content"] = thought
         if isinstance(self.content, list):
             found["content"] = "".join(part.text or part.refusal for part in self.content)
         if self.role == "developer":
             found["role"] = "system"
-        if self.content is None and not self.tool_calls:
-            found["content"] = ""
+        if self.content is None and (self.refusal or not self.tool_calls):
+            found["content"] = self.refusal or ""
         return found
 
 
@@ -86,43 +108,92 @@ class _ChosenTool(Body):
     function: _ChosenFunction
 
 
+class _AllowedTools(Body):
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[_ChosenTool], Field(max_length=128)]
+
+
+class _Allowed(Body):
+    type: Literal["allowed_tools"]
+    allowed_tools: _AllowedTools
+
+
 class StreamOptions(Body):
     """Options of a stream."""
 
+    others = known_fields.STREAM
     include_usage: bool = False
 
 
 class ChatBody(SamplingBody):
     """The body of a request for a chat's next message."""
 
+    others = known_fields.CHAT
     messages: Annotated[list[MessageBody], Field(min_length=1, max_length=10_000)]
-    max_completion_tokens: Annotated[int, Field(ge=1, le=1 << 31)] | None = None
+    max_completion_tokens: MaxTokens | None = None
     tools: Annotated[list[ToolBody], Field(max_length=128)] | None = None
-    tool_choice: Literal["auto", "none", "required"] | _ChosenTool | None = None
+    tool_choice: Literal["auto", "none", "required"] | _ChosenTool | _Allowed | None = None
     parallel_tool_calls: bool = True
-    response_format: ResponseFormat | None = None
     stream_options: StreamOptions | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    reasoning_effort: Effort | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
+    """The last message is the beginning of the answer."""
 
     def chat(self) -> Chat:
         """Its request. Raises: ApiError, UsageError (`grammar`)."""
         if self.top_logprobs and not self.logprobs:
             raise ApiError("top_logprobs needs logprobs: true", param="top_logprobs")
         choice = self.tool_choice or "auto"
-        own: Choice = (choice.function.name,) if isinstance(choice, _ChosenTool) else choice
-        return Chat(
+        tools = [tool.model_dump(exclude_none=True) for tool in self.tools or ()]
+        own: Choice
+        if isinstance(choice, _Allowed):
+            own = choice.allowed_tools.mode
+            tools = allowed_tools(
+                tools, [each.function.name for each in choice.allowed_tools.tools]
+            )
+        else:
+            own = (choice.function.name,) if isinstance(choice, _ChosenTool) else choice
+        most = self.max_completion_tokens
+        messages, begin = continued(
             [message.plain() for message in self.messages],
-            [tool.model_dump(exclude_none=True) for tool in self.tools or ()],
+            self.continue_final_message,
+            self.add_generation_prompt,
+        )
+        return Chat(
+            messages,
+            tools,
             own,
             self.parallel_tool_calls,
-            self.response_format.grammar_of() if self.response_format else "",
             {**reasoning_variables(self.reasoning_effort), **(self.chat_template_kwargs or {})},
-            self.max_completion_tokens or self.max_tokens,
-            top=(self.top_logprobs or 0) if self.logprobs else None,
+            self.max_tokens if most is None else most,
+            begin,
+            self.continue_final_message or self.add_generation_prompt is not False,
+            (self.top_logprobs or 0) if self.logprobs else None,
         )
+
+
+def continued(
+    messages: list[dict[str, Any]], is_asked: bool, prompted: bool | None
+) -> tuple[list[dict[str, Any]], str]:
+    """The messages before the one that the answer continues, and that one's text. Raises: ApiError."""
+    if not is_asked:
+        return messages, ""
+    if prompted:
+        raise ApiError(
+            "continue_final_message continues a message, add_generation_prompt begins one: write one of them",
+            param="continue_final_message",
+        )
+    last = messages[-1]
+    if last["role"] != "assistant" or last.get("tool_calls"):
+        raise ApiError(
+            "continue_final_message continues a text of the assistant, and the last message is none",
+            param="messages",
+        )
+    return messages[:-1], last["content"]
 
 
 def reasoning_variables(effort: str | None) -> dict[str, Any]:
@@ -151,7 +222,7 @@ async def chat_completions(server: Server, request: Request) -> Response:
         return await unless_gone(
             request, stream(events, lambda error: event(error.openai()) + DONE)
         )
-    return await unless_gone(request, _whole(server, prepared, tally, head))
+    return await unless_gone(request, _whole(server, prepared, tally, head, body.prompt_logprobs))
 
 
 DONE = "data: [DONE]\n\n"
@@ -175,13 +246,14 @@ async def _events(
         return event({**chunk, "choices": [one], **usage})
 
     begun, calls = set[int](), [0] * prepared.order.n
+    probable = [ChatLogprobs(prepared.model, prepared.order) for _ in calls]
     async with aclosing(answers(server, prepared, tally)) as texts:
         async for each in texts:
             out = ""
             if each.choice not in begun:
                 begun.add(each.choice)
                 out += written(each.choice, {"role": "assistant", "content": ""})
-            logprobs = _logprobs(prepared, [each.delta])
+            logprobs = probable[each.choice].of([each.delta])
             for part in each.parts:
                 if part.kind == "call" and part.call is not None:
                     number = calls[each.choice]
@@ -208,9 +280,14 @@ async def _events(
 
 
 async def _whole(
-    server: Server, prepared: Prepared, tally: Tally, head: Mapping[str, Any]
+    server: Server,
+    prepared: Prepared,
+    tally: Tally,
+    head: Mapping[str, Any],
+    with_prompt: int | None,
 ) -> Response:
-    texts: list[list[Answered]] = [[] for _ in range(prepared.order.n)]
+    model, order = prepared.model, prepared.order
+    texts: list[list[Answered]] = [[] for _ in range(order.n)]
     async with aclosing(answers(server, prepared, tally)) as pieces:
         async for each in pieces:
             texts[each.choice].append(each)
@@ -218,11 +295,15 @@ async def _whole(
         {
             "index": number,
             "message": _message(pieces, prepared.format),
-            "logprobs": _logprobs(prepared, [each.delta for each in pieces]),
+            "logprobs": ChatLogprobs(model, order).of([each.delta for each in pieces]),
             "finish_reason": pieces[-1].finish,
         }
         for number, pieces in enumerate(texts)
     ]
+    asked: dict[str, Any] = {}
+    if with_prompt is not None:
+        scores = texts[0][0].delta.scores
+        asked["prompt_logprobs"] = prompt_logprobs(model, order, scores, with_prompt)
     return answer(
         {
             **head,
@@ -230,6 +311,7 @@ async def _whole(
             "choices": choices,
             "usage": tally.usage,
             "timings": tally.timings,
+            **asked,
         }
     )
 
@@ -253,31 +335,3 @@ def call_of(call: Call, format: Format) -> dict[str, Any]:
     name = secrets.token_hex(5)[:9] if format == "mistral" else f"call_{secrets.token_hex(12)}"
     function = {"name": call.name, "arguments": call.arguments}
     return {"id": name, "type": "function", "function": function}
-
-
-def _logprobs(prepared: Prepared, deltas: Sequence[Delta]) -> dict[str, Any] | None:
-    """The log-probabilities of the tokens of a text, without those that end it."""
-    if prepared.order.top is None:
-        return None
-    model, ends = prepared.model, prepared.order.ends
-    content: list[dict[str, Any]] = []
-    for delta in deltas:
-        for place, (token, logprob) in enumerate(zip(delta.tokens, delta.logprobs, strict=True)):
-            if token in ends:
-                continue
-            others = [
-                _probable(model, each, value)
-                for top in delta.top[place : place + 1]
-                for each, value in top.items()
-            ]
-            content.append({**_probable(model, token, logprob), "top_logprobs": others})
-    return {"content": content, "refusal": None} if content or len(deltas) != 1 else None
-
-
-def _probable(model: ServedModel, token: int, logprob: float) -> dict[str, Any]:
-    text, data = model.token_parts(token)
-    return {"token": text, "logprob": max(logprob, LEAST), "bytes": data}
-
-
-LEAST = -9999.0
-"""The log-probability of what is impossible, as OpenAI writes it: JSON has no infinity."""

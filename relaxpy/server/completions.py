@@ -13,11 +13,14 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from relaxpy.server.bodies import SamplingBody
+from relaxpy.serve.request import Score
+from relaxpy.server import known_fields
+from relaxpy.server.bodies import MaxTokensOrNone, SamplingBody
 from relaxpy.server.body_reader import MOST_VALUES
-from relaxpy.server.chat_completions import DONE, LEAST, StreamOptions
+from relaxpy.server.chat_completions import DONE, StreamOptions
 from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
 from relaxpy.server.errors import ApiError
+from relaxpy.server.logprobs import CompletionLogprobs, prompt_logprobs
 from relaxpy.server.served_model import Delta, Order, ServedModel, Tally
 
 _MOST_PROMPTS = 128
@@ -27,6 +30,7 @@ _Token = Annotated[int, Field(ge=0, lt=1 << 31)]
 class CompletionBody(SamplingBody):
     """The body of a request for texts."""
 
+    others = known_fields.COMPLETIONS
     prompt: (
         str
         | Annotated[list[_Token], Field(min_length=1, max_length=MOST_VALUES)]
@@ -36,20 +40,18 @@ class CompletionBody(SamplingBody):
             Field(min_length=1, max_length=_MOST_PROMPTS),
         ]
     )
+    max_tokens: MaxTokensOrNone | None = None
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     echo: bool = False
-    suffix: str | None = None
+    add_special_tokens: bool = True
+    """Whether the model's own tokens are put around a prompt that is a text."""
     best_of: int | None = None
     stream_options: StreamOptions | None = None
 
     def prompts(self) -> list[str | list[int]]:
         """Each prompt, a text or tokens. Raises: ApiError for what is not offered."""
-        if self.suffix:
-            raise ApiError("suffix is not offered: models continue a prompt", param="suffix")
         if self.best_of not in (None, self.n):
             raise ApiError("best_of is not offered: ask for n and choose", param="best_of")
-        if self.echo and self.logprobs is not None:
-            raise ApiError("the log-probabilities of prompts are not computed", param="logprobs")
         if isinstance(self.prompt, str):
             return [self.prompt]
         if isinstance(self.prompt[0], int):
@@ -72,11 +74,13 @@ async def completions(server: Server, request: Request) -> Response:
     }
     if body.stream:
         options = body.stream_options or StreamOptions()
-        events = _events(server, model, orders, texts, tally, head, options.include_usage)
+        events = _events(
+            server, model, orders, texts, tally, head, options.include_usage, body.echo
+        )
         return await unless_gone(
             request, stream(events, lambda error: event(error.openai()) + DONE)
         )
-    return await unless_gone(request, _whole(server, model, orders, texts, tally, head))
+    return await unless_gone(request, _whole(server, model, orders, texts, tally, head, body))
 
 
 def _orders(
@@ -90,7 +94,9 @@ def _orders(
     for prompt in body.prompts():
         if isinstance(prompt, str):
             model.check_length(prompt)
-        tokens = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        tokens = prompt
+        if isinstance(prompt, str):
+            tokens = tokenizer.encode(prompt, body.add_special_tokens)
         if not tokens and first is not None:
             tokens = [first]
         order = server.order(
@@ -99,14 +105,17 @@ def _orders(
             model,
             tokens,
             adapter=adapter,
-            max_tokens=body.max_tokens or 16,
+            max_tokens=16 if body.max_tokens is None else body.max_tokens,
             ends=tokenizer.end_tokens,
             top=body.logprobs,
+            begins=tokenizer.special_tokens.issuperset(tokens),
+            echo=body.echo,
         )
         orders.append(order)
         shown = ""
         if body.echo:
-            shown = prompt if isinstance(prompt, str) else tokenizer.decode(prompt)
+            is_whole = isinstance(prompt, str) and len(order.prompt) == len(tokens)
+            shown = prompt if is_whole else tokenizer.decode(order.prompt)
         texts.append(shown)
     return orders, texts
 
@@ -157,17 +166,21 @@ async def _events(
     tally: Tally,
     head: Mapping[str, Any],
     with_usage: bool,
+    echo: bool,
 ) -> AsyncGenerator[str]:
     usage = {"usage": None} if with_usage else {}
-    logprobs = [_Logprobs(model, order) for order in orders for _ in range(order.n)]
+    n = orders[0].n
+    logprobs = [CompletionLogprobs(model, order, echo) for order in orders for _ in range(n)]
+    scores: list[Sequence[Score]] = [()] * len(orders)
     begun = set[int]()
     async with aclosing(_deltas(server, model, orders, tally)) as deltas:
         async for number, delta in deltas:
             text = delta.text
+            scores[number // n] = delta.scores or scores[number // n]
             if number not in begun:
                 begun.add(number)
-                text = texts[number // orders[0].n] + text
-            found = logprobs[number].of([delta])
+                text = texts[number // n] + text
+            found = logprobs[number].of([delta], scores[number // n])
             if text or found is not None or delta.finish is not None:
                 one = {
                     "index": number, "text": text, "logprobs": found, "finish_reason": delta.finish,
@@ -185,6 +198,7 @@ async def _whole(
     texts: Sequence[str],
     tally: Tally,
     head: Mapping[str, Any],
+    body: CompletionBody,
 ) -> Response:
     n = orders[0].n
     found: list[list[Delta]] = [[] for _ in range(len(orders) * n)]
@@ -195,43 +209,15 @@ async def _whole(
         {
             "index": number,
             "text": texts[number // n] + "".join(delta.text for delta in own),
-            "logprobs": _Logprobs(model, orders[number // n]).of(own),
+            "logprobs": CompletionLogprobs(model, order, body.echo).of(own, scores),
             "finish_reason": own[-1].finish,
+            **(
+                {"prompt_logprobs": prompt_logprobs(model, order, scores, count)}
+                if (count := body.prompt_logprobs) is not None
+                else {}
+            ),
         }
         for number, own in enumerate(found)
+        for order, scores in [(orders[number // n], found[number // n * n][0].scores)]
     ]
     return answer({**head, "choices": choices, "usage": tally.usage, "timings": tally.timings})
-
-
-class _Logprobs:
-    """The log-probabilities of one text, part by part."""
-
-    def __init__(self, model: ServedModel, order: Order) -> None:
-        self.model, self.order, self.offset = model, order, 0
-
-    def of(self, deltas: Sequence[Delta]) -> dict[str, Any] | None:
-        if self.order.top is None:
-            return None
-        tokens: list[str] = []
-        values: list[float] = []
-        top: list[dict[str, float]] = []
-        offsets: list[int] = []
-        for delta in deltas:
-            for place, (token, value) in enumerate(zip(delta.tokens, delta.logprobs, strict=True)):
-                if token in self.order.ends:
-                    continue
-                text = self.model.token_parts(token)[0]
-                tokens.append(text)
-                values.append(max(value, LEAST))
-                offsets.append(self.offset)
-                self.offset += len(text)
-                if delta.top:
-                    top.append(
-                        {
-                            self.model.token_parts(each)[0]: max(other, LEAST)
-                            for each, other in delta.top[place].items()
-                        }
-                    )
-        return {
-            "tokens": tokens, "token_logprobs": values, "top_logprobs": top or None, "text_offset": offsets,
-        }  # fmt: skip

@@ -120,33 +120,52 @@ class Server:
         adapter: int = NONE,
         max_tokens: int | None,
         ends: frozenset[int],
-        grammar: str = "",
+        grammar: str | None = None,
         top: int | None = None,
         shown: frozenset[int] = frozenset(),
+        begins: bool = False,
+        echo: bool = False,
     ) -> Order:
-        """The order of a body. Raises: ApiError, UsageError."""
+        """The order of a body; with `echo` and `top` the tokens of the prompt have log-probabilities, too. Raises:
+        ApiError, UsageError."""
         if body.n > (most := model.settings.running):
             raise ApiError(f"n is at most {most}, the texts that are written at once", param="n")
-        room = model.room(prompt)
-        if max_tokens is not None and max_tokens > room:
-            max_tokens = room
+        if body.min_tokens > (max_tokens if max_tokens not in (None, -1) else body.min_tokens):
+            raise ApiError("min_tokens is more than max_tokens", param="min_tokens")
+        if body.prompt_logprobs is not None and body.stream:
+            raise ApiError("prompt_logprobs are not in streams", param="prompt_logprobs")
+        prompt = _cut(prompt, body.truncate_prompt_tokens, model.context - max(max_tokens or 1, 1))
+        room = model.room(prompt, 0 if max_tokens == 0 else 1)
+        if max_tokens is None:
+            most = model.defaults.most_tokens(len(prompt), room)
+        else:
+            most = room if max_tokens < 0 else min(max_tokens, room)
+        scored = [
+            count for count in (top if echo else None, body.prompt_logprobs) if count is not None
+        ]
+        ends = (frozenset() if body.ignore_eos else ends) | {*(body.stop_token_ids or ())}
         client: str = getattr(request.state, "client", "")
         return Order(
             tuple(prompt),
-            max_tokens or model.defaults.most_tokens(len(prompt), room),
+            most,
             body.sampled(
-                model.defaults.sampling_after(len(prompt)), model.vocab_size, secrets.randbits(62)
+                model.defaults.sampling_after(len(prompt)),
+                model.vocab_size,
+                secrets.randbits(62),
+                model.tokenizer.encode_literally,
             ),
-            frozenset() if body.ignore_eos else ends,
-            model.defaults.stop if body.stop is None else body.stops,
+            ends,
+            model.defaults.stop if (stops := body.stops) is None else stops,
             body.n,
             top,
-            grammar or body.grammar_of(),
+            body.grammar_of() if grammar is None else grammar,
             adapter,
             f"{client}\n{body.cache_salt}" if body.cache_salt or self._several_keys else "",
             client or body.user or "",
             body.priority,
             shown,
+            begins,
+            max(scored, default=None),
         )
 
     async def deltas(self, model: ServedModel, order: Order, tally: Tally) -> AsyncGenerator[Delta]:
@@ -160,6 +179,15 @@ class Server:
             raise ApiError.of(error) from None
         finally:
             self.metrics.note(model.name, tally)
+
+
+def _cut(prompt: list[int], count: int | None, room: int) -> list[int]:
+    """The last tokens of a prompt: so many, or with -1 as many as there is room for."""
+    if count is None:
+        return prompt
+    if not count:
+        raise ApiError("truncate_prompt_tokens leaves no prompt", param="truncate_prompt_tokens")
+    return prompt[-(max(room, 1) if count < 0 else count) :]
 
 
 async def in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:

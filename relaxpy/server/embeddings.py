@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from relaxpy.errors import UsageError
 from relaxpy.models.sentence_embedding import SentenceEmbedder
+from relaxpy.server import known_fields
 from relaxpy.server.bodies import Body
 from relaxpy.server.context import Server, answer, in_thread, unless_gone
 from relaxpy.server.errors import ApiError
@@ -74,6 +75,7 @@ _Input = Annotated[str, Field(min_length=1)]
 class EmbeddingsBody(Body):
     """The body of a request for vectors."""
 
+    others = known_fields.EMBEDDINGS
     model: Annotated[str, Field(max_length=1000)] = ""
     input: _Input | Annotated[list[_Input], Field(min_length=1, max_length=_MOST_TEXTS)]
     encoding_format: Literal["float", "base64"] = "float"

@@ -12,26 +12,31 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from relaxpy.serve.grammar import json_schema_grammar
+from relaxpy.server import known_fields
 from relaxpy.server.blocks import Block, Blocks
-from relaxpy.server.bodies import Body, SamplingBody, StopText
+from relaxpy.server.bodies import Body, Form, MaxTokensOrNone, SamplingBody, Schema, StopText
 from relaxpy.server.chat import Answered, Chat, Choice, Prepared, answers, prepare, prompt_tokens
-from relaxpy.server.chat_completions import Name, reasoning_variables
+from relaxpy.server.chat_completions import Effort, Name, reasoning_variables
 from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
 from relaxpy.server.errors import ApiError
 from relaxpy.server.served_model import Tally
 
 
 class _Text(Body):
+    others = known_fields.BLOCK
     type: Literal["text"]
     text: str
 
 
 class _Thinking(Body):
+    others = known_fields.BLOCK
     type: Literal["thinking"]
     thinking: str
 
 
 class _Use(Body):
+    others = known_fields.BLOCK
     type: Literal["tool_use"]
     id: str
     name: str
@@ -39,6 +44,7 @@ class _Use(Body):
 
 
 class _Result(Body):
+    others = known_fields.BLOCK
     type: Literal["tool_result"]
     tool_use_id: str
     content: str | list[_Text] | None = None
@@ -54,6 +60,8 @@ class _Message(Body):
 
 
 class _Tool(Body):
+    others = known_fields.TOOL
+    type: Literal["custom"] = "custom"
     name: Name
     description: str | None = None
     input_schema: dict[str, Any]
@@ -66,24 +74,50 @@ class _Choice(Body):
 
 
 class _ThinkingOption(Body):
+    others = known_fields.THINKING
     type: Literal["enabled", "disabled", "adaptive"]
+
+
+class _OutputFormat(Form):
+    type: Literal["json_schema"]
+    schema_: Annotated[Schema, Field(alias="schema")]
+
+    def grammar_of(self) -> str:
+        return json_schema_grammar(self.schema_)
+
+
+class _OutputConfig(Form):
+    effort: Effort | None = None
+    format: _OutputFormat | None = None
+
+    @property
+    def is_any(self) -> bool:
+        return self.format is None
+
+    def grammar_of(self) -> str:
+        return "" if self.format is None else self.format.grammar_of()
 
 
 class MessagesBody(SamplingBody):
     """The body of a request for the next message, or for the tokens until there."""
 
+    others = known_fields.MESSAGES
     n: Literal[1] = 1
+    max_tokens: MaxTokensOrNone | None = None
     messages: Annotated[list[_Message], Field(min_length=1, max_length=10_000)]
     system: str | list[_Text] | None = None
     tools: Annotated[list[_Tool], Field(max_length=128)] | None = None
     tool_choice: _Choice | None = None
     thinking: _ThinkingOption | None = None
     stop_sequences: Annotated[list[StopText], Field(max_length=16)] | None = None
+    output_config: _OutputConfig | None = None
+    output_format: _OutputFormat | None = None
 
     @property
-    def stops(self) -> tuple[str, ...]:
+    def stops(self) -> tuple[str, ...] | None:
         """The stop strings."""
-        return tuple(self.stop_sequences or ())
+        stops = super().stops
+        return stops if self.stop_sequences is None else (*(stops or ()), *self.stop_sequences)
 
     def chat(self) -> Chat:
         """Its request."""
@@ -104,12 +138,15 @@ class MessagesBody(SamplingBody):
             [_openai(tool) for tool in self.tools or ()],
             kinds.get(choice.type, "auto"),
             not choice.disable_parallel_tool_use,
-            variables=reasoning_variables(
-                "none" if self.thinking is not None and self.thinking.type == "disabled" else None
-            ),
+            variables=reasoning_variables(self._effort()),
             max_tokens=self.max_tokens,
             begin=begin,
         )
+
+    def _effort(self) -> str | None:
+        if self.thinking is not None and self.thinking.type == "disabled":
+            return "none"
+        return None if self.output_config is None else self.output_config.effort
 
 
 def _text(content: str | list[_Text] | None) -> str:

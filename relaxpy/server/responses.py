@@ -8,32 +8,37 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 from starlette.requests import Request
 from starlette.responses import Response
 
+from relaxpy.narrow import is_mapping
+from relaxpy.server import known_fields
 from relaxpy.server.blocks import Block, Blocks
-from relaxpy.server.bodies import Body, ResponseFormat, SamplingBody
-from relaxpy.server.chat import Answered, Chat, Choice, Prepared, answers, prepare
-from relaxpy.server.chat_completions import Name, reasoning_variables
+from relaxpy.server.bodies import Body, Form, MaxTokens, ResponseFormat, SamplingBody, Schema
+from relaxpy.server.chat import Answered, Chat, Choice, Prepared, allowed_tools, answers, prepare
+from relaxpy.server.chat_completions import Effort, Name, reasoning_variables
 from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
 from relaxpy.server.errors import ApiError
 from relaxpy.server.served_model import Tally
 
 
 class _Content(Body):
+    others = known_fields.PART
     type: Literal["input_text", "output_text", "text", "refusal", "reasoning_text", "summary_text"]
     text: str = ""
     refusal: str = ""
 
 
 class _Message(Body):
+    others = known_fields.ITEM
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
     content: str | list[_Content]
 
 
 class _Called(Body):
+    others = known_fields.ITEM
     type: Literal["function_call"]
     call_id: str
     name: str
@@ -41,17 +46,20 @@ class _Called(Body):
 
 
 class _Output(Body):
+    others = known_fields.ITEM
     type: Literal["function_call_output"]
     call_id: str
     output: str | list[_Content]
 
 
 class _Reasoning(Body):
+    others = known_fields.ITEM
     type: Literal["reasoning"]
     content: list[_Content] | None = None
 
 
 class _Tool(Body):
+    others = known_fields.TOOL
     type: Literal["function"]
     name: Name
     description: str | None = None
@@ -64,33 +72,68 @@ class _Chosen(Body):
     name: str
 
 
-class _Format(Body):
+class _Allowed(Body):
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[_Chosen], Field(max_length=128)]
+
+
+class _Format(Form):
+    others = known_fields.FORM
     type: Literal["text", "json_object", "json_schema"]
     name: str = "schema"
-    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+    schema_: Annotated[Schema | None, Field(alias="schema")] = None
+
+    def grammar_of(self) -> str:
+        given = self.model_dump(by_alias=True, exclude_none=True, exclude={"name"})
+        return ResponseFormat.model_validate(given).grammar_of()
 
 
-class _TextOption(Body):
+class _TextOption(Form):
+    others = known_fields.FORM
     format: _Format | None = None
+
+    @property
+    def is_any(self) -> bool:
+        return self.format is None or self.format.type == "text"
+
+    def grammar_of(self) -> str:
+        return "" if self.format is None else self.format.grammar_of()
 
 
 class _ReasoningOption(Body):
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    others = known_fields.REASONING
+    effort: Effort | None = None
 
 
-_Item = _Message | _Called | _Output | _Reasoning
+def _kind(item: Any) -> str | None:
+    return item.get("type", "message") if is_mapping(item) else getattr(item, "type", None)
+
+
+_Item = Annotated[
+    Annotated[_Message, Tag("message")]
+    | Annotated[_Called, Tag("function_call")]
+    | Annotated[_Output, Tag("function_call_output")]
+    | Annotated[_Reasoning, Tag("reasoning")],
+    Discriminator(
+        _kind,
+        custom_error_type="item",
+        custom_error_message="should be an object whose type is message, function_call, function_call_output or reasoning",
+    ),
+]
 
 
 class ResponseBody(SamplingBody):
     """The body of a request for a response."""
 
+    others = known_fields.RESPONSES
     n: Literal[1] = 1
     input: str | Annotated[list[_Item], Field(min_length=1, max_length=10_000)]
     instructions: str | None = None
     previous_response_id: Annotated[str, Field(max_length=200)] | None = None
-    max_output_tokens: Annotated[int, Field(ge=1, le=1 << 31)] | None = None
+    max_output_tokens: MaxTokens | None = None
     tools: Annotated[list[_Tool], Field(max_length=128)] | None = None
-    tool_choice: Literal["auto", "none", "required"] | _Chosen = "auto"
+    tool_choice: Literal["auto", "none", "required"] | _Chosen | _Allowed = "auto"
     parallel_tool_calls: bool = True
     text: _TextOption | None = None
     reasoning: _ReasoningOption | None = None
@@ -111,28 +154,24 @@ class ResponseBody(SamplingBody):
         messages += before
         messages += self.messages()
         choice = self.tool_choice
-        own: Choice = (choice.name,) if isinstance(choice, _Chosen) else choice
-        form = self.text.format if self.text is not None else None
-        grammar = ""
-        if form is not None:
-            schema = {"schema": form.schema_ or {}} if form.type == "json_schema" else None
-            given = {"type": form.type, **({"json_schema": schema} if schema else {})}
-            grammar = ResponseFormat.model_validate(given).grammar_of()
+        tools: list[dict[str, Any]] = [
+            {"type": "function", "function": each.model_dump(exclude={"type"}, exclude_none=True)}
+            for each in self.tools or ()
+        ]
+        own: Choice
+        if isinstance(choice, _Allowed):
+            own, tools = choice.mode, allowed_tools(tools, [each.name for each in choice.tools])
+        else:
+            own = (choice.name,) if isinstance(choice, _Chosen) else choice
         effort = self.reasoning.effort if self.reasoning is not None else None
+        most = self.max_output_tokens
         return Chat(
             messages,
-            [
-                {
-                    "type": "function",
-                    "function": each.model_dump(exclude={"type"}, exclude_none=True),
-                }
-                for each in self.tools or ()
-            ],
+            tools,
             own,
             self.parallel_tool_calls,
-            grammar,
             reasoning_variables(effort),
-            self.max_output_tokens or self.max_tokens,
+            self.max_tokens if most is None else most,
         )
 
     def messages(self) -> list[dict[str, Any]]:

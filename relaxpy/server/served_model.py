@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from relaxpy.errors import UsageError
 from relaxpy.llm.chat_template import ChatTemplate
-from relaxpy.llm.detokenizer import Detokenizer, decoder_kinds, token_bytes
+from relaxpy.llm.detokenizer import Detokenizer
 from relaxpy.llm.generation_config import recommended
 from relaxpy.llm.stop_strings import StopStrings
 from relaxpy.llm.tokenizer import Tokenizer
@@ -20,7 +20,7 @@ from relaxpy.models.loaded import Scheme
 from relaxpy.serve.client import EngineClient, Engines
 from relaxpy.serve.engine_process import DECODER
 from relaxpy.serve.pages import NONE
-from relaxpy.serve.request import Request
+from relaxpy.serve.request import Request, Score
 from relaxpy.serve.sampling import Sampling
 from relaxpy.server.settings import CONTEXT, ModelSettings
 from relaxpy.version import __version__
@@ -48,6 +48,10 @@ class Order:
     priority: int = 0
     shown: frozenset[int] = frozenset()
     """Special tokens that are part of the text, such as those around calls of tools."""
+    begins: bool = False
+    """The text is one of its own, not the continuation of the prompt's."""
+    scored: int | None = None
+    """With the scores of the prompt's tokens, and so many most probable tokens at the place of each."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,8 @@ class Delta:
     finish: Literal["stop", "length"] | None = None
     stop: str | None = None
     """The stop string that ended it."""
+    scores: tuple[Score, ...] = ()
+    """With the first part of the first text, if they were asked for: those of the prompt, without its first token."""
 
 
 @dataclass
@@ -130,7 +136,6 @@ class ServedModel:
         longest = max(map(len, tokenizer.backend.get_vocab()), default=1)
         self.most_characters = max(self.context * longest, _ALWAYS)
         """The most characters that a prompt can have: more are more tokens than the context."""
-        self._byte_level = decoder_kinds(tokenizer.backend) == ["ByteLevel"]
         self._answer_ends: frozenset[int] | None = None
         self._takes_system: dict[str, bool] = {}
 
@@ -193,11 +198,11 @@ class ServedModel:
             self._takes_system[template.source] = fails != [False, True]
         return self._takes_system[template.source]
 
-    def room(self, prompt: Sequence[int]) -> int:
-        """The tokens that may follow a prompt. Raises: UsageError: `bad-prompt`, `bad-length`."""
+    def room(self, prompt: Sequence[int], least: int = 1) -> int:
+        """The tokens that may follow a prompt. Raises: UsageError: `bad-prompt`, `bad-length` for fewer than `least`."""
         if not prompt:
             raise UsageError("bad-prompt", "the prompt has no tokens")
-        if len(prompt) >= self.context:
+        if len(prompt) > self.context - least:
             raise UsageError(
                 "bad-length",
                 f"the prompt has {len(prompt)} tokens, and the context {self.context}: no room is left for an answer",
@@ -231,9 +236,11 @@ class ServedModel:
             order.client,
             order.priority,
             order.grammar,
+            order.scored,
         )
         texts = [
-            _Text(self.tokenizer.detokenizer(shown=order.shown), order) for _ in range(order.n)
+            _Text(self.tokenizer.detokenizer(shown=order.shown, begins=order.begins), order)
+            for _ in range(order.n)
         ]
         async with aclosing(self.client.submit(request, seconds)) as pieces:
             async for piece in pieces:
@@ -252,17 +259,10 @@ class ServedModel:
                     piece.top[:count],
                     text.finish,
                     text.stops.found,
+                    piece.scores,
                 )
                 if all(each.is_over for each in texts):
                     return
-
-    def token_parts(self, token: int) -> tuple[str, list[int]]:
-        """A token as text, and its bytes."""
-        text = self.tokenizer.decode([token], special=True)
-        own = self.tokenizer.token_text(token)
-        if self._byte_level and own is not None and token not in self.tokenizer.added:
-            return text, list(token_bytes(own))
-        return text, list(text.encode())
 
     async def close(self) -> None:
         """End the engine."""
@@ -286,6 +286,8 @@ class _Text:
         self.stops = StopStrings(order.stop)
         self.finish: Literal["stop", "length"] | None = None
         self._detokenizer, self._ends = detokenizer, order.ends
+        self._unstopped = order.sampling.min_tokens
+        """In so many next tokens, stop strings end nothing."""
 
     @property
     def is_over(self) -> bool:
@@ -297,7 +299,9 @@ class _Text:
         for count, token in enumerate(tokens, 1):
             is_end = token in self._ends
             if not is_end:
-                shown += stops.feed(self._detokenizer.feed(token))
+                text = self._detokenizer.feed(token)
+                shown += text if self._unstopped > 0 else stops.feed(text)
+                self._unstopped -= 1
             if stops.found is not None:
                 self.finish = "stop"
                 return shown, count

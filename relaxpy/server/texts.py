@@ -9,10 +9,11 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from relaxpy.server import known_fields
 from relaxpy.server.bodies import Body
 from relaxpy.server.body_reader import MOST_VALUES
 from relaxpy.server.chat import Chat, prompt_tokens
-from relaxpy.server.chat_completions import MessageBody, ToolBody
+from relaxpy.server.chat_completions import MessageBody, ToolBody, continued
 from relaxpy.server.context import Server, answer, in_thread
 from relaxpy.server.errors import ApiError
 from relaxpy.server.served_model import ServedModel
@@ -49,6 +50,7 @@ def _described(model: ServedModel, name: str) -> dict[str, Any]:
 class TokenizeBody(Body):
     """A text, or messages."""
 
+    others = known_fields.TOKENIZE
     model: str = ""
     prompt: str | None = None
     messages: Annotated[list[MessageBody], Field(min_length=1, max_length=10_000)] | None = None
@@ -56,6 +58,8 @@ class TokenizeBody(Body):
     add_special_tokens: bool = True
     return_token_strs: bool = False
     chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
 
 
 async def tokenize(server: Server, request: Request) -> Response:
@@ -73,7 +77,9 @@ async def tokenize(server: Server, request: Request) -> Response:
 
 
 def _texts(model: ServedModel, tokens: Iterable[int]) -> dict[int, str]:
-    return {token: model.token_parts(token)[0] for token in tokens}
+    return {
+        token: model.tokenizer.token_bytes(token).decode("utf-8", "replace") for token in tokens
+    }
 
 
 def _tokens(model: ServedModel, body: TokenizeBody) -> list[int]:
@@ -81,10 +87,17 @@ def _tokens(model: ServedModel, body: TokenizeBody) -> list[int]:
         text = body.prompt or ""
         model.check_length(text)
         return model.tokenizer.encode(text, body.add_special_tokens)
-    chat = Chat(
+    messages, begin = continued(
         [message.plain() for message in body.messages],
+        body.continue_final_message,
+        body.add_generation_prompt,
+    )
+    chat = Chat(
+        messages,
         [tool.model_dump(exclude_none=True) for tool in body.tools or ()],
         variables=body.chat_template_kwargs or {},
+        begin=begin,
+        opens=body.continue_final_message or body.add_generation_prompt is not False,
     )
     return prompt_tokens(model, chat)[0]
 
@@ -92,6 +105,7 @@ def _tokens(model: ServedModel, body: TokenizeBody) -> list[int]:
 class DetokenizeBody(Body):
     """Tokens."""
 
+    others = known_fields.DETOKENIZE
     model: str = ""
     tokens: Annotated[list[_Token], Field(max_length=MOST_VALUES)]
 

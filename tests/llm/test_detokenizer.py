@@ -91,7 +91,9 @@ def test_bytes_of_tokens(tokenizer: Tokenizer, text: str, tokens_before: int) ->
     assert whole.decode() == tokenizer.decode(tokens, special=True)
     before, after = tokens[:tokens_before], tokens[tokens_before:]
     lead = b"".join(tokenizer.token_bytes(each, not place) for place, each in enumerate(before))
-    more = b"".join(tokenizer.token_bytes(each, not (place or before)) for place, each in enumerate(after))
+    more = b"".join(
+        tokenizer.token_bytes(each, not (place or before)) for place, each in enumerate(after)
+    )
     assert lead + more == whole
     found = tokenizer.detokenizer(special=True, begins=not before)
     continued = "".join(map(found.feed, after)) + found.finish()
