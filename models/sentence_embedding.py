@@ -179,17 +179,28 @@ class SentenceEmbedder:
         if not sentences:
             raise UsageError("no-sentences", "there are no sentences to embed")
         tokens, truncated = self.tokenize(sentences)
+        vectors = self.embed_rows(tokens, batch_tokens=batch_tokens, progress=progress)
+        return Embeddings(vectors, truncated)
+
+    def embed_rows(
+        self,
+        tokens: Sequence[np.ndarray],
+        *,
+        batch_tokens: int = BATCH_TOKENS,
+        progress: Callable[[int], None] | None = None,
+    ) -> np.ndarray:
+        """The vectors (rows, hidden) of at least one row of token ids, each of at least one."""
         vectors: np.ndarray | None = None
         for rows in batches([len(ids) for ids in tokens], batch_tokens):
             ids, mask = pad_rows([tokens[i] for i in rows], self.pad)
             out = self.embed_tokens(ids, mask)
             if vectors is None:
-                vectors = np.empty((len(sentences), out.shape[1]), out.dtype)
+                vectors = np.empty((len(tokens), out.shape[1]), out.dtype)
             vectors[rows] = out
             if progress is not None:
                 progress(len(rows))
         assert vectors is not None
-        return Embeddings(vectors, truncated)
+        return vectors
 
 
 def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

@@ -16,7 +16,8 @@ from starlette.responses import Response
 from relaxpy.errors import UsageError
 from relaxpy.models.sentence_embedding import SentenceEmbedder
 from relaxpy.server import known_fields
-from relaxpy.server.bodies import Body
+from relaxpy.server.bodies import Body, Token
+from relaxpy.server.body_reader import MOST_VALUES
 from relaxpy.server.context import Server, answer, in_thread, unless_gone
 from relaxpy.server.errors import ApiError
 
@@ -42,9 +43,9 @@ class EmbeddingModel:
         embedder = await asyncio.to_thread(SentenceEmbedder.from_checkpoint, folder, target=target)
         return cls(name, embedder)
 
-    async def embed(self, texts: Sequence[str]) -> tuple[np.ndarray, int]:
-        """The vectors of texts, float32 (texts, hidden), and the number of their tokens. Raises: ApiError for one that
-        is too long."""
+    async def embed(self, texts: Sequence[str | list[int]]) -> tuple[np.ndarray, int]:
+        """The vectors of texts, or of tokens as the model has them, float32 (texts, hidden), and the number of their
+        tokens. Raises: ApiError for one that is too long, or has a token that is none."""
         vectors: list[np.ndarray] = []
         count = 0
         for start in range(0, len(texts), _TEXTS):
@@ -54,9 +55,13 @@ class EmbeddingModel:
             count += tokens
         return np.concatenate(vectors), count
 
-    def _embedded(self, texts: Sequence[str], start: int) -> tuple[np.ndarray, int]:
-        most, count = self.embedder.max_tokens, 0
-        for number, text in enumerate(texts, start):
+    def _embedded(self, texts: Sequence[str | list[int]], start: int) -> tuple[np.ndarray, int]:
+        rows = [self._tokens(text, number) for number, text in enumerate(texts, start)]
+        return self.embedder.embed_rows(rows), sum(map(len, rows))
+
+    def _tokens(self, text: str | list[int], number: int) -> np.ndarray:
+        most, vocab = self.embedder.max_tokens, self.embedder.tokenizer.get_vocab_size()
+        if isinstance(text, str):
             if len(text) > most * _CHARACTERS:
                 raise UsageError(
                     "bad-length",
@@ -65,11 +70,20 @@ class EmbeddingModel:
             tokens, cut = self.embedder.tokenize([text])
             if cut:
                 raise UsageError("bad-length", f"text {number} has more than {most} tokens")
-            count += len(tokens[0])
-        return self.embedder.embed(texts).vectors, count
+            return tokens[0]
+        if len(text) > most:
+            raise UsageError("bad-length", f"text {number} has more than {most} tokens")
+        if (largest := max(text)) >= vocab:
+            raise UsageError(
+                "bad-prompt",
+                f"token {largest} of text {number} is none of the model's, which has tokens 0 to {vocab - 1}",
+                help="tokens are those of this model's own tokenizer: send the text",
+            )
+        return np.array(text, np.int64)
 
 
 _Input = Annotated[str, Field(min_length=1)]
+_Tokens = Annotated[list[Token], Field(min_length=1, max_length=MOST_VALUES)]
 
 
 class EmbeddingsBody(Body):
@@ -77,19 +91,35 @@ class EmbeddingsBody(Body):
 
     others = known_fields.EMBEDDINGS
     model: Annotated[str, Field(max_length=1000)] = ""
-    input: _Input | Annotated[list[_Input], Field(min_length=1, max_length=_MOST_TEXTS)]
+    input: (
+        _Input
+        | Annotated[list[_Input], Field(min_length=1, max_length=_MOST_TEXTS)]
+        | _Tokens
+        | Annotated[list[_Tokens], Field(min_length=1, max_length=_MOST_TEXTS)]
+    )
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int, Field(ge=1)] | None = None
+    """The first so many numbers of each vector, which has length 1 again."""
+
+    def texts(self) -> list[str | list[int]]:
+        """Each text, or its tokens."""
+        if isinstance(self.input, str):
+            return [self.input]
+        if isinstance(self.input[0], int):
+            return [[token for token in self.input if isinstance(token, int)]]
+        return [each for each in self.input if not isinstance(each, int)]
 
 
 async def embeddings(server: Server, request: Request) -> Response:
     """Answers a request."""
     body = await server.body(request, EmbeddingsBody)
     model = server.embedder_of(body.model)
-    texts = [body.input] if isinstance(body.input, str) else body.input
-    vectors, tokens = await unless_gone(request, model.embed(texts))
-    if body.dimensions not in (None, vectors.shape[1]):
-        raise ApiError(f"the vectors have {vectors.shape[1]} dimensions", param="dimensions")
+    vectors, tokens = await unless_gone(request, model.embed(body.texts()))
+    if body.dimensions is not None:
+        if body.dimensions > vectors.shape[1]:
+            raise ApiError(f"the vectors have {vectors.shape[1]} dimensions", param="dimensions")
+        vectors = vectors[:, : body.dimensions]
+        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return await in_thread(_answer, vectors, body.encoding_format, model.name, usage)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from relaxpy.models.sentence_embedding import PACKAGE
+from relaxpy.models.sentence_embedding import PACKAGE, default_checkpoint
 from tests.server.running import ASKED
 
 pytest.importorskip("fastapi")
@@ -29,8 +29,36 @@ def test_embeddings(client: Any) -> None:
     with pytest.raises(openai.BadRequestError, match="more than"):
         client.embeddings.create(model="minilm", input="many words " * 1000)
     with pytest.raises(openai.BadRequestError, match="384"):
-        client.embeddings.create(model="minilm", input="a", dimensions=3)
+        client.embeddings.create(model="minilm", input="a", dimensions=385)
+    short = client.embeddings.create(model="minilm", input=texts, dimensions=33)
+    expected = vectors[:, :33] / np.linalg.norm(vectors[:, :33], axis=1, keepdims=True)
+    np.testing.assert_allclose([each.embedding for each in short.data], expected, atol=1e-6)
     with pytest.raises(openai.NotFoundError):
         client.embeddings.create(model="relaxpy", input="a")
     with pytest.raises(openai.BadRequestError, match="vectors"):
         client.chat.completions.create(model="minilm", messages=ASKED)
+
+
+@pytest.mark.skipif(find_spec(PACKAGE) is None, reason=f"{PACKAGE} is not installed")
+def test_tokens_of_texts(client: Any) -> None:
+    """Tokens are those of the model's tokenizer; others are refused where they are none."""
+    from relaxpy.checkpoints.tokenizer_file import read_tokenizer
+
+    own = read_tokenizer(default_checkpoint())
+    texts = ["A tuple is a list.", "Rain."]
+    rows = [own.encode(text).ids for text in texts]
+    expected = client.embeddings.create(model="minilm", input=texts)
+    found = client.embeddings.create(model="minilm", input=rows)
+    for one, other in zip(found.data, expected.data, strict=True):
+        np.testing.assert_allclose(one.embedding, other.embedding, atol=1e-5)
+    assert found.usage.prompt_tokens == expected.usage.prompt_tokens
+    one = client.embeddings.create(model="minilm", input=rows[1])
+    np.testing.assert_allclose(one.data[0].embedding, found.data[1].embedding, atol=1e-5)
+    for wrong, text in (
+        ([30522], "30522 of text 0"),
+        ([[101], [7] * 600], "text 1"),
+        ([[]], "input"),
+        ([-1], "input"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=text):
+            client.embeddings.create(model="minilm", input=wrong)
