@@ -32,6 +32,7 @@ from relaxpy.llm.detokenizer import (
     fallback_byte,
 )
 from relaxpy.llm.generation_config import GENERATION_CONFIG_FILE
+from relaxpy.llm.template_probes import Abilities, abilities
 from relaxpy.models.checkpoint import CONFIG_FILE
 from relaxpy.narrow import is_list, is_mapping, is_sequence
 
@@ -272,6 +273,10 @@ class Tokenizer:
             **{**self.special, **variables},
         )
 
+    def abilities(self, template: ChatTemplate) -> Abilities:
+        """What a template reads of messages."""
+        return abilities(template, self.special)
+
     def chat_tokens(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -281,13 +286,16 @@ class Tokenizer:
         control: bool = False,
         **variables: Any,
     ) -> list[int]:
-        """The prompt of a chat. Control tokens written in a message or a tool are text, unless `control`."""
+        """The prompt of a chat. Control tokens written in a message or a tool are text, unless `control`. A content that
+        is a text is one part for a template that reads parts only, unless `control`."""
         if control:
             text = self.chat_text(messages, tools=tools, template=template, **variables)
             return self.encode(text, special=False)
-        marks = _Marks(self._control(self.template(template, tools=tools is not None)))
+        found = self.template(template, tools=tools is not None)
+        marks = _Marks(self._control(found))
+        shaped = self.abilities(found).shaped(checked_messages(messages))
         text = self.chat_text(
-            [marks.marked(each) for each in checked_messages(messages)],
+            [marks.marked(each) for each in shaped],
             tools=None if tools is None else marks.marked(plain(tools)),
             template=template,
             **variables,
@@ -307,9 +315,12 @@ class Tokenizer:
         answer = "an-answer"
         messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": answer}]
         try:
-            text = self.chat_text(messages, template=template, add_generation_prompt=False)
+            shaped = self.abilities(self.template(template)).shaped(messages)
+            text = self.chat_text(shaped, template=template, add_generation_prompt=False)
         except UsageError:
             return self.end_tokens  # a template that refuses these messages
+        if answer not in text:
+            return self.end_tokens
         after = text.rpartition(answer)[2].lstrip()
         found = [n for n, own in self.added.items() if own.strip() and after.startswith(own)]
         return (

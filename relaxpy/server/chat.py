@@ -143,8 +143,9 @@ def prompt_tokens(
         )
     model.check_length(_written(chat))
     tools = chat.tools if chat.choice != "none" else ()
-    template = tokenizer.template(tools=bool(tools)).source
-    messages, knows_tools = prompted(chat.messages, tools, template)
+    chosen = tokenizer.template(tools=bool(tools))
+    template = chosen.source
+    messages, knows_tools = prompted(chat.messages, tools, lambda: tokenizer.abilities(chosen))
     if any(each["role"] == "system" for each in messages) and not model.takes_system(bool(tools)):
         messages = _without_system(messages)
     variables: dict[str, Any] = {
@@ -167,7 +168,7 @@ def prompt_tokens(
         if None not in head:
             tokens += [head[0] or 0, *tokenizer.encode("final", special=False), head[1] or 0]
     format: Format = own if own == "harmony" else "none"
-    return tokens, format_for(own, knows_tools) if tools else format, reasons(template)
+    return tokens, format_for(own) if tools else format, reasons(template)
 
 
 def _without_system(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -6,10 +6,11 @@ Tools have OpenAI's shape here: `{"type": "function", "function": {"name": …, 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from relaxpy.errors import UsageError
+from relaxpy.llm.template_probes import Abilities
 from relaxpy.narrow import is_list, is_mapping
 from relaxpy.serve.grammar import json_schema_grammar
 from relaxpy.server.answer_parser import Format
@@ -96,24 +97,24 @@ def parameters_of(tool: Tool) -> Mapping[str, Any]:
 
 
 def prompted(
-    messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], template: str
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], reads: Callable[[], Abilities]
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Messages for a template, and whether it writes the tools itself. One that knows of no tools gets them, calls and
-    results as text, in the manner of Hermes."""
-    if "tools" in template or not (tools or any(_is_about_tools(each) for each in messages)):
-        return [_with_objects(each) for each in messages], True
-    found = [_as_text(each) for each in messages]
-    if tools:
+    """Messages for a template, and whether it writes the tools itself. What it does not read of tools, calls and results
+    it gets as text, in the manner of Hermes."""
+    if not (tools or any(_is_about_tools(each) for each in messages)):
+        return [dict(each) for each in messages], True
+    found = [_with_objects(each) if reads().calls else _as_text(each) for each in messages]
+    if tools and not reads().tools:
         described = "\n".join(json.dumps(each["function"], ensure_ascii=False) for each in tools)
         first = found[0] if found else {"role": "user", "content": ""}
         text = _HERMES.format(tools=described) + "\n\n" + str(first.get("content") or "")
         found[:1] = [{**first, "content": text}]
-    return found, False
+    return found, reads().tools
 
 
-def format_for(format: Format, knows_tools: bool) -> Format:
+def format_for(format: Format) -> Format:
     """The format in which calls come, from that of the template."""
-    return format if knows_tools and format != "none" else "hermes"
+    return "hermes" if format == "none" else format
 
 
 def _is_about_tools(message: Mapping[str, Any]) -> bool:
