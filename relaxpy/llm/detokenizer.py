@@ -36,8 +36,8 @@ class Detokenizer:
         shown: Iterable[int] = (),
         begins: bool = True,
     ) -> None:
-        """`shown` are special tokens that are part of the text even so. With `begins` the text is one of its own; else it
-        continues another one, and its first word keeps the space before it."""
+        """`shown` are special tokens that are part of the text even so. With `begins` the text is one of its own; else
+        it continues another one, and its first word keeps the space before it."""
         self._tokenizer = tokenizer
         self._skipped = frozenset[int]() if special else tokenizer.special_tokens.difference(shown)
         kinds = decoder_kinds(tokenizer.backend)

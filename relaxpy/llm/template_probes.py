@@ -1,7 +1,7 @@
 """What a chat template reads of messages, judged by what it writes of some that are made for that.
 
-A word in the source of a template tells little: it may be in a comment, or in a branch that is not taken. A template that
-does not read what it is given fails, or writes a prompt in which that is missing.
+A word in the source of a template tells little: it may be in a comment, or in a branch that is not taken. A template
+that does not read what it is given fails, or writes a prompt in which that is missing.
 """
 
 from __future__ import annotations

@@ -286,8 +286,8 @@ class Tokenizer:
         control: bool = False,
         **variables: Any,
     ) -> list[int]:
-        """The prompt of a chat. Control tokens written in a message or a tool are text, unless `control`. A content that
-        is a text is one part for a template that reads parts only, unless `control`."""
+        """The prompt of a chat. Control tokens written in a message or a tool are text, unless `control`. A content
+        that is a text is one part for a template that reads parts only, unless `control`."""
         if control:
             text = self.chat_text(messages, tools=tools, template=template, **variables)
             return self.encode(text, special=False)

@@ -1,8 +1,8 @@
 """Fields of requests that are no fields of ours, and what becomes of them.
 
-Clients know the interfaces of OpenAI, Anthropic, vLLM, SGLang, llama.cpp and Ollama. Each field of theirs is implemented
-(a field of a body in this package), or it is here: one that changes no answer is ignored, and any other is refused by its
-name, unless its value asks for nothing. A field that nobody knows is refused as well.
+Clients know the interfaces of OpenAI, Anthropic, vLLM, SGLang, llama.cpp and Ollama. Each field of theirs is
+implemented (a field of a body in this package), or it is here: one that changes no answer is ignored, and any other is
+refused by its name, unless its value asks for nothing. A field that nobody knows is refused as well.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def _refused(names: str, text: str, *harmless: Any) -> dict[str, Field]:
     return {name: Field(text, harmless) for name in names.split()}
 
 
+_RECORDS = "it is for the records of a provider"
 _CACHE = "beginnings of prompts are cached by themselves"
 _SAMPLER = "this sampler is not offered: use temperature, top_k, top_p, min_p and the penalties"
 _PARTS = "models read texts only"
@@ -51,7 +52,7 @@ _STRICT = "arguments fit their schema when tool_choice asks for the call; others
 
 TEXTS: Mapping[str, Field] = {
     # OpenAI
-    **_ignored("metadata safety_identifier", "they are for the records of a provider"),
+    **_ignored("safety_identifier", _RECORDS),
     **_ignored("service_tier", "there is one tier"),
     **_ignored("prompt_cache_key prompt_cache_retention prompt_cache_options", _CACHE),
     **_ignored("prediction", "it changes the speed only: drafts are looked up in the text"),
@@ -68,10 +69,12 @@ TEXTS: Mapping[str, Field] = {
     **_refused("allowed_token_ids", "write guided_choice, guided_regex or a grammar"),
     **_refused("logits_processors", "programs of clients do not run here", []),
     **_refused("logprob_token_ids", "write top_logprobs, or logprobs in completions"),
-    **_refused("thinking_token_budget thinking_budget_tokens reasoning_budget", "write reasoning_effort, or max_tokens", -1),
+    **_refused("thinking_token_budget thinking_budget_tokens reasoning_budget", "write reasoning_effort, or max_tokens",
+        -1),
     **_refused("truncation_side", "the first tokens are left out", "left"),
     **_refused("prompt_embeds", "write the prompt as text or tokens"),
-    **_refused("return_tokens_as_token_ids return_token_ids return_prompt_text return_token_offsets", "use /tokenize", False),
+    **_refused("return_tokens_as_token_ids return_token_ids return_prompt_text return_token_offsets", "use /tokenize",
+        False),
     **_ignored("return_mm_kwargs", _PARTS),
     **_refused("kv_transfer_params ec_transfer_params", _SPLIT),
     **_refused("vllm_xargs custom_params", "extensions are not offered", {}),
@@ -80,23 +83,25 @@ TEXTS: Mapping[str, Field] = {
     **_refused("structural_tag", "write tools, or a grammar"),
     **_refused("media_io_kwargs mm_processor_kwargs", _PARTS, {}),
     # SGLang
-    **_ignored("rid extra_key custom_labels", "they are for the records of a provider"),
+    **_ignored("rid extra_key custom_labels", _RECORDS),
     **_refused("lora_path", "an adapter is a model of its own: name it as model"),
     **_refused("session_params", "send the whole prompt: beginnings are cached", {}),
-    **_refused("return_hidden_states return_routed_experts return_cached_tokens_details return_prompt_token_ids return_meta_info", _NOT_SHOWN, False),
+    **_refused("return_hidden_states return_routed_experts return_cached_tokens_details return_prompt_token_ids "
+        "return_meta_info", _NOT_SHOWN, False),
     **_refused("routed_experts_start_len routed_experts_prompt_start", _NOT_SHOWN, 0),
     **_refused("stop_regex", "write stop, with texts"),
     **_refused("custom_logit_processor", "programs of clients do not run here"),
     **_refused("images_config max_dynamic_patch min_dynamic_patch", _PARTS),
     **_refused("use_audio_in_video", _PARTS, False),
     **_refused("ngram_corpus_id", _BY_SERVER),
-    **_refused("bootstrap_host bootstrap_port bootstrap_room routed_dp_rank disagg_prefill_dp_rank data_parallel_rank", _SPLIT),
+    **_refused("bootstrap_host bootstrap_port bootstrap_room routed_dp_rank disagg_prefill_dp_rank "
+        "data_parallel_rank", _SPLIT),
     **_refused("input_ids", "write the prompt in /v1/completions, which takes tokens"),
     # llama.cpp
     **_ignored("cache_prompt n_cache_reuse id_slot slot_id", _CACHE),
     **_ignored("timings_per_token return_progress", "timings come at the end"),
-    **_ignored("mirostat_tau mirostat_eta xtc_threshold dynatemp_exponent dry_base dry_allowed_length dry_penalty_last_n dry_sequence_breakers",
-        "they are for samplers that are not offered"),
+    **_ignored("mirostat_tau mirostat_eta xtc_threshold dynatemp_exponent dry_base dry_allowed_length "
+        "dry_penalty_last_n dry_sequence_breakers", "it is for a sampler that is not offered"),
     **_refused("mirostat xtc_probability dynatemp_range dry_multiplier top_a smoothing_factor", _SAMPLER, 0),
     **_refused("typical_p typ_p tfs_z tfs adaptive_decay", _SAMPLER, 1),
     **_refused("top_n_sigma adaptive_target", _SAMPLER, -1, 0),
@@ -138,6 +143,7 @@ _CHATS: Mapping[str, Field] = {
 }
 CHAT: Mapping[str, Field] = {
     **TEXTS,
+    **_ignored("metadata", _RECORDS),
     **_CHATS,
     **_ignored("store", "chats are not kept; /v1/responses keeps them"),
     **_refused("functions", "write tools", []),
@@ -153,6 +159,7 @@ CHAT: Mapping[str, Field] = {
 }
 COMPLETIONS: Mapping[str, Field] = {
     **TEXTS,
+    **_ignored("metadata", _RECORDS),
     **_refused("suffix", "models continue a prompt; a model for filling in has its own marks", ""),
     **_refused("input_prefix input_suffix input_extra", "models continue a prompt", "", []),
 }
@@ -175,10 +182,11 @@ RESPONSES: Mapping[str, Field] = {
 }  # fmt: skip
 MESSAGES: Mapping[str, Field] = {
     **TEXTS,
+    **_ignored("metadata", _RECORDS),
     **_CHATS,
     **_ignored("cache_control diagnostics", _CACHE),
     **_ignored("speed betas user_profile_id workspace_id billing_policy fallbacks fallback_credit_token",
-        "they are for the records of a provider"),
+        _RECORDS),
     **_refused("container", "no programs run here"),
     **_refused("context_management compaction", "a chat that is too long is refused", {}, {"edits": []},
         {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}),
@@ -186,12 +194,13 @@ MESSAGES: Mapping[str, Field] = {
     **_refused("thread", "send the whole chat: beginnings are cached"),
 }  # fmt: skip
 EMBEDDINGS: Mapping[str, Field] = {
-    **_ignored("user request_id priority rid", "they are for the records of a provider"),
+    **_ignored("user request_id priority rid", _RECORDS),
     **_ignored("keep_alive", "models stay loaded"),
     **_refused("add_special_tokens normalize use_activation", "vectors are those of whole texts, of length 1", True),
     **_refused("embed_dtype", "vectors are float32", "float32"),
     **_refused("endianness", "vectors are little-endian", "native", "little"),
-    **_refused("truncate_prompt_tokens truncation_side truncate truncation", "a text that is too long is refused: shorten it", -1, False),
+    **_refused("truncate_prompt_tokens truncation_side truncate truncation",
+        "a text that is too long is refused: shorten it", False),
     **_refused("input_type prompt_name task instruction", "write it before the text, as the model's card says"),
     **_refused("messages chat_template", "write input"),
     **_refused("output_dtype", "vectors are float32", "float"),
@@ -215,8 +224,8 @@ DETOKENIZE: Mapping[str, Field] = {
 
 _OF_ANSWERS = "it is a part of answers"
 MESSAGE: Mapping[str, Field] = {
-    **_ignored("id object created index status annotations logprobs finish_reason provider_specific_fields reasoning_details thinking_blocks "
-        "citations metadata executed_tools timestamp", _OF_ANSWERS),
+    **_ignored("id object created index status annotations logprobs finish_reason provider_specific_fields "
+        "reasoning_details thinking_blocks citations metadata executed_tools timestamp", _OF_ANSWERS),
     **_ignored("cache_control", _CACHE),
     **_refused("function_call", "write tool_calls"),
     **_refused("audio", _PARTS),
@@ -231,7 +240,7 @@ PART: Mapping[str, Field] = {
 TOOL: Mapping[str, Field] = {
     **_ignored("cache_control", _CACHE),
     **_ignored("strict", _STRICT),
-    **_ignored("eager_input_streaming output_schema", "arguments are streamed in any case, and results are the client's"),
+    **_ignored("eager_input_streaming output_schema", "arguments are streamed, and results are the client's"),
     **_refused("defer_loading async", "all tools are shown to the model, which waits for them", False),
     **_refused("allowed_callers", "the model calls tools, nothing else does", ["direct"]),
     **_refused("input_examples", "write them in the description", []),
@@ -245,6 +254,7 @@ STREAM: Mapping[str, Field] = {
 }
 ITEM: Mapping[str, Field] = {
     **_ignored("id status phase caller namespace summary encrypted_content created_by agent", _OF_ANSWERS),
+    **_ignored("name", "results are found by call_id"),
     **_refused("async", "the model waits for its calls", False),
 }  # fmt: skip
 FORM: Mapping[str, Field] = {
@@ -253,7 +263,7 @@ FORM: Mapping[str, Field] = {
 }
 STRUCTURED: Mapping[str, Field] = {
     **_ignored("disable_fallback", "all forms are followed"),
-    **_refused("disable_any_whitespace disable_additional_properties", "write it in the schema, or as a grammar", False),
+    **_refused("disable_any_whitespace disable_additional_properties", "write the schema so, or a grammar", False),
     **_refused("whitespace_pattern", "write a grammar"),
     **_refused("structural_tag", "write tools, or a grammar"),
 }  # fmt: skip
@@ -271,6 +281,21 @@ BLOCK: Mapping[str, Field] = {
     **_ignored("signature caller toolset_name", _OF_ANSWERS),
     **_refused("citations", "answers have no citations", [], {"enabled": False}),
 }
+
+INSIDE: Mapping[str, Mapping[str, Field]] = {
+    "messages of chats": MESSAGE,
+    "parts of contents": PART,
+    "tools": TOOL,
+    "calls of tools": CALL,
+    "stream_options": STREAM,
+    "items of input": ITEM,
+    "response_format, text": FORM,
+    "structured_outputs": STRUCTURED,
+    "reasoning": REASONING,
+    "thinking": THINKING,
+    "blocks of Anthropic's messages": BLOCK,
+}
+"""Fields inside of others, by what they are in."""
 
 
 def refusal(name: str, value: Any, known: Mapping[str, Field], own: Iterable[str]) -> str | None:

@@ -99,8 +99,8 @@ def parameters_of(tool: Tool) -> Mapping[str, Any]:
 def prompted(
     messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], reads: Callable[[], Abilities]
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Messages for a template, and whether it writes the tools itself. What it does not read of tools, calls and results
-    it gets as text, in the manner of Hermes."""
+    """Messages for a template, and whether it writes the tools itself. What it does not read of tools, calls and
+    results it gets as text, in the manner of Hermes."""
     if not (tools or any(_is_about_tools(each) for each in messages)):
         return [dict(each) for each in messages], True
     found = [_with_objects(each) if reads().calls else _as_text(each) for each in messages]

@@ -107,7 +107,7 @@ class _ReasoningOption(Body):
 
 
 def _kind(item: Any) -> str | None:
-    return item.get("type", "message") if is_mapping(item) else getattr(item, "type", None)
+    return (item.get("type") or "message") if is_mapping(item) else getattr(item, "type", None)
 
 
 _Item = Annotated[
@@ -118,7 +118,8 @@ _Item = Annotated[
     Discriminator(
         _kind,
         custom_error_type="item",
-        custom_error_message="should be an object whose type is message, function_call, function_call_output or reasoning",
+        custom_error_message="should be an object whose type is message, function_call, function_call_output or "
+        "reasoning",
     ),
 ]
 

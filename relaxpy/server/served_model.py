@@ -199,7 +199,8 @@ class ServedModel:
         return self._takes_system[template.source]
 
     def room(self, prompt: Sequence[int], least: int = 1) -> int:
-        """The tokens that may follow a prompt. Raises: UsageError: `bad-prompt`, `bad-length` for fewer than `least`."""
+        """The tokens that may follow a prompt. Raises: UsageError: `bad-prompt`, `bad-length` if they are fewer than
+        `least`."""
         if not prompt:
             raise UsageError("bad-prompt", "the prompt has no tokens")
         if len(prompt) > self.context - least:
