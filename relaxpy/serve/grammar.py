@@ -100,11 +100,16 @@ def either_grammar(
     if marks is not None:
         first, last = (f"<[{m}]>" if isinstance(m, int) else json.dumps(m) for m in marks)
         start = f'({first} "\\n"? @calls "\\n"? {last} "\\n"?)' + ("{1,16}" if several else "")
-    named = [
-        {**json.loads(text)["grammars"][0], "name": name}
-        for name, text in (("form", form), ("calls", calls))
-    ]
+    named = [_part("form", form), _part("calls", calls)]
     return _checked(json.dumps({"grammars": [{"lark_grammar": f"start: @form | {start}"}, *named]}))
+
+
+def _part(name: str, grammar: str) -> dict[str, Any]:
+    """A grammar as one of several: it is Lark's notation, or what llguidance makes of others."""
+    if not grammar.startswith('{"grammars":'):
+        return {"name": name, "lark_grammar": grammar}
+    (only,) = json.loads(grammar)["grammars"]
+    return {**only, "name": name}
 
 
 class Matchers:

@@ -94,9 +94,8 @@ def _orders(
     for prompt in body.prompts():
         if isinstance(prompt, str):
             model.check_length(prompt)
-        tokens = prompt
-        if isinstance(prompt, str):
-            tokens = tokenizer.encode(prompt, body.add_special_tokens)
+        is_text = isinstance(prompt, str)
+        tokens = tokenizer.encode(prompt, body.add_special_tokens) if is_text else prompt
         if not tokens and first is not None:
             tokens = [first]
         order = server.order(
@@ -114,8 +113,8 @@ def _orders(
         orders.append(order)
         shown = ""
         if body.echo:
-            is_whole = isinstance(prompt, str) and len(order.prompt) == len(tokens)
-            shown = prompt if is_whole else tokenizer.decode(order.prompt)
+            is_whole = len(order.prompt) == len(tokens)
+            shown = prompt if is_text and is_whole else tokenizer.decode(order.prompt)
         texts.append(shown)
     return orders, texts
 

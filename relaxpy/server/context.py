@@ -143,7 +143,7 @@ class Server:
         scored = [
             count for count in (top if echo else None, body.prompt_logprobs) if count is not None
         ]
-        ends = (frozenset() if body.ignore_eos else ends) | {*(body.stop_token_ids or ())}
+        own = frozenset[int]() if body.ignore_eos else ends
         client: str = getattr(request.state, "client", "")
         return Order(
             tuple(prompt),
@@ -154,7 +154,7 @@ class Server:
                 secrets.randbits(62),
                 model.tokenizer.encode_literally,
             ),
-            ends,
+            own.union(body.stop_token_ids or ()),
             model.defaults.stop if (stops := body.stops) is None else stops,
             body.n,
             top,

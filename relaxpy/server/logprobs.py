@@ -109,7 +109,7 @@ class CompletionLogprobs:
             for place, (token, logprob) in enumerate(
                 zip(delta.tokens, delta.logprobs, strict=True)
             ):
-                top = delta.top[place] if delta.top else {}
+                top = delta.top[place] if delta.top else dict[int, float]()
                 rows.append((token, logprob, top))
         return self._written(rows, count)
 

@@ -17,6 +17,7 @@ from relaxpy.serve.grammar import (
     Matchers,
     TextMatcher,
     choice_grammar,
+    either_grammar,
     json_grammar,
     json_schema_grammar,
     lark_grammar,
@@ -88,6 +89,49 @@ def test_texts_of_grammars(
     other = matchers(grammar)
     refused = tokenizer.encode(wrong, add_special_tokens=False).ids
     assert other.right(refused) < len(refused) or 1 not in allowed(other)
+
+
+CALL = choice_grammar(["f()", "g()"])
+
+
+def accepts(matchers: Matchers, grammar: str, tokens: list[int]) -> bool:
+    """Whether a text is one of the grammar, from its beginning to its end."""
+    matcher = matchers(grammar)
+    if matcher.right(tokens) < len(tokens):
+        return False
+    for token in tokens:
+        matcher.accept(token)
+    return matcher.is_over or 1 in allowed(matcher)
+
+
+@pytest.mark.parametrize("make", [regex_grammar, choice_grammar, json_schema_grammar, lark_grammar])
+def test_either_of_two_grammars(matchers: Matchers, tokenizer: Any, make: Any) -> None:
+    """Of any kinds; the second between marks, which are texts or tokens, once or several times."""
+    forms = {
+        regex_grammar: "[0-9]+!",
+        choice_grammar: ["17!"],
+        json_schema_grammar: {"const": "17!"},
+        lark_grammar: 'start: "17!"',
+    }
+    form, text = make(forms[make]), '"17!"' if make is json_schema_grammar else "17!"
+
+    def tokens(text: str) -> list[int]:
+        return tokenizer.encode(text, add_special_tokens=False).ids
+
+    plain = either_grammar(form, CALL)
+    marked = either_grammar(form, CALL, ("<call>", "</call>"), several=True)
+    by_number = either_grammar(form, CALL, (2, 4))
+    for grammar in (plain, marked, by_number):
+        assert accepts(matchers, grammar, tokens(text))
+        assert not accepts(matchers, grammar, tokens("hello"))
+        assert not accepts(matchers, grammar, [])
+    assert accepts(matchers, plain, tokens("f()"))
+    assert not accepts(matchers, plain, tokens("f()g()"))
+    assert accepts(matchers, marked, tokens("<call>\nf()\n</call>\n<call>g()</call>"))
+    assert not accepts(matchers, marked, tokens(f"<call>f()</call>{text}"))
+    assert not accepts(matchers, marked, tokens("<call>h()</call>"))
+    assert accepts(matchers, by_number, [2, *tokens("g()"), 4])
+    assert not accepts(matchers, by_number, [2, *tokens("g()"), 4, 2, *tokens("g()"), 4])
 
 
 def test_going_back_and_copies(matchers: Matchers) -> None:

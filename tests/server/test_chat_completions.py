@@ -170,6 +170,130 @@ def test_calls_that_must_come(client: Any) -> None:
     assert {each.function.name for each in several.choices[0].message.tool_calls} == {"store"}
 
 
+def test_calls_or_an_answer_of_a_form(client: Any) -> None:
+    """Beside tools that may be called, a form is that of the text only. What comes is one or the other, whole and in a
+    stream."""
+    tool = {"type": "function", "function": {"name": "store", "parameters": SCHEMA}}
+    form = {
+        "type": "json_schema",
+        "json_schema": {"name": "x", "schema": {"type": "object", "properties": {"answer": {"enum": ["yes", "no"]}},
+                                                "required": ["answer"], "additionalProperties": False}},
+    }  # fmt: skip
+    given = {
+        "tools": [tool],
+        "response_format": form,
+        "max_tokens": 300,
+        "temperature": 2,
+        "seed": 5,
+    }
+    kinds = set[str]()
+    for several in (True, False):
+        found = ask(client, n=4, parallel_tool_calls=several, **given)
+        for choice in found.choices:
+            if choice.message.tool_calls:
+                kinds.add("call")
+                assert choice.finish_reason == "tool_calls"
+                assert not choice.message.content
+                assert several or len(choice.message.tool_calls) == 1
+                for call in choice.message.tool_calls:
+                    assert {*json.loads(call.function.arguments)} == {"name", "size", "tags"}
+            else:
+                kinds.add("text")
+                assert json.loads(choice.message.content)["answer"] in ("yes", "no")
+    forced = ask(client, tool_choice="required", **given).choices[0].message
+    assert forced.tool_calls
+    none = ask(client, tool_choice="none", **given).choices[0].message
+    assert json.loads(none.content)["answer"] in ("yes", "no")
+    assert "text" in kinds
+    text = "".join(
+        each.choices[0].delta.content or ""
+        for each in ask(client, stream=True, **{**given, "tool_choice": "none"})
+    )
+    assert text == none.content
+
+
+def test_allowed_tools(client: Any) -> None:
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": SCHEMA}}
+        for name in ("store", "load")
+    ]
+
+    def choice(mode: str, *names: str) -> dict[str, Any]:
+        own = [{"type": "function", "function": {"name": name}} for name in names]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": own}}
+
+    given = {"tools": tools, "max_tokens": 300, "temperature": 1, "seed": 1}
+    found = ask(client, tool_choice=choice("required", "load"), **given).choices[0].message
+    assert {each.function.name for each in found.tool_calls} == {"load"}
+    both = ask(client, tool_choice=choice("auto", "load", "store"), **given).usage.prompt_tokens
+    one = ask(client, tool_choice=choice("auto", "load"), **given).usage.prompt_tokens
+    assert one < both == ask(client, **given).usage.prompt_tokens
+    for wrong, text in (
+        (choice("auto", "drop"), "none of the tools"),
+        (choice("required"), "no tools"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=text):
+            ask(client, tool_choice=wrong, **given)
+
+
+def test_an_answer_that_is_begun(client: Any) -> None:
+    """It goes on where it was, as if the model had written the beginning."""
+    whole = ask(client, max_tokens=30).choices[0].message.content
+    cut = whole.index(" ")
+    begun = [*ASKED, {"role": "assistant", "content": whole[:cut]}]
+    go_on = {"continue_final_message": True, "add_generation_prompt": False}
+    found = ask(client, messages=begun, max_tokens=30, extra_body=go_on)
+    assert (whole[:cut] + found.choices[0].message.content)[: len(whole)] == whole
+    again = ask(client, messages=begun, max_tokens=1, extra_body={"add_generation_prompt": False})
+    new = ask(client, messages=begun, max_tokens=1)
+    assert new.usage.prompt_tokens == again.usage.prompt_tokens + 1
+    for wrong in ({"continue_final_message": True, "add_generation_prompt": True},):
+        with pytest.raises(openai.BadRequestError, match="write one of them"):
+            ask(client, messages=begun, extra_body=wrong)
+    with pytest.raises(openai.BadRequestError, match="text of the assistant"):
+        ask(client, extra_body=go_on)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"structured_outputs": {"regex": "[ab]{3}"}},
+        {"structured_outputs": {"choice": ["aba"]}},
+        {"structured_outputs": {"json": {"enum": ["aba"]}}},
+        {"structured_outputs": {"grammar": 'root ::= "aba"'}},
+        {"regex": "[ab]{3}"},
+        {"ebnf": 'root ::= "aba"'},
+        {"format": {"enum": ["aba"]}},
+        {"guided_json": '{"enum": ["aba"]}'},
+        {"response_format": {"type": "json_object", "schema": {"enum": ["aba"]}}},
+        {"response_format": {"type": "json_schema", "schema": {"enum": ["aba"]}}},
+        {"response_format": {"type": "regex", "pattern": "[ab]{3}"}},
+    ],
+    ids=str,
+)
+def test_forms_by_all_names(running: Running, fields: dict[str, Any]) -> None:
+    """On each route; beside another one, each is refused."""
+    for path, body in (
+        ("/v1/chat/completions", {"messages": ASKED}),
+        ("/v1/completions", {"prompt": "a"}),
+        ("/v1/responses", {"input": "a", "store": False}),
+        ("/v1/messages", {"messages": ASKED}),
+    ):
+        found = post(running, path, {**body, "max_tokens": 8, "model": "relaxpy", **fields})
+        text = (
+            found["choices"][0].get("text") or found["choices"][0]["message"]["content"]
+            if "choices" in found
+            else (found.get("content") or found["output"][0]["content"])[0]["text"]
+        )
+        assert set(text.strip('"')) <= {"a", "b"}, text
+        assert len(text.strip('"')) == 3
+        for other in ({"grammar": 'start: "x"'}, {"guided_regex": "x"}):
+            wrong = post(
+                running, path, {**body, "max_tokens": 8, "model": "relaxpy", **fields, **other}
+            )
+            assert "one at a time" in wrong["error"]["message"]
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -191,6 +315,17 @@ def test_calls_that_must_come(client: Any) -> None:
             {"response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}},
             "not",
         ),
+        (
+            {"response_format": {"type": "json_object", "json_schema": {"schema": {}}}},
+            "has no field json_schema",
+        ),
+        ({"response_format": {"type": "text", "pattern": "a"}}, "has no field pattern"),
+        ({"extra_body": {"structured_outputs": {}}}, "write one"),
+        (
+            {"extra_body": {"structured_outputs": {"regex": "a", "choice": ["a"]}}},
+            "regex and choice",
+        ),
+        ({"functions": [{"name": "f"}]}, "functions: is not offered.*write tools"),
         ({"extra_body": {"guided_regex": "("}}, "regex"),
         ({"extra_body": {"guided_regex": "a", "grammar": "b"}}, "one at a time"),
         ({"extra_body": {"chat_template_kwargs": {"messages": []}}}, "may not set messages"),
