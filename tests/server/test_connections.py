@@ -127,7 +127,11 @@ def test_bodies_of_very_many_parts_are_refused() -> None:
         assert found.startswith(b"HTTP/1.1 400 ") or not found
         body = b'{"messages": [{"role": "user", "content": "' + b"a" * 3000 + b'"}]}'
         pieces = (body[n : n + 80] for n in range(0, len(body), 80))
-        assert httpx.post(
-            f"{url}/v1/chat/completions", content=pieces, headers={"content-type": "application/json"}
-        ).status_code == 200
-
+        assert (
+            httpx.post(
+                f"{url}/v1/chat/completions",
+                content=pieces,
+                headers={"content-type": "application/json"},
+            ).status_code
+            == 200
+        )

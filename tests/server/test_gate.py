@@ -99,7 +99,7 @@ def test_a_message_is_said_once_in_a_while() -> None:
     handler.emit = lambda record: kept.append(record.getMessage())
     own.addHandler(handler)
     own.addFilter(once := Once(60))
-    for number in range(300):
+    for _ in range(300):
         own.warning("too many %s", "clients")
     own.warning("another")
     assert kept == ["too many clients", "another"]

@@ -182,7 +182,16 @@ def test_several_keys_and_what_is_other_than_asked(tmp_path: Path) -> None:
     keys = ("first", "second")
     options = [each for key in keys for each in ("--api-key", key)]
     with server_process(
-        tmp_path, *options, "--context", "99999", "--cache-tokens", "16", "--waiting", "0", "--running", "2"
+        tmp_path,
+        *options,
+        "--context",
+        "99999",
+        "--cache-tokens",
+        "16",
+        "--waiting",
+        "0",
+        "--running",
+        "2",
     ) as own:
 
         def cached(key: str, **more: Any) -> int:
@@ -259,8 +268,13 @@ def test_messages_of_the_system_for_a_template_that_refuses_them(running: Runnin
     joined = {"role": "user", "content": "Be brief.\n\nWhat is a list?"}
     assert tokens([system, asked]) == tokens([joined])
     assert tokens([{**system, "role": "developer"}, asked]) == tokens([joined])
-    assert tokens([asked, system]) == tokens([{"role": "user", "content": "What is a list?\n\nBe brief."}])
-    assert post(running, "/v1/chat/completions", {**CHAT, "messages": [system, asked]}).status_code == 200
+    assert tokens([asked, system]) == tokens(
+        [{"role": "user", "content": "What is a list?\n\nBe brief."}]
+    )
+    assert (
+        post(running, "/v1/chat/completions", {**CHAT, "messages": [system, asked]}).status_code
+        == 200
+    )
 
 
 def test_forced_calls_end(running: Running) -> None:
@@ -268,7 +282,13 @@ def test_forced_calls_end(running: Running) -> None:
     numbers = {"a": {"type": "integer", "maximum": 99}, "b": {"type": "integer", "maximum": 99}}
     schema = {"type": "object", "properties": numbers, "required": ["a", "b"]}
     tool = {"type": "function", "function": {"name": "add", "parameters": schema}}
-    body = {**CHAT, "tools": [tool], "tool_choice": "required", "max_tokens": 500, "parallel_tool_calls": False}
+    body = {
+        **CHAT,
+        "tools": [tool],
+        "tool_choice": "required",
+        "max_tokens": 500,
+        "parallel_tool_calls": False,
+    }
     (choice,) = post(running, "/v1/chat/completions", body).json()["choices"]
     assert choice["finish_reason"] == "tool_calls"
     (call,) = choice["message"]["tool_calls"]
