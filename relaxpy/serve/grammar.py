@@ -73,14 +73,16 @@ def choice_grammar(choices: Iterable[str]) -> str:
     quoted = [json.dumps(choice) for choice in choices]
     if not quoted:
         raise UsageError("grammar", "there is no choice")
-    return lark_grammar("start: " + " | ".join(quoted))
+    text = "start: " + " | ".join(quoted)
+    _check_length(text)
+    return _checked(_llguidance().LLMatcher.grammar_from_lark(text))
 
 
 def lark_grammar(text: str) -> str:
     """The grammar of a text in Lark's notation, or in GBNF, that of llama.cpp. Raises: UsageError (`grammar`)."""
     from importlib import import_module
 
-    _check_length(text)
+    _check_length(text, LONGEST // 2)  # the package reads it by a program in Python
     guidance = _llguidance()
     try:
         lark = import_module("llguidance.gbnf_to_lark").any_to_lark(text)
@@ -208,10 +210,10 @@ def _checked(grammar: str) -> str:
     return grammar
 
 
-def _check_length(text: str) -> None:
-    if len(text) > LONGEST:
+def _check_length(text: str, most: int = LONGEST) -> None:
+    if len(text) > most:
         raise UsageError(
-            "grammar", f"a grammar has at most {LONGEST} characters, this one {len(text)}"
+            "grammar", f"a grammar has at most {most} characters, this one {len(text)}"
         )
 
 

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relaxpy.server.answer_parser import Call, Format
-from relaxpy.server.bodies import Body, ResponseFormat, SamplingBody
+from relaxpy.server.bodies import MOST_FIELDS, Body, ResponseFormat, SamplingBody
 from relaxpy.server.chat import Answered, Chat, Choice, Prepared, answers, prepare
 from relaxpy.server.context import Server, answer, event, stream, unless_gone
 from relaxpy.server.errors import ApiError
@@ -95,7 +95,7 @@ class StreamOptions(Body):
 class ChatBody(SamplingBody):
     """The body of a request for a chat's next message."""
 
-    messages: Annotated[list[MessageBody], Field(min_length=1, max_length=10_000)]
+    messages: Annotated[list[MessageBody], Field(min_length=1, max_length=MOST_FIELDS)]
     max_completion_tokens: Annotated[int, Field(ge=1, le=1 << 31)] | None = None
     tools: Annotated[list[ToolBody], Field(max_length=128)] | None = None
     tool_choice: Literal["auto", "none", "required"] | _ChosenTool | None = None

@@ -89,7 +89,7 @@ def _orders(
     texts: list[str] = []
     for prompt in body.prompts():
         if isinstance(prompt, str):
-            model.check_length(prompt)
+            model.check_size(len(prompt))
         tokens = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
         if not tokens and first is not None:
             tokens = [first]

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relaxpy.server.blocks import Block, Blocks
-from relaxpy.server.bodies import Body, SamplingBody, StopText
+from relaxpy.server.bodies import MOST_FIELDS, Body, SamplingBody, StopText
 from relaxpy.server.chat import Answered, Chat, Choice, Prepared, answers, prepare, prompt_tokens
 from relaxpy.server.chat_completions import Name, reasoning_variables
 from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
@@ -73,7 +73,7 @@ class MessagesBody(SamplingBody):
     """The body of a request for the next message, or for the tokens until there."""
 
     n: Literal[1] = 1
-    messages: Annotated[list[_Message], Field(min_length=1, max_length=10_000)]
+    messages: Annotated[list[_Message], Field(min_length=1, max_length=MOST_FIELDS)]
     system: str | list[_Text] | None = None
     tools: Annotated[list[_Tool], Field(max_length=128)] | None = None
     tool_choice: _Choice | None = None

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relaxpy.server.blocks import Block, Blocks
-from relaxpy.server.bodies import Body, ResponseFormat, SamplingBody
+from relaxpy.server.bodies import MOST_FIELDS, Body, ResponseFormat, SamplingBody
 from relaxpy.server.chat import Answered, Chat, Choice, Prepared, answers, prepare
 from relaxpy.server.chat_completions import Name, reasoning_variables
 from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
@@ -85,7 +85,7 @@ class ResponseBody(SamplingBody):
     """The body of a request for a response."""
 
     n: Literal[1] = 1
-    input: str | Annotated[list[_Item], Field(min_length=1, max_length=10_000)]
+    input: str | Annotated[list[_Item], Field(min_length=1, max_length=MOST_FIELDS)]
     instructions: str | None = None
     previous_response_id: Annotated[str, Field(max_length=200)] | None = None
     max_output_tokens: Annotated[int, Field(ge=1, le=1 << 31)] | None = None

@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from relaxpy.server.bodies import Body
+from relaxpy.server.bodies import MOST_FIELDS, Body
 from relaxpy.server.body_reader import MOST_VALUES
 from relaxpy.server.chat import Chat, prompt_tokens
 from relaxpy.server.chat_completions import MessageBody, ToolBody
@@ -51,7 +51,9 @@ class TokenizeBody(Body):
 
     model: str = ""
     prompt: str | None = None
-    messages: Annotated[list[MessageBody], Field(min_length=1, max_length=10_000)] | None = None
+    messages: Annotated[list[MessageBody], Field(min_length=1, max_length=MOST_FIELDS)] | None = (
+        None
+    )
     tools: Annotated[list[ToolBody], Field(max_length=128)] | None = None
     add_special_tokens: bool = True
     return_token_strs: bool = False
@@ -79,7 +81,7 @@ def _texts(model: ServedModel, tokens: Iterable[int]) -> dict[int, str]:
 def _tokens(model: ServedModel, body: TokenizeBody) -> list[int]:
     if body.messages is None:
         text = body.prompt or ""
-        model.check_length(text)
+        model.check_size(len(text))
         return model.tokenizer.encode(text, body.add_special_tokens)
     chat = Chat(
         [message.plain() for message in body.messages],
