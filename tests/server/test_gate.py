@@ -80,6 +80,7 @@ def test_methods() -> None:
         found, headers = status(path, "PATCH", keys=())
         assert (found, headers[b"allow"]) == (405, allowed)
     assert status("/nothing", "OPTIONS", keys=())[0] == 404
+    assert status("*", "OPTIONS", keys=())[0] == 204
 
 
 def test_where_a_body_ends_is_clear() -> None:
