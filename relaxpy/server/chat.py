@@ -62,11 +62,16 @@ class Prepared:
     thinks: bool = False
     is_thinking: bool = False
     streams: bool = False
+    tools: Sequence[Tool] = ()
 
     def parser(self) -> AnswerParser:
         """For one answer."""
         return AnswerParser(
-            self.format, thinks=self.thinks, is_thinking=self.is_thinking, streams=self.streams
+            self.format,
+            thinks=self.thinks,
+            is_thinking=self.is_thinking,
+            streams=self.streams,
+            tools=self.tools,
         )
 
 
@@ -123,7 +128,7 @@ def _prepared(
         top=chat.top,
         shown=frozenset(number for number in numbers if number is not None),
     )
-    return Prepared(model, order, format, thinks, is_thinking, body.stream)
+    return Prepared(model, order, format, thinks, is_thinking, body.stream, chat.tools)
 
 
 def prompt_tokens(

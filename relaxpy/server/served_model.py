@@ -230,7 +230,7 @@ class ServedModel:
             order.salt,
             order.client,
             order.priority,
-            order.grammar,
+            str(order.grammar),
         )
         texts = [
             _Text(self.tokenizer.detokenizer(shown=order.shown), order) for _ in range(order.n)
