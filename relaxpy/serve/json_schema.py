@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from relaxpy.errors import UsageError
@@ -102,16 +103,16 @@ def mismatch(schema: Mapping[str, Any], text: str) -> str | None:
 
         return run
 
-    import jsonschema
     from referencing import Registry
 
-    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-    kind = jsonschema.validators.extend(
+    validators: Any = import_module("jsonschema.validators")
+    kind = validators.validator_for(schema, default=validators.Draft202012Validator)
+    kind = validators.extend(
         kind, {name: counted(check) for name, check in kind.VALIDATORS.items()}
     )
     own = _mapped(_mapped(schema, _modern), _checkable)
     try:
-        found = next(
+        found: Any = next(
             kind(own, registry=Registry(), format_checker=checker).iter_errors(value), None
         )
     except (_TooLong, RecursionError):

@@ -111,7 +111,7 @@ class AnswerParser:
         self._thinks = thinks
         self._state: _State = "reasoning" if is_thinking else "start"
         self._held = ""
-        self._raw = ""
+        self._raw: str = ""
         """What was read of a call that is none as yet: if it is none, it is text."""
         self._has_called = False
         """Whether there was a call since the last opening mark."""
@@ -481,7 +481,7 @@ def _call_of(text: str, is_marked: bool) -> Call | None:
     own = [value[key] for key in ("arguments", "parameters") if key in value]
     if not own and not is_marked:
         return None
-    arguments = own[0] if own else {}
+    arguments: Any = own[0] if own else {}
     if isinstance(arguments, str) and arguments.strip():
         try:
             json.loads(arguments, strict=False)
@@ -493,7 +493,8 @@ def _call_of(text: str, is_marked: bool) -> Call | None:
 
 def _types_of(tool: Mapping[str, Any]) -> dict[str, Any]:
     """The types of a tool's parameters, as its schema has them."""
-    own = (tool["function"].get("parameters") or {}).get("properties")
+    parameters: Any = tool["function"].get("parameters") or {}
+    own = parameters.get("properties")
     if not is_mapping(own):
         return {}
     return {
