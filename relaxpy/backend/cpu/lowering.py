@@ -13,6 +13,7 @@ from functools import cache
 from relaxpy.tir.allowed import REQUIRE_MEMORY
 from relaxpy.tir.lowering.conversions import without_conversions
 from relaxpy.tir.lowering.exact import sealed, unnamed, unsealed, wrapped
+from relaxpy.tir.lowering.flat import flatten_buffers
 from relaxpy.tir.lowering.given import with_given
 from relaxpy.tir.lowering.intrinsics import lower_intrinsics
 from relaxpy.tir.lowering.masked import with_kept_truncations
@@ -126,7 +127,7 @@ def loop_passes() -> list[tvm.transform.Pass]:
 
 def _vector_passes() -> list[tvm.transform.Pass]:
     return [
-        tirx.transform.FlattenBuffer(),
+        flatten_buffers,
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(32),
         s_tir.transform.LoopPartition(),
