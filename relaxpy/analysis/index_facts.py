@@ -16,6 +16,7 @@ from relaxpy.ir.dim import Dim, SymVar, dim_op
 from relaxpy.shape.prove import holds
 from relaxpy.tir.analyzer import VarTable
 from relaxpy.tir.name_length import NameLengths
+from relaxpy.tir.ranges import Ranges
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import rewritten, walk
 from relaxpy.tir.writer.loops import int64
@@ -35,6 +36,7 @@ class Facts:
         self._opaque: set[Any] = set()
         self.loops: list[tuple[Any, Expr, Expr]] = []
         """The enclosing loops with their first value and extent, outermost first."""
+        self._ranges = Ranges(func)
         self._analyzer = tvm.sym.Analyzer()
         self._lengths = NameLengths()
         self.dims = _Dims()
@@ -152,8 +154,8 @@ class Facts:
         return rewritten(
             expr,
             (Load, self._stand_in),
-            (tirx.Cast, lambda cast: cast if _keeps_value(cast) else self._stand_in(cast)),
-            (_ARITHMETIC, lambda node: self._stand_in(node) if self._may_wrap(node) else node),
+            (tirx.Cast, lambda cast: self._stand_in(cast) if self._changes(cast) else cast),
+            (_ARITHMETIC, lambda node: self._stand_in(node) if self._ranges.wraps(node) else node),
             (tirx.IntImm, lambda number: self._stand_in(number) if _is_huge(number) else number),
         )
 
@@ -167,12 +169,9 @@ class Facts:
         self._elements.append((node, var))
         return var
 
-    def _may_wrap(self, node: Expr) -> bool:
-        """Is it arithmetic in few bits? Sizes, and indices below them, are far from overflow in 32 bits."""
-        dtype = str(node.ty.dtype)
-        if not dtype.startswith(("int", "uint")) or dtype == "int64":
-            return False
-        return dtype != "int32" or self._is_wild(node)
+    def _changes(self, cast: Any) -> bool:
+        """May the conversion give another number?"""
+        return not (_is_whole(cast) and _is_whole(cast.value)) or self._ranges.wraps(cast)
 
     # Proofs
 

@@ -10,7 +10,8 @@ Therefore the arithmetic of *values* is hidden before TVM's passes run (`sealed`
 opaque operator, which the passes only copy and vectorise. Afterwards (`unsealed`) the operations are restored: on
 floats unchanged, on integers as wrapping LLVM functions, which are inlined. Arithmetic of *indices*, that is, all
 integer arithmetic on values that were not read from a tensor, is not hidden: indices do not overflow, and the passes
-rely on simplifying them.
+rely on simplifying them. But an index that goes through few bits may wrap (`relaxpy.tir.ranges`), and the passes take
+`cast(int64, cast(int8, i))` for `i`; so such arithmetic and conversions are hidden, too.
 
 Masks of vector loads and stores are hidden, too. If `select(m, f(masked_load(p, m)), x)` were simplified under the
 assumption that `m` is true, the load would read the whole vector, beyond the end of the tensor.
@@ -30,6 +31,7 @@ from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.name_length import NameLengths
 from relaxpy.tir.nodes import dtype_of, operator_of, with_body
 from relaxpy.tir.operators import READS_STATE, register
+from relaxpy.tir.ranges import Ranges
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains_any, rewritten
 
@@ -60,10 +62,12 @@ _register()
 
 def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return the function with the arithmetic of its values hidden from the passes."""
-    read, short = _ReadVars(func), _short_indices(func)
+    read, short, ranges = _ReadVars(func), _short_indices(func), Ranges(func)
 
     def seal(node: Expr) -> Expr:
-        if _is_float(node.a) or (type(node) in _WRAPPING and read.in_sum(node)):
+        if _is_float(node.a):
+            return _sealed(node)
+        if type(node) in _WRAPPING and (read.in_sum(node) or ranges.wraps(node)):
             return _sealed(node)
         return node
 
@@ -81,16 +85,16 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
             return tirx.Bind(node.var, value)
         return tirx.Let(node.var, value, node.body)
 
-    def lanes(node: tirx.Cast) -> Expr:
-        if not (_is_vector_of(node.value, "int") and _is_vector_of(node, "uint")):
-            return node
-        return tirx.Cast(node.ty, tirx.call_intrin(node.value.ty, _NAMED, node.value))
+    def convert(node: tirx.Cast) -> Expr:
+        if _is_vector_of(node.value, "int") and _is_vector_of(node, "uint"):
+            return tirx.Cast(node.ty, tirx.call_intrin(node.value.ty, _NAMED, node.value))
+        return tirx.call_intrin(node.ty, _NAMED, node) if ranges.wraps(node) else node
 
     entries = (
         (tuple(_NAMES), seal),
         ((tirx.Let, tirx.Bind), name),
         (tvm.ir.Call, mask),
-        (tirx.Cast, lanes),
+        (tirx.Cast, convert),
     )
     body = rewritten(func.body, *entries)
     return with_body(func, body)
@@ -218,11 +222,11 @@ def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
 def wrapped(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """`unsealed(sealed(func))`, for a function that no pass rewrites in between. Only arithmetic of integers changes
     by it."""
-    read = _ReadVars(func)
+    read, ranges = _ReadVars(func), Ranges(func)
     wrapping = _wrapping(func)
 
     def wrap(node: Expr) -> Expr:
-        if _is_float(node) or not read.in_sum(node):
+        if _is_float(node) or not (read.in_sum(node) or ranges.wraps(node)):
             return node
         return wrapping(_NAMES[type(node)], node.a, node.b)
 
