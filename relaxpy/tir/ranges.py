@@ -149,6 +149,13 @@ def _remainder(a: Interval, b: Interval) -> Interval:
     return -most, most
 
 
+def _mask(a: Interval, b: Interval) -> Interval:
+    """Of the bits that both have."""
+    masks = [each[1] for each in (a, b) if each[0] >= 0]
+    most = max(abs(end) for each in (a, b) for end in each)
+    return (0, min(masks)) if masks else (-2 * most, most)
+
+
 _OPERATIONS: dict[str, Callable[[Interval, Interval], Interval]] = {
     "Add": _add,
     "Sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
@@ -157,6 +164,7 @@ _OPERATIONS: dict[str, Callable[[Interval, Interval], Interval]] = {
     "Div": _divide,
     "FloorMod": _remainder,
     "Mod": _remainder,
+    "BitwiseAnd": _mask,
     "Min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     "Max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
 }

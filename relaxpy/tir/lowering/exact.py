@@ -69,6 +69,13 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
             return _sealed(node)
         if type(node) in _WRAPPING and (read.in_sum(node) or ranges.wraps(node)):
             return _sealed(node)
+        # Terms would be moved to the side of what was read, and overflow there.
+        if (
+            type(node) in _COMPARED
+            and not (_is_leaf(node.a) and _is_leaf(node.b))
+            and read.in_either(node)
+        ):
+            return _sealed(node)
         return node
 
     def mask(call: tvm.ir.Call) -> Expr:
@@ -86,9 +93,10 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return tirx.Let(node.var, value, node.body)
 
     def convert(node: tirx.Cast) -> Expr:
-        if _is_vector_of(node.value, "int") and _is_vector_of(node, "uint"):
-            return tirx.Cast(node.ty, tirx.call_intrin(node.value.ty, _NAMED, node.value))
-        return tirx.call_intrin(node.ty, _NAMED, node) if ranges.wraps(node) else node
+        lanes = _is_vector_of(node.value, "int") and _is_vector_of(node, "uint")
+        if not lanes and not ranges.wraps(node):
+            return node
+        return tirx.Cast(node.ty, tirx.call_intrin(node.value.ty, _NAMED, node.value))
 
     entries = (
         (tuple(_NAMES), seal),
@@ -115,6 +123,14 @@ def _without_name(call: tvm.ir.Call) -> Expr:
 
 
 _WRAPPING = frozenset(_ARITHMETIC.values())
+_COMPARED = frozenset(_COMPARISONS.values())
+
+
+def _is_leaf(expr: Expr) -> bool:
+    """Is it a literal, a variable or an element, perhaps of another type?"""
+    while isinstance(expr, tirx.Cast):
+        expr = expr.value
+    return isinstance(expr, (tirx.IntImm, tvm.ir.Var, tvm.ir.TensorLoad))
 
 
 def _is_float(expr: Expr) -> bool:
@@ -172,6 +188,10 @@ class _ReadVars:
         answer = self._part(node.a) or self._part(node.b)
         self._sums[hash(node)] = (node, answer)
         return answer
+
+    def in_either(self, node: Expr) -> bool:
+        """Does a side of this comparison depend on read data?"""
+        return self._part(node.a) or self._part(node.b)
 
     def _part(self, expr: Expr) -> bool:
         if isinstance(expr, tirx.IntImm):
