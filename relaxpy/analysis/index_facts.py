@@ -156,6 +156,10 @@ class Facts:
             (Load, self._stand_in),
             (tirx.Cast, lambda cast: self._stand_in(cast) if self._changes(cast) else cast),
             (_ARITHMETIC, lambda node: self._stand_in(node) if self._ranges.wraps(node) else node),
+            (
+                _DIVISIONS,
+                lambda node: node if self._is_plain_division(node) else self._stand_in(node),
+            ),
             (tirx.IntImm, lambda number: self._stand_in(number) if _is_huge(number) else number),
         )
 
@@ -168,6 +172,16 @@ class Facts:
         var = tirx.Var(f"element{len(self._elements)}", str(dtype.dtype))
         self._elements.append((node, var))
         return var
+
+    def _is_plain_division(self, node: Any) -> bool:
+        """Does TVM's analyser know what this quotient or remainder is? It takes `i // i` for 1, also of 0, and a
+        remainder for at least 0, also one with the sign of its dividend."""
+        if self._ranges.wraps(node):
+            return False
+        zero = tirx.const(0, node.b.ty.dtype)
+        if isinstance(node, (tirx.FloorDiv, tirx.FloorMod)):
+            return self._proves(node.b > zero) or self._proves(node.b < zero)
+        return self._proves(node.b > zero) and self._proves(node.a >= zero)
 
     def _changes(self, cast: Any) -> bool:
         """May the conversion give another number?"""
@@ -271,7 +285,8 @@ def _parts(condition: Expr) -> Iterator[Expr]:
         yield condition
 
 
-_ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
+_ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul)
+_DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 

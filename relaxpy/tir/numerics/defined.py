@@ -51,9 +51,12 @@ def _with_hidden_wraps(func: Any) -> Any:
     def hide(node: Any) -> Any:
         if not ranges.wraps(node):
             return node
-        if isinstance(node, tirx.Cast):  # of a literal, TVM refuses some that it does not keep
-            return tirx.Cast(node.ty, _as_bits(node.value))
-        return _as_bits(node)
+        # A conversion is taken to keep the number. Of a literal, TVM refuses it if it does not.
+        return (
+            tirx.Cast(node.ty, _signed(node.value))
+            if isinstance(node, tirx.Cast)
+            else _as_bits(node)
+        )
 
     def hide_place(node: Any) -> Any:
         return node if contains(node, tvm.ir.TensorLoad) else hide(node)
@@ -88,6 +91,12 @@ def _as_bits(value: Any) -> Any:
     dtype = dtype_of(value)
     other = dtype.removeprefix("u") if dtype.startswith("u") else f"u{dtype}"
     return tirx.reinterpret(dtype, tirx.reinterpret(other, value))
+
+
+def _signed(value: Any) -> Any:
+    """The bits of an integer as a signed one."""
+    dtype = dtype_of(value)
+    return tirx.reinterpret(dtype[1:], value) if dtype.startswith("u") else _as_bits(value)
 
 
 def _hidden_once(call: Any) -> Any:
