@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from relaxpy.errors import UsageError
+from relaxpy.files import open_regular
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime.container import open_regular
 from relaxpy.runtime.tensor import Array
 
 WEIGHTS_FILE = "model.safetensors"
