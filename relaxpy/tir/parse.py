@@ -22,6 +22,7 @@ from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.python_operator import is_too_large
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.tir.analyzer import int64, to_tvm
+from relaxpy.tir.extents import whole
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.program_check import check_program, is_dtype
 from relaxpy.tir.tree.checked import (
@@ -39,6 +40,7 @@ from relaxpy.tir.tree.checked import (
 )
 from relaxpy.tir.tree.depth import refuse_deep as refuse_deep
 from relaxpy.tir.tree.prepare import Prepared, prepare
+from relaxpy.tir.tree.regions import REGIONS
 from relaxpy.tir.tvm import IRBuilder, script_core, script_tirx, tirx, tvm, tvm_ffi
 
 
@@ -213,6 +215,12 @@ def _shape(value: Any) -> Any:
     return _index(value) if isinstance(value, (tuple, list)) else (_index(value),)
 
 
+def _regions(*values: Any) -> list[Any]:
+    """The regions of those values that are buffers, whole."""
+    buffers = {value: None for value in values if tirx.buffer.is_buffer_var(value)}
+    return [tirx.BufferRegion(buffer, [*map(whole, buffer.shape)]) for buffer in buffers]
+
+
 def _integer(dtype: str) -> Callable[[Any], Any]:
     """`T.uint64(value)` for any value of the dtype: TVM's own is limited to int64."""
     make = getattr(script_tirx, dtype)
@@ -274,6 +282,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     INDEX: _index,
     SHAPE: _shape,
     CHECKED: _checked,
+    REGIONS: _regions,
     STORED: _stored,
     **_OPERATORS,
     **{LITERAL + dtype: _integer(dtype) for dtype in INTEGERS},
