@@ -12,7 +12,7 @@ same program always prints the same text. Division rounds down, as in Python.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import TypeAlias, Union
 from weakref import WeakValueDictionary
@@ -76,10 +76,14 @@ class DimOp:
 
 _TRUTHS = frozenset(("eq", "ne", "lt", "le", "and", "or", "not"))
 MOST_TERMS = 4096
+MOST_PRODUCTS = 1024
 MOST_DEGREE = 64
 MOST_NESTED = 12
-"""Limits of a dimension: the number of terms of a sum; the number of factors of a term (more factors, of sizes above 1,
-exceed 64 bits); the nesting depth of functions (each level doubles the time of TVM's analyser)."""
+"""Limits of a dimension: the number of terms of a sum; the number of multiplications (a product of sums is written out:
+each factor `a + b` doubles it); the number of factors of a term (more factors, of sizes above 1, exceed 64 bits); the
+nesting depth of functions (each level doubles the time of TVM's analyser)."""
+_SHORT = 64
+"""The number of terms up to which a dimension is short: nothing about it needs to be counted."""
 
 
 def _too_large(problem: str) -> UsageError:
@@ -275,18 +279,18 @@ class Dim:
         """Substitute variables; the result is in normal form."""
         if not any(var in replacements for var in self.vars):
             return self
-        result = _constant(0)
+        parts: list[Dim] = []
         for monomial, coefficient in self.terms:
-            product = _constant(coefficient)
+            part = _constant(coefficient)
             for atom, power in monomial:
                 if isinstance(atom, SymVar):
                     factor = Dim.of(replacements.get(atom, atom))
                 else:
                     factor = dim_op(atom.op, *(arg.substitute(replacements) for arg in atom.args))
                 for _ in range(power):
-                    product = product * factor
-            result = result + product
-        return result
+                    part = part * factor
+            parts.append(part)
+        return dim_sum(parts)
 
     def evaluate(self, values: Mapping[SymVar, int]) -> int:
         """The integer value for these values of the variables.
@@ -371,8 +375,11 @@ def maximum(a: DimLike, b: DimLike) -> Dim:
 def surely_at_least(a: Dim, b: Dim) -> bool:
     """Do the signs of coefficients show that a ≥ b if all variables are at least 1? They do if the difference, in terms
     of the variables minus 1, has no negative term, and its atoms are variables and minima of such sums. Microseconds,
-    where a proof (`relaxpy.shape.prove`) takes milliseconds."""
+    where a proof (`relaxpy.shape.prove`) takes milliseconds; of long differences it is not known."""
     difference = a - b
+    written_out = sum(2 ** sum(power for _, power in monomial) for monomial, _ in difference.terms)
+    if written_out > MOST_PRODUCTS:
+        return False
     above = difference.substitute({var: var.dim + 1 for var in difference.vars})
     return all(
         coefficient >= 0 and all(_is_natural(atom) for atom, _ in monomial)
@@ -385,6 +392,15 @@ def _is_natural(atom: Atom) -> bool:
     if isinstance(atom, SymVar):
         return True
     return atom.op == "min" and all(surely_at_least(arg, _constant(0)) for arg in atom.args)
+
+
+def dim_sum(dims: Iterable[Dim]) -> Dim:
+    """The sum of dimensions; 0 for no dimensions. Adding one by one would sort the terms each time."""
+    sums: dict[Monomial, int] = {}
+    for dim in dims:
+        for monomial, coefficient in dim.terms:
+            sums[monomial] = sums.get(monomial, 0) + coefficient
+    return _from_dict(sums)
 
 
 def product(dims: Iterator[Dim] | tuple[Dim, ...]) -> Dim:
@@ -424,6 +440,10 @@ def _from_dict(terms: dict[Monomial, int]) -> Dim:
     if len(kept) > 1:
         if len(kept) > MOST_TERMS:
             raise _too_large(f"has at most {MOST_TERMS} terms, not {len(kept)}")
+        if len(kept) > _SHORT:
+            products = sum(sum(power for _, power in monomial) - 1 for monomial, _ in kept)
+            if products > MOST_PRODUCTS:
+                raise _too_large(f"has at most {MOST_PRODUCTS} products, not {products}")
         kept.sort(key=_term_key)
     return _intern(tuple(kept))
 

@@ -6,14 +6,14 @@ share variables. Conversions are memoised.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import reduce
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from relaxpy.errors import PassError
-from relaxpy.ir.dim import Dim, DimOp, SymVar, dim_op
+from relaxpy.ir.dim import Dim, DimOp, SymVar, dim_op, dim_sum
 from relaxpy.tir.nodes import dtype_of
 from relaxpy.tir.tvm import tirx, tvm
 
@@ -147,10 +147,8 @@ class VarTable:
                 return Dim.of(int(expr.value))
             case "Var":
                 return self.symbol(expr).dim
-            case "Add":
-                return self.to_dim(expr.a) + self.to_dim(expr.b)
-            case "Sub":
-                return self.to_dim(expr.a) - self.to_dim(expr.b)
+            case "Add" | "Sub":
+                return dim_sum(self._summands(expr))
             case "Mul":
                 return self.to_dim(expr.a) * self.to_dim(expr.b)
             case "Cast":
@@ -170,6 +168,18 @@ class VarTable:
                 raise PassError(
                     "dimension", f"{expr} is not an integer expression that a dimension can be"
                 )
+
+    def _summands(self, expr: PrimExpr) -> Iterator[Dim]:
+        """The dimensions that a sum consists of, which may be thousands."""
+        waiting = [(expr, False)]
+        while waiting:
+            part, negated = waiting.pop()
+            kind = type(part).__name__
+            if kind in ("Add", "Sub"):
+                waiting += [(part.b, negated != (kind == "Sub")), (part.a, negated)]
+            else:
+                dim = self.to_dim(part)
+                yield -dim if negated else dim
 
 
 def equal(a: PrimExpr, b: PrimExpr) -> bool:

@@ -17,6 +17,7 @@ from relaxpy.ir.dim import (
     Dim,
     SymVar,
     dim_op,
+    dim_sum,
     maximum,
     minimum,
     product,
@@ -263,3 +264,21 @@ def test_interning_keeps_nothing_alive() -> None:
     module._constant.cache_clear()
     gc.collect()
     assert len(module._dims) <= before + 2
+
+
+def test_sum() -> None:
+    """The same as adding one by one."""
+    found = [dim for dim, _ in expressions(11, 40)]
+    for count in (0, 1, 2, 40):
+        expected = Dim.of(0)
+        for dim in found[:count]:
+            expected = expected + dim
+        assert dim_sum(found[:count]) is expected
+
+
+def test_a_long_product_is_not_written_out_to_compare_it() -> None:
+    """With each variable one larger, it has a million terms."""
+    sizes = [SymVar(f"s{i}") for i in range(20)]
+    volume = product(tuple(size.dim for size in sizes))
+    assert not surely_at_least(volume * 4, volume)
+    assert surely_at_least(product(tuple(size.dim for size in sizes[:5])) * 4, sizes[0].dim)
