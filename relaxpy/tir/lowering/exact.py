@@ -13,6 +13,9 @@ integer arithmetic on values that were not read from a tensor, is not hidden: in
 rely on simplifying them. But an index that goes through few bits may wrap (`relaxpy.tir.ranges`), and the passes take
 `cast(int64, cast(int8, i))` for `i`; so such arithmetic and conversions are hidden, too.
 
+Comparisons of unsigned values are hidden: under such a condition, the pass that shrinks buffers solves for one of the
+operands, and fails with -1 as an unsigned number.
+
 Masks of vector loads and stores are hidden, too. If `select(m, f(masked_load(p, m)), x)` were simplified under the
 assumption that `m` is true, the load would read the whole vector, beyond the end of the tensor.
 
@@ -43,6 +46,7 @@ _OF_FLOATS = {
     "le": tirx.LE, "gt": tirx.GT, "ge": tirx.GE,
 }  # fmt: skip
 _COMPARISONS = {name: _OF_FLOATS[name] for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+_ORDERS = frozenset(_COMPARISONS.values())
 _PREFIX = "relaxpy."
 _NAMES = {node: name for name, node in _OF_FLOATS.items()}
 _NAMED = "relaxpy.named"
@@ -75,6 +79,8 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
             and not (_is_leaf(node.a) and _is_leaf(node.b))
             and read.in_either(node)
         ):
+            return _sealed(node)
+        if type(node) in _ORDERS and dtype_of(node.a).startswith("uint") and read.in_either(node):
             return _sealed(node)
         return node
 
@@ -185,7 +191,7 @@ class _ReadVars:
     def in_sum(self, node: Expr) -> bool:
         """Does this sum, difference or product depend on read data? Inner ones are asked first and their answers
         cached, so an index of many terms is traversed once."""
-        answer = self._part(node.a) or self._part(node.b)
+        answer = self.either(node)
         self._sums[hash(node)] = (node, answer)
         return answer
 
