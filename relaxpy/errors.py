@@ -24,11 +24,13 @@ import linecache
 import os
 import re
 import stat
+import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import CodeType
 from typing import Any, Self
 
 _NEWLINE = re.compile("\r\n|\r|\n")
@@ -101,6 +103,38 @@ class Span:
         if self.file not in linecache.cache and not _is_readable(self.file):
             return None
         return linecache.getline(self.file, self.line).rstrip("\n") or None
+
+
+def span_of_code(code: CodeType, instruction: int, line: int) -> Span:
+    """The range in the source of an instruction of running Python code, whose frame or traceback says `line`."""
+    start, end, column, end_column = list(code.co_positions())[instruction // 2]
+    return Span(code.co_filename, start or line, column or 0, end or 0, end_column or 0)
+
+
+_LIBRARIES = {"relaxpy", "tvm", "tvm_ffi", "numpy", "ml_dtypes", *sys.stdlib_module_names}
+_LIBRARIES -= {"__main__"}
+"""Packages whose code is no user's."""
+
+
+def raised_in(error: BaseException) -> Span | None:
+    """The innermost line in the traceback of an exception that is in nobody's library: in the code of the user, who
+    passed it to relaxpy. None if there is none: then the defect is ours."""
+    found, step = None, error.__traceback__
+    while step is not None:
+        frame = step.tb_frame
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _LIBRARIES:
+            found = span_of_code(frame.f_code, step.tb_lasti, step.tb_lineno)
+        step = step.tb_next
+    return found
+
+
+def defined_at(function: Any) -> Span | None:
+    """The line at which a Python function is defined."""
+    code = getattr(function, "__code__", None)
+    return None if code is None else Span(code.co_filename, code.co_firstlineno)
+
+
+OUR_DEFECT = "this is a bug in relaxpy: please report it with the program"
 
 
 def _is_readable(file: str) -> bool:

@@ -100,8 +100,9 @@ def build(
     if not hasattr(passes, "run"):
         raise UsageError(
             "arguments",
-            f"a pipeline must be a sequence of passes, got {type(pipeline).__name__}",
-            help="omit it, or modify the default: from relaxpy.build import default_pipeline (docs/add_a_pass.md)",
+            f"a pipeline must be a sequence of passes (a Pipeline or a Sequential), got {type(pipeline).__name__}",
+            help='omit it, or insert a pass into the default: default_pipeline().before("fuse-ops", mine), with '
+            "from relaxpy.build import default_pipeline (docs/add_a_pass.md)",
         )
     if isinstance(passes, Pipeline) and passes.kinds and resolved.kind not in passes.kinds:
         raise UsageError(

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 import relaxpy
-from relaxpy.errors import Span, UsageError
+from relaxpy.errors import Span, UsageError, span_of_code
 from relaxpy.ir import Dim, Expr, GlobalVar, TensorType, Var
 from relaxpy.ir.module import TensorProgram
 from relaxpy.op.block_builder import BlockBuilder
@@ -101,12 +101,4 @@ def caller_span() -> Span | None:
         frame = frame.f_back
     if frame is None:
         return None
-    positions = list(frame.f_code.co_positions())[frame.f_lasti // 2]
-    line, end_line, column, end_column = positions
-    return Span(
-        frame.f_code.co_filename,
-        line or frame.f_lineno,
-        column or 0,
-        end_line or 0,
-        end_column or 0,
-    )
+    return span_of_code(frame.f_code, frame.f_lasti, frame.f_lineno)
