@@ -112,7 +112,6 @@ def span_of_code(code: CodeType, instruction: int, line: int) -> Span:
 
 
 _LIBRARIES = {"relaxpy", "tvm", "tvm_ffi", "numpy", "ml_dtypes", *sys.stdlib_module_names}
-_LIBRARIES -= {"__main__"}
 """Packages whose code is no user's."""
 
 
@@ -122,7 +121,8 @@ def raised_in(error: BaseException) -> Span | None:
     found, step = None, error.__traceback__
     while step is not None:
         frame = step.tb_frame
-        if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _LIBRARIES:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]  # "" for C++
+        if package == "__main__" or package not in ("", *_LIBRARIES):
             found = span_of_code(frame.f_code, step.tb_lasti, step.tb_lineno)
         step = step.tb_next
     return found

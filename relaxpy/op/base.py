@@ -30,7 +30,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 
-from relaxpy.errors import DeduceError, RelaxError, Span
+from relaxpy.errors import DeduceError, RelaxError, Span, UsageError, defined_at
 from relaxpy.ir.annotation import (
     Annotation,
     PrimType,
@@ -117,20 +117,29 @@ def define_op(cls: OpClass) -> OpClass:
     """Class decorator: turn the class into an operator and register it under its `name`."""
     cls = dataclass(frozen=True, repr=True)(cls)
     for required in ("name", "deduce", "legalize", "reference", "samples"):
-        if getattr(cls, required, None) is None and not (
-            required == "legalize" and "legalize" in dir(cls)
-        ):
-            raise TypeError(f"operator {cls.__name__} has no {required}")
+        own, default = (inspect.getattr_static(c, required, _ABSENT) for c in (cls, Op))
+        if own is default:
+            raise _wrong_class(cls, f"has no {required}", f"define {required}")
     if cls.name in OPS:
-        raise TypeError(f"operator {cls.name} is defined twice")
+        raise _wrong_class(cls, f"is defined twice: {OPS[cls.name].__module__} has it")
     prefix, _, rest = cls.name.rpartition(".")
     if prefix and cls.__module__ == f"{__package__}.{prefix}":
-        raise TypeError(
-            f"operator {cls.name}: relaxpy.op.{prefix} has {rest}; call its file otherwise"
+        raise _wrong_class(
+            cls, f"clashes with relaxpy.op.{prefix}, which has {rest}", "rename the file"
         )
     cls.args = _read_args(cls)
     OPS[cls.name] = cls
     return cls
+
+
+_ABSENT = object()
+
+
+def _wrong_class(cls: type[Op], problem: str, help: str | None = None) -> UsageError:
+    """The error for a class that is no operator, at its `deduce`."""
+    name = cls.__dict__.get("name", cls.__name__)
+    place = defined_at(cls.__dict__.get("deduce"))
+    return UsageError("operator-class", f"operator {name} {problem}", span=place, help=help)
 
 
 _KINDS: dict[str, type[Annotation]] = {
@@ -152,7 +161,15 @@ def _read_args(cls: type[Op]) -> tuple[ArgSpec, ...]:
         text = kind.__name__ if isinstance(kind, type) else str(kind).rsplit(".", 1)[-1]
         text = text.replace(" ", "")
         optional = parameter.default is not inspect.Parameter.empty
-        specs.append(ArgSpec(parameter.name, _KINDS[text.removesuffix("|None")], optional))
+        kind = _KINDS.get(text.removesuffix("|None"))
+        if kind is None:
+            found = "no type" if parameter.annotation is inspect.Parameter.empty else f"type {text}"
+            raise _wrong_class(
+                cls,
+                f"has the parameter {parameter.name} of deduce with {found}",
+                f"write its kind: {parameter.name}: {', '.join(sorted(_KINDS))}",
+            )
+        specs.append(ArgSpec(parameter.name, kind, optional))
     return tuple(specs)
 
 

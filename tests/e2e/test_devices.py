@@ -16,9 +16,10 @@ import relaxpy
 from relaxpy import nn
 from relaxpy.models import bert, llama
 from relaxpy.op.base import Sample
+from relaxpy.testing.op_samples import samples
 from tests.e2e.devices import GROUPS, first_samples, leaves, machine, wrong_programs, wrong_samples
 from tests.e2e.wgsl_refusals import REFUSED
-from tests.op.support import COMPILED, samples
+from tests.op.support import COMPILED
 from tests.runtime.devices.cuda import compiled as cuda
 from tests.runtime.devices.opencl.support import needs_opencl
 from tests.runtime.devices.webgpu.support import needs_vulkan

@@ -10,9 +10,10 @@ import pytest
 import relaxpy
 from relaxpy.errors import BuildError
 from relaxpy.runtime.devices.tensor import DeviceTensor
+from relaxpy.testing.op_samples import samples
 from tests.e2e.devices import same, sample_key
 from tests.e2e.wgsl_refusals import REFUSED
-from tests.op.support import COMPILED, samples
+from tests.op.support import COMPILED
 from tests.runtime.devices.webgpu.support import needs_vulkan
 
 
