@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, Self
 
 _NEWLINE = re.compile("\r\n|\r|\n")
@@ -109,6 +109,23 @@ def span_of_code(code: CodeType, instruction: int, line: int) -> Span:
     """The range in the source of an instruction of running Python code, whose frame or traceback says `line`."""
     start, end, column, end_column = list(code.co_positions())[instruction // 2]
     return Span(code.co_filename, start or line, column or 0, end or 0, end_column or 0)
+
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_MODELS = f"{_PACKAGE}models{os.sep}"
+"""Models in this folder count as user code: an error message shows their lines."""
+
+
+def caller_span() -> Span | None:
+    """The location of the nearest caller outside of relaxpy: file, line and columns of the call."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else span_of_code(frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_PACKAGE) and not file.startswith(_MODELS)
 
 
 _LIBRARIES = {"relaxpy", "tvm", "tvm_ffi", "numpy", "ml_dtypes", *sys.stdlib_module_names}

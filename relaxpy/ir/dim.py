@@ -12,12 +12,15 @@ same program always prints the same text. Division rounds down, as in Python.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
-from typing import TypeAlias, Union
+from typing import Any, TypeAlias, Union
 from weakref import WeakValueDictionary
 
-from relaxpy.errors import UsageError
+import numpy as np
+
+from relaxpy.errors import UsageError, caller_span
 
 _serial = itertools.count()
 
@@ -94,6 +97,46 @@ def _too_large(problem: str) -> UsageError:
     )
 
 
+class SizeAsPythonError(UsageError, TypeError):
+    """A size that Python cannot compute with. A TypeError, too, as Python raises it for values of the wrong kind."""
+
+
+def _unknown(problem: str, help: str) -> SizeAsPythonError:
+    return SizeAsPythonError("size-as-python", problem, span=caller_span(), help=help)
+
+
+def _as_tensor(size: Dim) -> str:
+    return f'as a number of the program it is a tensor: nn.op.full((), {size}, dtype="float32")'
+
+
+def _refused(size: Dim, sign: str, other: Any) -> Any:
+    """For an operand that is no size: a tensor has the operator itself; a float would lose its fraction."""
+    if _is_other(other):
+        return NotImplemented
+    if size.value is None:
+        raise _unknown(f"{size} {sign} {other} is no size: sizes are integers", _as_tensor(size))
+    return _FLOATS[sign](size.value, other)
+
+
+_FLOATS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
+}  # fmt: skip
+
+
+_BITS: dict[str, Callable[[int, int], int]] = {
+    "&": operator.and_, "|": operator.or_, "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift,
+}  # fmt: skip
+
+
+def _is_other(value: Any) -> bool:
+    """Is it an operand that has the operator itself, as tensors have?"""
+    return not isinstance(value, (int, float, complex, *_SIZES))
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Dim) and value.value is not None else value
+
+
 Atom: TypeAlias = "SymVar | DimOp"
 Monomial: TypeAlias = tuple[tuple[Atom, int], ...]
 Terms: TypeAlias = tuple[tuple[Monomial, int], ...]
@@ -121,7 +164,12 @@ class Dim:
             return value
         if isinstance(value, SymVar):
             return value.dim
-        return _constant(int(value))
+        try:
+            return _constant(operator.index(value))
+        except TypeError:
+            raise _unknown(
+                f"{value!r} is no size: sizes are integers", "write // for a size that is divided"
+            ) from None
 
     @staticmethod
     def var(name: str) -> Dim:
@@ -203,6 +251,8 @@ class Dim:
         return _format(self, name, functions)[0]
 
     def __add__(self, other: DimLike) -> Dim:
+        if not isinstance(other, _SIZES):
+            return _refused(self, "+", other)
         other = Dim.of(other)
         if self.value is not None and other.value is not None:
             return _constant(self.value + other.value)
@@ -219,12 +269,18 @@ class Dim:
         return _intern(tuple((monomial, -coefficient) for monomial, coefficient in self.terms))
 
     def __sub__(self, other: DimLike) -> Dim:
+        if not isinstance(other, _SIZES):
+            return _refused(self, "-", other)
         return self + -Dim.of(other)
 
     def __rsub__(self, other: DimLike) -> Dim:
+        if not isinstance(other, _SIZES):
+            return _refused(-self, "+", other)
         return Dim.of(other) + -self
 
     def __mul__(self, other: DimLike) -> Dim:
+        if not isinstance(other, _SIZES):
+            return _refused(self, "*", other)
         other = Dim.of(other)
         if self.value is not None and other.value is not None:
             return _constant(self.value * other.value)
@@ -242,21 +298,134 @@ class Dim:
     __rmul__ = __mul__
 
     def __floordiv__(self, other: DimLike) -> Dim:
+        if not isinstance(other, _SIZES):
+            return _refused(self, "//", other)
         return _floordiv(self, Dim.of(other))
 
     def __rfloordiv__(self, other: DimLike) -> Dim:
+        if not isinstance(other, _SIZES):
+            return NotImplemented if _is_other(other) else other // self._number("//", other, True)
         return _floordiv(Dim.of(other), self)
 
     def __mod__(self, other: DimLike) -> Dim:
+        if not isinstance(other, _SIZES):
+            return _refused(self, "%", other)
         return _floormod(self, Dim.of(other))
 
     def __rmod__(self, other: DimLike) -> Dim:
+        if not isinstance(other, _SIZES):
+            return NotImplemented if _is_other(other) else other % self._number("%", other, True)
         return _floormod(Dim.of(other), self)
+
+    def __pow__(self, power: Any) -> Any:
+        """A product of equal factors; for a known size also another power."""
+        if self.value is not None:
+            return self.value ** _plain(power)
+        if not isinstance(power, int) or power < 0:
+            return self._number("**", power)
+        if power > MOST_DEGREE:
+            raise _too_large(f"is a product of at most {MOST_DEGREE} factors")
+        return product((self,) * power)
+
+    def __rpow__(self, base: Any) -> Any:
+        return base ** self._number("**", base, True)
+
+    def __truediv__(self, other: Any) -> Any:
+        return NotImplemented if _is_other(other) else self._number("/", other) / _plain(other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return NotImplemented if _is_other(other) else other / self._number("/", other, True)
+
+    def __divmod__(self, other: DimLike) -> tuple[Dim, Dim]:
+        return self // other, self % other
+
+    def __round__(self, digits: int | None = None) -> Dim:
+        return self
+
+    def __format__(self, spec: str) -> str:
+        return repr(self) if self.value is None else format(self.value, spec)
+
+    def __lt__(self, other: DimLike) -> bool:
+        return self._compared(other, "<") < 0
+
+    def __le__(self, other: DimLike) -> bool:
+        return self._compared(other, "<=") <= 0
+
+    def __gt__(self, other: DimLike) -> bool:
+        return self._compared(other, ">") > 0
+
+    def __ge__(self, other: DimLike) -> bool:
+        return self._compared(other, ">=") >= 0
+
+    def _compared(self, other: DimLike | float, sign: str) -> float:
+        """The difference, which must be known."""
+        if self.value is not None and isinstance(other, float):
+            return self.value - other
+        difference = self - other if isinstance(other, _SIZES) else None
+        if difference is None or difference.value is None:
+            raise _unknown(
+                f"{self} {sign} {other} is not known before the program runs",
+                "Python decides once, at export: give the size as a number there, or choose between two results: "
+                f'nn.op.where(nn.op.full((), {self}, dtype="int64") {sign} {other}, a, b)',
+            )
+        return difference.value
 
     def __bool__(self) -> bool:
         if self.value is None:
-            raise TypeError(f"{self} has no boolean value at compile time: use relaxpy.shape.prove")
+            raise _unknown(
+                f"{self} has no boolean value before the program runs",
+                "compare it with a number, if both are known; relaxpy.shape.prove proves relations of sizes",
+            )
         return self.value != 0
+
+    def __index__(self) -> int:
+        if self.value is None:
+            raise _unknown(
+                f"the size {self} is not known before the program runs, so it is no integer of Python",
+                "give the size as a number, or use operators on whole tensors: "
+                f"nn.op.arange({self}) instead of range({self})",
+            )
+        return self.value
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        if self.value is None:
+            raise _unknown(
+                f"the size {self} is not known before the program runs", _as_tensor(self)
+            )
+        return float(self.value)
+
+    def _number(self, sign: str, other: Any, reflected: bool = False) -> int:
+        """The value of a size that is known, as an operand of an operator that gives no size."""
+        if self.value is None:
+            shown = f"{other} {sign} {self}" if reflected else f"{self} {sign} {other}"
+            advice = _as_tensor(self)
+            if sign == "/" and not reflected:
+                advice = f"write {self} // {other} for a size (it rounds down); {advice}"
+            raise _unknown(f"{shown} is no size: sizes are integers", advice)
+        return self.value
+
+    def _bits(self, sign: str, other: Any) -> Any:
+        """An operator on bits, of known sizes."""
+        if not isinstance(other, _SIZES):
+            return NotImplemented
+        return _BITS[sign](self._number(sign, other), Dim.of(other)._number(sign, self))
+
+    def __and__(self, other: Any) -> Any:
+        return self._bits("&", other)
+
+    def __or__(self, other: Any) -> Any:
+        return self._bits("|", other)
+
+    def __xor__(self, other: Any) -> Any:
+        return self._bits("^", other)
+
+    def __lshift__(self, other: Any) -> Any:
+        return self._bits("<<", other)
+
+    def __rshift__(self, other: Any) -> Any:
+        return self._bits(">>", other)
 
     def divide_exact(self, divisor: DimLike) -> Dim | None:
         """The polynomial q with q * divisor == self, for a divisor of one term; None if there is
@@ -308,6 +477,10 @@ class Dim:
                 product *= factor**power
             result += product
         return result
+
+
+_SIZES = (Dim, int, SymVar, np.integer)
+"""The classes of operands of a size."""
 
 
 def _not(value: int) -> int:

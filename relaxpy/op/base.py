@@ -54,6 +54,7 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.op import Operator
 from relaxpy.op.deduction import Deduction
+from relaxpy.op.familiar import keyword, otherwise
 from relaxpy.op.parameters import argument, attributes
 
 OPS: dict[str, type[Op]] = {}
@@ -232,12 +233,14 @@ class Op(Operator):
             raise DeduceError(
                 "op-arguments",
                 f"{cls.name} takes at most {len(names)} arguments, got {len(args)}",
-                help=cls._usage(),
+                help=_with(cls._usage(), otherwise(cls.name)),
             )
         for key, value in kwargs.items():
             if key not in names or key in given:
                 problem = f"got {key} twice" if key in given else f"has no argument {key!r}"
-                raise DeduceError("op-arguments", f"{cls.name} {problem}", help=cls._usage())
+                raise DeduceError(
+                    "op-arguments", f"{cls.name} {problem}", help=cls._usage_for(key, names)
+                )
             given[key] = value
         missing = [s.name for s in cls.args if not s.optional and given.get(s.name) is None]
         missing += [
@@ -261,6 +264,14 @@ class Op(Operator):
         for f in attr_fields(cls):
             shown.append(f.name if f.default is dataclasses.MISSING else f"{f.name}={f.default!r}")
         return f"the signature is R.{cls.name}({', '.join(shown)})"
+
+    @classmethod
+    def _usage_for(cls, key: str, names: Sequence[str]) -> str:
+        """The help for a keyword that the operator does not have, perhaps torch's."""
+        ours = keyword(key, names)
+        if ours:
+            return f"write {ours}= for {key}=; {cls._usage()}"
+        return _with(cls._usage(), otherwise(cls.name, f"{key}="))
 
     def __call__(self, *args: Any, span: Span | None = None) -> Call:
         """Make a call of this operator; arguments are converted to expressions."""
@@ -414,6 +425,10 @@ def number_array(value: Any, dtype: DType) -> np.ndarray:
         if dtype.is_int and not dtype.is_bool:
             return np.asarray(int(value) % (1 << 64), np.uint64).astype(dtype.numpy)
         return np.asarray(value).astype(dtype.numpy)
+
+
+def _with(help: str, more: str | None) -> str:
+    return f"{help}; {more}" if more else help
 
 
 def _is_scalar(expr: Expr) -> bool:

@@ -391,7 +391,8 @@ def _hint(message: str) -> tuple[str, str | None]:
         if (found := pattern.fullmatch(message)) is not None:
             return found.expand(meaning), help
     if (missing := re.fullmatch(r"the namespace T has no (\w+)", message)) is not None:
-        near = difflib.get_close_matches(missing[1], dir(script_tirx), 1)
+        near = difflib.get_close_matches(missing[1], dir(script_tirx), 5)
+        near.sort(key=lambda name: sorted(name) != sorted(missing[1]))  # letters in another order
         return message, f"did you mean T.{near[0]}?" if near else None
     return message, None
 

@@ -116,8 +116,8 @@ def test_namespaces_are_modules() -> None:
         ("matmull", "did you mean 'matmul'"),
         ("nn.relux", "did you mean 'nn.relu'"),
         ("softmax", "did you mean 'nn.softmax'"),
-        ("unsqueeze", "did you mean 'expand_dims'"),
-        ("nn.cat", "did you mean 'concat'"),
+        ("unsqueeze", "write op.expand_dims\\(x, axis=1\\) for x.unsqueeze"),
+        ("nn.cat", "write op.concat\\(\\[x, y\\], axis=1\\) for torch.cat"),
         ("zzz", "zzz"),
     ],
 )
