@@ -162,6 +162,8 @@ class Dim:
         """Convert `value` to a dimension."""
         if isinstance(value, Dim):
             return value
+        if type(value) is int:
+            return _constant(value)
         if isinstance(value, SymVar):
             return value.dim
         try:
