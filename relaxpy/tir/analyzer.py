@@ -28,6 +28,8 @@ def int64(value: PrimExpr | int) -> PrimExpr:
     """Convert the value to a 64-bit index expression. All indices of a program have this type (TVM refuses a mix of
     int32 and int64)."""
     if isinstance(value, int):
+        if not -(1 << 63) <= value < 1 << 63:
+            raise PassError("bad-value", f"{value} is no size or index: it does not fit into 64 bits")
         return tirx.IntImm("int64", value)
     return value if dtype_of(value) == "int64" else value.astype("int64")
 
