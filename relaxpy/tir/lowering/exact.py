@@ -191,7 +191,7 @@ class _ReadVars:
     def in_sum(self, node: Expr) -> bool:
         """Does this sum, difference or product depend on read data? Inner ones are asked first and their answers
         cached, so an index of many terms is traversed once."""
-        answer = self.either(node)
+        answer = self.in_either(node)
         self._sums[hash(node)] = (node, answer)
         return answer
 
