@@ -136,16 +136,15 @@ def test_lanes_that_become_unsigned_are_values() -> None:
     assert calls(sealed(tirx.PrimFunc([y], signed))) == []
 
 
-def test_comparisons_of_unsigned_values_are_hidden() -> None:
+@pytest.mark.parametrize(("dtype", "found"), [("uint8", ["relaxpy.lt"]), ("int8", [])])
+def test_comparisons_of_unsigned_values_are_hidden(dtype: str, found: list[str]) -> None:
     """A pass that solves `a < b` for a computes with -1, which is no unsigned number. Sizes stay visible."""
-    for dtype, found in (("uint8", ["relaxpy.lt"]), ("int8", [])):
-        x = te.placeholder((n,), dtype, name="x")
-        smaller = te.create_prim_func([x, compute((n - 1,), lambda i, x=x: x[i] < x[i + 1])])
-        assert calls(sealed(smaller)) == found
-    lanes = te.create_prim_func(
-        [compute((n,), lambda i: i.astype("uint32") < tirx.const(7, "uint32"))]
-    )
-    assert calls(sealed(lanes)) == []
+    x = te.placeholder((n,), dtype, name="x")
+    smaller = te.create_prim_func([x, compute((n - 1,), lambda i: x[i] < x[i + 1])])
+    assert calls(sealed(smaller)) == found
+    seven = tirx.const(7, "uint32")
+    sizes = te.create_prim_func([compute((n,), lambda i: i.astype("uint32") < seven)])
+    assert calls(sealed(sizes)) == []
 
 
 def test_indices_that_grow_long_are_values() -> None:
