@@ -46,7 +46,6 @@ _OF_FLOATS = {
     "le": tirx.LE, "gt": tirx.GT, "ge": tirx.GE,
 }  # fmt: skip
 _COMPARISONS = {name: _OF_FLOATS[name] for name in ("eq", "ne", "lt", "le", "gt", "ge")}
-_ORDERS = frozenset(_COMPARISONS.values())
 _PREFIX = "relaxpy."
 _NAMES = {node: name for name, node in _OF_FLOATS.items()}
 _NAMED = "relaxpy.named"
@@ -80,7 +79,7 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
             and read.in_either(node)
         ):
             return _sealed(node)
-        if type(node) in _ORDERS and dtype_of(node.a).startswith("uint") and read.in_either(node):
+        if type(node) in _COMPARED and dtype_of(node.a).startswith("uint") and read.in_either(node):
             return _sealed(node)
         return node
 

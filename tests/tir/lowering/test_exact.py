@@ -144,7 +144,7 @@ def test_comparisons_of_unsigned_values_are_hidden(dtype: str, found: list[str])
     assert calls(sealed(smaller)) == found
     seven = tirx.const(7, "uint32")
     sizes = te.create_prim_func([compute((n,), lambda i: i.astype("uint32") < seven)])
-    assert calls(sealed(sizes)) == []
+    assert "relaxpy.lt" not in calls(sealed(sizes))
 
 
 def test_indices_that_grow_long_are_values() -> None:
