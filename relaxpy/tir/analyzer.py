@@ -29,7 +29,9 @@ def int64(value: PrimExpr | int) -> PrimExpr:
     int32 and int64)."""
     if isinstance(value, int):
         if not -(1 << 63) <= value < 1 << 63:
-            raise PassError("bad-value", f"{value} is no size or index: it does not fit into 64 bits")
+            raise PassError(
+                "bad-value", f"{value} is no size or index: it does not fit into 64 bits"
+            )
         return tirx.IntImm("int64", value)
     return value if dtype_of(value) == "int64" else value.astype("int64")
 
