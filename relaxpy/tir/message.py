@@ -183,6 +183,7 @@ _RULES = tuple(
             "{g1} is not defined for this dtype: cast the value",
         ),
         (r"not implemented", "a function that the program calls does not exist on this target"),
+        (r"%\d+ = .*", "an operation is not defined for its dtype (is a condition no comparison?)"),
         (r".* is false:|.* \(\S+ vs\. \S+\) :", "this is not valid here"),
         (r".*ill-formed: (buffer \w+) is used at .*", "the {g1} is used, and not declared"),
         (

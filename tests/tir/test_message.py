@@ -119,6 +119,10 @@ def test_types(text: str, words: str) -> None:
     [
         ('File "a.cc", line 3\nCheck failed: (x > 0) is false: too small\n   ^^^^^^', "too small"),
         ("Check failed: (arg.ty() == value.ty()) is false:", "this is not valid here"),
+        (
+            "%4 = load i32, ptr %3, align 4, !dbg !39",
+            "an operation is not defined for its dtype (is a condition no comparison?)",
+        ),
         ("^^^^^", "Exception"),
         ("expected <class 'tvm.tirx.expr.Foo'>, at <function f at 0x7f00>", "expected T.Foo, at f"),
     ],
