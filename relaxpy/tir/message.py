@@ -7,13 +7,16 @@ import re
 
 def informative(error: Exception | str) -> str:
     """The message of an error of TVM or of Python in it, as users of the script know its terms."""
-    lines = [line.strip() for line in str(error).splitlines()]
+    text = str(error).partition("\nError in pass:")[0]  # then comes the program, with carets
+    lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not _NO_TEXT.match(line)]
     if not lines:
         return type(error).__name__
     text = _PREFIX.sub("", next((line for line in reversed(lines) if _CHECK in line), lines[-1]))
     if "kDLBool" in text and text.endswith("is false:"):
         return "bools are expected here: compare the value, x != 0"
+    if "kDLFloat" in text and text.endswith("is false:"):
+        return "a number is expected here: cast the value"
     text = re.sub(
         r"^\(.*\) is false: (?=.)", "", text
     )  # a failed check: the text after the condition
@@ -183,6 +186,7 @@ _RULES = tuple(
             "{g1} is not defined for this dtype: cast the value",
         ),
         (r"not implemented", "a function that the program calls does not exist on this target"),
+        (r"unknown dtype `ubool`", "a number is expected here: cast the value"),
         (r"%\d+ = .*", "an operation is not defined for its dtype (is a condition no comparison?)"),
         (r".* is false:|.* \(\S+ vs\. \S+\) :", "this is not valid here"),
         (r".*ill-formed: (buffer \w+) is used at .*", "the {g1} is used, and not declared"),

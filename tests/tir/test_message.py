@@ -80,6 +80,7 @@ def test_a_wrong_program(what: str) -> None:
 
 
 COMPILED = {
+    'T.Cast("float32", (X[i, j] > T.float32(0)) + (X[i, j] > T.float32(1)))': "a number is expected here: cast the value",
     'T.exp(T.Cast("int32", X[i, j]))': "exp is not defined for this dtype: cast the value",
     'T.fmod(T.Cast("int32", X[i, j]), T.int32(2))': "fmod is not defined for this dtype: cast the value",
 }
@@ -122,6 +123,14 @@ def test_types(text: str, words: str) -> None:
         (
             "%4 = load i32, ptr %3, align 4, !dbg !39",
             "an operation is not defined for its dtype (is a condition no comparison?)",
+        ),
+        (
+            "too small\n\nError in pass: relaxpy.Lower\nNote: …\n    y[0] = x[0]\n    ^^^^^^^^^^^",
+            "too small",
+        ),
+        (
+            "Check failed: (t.MatchesCode(DLDataTypeCode::kDLFloat)) is false: ",
+            "a number is expected here: cast the value",
         ),
         ("^^^^^", "Exception"),
         ("expected <class 'tvm.tirx.expr.Foo'>, at <function f at 0x7f00>", "expected T.Foo, at f"),
