@@ -230,7 +230,7 @@ def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
             return call
         a, b = call.args
         if _is_float(a):
-            return _OF_FLOATS[kind](a, b)
+            return _unequal(a, b) if kind == "ne" else _OF_FLOATS[kind](a, b)
         # Passes that narrow indices look through the call.
         if kind in _COMPARISONS:
             wide = max(
@@ -244,9 +244,14 @@ def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func if body.same_as(func.body) else with_body(func, wrapping.around(body))
 
 
+def _unequal(a: Expr, b: Expr) -> Expr:
+    """Is the first float another one than the second? Code generators write `!=` as one that is false for a NaN."""
+    return tirx.Not(tirx.EQ(a, b))
+
+
 def wrapped(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`unsealed(sealed(func))`, for a function that no pass rewrites in between. Only arithmetic of integers changes
-    by it."""
+    """`unsealed(sealed(func))`, for a function that no pass rewrites in between. Only arithmetic of integers, and `!=`
+    of floats, change by it."""
     read, ranges = _ReadVars(func), Ranges(func)
     wrapping = _wrapping(func)
 
@@ -255,7 +260,10 @@ def wrapped(func: tirx.PrimFunc) -> tirx.PrimFunc:
             return node
         return wrapping(_NAMES[type(node)], node.a, node.b)
 
-    body = rewritten(func.body, (tuple(_WRAPPING), wrap))
+    def differ(node: tirx.NE) -> Expr:
+        return _unequal(node.a, node.b) if _is_float(node.a) else node
+
+    body = rewritten(func.body, (tuple(_WRAPPING), wrap), (tirx.NE, differ))
     return func if body.same_as(func.body) else with_body(func, wrapping.around(body))
 
 

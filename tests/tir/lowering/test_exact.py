@@ -26,6 +26,8 @@ FLOATS: dict[str, tuple[Value, Callable[[np.ndarray], np.ndarray]]] = {
     "quotient": (lambda x: tirx.Div(_const(0, x), x), lambda x: 0 / x),
     "same quotient": (lambda x: tirx.Div(x, x), lambda x: x / x),
     "equal": (lambda x: tirx.EQ(x, x).astype(x.ty), lambda x: x == x),
+    "unequal": (lambda x: tirx.NE(x, x).astype(x.ty), lambda x: x != x),
+    "unequal to another": (lambda x: tirx.NE(x, _const(1, x)).astype(x.ty), lambda x: x != 1),
     "not less": (lambda x: tirx.Not(tirx.LT(x, _const(1, x))).astype(x.ty), lambda x: ~(x < 1)),
     "factored": (
         lambda x: tirx.Sub(tirx.Mul(x, _const(3, x)), tirx.Mul(x, _const(2, x))),
