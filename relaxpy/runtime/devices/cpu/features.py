@@ -36,11 +36,11 @@ _ARM = {
     "fcma": "complxnum", "paca": "pauth", "sb": "sb", "bti": "bti", "pmull": "aes",
 }  # fmt: skip
 _HWCAP = {
-    16: "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt fcma lrcpc dcpop sha3 sm3 "
-    "sm4 asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs sb paca pacg",
-    26: "dcpodp sve2 sveaes svepmull svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm svef64mm svebf16 i8mm bf16 "
-    "dgh rng bti mte ecv afp rpres mte3 sme smei16i64 smef64f64 smei8i32 smef16f32 smeb16f32 smef32f32 smefa64 wfxt "
-    "ebf16 sveebf16 cssc rprfm sve2p1 sme2",
+    16: "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt fcma lrcpc dcpop sha3 "
+    "sm3 sm4 asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs sb paca pacg",
+    26: "dcpodp sve2 sveaes svepmull svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm svef64mm svebf16 i8mm "
+    "bf16 dgh rng bti mte ecv afp rpres mte3 sme smei16i64 smef64f64 smei8i32 smef16f32 smeb16f32 smef32f32 smefa64 "
+    "wfxt ebf16 sveebf16 cssc rprfm sve2p1 sme2",
 }  # fmt: skip
 """Entries of the auxiliary vector of a process on Linux for AArch64, and the names of their bits, the lowest first."""
 _MAC_ARM = {
