@@ -390,11 +390,20 @@ class Writer:
                 return self._index(expr)
             if isinstance(expr, tirx.Cast) and self._dtype(expr.value) == "int32":
                 return self._value(expr.value)
-            return f"saturated({self._value(expr)})"
+            return f"saturated({self._wide_index(expr) if dtype == 'int64' else self._value(expr)})"
         text = self._value(expr)
         if dtype == "bool":
             return f"select(0i, 1i, {text})"
         return f"i32({text})" if dtype.startswith("u") else text
+
+    def _wide_index(self, expr: Expr) -> str:
+        """An index of 64 bits that is computed from data, wide; its parts that are not fit, as other indices do."""
+        if self._is_index(expr):
+            return f"wide_of_int({self._narrow(expr)})"
+        if isinstance(expr, tirx.Add | tirx.Sub | tirx.Mul):
+            function = f"wide_{_ARITHMETIC[type(expr)]}"
+            return f"{function}({self._wide_index(expr.a)}, {self._wide_index(expr.b)})"
+        return self._value(expr)
 
     def _index(self, expr: Expr) -> str:
         """An index of 64 bits as `i32`."""

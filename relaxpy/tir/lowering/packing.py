@@ -176,7 +176,7 @@ def _copy(source: Buffer, part: _Part) -> Stmt:
     regions = [
         tirx.BufferRegion(each, list(map(whole, each.shape))) for each in (source, part.buffer)
     ]
-    block = s_tir.SBlock(iters, regions[:1], regions[1:], "part", store, annotations={APART: True})
+    block = s_tir.SBlock(iters, regions[:1], regions[1:], "part", store, annotations={APART: 1})
     nest: Any = s_tir.SBlockRealize(loops, tirx.const(True, "bool"), block)
     for loop, extent in zip(loops[::-1], list(source.shape)[::-1], strict=True):
         nest = tirx.For(loop, int64(0), extent, tirx.ForKind.SERIAL, nest)
