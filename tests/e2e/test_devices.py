@@ -442,3 +442,32 @@ def test_triangles(device: str) -> None:
         both = leaves(vm["main"](u)), leaves(interpret(mod, "main", u))
         for name, got, want in zip(TRIANGLES, *both, strict=True):
             np.testing.assert_array_equal(got, want, f"{name} of {n}")
+
+
+SORTS = """
+@R.function
+def main(x: R.Tensor((2, "n"), "float32")):
+    n = T.int64()
+    return (R.sort(x, axis=1), R.argsort(x, axis=1, descending=True), R.topk(x, k=3, axis=1, largest=False))
+"""
+
+
+@on_devices
+def test_sorts_in_parts(device: str) -> None:
+    """Rows of one part, of whole ones and others; equal elements keep their order, and a NaN is the greatest."""
+    vm = machine(relaxpy.parse(SORTS), device)["main"]
+    host = machine(relaxpy.parse(SORTS), "llvm")["main"]
+    for n in (3, 1023, 1024, 2500):
+        x = np.random.default_rng(n).choice(SPECIAL, (2, n))
+        for got, want in zip(leaves_of_all(vm(x)), leaves_of_all(host(x)), strict=True):
+            np.testing.assert_array_equal(got, want, str(n))
+
+
+def leaves_of_all(value: object) -> list[np.ndarray]:
+    """The tensors of a result with tuples in it."""
+    items = value if isinstance(value, tuple) else (value,)
+    return [
+        leaf
+        for item in items
+        for leaf in (leaves_of_all(item) if isinstance(item, tuple) else leaves(item))
+    ]

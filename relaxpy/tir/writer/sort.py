@@ -31,6 +31,8 @@ _FEW = 64
 _PART_STEPS = 10
 _PART = 1 << _PART_STEPS
 """The most elements that a thread sorts. The number of steps is even, so that they end where they began."""
+_ALONE = 1 << 15
+"""So many steps are few for one of many threads."""
 _USUAL_STEPS = 10
 """The number of steps for rows of a thousand."""
 
@@ -53,6 +55,9 @@ def sort_rows(
     others = [*shape[:axis], *shape[axis + 1 :]]
     dtype, wide = DType(str(x.dtype)), _key_dtype(DType(str(x.dtype)))
     few = first is not None and first.value is not None and first.value <= _FEW
+    if few and in_parts and first is not None:  # else one thread would do all
+        steps = (shape[axis] * (first + 1)).value
+        few = steps is not None and steps <= _ALONE
     kept = [shape[axis] if first is None else first]
     found = [*shape[:axis], *kept, *shape[axis + 1 :]]
     out = [(found, str(dtype))] * values + ([(found, order)] if order else [])
