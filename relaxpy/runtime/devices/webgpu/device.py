@@ -210,7 +210,7 @@ class WebGPURuntime(DeviceRuntime):
         get = [getter(arg, offset=self._seen_offset) for arg in args if "memory" not in arg]
         guarded = [(arg["size"], arg["most"]) for arg in args if "most" in arg]
         counted = kernel.image.rounds
-        most_rounds = self._most_rounds if counted is not None else None
+        most_rounds = None if counted is None else self._most_rounds
         known: BindGroups = {}
         errors = self._wgpu_errors
 
@@ -224,7 +224,7 @@ class WebGPURuntime(DeviceRuntime):
                     raise DeviceError(
                         f"a size of {numbers[place]} is beyond the 32 bits of WGSL's integers"
                     )
-            if most_rounds is not None and numbers[counted] > most_rounds:
+            if counted is not None and most_rounds is not None and numbers[counted] > most_rounds:
                 raise DeviceError(
                     f"a thread runs up to {numbers[counted]} rounds of loops, and {self._name} ends it after "
                     f"{most_rounds} without a word: run it on another device, or, where threads share a row, build for "
