@@ -68,13 +68,15 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     read, short, ranges = _ReadVars(func), _short_indices(func), Ranges(func)
 
     def seal(node: Expr) -> Expr:
+        if _compares_bools(node):
+            return _in_words(node)
         if _is_float(node.a):
             return _sealed(node)
         if type(node) in _WRAPPING and (read.in_sum(node) or ranges.wraps(node)):
             return _sealed(node)
         # Terms would be moved to the side of what was read, and overflow there.
         if (
-            type(node) in _COMPARED
+            type(node) in _ORDERS
             and not (_is_leaf(node.a) and _is_leaf(node.b))
             and read.in_either(node)
         ):
@@ -128,7 +130,6 @@ def _without_name(call: tvm.ir.Call) -> Expr:
 
 
 _WRAPPING = frozenset(_ARITHMETIC.values())
-_COMPARED = frozenset(_COMPARISONS.values())
 
 
 def _is_leaf(expr: Expr) -> bool:
@@ -244,14 +245,24 @@ def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func if body.same_as(func.body) else with_body(func, wrapping.around(body))
 
 
+def _compares_bools(node: Expr) -> bool:
+    return type(node) in _ORDERS and dtype_of(node.a).startswith("bool")
+
+
+def _in_words(node: Expr) -> Expr:
+    """A comparison of bools as one of integers. TVM's code generator compares bools as floats, which LLVM refuses."""
+    dtype = dtype_of(node.a).replace("bool", "int32")
+    return type(node)(_as(node.a, dtype), _as(node.b, dtype))
+
+
 def _unequal(a: Expr, b: Expr) -> Expr:
     """Is the first float another one than the second? Code generators write `!=` as one that is false for a NaN."""
     return tirx.Not(tirx.EQ(a, b))
 
 
 def wrapped(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`unsealed(sealed(func))`, for a function that no pass rewrites in between. Only arithmetic of integers, and `!=`
-    of floats, change by it."""
+    """`unsealed(sealed(func))`, for a function that no pass rewrites in between. Only arithmetic of integers, `!=` of
+    floats, and comparisons of bools change by it."""
     read, ranges = _ReadVars(func), Ranges(func)
     wrapping = _wrapping(func)
 
@@ -260,10 +271,13 @@ def wrapped(func: tirx.PrimFunc) -> tirx.PrimFunc:
             return node
         return wrapping(_NAMES[type(node)], node.a, node.b)
 
-    def differ(node: tirx.NE) -> Expr:
-        return _unequal(node.a, node.b) if _is_float(node.a) else node
+    def compare(node: Expr) -> Expr:
+        if _compares_bools(node):
+            return _in_words(node)
+        is_unequal = isinstance(node, tirx.NE) and _is_float(node.a)
+        return _unequal(node.a, node.b) if is_unequal else node
 
-    body = rewritten(func.body, (tuple(_WRAPPING), wrap), (tirx.NE, differ))
+    body = rewritten(func.body, (tuple(_WRAPPING), wrap), (tuple(_ORDERS), compare))
     return func if body.same_as(func.body) else with_body(func, wrapping.around(body))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import relaxpy
 from relaxpy.backend.cpu.compile import compile_source
 from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
@@ -186,3 +187,30 @@ def test_negative_literals_in_c() -> None:
     """They are unsigned numbers, too: TVM refuses to make one of a negative literal."""
     func = elementwise(lambda x: x + tirx.const(-5, "int32"), "int32")
     assert "4294967291" in compile_source({"k": func}, Target.parse("c"))
+
+
+@pytest.mark.parametrize("kind", ["serial", "parallel"])
+def test_comparisons_of_bools(kind: str) -> None:
+    """Of integers of the same truth."""
+    signs = ("==", "!=", "<", "<=", ">", ">=")
+    stores = "\n".join(f"            o[i, {k}] = x[i] {sign} y[i]" for k, sign in enumerate(signs))
+    mod = relaxpy.parse(f"""
+@I.ir_module
+class M:
+    @T.prim_func
+    def f(x: T.Buffer(("n",), "bool"), y: T.Buffer(("n",), "bool"), o: T.Buffer(("n", 6), "bool")):
+        n = T.int64()
+        for i in T.{kind}(n):
+{stores}
+
+    @R.function
+    def main(x: R.Tensor(("n",), "bool"), y: R.Tensor(("n",), "bool")):
+        n = T.int64()
+        cls = M
+        return R.call_tir(cls.f, (x, y), out_ty=R.Tensor((n, 6), "bool"))
+""")
+    x, y = np.array([False, False, True, True] * 3), np.array([False, True, False, True] * 3)
+    want = np.stack([x == y, x != y, x < y, x <= y, x > y, x >= y], 1)
+    np.testing.assert_array_equal(
+        relaxpy.VirtualMachine(relaxpy.build(mod))["main"](x, y).numpy(), want
+    )
