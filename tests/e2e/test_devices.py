@@ -33,7 +33,7 @@ DEVICES = [
     pytest.param("vulkan", marks=needs_vulkan),
 ]
 NOT_COMPILED = {cuda.TARGET: frozenset[str](), "opencl": frozenset[str](), "vulkan": REFUSED}
-PROGRAMS = {cuda.TARGET: 200, "opencl": 500, "vulkan": 200}
+PROGRAMS = {cuda.TARGET: 200, "opencl": 500, "vulkan": 500}
 """How many random programs a full run compares on each kind of device."""
 BATCH = 10
 """Random programs that are built together."""
