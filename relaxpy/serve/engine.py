@@ -143,8 +143,8 @@ class Engine:
         return bool(self.scheduler.running or self.scheduler.waiting)
 
     def submit(self, request: Request) -> None:
-        """Take on a request. Raises: UsageError for one that cannot run: `bad-length`, `bad-prompt`, `queue-full`,
-        `grammar`."""
+        """Take on a request. Raises: UsageError for one that cannot run: `bad-length`, `bad-prompt`, `sampling`,
+        `queue-full`, `grammar`."""
         vocab = self.model.vocab_size
         if wrong := [token for token in request.prompt if not 0 <= token < vocab]:
             raise UsageError(
@@ -152,6 +152,7 @@ class Engine:
             )
         if not NONE <= request.adapter < self.model.adapters:
             raise UsageError("bad-prompt", f"the engine has no adapter {request.adapter}")
+        request.sampling.check_vocabulary(vocab)
         matcher = None
         if request.grammar:
             if self._make_matcher is None:
@@ -238,7 +239,7 @@ class Engine:
         prompt = len(request.prompt)
         if not text.is_forked:
             return [
-                Draw(request.sampling, text.tokens, prompt, choice, masks[0])
+                Draw(request.sampling, text.tokens, prompt, choice, masks[0], request.ends)
                 for choice in range(text.places)
             ]
         return [
@@ -248,6 +249,7 @@ class Engine:
                 prompt,
                 text.choice,
                 masks[place],
+                request.ends,
             )
             for place in range(count)
         ]

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from relaxpy.errors import UsageError
+from relaxpy.narrow import is_sequence
+from relaxpy.serve.token_rules import forbidden_tokens, token_biases
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,18 @@ class Sampling:
     bias: Mapping[int, float] = field(default_factory=dict[int, float])
     """Token → what is added to its logit."""
     seed: int = 0
+    min_tokens: int = 0
+    """Until so many were generated, none that ends the text."""
+    suppress_tokens: tuple[int, ...] = ()
+    """Tokens that never come."""
+    begin_suppress_tokens: tuple[int, ...] = ()
+    """Tokens that do not come first."""
+    bad_words_ids: tuple[tuple[int, ...], ...] = ()
+    """Sequences of tokens that are never completed; a token that ends the text is none."""
+    no_repeat_ngram_size: int = 0
+    """So many tokens in a row come only once, the prompt included; 0: as often as they like."""
+    sequence_bias: tuple[tuple[tuple[int, ...], float], ...] = ()
+    """Sequences of tokens, and what is added to the logit of the last one after the others."""
 
     def __post_init__(self) -> None:
         def need(fits: bool, name: str, expected: str) -> None:
@@ -54,10 +68,41 @@ class Sampling:
             need(_is_finite(getattr(self, name)), name, "a finite number")
         need(-(1 << 63) <= self.seed < 1 << 63, "seed", "an integer of 64 bits")
         is_bias = isinstance(self.bias, Mapping) and all(
-            _is_integer(token) and 0 <= token < (1 << 31) - 1 and _is_number(by) and by < math.inf
-            for token, by in self.bias.items()
+            _is_token(token) and _is_bias(by) for token, by in self.bias.items()
         )
         need(is_bias, "bias", "numbers by token, finite or -infinity")
+        for name in ("min_tokens", "no_repeat_ngram_size"):
+            value = getattr(self, name)
+            need(_is_integer(value) and 0 <= value < 1 << 31, name, "a number of tokens, or 0")
+        for name in ("suppress_tokens", "begin_suppress_tokens"):
+            need(_are_tokens(getattr(self, name)), name, "numbers of tokens")
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        words: Any = self.bad_words_ids
+        are_words = is_sequence(words) and all(_are_tokens(each) and each for each in words)
+        need(are_words, "bad_words_ids", "sequences of at least one token")
+        object.__setattr__(self, "bad_words_ids", tuple(tuple(each) for each in words))
+        biases: Any = self.sequence_bias
+        are_biases = is_sequence(biases) and all(
+            is_sequence(each) and len(each) == 2
+            and _are_tokens(each[0]) and each[0] and _is_bias(each[1])
+            for each in biases
+        )  # fmt: skip
+        need(are_biases, "sequence_bias", "pairs of a sequence of tokens and a number")
+        biases = tuple((tuple(tokens), float(by)) for tokens, by in biases)
+        object.__setattr__(self, "sequence_bias", biases)
+
+    def check_vocabulary(self, vocab: int) -> None:
+        """Raises: UsageError (`sampling`) for a bias of a token that a vocabulary of this size does not have."""
+        biased = {
+            "bias": [*self.bias],
+            "sequence_bias": [t for s, _ in self.sequence_bias for t in s],
+        }
+        for name, tokens in biased.items():
+            if wrong := [token for token in tokens if token >= vocab]:
+                raise UsageError(
+                    "sampling",
+                    f"{name} names token {wrong[0]}, and the model has tokens 0 to {vocab - 1}",
+                )
 
 
 def _is_number(value: object) -> bool:
@@ -70,6 +115,18 @@ def _is_finite(value: Any) -> bool:
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _is_token(value: Any) -> bool:
+    return _is_integer(value) and 0 <= value < (1 << 31) - 1
+
+
+def _are_tokens(values: object) -> bool:
+    return is_sequence(values) and all(map(_is_token, values))
+
+
+def _is_bias(value: Any) -> bool:
+    return _is_number(value) and value < math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,23 +142,29 @@ class Draw:
     """Tells requests of equal seeds apart; requests with equal seeds and numbers draw equal numbers."""
     mask: np.ndarray | None = None
     """The words of a mask of the allowed tokens, int32, a bit a token from the lowest on; None: all are allowed."""
+    ends: frozenset[int] = frozenset()
+    """Tokens that end the text."""
 
 
 def sampling_arguments(draws: Sequence[Draw], vocab: int) -> tuple[np.ndarray, ...]:
     """The arguments of `nn.sample` after the logits. Raises: UsageError (`sampling`) for a mask of another size."""
     options = [draw.sampling for draw in draws]
+    biases = [token_biases(draw) for draw in draws]
     words = -(-vocab // 32)
     masks = np.full((len(draws), words), -1, np.int32)
     for row, draw in enumerate(draws):
-        if draw.mask is None:
-            continue
-        mask = np.asarray(draw.mask)
-        if mask.shape != (words,) or mask.dtype.name not in ("int32", "uint32"):
-            raise UsageError(
-                "sampling",
-                f"a mask of {vocab} tokens has {words} words of 32 bits, got {mask.dtype} {mask.shape}",
-            )
-        masks[row] = mask.view(np.int32)
+        if draw.mask is not None:
+            mask = np.asarray(draw.mask)
+            if mask.shape != (words,) or mask.dtype.name not in ("int32", "uint32"):
+                raise UsageError(
+                    "sampling",
+                    f"a mask of {vocab} tokens has {words} words of 32 bits, got {mask.dtype} {mask.shape}",
+                )
+            masks[row] = mask.view(np.int32)
+        if forbidden := [token for token in forbidden_tokens(draw) if token < vocab]:
+            place = np.array(forbidden, np.int64)
+            bits = ~(np.uint32(1) << (place % 32).astype(np.uint32))
+            np.bitwise_and.at(masks[row].view(np.uint32), place // 32, bits)
 
     def floats(name: str) -> np.ndarray:
         return np.array([getattr(each, name) for each in options], np.float32)
@@ -123,8 +186,8 @@ def sampling_arguments(draws: Sequence[Draw], vocab: int) -> tuple[np.ndarray, .
         floats("repetition_penalty"),
         floats("presence_penalty"),
         floats("frequency_penalty"),
-        _padded([list(each.bias) for each in options], -1, "int32"),
-        _padded([list(each.bias.values()) for each in options], 0, "float32"),
+        _padded([[*each] for each in biases], -1, "int32"),
+        _padded([[*each.values()] for each in biases], 0, "float32"),
         masks,
         _padded(penalised, -1, "int32"),
         integers([draw.prompt for draw in draws]),

@@ -20,6 +20,10 @@ NAN, INF = float("nan"), float("inf")
         "min_p": (-0.1, 1.1, NAN), "repetition_penalty": (0.0, -1.0, NAN, INF),
         "presence_penalty": (NAN, INF), "frequency_penalty": (NAN, -INF), "seed": (1 << 63,),
         "bias": ({-1: 1.0}, {1 << 31: 1.0}, {3: NAN}, {3: INF}),
+        "min_tokens": (-1, 1.5, True), "no_repeat_ngram_size": (-1, "2"),
+        "suppress_tokens": ((-1,), 3, ("a",)), "begin_suppress_tokens": ((1.0,), "ab"),
+        "bad_words_ids": ((3,), ((),), ((-1,),)),
+        "sequence_bias": (((3, 1.0),), (((), 1.0),), (((3,), INF),), {3: 1.0}),
     }.items(),
 )  # fmt: skip
 def test_options_that_are_refused(name: str, values: tuple[Any, ...]) -> None:
@@ -27,6 +31,15 @@ def test_options_that_are_refused(name: str, values: tuple[Any, ...]) -> None:
         with pytest.raises(UsageError, match=name) as caught:
             Sampling(**{name: value})
         assert caught.value.code == "sampling"
+
+
+def test_biases_of_tokens_that_do_not_exist() -> None:
+    """They would change nothing, and nobody would know."""
+    for options in ({"bias": {40: 1.0}}, {"sequence_bias": (((3, 40), 1.0),)}):
+        own = Sampling(**options)
+        own.check_vocabulary(41)
+        with pytest.raises(UsageError, match="names token 40, and the model has tokens 0 to 39"):
+            own.check_vocabulary(40)
 
 
 def test_arguments() -> None:
