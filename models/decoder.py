@@ -201,6 +201,7 @@ class Layer(nn.Module):
         self.norm = _norm(config, hidden)
         self.feed_forward = Mixture(config) if config.has_experts(number) else FeedForward(config)
         self.parallel = config.parallel
+        self.number, self.check_numbers = number, config.check_numbers
         self.post_attention_norm = Norm(config, hidden) if config.post_norms else None
         self.post_norm = Norm(config, hidden) if config.post_norms else None
 
@@ -221,6 +222,13 @@ class Layer(nn.Module):
         return self._after(x, mixed, adapters)
 
     def _after(self, x: nn.Tensor, mixed: nn.Tensor, adapters: nn.Adapters) -> nn.Tensor:
+        if not self.check_numbers:
+            return self._added(x, mixed, adapters)
+        mixed = op.check_finite(mixed, f"layer {self.number}, after its attention")
+        found = self._added(x, mixed, adapters)
+        return op.check_finite(found, f"layer {self.number}, after its feed-forward network")
+
+    def _added(self, x: nn.Tensor, mixed: nn.Tensor, adapters: nn.Adapters) -> nn.Tensor:
         if self.post_attention_norm is not None:
             mixed = self.post_attention_norm(mixed)
         if self.parallel:
@@ -388,7 +396,8 @@ class Decoder(nn.Module):
         scale = self.config.embedding_scale
         if self.positions is not None and positions is not None:
             x = x + self.positions(positions)
-        return x if scale == 1.0 else x * scale
+        x = x if scale == 1.0 else x * scale
+        return op.check_finite(x, "the embeddings") if self.config.check_numbers else x
 
     def _last_logits(self, x: nn.Tensor) -> nn.Tensor:
         batch, seq, hidden = x.shape
@@ -400,6 +409,8 @@ class Decoder(nn.Module):
         x = self.norm(x)
         found = op.linear(x, self.embedding.weight) if self.head is None else self.head(x)
         found = op.astype(found, "float32")
+        if self.config.check_numbers:
+            found = op.check_finite(found, "the logits, after all layers")
         cap = self.config.logit_soft_cap
         return found if cap is None else op.tanh(found / cap) * cap
 

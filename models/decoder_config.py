@@ -68,6 +68,8 @@ class DecoderConfig:
     check_inputs: bool = False
     """Whether token ids out of range, and more than `max_position_embeddings` positions, are an error. Otherwise an id
     is clamped to the first or last token, and positions continue."""
+    check_numbers: bool = False
+    """Whether a NaN or an infinity after a layer is an error that names it. It takes time, and is for debugging."""
     hidden_act: str = "silu"
     """Activation of the gate."""
     output_bias: bool | None = None

@@ -67,6 +67,9 @@ class Scheme:
     context: int = 0
     """The longest sequence that is served, which chooses the factors of LongRoPE (Phi-3); 0: as long as the model
     allows."""
+    check_numbers: bool = False
+    """Check after each layer that there are no NaNs and no infinities, and name the first layer that has some. It takes
+    time: for a model that fails with `not-a-number`."""
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> Scheme:
@@ -84,7 +87,11 @@ class Scheme:
                 "bad-config", f"{checkpoint.place} says {layers} layers, and has {tensors} tensors"
             )
         return replace(
-            own, cache_dtype=self.cache_dtype, adapters=self.adapters, context=self.context
+            own,
+            cache_dtype=self.cache_dtype,
+            adapters=self.adapters,
+            context=self.context,
+            check_numbers=self.check_numbers,
         )
 
 

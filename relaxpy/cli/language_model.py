@@ -37,6 +37,11 @@ SCHEME_OPTIONS = (
         type=click.Choice(["int8"]),
         help="Of keys and values; default: that of the computation.",
     ),
+    click.option(
+        "--check-numbers",
+        is_flag=True,
+        help="Check each layer for NaN and name the first that has some (slow).",
+    ),
 )
 """How weights and cache are kept (`relaxpy.models.loaded.Scheme`)."""
 
@@ -112,7 +117,11 @@ def take_sampling(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def scheme_of(
-    place: str | None, bits: str | None, dtype: str | None, cache_dtype: str | None
+    place: str | None,
+    bits: str | None,
+    dtype: str | None,
+    cache_dtype: str | None,
+    check_numbers: bool = False,
 ) -> Scheme | None:
     """The scheme that the options ask for; None: they ask for nothing. Without bits the weights are kept as they are
     by default: those of a quantised checkpoint in its codes. Raises: UsageError (`bad-checkpoint`)."""
@@ -120,14 +129,19 @@ def scheme_of(
     from relaxpy.embedded import embedded_model
     from relaxpy.models.loaded import Scheme
 
-    if bits is dtype is cache_dtype is None:
+    if bits is dtype is cache_dtype is None and not check_numbers:
         return None
     if bits is None:
         own = Scheme.of(open_checkpoint(place or embedded_model()))
     else:
         width = None if bits == "none" else int(bits)
         own = Scheme(width, activations=Scheme().activations if width == 4 else None)
-    return replace(own, dtype=dtype or own.dtype, cache_dtype=cache_dtype or own.cache_dtype)
+    return replace(
+        own,
+        dtype=dtype or own.dtype,
+        cache_dtype=cache_dtype or own.cache_dtype,
+        check_numbers=check_numbers,
+    )
 
 
 def load_model(
@@ -136,6 +150,7 @@ def load_model(
     bits: str | None,
     dtype: str | None,
     cache_dtype: str | None,
+    check_numbers: bool,
     context: int | None,
     threads: int | None,
     target: str,
@@ -155,7 +170,7 @@ def load_model(
     ):
         return llm.load(
             place,
-            scheme=scheme_of(place, bits, dtype, cache_dtype),
+            scheme=scheme_of(place, bits, dtype, cache_dtype, check_numbers),
             context=context,
             target=target,
             keep=not no_cache,

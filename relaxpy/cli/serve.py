@@ -183,7 +183,9 @@ def settings_of(
         ModelSettings(
             name,
             place,
-            scheme=scheme_of(place, given["bits"], given["dtype"], given["cache_dtype"]),
+            scheme=scheme_of(
+                place, given["bits"], given["dtype"], given["cache_dtype"], given["check_numbers"]
+            ),
             context=given["context"],
             cache_tokens=given["cache_tokens"] or 4 * context,
             target=given["target"],

@@ -13,6 +13,7 @@ finds the keys and values of its beginning in the cache.
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,7 @@ from relaxpy.llm.stop_strings import StopStrings
 from relaxpy.llm.tokenizer import GENERATION_CONFIG_FILE, Tokenizer
 from relaxpy.models.loaded import LoadedDecoder, Scheme, load_decoder
 from relaxpy.serve import Draw, PageBook, Sampling, sampling_arguments
+from relaxpy.serve.sampling import no_token
 
 CONTEXT = 4096
 """The most tokens of a text, if neither the caller nor the model asks for fewer."""
@@ -254,10 +256,14 @@ class LanguageModel:
         return logits
 
     def sample(self, logits: Any, draw: Draw) -> int:
-        """The next token, from logits (1, vocabulary)."""
+        """The next token, from logits (1, vocabulary). Raises: UsageError (`not-a-number`, `sampling`) if there is
+        none."""
         arguments = sampling_arguments([draw], self.decoder.vocab_size)
-        tokens, _ = self.decoder.vm["sample"](logits, *arguments)
-        return int(tokens.numpy()[0])
+        tokens, logprobs = self.decoder.vm["sample"](logits, *arguments)
+        token = int(tokens.numpy()[0])
+        if token < 0 or math.isnan(logprobs.numpy()[0]):
+            raise no_token(logits.numpy()[0])
+        return token
 
 
 def _tokens(expected: str, values: Any) -> list[int]:

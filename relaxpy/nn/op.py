@@ -63,6 +63,15 @@ def check_range(x: Value, count: DimLike, what: str = "indices", lowest: int = 0
     return Construction.current().emit(call, "checked", caller_span())
 
 
+def check_finite(x: Value, what: str) -> Tensor:
+    """`x` after a check at run time that it has no NaN and no infinity. `what` is its name in the error."""
+    expr = x.__relax_expr__
+    call = ir_call.call_pure_packed(
+        "relaxpy.check_finite", expr, StringImm(what), ty_args=deduce(expr)
+    )
+    return Construction.current().emit(call, "checked", caller_span())
+
+
 class Namespace:
     """The operators with a common prefix such as `nn.`."""
 
@@ -107,4 +116,13 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*CALLS, "check_range", "index", "match_cast", *names_below("", functions())})
+    return sorted(
+        {
+            *CALLS,
+            "check_finite",
+            "check_range",
+            "index",
+            "match_cast",
+            *names_below("", functions()),
+        }
+    )

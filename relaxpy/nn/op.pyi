@@ -25,6 +25,9 @@ def check_range(x: Value, count: DimLike, what: str='indices', lowest: int=0) ->
     """`x`, an integer tensor, after a check at run time that its elements are at least `lowest` and below `count`.
     Without the check, `take` clamps an index out of range. `what` is the name of the elements in the error."""
 
+def check_finite(x: Value, what: str) -> Tensor:
+    """`x` after a check at run time that it has no NaN and no infinity. `what` is its name in the error."""
+
 class Namespace:
     """The operators with a common prefix such as `nn.`."""
 

@@ -201,6 +201,23 @@ def check_range(tensor: Tensor, count: int, what: str, lowest: int = 0) -> Tenso
     return tensor
 
 
+def check_finite(tensor: Tensor, what: str) -> Tensor:
+    """Returns the tensor if all its elements are finite.
+
+    Raises: RuntimeCheckError (`not-a-number`) that names the first which is not, and its place.
+    """
+    array = tensor.numpy()
+    wrong = ~np.isfinite(array)
+    if wrong.any():
+        place = np.argwhere(wrong)[0].tolist()
+        raise RuntimeCheckError(
+            "not-a-number",
+            f"{what}: {int(wrong.sum())} of {array.size} elements are NaN or infinite, the first is "
+            f"{array[tuple(place)]} at {place}",
+        )
+    return tensor
+
+
 def zeros(shape: Shape, dtype: str) -> Tensor:
     """A tensor of zeros."""
     out = empty(tuple(shape), dtype)
@@ -258,6 +275,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "relaxpy.same": same,
     "relaxpy.unique": unique,
     "relaxpy.check_range": check_range,
+    "relaxpy.check_finite": check_finite,
     "relaxpy.check_pages": check_pages,
     "relaxpy.all_class_non_max_suppression": all_class_non_max_suppression,
     "relaxpy.print": print_formatted,

@@ -14,6 +14,7 @@ is a function of the request's seed, the choice and the position.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,13 +22,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from relaxpy.errors import UsageError
+from relaxpy.errors import RelaxError, UsageError
 from relaxpy.serve.chunk_size import ChunkSize
 from relaxpy.serve.pages import NONE, Batch, PageBook
 from relaxpy.serve.prompt_lookup import PromptLookup
 from relaxpy.serve.request import Finish, Piece, Request
-from relaxpy.serve.sampling import Draw
+from relaxpy.serve.sampling import Draw, no_token
 from relaxpy.serve.scheduler import Limits, Part, Plan, Scheduler, Text
+
+NOT_A_NUMBER = "not-a-number"
+"""The code of errors by NaNs and infinities."""
 
 
 class Model(Protocol):
@@ -105,6 +109,8 @@ class Counters:
     accepted_tokens: int = 0
     """Drafts that were right."""
     preemptions: int = 0
+    not_a_number: int = 0
+    """Requests that ended since logits were NaN."""
 
 
 class Engine:
@@ -269,10 +275,8 @@ class Engine:
         finish: Finish | None = None
         try:
             while finish is None:
-                token = drawn.tokens[row + len(tokens)]
-                if token < 0:
-                    raise UsageError("sampling", "no token is possible after this text")
-                tokens.append(token)
+                tokens.append(drawn.token(row + len(tokens)))
+                token = tokens[-1]
                 if token in request.ends:
                     finish = "stop"
                     continue
@@ -299,8 +303,11 @@ class Engine:
         """End a request by a mistake in one of its texts."""
         self.cancel(text.request.number)
         code, message = "engine", f"{type(error).__name__}: {error}"
-        if isinstance(error, UsageError):
+        if isinstance(error, UsageError) or getattr(error, "code", "") == NOT_A_NUMBER:
+            assert isinstance(error, RelaxError)
             code, message = error.code, error.message
+            message += f" ({error.help})" if error.help else ""
+        self.counters.not_a_number += code == NOT_A_NUMBER
         return Piece(
             text.request.number, text.choice, (), finish="error", error=f"{code}: {message}"
         )
@@ -343,6 +350,13 @@ class _Drawn:
     logits: Any
     tokens: Sequence[int]
     logprobs: Sequence[float]
+
+    def token(self, row: int) -> int:
+        """The token of a row. Raises: UsageError (`not-a-number`, `sampling`) if there is none."""
+        token = self.tokens[row]
+        if token < 0 or math.isnan(self.logprobs[row]):
+            raise no_token(self.model.logits(self.logits)[row])
+        return token
 
     def probable(
         self, row: int, count: int, top: int | None

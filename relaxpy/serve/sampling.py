@@ -197,6 +197,23 @@ def sampling_arguments(draws: Sequence[Draw], vocab: int) -> tuple[np.ndarray, .
     )
 
 
+def no_token(logits: np.ndarray) -> UsageError:
+    """Why no token was drawn from a row of logits, or one whose log-probability is NaN."""
+    wrong = int(np.isnan(logits).sum())
+    if wrong or not np.isfinite(logits.max(initial=-math.inf)):
+        what = f"{wrong} of {logits.size} are NaN" if wrong else f"the largest is {logits.max()}"
+        return UsageError(
+            "not-a-number",
+            f"the logits after this text are not numbers: {what}",
+            help="the weights are damaged, or numbers overflow (float16): Scheme(check_numbers=True), or "
+            "--check-numbers on the command line, names the first layer",
+        )
+    return UsageError(
+        "sampling",
+        "no token is possible after this text: the grammar, or an option of sampling, rules out each of them",
+    )
+
+
 def _padded(rows: Sequence[Sequence[float]], filler: float, dtype: str) -> np.ndarray:
     """Rows of different lengths as a matrix."""
     out = np.full((len(rows), max(map(len, rows), default=0)), filler, dtype)

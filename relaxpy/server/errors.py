@@ -10,6 +10,7 @@ from relaxpy.errors import UsageError
 _STATUS = {
     "queue-full": 429,
     "engine": 503,
+    "not-a-number": 500,
     "out-of-memory": 503,
     "extra-missing": 501,
     "time-limit": 408,

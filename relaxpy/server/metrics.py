@@ -28,6 +28,7 @@ _COUNTERS = {
     "drafted_tokens": "tokens that were guessed",
     "accepted_tokens": "tokens that were guessed rightly",
     "preemptions": "times that a text gave its pages back",
+    "not_a_number": "requests that ended since logits were NaN",
 }
 
 

@@ -6,17 +6,20 @@ import gc
 import json
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from relaxpy.errors import UsageError
+from relaxpy.errors import RelaxError, UsageError
 from relaxpy.llm import LanguageModel, load
+from relaxpy.models.checkpoint import read_weights
 from relaxpy.models.loaded import Scheme, load_decoder
 from relaxpy.serve import PageBook
 from tests.llm.checkpoints import write_model
+from tests.runtime.test_checkpoint import saved
 
 EXACT = Scheme(bits=None, activations=None)
 PROMPT = "Compile once, and"
@@ -334,6 +337,38 @@ def test_mistakes_of_load(place: Path, tmp_path: Path) -> None:
     shutil.copy(place / "config.json", tmp_path)
     with pytest.raises(UsageError, match=r"has no tokenizer\.json"):
         load(tmp_path)
+
+
+def with_nan(place: Path, name: str) -> Path:
+    """The checkpoint with some rows of a tensor replaced by NaN."""
+    tensors = {each: array.copy() for each, array in read_weights(place).items()}
+    tensors[name][3:] = np.nan
+    saved(place / "model.safetensors", tensors)
+    return place
+
+
+def test_logits_that_are_nan(tmp_path: Path) -> None:
+    """An error, not a text."""
+    place = with_nan(write_model(tmp_path / "model"), "model.layers.0.mlp.down_proj.weight")
+    with pytest.raises(UsageError, match=r"are not numbers: 320 of 320 are NaN") as caught:
+        load(place, scheme=EXACT).complete(PROMPT, max_tokens=3)
+    assert caught.value.code == "not-a-number"
+    assert "check_numbers" in (caught.value.help or "")
+
+
+def test_the_first_layer_that_is_wrong_is_named(tmp_path: Path) -> None:
+    scheme = replace(EXACT, check_numbers=True)
+    for name, first in {
+        "model.embed_tokens": "the embeddings",
+        "model.layers.1.self_attn.v_proj": "layer 1, after its attention",
+        "model.layers.1.mlp.down_proj": "layer 1, after its feed-forward network",
+        "lm_head": "the logits, after all layers",
+    }.items():
+        place = write_model(tmp_path / name, num_hidden_layers=2)
+        found = load(with_nan(place, f"{name}.weight"), scheme=scheme)
+        with pytest.raises(RelaxError, match=rf"{first}: \d+ of \d+ elements are NaN") as caught:
+            found.complete(PROMPT, max_tokens=3)
+        assert caught.value.code == "not-a-number"
 
 
 def test_quantised_weights(place: Path) -> None:

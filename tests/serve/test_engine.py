@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from relaxpy.errors import UsageError
-from relaxpy.serve import PageBook, Sampling
+from relaxpy.serve import Draw, PageBook, Sampling
 from relaxpy.serve.engine import Engine
 from relaxpy.serve.pages import ABSENT
 from relaxpy.serve.request import Piece, Request
+from relaxpy.serve.sampling import no_token
 from relaxpy.serve.scheduler import PRIORITY, Limits
 from tests.serve.fake_model import FakeModel, expected
 from tests.sweeps import FULL
@@ -289,6 +292,53 @@ def test_a_step_that_fails_ends_its_texts() -> None:
     ]
     check_pages(own.book)
     assert run(own) == {(2, 0): expected(request(2, [1] * 9), 0)}
+
+
+class Wrong(FakeModel):
+    """A model whose logits are NaN after the token 2."""
+
+    def sample(self, logits: Any, draws: Sequence[Draw]) -> tuple[np.ndarray, np.ndarray]:
+        tokens, logprobs = super().sample(logits, draws)
+        return tokens, np.where([seen[-1] == 2 for seen in logits], np.nan, logprobs)
+
+    def logits(self, logits: Any) -> np.ndarray:
+        return np.array([[0.5, 0, 0, np.nan if seen[-1] == 2 else 0] for seen in logits])
+
+
+def test_logits_that_are_nan_end_one_request() -> None:
+    """With an error that says so, instead of a token; the others go on as if alone."""
+    own = Engine(Wrong(64), pages=64)
+    requests = [
+        request(number, [number % 3, number % 4], 3, n=1 + number % 2) for number in range(17)
+    ]
+    for each in requests:
+        own.submit(each)
+    pieces: list[Piece] = []
+    while own.is_busy:
+        pieces += own.step()
+    failed = {piece.request: piece.error for piece in pieces if piece.finish == "error"}
+    texts: Texts = {}
+    collect(pieces, texts)
+    for each in requests:
+        alone = [expected(each, choice) for choice in range(each.n)]
+        seen = [each.prompt[-1:], *(tuple(text[:-1]) for text in alone)]
+        assert (each.number in failed) == any(2 in tokens for tokens in seen)
+        if each.number not in failed:
+            assert [texts[each.number, choice] for choice in range(each.n)] == alone
+    assert 0 < len(failed) < len(requests)
+    assert own.counters.not_a_number == len(failed)
+    (message,) = set(failed.values())
+    assert message.startswith(
+        "not-a-number: the logits after this text are not numbers: 1 of 4 are NaN"
+    )
+    check_pages(own.book)
+
+
+def test_why_there_is_no_token() -> None:
+    ordinary = np.array([0.5, -np.inf, 2], np.float32)
+    assert no_token(ordinary).code == "sampling"
+    for wrong in ([0, np.nan], [0, np.inf], [-np.inf, -np.inf]):
+        assert no_token(np.array(wrong, np.float32)).code == "not-a-number"
 
 
 def test_drafts_save_steps() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -178,6 +179,10 @@ def _data() -> list[Any]:
         ("relaxpy.check_range", [i64(), 0, "tokens"], i64()),
         _fails("relaxpy.check_range", [i64(0, 5), 5, "tokens"], "index-range"),
         _fails("relaxpy.check_range", [i64(0, -1), 5, "tokens"], "index-range"),
+        ("relaxpy.check_finite", [f32(0, -3), "logits"], f32(0, -3)),
+        ("relaxpy.check_finite", [f32(), "logits"], f32()),
+        _fails("relaxpy.check_finite", [f32(0, math.nan), "logits"], "not-a-number"),
+        _fails("relaxpy.check_finite", [f32(-math.inf, 1), "logits"], "not-a-number"),
         *_pages(),
         ("relaxpy.check_range", [i64(0, -1), 5, "tokens", -1], i64(0, -1)),
         _fails("relaxpy.check_range", [i64(-2), 5, "tokens", -1], "index-range"),
