@@ -356,7 +356,7 @@ class Conversation:
         named."""
         name, _, value = text.partition(" ")
         if not name:
-            default = self.model.sampling
+            default = self.model.defaults.sampling
             for each in SAMPLING:
                 own = self.sampling.get(each, getattr(default, each, None))
                 click.echo(f"{each} {'-' if own is None else own}", err=True)
@@ -379,7 +379,8 @@ class Conversation:
         if rest.get("max_tokens", 1) < 1:
             raise UsageError("bad-arguments", f"max_tokens is at least 1, got {value}")
         replace(
-            self.model.sampling, **{n: rest[n] for n in rest if n not in ("max_tokens", "stop")}
+            self.model.defaults.sampling,
+            **{n: rest[n] for n in rest if n not in ("max_tokens", "stop")},
         )
         self.sampling = rest
 

@@ -139,7 +139,8 @@ class Generation(Iterator[str]):
                 logits = model.step(sequence, prefill)
                 while book.pending(sequence):
                     logits = model.step(sequence, prefill)
-                token = model.sample(logits, Draw(self.sampling, history, len(self.prompt)))
+                draw = Draw(self.sampling, history, len(self.prompt), ends=self._ends)
+                token = model.sample(logits, draw)
                 seconds = time.perf_counter() - start
                 if self.tokens:
                     self._seconds += seconds

@@ -27,20 +27,20 @@ from relaxpy.checkpoints.config_file import config_of
 from relaxpy.embedded import embedded_model
 from relaxpy.errors import UsageError
 from relaxpy.llm.chat_template import ChatTemplate
-from relaxpy.llm.checkpoint_files import optional_json
 from relaxpy.llm.generation import Generation
+from relaxpy.llm.generation_config import Recommended, recommended
 from relaxpy.llm.loops import LoopDetector
 from relaxpy.llm.stop_strings import StopStrings
-from relaxpy.llm.tokenizer import GENERATION_CONFIG_FILE, Tokenizer
+from relaxpy.llm.tokenizer import Tokenizer
 from relaxpy.models.loaded import LoadedDecoder, Scheme, load_decoder
-from relaxpy.serve import Draw, PageBook, Sampling, sampling_arguments
+from relaxpy.serve import Draw, PageBook, sampling_arguments
 from relaxpy.serve.sampling import no_token
 
 CONTEXT = 4096
 """The most tokens of a text, if neither the caller nor the model asks for fewer."""
 PREFILL = 512
 """The most tokens of a prompt in a step."""
-_DEFAULTS = Sampling(temperature=0)
+_DEFAULTS = Recommended()
 
 
 def load(
@@ -82,7 +82,7 @@ def load(
         tokenizer,
         context=context,
         batch=batch,
-        sampling=recommended_sampling(folder),
+        defaults=recommended(folder),
         name=folder.resolve().name,
     )
 
@@ -97,16 +97,16 @@ class LanguageModel:
         *,
         context: int | None = None,
         batch: int = 1,
-        sampling: Sampling = _DEFAULTS,
+        defaults: Recommended = _DEFAULTS,
         name: str = "model",
     ) -> None:
-        """`load` makes one from a checkpoint. `sampling` has the defaults of `generate`."""
+        """`load` makes one from a checkpoint. `defaults` are those of `generate`."""
         most = decoder.positions
         self.context = _whole("context", min(most, CONTEXT) if context is None else context)
         """The most tokens of a text, prompt included."""
         _check_context(self.context, most)
         self.decoder, self.tokenizer = decoder, tokenizer
-        self.sampling, self.name = sampling, name
+        self.defaults, self.name = defaults, name
         self.batch = _whole("batch", batch)
         pages = -(-self.context // decoder.page_size) * self.batch
         self.book = PageBook(pages, decoder.page_size, decoder.windows)
@@ -144,7 +144,8 @@ class LanguageModel:
         frequency_penalty: float | None = None,
         bias: Mapping[int, float] | None = None,
         seed: int | None = None,
-        stop: str | Sequence[str] = (),
+        min_tokens: int | None = None,
+        stop: str | Sequence[str] | None = None,
         end_tokens: Sequence[int] | None = None,
         special: bool = False,
         stop_loops: bool = False,
@@ -152,10 +153,11 @@ class LanguageModel:
     ) -> Generation:
         """Continue a prompt, a text or tokens: an iterator of pieces of text, each given as soon as it is certain.
 
-        `max_tokens` are generated at most (None: until the context is full). Options of sampling are those of
-        `relaxpy.serve.Sampling`; those that are not given are the checkpoint's own, and without any the most probable
-        token is taken. Equal seeds give equal texts; without one it is drawn (`generation.sampling.seed`). The
-        text ends before a `stop` string, or at a token of `end_tokens` (None: the checkpoint's own). `special` shows
+        `max_tokens` are generated at most (None: as many as the checkpoint says, or until the context is full). Options
+        of sampling are those of `relaxpy.serve.Sampling`; those that are not given are the checkpoint's own, and
+        without any the most probable token is taken. Equal seeds give equal texts; without one it is drawn
+        (`generation.sampling.seed`). The text ends before a `stop` string, or at a token of `end_tokens`, but not
+        before it has `min_tokens` (None: the checkpoint's own; `stop=()`: before none). `special` shows
         special tokens. `stop_loops` ends a text that repeats itself without end (`relaxpy.llm.loops`). Prompts are
         computed in parts of `prefill` tokens.
 
@@ -167,6 +169,12 @@ class LanguageModel:
             first = self.tokenizer.first_token
             tokens = tokens or ([] if first is None else [first])
         else:
+            if isinstance(prompt, (bytes, bytearray, memoryview)):
+                raise UsageError(
+                    "bad-prompt",
+                    "a prompt is a text, or numbers of tokens, got bytes",
+                    help='decode them: prompt.decode("utf-8")',
+                )
             tokens = _tokens("a prompt is a text, or numbers of tokens", prompt)
         if not tokens:
             raise UsageError(
@@ -189,23 +197,28 @@ class LanguageModel:
                 f"token {wrong[0]} is none of the model's, whose vocabulary has {self.decoder.vocab_size}",
             )
         room = self.context - len(tokens)
-        most = room if max_tokens is None else min(_whole("max_tokens", max_tokens), room)
+        if max_tokens is None:
+            most = self.defaults.most_tokens(len(tokens), room)
+        else:
+            most = min(_whole("max_tokens", max_tokens), room)
         given = {
             "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
             "repetition_penalty": repetition_penalty, "presence_penalty": presence_penalty,
-            "frequency_penalty": frequency_penalty, "bias": bias,
+            "frequency_penalty": frequency_penalty, "bias": bias, "min_tokens": min_tokens,
             "seed": secrets.randbits(62) if seed is None else seed,
         }  # fmt: skip
         options = {name: value for name, value in given.items() if value is not None}
+        sampling = replace(self.defaults.sampling_after(len(tokens)), **options)
+        sampling.check_vocabulary(self.decoder.vocab_size)
         ends = self.tokenizer.end_tokens
         if end_tokens is not None:
             ends = frozenset(_tokens("end_tokens are numbers of tokens", end_tokens))
         return Generation(
             self,
             tokens,
-            sampling=replace(self.sampling, **options),
+            sampling=sampling,
             max_tokens=most,
-            stops=StopStrings(stop),
+            stops=StopStrings(self.defaults.stop if stop is None else stop),
             end_tokens=ends,
             detokenizer=self.tokenizer.detokenizer(special),
             prefill=_whole("prefill", prefill),
@@ -296,19 +309,3 @@ def _whole(name: str, value: Any) -> int:
     if number < 1 or isinstance(value, bool):
         raise UsageError("bad-length", f"{name} is an integer of at least 1, got {value!r}")
     return number
-
-
-def recommended_sampling(folder: Path) -> Sampling:
-    """The options of sampling that the checkpoint in a folder recommends. Raises: UsageError (`bad-checkpoint`)."""
-    path = folder / GENERATION_CONFIG_FILE
-    fields = optional_json(path)
-    names = ["repetition_penalty"]
-    if fields.get("do_sample"):
-        names += ["temperature", "top_k", "top_p", "min_p"]
-    given = {name: fields[name] for name in names if fields.get(name) is not None}
-    if "temperature" not in names:
-        given["temperature"] = 0
-    try:
-        return Sampling(**given)
-    except UsageError as error:
-        raise UsageError("bad-checkpoint", f"{path}: {error.message}") from None

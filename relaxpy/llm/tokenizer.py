@@ -26,11 +26,11 @@ from relaxpy.errors import UsageError
 from relaxpy.llm.chat_template import ChatTemplate, checked_messages, plain, read_templates
 from relaxpy.llm.checkpoint_files import optional_json
 from relaxpy.llm.detokenizer import Detokenizer
+from relaxpy.llm.generation_config import GENERATION_CONFIG_FILE
 from relaxpy.models.checkpoint import CONFIG_FILE
 from relaxpy.narrow import is_list, is_mapping, is_sequence
 
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
-GENERATION_CONFIG_FILE = "generation_config.json"
 _MARK, _MARK_END = "\ufdd0", "\ufdd1"
 """Noncharacters of Unicode, between which a template is given the number of a control token in a message."""
 _MARKED = re.compile(f"{_MARK}([0-9]+){_MARK_END}")

@@ -135,10 +135,12 @@ class Server:
         client: str = getattr(request.state, "client", "")
         return Order(
             tuple(prompt),
-            max_tokens or room,
-            body.sampled(model.sampling, model.vocab_size, secrets.randbits(62)),
+            max_tokens or model.defaults.most_tokens(len(prompt), room),
+            body.sampled(
+                model.defaults.sampling_after(len(prompt)), model.vocab_size, secrets.randbits(62)
+            ),
             frozenset() if body.ignore_eos else ends,
-            body.stops,
+            model.defaults.stop if body.stop is None else body.stops,
             body.n,
             top,
             grammar or body.grammar_of(),

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from relaxpy.errors import UsageError
 from relaxpy.llm.chat_template import ChatTemplate
 from relaxpy.llm.detokenizer import Detokenizer, decoder_kinds, token_bytes
-from relaxpy.llm.language_model import recommended_sampling
+from relaxpy.llm.generation_config import recommended
 from relaxpy.llm.stop_strings import StopStrings
 from relaxpy.llm.tokenizer import Tokenizer
 from relaxpy.models.loaded import Scheme
@@ -125,7 +125,7 @@ class ServedModel:
         self.context: int = client.facts["context"]
         self.vocab_size: int = client.facts["vocab_size"]
         self.fingerprint = f"relaxpy-{__version__}"
-        self.sampling = recommended_sampling(Path(settings.place))
+        self.defaults = recommended(Path(settings.place))
         self.adapters = {name: number for number, (name, _) in enumerate(settings.adapters)}
         longest = max(map(len, tokenizer.backend.get_vocab()), default=1)
         self.most_characters = max(self.context * longest, _ALWAYS)
