@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
+
+_NOTHING = None, False, 0, "", "none", [], {}
+"""Values of fields that ask for nothing, whatever their names are."""
 
 
 class UnreadWarning(UserWarning):
@@ -15,3 +19,18 @@ def warn_unread(path: Path, fields: Iterable[str]) -> None:
     """Warn of fields of a file, if there are any."""
     if named := ", ".join(fields):
         warnings.warn(UnreadWarning(f"{path}: not followed: {named}"), stacklevel=2)
+
+
+def unknown_fields(
+    fields: Mapping[str, Any], known: Collection[str], neutral: Mapping[str, Any] | None = None
+) -> list[str]:
+    """The fields with their values that are neither known nor ask for nothing. `neutral` has values of further fields
+    at which they change nothing."""
+    neutral = neutral or {}
+    return [
+        f"{name} = {str(value)[:100]}"
+        for name, value in fields.items()
+        if name not in known
+        and not any(type(value) is type(each) and value == each for each in _NOTHING)
+        and (name not in neutral or value != neutral[name])
+    ]

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from relaxpy.checkpoints.config_file import CONFIG_FILE
-from relaxpy.checkpoints.unread import warn_unread
+from relaxpy.checkpoints.unread import unknown_fields, warn_unread
 from relaxpy.errors import UsageError
 from relaxpy.llm.checkpoint_files import optional_json
 from relaxpy.llm.stop_strings import StopStrings
@@ -61,8 +60,6 @@ NEUTRAL: Mapping[str, Any] = {
 """The fields that are not followed, each with the value at which it changes nothing."""
 _OF_SAMPLES = frozenset({"typical_p", "top_h", "epsilon_cutoff", "eta_cutoff"})
 """Those of texts that are sampled."""
-_OLD_DEFAULTS: Mapping[str, Any] = {"max_length": 20}
-"""Values that older versions of transformers wrote into every `config.json`."""
 
 
 @dataclass(frozen=True)
@@ -100,18 +97,10 @@ class Recommended:
 
 
 def recommended(folder: Path) -> Recommended:
-    """What the checkpoint in a folder recommends; an older one says it in `config.json`. Warns of fields that are not
-    followed (`UnreadWarning`). Raises: UsageError (`bad-checkpoint`)."""
+    """What the checkpoint in a folder recommends. Warns of fields that are not followed (`UnreadWarning`). Raises:
+    UsageError (`bad-checkpoint`)."""
     path = folder / GENERATION_CONFIG_FILE
     fields = optional_json(path)
-    if not path.exists():
-        path = folder / CONFIG_FILE
-        old = optional_json(path) if folder.is_dir() else {}
-        fields = {
-            name: value
-            for name, value in old.items()
-            if (name in READ or name in NEUTRAL) and value != _OLD_DEFAULTS.get(name)
-        }
     given = {name: value for name, value in fields.items() if value is not None}
     try:
         found = _recommended(given)
@@ -154,11 +143,4 @@ def _length(name: str, value: Any) -> int:
 def _not_followed(given: Mapping[str, Any]) -> list[str]:
     """The fields that would change a text, with their values."""
     samples = given.get("do_sample", False)
-    return [
-        f"{name} = {str(value)[:100]}"
-        for name, value in given.items()
-        if name not in READ
-        and name not in HARMLESS
-        and (name not in _OF_SAMPLES or samples)
-        and (name not in NEUTRAL or value != NEUTRAL[name])
-    ]
+    return unknown_fields(given, READ | HARMLESS | (set() if samples else _OF_SAMPLES), NEUTRAL)
