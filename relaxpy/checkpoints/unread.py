@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-_NOTHING = None, False, 0, "", "none", [], {}
+_NOTHING: tuple[Any, ...] = None, False, 0, "", "none", [], {}
 """Values of fields that ask for nothing, whatever their names are."""
 
 

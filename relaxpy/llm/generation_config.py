@@ -31,9 +31,9 @@ _TOP_K = 50
 _LENGTHS = "max_length", "max_new_tokens", "min_length", "min_new_tokens"
 _TOKENS = "bos_token_id", "eos_token_id"
 """Read by the tokenizer."""
-READ = frozenset({*_ALWAYS, *_SAMPLED, *_LENGTHS, *_TOKENS, "do_sample", "stop_strings"})
+READ: frozenset[str] = frozenset({*_ALWAYS, *_SAMPLED, *_LENGTHS, *_TOKENS, "do_sample", "stop_strings"})
 """The fields that are followed."""
-HARMLESS = frozenset(
+HARMLESS: frozenset[str] = frozenset(
     {
         # What is computed is the same.
         "use_cache", "cache_implementation", "cache_config", "max_cache_len", "compile_config", "disable_compile",
@@ -58,7 +58,7 @@ NEUTRAL: Mapping[str, Any] = {
     "max_time": None, "typical_p": 1, "top_h": None, "epsilon_cutoff": 0, "eta_cutoff": 0,
 }  # fmt: skip
 """The fields that are not followed, each with the value at which it changes nothing."""
-_OF_SAMPLES = frozenset({"typical_p", "top_h", "epsilon_cutoff", "eta_cutoff"})
+_OF_SAMPLES: frozenset[str] = frozenset({"typical_p", "top_h", "epsilon_cutoff", "eta_cutoff"})
 """Those of texts that are sampled."""
 
 
@@ -142,5 +142,7 @@ def _length(name: str, value: Any) -> int:
 
 def _not_followed(given: Mapping[str, Any]) -> list[str]:
     """The fields that would change a text, with their values."""
-    samples = given.get("do_sample", False)
-    return unknown_fields(given, READ | HARMLESS | (set() if samples else _OF_SAMPLES), NEUTRAL)
+    known: set[str] = {*READ, *HARMLESS}
+    if not given.get("do_sample"):
+        known |= _OF_SAMPLES
+    return unknown_fields(given, known, NEUTRAL)
