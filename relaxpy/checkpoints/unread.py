@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-_NOTHING: tuple[Any, ...] = None, False, 0, "", "none", [], {}
+_ABSENT: tuple[Any, ...] = None, [], {}
+_NOTHING: tuple[Any, ...] = *_ABSENT, False, 0, 0.0, "", "none"
 """Values of fields that ask for nothing, whatever their names are."""
 
 
@@ -24,13 +25,17 @@ def warn_unread(path: Path, fields: Iterable[str]) -> None:
 def unknown_fields(
     fields: Mapping[str, Any], known: Collection[str], neutral: Mapping[str, Any] | None = None
 ) -> list[str]:
-    """The fields with their values that are neither known nor ask for nothing. `neutral` has values of further fields
-    at which they change nothing."""
+    """The fields with their values that are neither known nor ask for nothing. `neutral` has further fields, each with
+    the value at which it changes nothing: others of them do, such as false where true is usual."""
     neutral = neutral or {}
+
+    def changes(name: str, value: Any) -> bool:
+        if name in neutral:
+            return value != neutral[name] and value not in _ABSENT
+        return not any(type(value) is type(each) and value == each for each in _NOTHING)
+
     return [
         f"{name} = {str(value)[:100]}"
         for name, value in fields.items()
-        if name not in known
-        and not any(type(value) is type(each) and value == each for each in _NOTHING)
-        and (name not in neutral or value != neutral[name])
+        if name not in known and changes(name, value)
     ]

@@ -31,7 +31,9 @@ _TOP_K = 50
 _LENGTHS = "max_length", "max_new_tokens", "min_length", "min_new_tokens"
 _TOKENS = "bos_token_id", "eos_token_id"
 """Read by the tokenizer."""
-READ: frozenset[str] = frozenset({*_ALWAYS, *_SAMPLED, *_LENGTHS, *_TOKENS, "do_sample", "stop_strings"})
+READ: frozenset[str] = frozenset(
+    {*_ALWAYS, *_SAMPLED, *_LENGTHS, *_TOKENS, "do_sample", "stop_strings"}
+)
 """The fields that are followed."""
 HARMLESS: frozenset[str] = frozenset(
     {
