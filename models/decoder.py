@@ -563,7 +563,8 @@ def load_weights(model: Decoder, tensors: Mapping[str, np.ndarray]) -> None:
     sources = config.sources_in(tensors)
     head = next((tensors[name] for name in config.heads if name in tensors), None)
     embedding = tensors.get(sources["embedding.weight"].name)
-    if config.tie_word_embeddings and head is not None and not np.array_equal(head, embedding):
+    two = head is not None and embedding is not None and not np.array_equal(head, embedding)
+    if config.tie_word_embeddings and two:
         raise UsageError(
             "bad-weights",
             "the configuration says that the head is the embedding (tie_word_embeddings), and the tensors have another",
