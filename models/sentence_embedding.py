@@ -20,12 +20,12 @@ import numpy as np
 import relaxpy
 from relaxpy.checkpoints import open_checkpoint
 from relaxpy.checkpoints.config_keys import unread_fields
-from relaxpy.checkpoints.tokenizer_file import TOKENIZER_FILE, read_tokenizer
+from relaxpy.checkpoints.tokenizer_file import TOKENIZER_FILE, read_tokenizer, unread_options
 from relaxpy.checkpoints.unread import warn_unread
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.files import cache_folder
 from relaxpy.models.checkpoint import CONFIG_FILE, read_config, whole
-from relaxpy.models.sentence_settings import sentence_settings
+from relaxpy.models.sentence_settings import TOKENIZER_OPTIONS, sentence_settings, tokenizer_options
 from relaxpy.runtime import host_features
 from relaxpy.runtime.checkpoint import weight_files
 
@@ -114,6 +114,8 @@ class SentenceEmbedder:
             )
         positions = whole(config, "max_position_embeddings", 512) or 512
         warn_unread(directory / CONFIG_FILE, unread_fields(config))
+        options = unread_options(tokenizer, tokenizer_options(directory))
+        warn_unread(directory / TOKENIZER_OPTIONS, options)
         settings = sentence_settings(directory, positions)
         if max_tokens is None:
             max_tokens = settings.max_tokens

@@ -22,6 +22,7 @@ from relaxpy.models.checkpoint import CONFIG_FILE, flag, whole
 from relaxpy.narrow import is_list, is_mapping
 from relaxpy.runtime.checkpoint import read_json
 
+TOKENIZER_OPTIONS = "tokenizer_config.json"
 _POOLINGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -87,9 +88,14 @@ def _optional(path: Path) -> Mapping[str, Any]:
     return fields
 
 
+def tokenizer_options(directory: Path) -> Mapping[str, Any]:
+    """The fields of `tokenizer_config.json`, if it is there."""
+    return _optional(directory / TOKENIZER_OPTIONS)
+
+
 def _tokenizer_length(directory: Path) -> int | None:
     """The most tokens that the tokenizer's configuration says; it may say a very large number, for none."""
-    found = _optional(directory / "tokenizer_config.json").get("model_max_length")
+    found = tokenizer_options(directory).get("model_max_length")
     return found if isinstance(found, int) and 2 < found < 1 << 31 else None
 
 
