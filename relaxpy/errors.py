@@ -26,6 +26,7 @@ import re
 import stat
 import sys
 import unicodedata
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -346,6 +347,16 @@ class ExecutableError(RelaxError):
 
 class RuntimeCheckError(RelaxError):
     """A value that does not match its annotation, or a failed kernel or library call, at run time."""
+
+
+def short_warnings() -> None:
+    """From now on, write warnings in one line, without the place that gives them: for programs, whose users wrote no
+    line of it."""
+
+    def line(message: Warning | str, *_: object) -> str:
+        return f"warning: {message}\n"
+
+    warnings.formatwarning = line
 
 
 def out_of_range(program: str, name: str, dim: int, index: int, extent: int) -> str:
