@@ -46,6 +46,7 @@ _OF_FLOATS = {
     "le": tirx.LE, "gt": tirx.GT, "ge": tirx.GE,
 }  # fmt: skip
 _COMPARISONS = {name: _OF_FLOATS[name] for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+_COMPARED = frozenset(_COMPARISONS.values())
 _PREFIX = "relaxpy."
 _NAMES = {node: name for name, node in _OF_FLOATS.items()}
 _NAMED = "relaxpy.named"
@@ -76,7 +77,7 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
             return _sealed(node)
         # Terms would be moved to the side of what was read, and overflow there.
         if (
-            type(node) in _ORDERS
+            type(node) in _COMPARED
             and not (_is_leaf(node.a) and _is_leaf(node.b))
             and read.in_either(node)
         ):
@@ -246,7 +247,7 @@ def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _compares_bools(node: Expr) -> bool:
-    return type(node) in _ORDERS and dtype_of(node.a).startswith("bool")
+    return type(node) in _COMPARED and dtype_of(node.a).startswith("bool")
 
 
 def _in_words(node: Expr) -> Expr:
@@ -277,7 +278,7 @@ def wrapped(func: tirx.PrimFunc) -> tirx.PrimFunc:
         is_unequal = isinstance(node, tirx.NE) and _is_float(node.a)
         return _unequal(node.a, node.b) if is_unequal else node
 
-    body = rewritten(func.body, (tuple(_WRAPPING), wrap), (tuple(_ORDERS), compare))
+    body = rewritten(func.body, (tuple(_WRAPPING), wrap), (tuple(_COMPARED), compare))
     return func if body.same_as(func.body) else with_body(func, wrapping.around(body))
 
 
