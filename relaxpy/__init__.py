@@ -80,6 +80,8 @@ _PROVIDERS = {
     "prove": "relaxpy.shape.prove",
     "read_target": "relaxpy.backend.registry",
     "show": "relaxpy.script.highlight",
+    "read_before_written": "relaxpy.tir.forms.unset",
+    "unset_outputs": "relaxpy.tir.forms.unset",
     "work": "relaxpy.tir.forms.cost",
 }
 """Service of the IR's nodes → module that implements it."""

@@ -20,6 +20,7 @@ from relaxpy.tir.ranges import Ranges
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import rewritten, walk
 from relaxpy.tir.writer.loops import int64
+from relaxpy.tir.written import written_buffers
 
 Expr = Any
 Load = tvm.ir.TensorLoad
@@ -29,7 +30,7 @@ class Facts:
     """The facts about one function. Statements are visited in order; `with` enters the scopes around them."""
 
     def __init__(self, func: Any) -> None:
-        self.written = _written(func)
+        self.written = written_buffers(func)
         """Buffers whose elements may change while the function runs."""
         self.values: dict[Any, Expr] = {}
         """Axes of blocks and bound variables, in terms of loops and parameters."""
@@ -321,34 +322,3 @@ def _is_huge(number: Any) -> bool:
 
 def _is_false(expr: Expr) -> bool:
     return isinstance(expr, tirx.IntImm) and int(expr.value) == 0
-
-
-def _written(func: Any) -> set[Any]:
-    """The buffers that are written, under any alias."""
-    found: set[Any] = set()
-    views: list[tuple[Any, Any]] = []
-    walk(
-        func.body,
-        (tirx.BufferStore, lambda store: found.add(store.buffer)),
-        (tvm.ir.Call, lambda call: found.update(_handed_over(call))),
-        (tirx.DeclBuffer, lambda stmt: views.append((stmt.buffer, _source(stmt)))),
-        (
-            tvm.s_tir.MatchBufferRegion,
-            lambda match: views.append((match.buffer, match.source.source)),
-        ),
-    )
-    for _ in views:
-        for view, source in views:
-            if view in found or source in found:
-                found.update(v for v in (view, source) if v is not None)
-    return found
-
-
-def _source(stmt: Any) -> Any:
-    data = getattr(stmt, "data", None)
-    return data.args[0] if isinstance(data, tvm.ir.Call) and len(data.args) == 1 else None
-
-
-def _handed_over(call: Any) -> list[Any]:
-    """The buffer whose memory is passed to a function."""
-    return [call.args[0]] if str(getattr(call.op, "name", "")).endswith("buffer_data") else []

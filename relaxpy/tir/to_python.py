@@ -416,9 +416,8 @@ class _Writer:
             size, text = f"{self.name(whole)}.shape[{dim}]", repr(str(whole.name))
             for end in (r.min, r.min + r.extent - 1):
                 self.line(f"at({self.expr(end)}, {size}, {dim}, {text}, program_name)")
-        for size, r in zip(
-            match.buffer.shape, match.source.region[-len(match.buffer.shape) :], strict=True
-        ):
+        sizes, region = list(match.buffer.shape), list(match.source.region)
+        for size, r in zip(sizes, region[len(region) - len(sizes) :], strict=True):
             if type(size).__name__ == "Var" and size not in self.names:
                 self.line(f"{self.name(size)} = {self.expr(r.extent)}")
         source = f"{self.name(match.source.source)}[{', '.join(ranges)}]"
