@@ -3,6 +3,7 @@
 # make test-fast   run the tests that take less than a minute
 # make test-slow   run the slow tests in full: complete sweeps, and builds with LLVM's optimisations (make test has a part)
 # make test-devices  run the tests of devices in full, on each device that is here (docs/targets.md)
+# make test-products  run the products of all kinds of weights at every width, for every instruction set (hours of a core)
 # make test-replicas  run a server with two replicas of Ray Serve, and kill one under load (docs/scaling.md)
 # make check       format, lint, types and tests: the requirements of a change
 # make stubs       generate the stub files (.pyi), docs/operators.md, the index of errors and the pictures of the docs
@@ -30,7 +31,7 @@ PIP := $(PY) -m pip install -qq --disable-pip-version-check --no-compile
 .DEFAULT_GOAL := help
 # Do not delete stamps as intermediate files of pattern rules.
 .SECONDARY:
-.PHONY: help demo demo-sentences test test-fast test-slow test-devices test-replicas check format lint types stubs docs docs-links wheel-test clean
+.PHONY: help demo demo-sentences test test-fast test-slow test-devices test-products test-replicas check format lint types stubs docs docs-links wheel-test clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -86,6 +87,9 @@ test-devices: $(VENV)/stamp-test
 	  tests/e2e/test_vulkan.py tests/runtime/devices tests/backend/webgpu tests/backend/opencl \
 	  tests/backend/metal tests/e2e/test_metal.py tests/backend/cuda tests/backend/gpu tests/e2e/test_cuda.py \
 	  tests/models/test_llama_step.py tests/device_emulation tests/web $(PYTEST_ARGS)
+
+test-products: $(VENV)/stamp-test
+	RELAXPY_SWEEPS=full RELAXPY_PRODUCTS=all $(PY) -m pytest -n $(JOBS) $(DIST) tests/e2e/test_products.py $(PYTEST_ARGS)
 
 test-replicas: $(VENV)/stamp-test
 	@$(PIP) --editable '.[replicas]'

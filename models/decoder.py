@@ -556,8 +556,18 @@ def sources(config: DecoderConfig) -> dict[str, Source]:
 
 
 def load_weights(model: Decoder, tensors: Mapping[str, np.ndarray]) -> None:
-    """Load the model's weights from a checkpoint's tensors, strictly, in the dtype of its configuration."""
+    """Load the model's weights from a checkpoint's tensors, strictly, in the dtype of its configuration. Raises:
+    UsageError (`bad-weights`), also for a head that is not the embedding, if the configuration says that it is."""
     config = model.config
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     sources = config.sources_in(tensors)
+    head = next((tensors[name] for name in config.heads if name in tensors), None)
+    embedding = tensors.get(sources["embedding.weight"].name)
+    two = head is not None and embedding is not None and not np.array_equal(head, embedding)
+    if config.tie_word_embeddings and two:
+        raise UsageError(
+            "bad-weights",
+            "the configuration says that the head is the embedding (tie_word_embeddings), and the tensors have another",
+            help="dataclasses.replace(config, tie_word_embeddings=False)",
+        )
     model.load(gather(tensors, sources, shapes, config.ignored(), config.dtype))

@@ -123,6 +123,10 @@ class DecoderConfig:
 
     model_type: ClassVar[str] = ""
     """The family's name in `config.json`."""
+    defaults: ClassVar[Mapping[str, Any]] = {"max_position_embeddings": 2048}
+    """transformers' values of fields that a `config.json` leaves out, where they are not those of this class."""
+    heads: ClassVar[tuple[str, ...]] = "lm_head.weight", "embed_out.weight"
+    """The names that heads have in checkpoints."""
     prefix: ClassVar[str] = "model."
     """With which the names of a checkpoint's tensors begin, those of the head excepted. Some are saved without it."""
 
@@ -216,7 +220,7 @@ class DecoderConfig:
 
         `dtype` is the dtype of the computation; None: the dtype of the checkpoint.
         """
-        fields = cls.renamed(fields)
+        fields = cls.renamed({**cls.defaults, **fields})
         read: dict[str, Any] = {
             **{name: whole(fields, name) for name in SIZES},
             "num_hidden_layers": whole(fields, "num_hidden_layers", most=_MOST_LAYERS),

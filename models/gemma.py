@@ -23,6 +23,9 @@ class GemmaConfig(DecoderConfig):
     """The configuration of a Gemma of the first generation."""
 
     model_type: ClassVar[str] = "gemma"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "max_position_embeddings": 8192, "num_key_value_heads": 16,
+    }  # fmt: skip
 
     @classmethod
     def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,8 +48,11 @@ class Gemma2Config(GemmaConfig):
     """The configuration of a Gemma 2."""
 
     model_type: ClassVar[str] = "gemma2"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "max_position_embeddings": 8192, "num_key_value_heads": 4,
+    }  # fmt: skip
     period: ClassVar[int] = 2
-    """One of so many layers attends to all tokens."""
+    """One of so many layers attends to all tokens, where `config.json` does not say which."""
     caps: ClassVar[tuple[float | None, float | None]] = (50.0, 30.0)
     """Of attention scores and of logits, where `config.json` does not say."""
 
@@ -54,9 +60,8 @@ class Gemma2Config(GemmaConfig):
     def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The caps, the windows, and the further norms."""
         scores, logits = cls.caps
-        period = whole(fields, "sliding_window_pattern") or cls.period
         kinds = fields.get("layer_types") or [
-            "sliding_attention" if (i + 1) % period else "full_attention"
+            "sliding_attention" if (i + 1) % cls.period_of(fields) else "full_attention"
             for i in range(fields["num_hidden_layers"])
         ]
         return {
@@ -68,29 +73,55 @@ class Gemma2Config(GemmaConfig):
             "sliding_windows": windows_by_layer(kinds, whole(fields, "sliding_window", 4096)),
         }
 
+    @classmethod
+    def period_of(cls, _fields: Mapping[str, Any]) -> int:
+        """The period in a `config.json`."""
+        return cls.period
+
 
 @dataclass(frozen=True)
 class Gemma3Config(Gemma2Config):
     """The configuration of a Gemma 3, text only."""
 
     model_type: ClassVar[str] = "gemma3_text"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "max_position_embeddings": 131072, "num_key_value_heads": 4,
+    }  # fmt: skip
     period: ClassVar[int] = 6
     caps: ClassVar[tuple[float | None, float | None]] = (None, None)
 
     @classmethod
+    def period_of(cls, fields: Mapping[str, Any]) -> int:
+        """The period in a `config.json`."""
+        return whole(fields, "sliding_window_pattern") or cls.period
+
+    @classmethod
     def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Normalised queries and keys, and two kinds of rotary embeddings."""
-        given = fields.get("rope_parameters")
-        kinds = {"full_attention": 1e6, "sliding_attention": 1e4}
-        if isinstance(given, Mapping) and not kinds.keys().isdisjoint(given):  # of transformers 5
-            full, local = (
-                Rope.from_dict({"rope_theta": theta, "rope_parameters": given.get(kind)})
-                for kind, theta in kinds.items()
+        given = fields.get("rope_parameters") or {}
+        scaling = fields.get("rope_scaling") or {}
+        bases = {
+            "full_attention": positive(fields, "rope_theta") or 1e6,
+            "sliding_attention": positive(fields, "rope_local_base_freq") or 1e4,
+        }
+        if not isinstance(given, Mapping) or given.keys() - bases.keys():
+            raise UsageError(
+                "bad-config",
+                f"rope_parameters must have the fields {' and '.join(bases)}, got {given!r}",
             )
-        else:
-            full = Rope.from_dict({"rope_theta": 1e6, **fields})
-            base = positive(fields, "rope_local_base_freq", 1e4)
-            local = Rope.from_dict({"rope_theta": base or 1e4})
+        if not isinstance(scaling, Mapping) or (scaling and "rope_type" not in scaling):
+            raise UsageError("bad-config", f"rope_scaling has no rope_type: {scaling!r}")
+        kinds = {"full_attention": scaling}  # of versions before transformers 5
+        full, local = (
+            Rope.from_dict(
+                {
+                    "rope_theta": base,
+                    "rope_parameters": {**(given.get(kind) or {}), **kinds.get(kind, {})},
+                    "max_position_embeddings": fields["max_position_embeddings"],
+                }
+            )
+            for kind, base in bases.items()
+        )
         return {
             **super().settings(fields),
             "qk_norm": True,

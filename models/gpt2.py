@@ -25,6 +25,7 @@ class GPT2Config(DecoderConfig):
     """The configuration of a GPT-2."""
 
     model_type: ClassVar[str] = "gpt2"
+    defaults: ClassVar[Mapping[str, Any]] = {"n_positions": 1024}
     prefix: ClassVar[str] = "transformer."
 
     @classmethod

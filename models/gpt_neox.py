@@ -27,11 +27,12 @@ class GPTNeoXConfig(DecoderConfig):
             "rope_theta": positive(fields, "rotary_emb_base", 1e4),
             "partial_rotary_factor": positive(fields, "rotary_pct", 0.25),
         }
+        given = {n: v for n, v in fields.items() if v is not None}
         return {
             "attention_bias": flag(fields, "attention_bias", True),
             "mlp_bias": True,
             "rms_norm_eps": positive(fields, "layer_norm_eps", 1e-5),
-            "rope": Rope.from_dict({**older, **fields}),
+            "rope": Rope.from_dict({**given, **older}),
             "layer_norm": True,
             "gated": False,
             "joined": True,

@@ -15,7 +15,7 @@ from relaxpy.runtime.checkpoint import Source
 
 _ROPE = {
     "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
-    "original_max_position_embeddings": 4096, "rope_theta": 150000.0,
+    "original_max_position_embeddings": 4096,
 }  # fmt: skip
 """Where `config.json` does not say."""
 
@@ -25,6 +25,9 @@ class GptOssConfig(DecoderConfig):
     """The configuration of a gpt-oss."""
 
     model_type: ClassVar[str] = "gpt_oss"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "max_position_embeddings": 131072, "num_key_value_heads": 8,
+    }  # fmt: skip
 
     @classmethod
     def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,7 +37,7 @@ class GptOssConfig(DecoderConfig):
             for i in range(fields["num_hidden_layers"])
         ]
         has_rope = fields.get("rope_parameters") or fields.get("rope_scaling")
-        given = {n: v for n, v in fields.items() if v is not None}
+        given = {"rope_theta": 150000.0, **{n: v for n, v in fields.items() if v is not None}}
         rope = Rope.from_dict(given if has_rope else {**given, "rope_parameters": _ROPE})
         return {
             "rope": rope,

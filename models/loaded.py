@@ -288,7 +288,7 @@ def quantization(config: DecoderConfig, scheme: Scheme) -> QuantizeWeights:
         WeightScheme(scheme.bits, scheme.group, scheme.zero),
         own,
         choose=lambda name, _: name not in kept,
-        activations=scheme.activations,
+        activations=scheme.activations if scheme.bits == 4 else None,
         on_load=True,
         lookups=True,
     )

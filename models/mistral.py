@@ -15,6 +15,9 @@ class MistralConfig(DecoderConfig):
     """The configuration of a Mistral."""
 
     model_type: ClassVar[str] = "mistral"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "max_position_embeddings": 131072, "num_key_value_heads": 8,
+    }  # fmt: skip
 
     @classmethod
     def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from relaxpy.models.checkpoint import positive, whole
 from relaxpy.models.decoder_config import DecoderConfig
+from relaxpy.nn.rotary import Rope
 from relaxpy.runtime.checkpoint import Source
 
 
@@ -17,12 +18,22 @@ class Phi3Config(DecoderConfig):
     """The configuration of a Phi-3, and of those Phi-4 that say to be one."""
 
     model_type: ClassVar[str] = "phi3"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "max_position_embeddings": 4096, "original_max_position_embeddings": 4096,
+    }  # fmt: skip
 
     @classmethod
     def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """A window is one of all layers."""
         window = whole(fields, "sliding_window")
+        rope = {n: v for n, v in fields.items() if v is not None}
+        for name in ("rope_scaling", "rope_parameters"):
+            own = rope.get(name)
+            if isinstance(own, Mapping) and own.get("rope_type", own.get("type")) == "yarn":
+                # The first checkpoints say so, and mean LongRoPE.
+                rope[name] = {**own, "rope_type": "longrope"}
         return {
+            "rope": Rope.from_dict(rope),
             "attention_bias": False,
             "rms_norm_eps": positive(fields, "rms_norm_eps", 1e-5),
             "sliding_windows": (window,) * fields["num_hidden_layers"] if window else (),

@@ -16,6 +16,9 @@ class Qwen3Config(DecoderConfig):
     """The configuration of a Qwen3."""
 
     model_type: ClassVar[str] = "qwen3"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "max_position_embeddings": 32768, "num_key_value_heads": 32,
+    }  # fmt: skip
 
     @classmethod
     def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:

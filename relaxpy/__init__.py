@@ -80,6 +80,8 @@ _PROVIDERS = {
     "prove": "relaxpy.shape.prove",
     "read_target": "relaxpy.backend.registry",
     "show": "relaxpy.script.highlight",
+    "read_before_written": "relaxpy.tir.forms.unset",
+    "unset_outputs": "relaxpy.tir.forms.unset",
     "work": "relaxpy.tir.forms.cost",
 }
 """Service of the IR's nodes → module that implements it."""
@@ -116,9 +118,11 @@ _INSTEAD = {
     "run": ': relaxpy.VirtualMachine(relaxpy.build(module))["main"](…), or module.main(…)',
     "function": ": from relaxpy.script import relax as R; @R.function",
     "ir_module": ": from relaxpy.script import ir as I; @I.ir_module",
-    "from_torch": ": write the model with relaxpy.nn, and load its weights",
-    "from_onnx": ": write the model with relaxpy.nn, and load its weights",
-    "frontend": ": write the model with relaxpy.nn, and load its weights",
+    **dict.fromkeys(
+        ("from_torch", "from_onnx", "from_exported_program", "frontend", "export", "jit", "trace"),
+        ": write the model with relaxpy.nn, and load its weights: model.load_state_dict(theirs.state_dict()); "
+        "docs/from_pytorch.md has both side by side",
+    ),
     **dict.fromkeys(("tensor", "array", "from_numpy", "asarray"), ": pass numpy arrays directly"),
     **dict.fromkeys(("R", "I", "T"), ": from relaxpy.script import ir as I, relax as R, tir as T"),
 }

@@ -24,11 +24,14 @@ import linecache
 import os
 import re
 import stat
+import sys
 import unicodedata
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import CodeType, FrameType
 from typing import Any, Self
 
 _NEWLINE = re.compile("\r\n|\r|\n")
@@ -101,6 +104,55 @@ class Span:
         if self.file not in linecache.cache and not _is_readable(self.file):
             return None
         return linecache.getline(self.file, self.line).rstrip("\n") or None
+
+
+def span_of_code(code: CodeType, instruction: int, line: int) -> Span:
+    """The range in the source of an instruction of running Python code, whose frame or traceback says `line`."""
+    start, end, column, end_column = list(code.co_positions())[instruction // 2]
+    return Span(code.co_filename, start or line, column or 0, end or 0, end_column or 0)
+
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_MODELS = f"{_PACKAGE}models{os.sep}"
+"""Models in this folder count as user code: an error message shows their lines."""
+
+
+def caller_span() -> Span | None:
+    """The location of the nearest caller outside of relaxpy: file, line and columns of the call."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else span_of_code(frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_PACKAGE) and not file.startswith(_MODELS)
+
+
+_LIBRARIES = {"relaxpy", "tvm", "tvm_ffi", "numpy", "ml_dtypes", *sys.stdlib_module_names}
+"""Packages whose code is no user's."""
+
+
+def raised_in(error: BaseException) -> Span | None:
+    """The innermost line in the traceback of an exception that is in nobody's library: in the code of the user, who
+    passed it to relaxpy. None if there is none: then the defect is ours."""
+    found, step = None, error.__traceback__
+    while step is not None:
+        frame = step.tb_frame
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]  # "" for C++
+        if package == "__main__" or package not in ("", *_LIBRARIES):
+            found = span_of_code(frame.f_code, step.tb_lasti, step.tb_lineno)
+        step = step.tb_next
+    return found
+
+
+def defined_at(function: Any) -> Span | None:
+    """The line at which a Python function is defined."""
+    code = getattr(function, "__code__", None)
+    return None if code is None else Span(code.co_filename, code.co_firstlineno)
+
+
+OUR_DEFECT = "this is a bug in relaxpy: please report it with the program"
 
 
 def _is_readable(file: str) -> bool:
@@ -295,6 +347,16 @@ class ExecutableError(RelaxError):
 
 class RuntimeCheckError(RelaxError):
     """A value that does not match its annotation, or a failed kernel or library call, at run time."""
+
+
+def short_warnings() -> None:
+    """From now on, write warnings in one line, without the place that gives them: for programs, whose users wrote no
+    line of it."""
+
+    def line(message: Warning | str, *_: object) -> str:
+        return f"warning: {message}\n"
+
+    warnings.formatwarning = line
 
 
 def out_of_range(program: str, name: str, dim: int, index: int, extent: int) -> str:

@@ -1,13 +1,16 @@
-"""Files: atomic writes, and the location of caches."""
+"""Files: atomic writes, reads that never block, and the location of caches."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from relaxpy.errors import UsageError
 
@@ -96,6 +99,33 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write `text` to a file, in UTF-8. Raises UsageError (`file-write`)."""
     with replacing(path) as beside:
         beside.write_text(text, encoding="utf-8")
+
+
+def open_regular(path: str | os.PathLike[str], append: bool = False) -> BinaryIO:
+    """Opens a file for reading, or creates it and appends to it. Pipes, sockets and devices are refused: a pipe would
+    block.
+
+    Raises: OSError, also for other than regular files, and for a name that no file has.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT if append else os.O_RDONLY
+    flags |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        handle = os.open(path, flags, 0o666)
+    except ValueError as error:  # a null byte in the name
+        raise OSError(errno.EINVAL, str(error)) from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return open(handle, "ab" if append else "rb", buffering=0 if append else -1)  # type: ignore[return-value]
+
+
+def read_regular(path: str | os.PathLike[str], most_bytes: int) -> bytes:
+    """The contents of a regular file. Raises: OSError, also for a file of more than `most_bytes`."""
+    with open_regular(path) as file:
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {most_bytes} bytes")
+    return data
 
 
 def cache_folder() -> str:

@@ -129,6 +129,18 @@ def bytes_moved(func: Any) -> Dim | None:
 
 
 @Service
+def unset_outputs(func: Any) -> frozenset[int]:
+    """Positions of the buffers that TVM's function is not proved to write wholly, and before it reads them."""
+    ...
+
+
+@Service
+def read_before_written(func: Any) -> frozenset[int]:
+    """Positions of the buffers of which TVM's function certainly reads an element before it writes any."""
+    ...
+
+
+@Service
 def read_target(text: str) -> Target:
     """Parse a target, by the backend of its first word."""
     ...

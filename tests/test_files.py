@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from relaxpy.errors import UsageError
-from relaxpy.files import locked, replacing, write_text
+from relaxpy.files import locked, open_regular, read_regular, replacing, write_text
+from tests.odd_files import ODD_FILES
 
 
 def test_a_file_takes_the_place_of_another(tmp_path: Path) -> None:
@@ -84,3 +85,28 @@ def test_a_locked_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot write to") as caught, locked(tmp_path / "file"):
         pass
     assert caught.value.code == "file-write"
+
+
+@pytest.mark.parametrize("kind", sorted(set(ODD_FILES) - {"unreadable", "empty"}))
+def test_a_reader_waits_for_nobody(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a"
+    ODD_FILES[kind](path)
+    with pytest.raises(OSError, match=r"not a regular|No such|Too many|larger"):
+        read_regular(path, 1000)
+    if kind not in ("huge", "link to nothing"):
+        with pytest.raises(OSError, match=r"not a regular|No such|Too many|directory"):
+            open_regular(path, append=True)
+
+
+def test_a_name_that_no_file_has() -> None:
+    with pytest.raises(OSError, match="null"):
+        open_regular("a\0b")
+
+
+def test_lines_are_appended(tmp_path: Path) -> None:
+    for line in (b"one\n", b"two\n"):
+        with open_regular(tmp_path / "a", append=True) as file:
+            file.write(line)
+    assert read_regular(tmp_path / "a", 8) == b"one\ntwo\n"
+    with pytest.raises(OSError, match="larger than 7 bytes"):
+        read_regular(tmp_path / "a", 7)

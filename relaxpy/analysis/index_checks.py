@@ -96,6 +96,8 @@ class _Checks:
         self.facts = Facts(func)
         self.eager = eager
         self.name = name_of(func)
+        self.given = {*func.params, *_sizes(func)}
+        """Variables that the caller gives."""
 
     def of(self, stmt: Stmt) -> list[Stmt]:
         """The checks of a statement and everything in it."""
@@ -191,7 +193,7 @@ class _Checks:
             rank = len(match.buffer.shape)
             tail = list(match.source.region)[-rank:] if rank else []
             for size, part in zip(match.buffer.shape, tail, strict=True):
-                if isinstance(size, tvm.ir.Var) and size not in self.facts.values:
+                if self.is_new(size):
                     self.facts.let(size, part.extent)
                 elif not self.facts.at_most(self.facts.known(size), self.facts.known(part.extent)):
                     raise BuildError(
@@ -200,6 +202,12 @@ class _Checks:
                         help="use the shape of the part in T.match_buffer",
                     )
         return checks
+
+    def is_new(self, size: Expr) -> bool:
+        """Is it a variable that a view's dimension defines?"""
+        loops = [var for var, _, _ in self.facts.loops]
+        elsewhere = size in self.given or size in self.facts.values or size in loops
+        return isinstance(size, tvm.ir.Var) and not elsewhere
 
     # Expressions
 
@@ -379,58 +387,8 @@ def with_choices(func: Any) -> Any:
     return func if body.same_as(func.body) else func.with_body(body)
 
 
-def with_wrapping(func: Any) -> Any:
-    """Return the function with index arithmetic on 32-bit elements or scalars computed modulo 2**32. For `x[i[v] *
-    65536]` LLVM assumes that nothing overflows: it may compare the 32 bits of the index with the extent, and access
-    memory with 64 bits."""
-    loops: list[Any] = []
-    blocks: list[Any] = []
-    walk(func.body, (tirx.For, loops.append), (s_tir.SBlock, blocks.append))
-    known = {*_sizes(func), *(loop.loop_var for loop in loops)}
-    known.update(axis.var for block in blocks for axis in block.iter_vars)
-
-    def exact(node: Any) -> Expr:
-        if str(node.ty.dtype) != "int32":
-            return node
-        used: list[Any] = []
-        walk(node, (tvm.ir.Var, used.append))
-        if not _has_loads(node) and all(var in known for var in used):
-            return node
-        a, b = (part.astype("uint32") for part in (node.a, node.b))
-        return type(node)(a, b).astype("int32")
-
-    def index(expr: Expr) -> Expr:
-        return rewritten(expr, (_WRAPPING, exact))
-
-    def load(node: Any) -> Expr:
-        found = [index(i) for i in node.indices]
-        return node if _all_same(found, node.indices) else tirx.BufferLoad(node.source, found)
-
-    def store(node: Any) -> Stmt:
-        found = [index(i) for i in node.indices]
-        if _all_same(found, node.indices):
-            return node
-        return tirx.BufferStore(node.buffer, node.value, found)
-
-    def bind(node: Any) -> Stmt:
-        value = index(node.value)
-        return node if value.same_as(node.value) else tirx.Bind(node.var, value)
-
-    found: list[Any] = []
-    walk(func.body, (_WRAPPING, found.append))
-    if all(str(node.ty.dtype) != "int32" for node in found):
-        return func
-    body = rewritten(func.body, (Load, load), (tirx.BufferStore, store), (tirx.Bind, bind))
-    return func if body.same_as(func.body) else func.with_body(body)
-
-
 _CHOICES = (tirx.Select, tirx.And, tirx.Or)
 """Operators that evaluate both sides though one would do."""
-_WRAPPING = (tirx.Add, tirx.Sub, tirx.Mul)
-
-
-def _all_same(new: Sequence[Expr], old: Sequence[Expr]) -> bool:
-    return all(a.same_as(b) for a, b in zip(new, old, strict=True))
 
 
 def operands(expr: Expr) -> list[Expr]:

@@ -16,9 +16,11 @@ from relaxpy.ir.dim import Dim, SymVar, dim_op
 from relaxpy.shape.prove import holds
 from relaxpy.tir.analyzer import VarTable
 from relaxpy.tir.name_length import NameLengths
+from relaxpy.tir.ranges import Ranges
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import rewritten, walk
 from relaxpy.tir.writer.loops import int64
+from relaxpy.tir.written import written_buffers
 
 Expr = Any
 Load = tvm.ir.TensorLoad
@@ -28,13 +30,14 @@ class Facts:
     """The facts about one function. Statements are visited in order; `with` enters the scopes around them."""
 
     def __init__(self, func: Any) -> None:
-        self.written = _written(func)
+        self.written = written_buffers(func)
         """Buffers whose elements may change while the function runs."""
         self.values: dict[Any, Expr] = {}
         """Axes of blocks and bound variables, in terms of loops and parameters."""
         self._opaque: set[Any] = set()
         self.loops: list[tuple[Any, Expr, Expr]] = []
         """The enclosing loops with their first value and extent, outermost first."""
+        self._ranges = Ranges(func)
         self._analyzer = tvm.sym.Analyzer()
         self._lengths = NameLengths()
         self.dims = _Dims()
@@ -152,8 +155,12 @@ class Facts:
         return rewritten(
             expr,
             (Load, self._stand_in),
-            (tirx.Cast, lambda cast: cast if _keeps_value(cast) else self._stand_in(cast)),
-            (_ARITHMETIC, lambda node: self._stand_in(node) if self._may_wrap(node) else node),
+            (tirx.Cast, lambda cast: self._stand_in(cast) if self._changes(cast) else cast),
+            (_ARITHMETIC, lambda node: self._stand_in(node) if self._ranges.wraps(node) else node),
+            (
+                _DIVISIONS,
+                lambda node: node if self._is_plain_division(node) else self._stand_in(node),
+            ),
             (tirx.IntImm, lambda number: self._stand_in(number) if _is_huge(number) else number),
         )
 
@@ -167,12 +174,19 @@ class Facts:
         self._elements.append((node, var))
         return var
 
-    def _may_wrap(self, node: Expr) -> bool:
-        """Is it arithmetic in few bits? Sizes, and indices below them, are far from overflow in 32 bits."""
-        dtype = str(node.ty.dtype)
-        if not dtype.startswith(("int", "uint")) or dtype == "int64":
+    def _is_plain_division(self, node: Any) -> bool:
+        """Does TVM's analyser know what this quotient or remainder is? It takes `i // i` for 1, also of 0, and a
+        remainder for at least 0, also one with the sign of its dividend."""
+        if self._ranges.wraps(node):
             return False
-        return dtype != "int32" or self._is_wild(node)
+        zero = tirx.const(0, node.b.ty.dtype)
+        if isinstance(node, (tirx.FloorDiv, tirx.FloorMod)):
+            return self._proves(node.b > zero) or self._proves(node.b < zero)
+        return self._proves(node.b > zero) and self._proves(node.a >= zero)
+
+    def _changes(self, cast: Any) -> bool:
+        """May the conversion give another number?"""
+        return not (_is_whole(cast) and _is_whole(cast.value)) or self._ranges.wraps(cast)
 
     # Proofs
 
@@ -272,7 +286,8 @@ def _parts(condition: Expr) -> Iterator[Expr]:
         yield condition
 
 
-_ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
+_ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul)
+_DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 
@@ -307,34 +322,3 @@ def _is_huge(number: Any) -> bool:
 
 def _is_false(expr: Expr) -> bool:
     return isinstance(expr, tirx.IntImm) and int(expr.value) == 0
-
-
-def _written(func: Any) -> set[Any]:
-    """The buffers that are written, under any alias."""
-    found: set[Any] = set()
-    views: list[tuple[Any, Any]] = []
-    walk(
-        func.body,
-        (tirx.BufferStore, lambda store: found.add(store.buffer)),
-        (tvm.ir.Call, lambda call: found.update(_handed_over(call))),
-        (tirx.DeclBuffer, lambda stmt: views.append((stmt.buffer, _source(stmt)))),
-        (
-            tvm.s_tir.MatchBufferRegion,
-            lambda match: views.append((match.buffer, match.source.source)),
-        ),
-    )
-    for _ in views:
-        for view, source in views:
-            if view in found or source in found:
-                found.update(v for v in (view, source) if v is not None)
-    return found
-
-
-def _source(stmt: Any) -> Any:
-    data = getattr(stmt, "data", None)
-    return data.args[0] if isinstance(data, tvm.ir.Call) and len(data.args) == 1 else None
-
-
-def _handed_over(call: Any) -> list[Any]:
-    """The buffer whose memory is passed to a function."""
-    return [call.args[0]] if str(getattr(call.op, "name", "")).endswith("buffer_data") else []

@@ -109,12 +109,33 @@ def check_prim_func_call(call: Call, mod: IRModule) -> list[VerifyError]:
         handover = _handover(call, callee.name, program, mod)
     except DeduceError as error:
         return [VerifyError(CODE, error.message, span=error.span or call.span, notes=error.notes)]
+    if read := _read_before_written(call, program):
+        what = f"{callee.name} reads its output {read} before it writes to it"
+        error = VerifyError(
+            CODE,
+            f"{what}: an output is new memory",
+            span=call.span,
+            help="begin with a value: T.init(), or a store before; R.call_tir_inplace updates a tensor that there is",
+        )
+        return [error.show(f"{callee.name} is defined here", program.span)]
     if handover.always_fits:
         return []
     takes = f"{callee.name} takes ({', '.join(map(_show, program.params))})"
     if program.span is not None:
         takes = f"{callee.name} is defined here"
     return [error.show(takes, program.span) for error in _compare(handover)]
+
+
+def _read_before_written(call: Call, program: TensorProgram) -> str | None:
+    """The name of an allocated output whose memory the program certainly reads first."""
+    if isinstance(call.op, CallDPS):
+        return None
+    buffers = [i for i, param in enumerate(program.params) if isinstance(param, BufferParam)]
+    allocated = sum(place < 0 for place in places_of(call))
+    read = program.read_first
+    return next(
+        (program.params[i].name for i in buffers[len(buffers) - allocated :] if i in read), None
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -210,7 +231,7 @@ def _needed(
         fits = wanted is None or accepts(wanted, known, None, equal) is Verdict.YES
         args.append(None if fits else wanted)
     outputs: list[Annotation] = []
-    for out, place in zip(call.ty_args, _places(call), strict=True):
+    for out, place in zip(call.ty_args, places_of(call), strict=True):
         wanted = next(values) if place < 0 else args[place]
         fits = wanted is None or accepts(wanted, out, None, equal) is Verdict.YES
         outputs.append(out if fits or wanted is None else wanted)
@@ -236,7 +257,7 @@ def _arguments(call: Call) -> Sequence[Expr]:
     return values.fields if isinstance(values, Tuple) else ()
 
 
-def _places(call: Call) -> Sequence[int]:
+def places_of(call: Call) -> Sequence[int]:
     """For each output, the index of the argument whose memory it takes; -1 if it is allocated."""
     if isinstance(call.op, CallTIRInplace):
         return call.op.inplace_indices
@@ -252,7 +273,7 @@ def _handover(call: Call, name: str, program: TensorProgram, mod: IRModule) -> _
         for i, (arg, annotation) in enumerate(inputs, 1)
         if not isinstance(annotation, PrimType)
     ]
-    places = _places(call)
+    places = places_of(call)
     outputs = [out for out, i in zip(call.ty_args, places, strict=False) if i == -1]
     given += [
         _Given(f"output {i}", annotation, f"out_ty.{call.ty_args.index(annotation)}")

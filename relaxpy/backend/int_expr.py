@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.dim import Dim, SymVar, Terms
 from relaxpy.runtime import bytecode as bc
+
+_LONGEST = 32
+"""A longer sum is the sum of its halves: as a chain, it would be nested as deep as it is long."""
 
 
 def int_expr(dim: Dim, slots: Mapping[Dim, int]) -> bc.IntExpr:
@@ -15,8 +18,15 @@ def int_expr(dim: Dim, slots: Mapping[Dim, int]) -> bc.IntExpr:
         return dim.value
     if dim in slots:
         return bc.Heap(slots[dim])
+    return _sum(dim.terms, slots)
+
+
+def _sum(terms: Terms, slots: Mapping[Dim, int]) -> bc.IntExpr:
+    if len(terms) > _LONGEST:
+        middle = len(terms) // 2
+        return bc.IntOp("add", (_sum(terms[:middle], slots), _sum(terms[middle:], slots)))
     total: bc.IntExpr | None = None
-    for monomial, coefficient in dim.terms:
+    for monomial, coefficient in terms:
         term: bc.IntExpr | None = None
         for atom, power in monomial:
             if isinstance(atom, SymVar):

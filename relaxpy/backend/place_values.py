@@ -31,7 +31,7 @@ from relaxpy.ir.module import IRModule
 from relaxpy.ir.names import FreshNames
 from relaxpy.ir.vdevice import TABLE, VDevice, vdevice_of
 from relaxpy.op.call import CallDPSLibrary, CrossLevelCall, InvokeClosure
-from relaxpy.op.device import HintOnDevice, ToVDevice
+from relaxpy.op.device import HintOnDevice, Mark, ToVDevice
 from relaxpy.op.memory import AllocTensor, CallDPS, CopyTo, MakeClosure, ReadScalar
 from relaxpy.runtime.library import runs_anywhere
 from relaxpy.target import Target
@@ -330,6 +330,8 @@ class _Placer(Rebuilder):
                 return self.given(call, self.places.signature(call)[0])
             case InvokeClosure():
                 return self.given(call, [None, *self.places.signature(call)[0]])
+            case Mark():  # its value is its argument
+                return self.given(call, [tree])
             case _ if (name := packed_name(call)) is not None and not runs_anywhere(name):
                 return self.given(call, [HOST] * len(args))
             case _:

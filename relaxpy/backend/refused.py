@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from relaxpy.errors import BuildError
 from relaxpy.target import Target
+from relaxpy.tir.message import informative
 from relaxpy.tir.tvm import tirx
 
 
@@ -11,12 +12,6 @@ def refused(error: Exception, name: str, target: Target, func: tirx.PrimFunc) ->
     """The error for a kernel that TVM refuses, which is shown under this name."""
     return BuildError(
         "kernel-compile",
-        f'the kernel "{name}" does not compile for {target}: {reason_of(error)}',
+        f'the kernel "{name}" does not compile for {target}: {informative(error)}',
         notes=(f"the tensor program:\n{func.script()}",),
     )
-
-
-def reason_of(error: Exception) -> str:
-    """The last informative line of a TVM error, which is preceded by a C++ trace."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

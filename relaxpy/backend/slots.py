@@ -38,6 +38,8 @@ class Slots:
         if vdevice is None:
             return HOST
         found = vdevice_of(vdevice)
+        if found.target in HOST_KINDS:  # the table of a module on the host alone may lack it
+            return HOST
         return self.numbers[found.target, found.device]
 
 

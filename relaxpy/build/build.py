@@ -100,8 +100,9 @@ def build(
     if not hasattr(passes, "run"):
         raise UsageError(
             "arguments",
-            f"a pipeline must be a sequence of passes, got {type(pipeline).__name__}",
-            help="omit it, or modify the default: from relaxpy.build import default_pipeline (docs/add_a_pass.md)",
+            f"a pipeline must be a sequence of passes (a Pipeline or a Sequential), got {type(pipeline).__name__}",
+            help='omit it, or insert a pass into the default: default_pipeline().before("fuse-ops", mine), with '
+            "from relaxpy.build import default_pipeline (docs/add_a_pass.md)",
         )
     if isinstance(passes, Pipeline) and passes.kinds and resolved.kind not in passes.kinds:
         raise UsageError(
@@ -146,6 +147,12 @@ def build(
     return exe
 
 
+def _library(kind: type) -> str | None:
+    """The library of models that a class, or a base of it, comes from."""
+    packages = [each.__module__.partition(".")[0] for each in kind.__mro__]
+    return next((p for p in packages if p in ("torch", "jax", "jaxlib", "onnx")), None)
+
+
 def _no_module(given: object) -> UsageError:
     """The error for an object that cannot be built, according to its type."""
     kind = type(given)
@@ -154,9 +161,12 @@ def _no_module(given: object) -> UsageError:
     if kind.__module__.partition(".")[0] == "tvm":
         came = f"TVM's {kind.__name__}"
         help = "parse its script: relaxpy.parse(mod.script(show_meta=True)); or import R, T and I from relaxpy.script"
-    elif kind.__module__.partition(".")[0] in ("torch", "jax", "jaxlib", "onnx"):
-        came = f"a {kind.__module__.partition('.')[0]} {kind.__name__}"
-        help = "write the model with relaxpy.nn, and load its weights: model.load(state)"
+    elif (library := _library(kind)) is not None:
+        came = f"a {library} {kind.__name__}"
+        help = (
+            "write the model with relaxpy.nn, and load its weights: model.load_state_dict(theirs.state_dict()); "
+            "docs/from_pytorch.md has both side by side"
+        )
     elif isinstance(given, str):
         came = "a text"
         help = "parse it first: relaxpy.build(relaxpy.parse(text)); text is a program or the path of a file"

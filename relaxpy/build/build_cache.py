@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relaxpy.errors import UsageError
-from relaxpy.files import cache_folder, moved_to
+from relaxpy.files import cache_folder, moved_to, open_regular, read_regular
 
 FORMAT = "v2"
 MAGIC = b"RXKERNEL"
@@ -74,11 +74,9 @@ class BuildCache:
         intact entry."""
         path = self._path(key)
         try:
-            data = _data(_map(path), key)
+            data = self._data(path, key)
         except OSError:
             return None
-        except ValueError:
-            data = None  # an empty file
         with contextlib.suppress(OSError):
             if data is None:
                 path.unlink()
@@ -97,7 +95,7 @@ class BuildCache:
             with moved_to(path) as beside, beside.open("wb") as file:
                 for piece in (_header(key, digest.digest()), *data):
                     file.write(piece)
-        except OSError:
+        except (OSError, ValueError):  # ValueError: the folder's name has a null byte
             return False
         return True
 
@@ -135,7 +133,7 @@ class BuildCache:
             with contextlib.suppress(OSError):
                 os.unlink(file)
                 deleted += 1
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             self._usage.unlink()
         return deleted
 
@@ -144,33 +142,55 @@ class BuildCache:
         damaged: list[Entry] = []
         for entry in self.entries():
             with contextlib.suppress(OSError):
-                if not _is_whole(entry.path):
+                if not self._is_whole(entry.path):
                     entry.path.unlink()
                     damaged.append(entry)
         return damaged
 
     def record(self, hits: int, misses: int) -> None:
         """Records the hits and misses of a build."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             self._usage.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self._usage.open(
-                "ab", buffering=0
+            with open_regular(
+                self._usage, append=True
             ) as file:  # one write: lines of two processes do not mix
                 file.write(f"{hits} {misses}\n".encode())
             if self._usage.stat().st_size > _USAGE_BYTES:
                 # If two processes write at once, a few builds may be missing from the sum; it is informational only.
                 total = "{} {}\n".format(*self.usage())
-                self._usage.write_text(total, encoding="utf-8")
+                with moved_to(self._usage) as beside:
+                    beside.write_text(total, encoding="utf-8")
 
     def usage(self) -> tuple[int, int]:
         """Hits and misses of all builds since the cache was last cleared."""
         hits = misses = 0
         with contextlib.suppress(OSError):
-            for line in self._usage.read_text(encoding="utf-8", errors="replace").splitlines():
+            for line in (
+                read_regular(self._usage, 2 * _USAGE_BYTES).decode(errors="replace").splitlines()
+            ):
                 words = line.split()
                 if len(words) == 2 and all(word.isdecimal() for word in words):
                     hits, misses = hits + int(words[0]), misses + int(words[1])
         return hits, misses
+
+    def _data(self, path: Path, key: bytes) -> memoryview | None:
+        """The data of an entry, memory-mapped; None if its checksum does not match, or if it is larger than the whole
+        cache may be. Raises OSError."""
+        with open_regular(path) as file:
+            most = max(self.max_bytes, DEFAULT_SIZE)
+            if not _HEADER <= os.fstat(file.fileno()).st_size <= most:
+                return None
+            stored = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        data = stored[_HEADER:]
+        digest = hashlib.sha256(key)
+        digest.update(data)
+        return data if stored[:_HEADER] == _header(key, digest.digest()) else None
+
+    def _is_whole(self, path: Path) -> bool:
+        try:
+            return self._data(path, bytes.fromhex(path.name)) is not None
+        except ValueError:
+            return False  # left by a writer that was killed
 
     @property
     def _usage(self) -> Path:
@@ -185,7 +205,7 @@ class BuildCache:
         this is `scandir`: paths take ten times as long."""
         for folder in _listed(self.folder / FORMAT):
             if len(folder.name) == 2:
-                yield from (file for file in _listed(folder) if file.is_file())
+                yield from (file for file in _listed(folder) if _is_file(file))
 
 
 def _listed(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
@@ -193,8 +213,15 @@ def _listed(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as found:
             return list(found)
-    except OSError:
+    except (OSError, ValueError):
         return []
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself
+        return False
 
 
 def parse_size(text: str) -> int:
@@ -214,26 +241,5 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
-def _map(path: Path) -> memoryview:
-    """A file's bytes, memory-mapped. Raises OSError; ValueError for an empty file."""
-    with path.open("rb") as file:
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-
-
-def _data(stored: memoryview, key: bytes) -> memoryview | None:
-    """The data of an entry, or None if its checksum does not match."""
-    data = stored[_HEADER:]
-    digest = hashlib.sha256(key)
-    digest.update(data)
-    return data if stored[:_HEADER] == _header(key, digest.digest()) else None
-
-
 def _header(key: bytes, digest: bytes) -> bytes:
     return (MAGIC + key + digest).ljust(_HEADER, b"\0")
-
-
-def _is_whole(path: Path) -> bool:
-    try:
-        return _data(_map(path), bytes.fromhex(path.name)) is not None
-    except ValueError:
-        return False  # empty, or left by a writer that was killed

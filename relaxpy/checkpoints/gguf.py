@@ -24,9 +24,9 @@ import numpy as np
 from relaxpy.checkpoints.gguf_blocks import OTHERS, TYPES, GgufRows
 from relaxpy.checkpoints.stored import Coded, Floats, Stored, row_count
 from relaxpy.errors import UsageError
+from relaxpy.files import open_regular
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.checkpoint import lfs_problem
-from relaxpy.runtime.container import open_regular
 from relaxpy.runtime.tensor import Array
 
 MAGIC = b"GGUF"

@@ -10,6 +10,7 @@ tensors as transformers has them. llama.cpp's converter renames tensors, and cha
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ import numpy as np
 from relaxpy.checkpoints.gguf import GgufFile, bad, read_gguf
 from relaxpy.checkpoints.gguf_blocks import GgufRows
 from relaxpy.checkpoints.stored import Checkpoint, Coded, Floats, Interleaved, Stored
+from relaxpy.checkpoints.unread import unknown_fields, warn_unread
 from relaxpy.errors import UsageError
 from relaxpy.runtime.tensor import Array
 
@@ -92,6 +94,19 @@ class _Architecture:
     """The tensors, where transformers has others of them."""
 
 
+_FREE = frozenset(
+    "vocab_size tensor_data_layout rope.scaling.finetuned rope.scaling.original_context_length "
+    "feed_forward_length attention.layer_norm_epsilon attention.layer_norm_rms_epsilon attention.head_count_kv".split()
+)
+"""Fields of all architectures that change no number where they are not read."""
+_PLAIN: Mapping[str, Any] = {
+    "attention.causal": True, "expert_gating_func": 1, "expert_weights_scale": 1.0, "logit_scale": 1.0,
+    "residual_scale": 1.0, "rope.scaling.attn_factor": 1.0, "rope.scaling.yarn_ext_factor": 1.0,
+    "rope.scaling.factor": 1.0, "rope.scale_linear": 1.0, "expert_weights_norm": True,
+}  # fmt: skip
+"""Values at which further fields change nothing."""
+
+
 @dataclass(frozen=True)
 class _Metadata:
     """The metadata of a file, with errors that name it."""
@@ -99,10 +114,12 @@ class _Metadata:
     file: GgufFile
     architecture: str
     used: set[str] = field(default_factory=set[str])
+    """The names of the fields that were read."""
 
     def get(self, name: str, kind: type, default: Any = None) -> Any:
         """A field of the architecture, of this type. Raises: UsageError (`bad-checkpoint`)."""
         key = f"{self.architecture}.{name}"
+        self.used.add(name)
         value: Any = self.file.fields.get(key)
         if value is None:
             return default
@@ -128,6 +145,18 @@ class _Metadata:
     def bad(self, reason: str) -> UsageError:
         return bad(self.file.path, reason)
 
+    def unread(self) -> list[str]:
+        """The fields that may change numbers or texts and were not read, with their values."""
+        start = f"{self.architecture}."
+        known = {start + name for name in {*self.used, *_FREE}}
+        plain = {start + name: value for name, value in _PLAIN.items()}
+        own = {
+            name: value
+            for name, value in self.file.fields.items()
+            if name.startswith((start, "general.sampling."))
+        }
+        return unknown_fields(own, known, plain)
+
     def floats(self, tensor: str) -> list[float] | None:
         """The numbers of a tensor that is part of the configuration."""
         found = self.file.tensors.get(tensor)
@@ -144,9 +173,7 @@ def _rope(data: _Metadata, head: int) -> dict[str, Any]:
     found: dict[str, Any] = {"rope_theta": data.get("rope.freq_base", float, 10000.0)}
     if dims != head:
         found["partial_rotary_factor"] = dims / head
-    kind = data.get("rope.scaling.type", str, "none")
-    factor = data.get("rope.scaling.factor", float, 1.0)
-    original = data.get("rope.scaling.original_context_length", int)
+    kind = data.get("rope.scaling.type", str, "linear")
     short, long = data.floats("rope_factors_short.weight"), data.floats("rope_factors_long.weight")
     factors = data.floats("rope_freqs.weight")
     if factors is not None:
@@ -154,24 +181,50 @@ def _rope(data: _Metadata, head: int) -> dict[str, Any]:
     elif short is not None and long is not None:
         scaling = {"rope_type": "longrope", "short_factor": short, "long_factor": long}
         scaling["attention_factor"] = data.get("rope.scaling.attn_factor", float)
+        original = data.get("rope.scaling.original_context_length", int)
         found["original_max_position_embeddings"] = original
     elif kind == "linear":
-        scaling = {"rope_type": "linear", "factor": factor}
+        factor = _factor(data)
+        scaling = {"rope_type": "linear", "factor": factor} if factor != 1.0 else {}
     elif kind == "yarn":
-        scaling = {
-            "rope_type": "yarn",
-            "factor": factor,
-            "original_max_position_embeddings": original,
-        }
-        for ours, theirs in {
-            "attention_factor": "yarn_attn_factor", "beta_fast": "yarn_beta_fast", "beta_slow": "yarn_beta_slow",
-        }.items():  # fmt: skip
-            scaling[ours] = data.get(f"rope.scaling.{theirs}", float)
+        scaling = _yarn(data)
     elif kind in ("none", "longrope"):  # longrope without factors is none
-        return found
+        data.used.add("rope.scaling.factor")  # it is for other types
+        scaling = {}
     else:
         raise data.bad(f"rope.scaling.type is {kind!r}, which is not supported")
-    return {**found, "rope_scaling": {n: v for n, v in scaling.items() if v is not None}}
+    return {**found, "rope_scaling": {n: v for n, v in scaling.items() if v is not None} or None}
+
+
+def _factor(data: _Metadata) -> float:
+    """The factor of longer contexts, by its name of today or that of 2023; 0 is none."""
+    factor = data.get("rope.scaling.factor", float)
+    older = data.get("rope.scale_linear", float)
+    return (older if factor is None else factor) or 1.0
+
+
+def _yarn(data: _Metadata) -> dict[str, Any]:
+    """The fields of YaRN."""
+    factor, scale = _factor(data), data.get("rope.scaling.attn_factor", float, 1.0)
+    found = {
+        "rope_type": "yarn",
+        "factor": factor,
+        "original_max_position_embeddings": data.get("rope.scaling.original_context_length", int),
+        "attention_factor": data.get("rope.scaling.yarn_attn_factor", float),
+        "beta_fast": data.get("rope.scaling.yarn_beta_fast", float),
+        "beta_slow": data.get("rope.scaling.yarn_beta_slow", float),
+    }
+    of_all = data.get("rope.scaling.yarn_log_multiplier", float)
+    if scale != 1.0 or of_all:  # factors of what follows from the factor
+
+        def grown(by: float) -> float:
+            return 0.1 * by * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+        own = found["attention_factor"]
+        found["attention_factor"] = scale * (
+            grown(1.0) / grown(of_all or 0.0) if own is None else own
+        )
+    return found
 
 
 def _shared(data: _Metadata) -> dict[str, Any]:
@@ -232,7 +285,8 @@ def _experts(data: _Metadata) -> dict[str, Any]:
 def _gpt_oss(data: _Metadata) -> dict[str, Any]:
     fields = {**_shared(data), **_experts(data)}
     # Files do not say that the ends of YaRN's ramp are not rounded, as in the model that they are made from.
-    scaling = {"rope_type": "default", **fields.get("rope_scaling", {}), "truncate": False}
+    own: dict[str, Any] = fields.get("rope_scaling") or {}
+    scaling = {"rope_type": "default", **own, "truncate": False}
     return {
         **fields,
         "num_local_experts": fields["num_experts"],
@@ -439,6 +493,7 @@ def gguf_checkpoint(path: Path) -> Checkpoint:
     }
     if embedding is not None and len(embedding.shape) == 2:
         fields["vocab_size"] = embedding.shape[0]
+    warn_unread(path, data.unread())
     for ours, theirs in _TOKENS.items():
         if type(value := file.fields.get(f"tokenizer.ggml.{theirs}")) is int:
             fields[ours] = value

@@ -19,6 +19,7 @@ from typing import Any
 
 from relaxpy.checkpoints.gguf import read_gguf
 from relaxpy.checkpoints.tokenizer_file import tokenizers_package
+from relaxpy.checkpoints.unread import unknown_fields, warn_unread
 from relaxpy.errors import UsageError
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
@@ -122,7 +123,19 @@ def gguf_tokenizer(path: Path) -> GgufTokenizer:
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError):
             raise
         raise reader.bad(f"its tokenizer is damaged: {str(error)[:200]}") from None
+    warn_unread(Path(path), reader.unread())
     return GgufTokenizer(backend, reader.special(), reader.ends(), reader.templates())
+
+
+_KNOWN = frozenset(
+    f"tokenizer.ggml.{name}"
+    for name in "model pre tokens token_type scores merges bos_token_id eos_token_id eot_token_id eom_token_id "
+    "unknown_token_id padding_token_id add_bos_token add_eos_token add_space_prefix "
+    # They change no text: names of tokens for tasks that are not here, and the number of types of BERT.
+    "token_type_count seperator_token_id cls_token_id mask_token_id prefix_token_id suffix_token_id middle_token_id "
+    "fim_pre_token_id fim_suf_token_id fim_mid_token_id fim_pad_token_id fim_rep_token_id fim_sep_token_id".split()
+) | {"tokenizer.chat_templates", "tokenizer.huggingface.json", "tokenizer.rwkv.world"}
+"""The fields that are read, and those that change nothing here."""
 
 
 class _Reader:
@@ -142,6 +155,12 @@ class _Reader:
         if not self.tokens or len(self.tokens) > _MOST_TOKENS:
             raise self.bad(f"its tokenizer has {len(self.tokens)} tokens")
         self.types = self.numbers("token_type", int) or [_NORMAL] * len(self.tokens)
+
+    def unread(self) -> list[str]:
+        """The fields that may change tokens and are not read, with their values."""
+        own = {name: value for name, value in self.fields.items() if name.startswith("tokenizer.")}
+        templates = {name for name in own if name.startswith("tokenizer.chat_template")}
+        return unknown_fields(own, _KNOWN | templates)
 
     def fields_of_json(self) -> dict[str, Any]:
         """The `tokenizer.json`."""

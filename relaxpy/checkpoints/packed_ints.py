@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from relaxpy.errors import UsageError
 from relaxpy.runtime.tensor import Array
 
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
@@ -71,6 +70,15 @@ class StackedNumbers:
         return found
 
 
+def each_plus_one(words: Array, bits: int) -> Array:
+    """Words of numbers of so many bits, packed along the last axis, with 1 added to each number. They are added as
+    words: a number that overflows carries into the next one, as it borrowed from it when 1 was subtracted."""
+    which = np.arange(3 * 32)
+    ones = (which % bits == 0).reshape(3, 32) << np.arange(32, dtype=np.uint64)
+    pattern = ones.sum(axis=1, dtype=np.uint64).astype(np.uint32)
+    return words + pattern[np.arange(words.shape[-1]) % 3]
+
+
 def packed_words(numbers: Array, bits: int) -> Array:
     """Numbers (rows, count), uint8, of so many bits each: one after the other in words of 32 bits (rows, words), the
     first in the lowest bits."""
@@ -92,11 +100,8 @@ class PackedRows:
     depth: int
     scales: Array
     """(out, groups), or its transpose mapped."""
-    zeros: Numbers | StackedNumbers | Array | None = None
-    """Packed along out, with a row for each group; or an array (out, groups)."""
-    added: int = 0
-    """Added to the zero points."""
-    name: str = ""
+    zeros: Numbers | StackedNumbers | None = None
+    """Packed along out, with a row for each group."""
 
     def codes(self, rows: Any) -> Array:
         which = np.arange(len(self.scales))[rows]
@@ -110,18 +115,8 @@ class PackedRows:
 
     def offset(self, rows: Any) -> Array:
         which = np.arange(len(self.scales))[rows]
-        if isinstance(self.zeros, (Numbers, StackedNumbers)):
-            found = self.zeros.columns(which).T
-        else:
-            assert self.zeros is not None, "asked for codes that have them"
-            found = self.zeros[rows]
-        wide = found.astype(np.int16) + self.added
-        if wide.size and (wide.max() > 255 or wide.min() < 0):
-            raise UsageError(
-                "bad-checkpoint",
-                f"{self.name} has zero points out of range: {wide.min()} to {wide.max()}",
-            )
-        return wide.astype(np.uint8)
+        assert self.zeros is not None, "asked for codes that have them"
+        return self.zeros.columns(which).T
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from relaxpy.checkpoints.config_file import CONFIG_FILE
 from relaxpy.checkpoints.gguf_blocks import E2M1, halved_exponent
 from relaxpy.checkpoints.packed_ints import (
     AWQ_ORDER,
@@ -28,8 +29,10 @@ from relaxpy.checkpoints.packed_ints import (
     Numbers,
     PackedRows,
     StackedNumbers,
+    each_plus_one,
 )
 from relaxpy.checkpoints.stored import Coded, Floats, Stored, row_count
+from relaxpy.checkpoints.unread import unknown_fields, warn_unread
 from relaxpy.codes import Codes
 from relaxpy.errors import UsageError
 from relaxpy.narrow import is_mapping
@@ -107,6 +110,7 @@ def quantized_tensors(
             f"{place} is quantised by {method!r}, which is not supported",
             help=f"supported are {', '.join(READERS)}, and GGUF files",
         )
+    _check_options(folder, str(method))
     made, used = reader(folder)
     found: dict[str, Stored] = {
         name: Floats.of(array) for name, array in arrays.items() if name not in used
@@ -114,6 +118,42 @@ def quantized_tensors(
     if both := found.keys() & made.keys():
         raise folder.bad(f"it has {sorted(both)[0]}, and codes of it")
     return found | made, str(method)
+
+
+_KNOWN: Mapping[str, frozenset[str]] = {
+    method: frozenset(names.split())
+    for method, names in {
+        "awq": "bits w_bit group_size q_group_size zero_point version backend do_fuse modules_to_fuse fuse_max_seq_len "
+        "exllama_config",
+        "gptq": "bits group_size desc_act sym checkpoint_format format true_sequential static_groups damp_percent "
+        "damp_auto_increment lm_head meta dynamic dataset tokenizer model_seqlen block_name_to_quantize "
+        "module_name_preceding_first_block batch_size use_cuda_fp16 use_exllama exllama_config max_input_length "
+        "cache_block_outputs model_name_or_path model_file_base_name backend quantizer mse act_group_aware",
+        "compressed-tensors": "format config_groups ignore quantization_status global_compression_ratio version "
+        "sparsity_config transposed quant_format",
+        "fp8": "fmt weight_block_size activation_scheme ignored_layers scale_fmt",
+        "mxfp4": "",
+    }.items()
+}
+"""The options of each method that are read, and those that change no weight: how it was quantised, what others do to
+compute with it, and names of modules, of which the tensors' names tell as much."""
+_OF_ALL = frozenset(
+    {"quant_method", "modules_to_not_convert", "modules_in_block_to_quantize", "dequantize"}
+)
+_REFUSED = (
+    "transform_config", "rotation", "adapter", "is_marlin_format", "kv_cache_scheme", "pack_dtype",
+)  # fmt: skip
+"""Options that change what is computed from the weights, and are not supported."""
+_PLAIN: Mapping[str, Any] = {"pack_dtype": "int32", "transform_config": {"config_groups": {}}}
+"""Values of them that ask for nothing."""
+
+
+def _check_options(folder: Folder, method: str) -> None:
+    """Warn of options that nobody knows. Raises: UsageError (`bad-checkpoint`) for those that change numbers."""
+    asked = unknown_fields(folder.options, _KNOWN[method] | _OF_ALL, _PLAIN)
+    if wrong := [each for each in asked if each.split(" = ")[0] in _REFUSED]:
+        raise folder.bad(f"quantization_config has {wrong[0]}, which is not supported")
+    warn_unread(folder.place / CONFIG_FILE, (f"quantization_config: {each}" for each in asked))
 
 
 def _words(array: Array) -> Array:
@@ -155,7 +195,7 @@ def _awq(folder: Folder) -> tuple[dict[str, Stored], set[str]]:
         folder.same(names[2], scales.shape, (len(scales), out))
         rows = PackedRows(
             Numbers(_words(weight), bits, AWQ_ORDER), True, depth, scales.T,
-            Numbers(_words(zeros), bits, AWQ_ORDER), name=names[1],
+            Numbers(_words(zeros), bits, AWQ_ORDER),
         )  # fmt: skip
         form = Codes(bits, group, "zero_point", _scale_dtype(scales))
         nbytes = weight.nbytes + zeros.nbytes + scales.nbytes
@@ -168,7 +208,8 @@ def _awq(folder: Folder) -> tuple[dict[str, Stored], set[str]]:
 
 def _gptq(folder: Folder) -> tuple[dict[str, Stored], set[str]]:
     bits = folder.option("bits", None, 2, 3, 4, 8)
-    version = folder.option("checkpoint_format", "gptq", "gptq", "gptq_v2")
+    named = folder.option("format", "gptq", "gptq", "gptq_v2")
+    version = folder.option("checkpoint_format", named, "gptq", "gptq_v2")
     folder.option("desc_act", False, False, True)
     group = folder.group()
     made: dict[str, Stored] = {}
@@ -185,9 +226,11 @@ def _gptq(folder: Folder) -> tuple[dict[str, Stored], set[str]]:
             _grouped(folder, names[2], depth, len(scales), group)
         folder.same(names[1], zeros.shape, (len(scales), out * bits // 32))
         folder.same(names[2], scales.shape, (len(scales), out))
+        # The first version has them less 1.
+        points = _words(zeros) if version == "gptq_v2" else each_plus_one(_words(zeros), bits)
         rows = PackedRows(
             Numbers(_words(weight).T, bits, stream=True), False, depth, scales.T,
-            Numbers(_words(zeros), bits, stream=True), int(version == "gptq"), names[1],
+            Numbers(points, bits, stream=True),
         )  # fmt: skip
         form = Codes(max(bits, 3), group, "zero_point", _scale_dtype(scales))
         parts = [folder.arrays[name] for name in names if name in folder.arrays]
@@ -296,7 +339,7 @@ def _compressed_ints(folder: Folder, module: str, bits: int) -> Stored:
         found = (Numbers(_words(each), bits, stream=along) for each in parts)
         zeros = StackedNumbers(tuple(found), outer[-1])
     packed = Numbers(_words(weight), bits, stream=stream)
-    rows = PackedRows(packed, False, depth, scales, zeros, name=name)
+    rows = PackedRows(packed, False, depth, scales, zeros)
     zero = "symmetric" if zeros is None else "zero_point"
     form = Codes(bits, group, zero, _scale_dtype(scales))
     return Coded(

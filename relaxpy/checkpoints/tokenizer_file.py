@@ -70,6 +70,23 @@ def read_tokenizer(folder: Path) -> Any:
     return backend
 
 
+def unread_options(backend: Any, config: Mapping[str, Any]) -> list[str]:
+    """The options of a `tokenizer_config.json` that ask for other tokens than `tokenizer.json` gives, with their
+    values. transformers changes the tokenizer by them."""
+    plain = "A" if backend.normalizer is None else backend.normalizer.normalize_str("A")
+    tokens = backend.encode("a", add_special_tokens=False).tokens
+    does = {
+        "do_lower_case": plain.strip("\u2581") == "a",
+        "add_prefix_space": bool(tokens) and tokens[0][:1] in ("\u0120", "\u2581"),
+        "split_special_tokens": False,
+    }
+    return [
+        f"{name} = {config[name]}"
+        for name, is_so in does.items()
+        if isinstance(config.get(name), bool) and config[name] != is_so
+    ]
+
+
 def _check_numbers_and_growth(path: Path, fields: Any) -> None:
     """Refuse a tokenizer whose file is small, and which takes all memory: its tokens have large numbers, for which
     tables are made, or its replacements, one after the other, make many characters of each."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from relaxpy.cli.functions import chosen_function, import_option, imported
 from relaxpy.cli.outputs import json_option, print_json
 from relaxpy.errors import UsageError
 from relaxpy.files import write_text
@@ -39,7 +39,7 @@ Inputs are written as for `relaxpy run`. The exit code is 1 if a step is found.
 """,
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.argument("function", default="main")
+@click.argument("function", required=False)
 @click.option(
     "--input",
     "-i",
@@ -79,10 +79,11 @@ Inputs are written as for `relaxpy run`. The exit code is 1 if a step is found.
     type=click.Path(file_okay=False, path_type=Path),
     help="A folder for the modules before and after the pass.",
 )
+@import_option
 @json_option
 def bisect(
     file: str,
-    function: str,
+    function: str | None,
     inputs: tuple[str, ...],
     sizes: tuple[str, ...],
     seed: int,
@@ -92,8 +93,8 @@ def bisect(
     dump: Path | None,
     as_json: bool,
 ) -> None:
-    """Find the first pass (then kernel) after which FUNCTION ("main" if not given) of the program in FILE gives other
-    results than the reference interpreter, and the first variable whose value differs.
+    """Find the first pass (then kernel) after which FUNCTION (if not given: "main", or the only one) of the program in
+    FILE gives other results than the reference interpreter, and the first variable whose value differs.
     """
 
     from rich.console import Console
@@ -105,6 +106,7 @@ def bisect(
     from relaxpy.transform.phases import Pipeline
 
     mod = read_module(file)
+    function = chosen_function(function, [*mod.graph_functions])
     weights = {} if params is None else read_arrays(params)
     given, chosen = parse_inputs(inputs, seed), read_sizes(sizes, "--size")
     args = arguments(mod, function, given, chosen, seed, weights)
@@ -221,17 +223,7 @@ def load_pipeline(text: str) -> Pass:
             f"{text!r} is not the name of a pipeline",
             help="write MODULE:NAME, e.g. mypasses:pipeline",
         )
-    sys.path.insert(0, "")
-    try:
-        value: object = getattr(importlib.import_module(module_name), name, None)
-    except SyntaxError as error:
-        where = f"{error.filename}:{error.lineno}: {error.msg}"
-        raise UsageError("bad-pipeline", f"cannot import {module_name}: {where}") from None
-    except Exception as error:  # the module is the user's: it may do anything
-        reason = f"{type(error).__name__}: {error}"
-        raise UsageError("bad-pipeline", f"cannot import {module_name}: {reason}") from error
-    finally:
-        sys.path.remove("")
+    value: object = getattr(imported(module_name), name, None)
     if callable(value) and not isinstance(value, Pass):
         value = value()
     if not isinstance(value, Pass):

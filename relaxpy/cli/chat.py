@@ -28,7 +28,7 @@ from relaxpy.cli.language_model import (
     take_sampling,
 )
 from relaxpy.errors import RelaxError, UsageError
-from relaxpy.files import cache_folder, write_text
+from relaxpy.files import cache_folder, open_regular, write_text
 from relaxpy.narrow import is_list, is_mapping
 
 if TYPE_CHECKING:
@@ -472,6 +472,7 @@ def _edited_lines() -> Iterator[None]:
     path = history_path()
     if path is not None:
         with suppress(OSError, UnicodeError):
+            open_regular(path).close()  # a pipe would block
             readline.read_history_file(path)
     readline.set_history_length(_MOST_LINES)
     try:
@@ -481,6 +482,7 @@ def _edited_lines() -> Iterator[None]:
             with suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.touch(mode=0o600)
+                open_regular(path).close()
                 readline.write_history_file(path)
 
 

@@ -13,6 +13,7 @@ import click
 
 import relaxpy
 from relaxpy.cli.features import feature_option, read_features, warn_about
+from relaxpy.cli.functions import called, import_option
 from relaxpy.cli.outputs import OutputFile, json_option, print_json
 from relaxpy.errors import UsageError
 from relaxpy.files import write_text
@@ -77,7 +78,7 @@ The page needs no network and no other file.
     metavar="NAME=VALUE|FILE.npz",
     help="An argument, as for `relaxpy run`: calls are measured.",
 )
-@click.option("--function", default="main", show_default=True, help="The function to measure.")
+@click.option("--function", help="The function to measure [default: main, or the only one].")
 @click.option(
     "--repeat", default=20, show_default=True, type=click.IntRange(min=1), help="Calls to measure."
 )
@@ -88,6 +89,7 @@ The page needs no network and no other file.
     type=click.IntRange(min=0),
     help="Seed of generated inputs.",
 )
+@import_option
 @json_option
 def explain(
     file: str,
@@ -100,7 +102,7 @@ def explain(
     without: tuple[str, ...],
     without_features: tuple[str, ...],
     inputs: tuple[str, ...],
-    function: str,
+    function: str | None,
     repeat: int,
     seed: int,
     as_json: bool,
@@ -165,7 +167,7 @@ class _Settings:
     without: Sequence[str]
     features: Sequence[str]
     inputs: Mapping[str, Any]
-    function: str
+    function: str | None
     repeat: int
 
 
@@ -201,9 +203,8 @@ def _explained(file: str, is_compiled: bool, settings: _Settings) -> Explanation
         warn_about(settings.features, result.executable, file)
         if settings.inputs:
             machine = relaxpy.VirtualMachine(result.executable, without_features=settings.features)
-            result.profile = machine.profile(
-                settings.function, repeat=settings.repeat, **settings.inputs
-            )
+            name, _ = called(machine, settings.function, settings.inputs)
+            result.profile = machine.profile(name, repeat=settings.repeat, **settings.inputs)
     return result
 
 

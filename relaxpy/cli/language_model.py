@@ -134,8 +134,7 @@ def scheme_of(
     if bits is None:
         own = Scheme.of(open_checkpoint(place or embedded_model()))
     else:
-        width = None if bits == "none" else int(bits)
-        own = Scheme(width, activations=Scheme().activations if width == 4 else None)
+        own = Scheme(None, activations=None) if bits == "none" else Scheme(int(bits))
     return replace(
         own,
         dtype=dtype or own.dtype,

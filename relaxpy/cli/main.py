@@ -20,7 +20,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from relaxpy.cli.completion import COMPLETE_VARIABLE
-from relaxpy.errors import RelaxError
+from relaxpy.errors import RelaxError, short_warnings
 from relaxpy.version import __version__
 
 
@@ -190,6 +190,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    short_warnings()
     # Characters that the terminal cannot show are escaped instead of raising an error. Input is UTF-8, like files.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

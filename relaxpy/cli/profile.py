@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 import relaxpy
+from relaxpy.cli.functions import called, import_option
 from relaxpy.cli.outputs import OutputFile, json_option, print_json
 
 
@@ -22,7 +23,7 @@ Inputs are written as for `relaxpy run`.
 """,
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@click.argument("function", default="main")
+@click.argument("function", required=False)
 @click.option(
     "--input",
     "-i",
@@ -52,10 +53,11 @@ Inputs are written as for `relaxpy run`.
 )
 @click.option("--lines", is_flag=True, help="Show the time by source line, too.")
 @click.option("--trace", type=OutputFile(), help="Write a Chrome trace.")
+@import_option
 @json_option
 def profile(
     file: str,
-    function: str,
+    function: str | None,
     inputs: tuple[str, ...],
     params: str | None,
     seed: int,
@@ -64,9 +66,9 @@ def profile(
     trace: Path | None,
     as_json: bool,
 ) -> None:
-    """Run FUNCTION ("main" if not given) of an executable, or of a program that is compiled first. Print the time of
-    each kernel, the bytes that it moved, its floating-point operations, and the fraction of this machine's peak
-    bandwidth and arithmetic that it reached."""
+    """Run FUNCTION (if not given: "main", or the only one) of an executable, or of a program that is compiled first.
+    Print the time of each kernel, the bytes that it moved, its floating-point operations, and the fraction of this
+    machine's peak bandwidth and arithmetic that it reached."""
 
     from relaxpy.build import build
     from relaxpy.cli.inputs import parse_inputs, read_arrays
@@ -79,7 +81,9 @@ def profile(
     else:
         weights = None if params is None else read_arrays(params)
         executable = build(read_module(file), params=weights)
-    found = relaxpy.VirtualMachine(executable).profile(function, repeat=repeat, **values)
+    vm = relaxpy.VirtualMachine(executable)
+    name, _ = called(vm, function, values)
+    found = vm.profile(name, repeat=repeat, **values)
     if as_json:
         data = found.as_json()
         print_json(data if lines else {k: v for k, v in data.items() if k != "lines"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import click
 
 import relaxpy
 from relaxpy.cli.features import feature_option, read_features, warn_about
+from relaxpy.cli.functions import called, import_option
 from relaxpy.cli.outputs import OutputFile, json_option, print_json
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.files import replacing
@@ -35,7 +35,7 @@ Examples:
 """,
 )
 @click.argument("executable", type=click.Path(exists=True, dir_okay=False))
-@click.argument("function", default="main")
+@click.argument("function", required=False)
 @click.option(
     "--input",
     "-i",
@@ -65,10 +65,11 @@ Examples:
     help="Repeat the call, and print the median time.",
 )
 @feature_option
+@import_option
 @json_option
 def run(
     executable: str,
-    function: str,
+    function: str | None,
     inputs: tuple[str, ...],
     save: Path | None,
     seed: int,
@@ -76,7 +77,7 @@ def run(
     without_features: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Run FUNCTION ("main" if not given) of EXECUTABLE and print its result."""
+    """Run FUNCTION (if not given: "main", or the only one) of EXECUTABLE and print its result."""
 
     import numpy as np
 
@@ -91,22 +92,7 @@ def run(
     loaded = load(executable)
     warn_about(features, loaded, executable)
     vm = relaxpy.VirtualMachine(loaded, without_features=features)
-    if function not in vm and "=" in function:
-        raise UsageError(
-            "bad-input",
-            f"{function!r} is not a function",
-            help=f"write --input {shlex.quote(function)}",
-        )
-    call = vm[function]
-    missing = [name for name in call.signature.parameters if name not in values]
-    if missing and values.keys() <= call.signature.parameters.keys():
-        given = " ".join(f"--input {name}=…" for name in missing)
-        raise UsageError(
-            "arguments",
-            f"{function} lacks {', '.join(missing)}",
-            notes=[f"the signature is {call.signature}"],
-            help=f"write {given}, with a file or a random array: --input 'x=f32[4,64]'",
-        )
+    _, call = called(vm, function, values)
     seconds: list[float] = []
     result: object = None
     for _ in range(repeat):

@@ -40,7 +40,7 @@ SERVER_OPTIONS = (
     click.option("--certificate", metavar="PATH", help="Certificate for HTTPS."),
     click.option("--private-key", metavar="PATH", help="Private key of the certificate."),
     click.option(
-        "--max-body", type=click.IntRange(min=1), default=8, show_default=True, metavar="MB",
+        "--max-body", type=click.IntRange(min=1), default=4, show_default=True, metavar="MB",
         help="The largest body of a request.",
     ),
     click.option(

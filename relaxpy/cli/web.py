@@ -126,17 +126,25 @@ def built(
 
 def _encoder(directory: Path) -> tuple[relaxpy.Executable, Page]:
     from relaxpy.models.checkpoint import read_config
-    from relaxpy.models.sentence_embedding import checkpoint_max_tokens, compile_encoder
+    from relaxpy.models.sentence_embedding import compile_encoder
+    from relaxpy.models.sentence_settings import sentence_settings
     from relaxpy.web.export import Page
 
     config = read_config(directory, "bert")
     positions = int(config.get("max_position_embeddings", 512))
+    settings = sentence_settings(directory, positions)
+    if settings.prompt or settings.lower:
+        raise UsageError(
+            "bad-config",
+            f"{directory} changes sentences before they are tokenized (default_prompt_name, do_lower_case), which the "
+            "page does not",
+        )
     facts = {
-        "most": min(checkpoint_max_tokens(directory, positions), positions),
+        "most": settings.max_tokens,
         "pad": int(config.get("pad_token_id") or 0),
     }
     data = {"page.json": facts, "tokenizer.json": _tokenizer(directory)}
-    return compile_encoder(directory, "webgpu"), Page(("embed.html",), data)
+    return compile_encoder(directory, "webgpu", settings.pooling), Page(("embed.html",), data)
 
 
 def _decoder(directory: Path, config: Any, prompt: str | None) -> tuple[relaxpy.Executable, Page]:

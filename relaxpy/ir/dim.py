@@ -12,12 +12,15 @@ same program always prints the same text. Division rounds down, as in Python.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
-from typing import TypeAlias, Union
+from typing import Any, TypeAlias, Union
 from weakref import WeakValueDictionary
 
-from relaxpy.errors import UsageError
+import numpy as np
+
+from relaxpy.errors import UsageError, caller_span
 
 _serial = itertools.count()
 
@@ -76,10 +79,14 @@ class DimOp:
 
 _TRUTHS = frozenset(("eq", "ne", "lt", "le", "and", "or", "not"))
 MOST_TERMS = 4096
+MOST_PRODUCTS = 1024
 MOST_DEGREE = 64
 MOST_NESTED = 12
-"""Limits of a dimension: the number of terms of a sum; the number of factors of a term (more factors, of sizes above 1,
-exceed 64 bits); the nesting depth of functions (each level doubles the time of TVM's analyser)."""
+"""Limits of a dimension: the number of terms of a sum; the number of multiplications (a product of sums is written out:
+each factor `a + b` doubles it); the number of factors of a term (more factors, of sizes above 1, exceed 64 bits); the
+nesting depth of functions (each level doubles the time of TVM's analyser)."""
+_SHORT = 64
+"""The number of terms up to which a dimension is short: nothing about it needs to be counted."""
 
 
 def _too_large(problem: str) -> UsageError:
@@ -88,6 +95,46 @@ def _too_large(problem: str) -> UsageError:
         f"a dimension {problem}",
         help="bind it to a new variable: y = R.match_cast(x, R.Tensor((m, 4))), with m = T.int64()",
     )
+
+
+class SizeAsPythonError(UsageError, TypeError):
+    """A size that Python cannot compute with. A TypeError, too, as Python raises it for values of the wrong kind."""
+
+
+def _unknown(problem: str, help: str) -> SizeAsPythonError:
+    return SizeAsPythonError("size-as-python", problem, span=caller_span(), help=help)
+
+
+def _as_tensor(size: Dim) -> str:
+    return f'as a number of the program it is a tensor: nn.op.full((), {size}, dtype="float32")'
+
+
+def _refused(size: Dim, sign: str, other: Any) -> Any:
+    """For an operand that is no size: a tensor has the operator itself; a float would lose its fraction."""
+    if _is_other(other):
+        return NotImplemented
+    if size.value is None:
+        raise _unknown(f"{size} {sign} {other} is no size: sizes are integers", _as_tensor(size))
+    return _FLOATS[sign](size.value, other)
+
+
+_FLOATS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
+}  # fmt: skip
+
+
+_BITS: dict[str, Callable[[int, int], int]] = {
+    "&": operator.and_, "|": operator.or_, "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift,
+}  # fmt: skip
+
+
+def _is_other(value: Any) -> bool:
+    """Is it an operand that has the operator itself, as tensors have?"""
+    return not isinstance(value, (int, float, complex, *_SIZES))
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Dim) and value.value is not None else value
 
 
 Atom: TypeAlias = "SymVar | DimOp"
@@ -115,9 +162,16 @@ class Dim:
         """Convert `value` to a dimension."""
         if isinstance(value, Dim):
             return value
+        if type(value) is int:
+            return _constant(value)
         if isinstance(value, SymVar):
             return value.dim
-        return _constant(int(value))
+        try:
+            return _constant(operator.index(value))
+        except TypeError:
+            raise _unknown(
+                f"{value!r} is no size: sizes are integers", "write // for a size that is divided"
+            ) from None
 
     @staticmethod
     def var(name: str) -> Dim:
@@ -199,6 +253,8 @@ class Dim:
         return _format(self, name, functions)[0]
 
     def __add__(self, other: DimLike) -> Dim:
+        if not isinstance(other, _SIZES):
+            return _refused(self, "+", other)
         other = Dim.of(other)
         if self.value is not None and other.value is not None:
             return _constant(self.value + other.value)
@@ -215,12 +271,18 @@ class Dim:
         return _intern(tuple((monomial, -coefficient) for monomial, coefficient in self.terms))
 
     def __sub__(self, other: DimLike) -> Dim:
+        if not isinstance(other, _SIZES):
+            return _refused(self, "-", other)
         return self + -Dim.of(other)
 
     def __rsub__(self, other: DimLike) -> Dim:
+        if not isinstance(other, _SIZES):
+            return _refused(-self, "+", other)
         return Dim.of(other) + -self
 
     def __mul__(self, other: DimLike) -> Dim:
+        if not isinstance(other, _SIZES):
+            return _refused(self, "*", other)
         other = Dim.of(other)
         if self.value is not None and other.value is not None:
             return _constant(self.value * other.value)
@@ -238,21 +300,134 @@ class Dim:
     __rmul__ = __mul__
 
     def __floordiv__(self, other: DimLike) -> Dim:
+        if not isinstance(other, _SIZES):
+            return _refused(self, "//", other)
         return _floordiv(self, Dim.of(other))
 
     def __rfloordiv__(self, other: DimLike) -> Dim:
+        if not isinstance(other, _SIZES):
+            return NotImplemented if _is_other(other) else other // self._number("//", other, True)
         return _floordiv(Dim.of(other), self)
 
     def __mod__(self, other: DimLike) -> Dim:
+        if not isinstance(other, _SIZES):
+            return _refused(self, "%", other)
         return _floormod(self, Dim.of(other))
 
     def __rmod__(self, other: DimLike) -> Dim:
+        if not isinstance(other, _SIZES):
+            return NotImplemented if _is_other(other) else other % self._number("%", other, True)
         return _floormod(Dim.of(other), self)
+
+    def __pow__(self, power: Any) -> Any:
+        """A product of equal factors; for a known size also another power."""
+        if self.value is not None:
+            return self.value ** _plain(power)
+        if not isinstance(power, int) or power < 0:
+            return self._number("**", power)
+        if power > MOST_DEGREE:
+            raise _too_large(f"is a product of at most {MOST_DEGREE} factors")
+        return product((self,) * power)
+
+    def __rpow__(self, base: Any) -> Any:
+        return base ** self._number("**", base, True)
+
+    def __truediv__(self, other: Any) -> Any:
+        return NotImplemented if _is_other(other) else self._number("/", other) / _plain(other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return NotImplemented if _is_other(other) else other / self._number("/", other, True)
+
+    def __divmod__(self, other: DimLike) -> tuple[Dim, Dim]:
+        return self // other, self % other
+
+    def __round__(self, digits: int | None = None) -> Dim:
+        return self
+
+    def __format__(self, spec: str) -> str:
+        return repr(self) if self.value is None else format(self.value, spec)
+
+    def __lt__(self, other: DimLike) -> bool:
+        return self._compared(other, "<") < 0
+
+    def __le__(self, other: DimLike) -> bool:
+        return self._compared(other, "<=") <= 0
+
+    def __gt__(self, other: DimLike) -> bool:
+        return self._compared(other, ">") > 0
+
+    def __ge__(self, other: DimLike) -> bool:
+        return self._compared(other, ">=") >= 0
+
+    def _compared(self, other: DimLike | float, sign: str) -> float:
+        """The difference, which must be known."""
+        if self.value is not None and isinstance(other, float):
+            return self.value - other
+        difference = self - other if isinstance(other, _SIZES) else None
+        if difference is None or difference.value is None:
+            raise _unknown(
+                f"{self} {sign} {other} is not known before the program runs",
+                "Python decides once, at export: give the size as a number there, or choose between two results: "
+                f'nn.op.where(nn.op.full((), {self}, dtype="int64") {sign} {other}, a, b)',
+            )
+        return difference.value
 
     def __bool__(self) -> bool:
         if self.value is None:
-            raise TypeError(f"{self} has no boolean value at compile time: use relaxpy.shape.prove")
+            raise _unknown(
+                f"{self} has no boolean value before the program runs",
+                "compare it with a number, if both are known; relaxpy.shape.prove proves relations of sizes",
+            )
         return self.value != 0
+
+    def __index__(self) -> int:
+        if self.value is None:
+            raise _unknown(
+                f"the size {self} is not known before the program runs, so it is no integer of Python",
+                "give the size as a number, or use operators on whole tensors: "
+                f"nn.op.arange({self}) instead of range({self})",
+            )
+        return self.value
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        if self.value is None:
+            raise _unknown(
+                f"the size {self} is not known before the program runs", _as_tensor(self)
+            )
+        return float(self.value)
+
+    def _number(self, sign: str, other: Any, reflected: bool = False) -> int:
+        """The value of a size that is known, as an operand of an operator that gives no size."""
+        if self.value is None:
+            shown = f"{other} {sign} {self}" if reflected else f"{self} {sign} {other}"
+            advice = _as_tensor(self)
+            if sign == "/" and not reflected:
+                advice = f"write {self} // {other} for a size (it rounds down); {advice}"
+            raise _unknown(f"{shown} is no size: sizes are integers", advice)
+        return self.value
+
+    def _bits(self, sign: str, other: Any) -> Any:
+        """An operator on bits, of known sizes."""
+        if not isinstance(other, _SIZES):
+            return NotImplemented
+        return _BITS[sign](self._number(sign, other), Dim.of(other)._number(sign, self))
+
+    def __and__(self, other: Any) -> Any:
+        return self._bits("&", other)
+
+    def __or__(self, other: Any) -> Any:
+        return self._bits("|", other)
+
+    def __xor__(self, other: Any) -> Any:
+        return self._bits("^", other)
+
+    def __lshift__(self, other: Any) -> Any:
+        return self._bits("<<", other)
+
+    def __rshift__(self, other: Any) -> Any:
+        return self._bits(">>", other)
 
     def divide_exact(self, divisor: DimLike) -> Dim | None:
         """The polynomial q with q * divisor == self, for a divisor of one term; None if there is
@@ -275,18 +450,18 @@ class Dim:
         """Substitute variables; the result is in normal form."""
         if not any(var in replacements for var in self.vars):
             return self
-        result = _constant(0)
+        parts: list[Dim] = []
         for monomial, coefficient in self.terms:
-            product = _constant(coefficient)
+            part = _constant(coefficient)
             for atom, power in monomial:
                 if isinstance(atom, SymVar):
                     factor = Dim.of(replacements.get(atom, atom))
                 else:
                     factor = dim_op(atom.op, *(arg.substitute(replacements) for arg in atom.args))
                 for _ in range(power):
-                    product = product * factor
-            result = result + product
-        return result
+                    part = part * factor
+            parts.append(part)
+        return dim_sum(parts)
 
     def evaluate(self, values: Mapping[SymVar, int]) -> int:
         """The integer value for these values of the variables.
@@ -304,6 +479,10 @@ class Dim:
                 product *= factor**power
             result += product
         return result
+
+
+_SIZES = (Dim, int, SymVar, np.integer)
+"""The classes of operands of a size."""
 
 
 def _not(value: int) -> int:
@@ -371,8 +550,11 @@ def maximum(a: DimLike, b: DimLike) -> Dim:
 def surely_at_least(a: Dim, b: Dim) -> bool:
     """Do the signs of coefficients show that a ≥ b if all variables are at least 1? They do if the difference, in terms
     of the variables minus 1, has no negative term, and its atoms are variables and minima of such sums. Microseconds,
-    where a proof (`relaxpy.shape.prove`) takes milliseconds."""
+    where a proof (`relaxpy.shape.prove`) takes milliseconds; of long differences it is not known."""
     difference = a - b
+    written_out = sum(2 ** sum(power for _, power in monomial) for monomial, _ in difference.terms)
+    if written_out > MOST_PRODUCTS:
+        return False
     above = difference.substitute({var: var.dim + 1 for var in difference.vars})
     return all(
         coefficient >= 0 and all(_is_natural(atom) for atom, _ in monomial)
@@ -385,6 +567,15 @@ def _is_natural(atom: Atom) -> bool:
     if isinstance(atom, SymVar):
         return True
     return atom.op == "min" and all(surely_at_least(arg, _constant(0)) for arg in atom.args)
+
+
+def dim_sum(dims: Iterable[Dim]) -> Dim:
+    """The sum of dimensions; 0 for no dimensions. Adding one by one would sort the terms each time."""
+    sums: dict[Monomial, int] = {}
+    for dim in dims:
+        for monomial, coefficient in dim.terms:
+            sums[monomial] = sums.get(monomial, 0) + coefficient
+    return _from_dict(sums)
 
 
 def product(dims: Iterator[Dim] | tuple[Dim, ...]) -> Dim:
@@ -424,6 +615,10 @@ def _from_dict(terms: dict[Monomial, int]) -> Dim:
     if len(kept) > 1:
         if len(kept) > MOST_TERMS:
             raise _too_large(f"has at most {MOST_TERMS} terms, not {len(kept)}")
+        if len(kept) > _SHORT:
+            products = sum(sum(power for _, power in monomial) - 1 for monomial, _ in kept)
+            if products > MOST_PRODUCTS:
+                raise _too_large(f"has at most {MOST_PRODUCTS} products, not {products}")
         kept.sort(key=_term_key)
     return _intern(tuple(kept))
 

@@ -39,6 +39,8 @@ class DType(str):
     def __new__(cls, name: str | np.dtype | type) -> DType:
         if isinstance(name, DType):
             return name
+        if type(name).__module__ == "torch":  # torch.float32, without importing torch
+            name = str(name).removeprefix("torch.")
         if not isinstance(name, str):
             try:
                 name = np.dtype(name).name

@@ -102,6 +102,16 @@ class TensorProgram(ABC):
     def written(self) -> frozenset[int]:
         """Positions in `params` of the buffers that a run writes."""
 
+    @property
+    @abstractmethod
+    def unset(self) -> frozenset[int]:
+        """Positions in `params` of the buffers that a run is not proved to write wholly, and before it reads them."""
+
+    @property
+    @abstractmethod
+    def read_first(self) -> frozenset[int]:
+        """Positions in `params` of written buffers of which a run certainly reads an element before it writes any."""
+
 
 BaseFunc: TypeAlias = Function | TensorProgram | ExternFunc
 """A function of a module, of any level."""

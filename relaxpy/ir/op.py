@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from relaxpy.errors import OUR_DEFECT, RelaxError, raised_in
 from relaxpy.ir.annotation import Annotation
 
 if TYPE_CHECKING:
     from relaxpy.ir.expr import Call, Expr
+
+ErrorKind = TypeVar("ErrorKind", bound=RelaxError)
 
 
 class Operator:
@@ -37,3 +40,17 @@ class Operator:
         """The call's arguments and attributes as script, in order (`["x", "axis=1"]`). `arg` prints an expression or an
         annotation."""
         raise NotImplementedError
+
+
+def crashed(kind: type[ErrorKind], op: Operator, method: str, error: Exception) -> ErrorKind:
+    """The error for an exception that a method of an operator raised, with the line of the operator that failed, if the
+    operator is not relaxpy's."""
+    place = raised_in(error)
+    found = kind(
+        "op-crash",
+        f"{op.name}: its {method} failed: {type(error).__name__}: {error}",
+        help=OUR_DEFECT
+        if place is None
+        else "the operator is not relaxpy's: relaxpy.testing.check_op tests it",
+    )
+    return found if place is None else found.show(f"raised here, in {method}", place)

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from relaxpy.checkpoints.config_file import CONFIG_FILE
-from relaxpy.checkpoints.unread import warn_unread
+from relaxpy.checkpoints.unread import unknown_fields, warn_unread
 from relaxpy.errors import UsageError
 from relaxpy.llm.checkpoint_files import optional_json
 from relaxpy.llm.stop_strings import StopStrings
@@ -32,9 +31,11 @@ _TOP_K = 50
 _LENGTHS = "max_length", "max_new_tokens", "min_length", "min_new_tokens"
 _TOKENS = "bos_token_id", "eos_token_id"
 """Read by the tokenizer."""
-READ = frozenset({*_ALWAYS, *_SAMPLED, *_LENGTHS, *_TOKENS, "do_sample", "stop_strings"})
+READ: frozenset[str] = frozenset(
+    {*_ALWAYS, *_SAMPLED, *_LENGTHS, *_TOKENS, "do_sample", "stop_strings"}
+)
 """The fields that are followed."""
-HARMLESS = frozenset(
+HARMLESS: frozenset[str] = frozenset(
     {
         # What is computed is the same.
         "use_cache", "cache_implementation", "cache_config", "max_cache_len", "compile_config", "disable_compile",
@@ -59,10 +60,8 @@ NEUTRAL: Mapping[str, Any] = {
     "max_time": None, "typical_p": 1, "top_h": None, "epsilon_cutoff": 0, "eta_cutoff": 0,
 }  # fmt: skip
 """The fields that are not followed, each with the value at which it changes nothing."""
-_OF_SAMPLES = frozenset({"typical_p", "top_h", "epsilon_cutoff", "eta_cutoff"})
+_OF_SAMPLES: frozenset[str] = frozenset({"typical_p", "top_h", "epsilon_cutoff", "eta_cutoff"})
 """Those of texts that are sampled."""
-_OLD_DEFAULTS: Mapping[str, Any] = {"max_length": 20}
-"""Values that older versions of transformers wrote into every `config.json`."""
 
 
 @dataclass(frozen=True)
@@ -100,18 +99,10 @@ class Recommended:
 
 
 def recommended(folder: Path) -> Recommended:
-    """What the checkpoint in a folder recommends; an older one says it in `config.json`. Warns of fields that are not
-    followed (`UnreadWarning`). Raises: UsageError (`bad-checkpoint`)."""
+    """What the checkpoint in a folder recommends. Warns of fields that are not followed (`UnreadWarning`). Raises:
+    UsageError (`bad-checkpoint`)."""
     path = folder / GENERATION_CONFIG_FILE
     fields = optional_json(path)
-    if not path.exists():
-        path = folder / CONFIG_FILE
-        old = optional_json(path) if folder.is_dir() else {}
-        fields = {
-            name: value
-            for name, value in old.items()
-            if (name in READ or name in NEUTRAL) and value != _OLD_DEFAULTS.get(name)
-        }
     given = {name: value for name, value in fields.items() if value is not None}
     try:
         found = _recommended(given)
@@ -153,12 +144,7 @@ def _length(name: str, value: Any) -> int:
 
 def _not_followed(given: Mapping[str, Any]) -> list[str]:
     """The fields that would change a text, with their values."""
-    samples = given.get("do_sample", False)
-    return [
-        f"{name} = {str(value)[:100]}"
-        for name, value in given.items()
-        if name not in READ
-        and name not in HARMLESS
-        and (name not in _OF_SAMPLES or samples)
-        and (name not in NEUTRAL or value != NEUTRAL[name])
-    ]
+    known: set[str] = {*READ, *HARMLESS}
+    if not given.get("do_sample"):
+        known |= _OF_SAMPLES
+    return unknown_fields(given, known, NEUTRAL)

@@ -5,7 +5,8 @@
         for is_thought, text in thoughts.feed(piece):
             ...
 
-Two ways of writing are known: between `<think>` and `</think>` (Qwen3, DeepSeek-R1), and in channels (gpt-oss):
+Two ways of writing are known: between `<think>` and `</think>` at the beginning (Qwen3, DeepSeek-R1), and in channels
+(gpt-oss):
 
     <|channel|>analysis<|message|>They greet.<|end|><|start|>assistant<|channel|>final<|message|>Hello!
 """
@@ -73,8 +74,10 @@ class Thoughts:
                 break
             at, _, mark = min(found)
             yield self._state == "thought", self._given(text[:at])
-            self._meet(mark)
-            text = text[at + len(mark) :]
+            text = text[at:]
+            if mark in self._marks:
+                self._meet(mark)
+                text = text[len(mark) :]
         held = max((_overlap(text, mark) for mark in self._marks), default=0)
         self._held = text[len(text) - held :]
         yield self._state == "thought", self._given(text[: len(text) - held])
@@ -87,6 +90,9 @@ class Thoughts:
         if self._is_fresh:
             text = text.lstrip()
             self._is_fresh = not text
+        if self._state == "answer" and text.strip():
+            # Thoughts are before an answer: one that speaks of <think> is text.
+            self._marks = tuple(each for each in self._marks if each not in (_THINK, _THINK_END))
         return text
 
     def _meet(self, mark: str) -> None:

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from relaxpy.checkpoints import gguf_tokenizer
-from relaxpy.checkpoints.tokenizer_file import one_line, read_tokenizer
+from relaxpy.checkpoints.tokenizer_file import one_line, read_tokenizer, unread_options
+from relaxpy.checkpoints.unread import warn_unread
 from relaxpy.errors import UsageError
 from relaxpy.llm.chat_template import ChatTemplate, checked_messages, plain, read_templates
 from relaxpy.llm.checkpoint_files import optional_json
@@ -88,6 +89,7 @@ class Tokenizer:
             **_special(config),
         }
         _set_ends(backend, config, special, folder / TOKENIZER_CONFIG_FILE)
+        warn_unread(folder / TOKENIZER_CONFIG_FILE, unread_options(backend, config))
         both = [folder / name for name in (GENERATION_CONFIG_FILE, CONFIG_FILE)]
         firsts = [number for path in both for number in _tokens_of(path, "bos_token_id")]
         return cls(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,18 @@ def apply(name: str, *args: Any, **kwargs: Any) -> Any:
             OPS[name].make(*args, **kwargs), name.rsplit(".")[-1], span
         )
     except RelaxError as error:
-        raise error.located(span) from None
+        raise _in_forward(error).located(span) from None
+
+
+def _in_forward(error: RelaxError) -> RelaxError:
+    """The error with the names in its help as they are written in `forward`."""
+    if error.help:
+        error.help = re.sub(r"\bR\.([a-z][\w.]*)", _called_in_forward, error.help)
+    return error
+
+
+def _called_in_forward(found: re.Match[str]) -> str:
+    return f"nn.op.{found[1]}" if found[1] in OPS or found[1] == "match_cast" else found[0]
 
 
 def _constant(value: Any) -> Any:
@@ -57,7 +69,7 @@ def index(x: Any, items: Sequence[Any]) -> Any:
             span,
         )
     except RelaxError as error:
-        raise error.located(span) from None
+        raise _in_forward(error).located(span) from None
 
 
 def _index(item: Any) -> Any:
@@ -74,8 +86,9 @@ def _index(item: Any) -> Any:
         return Dim.of(item)
     if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
         return int(item)
-    raise UsageError(
-        "tensor-index",
-        f"{item!r} is not an index of a tensor",
-        help="use an integer or dimension, a slice, None, ..., or one tensor of integers",
-    )
+    if isinstance(item, np.ndarray):
+        return Constant(item)
+    advice = "use an integer or dimension, a slice, None, ..., or tensors of integers"
+    if isinstance(item, list):
+        advice = f"write an array: numpy.array({item!r})"
+    raise UsageError("tensor-index", f"{item!r} is not an index of a tensor", help=advice)

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
-import relaxpy
 from relaxpy.errors import Span, UsageError
+from relaxpy.errors import caller_span as caller_span
 from relaxpy.ir import Dim, Expr, GlobalVar, TensorType, Var
 from relaxpy.ir.module import TensorProgram
 from relaxpy.op.block_builder import BlockBuilder
 
-_PACKAGE = str(Path(relaxpy.__file__).parent) + os.sep
-_MODELS = f"{_PACKAGE}models{os.sep}"
-"""Models in this folder count as user code: an error message shows their lines."""
 _current: ContextVar[Construction | None] = ContextVar("relaxpy.nn construction", default=None)
 
 
@@ -88,25 +81,3 @@ def mistake(
 ) -> UsageError:
     """The error for a mistake in a model or its use, located at the nearest line outside of this package."""
     return UsageError(code, message, span=caller_span(), help=help, notes=notes)
-
-
-def _is_ours(file: str) -> bool:
-    return file.startswith(_PACKAGE) and not file.startswith(_MODELS)
-
-
-def caller_span() -> Span | None:
-    """The location of the nearest caller outside this package: file, line and columns of the call."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _is_ours(frame.f_code.co_filename):
-        frame = frame.f_back
-    if frame is None:
-        return None
-    positions = list(frame.f_code.co_positions())[frame.f_lasti // 2]
-    line, end_line, column, end_column = positions
-    return Span(
-        frame.f_code.co_filename,
-        line or frame.f_lineno,
-        column or 0,
-        end_line or 0,
-        end_column or 0,
-    )

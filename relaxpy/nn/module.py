@@ -13,7 +13,7 @@ from relaxpy.nn.construction import mistake
 from relaxpy.nn.describe import describe
 from relaxpy.nn.export import export_module
 from relaxpy.nn.parameter import Buffer, Parameter
-from relaxpy.nn.state import LoadedKeys, load_state
+from relaxpy.nn.state import LoadedKeys, checked_state, load_state
 from relaxpy.nn.tensor import Value
 
 
@@ -188,6 +188,7 @@ class Module:
         Arrays are not copied. With `strict`, missing and unexpected names are problems, too; otherwise they are
         returned. A buffer with values may be missing.
         """
+        state = checked_state(state)
         tensors = self._all_tensors()
         ignored = [
             f"{path}.{name}" if path else name

@@ -27,7 +27,7 @@ from relaxpy.nn.tensor import Tensor, Value
 from relaxpy.op import OPS
 from relaxpy.op import call as ir_call
 from relaxpy.op.deduce import deduce
-from relaxpy.op.function import functions, names_below, nearest
+from relaxpy.op.function import functions, names_below, unknown
 
 CALLS = (
     "call_dps_library",
@@ -97,9 +97,7 @@ def _lookup(name: str) -> Callable[..., Any] | Namespace:
         return Namespace(f"{name}.")
     if name in _TVM_NAMES:
         raise AttributeError(f"nn.op has no {name!r}: write nn.op.{_TVM_NAMES[name]}")
-    near = nearest(name)
-    hint = f": did you mean nn.op.{near}?" if near else ""
-    raise AttributeError(f"nn.op has no {name!r}{hint}")
+    raise AttributeError(f"nn.op has no {name!r}{unknown(name, 'nn.op.')}")
 
 
 _TVM_NAMES = {

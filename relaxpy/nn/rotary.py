@@ -238,7 +238,7 @@ class Rope:
     def from_dict(cls, config: Mapping[str, Any]) -> Rope:
         """Read the fields of a `config.json`: `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling`.
         UsageError (`bad-config`) for an unknown `rope_type`, or one whose fields are missing."""
-        given = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        given = config.get("rope_scaling") or config.get("rope_parameters") or {}
         if not isinstance(given, Mapping):
             raise UsageError("bad-config", f"the rotary embeddings have no fields: {given!r}")
         theta = _number("rope_theta", given.get("rope_theta", config.get("rope_theta", cls.theta)))
@@ -318,16 +318,14 @@ def _fields(
     """The fields of a scaling from a configuration. Some are the model's. Raises UsageError (`bad-config`)."""
     values = {name: x for name, x in given.items() if x is not None and name != "context"}
     longest = config.get("max_position_embeddings")
-    original = values.get(
-        "original_max_position_embeddings", config.get("original_max_position_embeddings")
-    )
+    # The model's own goes first, as in transformers.
+    original = config.get("original_max_position_embeddings")
+    if original is None:
+        original = values.get("original_max_position_embeddings", longest)
+    if scaling in (LongRopeScaling, YarnScaling) and original and longest:
+        values.setdefault("factor", longest / original)
     if scaling is LongRopeScaling:
-        original = original or longest
-        if original and longest and longest != original:
-            values["factor"] = longest / original
         values.setdefault("factor", 1.0)
-    if scaling is YarnScaling and "factor" not in values and original and longest:
-        values["factor"] = longest / original
     if original is not None:
         values["original_max_position_embeddings"] = original
     if longest is not None:

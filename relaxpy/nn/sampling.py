@@ -82,7 +82,7 @@ def sample(
         plain, bias_tokens, biases, histories, prompts, repetition_penalties, presence_penalties,
         frequency_penalties, masks,
     )  # fmt: skip
-    numbers = op.random_uniform(seeds, requests, positions, dtype="float64")
+    numbers = op.random_uniform(seeds, requests, positions, dtype="int64")
     token = op.sample_from_logits(x, temperatures, top_ks, top_ps, min_ps, numbers)
     place = op.expand_dims(op.maximum(token, 0), 1)
     found = op.gather_elements(plain, place, axis=1) - _log_sum(plain)

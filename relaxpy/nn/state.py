@@ -6,6 +6,7 @@ if several come, they must be equal.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +29,44 @@ class LoadedKeys(NamedTuple):
     """Names of the state that the module lacks."""
 
 
+def checked_state(state: Any) -> Mapping[str, Any]:
+    """The state, which must be a dict. Raises UsageError (`bad-weights`) that says what to write."""
+    if isinstance(state, Mapping):
+        return state  # pyright: ignore[reportUnknownVariableType]
+    raise mistake(
+        "bad-weights",
+        f"weights must be a dict of arrays by name, got {type(state).__name__}",
+        help=_advice(state),
+    )
+
+
+def _advice(state: Any) -> str:
+    if hasattr(state, "state_dict"):
+        return "pass its state: model.load_state_dict(theirs.state_dict())"
+    path = str(state) if isinstance(state, (str, os.PathLike)) else ""
+    if path.endswith((".pt", ".pth", ".bin", ".ckpt")):
+        return f'read the file first, with torch: torch.load({path!r}, map_location="cpu")'
+    if path.endswith(".safetensors"):
+        return f"read the file first: safetensors.numpy.load_file({path!r})"
+    return "read the file first: numpy.load(path), safetensors.numpy.load_file(path), or torch.load(path)"
+
+
+def _prefix_advice(missing: Sequence[str], unexpected: Sequence[str]) -> str | None:
+    """What to do if names differ by a common prefix, such as that of torch's DataParallel."""
+    for longer, shorter, isin in ((unexpected, missing, "state"), (missing, unexpected, "model")):
+        known = set(shorter)
+        for name in longer[:1] if known else ():
+            ends = [n for n in known if name.endswith(f".{n}")]
+            prefix = name.removesuffix(max(ends, key=len)) if ends else ""
+            if prefix and {n.removeprefix(prefix) for n in longer} >= known:
+                if isin == "state":
+                    changed = f"name.removeprefix({prefix!r})"
+                else:
+                    changed = f"{prefix!r} + name"
+                return f"the names differ by {prefix!r}: {{{changed}: value for name, value in state.items()}}"
+    return None
+
+
 def load_state(
     tensors: Mapping[str, Parameter],
     state: Mapping[str, Any],
@@ -38,12 +77,6 @@ def load_state(
     """Set the values of `tensors` (every name of each) from `state`. `ignored` are names that the module's layers
     accept and do not need; `hidden` are places of modules in plain lists, each with advice. Raises UsageError
     (`bad-weights`) with all problems."""
-    if not isinstance(state, Mapping):
-        raise mistake(
-            "bad-weights",
-            f"weights must be a dict of arrays by name, got {type(state).__name__}",
-            help="read the file first: numpy.load(path), or safetensors.numpy.load_file(path)",
-        )
     names: dict[int, list[str]] = {}
     for name, tensor in tensors.items():
         names.setdefault(id(tensor), []).append(name)
@@ -74,7 +107,10 @@ def load_state(
         advice = [f"{place}: {help}" for place, help in hidden]
         notes = [*problems[:SHOWN], *more, *advice]
         raise mistake(
-            "bad-weights", "the weights do not match the parameters of the module", notes=notes
+            "bad-weights",
+            "the weights do not match the parameters of the module",
+            _prefix_advice(missing, unexpected),
+            notes,
         )
     for tensor, array in values:
         tensor.data = array

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from relaxpy.errors import UsageError
 from relaxpy.ir import Annotation, Dim, DType, Expr, TensorType
 from relaxpy.nn.apply import apply, index
 from relaxpy.nn.construction import caller_span
 from relaxpy.op import OPS
-from relaxpy.op.function import called
+from relaxpy.op.familiar import advice
+from relaxpy.op.function import instead
 
 
 class Value:
@@ -93,6 +94,15 @@ class Value:
     def __rshift__(self, other: Any) -> Tensor:
         return apply("right_shift", self, other)
 
+    def __rlshift__(self, other: Any) -> Tensor:
+        return apply("left_shift", other, self)
+
+    def __rrshift__(self, other: Any) -> Tensor:
+        return apply("right_shift", other, self)
+
+    def __divmod__(self, other: Any) -> tuple[Tensor, Tensor]:
+        return self // other, self % other
+
     def __lt__(self, other: Any) -> Tensor:
         return apply("less", self, other)
 
@@ -106,15 +116,34 @@ class Value:
         return apply("greater_equal", self, other)
 
     def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
+        if other is None:
+            raise _not_python("a tensor of `forward` is compared with None", _NONE)
         return apply("equal", self, other)
 
     def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
+        if other is None:
+            raise _not_python("a tensor of `forward` is compared with None", _NONE)
         return apply("not_equal", self, other)
 
     __hash__ = object.__hash__
 
     def __neg__(self) -> Tensor:
         return apply("negative", self)
+
+    def __pos__(self) -> Self:
+        return self
+
+    def __round__(self) -> Tensor:
+        return apply("round", self)
+
+    def __floor__(self) -> Tensor:
+        return apply("floor", self)
+
+    def __ceil__(self) -> Tensor:
+        return apply("ceil", self)
+
+    def __trunc__(self) -> Tensor:
+        return apply("trunc", self)
 
     def __invert__(self) -> Tensor:
         return apply("bitwise_not", self)
@@ -156,6 +185,11 @@ class Value:
 
     __int__ = __index__ = __float__  # type: ignore[assignment]
 
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise _not_python("a tensor of `forward` has no numbers to be formatted", _COMPUTE)
+        return repr(self)
+
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise _not_python(
             "a tensor of `forward` cannot be converted to an array during export", _COMPUTE
@@ -165,8 +199,9 @@ class Value:
         """Numpy's functions, and numpy values in Python's operators, if there is an operator with the same meaning."""
         name = _NUMPY_NAMES.get(ufunc.__name__, ufunc.__name__)
         if method != "__call__" or options or name not in OPS:
+            known = advice(ufunc.__name__, "nn.op.")
             raise _not_python(
-                f"numpy.{ufunc.__name__} does not support tensors of `forward`", _COMPUTE
+                f"numpy.{ufunc.__name__} does not support tensors of `forward`", known or _COMPUTE
             )
         return apply(name, *inputs)
 
@@ -177,7 +212,8 @@ class Value:
         """Torch's hook for tensors of other libraries: refuses its functions, with a hint."""
         del types, args, kwargs
         name = str(getattr(func, "__name__", func))
-        raise _not_python(f"torch.{name} does not support tensors of relaxpy", _advice(name))
+        known = instead(name, "nn.op.")
+        raise _not_python(f"torch.{name} does not support tensors of relaxpy", known or _COMPUTE)
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -185,9 +221,11 @@ class Value:
         raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
-        found = called(name)
-        advice = f": write nn.op.{found}(x, ...)" if found else ""
-        raise AttributeError(f"a tensor of `forward` has no attribute {name!r}{advice}")
+        if name.startswith("__"):  # asked for by tools, which do not read hints
+            raise AttributeError(name)
+        known = instead(name, "nn.op.")
+        hint = f": {known}" if known else ""
+        raise AttributeError(f"a tensor of `forward` has no attribute {name!r}{hint}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -226,18 +264,13 @@ class Tensor(Value):
         return dtype
 
 
+_NONE = "write `x is None`, or `x is not None`"
 _NUMPY_NAMES = {"remainder": "floor_mod", "absolute": "abs", "invert": "bitwise_not"}
 """numpy's name of an operator → our name, where they differ."""
 
 _COMPUTE = (
     "`forward` runs once, during export, on symbolic tensors: use nn.op and Python's operators"
 )
-
-
-def _advice(name: str) -> str:
-    """The hint with the operator's name here."""
-    found = called(name)
-    return f"write nn.op.{found}(x, …)" if found else _COMPUTE
 
 
 def _not_python(what: str, help: str) -> UsageError:

@@ -583,9 +583,9 @@ def random_uniform(
     """Random numbers, uniform in [0, 1): each is a function of its seed, stream and position alone (integers, int64 or
     narrower, all of one shape), by Philox4x32-10 with the seed as the key. Numbers of different seeds, streams or
     positions are independent of each other; equal ones give equal numbers, in any batch and on any device. float32
-    numbers have 24 random bits, float64 ones 53.
+    numbers have 24 random bits, float64 ones 53; int64 ones are these, in units of 2^-53.
 
-    dtype: Dtype of the result: float32 or float64.
+    dtype: Dtype of the result: float32, float64 or int64.
     """
 
 def repeat(data: TensorLike, repeats: int, axis: int | None = None) -> Call:
@@ -628,13 +628,13 @@ def sample_from_logits(
     uniform_samples: TensorLike,
 ) -> Call:
     """Draw a token of each row of logits (rows, vocab), float32 or narrower, with options of its own: the first in
-    descending order, of equal logits the first token, at which the running sum of the probabilities exceeds a number
-    in [0, 1) (`uniform_samples`) of all that is kept. The probabilities are the softmax of the logits divided by
-    `temperatures`. `top_ks` keeps so many first tokens (0 or less: all), `top_ps` the first ones whose probabilities
-    together reach it, `min_ps` those at least so probable, relative to the most probable token; the first token is
-    always kept. A temperature of 0 takes the first token. Result: (rows,) int64; -1 for a row whose greatest logit is
-    not finite. All options are (rows,). A row's token does not depend on the other rows. A probability below 2^-40 of
-    the greatest counts as 0.
+    descending order, of equal logits the first token, at which the running sum of the probabilities exceeds a number in
+    [0, 1) (`uniform_samples`; of int64, in units of 2^-53) of all that is kept. The probabilities are the softmax of
+    the logits divided by `temperatures`. `top_ks` keeps so many first tokens (0 or less: all), `top_ps` the first ones
+    whose probabilities together reach it, `min_ps` those at least so probable, relative to the most probable token; the
+    first token is always kept. A temperature of 0 takes the first token. Result: (rows,) int64; -1 for a row whose
+    greatest logit is not finite. All options are (rows,). A row's token does not depend on the other rows. A
+    probability below 2^-40 of the greatest counts as 0.
     """
 
 def scalar_to_tensor(value: ScalarLike, dtype: DTypeLike) -> Call:

@@ -40,7 +40,7 @@ def quantize_activations(kind: TensorType, group: int) -> PrimFunc:
     def largest(*at: Any) -> Any:
         *row, number = at
         value = x(*row, number * te.dim(group) + k).astype("float32")
-        return te.max(te.select(value < 0, -value, value), k)
+        return te.reduce_max(te.select(value < 0, -value, value), k)
 
     most = te.compute((*rows, depth // group), largest, "largest")
     scale = te.compute(

@@ -30,7 +30,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 
-from relaxpy.errors import DeduceError, RelaxError, Span
+from relaxpy.errors import DeduceError, RelaxError, Span, UsageError, defined_at
 from relaxpy.ir.annotation import (
     Annotation,
     PrimType,
@@ -54,6 +54,7 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.op import Operator
 from relaxpy.op.deduction import Deduction
+from relaxpy.op.familiar import keyword, otherwise
 from relaxpy.op.parameters import argument, attributes
 
 OPS: dict[str, type[Op]] = {}
@@ -116,21 +117,30 @@ def rand(*shape: int, dtype: str = "float32", low: float = -2.0, high: float = 2
 def define_op(cls: OpClass) -> OpClass:
     """Class decorator: turn the class into an operator and register it under its `name`."""
     cls = dataclass(frozen=True, repr=True)(cls)
-    for required in ("name", "deduce", "legalize", "reference", "samples"):
-        if getattr(cls, required, None) is None and not (
-            required == "legalize" and "legalize" in dir(cls)
-        ):
-            raise TypeError(f"operator {cls.__name__} has no {required}")
+    for required in ("name", "deduce", "legalize"):
+        own, default = (inspect.getattr_static(c, required, _ABSENT) for c in (cls, Op))
+        if own is default:
+            raise _wrong_class(cls, f"has no {required}", f"define {required}")
     if cls.name in OPS:
-        raise TypeError(f"operator {cls.name} is defined twice")
+        raise _wrong_class(cls, f"is defined twice: {OPS[cls.name].__module__} has it")
     prefix, _, rest = cls.name.rpartition(".")
     if prefix and cls.__module__ == f"{__package__}.{prefix}":
-        raise TypeError(
-            f"operator {cls.name}: relaxpy.op.{prefix} has {rest}; call its file otherwise"
+        raise _wrong_class(
+            cls, f"clashes with relaxpy.op.{prefix}, which has {rest}", "rename the file"
         )
     cls.args = _read_args(cls)
     OPS[cls.name] = cls
     return cls
+
+
+_ABSENT = object()
+
+
+def _wrong_class(cls: type[Op], problem: str, help: str | None = None) -> UsageError:
+    """The error for a class that is no operator, at its `deduce`."""
+    name = cls.__dict__.get("name", cls.__name__)
+    place = defined_at(cls.__dict__.get("deduce"))
+    return UsageError("operator-class", f"operator {name} {problem}", span=place, help=help)
 
 
 _KINDS: dict[str, type[Annotation]] = {
@@ -152,7 +162,15 @@ def _read_args(cls: type[Op]) -> tuple[ArgSpec, ...]:
         text = kind.__name__ if isinstance(kind, type) else str(kind).rsplit(".", 1)[-1]
         text = text.replace(" ", "")
         optional = parameter.default is not inspect.Parameter.empty
-        specs.append(ArgSpec(parameter.name, _KINDS[text.removesuffix("|None")], optional))
+        kind = _KINDS.get(text.removesuffix("|None"))
+        if kind is None:
+            found = "no type" if parameter.annotation is inspect.Parameter.empty else f"type {text}"
+            raise _wrong_class(
+                cls,
+                f"has the parameter {parameter.name} of deduce with {found}",
+                f"write its kind: {parameter.name}: {', '.join(sorted(_KINDS))}",
+            )
+        specs.append(ArgSpec(parameter.name, kind, optional))
     return tuple(specs)
 
 
@@ -184,10 +202,15 @@ class Op(Operator):
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
-        raise NotImplementedError
+        """None, for an operator that is not tested."""
+        return iter(())
 
     def reference(self, *args: Any) -> Any:
-        raise NotImplementedError
+        raise UsageError(
+            "operator-class",
+            f"operator {self.name} has no reference, which the interpreter and check_op run",
+            help="define reference: the same on numpy arrays",
+        )
 
     @classmethod
     def attr_names(cls) -> tuple[str, ...]:
@@ -210,12 +233,14 @@ class Op(Operator):
             raise DeduceError(
                 "op-arguments",
                 f"{cls.name} takes at most {len(names)} arguments, got {len(args)}",
-                help=cls._usage(),
+                help=_with(cls._usage(), otherwise(cls.name)),
             )
         for key, value in kwargs.items():
             if key not in names or key in given:
                 problem = f"got {key} twice" if key in given else f"has no argument {key!r}"
-                raise DeduceError("op-arguments", f"{cls.name} {problem}", help=cls._usage())
+                raise DeduceError(
+                    "op-arguments", f"{cls.name} {problem}", help=cls._usage_for(key, names)
+                )
             given[key] = value
         missing = [s.name for s in cls.args if not s.optional and given.get(s.name) is None]
         missing += [
@@ -239,6 +264,14 @@ class Op(Operator):
         for f in attr_fields(cls):
             shown.append(f.name if f.default is dataclasses.MISSING else f"{f.name}={f.default!r}")
         return f"the signature is R.{cls.name}({', '.join(shown)})"
+
+    @classmethod
+    def _usage_for(cls, key: str, names: Sequence[str]) -> str:
+        """The help for a keyword that the operator does not have, perhaps torch's."""
+        ours = keyword(key, names)
+        if ours:
+            return f"write {ours}= for {key}=; {cls._usage()}"
+        return _with(cls._usage(), otherwise(cls.name, f"{key}="))
 
     def __call__(self, *args: Any, span: Span | None = None) -> Call:
         """Make a call of this operator; arguments are converted to expressions."""
@@ -392,6 +425,10 @@ def number_array(value: Any, dtype: DType) -> np.ndarray:
         if dtype.is_int and not dtype.is_bool:
             return np.asarray(int(value) % (1 << 64), np.uint64).astype(dtype.numpy)
         return np.asarray(value).astype(dtype.numpy)
+
+
+def _with(help: str, more: str | None) -> str:
+    return f"{help}; {more}" if more else help
 
 
 def _is_scalar(expr: Expr) -> bool:

@@ -47,6 +47,8 @@ from relaxpy.ir.names import FreshNames
 from relaxpy.ir.visitor import Visitor, free_sym_vars, free_vars
 from relaxpy.op.base import as_expr
 from relaxpy.op.deduce import deduce
+from relaxpy.shape.lattice import Verdict, accepts
+from relaxpy.shape.prove import equal
 
 
 @dataclasses.dataclass(eq=False)
@@ -160,6 +162,7 @@ class BlockBuilder:
         scope.function, scope.params = True, params
         try:
             yield
+            self._promise(ret)
         except BaseException:
             self._scopes = self._scopes[: self._scopes.index(scope)]
             raise
@@ -189,6 +192,14 @@ class BlockBuilder:
             )
         expr = as_expr(output)
         self._output = self.checked(expr) if is_leaf(expr) else self.emit(expr)
+
+    def _promise(self, ret: Annotation | None) -> None:
+        """Cast the result to the declared annotation if only the run can tell whether it fits, as the parser does."""
+        if ret is None or self._output is None:
+            return
+        known = deduce(self._output, self._current())
+        if known != ret and accepts(ret, known, None, equal) is Verdict.MAYBE:
+            self._output = self.match_cast(self._output, ret, "gv")
 
     # Bodies
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, NoReturn
 import ml_dtypes
 import numpy as np
 
-from relaxpy.errors import DeduceError
+from relaxpy.errors import DeduceError, RelaxError, defined_at
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, DimLike, SymVar, dim_op
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, DataTypeImm, Expr, PrimValue, StringImm, Var
 from relaxpy.ir.known import KnownTensor, as_known, as_plain
+from relaxpy.ir.op import crashed
 from relaxpy.op.unknown import (
     dims_said,
     is_unranked,
@@ -267,7 +268,7 @@ class Deduction:
         ]
         self.unknown = fresh
         given = [None if a is None else as_known(a) for a in known]
-        result = as_plain(self.op.deduce(self, *given))
+        result = as_plain(self._deduced(given))
         for tensor in tensors_of([result]):
             for dim in tensor.dims or ():
                 if dim.value is not None and not 0 <= dim.value < 1 << 63:
@@ -279,6 +280,21 @@ class Deduction:
             return result
         named = with_shape_variables(result, {dims: var for var, dims in symbols.items() if dims})
         return erase(named, lambda var: var not in fresh)
+
+    def _deduced(self, given: Sequence[Annotation | None]) -> Annotation:
+        """The operator's own answer."""
+        try:
+            result = self.op.deduce(self, *given)
+        except (RelaxError, RecursionError, MemoryError):
+            raise
+        except Exception as error:
+            raise crashed(DeduceError, self.op, "deduce", error) from error
+        if isinstance(result, Annotation):
+            return result
+        raise DeduceError(
+            "op-crash",
+            f"{self.op.name}: its deduce must return an annotation, got {type(result).__name__}",
+        ).show("deduce is defined here", defined_at(type(self.op).deduce))
 
     def _unknown_rank(self, args: list[Annotation | None]) -> Annotation:
         """The result for arguments of unknown rank: the join of the results for all small ranks that the operator

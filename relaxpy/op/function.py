@@ -20,7 +20,7 @@ from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, Expr
 from relaxpy.op.base import OPS, Op
-from relaxpy.op.familiar import FAMILIAR
+from relaxpy.op.familiar import advice, familiar
 from relaxpy.op.memory import Intrinsic
 from relaxpy.op.parameters import names_of
 
@@ -133,26 +133,41 @@ def member(name: str) -> Any:
         return function_of(cls)
     if names_below(f"{name}.", functions()):
         return _namespace(name)
-    near = nearest(name)
-    hint = f": did you mean {near!r}?" if near else ""
-    raise AttributeError(f"relaxpy.op has no {name!r}{hint}")
+    raise AttributeError(f"relaxpy.op has no {name!r}{unknown(name, 'op.', repr)}")
 
 
-def nearest(name: str) -> str | None:
-    """The operator that an unknown name probably means: the one of this name in another namespace (`nn.softmax` for
-    `softmax`), else ours for a function of numpy or torch (`expand_dims` for `unsqueeze`), else one with a similar
-    name; None if there is none."""
-    return called(name.split(".")[-1]) or next(
-        iter(difflib.get_close_matches(name, functions(), 1)), None
-    )
+def unknown(name: str, prefix: str, shown: Callable[[str], str] | None = None) -> str:
+    """The end of a message about an operator that does not exist: `: did you mean …?`, or what to write instead of a
+    function of numpy or torch. `shown` gives a name's form in the question, if it is not with `prefix`."""
+    tail = name.split(".")[-1]
+    same = namesake(tail)
+    known = None if same else advice(tail, prefix)
+    if known:
+        return f": {known}"
+    near = same or next(iter(difflib.get_close_matches(name, functions(), 1)), None)
+    if near is None:
+        return ""
+    return f": did you mean {shown(near) if shown else prefix + near}?"
 
 
-def called(name: str) -> str | None:
-    """The operator with this name in any namespace, else ours for a function of numpy or torch; None if neither."""
-    known = functions()
-    wanted = name if name in known else FAMILIAR.get(name, name)
-    same = (each for each in known if wanted in (each, each.split(".")[-1]))
-    return next(same, None)
+def namesake(name: str) -> str | None:
+    """The operator of this name in any namespace: `nn.softmax` for `softmax`."""
+    return next((each for each in functions() if name in (each, each.split(".")[-1])), None)
+
+
+def instead(name: str, prefix: str) -> str | None:
+    """What to write for a function, method or attribute that a tensor does not have: the same of numpy or torch in our
+    words, or an operator with a similar name. None if there is neither."""
+    known = advice(name, prefix)
+    if known:
+        return known
+    same = namesake(name)
+    if same:
+        return f"see {prefix}{same}, whose arguments may be others"
+    near = difflib.get_close_matches(name, [*familiar(), *functions()], 1, 0.8)
+    if near:
+        return advice(near[0], prefix) or f"did you mean {prefix}{near[0]}?"
+    return None
 
 
 @cache

@@ -1,8 +1,8 @@
 """`x[…]` on a tensor, with numpy's meaning, as operators of R.
 
 An integer selects an index of an axis (checked at run time if the size is unknown), a slice selects a part, `None` adds
-an axis, and `...` covers all remaining axes. One tensor of integers gathers along its axis. Negative indices count from
-the end.
+an axis, and `...` covers all remaining axes. One tensor of integers gathers along its axis; several index the first
+axes together. Negative indices count from the end.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from typing import Any
 from relaxpy.errors import ScriptError
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, dim_op
-from relaxpy.ir.expr import Expr
-from relaxpy.op.gather import Take
+from relaxpy.ir.expr import Expr, Tuple
+from relaxpy.op.deduce import deduce
+from relaxpy.op.familiar import advice
+from relaxpy.op.gather import IndexTensor, Take
 from relaxpy.op.manipulate import ExpandDims, Squeeze
 from relaxpy.op.slice import FAR, StridedSlice
 from relaxpy.shape.prove import prove
@@ -50,7 +52,16 @@ def index_tensor(
 ) -> Expr:
     """The value of `x[items]`. Items are integers, dimensions, slices of these, None, `...`, and tensors. `bind` binds
     an intermediate value to a variable. Raises `ScriptError` for an invalid subscript."""
+    if any(_is_mask(item) for item in items):
+        raise _wrong("a tensor of bools as an index", MASK)
     axes = _axes(items, annotation)
+    tensors = [item for item in axes if isinstance(item, Expr)]
+    if len(tensors) > 1:
+        if axes[: len(tensors)] != tensors or axes[len(tensors) :] != [slice(None)] * (
+            annotation.ndim - len(tensors)
+        ):
+            raise _wrong("several tensors as indices, but of the first axes,", "index in two steps")
+        return IndexTensor()(x, Tuple(tuple(tensors)))
     places, parts = _Slices(), _Slices()
     gathered: tuple[int, Expr] | None = None
     new_axes: list[int] = []
@@ -62,8 +73,6 @@ def index_tensor(
             continue
         size = annotation.dims[axis] if annotation.dims is not None else None
         if isinstance(item, Expr):
-            if gathered is not None:
-                raise _wrong("two tensors as indices", "write R.index_tensor(x, (i, j))")
             gathered = (kept, item)
         elif isinstance(item, slice):
             _add_slice(parts, kept, item, size)
@@ -87,6 +96,15 @@ def index_tensor(
     if new_axes:
         value = ExpandDims(tuple(new_axes))(_leaf(value, x, bind))
     return value
+
+
+MASK = f"{advice('masked_select', 'R.')}; to keep the shape write R.where(c, x, R.zeros_like(x))"
+"""The advice for a mask: what it selects has a size that depends on values."""
+
+
+def _is_mask(item: Any) -> bool:
+    annotation = deduce(item) if isinstance(item, Expr) else None
+    return isinstance(annotation, TensorType) and annotation.dtype == "bool"
 
 
 def _leaf(value: Expr, x: Expr, bind: Callable[[Expr], Expr]) -> Expr:

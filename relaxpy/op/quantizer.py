@@ -53,18 +53,18 @@ class Quantizer:
     @cached_property
     def low(self) -> Any:
         """The smallest weight of each group."""
-        return self._of_group(te.min, "low")
+        return self._of_group(te.reduce_min, "low")
 
     @cached_property
     def high(self) -> Any:
         """The largest weight of each group."""
-        return self._of_group(te.max, "high")
+        return self._of_group(te.reduce_max, "high")
 
     @cached_property
     def span(self) -> Any:
         """The distance that the codes of each group cover, or half of it in the symmetric scheme."""
         if self.scheme.zero == "symmetric":
-            return self._of_group(te.max, "span", lambda x: te.select(x < 0, -x, x))
+            return self._of_group(te.reduce_max, "span", lambda x: te.select(x < 0, -x, x))
         zero = _float(0)
 
         def spread(*at: Any) -> Any:

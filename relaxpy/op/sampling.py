@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -151,6 +150,8 @@ def _number_dtype(prob: str, uniform: str) -> DType:
 
 UNIT_BITS = 40
 """The sums of `sample_from_logits` are of units of 2 to this power, negative."""
+FRACTION_BITS = 53
+"""The bits of a random number: as many as a float64 has."""
 MASK_BITS = 32
 """Tokens of a word of a mask."""
 _MOST = 1 << 22
@@ -262,13 +263,13 @@ class ProcessLogits(Op):
 @define_op
 class SampleFromLogits(Op):
     """Draw a token of each row of logits (rows, vocab), float32 or narrower, with options of its own: the first in
-    descending order, of equal logits the first token, at which the running sum of the probabilities exceeds a number
-    in [0, 1) (`uniform_samples`) of all that is kept. The probabilities are the softmax of the logits divided by
-    `temperatures`. `top_ks` keeps so many first tokens (0 or less: all), `top_ps` the first ones whose probabilities
-    together reach it, `min_ps` those at least so probable, relative to the most probable token; the first token is
-    always kept. A temperature of 0 takes the first token. Result: (rows,) int64; -1 for a row whose greatest logit is
-    not finite. All options are (rows,). A row's token does not depend on the other rows. A probability below 2^-40 of
-    the greatest counts as 0."""
+    descending order, of equal logits the first token, at which the running sum of the probabilities exceeds a number in
+    [0, 1) (`uniform_samples`; of int64, in units of 2^-53) of all that is kept. The probabilities are the softmax of
+    the logits divided by `temperatures`. `top_ks` keeps so many first tokens (0 or less: all), `top_ps` the first ones
+    whose probabilities together reach it, `min_ps` those at least so probable, relative to the most probable token; the
+    first token is always kept. A temperature of 0 takes the first token. Result: (rows,) int64; -1 for a row whose
+    greatest logit is not finite. All options are (rows,). A row's token does not depend on the other rows. A
+    probability below 2^-40 of the greatest counts as 0."""
 
     name = "sample_from_logits"
 
@@ -278,8 +279,10 @@ class SampleFromLogits(Op):
     ) -> TensorType:  # fmt: skip
         _need_logits(d, logits)
         floats = {"temperatures": temperatures, "top_ps": top_ps, "min_ps": min_ps}
-        for name, x in {**floats, "uniform_samples": uniform_samples}.items():
+        for name, x in floats.items():
             d.need_float(x, name)
+        if uniform_samples.dtype != "int64":
+            d.need_float(uniform_samples, "uniform_samples")
         d.need_int(top_ks, "top_ks")
         _need_rows(d, logits, 1, **floats, top_ks=top_ks, uniform_samples=uniform_samples)
         d.ensure(
@@ -295,7 +298,7 @@ class SampleFromLogits(Op):
     def legalize(self, out: KnownTensor, logits: te.Tensor, *options: te.Tensor) -> te.Tensor:
         from relaxpy.tir.writer.sampling import sample_from_logits
 
-        return sample_from_logits(logits, options, te.dims(logits), UNIT_BITS)
+        return sample_from_logits(logits, options, te.dims(logits), UNIT_BITS, FRACTION_BITS)
 
     def reference(
         self, logits: np.ndarray, temperatures: np.ndarray, top_ks: np.ndarray, top_ps: np.ndarray,
@@ -319,11 +322,10 @@ class SampleFromLogits(Op):
             within = int(sums[k - 1] if 0 < k < len(x) else sums[-1])
             kept = min(within, int(weights[powers >= np.float32(min_ps[row])].sum()))
             if top_ps[row] < 1:
-                bound = math.ceil(max(float(top_ps[row]) * within, 1))
-                kept = min(kept, int(sums[np.argmax(sums >= bound)]))
-            number = float(uniform_samples[row])
-            bound = min(max(number, 0.0) * kept, max(kept - 1, 0)) if number == number else 0
-            tokens[row] = order[np.argmax(sums > int(bound))]
+                bound = max(_fraction(np.float32(top_ps[row])) * within - 1, 0) >> FRACTION_BITS
+                kept = min(kept, int(sums[np.argmax(sums > bound)]))
+            bound = _fraction(uniform_samples[row]) * kept >> FRACTION_BITS
+            tokens[row] = order[np.argmax(sums > min(bound, max(kept - 1, 0)))]
         return tokens
 
     @classmethod
@@ -342,6 +344,9 @@ class SampleFromLogits(Op):
         dims = "r v, r, r, r, r, r"
         yield sample(cls(), logits, *options, dims=dims)
         yield sample(cls(), logits.astype(np.float16), *options, dims="r 50, r, r, r, r, r")
+        bits = (options[-1] * 2.0**FRACTION_BITS).astype(np.int64)
+        bits[1], bits[2] = -7, 1 << 60
+        yield sample(cls(), logits, *options[:-1], bits, dims=dims)
         bad = logits.copy()
         bad[0, 7], bad[1, 0], bad[3], bad[4, 5:] = np.nan, np.inf, -np.inf, -np.inf
         yield sample(cls(), bad, *options[:-1], options[-1].astype(np.float32), dims=dims)
@@ -356,6 +361,13 @@ class SampleFromLogits(Op):
         )
         short = [x[None] for x in options]
         yield wrong(cls(), logits, *short, code="op-rank", match="must have 1 dimension")
+
+
+def _fraction(number: Any) -> int:
+    """A number in [0, 1) in units of 2 to the power of `-FRACTION_BITS`."""
+    if isinstance(number, np.integer):
+        return min(max(int(number), 0), 1 << FRACTION_BITS)
+    return int(min(max(float(number), 0.0), 1.0) * 2**FRACTION_BITS) if number == number else 0
 
 
 def _need_logits(d: Deduction, logits: KnownTensor) -> None:
@@ -387,18 +399,18 @@ class RandomUniform(Op):
     """Random numbers, uniform in [0, 1): each is a function of its seed, stream and position alone (integers, int64 or
     narrower, all of one shape), by Philox4x32-10 with the seed as the key. Numbers of different seeds, streams or
     positions are independent of each other; equal ones give equal numbers, in any batch and on any device. float32
-    numbers have 24 random bits, float64 ones 53."""
+    numbers have 24 random bits, float64 ones 53; int64 ones are these, in units of 2^-53."""
 
     name = "random_uniform"
     dtype: DType = DType("float32")
-    """Dtype of the result: float32 or float64."""
+    """Dtype of the result: float32, float64 or int64."""
 
     def deduce(
         self, d: Deduction, seeds: KnownTensor, streams: KnownTensor, positions: KnownTensor
     ) -> TensorType:
         d.require(
-            self.dtype in ("float32", "float64"),
-            f"random numbers are float32 or float64, got {self.dtype}", arg="dtype", code="op-dtype",
+            self.dtype in ("float32", "float64", "int64"),
+            f"random numbers are float32, float64 or int64, got {self.dtype}", arg="dtype", code="op-dtype",
         )  # fmt: skip
         d.need_int(seeds, "seeds")
         for name, x in (("streams", streams), ("positions", positions)):
@@ -430,8 +442,9 @@ class RandomUniform(Op):
         first, second, *_ = philox(
             [*_halves(positions), *_halves(streams)], _halves(seeds)
         )  # fmt: skip
-        if self.dtype == "float64":
-            return ((first >> 5) * np.uint64(1 << 26) + (second >> 6)).astype(np.float64) * 2.0**-53
+        if self.dtype != "float32":
+            bits = (first >> 5) * np.uint64(1 << 26) + (second >> 6)
+            return bits.astype(np.int64) if self.dtype.is_int else bits * 2.0**-FRACTION_BITS
         return (first >> 8).astype(np.float32) * np.float32(2.0**-24)
 
     @classmethod
@@ -441,7 +454,8 @@ class RandomUniform(Op):
         positions = np.array([0, 5, 5, (1 << 63) - 1, 6], np.int64)
         exact = {"rtol": 0.0, "atol": 0.0}
         yield sample(cls(), seeds, streams, positions, dims="n, n, n", **exact)
-        yield sample(cls(DType("float64")), seeds, streams, positions, dims="n, n, n", **exact)
+        for dtype in ("float64", "int64"):
+            yield sample(cls(DType(dtype)), seeds, streams, positions, dims="n, n, n", **exact)
         narrow = [x.astype(np.int32).reshape(5, 1) for x in (seeds, streams, positions)]
         yield sample(cls(), *narrow, dims="n m, n m, n m", **exact)
         yield sample(cls(), seeds[:0], streams[:0], positions[:0], dims="n, n, n")

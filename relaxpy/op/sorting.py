@@ -4,6 +4,8 @@ value (last in ascending order, first in descending); bools sort as 0 and 1."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -188,6 +190,19 @@ def _ndim(args: Sequence[Annotation | None]) -> int:
     return x.ndim if isinstance(x, TensorType) else -1
 
 
+_IN_PARTS = ContextVar("in parts", default=False)
+
+
+@contextmanager
+def sorting_in_parts(value: bool) -> Iterator[None]:
+    """Whether tensor programs that are written inside sort a row by many threads, as devices do."""
+    token = _IN_PARTS.set(value)
+    try:
+        yield
+    finally:
+        _IN_PARTS.reset(token)
+
+
 def sorted_along(
     x: te.Tensor,
     axis: int,
@@ -211,4 +226,5 @@ def sorted_along(
         order=places,
         values=values,
         first=first,
+        in_parts=_IN_PARTS.get(),
     )

@@ -4,7 +4,9 @@ dimensions. Loaded at first use, so that importing the operators does not import
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from relaxpy.ir.annotation import PrimType
@@ -21,17 +23,37 @@ if TYPE_CHECKING:
     from relaxpy.tir.writer.serial import serial as serial
 
 
-def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
+def _modules() -> tuple[ModuleType, ...]:
     from relaxpy.tir import te
     from relaxpy.tir.numerics import scalar
     from relaxpy.tir.writer import rows, serial
 
-    for module in (scalar, te, rows, serial):
+    return scalar, te, rows, serial
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    for module in _modules():
         if hasattr(module, name):
             return getattr(module, name)
-    raise AttributeError(name)
+    near = difflib.get_close_matches(name, __dir__(), 1)
+    hint = f"did you mean te.{near[0]}?" if near else "dir(te) lists what there is"
+    raise AttributeError(f"te has no {name!r}: {hint}")
+
+
+def __dir__() -> list[str]:
+    """The functions for `legalize`, those of this file included."""
+    own = (dims, scalar_dim, broadcast)
+    found = {f.__name__ for f in own}
+    for module in _modules():
+        made_here = (n for n, v in vars(module).items() if _defines(module, v))
+        found.update(n for n in made_here if not n.startswith("_"))
+    return sorted(found)
+
+
+def _defines(module: ModuleType, value: Any) -> bool:
+    return getattr(value, "__module__", "") == module.__name__
 
 
 def dims(value: Any) -> tuple[Dim, ...]:

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from relaxpy.errors import UsageError
+from relaxpy.files import open_regular
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime.container import open_regular
 from relaxpy.runtime.tensor import Array
 
 WEIGHTS_FILE = "model.safetensors"
@@ -34,6 +34,8 @@ _DTYPES = {
     "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
     "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
 }  # fmt: skip
+_OTHER_LAYOUTS = "tf", "flax"
+"""Values of the metadata's `format`: TensorFlow and Flax name their tensors otherwise, and turn matrices."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -274,6 +276,9 @@ def _map_file(path: Path) -> dict[str, Array]:
         raise _bad(path, f"its header is not JSON ({error})") from None
     if not isinstance(header, dict):
         raise _bad(path, "its header is no object")
+    metadata: Any = header.get("__metadata__")
+    if isinstance(metadata, dict) and metadata.get("format") in _OTHER_LAYOUTS:
+        raise _bad(path, f"its tensors are as {metadata['format']} has them, not as PyTorch does")
     return {
         name: _tensor(path, name, entry, memory)
         for name, entry in header.items()

@@ -20,7 +20,6 @@ import errno
 import hashlib
 import json
 import os
-import stat
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relaxpy.errors import ExecutableError
-from relaxpy.files import moved_to
+from relaxpy.files import moved_to, open_regular
 
 MAGIC = b"RELAXPY\n"
 VERSION = 11
@@ -245,18 +244,6 @@ def open_container(path: Path, what: str = "an executable") -> Container:
     except OSError as error:
         raise _unreadable(path, error) from error
     return Container(path, sections)
-
-
-def open_regular(path: Path) -> BinaryIO:
-    """Opens a file for reading. Pipes and devices are refused: a pipe would block.
-
-    Raises: OSError, also for other than regular files.
-    """
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "it is not a regular file")
-    return open(handle, "rb")
 
 
 def _table(path: Path, head: bytes, count: int, header: int, total: int) -> dict[str, Section]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from relaxpy.errors import ExecutableError
-from relaxpy.files import kept_folder, moved_to, trim
+from relaxpy.files import kept_folder, moved_to, read_regular, trim
 from relaxpy.runtime.executable import Executable, load
 
 MOST_BYTES = 1 << 30
@@ -31,12 +31,13 @@ def find_executable(key: str) -> tuple[Executable, Any] | None:
         return None
     path, beside = _places(folder, key)
     try:
-        facts = json.loads(beside.read_text(encoding="utf-8"))
+        facts = json.loads(read_regular(beside, MOST_BYTES))
         exe = load(path)
+    except (OSError, ValueError, RecursionError, ExecutableError):
+        return None
+    with contextlib.suppress(OSError):  # another user's
         for each in (path, beside):
             os.utime(each)
-    except (OSError, ValueError, ExecutableError):
-        return None
     return exe, facts
 
 

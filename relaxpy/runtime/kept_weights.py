@@ -28,9 +28,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
-from relaxpy.files import moved_to, remove_abandoned, trim
+from relaxpy.files import moved_to, open_regular, read_regular, remove_abandoned, trim
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime.container import ALIGNMENT, open_regular
+from relaxpy.runtime.container import ALIGNMENT
 from relaxpy.runtime.tensor import Array, Tensor, from_numpy
 
 MOST_BYTES = 64 << 30
@@ -41,6 +41,8 @@ SPARE_BYTES = 1 << 30
 _MAGIC = b"RXWEIGHT"
 _FOOTER = struct.Struct("<8sQQ32s8x")
 _CHUNK = 16 << 20
+_LONGEST_NOTE = 1 << 16
+"""No note of a digest has more bytes."""
 _FRESH_SECONDS = 2.0
 """A file that changed less than this time ago may change again without another time: its digest is not recorded."""
 
@@ -57,8 +59,8 @@ def _file_digest(folder: Path, file: Path) -> str:
     status = os.stat(path)
     facts = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev]
     seen = folder / "seen" / hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
-    with contextlib.suppress(OSError, ValueError):
-        known = json.loads(seen.read_text(encoding="utf-8"))
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        known = json.loads(read_regular(seen, _LONGEST_NOTE))
         if isinstance(known, dict) and known.get("facts") == facts:
             return str(known["digest"])
     digest = _contents(path, status.st_size)
@@ -92,7 +94,8 @@ def map_kept(path: Path) -> list[Tensor] | None:
     try:
         with open_regular(path) as file:
             tensors = _mapped(file)
-            os.utime(file.fileno())
+            with contextlib.suppress(OSError):  # another user's
+                os.utime(file.fileno())
     except OSError:
         return None
     except (ValueError, KeyError, TypeError, RuntimeCheckError, RecursionError):

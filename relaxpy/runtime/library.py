@@ -24,6 +24,7 @@ from relaxpy.runtime.call_state import Stateful
 from relaxpy.runtime.devices.cpu import blas
 from relaxpy.runtime.devices.cpu.kernels import ffi, is_ffi_function
 from relaxpy.runtime.frame import record_of
+from relaxpy.runtime.library_call import LibraryFunction
 from relaxpy.runtime.tensor import Shape, Tensor
 
 AnyFunction = Callable[..., Any]
@@ -51,6 +52,8 @@ _NOT_FOR_PROGRAMS = frozenset(
 
 _libraries: dict[str, AnyFunction] = {}
 _functions: dict[str, AnyFunction] = {**builtins.FUNCTIONS, **shape_heap.FUNCTIONS}
+_python: set[str] = set()
+"""Names of library functions that somebody registered and that take no state."""
 _anywhere: set[str] = set(builtins.ANYWHERE)
 
 
@@ -77,6 +80,7 @@ def register_library(
     _check_name(name)
     if extra is not None:
         EXTRAS[name] = extra
+    _python.discard(name) if with_state else _python.add(name)
     return _register(_libraries, name, func, with_state)
 
 
@@ -141,7 +145,9 @@ def find_library(name: str) -> AnyFunction:
         if name.startswith(prefix) and name not in _libraries:
             _libraries.update({**functions(), **_libraries})
     func = _find(_libraries, name, "library function", "relaxpy.register_library")
-    return _with_records(func) if is_ffi_function(func) else func
+    if is_ffi_function(func):
+        return _with_records(func)
+    return LibraryFunction(name, func) if name in _python and func is _libraries[name] else func
 
 
 def find_function(name: str) -> AnyFunction:

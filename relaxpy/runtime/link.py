@@ -464,7 +464,11 @@ class Emitter:
             case Graph():
                 pass  # its launches follow, and run one by one
             case Library(index=index, args=args):
-                self.emit(f"l{index}({', '.join(map(self.operand, args))})")
+                given = ", ".join(map(self.operand, args))
+                outputs = tuple(value.uses > 1 for value in self.info.outputs[at])
+                self.emit(
+                    f"library(l{index}, {outputs}, ({given},))" if outputs else f"l{index}({given})"
+                )
             case Packed(dst=dst, index=index, args=args):
                 self.emit(f"r{dst} = to_value(p{index}({', '.join(map(self.operand, args))}))")
             case Call(dst=dst, index=index, args=args):

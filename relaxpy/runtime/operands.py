@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from relaxpy.runtime.bytecode import (
     HOST,
@@ -66,6 +67,10 @@ class Value:
     """Its record in the frame, once something needs one."""
     object: bool = False
     """Whether something needs the Python object."""
+    uses: int = 0
+    """How many instructions read it, without `Kill`."""
+    is_unset: bool = False
+    """Whether it is memory that no instruction has had yet."""
     is_new: bool = False
     """Whether the function has made it: it is not a constant, and contains none."""
     arms: tuple[Value, ...] = ()
@@ -111,6 +116,8 @@ class Analysis:
         """`Match` → the record that it fills for the matched value."""
         self.kernel_records: dict[int, tuple[int, ...]] = {}
         """`Kernel` → the record of each register argument; -1: taken from the object at run time."""
+        self.outputs: dict[int, tuple[Value, ...]] = {}
+        """`Library` → those of its last arguments that are outputs: memory that nothing has written yet."""
         self.gives_new = True
         """Whether its results are new (`Value.is_new`)."""
         self.written = written_slots(code)
@@ -139,6 +146,9 @@ class Analysis:
     ) -> tuple[Value, ...]:
         values = tuple(env[reg] for reg in regs)
         self.reads[at] = values
+        for value in values:
+            value.is_unset = False
+            value.uses += 1
         if wanted:
             for value in values:
                 value.want_object()
@@ -166,7 +176,7 @@ class Analysis:
             case Alloc(
                 shape=shape, ndim=ndim, dtype=dtype, storage=storage, offset=offset, slot=slot
             ):
-                made = Value(ndim, dtype, shape, storage, offset, slot, is_new=True)
+                made = Value(ndim, dtype, shape, storage, offset, slot, is_unset=True, is_new=True)
             case View(src=src, shape=shape, ndim=ndim, dtype=dtype, slot=slot):
                 (value,) = self._read(at, env, (src,), wanted=env[src].storage < 0)
                 made = Value(ndim, dtype, shape, value.storage, value.offset, slot)
@@ -186,7 +196,11 @@ class Analysis:
             case Move(dst=dst, src=src):
                 self._read(at, env, (src,), wanted=False)
                 env[dst] = env[src]
-            case Library(args=args) | Packed(args=args):
+            case Library(args=args):
+                values = [env[arg.index] if isinstance(arg, Reg) else _NOTHING for arg in args]
+                self.outputs[at] = (*takewhile(_is_unset, reversed(values)),)[::-1]
+                self._read(at, env, _registers(args), wanted=True)
+            case Packed(args=args):
                 self._read(at, env, _registers(args), wanted=True)
                 made = Value()
             case Call(args=args):
@@ -263,6 +277,10 @@ def _join(env: dict[int, Value], then: dict[int, Value], other: dict[int, Value]
             env[reg] = then[reg]
         else:
             env[reg] = Value(arms=(then[reg], other[reg]))
+
+
+def _is_unset(value: Value) -> bool:
+    return value.is_unset
 
 
 def _registers(args: Sequence[Operand]) -> tuple[int, ...]:

@@ -41,6 +41,7 @@ from relaxpy.runtime.inspect.profile import ProfilingEmitter, Recorder
 from relaxpy.runtime.inspect.watch import Watch, allocate_guarded
 from relaxpy.runtime.integers import int64
 from relaxpy.runtime.kernel_params import require_fit
+from relaxpy.runtime.library_call import call_library
 from relaxpy.runtime.line_functions import (
     argument,
     begin,
@@ -288,6 +289,7 @@ class BoundProgram:
             "int64": int64,
             "prim_fits": prim_fits,
             "to_value": to_value,
+            "library": call_library,
             "closure": self.closure,
             "is_generator": is_generator,
             "begin": begin,

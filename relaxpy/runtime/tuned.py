@@ -24,10 +24,12 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from relaxpy.errors import UsageError
-from relaxpy.files import locked, write_text
+from relaxpy.files import locked, read_regular, write_text
 
 VERSION = 1
 _ABOUT = "measured on hardware; `relaxpy tune --adopt` writes this file (docs/tuning.md)"
+_MOST_BYTES = 64 << 20
+"""No file of records has more bytes."""
 _MOST = 1e15
 """Numbers are below this: it is 30 years in microseconds."""
 _LONGEST = 4096
@@ -100,7 +102,7 @@ def record_file(path: str | os.PathLike[str]) -> Any:
     """The data of a file of tuning records, of which only the version is checked. Raises: FileNotFoundError; UsageError
     (`tuning-file`)."""
     try:
-        data = json.loads(Path(path).read_bytes())
+        data = json.loads(read_regular(path, _MOST_BYTES))
     except FileNotFoundError:
         raise
     except (OSError, ValueError, RecursionError) as error:

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from relaxpy.errors import RelaxError
 from relaxpy.ir.dtype import DType
-from relaxpy.op.familiar import FAMILIAR
+from relaxpy.op.familiar import advice
 from relaxpy.script import relax as namespace_r
 
 LIBRARIES = frozenset(
@@ -15,16 +15,11 @@ LIBRARIES = frozenset(
 )
 """Names by which users refer to other libraries."""
 
-_DTYPES = frozenset({"bool", "complex", "float", "int"})
 _OTHERS = {
-    "H": "write R.permute_dims(x)",
-    "T": "write R.permute_dims(x)",
     "assert": "write R.assert_op(condition)",
     "device": "the target of the build chooses the device",
-    "dot": "write R.matmul(a, b), or a @ b",
     "dtype": 'its annotation has the dtype: R.Tensor((n, 4), "float32")',
     "len": "its annotation has the sizes: n of R.Tensor((n, 4))",
-    "mT": "write R.permute_dims(x, axes)",
     "max": "write R.max(x), or R.maximum(a, b)",
     "min": "write R.min(x), or R.minimum(a, b)",
     "ndim": "its annotation has the rank: R.Tensor((n, 4)) has 2 dimensions",
@@ -33,8 +28,8 @@ _OTHERS = {
     "range": "write R.arange(n)",
     "shape": "use the symbolic variables of its annotation: (n, 4)",
     "size": "use the symbolic variables of its annotation: n * 4",
-    "transpose": "write R.permute_dims(x, axes)",
 }
+"""Python's functions, and attributes, that scripts have another way for."""
 
 
 OF_SEVERAL_WORKERS = frozenset({"DTensor", "ccl", "device_mesh", "dist", "distributed"})
@@ -43,13 +38,14 @@ OF_SEVERAL_WORKERS = frozenset({"DTensor", "ccl", "device_mesh", "dist", "distri
 
 def instead_of(name: str) -> str:
     """The help line for a user who wrote `name`: a Python function, or a function or attribute of another library."""
-    if name in _DTYPES:
-        return f'write R.astype(x, "{"float32" if name == "float" else name}")'
     if name in _OTHERS:
         return _OTHERS[name]
-    known = like(name)
+    known = advice(name, "R.")
     if known is not None:
-        return f"write R.{known}(…)"
+        return known
+    same = like(name)
+    if same is not None:
+        return f"write R.{same}(…)"
     found = instead_of_a_word(name)
     if found is not None:
         return found
@@ -59,9 +55,9 @@ def instead_of(name: str) -> str:
 
 
 def like(name: str) -> str | None:
-    """Our operator that others call `name`, or spell with other capitals; None if there is none."""
+    """Our operator of this name in any namespace, or spelt with other capitals; None if there is none."""
     tails = {_plain(known.split(".")[-1]): known for known in reversed(namespace_r.known_names())}
-    return tails.get(_plain(FAMILIAR.get(name.lower(), name)))
+    return tails.get(_plain(name))
 
 
 def _plain(name: str) -> str:

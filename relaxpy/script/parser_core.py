@@ -11,12 +11,12 @@ import ast
 import os
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
-from relaxpy.errors import DeduceError, RelaxError, ScriptError, Source, Span
+from relaxpy.errors import DeduceError, ErrorBag, RelaxError, ScriptError, Source, Span
 from relaxpy.ir.annotation import (
     Annotation,
     CallableType,
@@ -39,6 +39,7 @@ from relaxpy.ir.module import TensorProgram
 from relaxpy.ir.python_operator import unreadable
 from relaxpy.op.base import OPS, as_expr
 from relaxpy.op.deduce import deduce
+from relaxpy.op.familiar import advice, as_in_script
 from relaxpy.op.function import operator_of
 from relaxpy.script import calls
 from relaxpy.script import ir as namespace_i
@@ -155,6 +156,7 @@ class CoreParser:
     def at_argument(self, error: RelaxError, node: ast.expr, op: Any) -> RelaxError:
         """Return the error with its location set to the argument at fault. `op` is the callee."""
         found = argument_node(node, op, error.arg)
+        error.help = error.help and as_in_script(error.help)
         error.span = self.span(found if found is not None else node)
         return error
 
@@ -252,7 +254,11 @@ class CoreParser:
             instead_of_unknown(name)
             or instead_of_a_word(name)
             or suggest(name, known)
-            or f"bind it before; a symbolic variable is introduced by {name} = T.int64()"
+            or (
+                f'a symbolic variable is defined by a dimension in quotes: "{name}"'
+                if self.symbols.mode == "define"
+                else f"bind it before; a symbolic variable is introduced by {name} = T.int64()"
+            )
         )
         return self.fail("unknown-name", f"{name} is not defined", node, help)
 
@@ -321,13 +327,15 @@ class CoreParser:
             )
         prefix = "" if base is namespace_r else f"{base._prefix}."
         known = namespace_r.known_names()
-        familiar = like(name)
-        near = f"did you mean {familiar}?" if familiar else suggest(prefix + name, known)
+        same = like(name)
+        help = f"did you mean R.{same}?" if same else advice(name, "R.")
+        if help is None and (near := suggest(prefix + name, known)):
+            help = near.replace("mean ", "mean R.")
         return self.fail(
             "unknown-op",
             f"there is no operator {written}",
             node,
-            near.replace("mean ", "mean R.") if near else "docs/operators.md lists all of them",
+            help or "docs/operators.md lists all of them",
         )
 
     def value_attribute(self, base: Expr, name: str, node: ast.Attribute) -> Any:
@@ -347,7 +355,11 @@ class CoreParser:
     # Calls
 
     def eval_Call(self, node: ast.Call) -> Any:
-        func = self.eval(node.func)
+        try:
+            func = self.eval(node.func)
+        except RelaxError as error:
+            self.with_errors_of(error, lambda: self.arguments(node))
+            raise
         if isinstance(func, AnnotationFactory):
             return self.annotation_call(func, node)
         if isinstance(func, Statement):
@@ -422,15 +434,10 @@ class CoreParser:
 
     def arguments(self, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
         """Evaluated arguments of a call."""
-        args: list[Any] = []
-        for item in node.args:
-            if isinstance(item, ast.Starred):
-                args += self.unpacked(item)
-            else:
-                args.append(self.leaf(item))
+        args = self.items(node.args)
         kwargs: dict[str, Any] = {}
-        for keyword in node.keywords:
-            value = self.leaf(keyword.value)
+        given = self.each(self.leaf, [keyword.value for keyword in node.keywords])
+        for keyword, value in zip(node.keywords, given, strict=True):
             if keyword.arg is not None:
                 kwargs[keyword.arg] = value
             elif isinstance(value, dict):
@@ -438,6 +445,41 @@ class CoreParser:
             else:
                 self.fail("bad-value", "the value after ** is not a dict", keyword.value)
         return args, kwargs
+
+    def items(self, nodes: Sequence[ast.expr]) -> list[Any]:
+        """Evaluated arguments, or items of a list, with those of `*values` in their place."""
+
+        def values(node: ast.expr) -> list[Any]:
+            return self.unpacked(node) if isinstance(node, ast.Starred) else [self.leaf(node)]
+
+        return [value for found in self.each(values, nodes) for value in found]
+
+    def each(self, evaluate: Callable[[ast.expr], Any], nodes: Sequence[ast.expr]) -> list[Any]:
+        """`evaluate` of each expression. If one has an error, the others are evaluated as well, and all errors are
+        raised together."""
+        found: list[Any] = []
+        for i, node in enumerate(nodes):
+            try:
+                found.append(evaluate(node))
+            except RelaxError as error:
+                self.with_errors_of(error, lambda i=i: self.each(evaluate, nodes[i + 1 :]))
+                raise
+        return found
+
+    @staticmethod
+    def with_errors_of(error: RelaxError, rest: Callable[[], Any]) -> None:
+        """Raise an error together with those of the rest of its expression, if there are any. What is said twice is
+        shown once."""
+        bag = ErrorBag()
+        bag.add(error)
+        try:
+            with bag.collect():
+                rest()
+        except Skip:
+            return
+        if len({(each.code, each.message): each for each in bag.errors}) > 1:
+            bag.errors = list({(e.code, e.message): e for e in reversed(bag.errors)}.values())[::-1]
+            bag.raise_if_any()
 
     def unpacked(self, node: ast.Starred) -> list[Any]:
         value = self.leaf(node.value)

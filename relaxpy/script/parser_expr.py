@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any
 
@@ -27,7 +27,7 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.index_map import IndexMap, axis
 from relaxpy.ir.python_operator import is_too_large
 from relaxpy.op.base import OPS
-from relaxpy.op.indexing import index_tensor
+from relaxpy.op.indexing import MASK, index_tensor
 from relaxpy.script import relax as namespace_r
 from relaxpy.script.annotations import AnnotationFactory, as_dim
 from relaxpy.script.dims import DIM_OPERATORS, compare_dims
@@ -80,7 +80,7 @@ class ExprParser(CoreParser):
     # Operators
 
     def eval_BinOp(self, node: ast.BinOp) -> Any:
-        left, right = self.leaf(node.left), self.leaf(node.right)
+        left, right = self.each(self.leaf, (node.left, node.right))
         name, python = BINARY[type(node.op)]
         if is_value(left) or is_value(right):
             return self.apply(name, node, left, right)
@@ -131,7 +131,7 @@ class ExprParser(CoreParser):
                 node,
                 "combine two comparisons: R.logical_and(a < b, b < c)",
             )
-        left, right = self.leaf(node.left), self.leaf(node.comparators[0])
+        left, right = self.each(self.leaf, (node.left, node.comparators[0]))
         op = node.ops[0]
         if type(op) not in COMPARE:
             if self.around.trusted and not (is_value(left) or is_value(right)):
@@ -217,15 +217,6 @@ class ExprParser(CoreParser):
     def eval_List(self, node: ast.List) -> list[Any]:
         return self.items(node.elts)
 
-    def items(self, nodes: Sequence[ast.expr]) -> list[Any]:
-        found: list[Any] = []
-        for item in nodes:
-            if isinstance(item, ast.Starred):
-                found += self.unpacked(item)
-            else:
-                found.append(self.leaf(item))
-        return found
-
     def eval_Lambda(self, node: ast.Lambda) -> IndexMap:
         """A lambda from indices to a tuple of indices is an index map; the language has no other lambdas."""
         args = node.args
@@ -310,6 +301,8 @@ class ExprParser(CoreParser):
             actual = self.annotation_of(value)
             if isinstance(actual, TensorType) and (actual.dtype is None or actual.dtype.is_int):
                 return value
+            if isinstance(actual, TensorType) and actual.dtype == "bool":
+                self.fail("tensor-index", "a tensor of bools cannot be an index", node, MASK)
         return self.integer(node, value)
 
     def integer(self, node: ast.expr, value: Any = None) -> Dim:
@@ -327,7 +320,7 @@ class ExprParser(CoreParser):
                 node,
                 "indices in a list are a constant: R.const([0, 1])"
                 if isinstance(node, ast.List)
-                else "boolean masks are not supported: write R.where(mask, x, other)",
+                else None,
             )
         return dim
 

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from queue import Empty, SimpleQueue
 from typing import Any, BinaryIO
 
-from relaxpy.errors import RelaxError
+from relaxpy.errors import RelaxError, short_warnings
 from relaxpy.serve.engine import Engine
 from relaxpy.serve.grammar import Matchers
 from relaxpy.serve.messages import frame, piece_fields, read_frame, request_of
@@ -92,6 +92,7 @@ DECODER = f"{decoder_engine.__module__}:{decoder_engine.__name__}"
 
 def main() -> None:
     """Serve until the input ends."""
+    short_warnings()
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     requests = sys.stdin.buffer

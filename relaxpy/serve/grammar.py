@@ -13,8 +13,9 @@ bounded: of the grammar's text, of what it becomes, and of the work that each ma
 from __future__ import annotations
 
 import json
+import re
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
@@ -22,6 +23,9 @@ import numpy as np
 
 from relaxpy.errors import UsageError
 from relaxpy.narrow import is_list, is_mapping
+from relaxpy.serve.exact_integers import exact_grammar, is_needed
+from relaxpy.serve.gbnf import without_escapes
+from relaxpy.serve.json_schema import enforced
 from relaxpy.serve.merged_patterns import check_patterns
 
 LONGEST = 64 << 10
@@ -32,6 +36,13 @@ KEPT = 64
 """Grammars that are kept, compiled."""
 _SPACED = {"whitespace_pattern": r"(\n {0,16}| )?"}
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_NARROW = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
+_ESCAPES = 'nrbtf\\"'
+"""Escapes in strings, but for characters by their number: a key could be written twice with them, and half a
+character. They come back where a schema names a character that has no other escape."""
+_CONTROL = re.compile(r"\\u00[01]|\\u007f|\\[0vxc]", re.IGNORECASE)
+"""In the text of a schema: a character that is written by its number only."""
+_HALF = re.compile("[\ud800-\udfff]")
 _HELP = "pip install 'relaxpy[serve]'"
 
 
@@ -42,18 +53,25 @@ def json_schema_grammar(schema: Any, compact: bool = False) -> str:
         raise UsageError("grammar", f"a schema is an object, got {str(schema)[:80]!r}")
     if _depth(schema) > DEEPEST:
         raise UsageError("grammar", f"the schema is nested more than {DEEPEST} deep")
-    text = json.dumps(schema)
-    _check_length(text)
+    try:
+        text = json.dumps(schema, allow_nan=False)
+    except ValueError:
+        raise UsageError("grammar", "the schema has a number that JSON has not") from None
+    _check_length(json.dumps(schema, ensure_ascii=False))
     if "x-guidance" in schema:
         raise UsageError(
             "grammar", "the schema has the keyword x-guidance, which is not for requests"
         )
     check_patterns(schema)
-    spaces = _COMPACT if compact else _SPACED
-    made = _llguidance().LLMatcher.grammar_from_json_schema(
-        text, overrides={"lenient": False, **spaces}
-    )
-    return _checked(made)
+    own = enforced(schema)
+    escapes = {} if _CONTROL.search(text) else {"json_allowed_escapes": _ESCAPES}
+    if is_needed(own):
+        options = {**(_COMPACT if compact else _NARROW), **escapes}
+        made = _llguidance().LLMatcher.grammar_from_lark(exact_grammar(own, options))
+    else:
+        options = {"lenient": False, **(_COMPACT if compact else _SPACED), **escapes}
+        made = _llguidance().LLMatcher.grammar_from_json_schema(json.dumps(own), overrides=options)
+    return Grammar(_checked(made), schema)
 
 
 def json_grammar() -> str:
@@ -70,20 +88,26 @@ def regex_grammar(pattern: str) -> str:
 
 def choice_grammar(choices: Iterable[str]) -> str:
     """The grammar of one of several texts. Raises: UsageError (`grammar`)."""
-    quoted = [json.dumps(choice) for choice in choices]
+    quoted = [json.dumps(choice, ensure_ascii=False) for choice in choices]
     if not quoted:
         raise UsageError("grammar", "there is no choice")
-    return lark_grammar("start: " + " | ".join(quoted))
+    text = "start: " + " | ".join(quoted)
+    _check_length(text)
+    return _checked(_llguidance().LLMatcher.grammar_from_lark(text))
 
 
 def lark_grammar(text: str) -> str:
     """The grammar of a text in Lark's notation, or in GBNF, that of llama.cpp. Raises: UsageError (`grammar`)."""
     from importlib import import_module
 
-    _check_length(text)
+    _check_length(text, LONGEST // 2)  # the package reads it by a program in Python
     guidance = _llguidance()
     try:
-        lark = import_module("llguidance.gbnf_to_lark").any_to_lark(text)
+        notation = import_module("llguidance.gbnf_to_lark")
+        is_lark = notation.is_lark_syntax(text)
+        lark = text if is_lark else notation.gbnf_to_lark(without_escapes(text))
+    except UsageError:
+        raise
     except Exception as error:
         raise UsageError(
             "grammar", f"the grammar is not understood: {_short(str(error))}"
@@ -110,6 +134,18 @@ def _part(name: str, grammar: str) -> dict[str, Any]:
         return {"name": name, "lark_grammar": grammar}
     (only,) = json.loads(grammar)["grammars"]
     return {**only, "name": name}
+
+
+class Grammar(str):
+    """A grammar's text that knows the schema which it enforces: finished texts are compared with it."""
+
+    schema: Mapping[str, Any]
+
+    def __new__(cls, text: str, schema: Mapping[str, Any]) -> Grammar:
+        """With the schema as it came."""
+        found = super().__new__(cls, text)
+        found.schema = schema
+        return found
 
 
 class Matchers:
@@ -229,11 +265,13 @@ def _checked(grammar: str) -> str:
     return grammar
 
 
-def _check_length(text: str) -> None:
-    if len(text) > LONGEST:
+def _check_length(text: str, most: int = LONGEST) -> None:
+    if len(text) > most:
         raise UsageError(
-            "grammar", f"a grammar has at most {LONGEST} characters, this one {len(text)}"
+            "grammar", f"a grammar has at most {most} characters, this one {len(text)}"
         )
+    if _HALF.search(text):
+        raise UsageError("grammar", "the grammar has half a character (a lone surrogate)")
 
 
 def _depth(value: Any) -> int:
@@ -252,4 +290,7 @@ def _depth(value: Any) -> int:
 
 
 def _short(message: str) -> str:
+    """An error of llguidance on one line."""
+    if "NoExtensionBias" in message:
+        return "no text conforms to the grammar"
     return " ".join(message.split())[:400]

@@ -26,27 +26,43 @@ def check_patterns(schema: Mapping[str, Any]) -> None:
     """Raises: UsageError (`grammar`) for a schema in which a text must match more than `MOST` patterns."""
     steps = _STEPS
     for start in _schemas(schema):
-        if "allOf" not in start and not ("$ref" in start and len(start) > 1):
+        if not _combines(start):
             continue
         found: dict[Path, set[tuple[str, str]]] = {}
         seen = set[tuple[int, Path]]()
         left: list[tuple[Any, Path]] = [(start, ())]
         while left:
             each, path = left.pop()
-            if not is_mapping(each) or (id(each), path) in seen or len(path) > _DEEPEST:
+            if (id(each), path) in seen or len(path) > _DEEPEST:
                 continue
             seen.add((id(each), path))
-            steps -= 1
             own = found.setdefault(path, set())
             own |= {(name, str(each[name])) for name in _PATTERNS if name in each}
-            if len(own) > MOST or not steps:
-                raise UsageError(
-                    "grammar",
-                    f"allOf demands more than {MOST} patterns of one text"
-                    if steps
-                    else "allOf combines too many schemas",
-                )
-            left += _parts(schema, each, path)
+            if len(own) > MOST:
+                raise UsageError("grammar", f"allOf demands more than {MOST} patterns of one text")
+            parts = [part for part in _parts(schema, each, path) if is_mapping(part[0])]
+            steps -= len(parts)
+            if steps < 0:
+                raise UsageError("grammar", "allOf combines too many schemas")
+            left += parts
+
+
+def _combines(schema: Mapping[Any, Any]) -> bool:
+    """Whether several schemas are demanded of one value. Generators write `allOf` around one reference, too."""
+    joined = schema.get("allOf")
+    count = (len(joined) if is_list(joined) else 0) + ("$ref" in schema)
+    return count > 1 or (count > 0 and not schema.keys().isdisjoint(_ASSERTS))
+
+
+_ASSERTS = (
+    *_PATTERNS,
+    "properties",
+    "patternProperties",
+    "items",
+    "additionalProperties",
+    "anyOf",
+    "oneOf",
+)
 
 
 def _parts(

@@ -128,6 +128,8 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _not_found(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path: str = request.scope["path"]
+    if path == "*" and request.method == "OPTIONS":  # the server as a whole
+        return Response(status_code=204, headers={"Allow": "DELETE, GET, HEAD, OPTIONS, POST"})
     if error.status_code == 404:
         paths = ", ".join(dict.fromkeys(path for _, path, _, _ in ROUTES))
         text = f"there is no {request.method} {path[:100]!r}; there is {paths}"

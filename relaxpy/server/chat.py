@@ -5,7 +5,6 @@ Messages, tools and choices have OpenAI's shape here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from typing import Any, Literal, TypeVar
 from starlette.requests import Request
 
 from relaxpy.errors import UsageError
+from relaxpy.narrow import is_mapping, is_sequence
 from relaxpy.serve.grammar import either_grammar
 from relaxpy.server.answer_parser import (
     AnswerParser,
@@ -64,11 +64,16 @@ class Prepared:
     thinks: bool = False
     is_thinking: bool = False
     streams: bool = False
+    tools: Sequence[Tool] = ()
 
     def parser(self) -> AnswerParser:
         """For one answer."""
         return AnswerParser(
-            self.format, thinks=self.thinks, is_thinking=self.is_thinking, streams=self.streams
+            self.format,
+            thinks=self.thinks,
+            is_thinking=self.is_thinking,
+            streams=self.streams,
+            tools=self.tools,
         )
 
 
@@ -124,7 +129,7 @@ def _prepared(
         shown=frozenset(number for number in numbers if number is not None),
         begins=chat.opens and not chat.begin,
     )
-    return Prepared(model, order, format, thinks, is_thinking, body.stream)
+    return Prepared(model, order, format, thinks, is_thinking, body.stream, chat.tools)
 
 
 def prompt_tokens(
@@ -141,7 +146,7 @@ def prompt_tokens(
             "bad-length",
             f"the chat has {len(chat.messages)} messages, and the context {model.context} tokens",
         )
-    model.check_length(_written(chat))
+    model.check_size(_size([chat.messages, chat.tools, chat.variables, chat.begin]))
     tools = chat.tools if chat.choice != "none" else ()
     chosen = tokenizer.template(tools=bool(tools))
     template = chosen.source
@@ -189,10 +194,20 @@ def _without_system(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
     return [*found, {"role": "user", "content": "\n\n".join(texts)}] if texts else found
 
 
-def _written(chat: Chat) -> str:
-    """What a template is given: as long as the prompt, or longer."""
-    given = [chat.messages, chat.tools, chat.variables, chat.begin]
-    return json.dumps(given, ensure_ascii=False, separators=(",", ":"))
+def _size(value: Any) -> int:
+    """The characters of what a template is given: as many as the prompt has, or more."""
+    left, size = [value], 0
+    while left:
+        each = left.pop()
+        size += 1
+        if isinstance(each, str):
+            size += len(each)
+        elif is_mapping(each):
+            size += sum(map(len, each))
+            left += each.values()
+        elif is_sequence(each):
+            left += each
+    return size
 
 
 def form_or_calls(model: ServedModel, chat: Chat, form: str, format: Format) -> str:

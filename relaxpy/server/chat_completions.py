@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from relaxpy.server import known_fields
 from relaxpy.server.answer_parser import Call, Format
-from relaxpy.server.bodies import Body, MaxTokens, SamplingBody
+from relaxpy.server.bodies import MOST_FIELDS, Body, MaxTokens, SamplingBody
 from relaxpy.server.chat import (
     Answered,
     Chat,
@@ -129,7 +129,7 @@ class ChatBody(SamplingBody):
     """The body of a request for a chat's next message."""
 
     others = known_fields.CHAT
-    messages: Annotated[list[MessageBody], Field(min_length=1, max_length=10_000)]
+    messages: Annotated[list[MessageBody], Field(min_length=1, max_length=MOST_FIELDS)]
     max_completion_tokens: MaxTokens | None = None
     tools: Annotated[list[ToolBody], Field(max_length=128)] | None = None
     tool_choice: Literal["auto", "none", "required"] | _ChosenTool | _Allowed | None = None

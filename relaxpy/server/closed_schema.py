@@ -16,6 +16,8 @@ MOST_FIELDS = 64
 """The most fields of an object that describes none."""
 MOST_ITEMS = 1024
 """The most items of a list that says nothing of it."""
+LARGEST = 9 * 10**18
+"""The largest integer where the schema says nothing: the largest round number of 64 bits."""
 _OTHERS = (
     "$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "additionalProperties",
     "unevaluatedProperties", "propertyNames", "dependentSchemas",
@@ -48,6 +50,11 @@ def _closed(schema: Any, joins: bool) -> Any:
             found[name] = {key: _closed(each, joins) for key, each in found[name].items()}
     if found.get("type") == "array":
         found.setdefault("maxItems", max(MOST_ITEMS, _number(found.get("minItems"))))
+    if found.get("type") == "integer" and not ({"enum", "const"} & schema.keys()):
+        if "exclusiveMinimum" not in schema and _number(found.get("maximum")) >= -LARGEST:
+            found.setdefault("minimum", -LARGEST)
+        if "exclusiveMaximum" not in schema and _number(found.get("minimum")) <= LARGEST:
+            found.setdefault("maximum", LARGEST)
     is_open = not any(name in schema for name in _OTHERS)
     if fields and is_open:
         if _number(found.get("minProperties")) <= len(fields):
@@ -61,5 +68,5 @@ def _closed(schema: Any, joins: bool) -> Any:
     return found
 
 
-def _number(value: Any) -> int:
-    return value if isinstance(value, int) else 0
+def _number(value: Any) -> float:
+    return value if isinstance(value, int | float) else 0

@@ -93,7 +93,7 @@ def _orders(
     texts: list[str] = []
     for prompt in body.prompts():
         if isinstance(prompt, str):
-            model.check_length(prompt)
+            model.check_size(len(prompt))
         is_text = isinstance(prompt, str)
         tokens = tokenizer.encode(prompt, body.add_special_tokens) if is_text else prompt
         if not tokens and first is not None:

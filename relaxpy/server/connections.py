@@ -75,22 +75,26 @@ class Listener(socket.socket):
 
     most: int | None = None
     """The most connections; None: any number."""
-    open: int = 0
 
-    @property
-    def is_full(self) -> bool:
-        """Whether there are more than the most connections."""
-        return self.most is not None and self.open > self.most
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.open: set[int] = set()
+        """The descriptors of its connections, without those above the most."""
+        self.over: set[int] = set()
+        """Those of connections above the most."""
 
     def accept(self) -> tuple[socket.socket, Any]:
         """See `socket.socket.accept`."""
         given, address = super().accept()
         found = _Accepted(given.family, given.type, given.proto, fileno=given.detach())
-        if self.most is not None and self.open >= self.most + _OVER:
-            _turn_away(found)
-            raise BlockingIOError  # for asyncio: nothing else is done now
+        if self.most is not None and len(self.open) >= self.most:
+            if len(self.over) >= _OVER:
+                _turn_away(found)
+                raise BlockingIOError  # for asyncio: nothing else is done now
+            self.over.add(found.fileno())
+        else:
+            self.open.add(found.fileno())
         found.listener = self
-        self.open += 1
         return found, address
 
 
@@ -100,7 +104,8 @@ class _Accepted(socket.socket):
     def close(self) -> None:
         """See `socket.socket.close`."""
         if self.listener is not None:
-            self.listener.open -= 1
+            self.listener.open.discard(self.fileno())
+            self.listener.over.discard(self.fileno())
             self.listener = None
         super().close()
 
@@ -167,7 +172,7 @@ class Protocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """See `asyncio.Protocol`."""
         super().connection_made(transport)
-        if self._listener.is_full:
+        if transport.get_extra_info("socket").fileno() in self._listener.over:
             logger.warning(_TOO_MANY)
             self.app, self._seconds = _full, _OVER_SECONDS
         self._timer = self.loop.call_later(self._seconds, self._too_slow)

@@ -16,6 +16,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from relaxpy.errors import UsageError
+from relaxpy.serve.grammar import Grammar
+from relaxpy.serve.json_schema import mismatch
 from relaxpy.serve.pages import NONE
 from relaxpy.server.bodies import SamplingBody
 from relaxpy.server.body_reader import B, BodyReader
@@ -169,16 +171,31 @@ class Server:
         )
 
     async def deltas(self, model: ServedModel, order: Order, tally: Tally) -> AsyncGenerator[Delta]:
-        """The texts of an order, within the time that an answer may take, and counted. Raises: ApiError."""
+        """The texts of an order, within the time that an answer may take, and counted. A finished one that has a schema
+        is compared with it before its last part leaves. Raises: ApiError."""
         seconds = self.settings.request_seconds
+        schema = order.grammar.schema if isinstance(order.grammar, Grammar) else None
+        texts = [""] * order.n
         try:
             async with aclosing(model.write(order, tally, seconds)) as deltas:
                 async for delta in deltas:
+                    if schema is not None:
+                        texts[delta.choice] += delta.text
+                        if delta.finish == "stop" and delta.stop is None:
+                            await self._check_text(schema, texts[delta.choice], model)
                     yield delta
         except UsageError as error:
             raise ApiError.of(error) from None
         finally:
             self.metrics.note(model.name, tally)
+
+    async def _check_text(self, schema: Mapping[str, Any], text: str, model: ServedModel) -> None:
+        why = await run_in_threadpool(mismatch, schema, text)
+        if why is not None:
+            self.metrics.mismatches.labels(model.name).inc()
+            raise ApiError(
+                f"the answer is not of its form: {why}", status=500, code="schema_mismatch"
+            )
 
 
 def _cut(prompt: list[int], count: int | None, room: int) -> list[int]:

@@ -15,7 +15,15 @@ from starlette.responses import Response
 from relaxpy.serve.grammar import json_schema_grammar
 from relaxpy.server import known_fields
 from relaxpy.server.blocks import Block, Blocks
-from relaxpy.server.bodies import Body, Form, MaxTokensOrNone, SamplingBody, Schema, StopText
+from relaxpy.server.bodies import (
+    MOST_FIELDS,
+    Body,
+    Form,
+    MaxTokensOrNone,
+    SamplingBody,
+    Schema,
+    StopText,
+)
 from relaxpy.server.chat import Answered, Chat, Choice, Prepared, answers, prepare, prompt_tokens
 from relaxpy.server.chat_completions import Effort, Name, reasoning_variables
 from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
@@ -104,7 +112,7 @@ class MessagesBody(SamplingBody):
     others = known_fields.MESSAGES
     n: Literal[1] = 1
     max_tokens: MaxTokensOrNone | None = None
-    messages: Annotated[list[_Message], Field(min_length=1, max_length=10_000)]
+    messages: Annotated[list[_Message], Field(min_length=1, max_length=MOST_FIELDS)]
     system: str | list[_Text] | None = None
     tools: Annotated[list[_Tool], Field(max_length=128)] | None = None
     tool_choice: _Choice | None = None

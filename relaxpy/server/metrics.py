@@ -42,6 +42,10 @@ class Metrics:
             "relaxpy_requests", "requests by route and status", ["route", "status"],
             registry=self.registry,
         )  # fmt: skip
+        self.mismatches = Counter(
+            "relaxpy_schema_mismatches", "answers that were not as their schema has it", ["model"],
+            registry=self.registry,
+        )  # fmt: skip
         self._first = self._histogram(
             "relaxpy_time_to_first_token_seconds", "until the first token"
         )

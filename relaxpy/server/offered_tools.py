@@ -11,8 +11,9 @@ from typing import Any
 
 from relaxpy.errors import UsageError
 from relaxpy.llm.template_probes import Abilities
-from relaxpy.narrow import is_list, is_mapping
+from relaxpy.narrow import is_mapping
 from relaxpy.serve.grammar import json_schema_grammar
+from relaxpy.serve.json_schema import relocated
 from relaxpy.server.answer_parser import Format
 from relaxpy.server.closed_schema import closed
 from relaxpy.server.errors import ApiError
@@ -43,48 +44,32 @@ def calls_grammar(tools: Sequence[Tool], name: str | None, several: bool) -> str
     try:
         for each in chosen:
             json_schema_grammar(parameters_of(each))  # its error is about this tool alone
-        # Definitions are found from the root of a schema: each tool brings its own under its number.
-        definitions: dict[str, Any] = {}
-        calls = [_call_schema(each, n, definitions) for n, each in enumerate(chosen)]
+        definitions = {
+            str(number): relocated(closed(own), f"#/$defs/{number}", own.get("$id"))
+            for number, own in enumerate(map(parameters_of, chosen))
+        }
+        calls = [_call_schema(each, number) for number, each in enumerate(chosen)]
         call: dict[str, Any] = calls[0] if len(calls) == 1 else {"anyOf": calls}
         if several and name is None:
             call = {"type": "array", "items": call, "minItems": 1, "maxItems": 16}
-        return json_schema_grammar(
-            {**call, "$defs": definitions} if definitions else call, compact=True
-        )
+        return json_schema_grammar({**call, "$defs": definitions}, compact=True)
     except UsageError as error:
         found = ApiError.of(error)
         found.param = "tools"
         raise found from None
 
 
-def _call_schema(tool: Tool, number: int, definitions: dict[str, Any]) -> dict[str, Any]:
-    parameters = closed(parameters_of(tool))
-    for key in ("$defs", "definitions"):
-        own = parameters.pop(key, None)
-        if is_mapping(own):
-            definitions.update({f"{number}.{key}.{n}": _moved(v, number) for n, v in own.items()})
+def _call_schema(tool: Tool, number: int) -> dict[str, Any]:
+    """Of a call of the tool whose parameters are the definition of a number."""
     return {
         "type": "object",
-        "properties": {"name": {"const": name_of(tool)}, "arguments": _moved(parameters, number)},
+        "properties": {
+            "name": {"const": name_of(tool)},
+            "arguments": {"$ref": f"#/$defs/{number}"},
+        },
         "required": ["name", "arguments"],
         "additionalProperties": False,
     }
-
-
-def _moved(schema: Any, number: int) -> Any:
-    """A schema whose references lead to where its definitions are now."""
-    if is_list(schema):
-        return [_moved(each, number) for each in schema]
-    if not is_mapping(schema):
-        return schema
-    found = {key: _moved(value, number) for key, value in schema.items()}
-    place = found.get("$ref")
-    if isinstance(place, str):
-        for key in ("$defs", "definitions"):
-            if place.startswith(f"#/{key}/"):
-                found["$ref"] = f"#/$defs/{number}.{key}.{place[len(key) + 3 :]}"
-    return found
 
 
 def name_of(tool: Tool) -> str:
@@ -92,8 +77,8 @@ def name_of(tool: Tool) -> str:
 
 
 def parameters_of(tool: Tool) -> Mapping[str, Any]:
-    """The schema of a tool's arguments; a tool without one takes any object."""
-    return tool["function"].get("parameters") or {"type": "object"}
+    """The schema of a tool's arguments, which are an object also where it does not say so."""
+    return {"type": "object", **(tool["function"].get("parameters") or {})}
 
 
 def prompted(

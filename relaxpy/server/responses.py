@@ -15,7 +15,15 @@ from starlette.responses import Response
 from relaxpy.narrow import is_mapping
 from relaxpy.server import known_fields
 from relaxpy.server.blocks import Block, Blocks
-from relaxpy.server.bodies import Body, Form, MaxTokens, ResponseFormat, SamplingBody, Schema
+from relaxpy.server.bodies import (
+    MOST_FIELDS,
+    Body,
+    Form,
+    MaxTokens,
+    ResponseFormat,
+    SamplingBody,
+    Schema,
+)
 from relaxpy.server.chat import Answered, Chat, Choice, Prepared, allowed_tools, answers, prepare
 from relaxpy.server.chat_completions import Effort, Name, reasoning_variables
 from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
@@ -129,7 +137,7 @@ class ResponseBody(SamplingBody):
 
     others = known_fields.RESPONSES
     n: Literal[1] = 1
-    input: str | Annotated[list[_Item], Field(min_length=1, max_length=10_000)]
+    input: str | Annotated[list[_Item], Field(min_length=1, max_length=MOST_FIELDS)]
     instructions: str | None = None
     previous_response_id: Annotated[str, Field(max_length=200)] | None = None
     max_output_tokens: MaxTokens | None = None

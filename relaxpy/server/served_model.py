@@ -210,13 +210,13 @@ class ServedModel:
             )
         return self.context - len(prompt)
 
-    def check_length(self, text: str) -> None:
-        """Raises: UsageError (`bad-length`) for a text that is too long for the context in any case: it is refused
-        before it is tokenized, which takes long."""
-        if len(text) > self.most_characters:
+    def check_size(self, characters: int) -> None:
+        """Raises: UsageError (`bad-length`) for a prompt of so many characters that it is too long for the context in
+        any case: it is refused before it is tokenized, which takes long."""
+        if characters > self.most_characters:
             raise UsageError(
                 "bad-length",
-                f"the prompt has {len(text)} characters, and the context {self.context} tokens: no more than "
+                f"the prompt has {characters} characters, and the context {self.context} tokens: no more than "
                 f"{self.most_characters} characters fit",
             )
 
@@ -236,7 +236,7 @@ class ServedModel:
             order.salt,
             order.client,
             order.priority,
-            order.grammar,
+            str(order.grammar),
             order.scored,
         )
         texts = [

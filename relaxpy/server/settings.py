@@ -55,7 +55,7 @@ class ServerSettings:
     certificate: str | None = None
     """Files of the certificate and the key for TLS."""
     private_key: str | None = None
-    most_bytes: int = 8 << 20
+    most_bytes: int = 4 << 20
     """The largest body of a request."""
     body_seconds: float = 30.0
     """The most time that a body takes to arrive."""

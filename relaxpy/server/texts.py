@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relaxpy.server import known_fields
-from relaxpy.server.bodies import Body
+from relaxpy.server.bodies import MOST_FIELDS, Body
 from relaxpy.server.body_reader import MOST_VALUES
 from relaxpy.server.chat import Chat, prompt_tokens
 from relaxpy.server.chat_completions import MessageBody, ToolBody, continued
@@ -53,7 +53,9 @@ class TokenizeBody(Body):
     others = known_fields.TOKENIZE
     model: str = ""
     prompt: str | None = None
-    messages: Annotated[list[MessageBody], Field(min_length=1, max_length=10_000)] | None = None
+    messages: Annotated[list[MessageBody], Field(min_length=1, max_length=MOST_FIELDS)] | None = (
+        None
+    )
     tools: Annotated[list[ToolBody], Field(max_length=128)] | None = None
     add_special_tokens: bool = True
     return_token_strs: bool = False
@@ -85,7 +87,7 @@ def _texts(model: ServedModel, tokens: Iterable[int]) -> dict[int, str]:
 def _tokens(model: ServedModel, body: TokenizeBody) -> list[int]:
     if body.messages is None:
         text = body.prompt or ""
-        model.check_length(text)
+        model.check_size(len(text))
         return model.tokenizer.encode(text, body.add_special_tokens)
     messages, begin = continued(
         [message.plain() for message in body.messages],

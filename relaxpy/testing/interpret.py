@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -80,6 +81,7 @@ from relaxpy.op.memory import (
     View,
 )
 from relaxpy.runtime import library
+from relaxpy.runtime.library_call import write_all
 from relaxpy.runtime.patterns import describe, enter, to_value
 from relaxpy.runtime.signature import takes, wrong_count
 from relaxpy.runtime.tensor import Shape, Tensor, from_numpy
@@ -175,7 +177,7 @@ def interpret(
     """
     if isinstance(mod, Function):
         mod = IRModule({name: mod})
-    mod = checked(mod)
+    mod = checked(mod, with_zeros=True)
     function = mod.graph_function(name)
     values = _arguments(name, function, args, mod)
     machine = Interpreter(mod, dict(libraries or {}), observe, perturb, trace)
@@ -225,6 +227,14 @@ def _apart(result: Value, args: Sequence[Value]) -> Value:
             if isinstance(each, np.ndarray) and np.may_share_memory(result, each):
                 return result.copy()
     return result
+
+
+def _read_only(value: Value) -> Value:
+    """A view of an array that may not be written to."""
+    if isinstance(value, np.ndarray):
+        value = value.view()
+        value.flags.writeable = False
+    return value
 
 
 def _own_constants(values: list[Value], indices: Sequence[int]) -> None:
@@ -459,18 +469,26 @@ class Interpreter:
                 outputs.append(unset(scope.sizes(out.dims), out.dtype))
                 allocated.append(outputs[-1])
         extra = args[2] if len(args) > 2 else ()
-        self.destination_passing(call.args[0], [*inputs, *allocated, *extra], scope)
+        self.destination_passing(call.args[0], [*inputs, *allocated, *extra], scope, allocated)
         for output in outputs:
             output[...] = self.references.computed(output)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def destination_passing(self, callee: Expr, values: Sequence[Value], scope: Scope) -> None:
-        """Runs a tensor program or library function on inputs, outputs and scalars."""
+    def destination_passing(
+        self, callee: Expr, values: Sequence[Value], scope: Scope, new: Sequence[np.ndarray] = ()
+    ) -> None:
+        """Runs a tensor program or library function on inputs, outputs and scalars. `new` are outputs that a library
+        function must write: it must not write to others."""
         program = self.mod.functions.get(callee.name) if isinstance(callee, GlobalVar) else callee
         if isinstance(program, ExternFunc):
             function = self.registered(program.name, library.find_library)
             with _failures("library-failed", f"the library function {program.name}", scope):
-                function(*values)
+                if new:
+                    inputs = map(_read_only, values[: -len(new)])
+                    places = [(each.ctypes.data, each.nbytes) for each in new[:1]]
+                    write_all(program.name, partial(function, *inputs, *new), places)
+                else:
+                    function(*values)
         elif isinstance(program, PrimFunc) and isinstance(callee, GlobalVar):
             after = None if self.observe is None else self.observe(callee.name, program, values)
             with _failures("kernel-failed", f"the kernel {callee.name}", scope):

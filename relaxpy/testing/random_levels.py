@@ -11,7 +11,7 @@ from relaxpy.errors import DeduceError
 from relaxpy.ir.annotation import ShapeType, TensorType
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import Call, Expr, GlobalVar, ShapeExpr, Var
-from relaxpy.op import multiply
+from relaxpy.op import astype, concat, isnan, multiply, subtract
 from relaxpy.op.call import (
     call_dps_library,
     call_packed,
@@ -327,9 +327,96 @@ def update(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
     return text, use
 
 
+NARROW = ("int8", "uint8", "int16", "uint16", "float16", "bool")
+UPDATES = (
+    "{y} + {y}",
+    "{y} * {y}",
+    "T.max({y}, {x})",
+    "{x} - {y}",
+    "T.if_then_else({x} < {y}, {y} - {x}, {y})",
+)
+
+
+def narrow_update(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
+    """Elements of less than 32 bits whose new values are computed from the old ones, also several times."""
+    own = g.rng.choice(NARROW)
+    x = (
+        "x[v]"
+        if own in ("float16", "bool") or dtype != "float32"
+        else 'T.Cast("int32", x[v] * T.float32(50))'
+    )
+    x = f"({x} > T.Cast({dtype!r}, 0))" if own == "bool" else f'T.Cast("{own}", {x})'
+    change = "T.Not({y})" if own == "bool" else g.rng.choice(UPDATES)
+    again = "{y} != {x}" if own == "bool" else "{y} + {x}"
+    text = f"""x: T.Buffer(("n",), "{dtype}"), y: T.Buffer(("n",), "{own}")):
+    n = T.int64()
+    for i in T.serial(n):
+        with T.sblock("first"):
+            v = T.axis.spatial(n, i)
+            y[v] = {x}
+    for i in T.serial(n):
+        with T.sblock("change"):
+            v = T.axis.spatial(n, i)
+            y[v] = {change.format(y="y[v]", x=x)}
+    for i in T.serial(n):
+        with T.sblock("again"):
+            v = T.axis.opaque(n, i)
+            y[v // 2] = {again.format(y="y[v // 2]", x=x)}
+"""
+
+    def use(name: GlobalVar) -> Rule:
+        def rule(g: Body) -> bool:
+            x = _tensor(g, dtype, 1)
+            g.emit(call_tir(name, [x], TensorType(g.dims(x), own)))
+            return True
+
+        return rule
+
+    return text, use
+
+
+REAL = (
+    "{c} - {c}",
+    "({a} + {c}) - {c}",
+    "{c} + ({a} - {c})",
+    "{a} * {c} - {a} * {c}",
+    "T.exp({c}) * T.exp({a})",
+    "T.Cast('float32', {c} != {c})",
+)
+
+
+def no_number(g: Body, _: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
+    """Values that are NaN or infinite for some elements, behind a choice and behind a join. What comes out is finite:
+    other operators may take either operand beside a NaN."""
+    other = g.rng.choice(("nan", "inf", "-inf"))
+    chosen = f"T.if_then_else(x[v] < T.float32(0), T.float32({other!r}), x[v])"
+    found = g.rng.choice(REAL).format(a="x[v]", c=chosen)
+    text = f"""x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+    n = T.int64()
+    for i in T.serial(n):
+        with T.sblock("y"):
+            v = T.axis.spatial(n, i)
+            y[v] = {found}
+"""
+
+    def use(name: GlobalVar) -> Rule:
+        def rule(g: Body) -> bool:
+            x = _tensor(g, "float32", 1)
+            y = g.builder.emit(call_tir(name, [x], TensorType(g.dims(x), "float32")))
+            joined = g.builder.emit(concat((y, x) if g.rng.random() < 0.5 else (x, y), axis=0))
+            rest = g.builder.emit(subtract(joined, joined))
+            g.emit(astype(isnan(rest), "float32"))
+            return True
+
+        return rule
+
+    return text, use
+
+
 MAKERS: tuple[Maker, ...] = (
     *(elementwise, gather, reduction, spread, scaled, update),
     *(lookup, in_order),
+    *(narrow_update, no_number),
 )
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from relaxpy.tir.analyzer import equal, int64
+from relaxpy.tir.plain import Unlike, unlike
 from relaxpy.tir.schedule import CHECKED, FINISHED
 from relaxpy.tir.to_python import FUNCTIONS
 from relaxpy.tir.tvm import s_tir, tirx, tvm
@@ -42,26 +43,38 @@ def refusals(func: Any) -> Iterator[Refusal]:
     for name in (CHECKED, FINISHED):
         if func.attrs is not None and name in func.attrs:
             yield Refusal(func, f"the attribute {name} is reserved for the compiler")
-    nodes: list[Any] = list(func.params)  # an exception must not leave a callback of TVM's walker
-    walk(func.body, ((tvm.ir.Var, tvm.ir.Call, s_tir.SBlock, tirx.Stmt), nodes.append))
+    for found in unlike(func):
+        yield _of_layout(found)
+    nodes: list[Any] = []  # an exception must not leave a callback of TVM's walker
+    walk(func.body, ((tvm.ir.Call, s_tir.SBlock, tirx.Stmt), nodes.append))
     check = _Check()
     for node in nodes:
         check.node(node)
     yield from check.found
 
 
+def _of_layout(found: Unlike) -> Refusal:
+    name, what = found.buffer.name, found.what
+    if found.is_view:
+        message = f"the view {name} has {what} that something else defines"
+        help = f"leave {what} out, or declare a variable that nothing else uses"
+    elif what == "strides":
+        message = f"the buffer {name} has strides, but tensors are contiguous"
+        help = "remove strides"
+    else:
+        message, help = f"the buffer {name} has an offset", "remove elem_offset"
+    return Refusal(found.buffer, message, help)
+
+
 class _Check:
     def __init__(self) -> None:
         self.found: list[Refusal] = []
-        self.seen: set[Any] = set()
 
     def refuse(self, where: Any, message: str, help: str | None = None) -> None:
         self.found.append(Refusal(where, message, help))
 
     def node(self, node: Any) -> None:
         match node:
-            case tvm.ir.Var():
-                self.variable(node)
             case tvm.ir.Call():
                 self.call(node)
             case tirx.AttrStmt():
@@ -138,21 +151,6 @@ class _Check:
                 "declare it with as many elements, or use T.match_buffer for a part of a buffer",
             )
 
-    def variable(self, var: Any) -> None:
-        if var in self.seen or not isinstance(var.ty, tirx.BufferType):
-            return
-        self.seen.add(var)
-        strides = list(var.strides or ())
-        if strides and not _compact(strides, var.shape):
-            self.refuse(
-                var,
-                f"the buffer {var.name} has strides, but tensors are contiguous",
-                "remove strides",
-            )
-        offset = var.elem_offset
-        if isinstance(offset, tirx.IntImm) and int(offset.value) != 0:
-            self.refuse(var, f"the buffer {var.name} has an offset", "remove elem_offset")
-
 
 _HELP = "call it from a graph function: R.call_dps_library, R.call_packed"
 _SORTS = "tvm.contrib.sort."
@@ -204,23 +202,9 @@ def _same(a: Any, b: Any) -> bool:
     return equal(int64(a), int64(b))
 
 
-def _compact(strides: list[Any], shape: Any) -> bool:
-    step: Any = int64(1)
-    for stride, size in zip(reversed(strides), reversed(list(shape)), strict=True):
-        if isinstance(stride, tvm.ir.Var):
-            continue  # taken from the tensor
-        if not _same(stride, step):
-            return False
-        step = step * int64(size)
-    return True
-
-
 def _fits(view: Any, source: Any) -> bool:
     """Is a view no larger in bytes than its source, for all values of the sizes?"""
     used, given = (_bytes(buffer.shape, str(buffer.dtype)) for buffer in (view, source))
-    strides = list(view.strides or ())
-    if strides and not _compact(strides, view.shape):
-        return False
     analyzer = tvm.sym.Analyzer()
     return _same(used, given) or bool(analyzer.can_prove(used <= given))
 

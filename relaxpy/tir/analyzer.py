@@ -6,14 +6,14 @@ share variables. Conversions are memoised.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import reduce
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from relaxpy.errors import PassError
-from relaxpy.ir.dim import Dim, DimOp, SymVar, dim_op
+from relaxpy.ir.dim import Dim, DimOp, SymVar, dim_op, dim_sum
 from relaxpy.tir.nodes import dtype_of
 from relaxpy.tir.tvm import tirx, tvm
 
@@ -28,6 +28,10 @@ def int64(value: PrimExpr | int) -> PrimExpr:
     """Convert the value to a 64-bit index expression. All indices of a program have this type (TVM refuses a mix of
     int32 and int64)."""
     if isinstance(value, int):
+        if not -(1 << 63) <= value < 1 << 63:
+            raise PassError(
+                "bad-value", f"{value} is no size or index: it does not fit into 64 bits"
+            )
         return tirx.IntImm("int64", value)
     return value if dtype_of(value) == "int64" else value.astype("int64")
 
@@ -147,10 +151,8 @@ class VarTable:
                 return Dim.of(int(expr.value))
             case "Var":
                 return self.symbol(expr).dim
-            case "Add":
-                return self.to_dim(expr.a) + self.to_dim(expr.b)
-            case "Sub":
-                return self.to_dim(expr.a) - self.to_dim(expr.b)
+            case "Add" | "Sub":
+                return dim_sum(self._summands(expr))
             case "Mul":
                 return self.to_dim(expr.a) * self.to_dim(expr.b)
             case "Cast":
@@ -170,6 +172,18 @@ class VarTable:
                 raise PassError(
                     "dimension", f"{expr} is not an integer expression that a dimension can be"
                 )
+
+    def _summands(self, expr: PrimExpr) -> Iterator[Dim]:
+        """The dimensions that a sum consists of, which may be thousands."""
+        waiting = [(expr, False)]
+        while waiting:
+            part, negated = waiting.pop()
+            kind = type(part).__name__
+            if kind in ("Add", "Sub"):
+                waiting += [(part.b, negated != (kind == "Sub")), (part.a, negated)]
+            else:
+                dim = self.to_dim(part)
+                yield -dim if negated else dim
 
 
 def equal(a: PrimExpr, b: PrimExpr) -> bool:

@@ -37,3 +37,15 @@ class NameLengths:
         walk(value, (tirx.Let, within), (tvm.ir.Var, count))
         self._lengths[var] = max(1, length) if length <= LONGEST else 1
         return length <= LONGEST
+
+
+def has_long_values(func: tirx.PrimFunc) -> bool:
+    """Does the function bind an integer that is too long with names expanded?"""
+    lengths = NameLengths()
+    found: list[bool] = []
+
+    def bind(node: tirx.Bind | tirx.Let) -> None:
+        found.append(not lengths.keeps(node.var, node.value))
+
+    walk(func.body, ((tirx.Bind, tirx.Let), bind))
+    return any(found)

@@ -22,6 +22,8 @@ from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.python_operator import is_too_large
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.tir.analyzer import int64, to_tvm
+from relaxpy.tir.extents import whole
+from relaxpy.tir.message import informative
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.program_check import check_program, is_dtype
 from relaxpy.tir.tree.checked import (
@@ -39,6 +41,7 @@ from relaxpy.tir.tree.checked import (
 )
 from relaxpy.tir.tree.depth import refuse_deep as refuse_deep
 from relaxpy.tir.tree.prepare import Prepared, prepare
+from relaxpy.tir.tree.regions import REGIONS
 from relaxpy.tir.tvm import IRBuilder, script_core, script_tirx, tirx, tvm, tvm_ffi
 
 
@@ -213,6 +216,12 @@ def _shape(value: Any) -> Any:
     return _index(value) if isinstance(value, (tuple, list)) else (_index(value),)
 
 
+def _regions(*values: Any) -> list[Any]:
+    """The regions of those values that are buffers, whole."""
+    buffers = {value: None for value in values if tirx.buffer.is_buffer_var(value)}
+    return [tirx.BufferRegion(buffer, [*map(whole, buffer.shape)]) for buffer in buffers]
+
+
 def _integer(dtype: str) -> Callable[[Any], Any]:
     """`T.uint64(value)` for any value of the dtype: TVM's own is limited to int64."""
     make = getattr(script_tirx, dtype)
@@ -274,6 +283,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     INDEX: _index,
     SHAPE: _shape,
     CHECKED: _checked,
+    REGIONS: _regions,
     STORED: _stored,
     **_OPERATORS,
     **{LITERAL + dtype: _integer(dtype) for dtype in INTEGERS},
@@ -314,37 +324,8 @@ class _Parser(script_core.parser.Parser):
         place = Source(source.full_source, source.source_name).span(node)
         if isinstance(err, ScriptError):
             raise err.located(place)
-        message, help = _hint(_message(err))
+        message, help = _hint(informative(err))
         raise ScriptError(_code(err), message, span=place, help=help) from None
-
-
-def _message(err: Exception | str) -> str:
-    """The informative line of an error, in the terms of the script, without C++ traces and names."""
-    lines = [line.strip() for line in str(err).splitlines() if line.strip()]
-    if not lines:
-        return type(err).__name__
-    text = _PREFIX.sub("", lines[-1])
-    if (missing := re.match(r"module '.*' has no attribute '(\w+)'", text)) is not None:
-        return f"the namespace T has no {missing[1]}"
-    if (
-        wrong := re.match(r"Mismatched type on argument .* Expected `(.*)` but got `(.*)`", text)
-    ) is not None:
-        expected, got = (_WORDS.get(name, name) for name in wrong.groups())
-        return f"{expected} is expected, got {got}"
-    # Python objects by their names, without addresses
-    text = re.sub(
-        r"<(?:class|function|built-in function|bound method) '?<?([\w.]+)>?[^<>]*>", r"\1", text
-    )
-    text = re.sub(r"<(?:bound )?(?:function|method) (.+?) at 0x\w+>", r"\1", text)
-    text = re.sub(r"<([\w.]+) object at 0x\w+>", r"\1", text)
-    if (
-        value := re.match(r"Cannot automatically inference the type\. value=(.*)", text)
-    ) is not None:
-        return f"{value[1]} is not a value of a tensor program"
-    # a failed check in TVM: the text after the condition
-    text = re.sub(r"^\(.*\) is false: ", "", text)
-    text = re.sub(r"^.* \(\S+ vs\. \S+\) : (?=.)", "", text)
-    return f"there is no {text}" if isinstance(err, KeyError) else text
 
 
 _HINTS: tuple[tuple[re.Pattern[str], str, str | None], ...] = tuple(
@@ -382,23 +363,10 @@ def _hint(message: str) -> tuple[str, str | None]:
         if (found := pattern.fullmatch(message)) is not None:
             return found.expand(meaning), help
     if (missing := re.fullmatch(r"the namespace T has no (\w+)", message)) is not None:
-        near = difflib.get_close_matches(missing[1], dir(script_tirx), 1)
+        near = difflib.get_close_matches(missing[1], dir(script_tirx), 5)
+        near.sort(key=lambda name: sorted(name) != sorted(missing[1]))  # letters in another order
         return message, f"did you mean T.{near[0]}?" if near else None
     return message, None
-
-
-_PREFIX = re.compile(r"^((ValueError|TypeError|InternalError|AttributeError): |Check failed: )+")
-_WORDS = {
-    "ir.Expr": "a scalar",
-    "ir.TensorRegion": "a part of a buffer (is an index missing?)",
-    "ir.Var": "a buffer",
-    "ffi.SmallStr": "a string",
-    "ffi.String": "a string",
-    "ffi.OpaquePyObject": "a Python object",
-    "ffi.Array": "a tuple",
-    "ffi.BigInt": "an integer beyond int64 (is T.uint64 missing?)",
-}
-"""TVM's classes, by the names that users of the script know."""
 
 
 def _code(err: Exception | str) -> str:

@@ -20,6 +20,7 @@ from relaxpy.tir.regions import with_regions
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.tvm import te as _te
 from relaxpy.tir.walk import contains, rewritten, walk
+from relaxpy.tir.written import written_buffers
 
 GIVEN = "relaxpy.workspaces"
 """Attribute of a PrimFunc: the numbers of the parameters that are its workspaces. Their contents before and after a run
@@ -106,6 +107,14 @@ class PrimFunc(TensorProgram):
         return _written(self.func)
 
     @property
+    def unset(self) -> frozenset[int]:
+        return services.unset_outputs(self.func)
+
+    @property
+    def read_first(self) -> frozenset[int]:
+        return services.read_before_written(self.func)
+
+    @property
     def read(self) -> frozenset[int]:
         """Positions of the parameters whose contents before a call it may read. A sum that begins in a block's `init`
         does not read them."""
@@ -123,10 +132,9 @@ class PrimFunc(TensorProgram):
 
 @lru_cache(maxsize=4096)
 def _written(func: Any) -> frozenset[int]:
-    """Positions of the parameters that are written, including workspaces."""
-    stored: list[Any] = []
-    walk(func.body, (tirx.BufferStore, lambda store: stored.append(store.buffer)))
-    found = (i for i, param in enumerate(func.params) if any(param.same_as(s) for s in stored))
+    """Positions of the parameters that are written, under any alias, including workspaces."""
+    written = written_buffers(func)
+    found = (i for i, param in enumerate(func.params) if param in written)
     return frozenset((*found, *given_workspaces(func)))
 
 

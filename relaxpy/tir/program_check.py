@@ -9,6 +9,7 @@ from typing import Any
 
 from relaxpy.errors import ScriptError, Source, Span, UsageError
 from relaxpy.ir.dtype import DType
+from relaxpy.tir.message import informative
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 
 _VECTOR = re.compile(r"(\w+?)x\d+")
@@ -61,6 +62,7 @@ class _ProgramCheck:
             (tirx.For, self.loop),
             (s_tir.SBlock, self.block),
             (tirx.IterVar, self.axis),
+            ((tirx.IfThenElse, tirx.While, tirx.Select), self.condition),
             (tvm.ir.TensorLoad, self.access),
             (tirx.BufferStore, self.access),
             (tvm.ir.Var, self.variable),
@@ -86,6 +88,14 @@ class _ProgramCheck:
         if span is None:
             return self.source.span(self.node)
         return self.source.range(span.line, span.column - 1, span.end_line, span.end_column - 1)
+
+    def condition(self, node: Any) -> None:
+        """A condition is of bools or integers; of others, TVM ends the process."""
+        dtype = str(node.condition.ty.dtype)
+        if "float" in dtype:
+            self.refuse(
+                node, "tir-dtype", f"a condition cannot be of {dtype}", "compare the value: x != 0"
+            )
 
     def attributes(self, attrs: Any, where: Any) -> None:
         """Attributes and annotations must be numbers (64-bit integers), strings, or lists and maps of these, the values
@@ -169,6 +179,12 @@ class _ProgramCheck:
         self.seen.add(var)
         for size in var.ty.shape:
             self.extent(size, f"a dimension of {var.name}", var)
+        strides = list(var.strides or ())
+        if strides and len(strides) != len(var.ty.shape):
+            count = f"{len(strides)} strides for {len(var.ty.shape)} dimensions"
+            self.refuse(var, "tir-script", f"the buffer {var.name} has {count}")
+        for stride in strides:
+            self.integer(stride, f"a stride of {var.name}", var)
         name = str(var.ty.dtype)
         if is_dtype(name):
             return
@@ -202,9 +218,8 @@ class _ProgramCheck:
         try:
             tvm.s_tir.analysis.verify_well_formed(module)
         except Exception as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            text = re.sub(r"^\w*Error: ", "", lines[-1] if lines else "undefined variable")
-            named = re.search(r"variable (\w+)", text)
+            text = informative(error)
+            named = re.search(r"(?:variable|buffer) (\w+)", text)
             where = next(
                 (
                     n

@@ -19,12 +19,14 @@ import numpy as np
 
 from relaxpy.errors import PassError, RuntimeCheckError, out_of_range
 from relaxpy.ir.dtype import DType
+from relaxpy.tir.plain import plain, unlike
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 
+_SMALL = 1 << 31
+"""Literals up to this are far from the limits of 64 bits."""
 _INFIX = {
     "Add": "+", "Sub": "-", "Mul": "*", "EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">=",
-    "BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^", "LShift": "<<",
-    "RShift": ">>", "And": "and", "Or": "or",
+    "BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^", "And": "and", "Or": "or",
 }  # fmt: skip
 _DIVISIONS = {
     "Div": "quotient", "Mod": "remainder", "FloorDiv": "floor_quotient", "FloorMod": "floor_remainder",
@@ -41,6 +43,20 @@ def _sigmoid(x: Any) -> Any:
     return (small if x < 0 else _one(x)) / (_one(x) + small)
 
 
+def _left(a: Any, b: Any) -> Any:
+    """Shift everything out for a negative number, or for the number of bits or more."""
+    return np.left_shift(*_int64s(a, b))
+
+
+def _right(a: Any, b: Any) -> Any:
+    return np.right_shift(*_int64s(a, b))
+
+
+def _int64s(a: Any, b: Any) -> tuple[Any, Any]:
+    """The operands; those of loops and literals of 64 bits as numpy's integers."""
+    return (np.int64(a), np.int64(b)) if isinstance(a, int) and isinstance(b, int) else (a, b)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "exp": np.exp, "exp2": np.exp2, "exp10": lambda x: np.power(x.dtype.type(10), x), "log": np.log, "log2": np.log2,
     "log10": np.log10, "log1p": np.log1p, "sqrt": np.sqrt, "rsqrt": lambda x: _one(x) / np.sqrt(x),
@@ -53,7 +69,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "copysign": np.copysign, "nextafter": np.nextafter, "ldexp": np.ldexp,
     "hypot": np.hypot, "abs": np.abs, "bitwise_not": operator.invert,
     "bitwise_and": operator.and_, "bitwise_or": operator.or_, "bitwise_xor": operator.xor,
-    "shift_left": operator.lshift, "shift_right": operator.rshift, "max_value": max, "min_value": min,
+    "shift_left": _left, "shift_right": _right, "max_value": max, "min_value": min,
 }  # fmt: skip
 """TVM's scalar functions in terms of numpy."""
 
@@ -65,8 +81,12 @@ def to_python(func: Any, name: str = "main") -> Callable[..., None]:
 
     Raises `PassError` (`interpret`) for constructs without a translation: vectors, pointers, machine intrinsics.
     """
+    for found in unlike(func):
+        raise PassError(
+            "interpret", f"the buffer {found.buffer.name} has a {found.what} of its own"
+        )
     writer = _Writer()
-    source = writer.function(func)
+    source = writer.function(plain(func))
     scope: dict[str, Any] = {**_RUNTIME, **writer.values, "program_name": name}
     exec(compile(source, "<tensor program>", "exec"), scope)
     return scope["program"]
@@ -124,14 +144,20 @@ def check_shape(array: np.ndarray, shape: tuple[int, ...], dtype: str, name: str
 
 
 def convert(value: Any, dtype: str) -> Any:
-    """Convert a scalar to another dtype: integers modulo 2**bits, floats to integers by truncation."""
+    """Convert a scalar to another dtype: integers modulo 2**bits, floats to integers by truncation and saturation (NaN
+    gives 0)."""
     kind = DType(dtype)
     if not kind.is_int:
         return kind.numpy.type(value)
-    number = int(value) & ((1 << kind.bits) - 1)
-    if kind.is_signed and number >> (kind.bits - 1):
-        number -= 1 << kind.bits
-    return kind.numpy.type(number)
+    low, high = np.iinfo(kind.numpy).min, np.iinfo(kind.numpy).max
+    if isinstance(value, (int, np.integer, np.bool_)):
+        return kind.numpy.type((int(value) - low) % (1 << kind.bits) + low)
+    number = float(value)
+    if math.isnan(number):
+        return kind.numpy.type(0)
+    return kind.numpy.type(
+        min(max(number, low), high) if math.isinf(number) else min(max(int(number), low), high)
+    )
 
 
 def reinterpret(value: Any, source: str, dtype: str) -> Any:
@@ -150,7 +176,7 @@ def smaller(a: Any, b: Any) -> Any:
 
 
 def floor_quotient(a: Any, b: Any) -> Any:
-    """Division rounded down; 0 for an integer division by 0."""
+    """Division rounded down; 0 for an integer division by 0. numpy's smallest integer by -1 is itself."""
     return a // b if b else a * 0
 
 
@@ -164,6 +190,8 @@ def quotient(a: Any, b: Any) -> Any:
     if isinstance(a, (int, np.integer)):
         if not b:
             return a * 0
+        if b == -1:
+            return 0 * a - a  # the smallest integer wraps around
         found = abs(int(a)) // abs(int(b))
         return type(a)(found if (a < 0) == (b < 0) else -found)
     return a / b
@@ -211,11 +239,15 @@ class _Writer:
         params = [self.name(param) for param in func.params]
         buffers = [p for p in func.params if isinstance(p.ty, tirx.BufferType)]
         known = {p for p in func.params if p not in buffers}
+        for param in func.params:
+            if param in known:
+                self.narrow(param)
         for buffer in buffers:
             for i, size in enumerate(buffer.shape):
                 if type(size).__name__ == "Var" and size not in known:
                     known.add(size)
                     self.line(f"{self.name(size)} = {self.name(buffer)}.shape[{i}]")
+                    self.narrow(size)
         for buffer in buffers:
             name = self.name(buffer)
             self.line(
@@ -298,7 +330,14 @@ class _Writer:
         var, low, extent = self.name(node.loop_var), self.expr(node.min), self.expr(node.extent)
         step = "" if node.step is None else f", {self.expr(node.step)}"
         with self.indented(f"for {var} in range({low}, {low} + {extent}{step}):"):
+            self.narrow(node.loop_var)
             self.stmt(node.body)
+
+    def narrow(self, var: Any) -> None:
+        """Make a variable of few bits numpy's, whose arithmetic wraps around."""
+        dtype = str(var.ty.dtype)
+        if dtype not in ("int64", "bool") and "int" in dtype:
+            self.line(f"{self.name(var)} = convert({self.name(var)}, {dtype!r})")
 
     def initialise(self, node: Any, target: Any) -> None:
         """Write the initial value of a block, in the loops from `node` on that are not reduced."""
@@ -316,6 +355,7 @@ class _Writer:
                     self.initialise(node.body, target)
                 else:
                     with self.indented(f"for {var} in range({low}, {low} + {extent}):"):
+                        self.narrow(node.loop_var)
                         self.initialise(node.body, target)
             case "SBlockRealize":
                 self.axes(node)
@@ -376,13 +416,15 @@ class _Writer:
             size, text = f"{self.name(whole)}.shape[{dim}]", repr(str(whole.name))
             for end in (r.min, r.min + r.extent - 1):
                 self.line(f"at({self.expr(end)}, {size}, {dim}, {text}, program_name)")
-        for size, r in zip(
-            match.buffer.shape, match.source.region[-len(match.buffer.shape) :], strict=True
-        ):
+        sizes, region = list(match.buffer.shape), list(match.source.region)
+        for size, r in zip(sizes, region[len(region) - len(sizes) :], strict=True):
             if type(size).__name__ == "Var" and size not in self.names:
                 self.line(f"{self.name(size)} = {self.expr(r.extent)}")
         source = f"{self.name(match.source.source)}[{', '.join(ranges)}]"
-        self.line(f"{self.name(match.buffer)} = {source}.reshape({self.tuple(match.buffer.shape)})")
+        view = self.name(match.buffer)
+        self.line(f"{view} = {source}.reshape({self.tuple(match.buffer.shape)})")
+        for dim, stride in enumerate(match.buffer.strides or ()):
+            self.line(f"{self.name(stride)} = {view}.strides[{dim}] // {view}.itemsize")
 
     # Expressions
 
@@ -408,11 +450,7 @@ class _Writer:
             case "Var":
                 return self.name(node)
             case "IntImm":
-                return (
-                    repr(bool(node.value))
-                    if str(node.ty.dtype) == "bool"
-                    else f"({int(node.value)})"
-                )
+                return self.integer(int(node.value), str(node.ty.dtype))
             case "FloatImm":
                 return self.constant(float(node.value), str(node.ty.dtype))
             case "TensorLoad":
@@ -424,6 +462,9 @@ class _Writer:
                 return self.choice(*parts)
             case "Min" | "Max":
                 function = "smaller" if kind == "Min" else "larger"
+                return f"{function}({self.expr(node.a)}, {self.expr(node.b)})"
+            case "LShift" | "RShift":
+                function = "f_shift_left" if kind == "LShift" else "f_shift_right"
                 return f"{function}({self.expr(node.a)}, {self.expr(node.b)})"
             case "Div" | "Mod" | "FloorDiv" | "FloorMod":
                 function = _DIVISIONS[kind]
@@ -439,6 +480,16 @@ class _Writer:
     def choice(self, condition: Any, then: Any, otherwise: Any) -> str:
         """A choice of which only the chosen side is evaluated."""
         return f"({self.expr(then)} if {self.expr(condition)} else {self.expr(otherwise)})"
+
+    def integer(self, value: int, dtype: str) -> str:
+        """A literal. Small ones of 64 bits are Python's; others are numpy's, whose arithmetic wraps around."""
+        if dtype == "bool":
+            return repr(bool(value))
+        if dtype == "int64" and abs(value) <= _SMALL:
+            return f"({value})"
+        name = f"c{len(self.values)}"
+        self.values[name] = convert(value, dtype)
+        return name
 
     def constant(self, value: float, dtype: str) -> str:
         name = f"c{len(self.values)}"

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from relaxpy.errors import PassError, RelaxError
+from relaxpy.analysis.well_formed import check_well_formed
+from relaxpy.errors import OUR_DEFECT, ErrorGroup, PassError, RelaxError, defined_at, raised_in
 from relaxpy.ir.expr import Function
-from relaxpy.ir.module import IRModule
+from relaxpy.ir.module import BaseFunc, IRModule
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.target import Target
 
@@ -41,7 +42,7 @@ class Pass(ABC):
     def __call__(self, mod: IRModule, ctx: PassContext | None = None) -> IRModule:
         """Run the pass on its own, outside of a pipeline."""
         with deep_recursion():
-            return self.run(mod, ctx or PassContext())
+            return _module(self, self.run(mod, ctx or PassContext()))
 
 
 @dataclass(frozen=True)
@@ -59,16 +60,58 @@ class Sequential(Pass):
             except RelaxError:
                 raise
             except Exception as error:
-                crash = PassError(
-                    "pass-crash",
-                    f"pass {step.name} failed: {type(error).__name__}: {error}",
-                    help="this is a bug in relaxpy; the module before the pass is this error's `module`",
-                )
-                crash.module = mod
-                raise crash from error
+                raise _crash(step, mod, error) from error
+            mod = _module(step, mod)
+            if not _is_ours(step):
+                _check(step, mod)
             for instrument in ctx.instruments:
                 instrument(number, step, before, mod)
         return mod
+
+
+def _module(step: Pass, result: Any) -> IRModule:
+    """The result of a pass, which must be a module of functions."""
+    got = result
+    if isinstance(result, IRModule):
+        functions = result.functions.items()
+        got = next((f for _, f in functions if not isinstance(f, BaseFunc)), None)
+        if got is None:
+            return result
+    what = "a module" if got is result else "a module of functions"
+    raise PassError(
+        "pass-result",
+        f"pass {step.name} must return {what}, got {type(got).__name__}",
+        span=defined_at(getattr(step, "change", type(step).run)),
+        help="return the changed module, or `mod` itself if nothing changed",
+    )
+
+
+def _crash(step: Pass, mod: IRModule, error: Exception) -> PassError:
+    """The error for an exception that a pass raised: at the line of the user's code that failed, if it is theirs."""
+    place = raised_in(error)
+    help = OUR_DEFECT if place is None else "this line is not relaxpy's, so look there"
+    crash = PassError(
+        "pass-crash",
+        f"pass {step.name} failed: {type(error).__name__}: {error}",
+        span=place,
+        help=f"{help}; the module before the pass is this error's `module`",
+    )
+    crash.module = mod
+    return crash
+
+
+def _is_ours(step: Pass) -> bool:
+    return type(step).__module__.partition(".")[0] == "relaxpy"
+
+
+def _check(step: Pass, mod: IRModule) -> None:
+    """Refuse an invalid result of a pass that is not relaxpy's: the passes after it trust the module."""
+    try:
+        check_well_formed(mod)
+    except RelaxError as error:
+        for each in error.errors if isinstance(error, ErrorGroup) else (error,):
+            each.show(f"this is so after the pass {step.name}", None)
+        raise
 
 
 ModuleChange = Callable[[IRModule, PassContext], IRModule]
@@ -101,7 +144,18 @@ def function_pass(name: str) -> Callable[[FunctionChange], Pass]:
 
     def decorate(change: FunctionChange) -> Pass:
         def run(mod: IRModule, ctx: PassContext) -> IRModule:
-            return mod.map_graph_functions(lambda _, function: change(function, mod, ctx))
+            def changed(called: str, function: Function) -> Function:
+                result = change(function, mod, ctx)
+                if isinstance(result, Function):
+                    return result
+                raise PassError(
+                    "pass-result",
+                    f"pass {name} must return a function for {called}, got {type(result).__name__}",
+                    span=defined_at(change),
+                    help="return the changed function, or the function itself if nothing changed",
+                )
+
+            return mod.map_graph_functions(changed)
 
         return _named(name, change, run)
 

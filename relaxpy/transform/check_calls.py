@@ -12,6 +12,7 @@ from relaxpy.analysis.prim_func_call import (
     in_order,
     is_program_call,
     needed_types,
+    places_of,
 )
 from relaxpy.errors import PassError
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
@@ -27,10 +28,13 @@ from relaxpy.ir.expr import (
     SeqExpr,
     ShapeExpr,
     Tuple,
+    TupleGetItem,
     Var,
     VarBinding,
 )
-from relaxpy.ir.module import IRModule, TensorProgram
+from relaxpy.ir.module import BufferParam, IRModule, TensorProgram
+from relaxpy.op.call import CallTIR, CallTIRInplace, call_pure_packed
+from relaxpy.op.create import Zeros
 from relaxpy.op.deduce import deduce
 from relaxpy.op.memory import AllocStorage, AllocTensor, CallDPS, CheckDim, View
 from relaxpy.shape.prove import prove
@@ -90,26 +94,30 @@ class CheckCalls(Pass):
     name: ClassVar[str] = "check-calls"
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        return checked(mod)
+        return checked(mod, with_zeros=True)
 
 
-def checked(mod: IRModule) -> IRModule:
-    """Return the module with everything that a tensor program or an address computation relies on proved or checked."""
-    return _Checker(mod).run()
+def checked(mod: IRModule, *, with_zeros: bool = False) -> IRModule:
+    """Return the module with everything that a tensor program or an address computation relies on proved or checked;
+    `with_zeros` also outputs that a program may leave unset, which those of operators never do."""
+    return _Checker(mod, with_zeros).run()
 
 
 class _Checker(Rebuilder):
-    def __init__(self, mod: IRModule) -> None:
+    def __init__(self, mod: IRModule, with_zeros: bool) -> None:
         super().__init__(mod)
+        self.with_zeros = with_zeros
+        self.pure = True
         self.sizes: dict[Var, Dim] = {}
         """Size of each storage in bytes."""
         self.holds: frozenset[Dim] = frozenset()
         """Conditions already checked before the current binding."""
 
     def function(self, function: Function) -> Function:
-        outer, self.sizes = self.sizes, {}
+        outer = self.sizes, self.pure
+        self.sizes, self.pure = {}, function.pure
         rebuilt = super().function(function)
-        self.sizes = outer
+        self.sizes, self.pure = outer
         return rebuilt
 
     def seq(self, seq: SeqExpr, function: Function | None = None) -> SeqExpr:
@@ -130,7 +138,7 @@ class _Checker(Rebuilder):
                 self.sizes[binding.var] = Dim.of(call.args[0].value)  # type: ignore[arg-type]
             if isinstance(call.op, CheckDim) and isinstance(call.args[0], PrimValue):
                 self.holds |= {Dim.of(call.args[0].value)}  # type: ignore[arg-type]
-            value = call
+            value = self.isolated(call, binding.var.name)
         elif isinstance(value, Var) and value in self.sizes:
             self.sizes[binding.var] = self.sizes[value]
         same = value is binding.value
@@ -149,6 +157,66 @@ class _Checker(Rebuilder):
         elif isinstance(call.op, View):
             self.check_view(call, call.op)
         return call
+
+    def isolated(self, call: Call, name: str) -> Expr:
+        """Return the value of a call for which a tensor program writes only its outputs, and all of them: inputs that
+        it writes are updated in place, as values, and outputs that it may leave unset begin with zeros."""
+        if not isinstance(call.op, (CallTIR, CallTIRInplace)):
+            return call
+        callee, args = call.args[:2]
+        assert isinstance(args, Tuple)
+        assert isinstance(callee, GlobalVar)
+        program = self.mod.functions[callee.name]
+        if not isinstance(program, TensorProgram) or program.opaque:
+            return call
+        places = list(places_of(call))
+        tensors = [
+            i
+            for i, arg in enumerate(args.fields)
+            if not isinstance(deduce(arg, self.mod), PrimType)
+        ]
+        buffers = [i for i, param in enumerate(program.params) if isinstance(param, BufferParam)]
+        spoilt = [
+            i
+            for i, at in zip(tensors, buffers, strict=False)
+            if at in program.written and i not in places
+        ]
+        fresh = buffers[len(tensors) :]
+        unset = self.with_zeros and not program.unset.isdisjoint(fresh)
+        if not spoilt and not unset:
+            return call
+        given, outputs = list(args.fields), list(call.ty_args)
+        for i in spoilt:
+            own = deduce(given[i], self.mod)
+            if not self.pure:  # the caller's memory is updated only where the program says so
+                given[i] = self.emit(
+                    call_pure_packed("vm.builtin.copy", given[i], ty_args=own), "copy"
+                )
+            outputs.append(own)
+            places.append(i)
+        if unset:
+            for k, at in enumerate(call.ty_args):
+                if places[k] < 0:
+                    places[k] = len(given)
+                    assert isinstance(at, TensorType)
+                    assert at.dims is not None
+                    assert at.dtype is not None
+                    given.append(self.emit(Zeros(at.dtype)(ShapeExpr(at.dims)), "zeros"))
+        made = Call(
+            CallTIRInplace(tuple(places)),
+            (callee, Tuple(tuple(given), span=args.span), *call.args[2:]),
+            tuple(outputs),
+            span=call.span,
+        )
+        if not spoilt:
+            return made
+        whole = self.emit(made, name)
+        wanted = [TupleGetItem(whole, k) for k in range(len(call.ty_args))]
+        return (
+            wanted[0]
+            if len(wanted) == 1
+            else Tuple(tuple(self.emit(each, name) for each in wanted))
+        )
 
     def in_order(self, call: Call) -> Call:
         """Return a lowered call with its scalars in the order of the program's parameters."""
@@ -181,7 +249,7 @@ class _Checker(Rebuilder):
 
     def cast_result(self, binding: VarBinding, call: Call, original: Call) -> None:
         """Bind the program's outputs, then cast them to the types that the call declares."""
-        made = self.emit(call, binding.var.name)
+        made = self.emit(self.isolated(call, binding.var.name), binding.var.name)
         declared = original.ty_args
         annotation = declared[0] if len(declared) == 1 else TupleType(declared)
         self.bindings.append(MatchCast(binding.var, made, annotation, span=binding.span))

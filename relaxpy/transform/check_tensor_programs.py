@@ -11,11 +11,12 @@ from relaxpy.analysis.index_checks import (
     checks_of,
     is_checked,
     with_choices,
-    with_wrapping,
 )
 from relaxpy.errors import BuildError
 from relaxpy.ir.module import CHECK_INDICES, IRModule
 from relaxpy.tir.allowed import refusals
+from relaxpy.tir.numerics.defined import with_defined_results
+from relaxpy.tir.plain import plain
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform.base import Pass, PassContext
 
@@ -77,7 +78,7 @@ class CheckTensorPrograms(Pass):
 def _checked(func: Any, name: str) -> Any:
     for found in refusals(func):
         raise BuildError("tir-extern", found.message, help=found.help)
-    func = in_order(with_wrapping(func))
+    func = in_order(with_defined_results(plain(func)))
     if checks_of(func, eager=True):
         func = with_choices(func)
         if checks_of(func) and not is_checked(func):

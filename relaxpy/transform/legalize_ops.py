@@ -30,6 +30,7 @@ from relaxpy.op.deduce import deduce
 from relaxpy.op.deduction import Deduction, Requirement
 from relaxpy.op.intrinsic import ScalarToTensor, TensorToScalar
 from relaxpy.op.memory import CheckDim
+from relaxpy.op.sorting import sorting_in_parts
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.buffer_limit import buffer_limit
 from relaxpy.transform.rebuild import Rebuilder
@@ -80,7 +81,8 @@ class LegalizeOps(Pass):
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         limit = buffer_limit(mod, ctx.target)
         legalizer = _Legalizer(mod, MOST_TENSORS if limit is None else min(limit - 1, MOST_TENSORS))
-        result = legalizer.run()
+        with sorting_in_parts(limit is not None):
+            result = legalizer.run()
         return result.with_functions({**legalizer.programs, **result.functions})
 
 

@@ -32,6 +32,8 @@ from relaxpy.ir.module import IRModule
 from relaxpy.ir.names import FreshNames
 from relaxpy.ir.visitor import Rewriter, rebuild
 from relaxpy.op.deduce import deduce
+from relaxpy.shape.lattice import Verdict, accepts
+from relaxpy.shape.prove import equal
 
 
 class Rebuilder:
@@ -90,7 +92,7 @@ class Rebuilder:
         self.bindings, self.in_dataflow = [], False
         body = self.use(seq.body)
         if function is not None:
-            body = self.finish(function, body)
+            body = self.promised(function, self.finish(function, body))
         if self.bindings:
             blocks.append(BindingBlock(tuple(self.bindings)))
         self.bindings, self.in_dataflow = outer, outer_dataflow
@@ -98,6 +100,14 @@ class Rebuilder:
         if same and all(a is b for a, b in zip(blocks, seq.blocks, strict=True)):
             return seq
         return SeqExpr(tuple(blocks), body, span=seq.span)
+
+    def promised(self, function: Function, body: Expr) -> Expr:
+        """The result, cast to what the function declares where a pass has made its annotation less exact: as the parser
+        would, so that the printed function parses to an equal one."""
+        known = deduce(body, self.mod)
+        if known == function.ret or accepts(function.ret, known, None, equal) is not Verdict.MAYBE:
+            return body
+        return self.emit_match_cast(body, function.ret, "gv")
 
     def is_dataflow(self, block: BindingBlock) -> bool:
         """Are new variables of this block visible only inside it?"""

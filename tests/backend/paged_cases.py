@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,3 +133,24 @@ def main({params}):
             )
             found["value_pages"].transpose(0, 2, 1, 3)[~used] = np.nan
         return found
+
+    def spoiled(
+        self, lengths: Sequence[int], new: Sequence[int], pages: int = PAGES
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Inputs with one NaN that some tokens see, by what it is in: of the first sequence the first token's query, or
+        one of its keys; of the first head a sink."""
+        key = min(5, lengths[0] - 1)
+        for name in self.shapes():
+            x = self.inputs(lengths, new, pages=pages)
+            at = x["tables"][0, key // self.size], 0
+            places = {
+                "query": (0, 0, 2),
+                "key_pages": (*at, 1, key % self.size),
+                "value_pages": (*at, key % self.size, 3),
+                "key_scales": (*at, key % self.size),
+                "value_scales": (*at, key % self.size),
+                "sinks": (0,),
+            }
+            if name in places and x[name].dtype != np.int8:
+                x[name][places[name]] = np.nan
+                yield name, x

@@ -400,3 +400,18 @@ def main(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"{declared}
     out = vm(np.ones(3, np.float32))
     assert is_on_toy(out)
     np.testing.assert_array_equal(out.numpy(), [2, 2, 2])
+
+
+def test_a_marked_value_is_copied_with_its_mark() -> None:
+    """What a library made on the host, where the function's result is a device's."""
+    _, vm = built("""
+@R.function
+def main(x: R.Tensor(("n",), "float32")) -> R.Tuple(R.Tensor(("n",), "float32"), R.Tensor(("n",), "float32")):
+    n = T.int64()
+    y = R.call_dps_library("relaxpy.testing.halved", (x,), out_ty=R.Tensor((n,), "float32"))
+    z = R.grad.no_grad(y)
+    return (z, y)
+""")
+    for found in vm(np.full(3, 5, np.float32)):
+        assert is_on_toy(found)
+        np.testing.assert_array_equal(found.numpy(), np.full(3, 2.5))

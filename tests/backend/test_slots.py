@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import relaxpy
@@ -60,3 +61,11 @@ def test_a_kind_that_is_misspelt() -> None:
     assert 'unknown target kind "opencll"' in error.message
     assert error.span is not None
     assert error.span.line == 6
+
+
+@pytest.mark.parametrize("name", ["llvm:0", "llvm", "c:0"])
+def test_the_host_needs_no_table(name: str) -> None:
+    """An annotation that names it, in a module that lists no device."""
+    text = MAIN.replace("TABLE", "").replace("PLACE", f', vdevice="{name}"')
+    vm = relaxpy.VirtualMachine(relaxpy.build(relaxpy.parse(text.replace("VALUE", "add(x, x)"))))
+    np.testing.assert_array_equal(vm["main"](np.zeros(3, np.float32)).numpy(), np.ones(3))

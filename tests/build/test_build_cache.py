@@ -15,6 +15,7 @@ import pytest
 from relaxpy.build import build_cache
 from relaxpy.build.build_cache import BuildCache, parse_size
 from relaxpy.errors import UsageError
+from tests.odd_files import ODD_FILES
 
 
 def key(number: int) -> bytes:
@@ -211,3 +212,44 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     monkeypatch.setattr(sys, "platform", "linux")
     assert BuildCache.default() is None
+
+
+@pytest.mark.parametrize("kind", ODD_FILES)
+def test_other_things_than_files(kept: BuildCache, kind: str) -> None:
+    """They are no entries, block nobody, and are replaced (a folder stays)."""
+    kept.put(key(1), b"one")
+    kept.record(1, 1)
+    for path in [path for path in kept.folder.rglob("*") if path.is_file()]:
+        path.unlink()
+        ODD_FILES[kind](path)
+    kept.verify()
+    assert kept.get(key(1)) is None
+    kept.record(2, 3)
+    assert kept.usage() in [(0, 0), (2, 3)]
+    kept.trim()
+    assert kept.put(key(1), b"one") == (kind != "folder")
+    assert (kept.get(key(1)) == b"one") == (kind != "folder")
+    kept.clear()
+
+
+def test_a_folder_with_a_name_that_no_folder_has() -> None:
+    kept = BuildCache(Path("a\0b"))
+    assert not kept.put(key(1), b"one")
+    assert kept.get(key(1)) is None
+    kept.record(1, 1)
+    assert (kept.usage(), kept.entries(), kept.trim(), kept.clear()) == ((0, 0), [], 0, 0)
+
+
+def test_an_entry_of_another_user(kept: BuildCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can be read, and neither marked as used nor deleted."""
+
+    def forbidden(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    kept.put(key(1), b"one")
+    kept.put(key(2), b"two")
+    (kept.folder / "v2" / key(2).hex()[:2] / key(2).hex()).write_bytes(b"damaged")
+    for name in ("utime", "unlink"):
+        monkeypatch.setattr(os, name, forbidden)
+    assert kept.get(key(1)) == b"one"
+    assert kept.get(key(2)) is None

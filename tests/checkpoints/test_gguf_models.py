@@ -4,6 +4,7 @@ and tokens beside llama.cpp where its Python package is installed."""
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Kind
 
+from relaxpy import nn
 from relaxpy.checkpoints import open_checkpoint
 from relaxpy.checkpoints.gguf_models import ARCHITECTURES, gguf_checkpoint
+from relaxpy.checkpoints.unread import UnreadWarning
 from relaxpy.errors import UsageError
 from relaxpy.models.checkpoint import read_weights
 from relaxpy.models.families import config_from, decoder_config
@@ -348,6 +351,69 @@ def test_what_is_not_supported_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="architecture 'mamba', which is not supported"):
         open_checkpoint(path)
     assert data[:4] == b"GGUF"
+
+
+def test_longer_contexts(tmp_path: Path) -> None:
+    """What a file says of the rotary embeddings, by names of any age, as llama.cpp understands it."""
+    fields = model("llama", tmp_path / "hf")
+    tensors = read_weights(tmp_path / "hf")
+    path = tmp_path / "model.gguf"
+
+    def rope(**given: float | str) -> Any:
+        def more(writer: Any) -> None:
+            for name, value in given.items():
+                key = "llama.rope." + name.replace("__", ".")
+                (writer.add_string if isinstance(value, str) else writer.add_float32)(key, value)
+
+        write_gguf(path, {**fields, "rope_parameters": {"rope_theta": 500.0}}, tensors, more=more)
+        return config_from(open_checkpoint(path).config).rope
+
+    longest = int(fields["max_position_embeddings"])
+    four = nn.rotary.LinearScaling(4.0)
+    assert rope().scaling is None
+    assert rope(scale_linear=4.0).scaling == four
+    assert rope(scaling__factor=4.0).scaling == four
+    assert rope(scaling__factor=4.0, scale_linear=2.0).scaling == four
+    assert rope(scaling__type="linear", scaling__factor=4.0).scaling == four
+    assert rope(scaling__type="none", scaling__factor=4.0).scaling is None
+    yarn = {"scaling__type": "yarn", "scaling__factor": 4.0}
+    plain = rope(**yarn).scaling
+    assert plain == nn.rotary.YarnScaling(4.0, longest)
+    assert rope(**yarn, scaling__attn_factor=0.5).scaling.magnitude == plain.magnitude / 2
+    assert rope(**yarn, scaling__yarn_attn_factor=1.25).scaling.magnitude == 1.25
+    of_all = rope(**yarn, scaling__yarn_log_multiplier=0.5).scaling.magnitude
+    expected = nn.rotary.YarnScaling(4.0, longest, mscale=1.0, mscale_all_dim=0.5).magnitude
+    assert of_all == pytest.approx(expected)
+    for given in ({"scaling__attn_factor": 2.0}, {**yarn, "scaling__yarn_ext_factor": 0.5}):
+        name = [*given][-1].replace("__", ".")
+        with pytest.warns(
+            UnreadWarning, match=rf"model\.gguf: not followed: llama\.rope\.{name} = "
+        ):
+            rope(**given)
+
+
+def test_fields_that_nobody_reads_are_named(tmp_path: Path) -> None:
+    fields = model("qwen3_moe", tmp_path / "hf")
+    tensors = read_weights(tmp_path / "hf")
+    path = tmp_path / "model.gguf"
+    cases: list[tuple[Callable[[Any], None], str]] = [
+        (lambda w: w.add_float32("qwen3moe.logit_scale", 0.5), "qwen3moe.logit_scale = 0.5"),
+        (lambda w: w.add_uint32("qwen3moe.expert_gating_func", 2), "expert_gating_func = 2"),
+        (lambda w: w.add_uint32("qwen3moe.nextn_predict_layers", 1), "nextn_predict_layers = 1"),
+        (lambda w: w.add_bool("qwen3moe.attention.causal", False), "attention.causal = False"),
+        (lambda w: w.add_float32("general.sampling.temp", 0.5), "general.sampling.temp = 0.5"),
+        (lambda w: w.add_float32("qwen3moe.residual_scale", 1.0), ""),
+        (lambda w: w.add_uint32("qwen3moe.expert_gating_func", 1), ""),
+        (lambda w: w.add_string("general.description", "a model"), ""),
+    ]
+    for more, named in cases:
+        write_gguf(path, fields, tensors, more=more)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            open_checkpoint(path)
+        messages = [str(each.message) for each in found if each.category is UnreadWarning]
+        assert bool(messages) == bool(named), named
+        assert named in "".join(messages)
 
 
 def test_all_that_does_not_fit_is_listed(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from relaxpy.checkpoints import open_checkpoint
 from relaxpy.checkpoints.stored import Stored
+from relaxpy.checkpoints.unread import UnreadWarning
 from relaxpy.errors import UsageError
 from relaxpy.models.checkpoint import read_weights
 from relaxpy.models.loaded import Scheme
@@ -39,7 +40,7 @@ def parts(out: int, depth: int, group: int, bits: int) -> tuple[np.ndarray, np.n
     """Codes (out, in), zero points and scales (out, groups)."""
     random = np.random.default_rng(out + depth)
     codes = random.integers(0, 2**bits, (out, depth))
-    zeros = random.integers(1, 2**bits - 1, (out, depth // group))
+    zeros = random.integers(0, 2**bits, (out, depth // group))
     scales = (random.random((out, depth // group)) / 2**bits / depth**0.5 * 4 + 0.001).astype(
         np.float16
     )
@@ -83,9 +84,12 @@ def gptq(
     own = np.arange(depth) // group
     if act:
         own = np.random.default_rng(1).permutation(own)
+    # 1 is subtracted from all numbers of a word at once, so that a zero point of 0 borrows from its neighbour.
+    ones = words(bits, np.ones_like(zeros)).view(np.uint32)
+    points = words(bits, zeros).view(np.uint32) - ones * np.uint32(version == 1)
     tensors = {
         "qweight": words(bits, codes.T),
-        "qzeros": np.ascontiguousarray(words(bits, zeros - (version == 1)).T),
+        "qzeros": np.ascontiguousarray(points.view(np.int32).T),
         "scales": np.ascontiguousarray(scales.T),
         "g_idx": own.astype(np.int32),
     }
@@ -304,6 +308,17 @@ def test_logits_of_gpt_oss_in_floats_of_4_bits(tmp_path: Path) -> None:
         ("gptq 4", {"checkpoint_format": "marlin"}, "checkpoint_format 'marlin'"),
         ("gptq 4", {"group_size": 0}, "group_size 0"),
         ("gptq 4", {"bits": 8}, "expected"),
+        ("gptq 4", {"format": "marlin"}, "format 'marlin'"),
+        ("gptq 4", {"is_marlin_format": True}, "is_marlin_format = True"),
+        ("gptq 4", {"rotation": "hadamard"}, "rotation = hadamard, which is not supported"),
+        ("gptq 4", {"adapter": {"rank": 8}}, "adapter = {'rank': 8}"),
+        ("gptq 4", {"pack_dtype": "int16"}, "pack_dtype"),
+        (
+            "int4",
+            {"transform_config": {"config_groups": {"u": {"type": "hadamard"}}}},
+            "transform_config",
+        ),
+        ("int4", {"kv_cache_scheme": {"num_bits": 8}}, "kv_cache_scheme"),
         ("int4", {"format": "marlin-24"}, "format 'marlin-24'"),
         ("int4", {"config_groups": {}}, "no config_groups"),
         ("int4", {"config_groups": {"a": 1}}, "several types, or of none"),
@@ -328,6 +343,16 @@ def test_options_that_are_not_supported(
         open_checkpoint(place)
     assert caught.value.code == "bad-checkpoint"
     assert str(place) in str(caught.value)
+
+
+def test_options_that_nobody_knows(tmp_path: Path) -> None:
+    """A warning that names them; without a word where they ask for nothing."""
+    options, make, _ = CASES["int4"]
+    tensors = {f"a.{n}": x for n, x in make(32, 64)[0].items()}
+    quiet = {"transform_config": {"config_groups": {}}, "kv_cache_scheme": None, "a_new_one": False}
+    open_checkpoint(folder(tmp_path / "x", {**options, **quiet}, tensors))
+    with pytest.warns(UnreadWarning, match=r"not followed: quantization_config: a_new_one = 3"):
+        open_checkpoint(folder(tmp_path / "x", {**options, "a_new_one": 3}, tensors))
 
 
 TENSORS = [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -41,6 +43,21 @@ def run(place: str) -> Callable[..., Result]:
         return CliRunner().invoke(generate, [*args, "-n", "9", *EXACT], input=text)
 
     return invoke
+
+
+def test_fields_that_nobody_reads_are_one_line(place: str, tmp_path: Path) -> None:
+    """Without the line of relaxpy that warns, which a user of the command line did not write."""
+    copy = Path(shutil.copytree(place, tmp_path / "tiny"))
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "logit_scale": 0.25}))
+    done = subprocess.run(
+        [sys.executable, "-m", "relaxpy", "generate", str(copy), "a", "-n", "1", *EXACT],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    named = f"warning: {copy / 'config.json'}: not followed: logit_scale = 0.25"
+    assert done.stderr.splitlines().count(named) == 1
+    assert "UnreadWarning" not in done.stderr
 
 
 def test_a_prompt_from_everywhere(
@@ -87,7 +104,7 @@ def test_options_say_how_weights_are_kept(place: str, tmp_path: Path) -> None:
         == Scheme()
     )
     assert scheme_of(place, "8", "bfloat16", "int8") == Scheme(
-        8, activations=None, dtype="bfloat16", cache_dtype="int8"
+        8, dtype="bfloat16", cache_dtype="int8"
     )
     quantised = tmp_path / "quantised"
     quantize_checkpoint(Path(place), quantised, Codes(8, 32))

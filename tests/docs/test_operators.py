@@ -14,8 +14,8 @@ from relaxpy.errors import DeduceError
 from relaxpy.ir.dtype import DType
 from relaxpy.op import OPS, Op
 from relaxpy.op.deduce import deduce
+from relaxpy.testing.op_samples import FLOATS, INTS, apply, arrays_of, kinds_of, samples, with_dtype
 from tests.e2e.test_operators_beside_jax import FILES, oracle
-from tests.op.support import FLOATS, INTS, apply, arrays_of, kinds_of, samples, with_dtype
 
 PAGE = Path(__file__).parents[2] / "docs/operators.md"
 

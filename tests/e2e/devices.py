@@ -18,8 +18,9 @@ from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.op.deduce import deduce
 from relaxpy.testing.differential import outcome_of
 from relaxpy.testing.fuzz import calls_of
+from relaxpy.testing.op_samples import Applied, apply, assert_close, reference_arrays, samples
 from relaxpy.testing.random_program import random_program
-from tests.op.support import COMPILED, Applied, apply, assert_close, reference_arrays, samples
+from tests.op.support import COMPILED
 
 
 def machine(

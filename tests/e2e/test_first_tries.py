@@ -15,6 +15,8 @@ import pytest
 import relaxpy
 from relaxpy import nn
 from relaxpy.cli.doctor import probe
+from relaxpy.errors import ErrorGroup
+from relaxpy.ir import DType
 from relaxpy.script import ir as I
 from relaxpy.script import relax as R
 from relaxpy.script import tir as T
@@ -40,6 +42,7 @@ NAMES: dict[str, Any] = {
     "X": X, "annotated": annotated, "nn": nn, "np": np, "program": program, "relaxpy": relaxpy,
     "mod": program("y = R.exp(x)"), "exe": relaxpy.build(program("y = R.exp(x)")),
 }  # fmt: skip
+NAMES["torch"] = lambda: pytest.importorskip("torch")
 NAMES["hidden"] = relaxpy.parse(
     MAIN.format(body="y = R.exp(x)").replace("R.function", "R.function(private=True)")
 )
@@ -65,7 +68,11 @@ TOLD = {
     "relaxpy.compile(mod)": "relaxpy.build(module)",
     "relaxpy.tensor([1])": "pass numpy arrays",
     "relaxpy.buidl(mod)": "did you mean 'build'",
-    "relaxpy.from_torch": "relaxpy.nn",
+    "relaxpy.from_torch": "model.load_state_dict(theirs.state_dict())",
+    "relaxpy.build(torch().nn.Linear(2, 2))": "model.load_state_dict(theirs.state_dict())",
+    "annotated('R.Tensor((n, 4))')": 'a symbolic variable is defined by a dimension in quotes: "n"',
+    'program("y = R.nn.sofmax(R.relu(R.mat_mul(x, x)))")': "did you mean R.matmul",
+    'program("y = R.cat([x, x], dim=1)")': "R.concat([x, y], axis=1) for torch.cat([x, y], 1)",
     # what is built
     'relaxpy.build(mod, target="rocm")': "no code generator for AMD GPUs",
     'relaxpy.build(mod, target="hexagon")': "no code generator for Hexagon",
@@ -108,6 +115,32 @@ def test_a_try_is_told_what_to_write(code: str) -> None:
     with pytest.raises((relaxpy.RelaxError, AttributeError)) as caught:
         eval(code, dict(NAMES))
     assert TOLD[code] in str(caught.value)
+
+
+def test_all_mistakes_of_an_expression_are_told_at_once() -> None:
+    with pytest.raises(relaxpy.RelaxError) as caught:
+        program("y = R.nn.sofmax(R.relu(R.mat_mul(x, w)), R.relu(v))")
+    assert isinstance(caught.value, ErrorGroup)
+    told = [error.message for error in caught.value.errors]
+    assert told == [
+        "there is no operator R.nn.sofmax", "there is no operator R.relu", "there is no operator R.mat_mul",
+        "w is not defined", "v is not defined",
+    ]  # fmt: skip
+
+
+def test_dtypes_of_torch_are_dtypes() -> None:
+    torch = pytest.importorskip("torch")
+    for name in ("float32", "float16", "bfloat16", "int64", "uint8", "bool"):
+        assert DType(getattr(torch, name)) == name
+
+
+def test_letters_in_another_order() -> None:
+    with pytest.raises(relaxpy.RelaxError) as caught:
+        relaxpy.parse(
+            "@T.prim_func\ndef f(X: T.Buffer((4,), 'float32'), Y: T.Buffer((4,), 'float32')):\n"
+            "    for i in range(4):\n        Y[i] = T.epx(X[i])\n"
+        )
+    assert caught.value.help == "did you mean T.exp?"
 
 
 def test_arrays_around_a_tensor_program_are_in_nobodys_way() -> None:
@@ -228,7 +261,10 @@ class Of(nn.Module):
 
 
 MODELS: dict[str, tuple[Any, str]] = {
-    "torch.relu(x)": (lambda: Of(lambda _, x: torch().relu(x)), "write nn.op.nn.relu(x, …)"),
+    "torch.relu(x)": (
+        lambda: Of(lambda _, x: torch().relu(x)),
+        "write nn.op.nn.relu(x) for x.relu()",
+    ),
     "np.tanh(x)": (lambda: Of(lambda _, x: np.sinc(x)), "use nn.op"),
     "a list of layers": (
         lambda: Of(lambda self, x: self.layers[0](x), nn.Linear(4, 4)),

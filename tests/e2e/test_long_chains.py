@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import relaxpy
+from relaxpy.errors import UsageError
 from tests.sweeps import part, sweep
 
 DEPTH = 12
@@ -93,3 +94,44 @@ class Module:
     np.testing.assert_array_equal(main(x, (n,)), x[places])
     with pytest.raises(relaxpy.RelaxError, match="out of bounds for dimension 0 of x"):
         main(x, (60,))
+
+
+def product_of_sums(count: int) -> str:
+    sizes = [f"s{i}" for i in range(count)]
+    declared = ", ".join("T.int64()" for _ in sizes)
+    shape = "".join(f"{size} + 1, " for size in sizes)
+    return f"""
+@R.function
+def main(q: R.Shape([{", ".join(map(repr, sizes))}])):
+    {", ".join(sizes)} = {declared}
+    y = R.flatten(R.ones(({shape}), "float32"))
+    return y
+"""
+
+
+def test_a_product_of_sums() -> None:
+    """Written out, it has a term for each choice of the summands: 256 are compiled, more are refused."""
+    start = process_time()
+    exe = relaxpy.build(relaxpy.parse(product_of_sums(8)), cache=False)
+    assert process_time() - start < 2 * SECONDS
+    sizes = (0, 1, 0, 2, 0, 1, 0, 3)
+    found = relaxpy.VirtualMachine(exe)["main"](sizes)
+    assert found.shape == (np.prod([size + 1 for size in sizes]),)
+    for count in (9, 10, 24):
+        with pytest.raises(UsageError, match=r"at most 1024 products|at most 4096 terms") as caught:
+            relaxpy.parse(product_of_sums(count))
+        assert caught.value.span is not None
+
+
+@pytest.mark.parametrize("rank", [12, 13, 29])
+def test_many_dimensions(rank: int) -> None:
+    """Each of a size of its own."""
+    sizes = ", ".join(f'"s{i}"' for i in range(rank))
+    mod = relaxpy.parse(f"""
+@R.function
+def main(x: R.Tensor(({sizes}), "float32")):
+    return R.exp(x) + R.sum(x)
+""")
+    x = np.ones([2] * 3 + [1] * (rank - 3), "float32")
+    found = relaxpy.VirtualMachine(relaxpy.build(mod, cache=False))["main"](x)
+    np.testing.assert_allclose(found.numpy(), np.exp(x) + x.sum(), rtol=1e-6)

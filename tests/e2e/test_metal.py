@@ -13,6 +13,7 @@ import pytest
 import relaxpy
 from relaxpy.errors import BuildError, RuntimeCheckError
 from relaxpy.op.base import Sample
+from relaxpy.testing.op_samples import apply, samples
 from tests.device_emulation.fake_metal import Device, emulated
 from tests.device_emulation.runner import needs_compiler
 from tests.e2e.devices import (
@@ -27,7 +28,7 @@ from tests.e2e.devices import (
     wrong_samples,
 )
 from tests.e2e.test_devices import MODELS, compare_model
-from tests.op.support import COMPILED, apply, samples
+from tests.op.support import COMPILED
 from tests.sweeps import FULL, part, sweep
 
 pytestmark = needs_compiler

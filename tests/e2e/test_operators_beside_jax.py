@@ -12,7 +12,7 @@ import pytest
 
 from relaxpy.ir.dtype import DType
 from relaxpy.op.base import OPS
-from tests.op.support import ROUNDING, arrays_of, map_arrays, run_reference, samples
+from relaxpy.testing.op_samples import ROUNDING, arrays_of, map_arrays, run_reference, samples
 from tests.sweeps import part, sweep
 
 FOLDER = Path(__file__).parents[1] / "op/jax_oracle"

@@ -9,10 +9,12 @@ import pytest
 
 import relaxpy
 from relaxpy.errors import BuildError
+from relaxpy.runtime.devices.registry import runtime_of
 from relaxpy.runtime.devices.tensor import DeviceTensor
+from relaxpy.testing.op_samples import samples
 from tests.e2e.devices import same, sample_key
 from tests.e2e.wgsl_refusals import REFUSED
-from tests.op.support import COMPILED, samples
+from tests.op.support import COMPILED
 from tests.runtime.devices.webgpu.support import needs_vulkan
 
 
@@ -97,3 +99,23 @@ def main(x: R.Tensor(("n",), "float64")) -> R.Tensor(("n",), "float64"):
 def test_the_file_is_the_same_in_every_build() -> None:
     made = [relaxpy.build(relaxpy.parse(MIXED), "webgpu", cache=False) for _ in range(2)]
     assert made[0].objects == made[1].objects
+
+
+@needs_vulkan
+def test_long_loops() -> None:
+    """A device that ends a thread after some rounds of loops refuses what it would cut short, by name."""
+    text = """
+@R.function
+def main(x: R.Tensor(("n",), "float32")):
+    return R.cumsum(x)
+"""
+    vm = relaxpy.VirtualMachine(relaxpy.build(relaxpy.parse(text), "vulkan"))
+    runtime: Any = runtime_of("vulkan", 0)
+    most = runtime._most_rounds or 100_000
+    for count in (most - 1, most, most + 1):
+        x = np.ones(count, np.float32)
+        if runtime._most_rounds is None or count <= most:
+            np.testing.assert_array_equal(vm(x).numpy(), np.arange(1, count + 1))
+        else:
+            with pytest.raises(relaxpy.RelaxError, match=f"{count} rounds of loops, and vulkan:0"):
+                vm(x).numpy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import math
 import operator
 import random
 from collections.abc import Callable, Iterator
@@ -12,11 +13,13 @@ from typing import Any
 import pytest
 import sympy
 
+from relaxpy.errors import UsageError
 from relaxpy.ir.dim import (
     INT_FUNCTIONS,
     Dim,
     SymVar,
     dim_op,
+    dim_sum,
     maximum,
     minimum,
     product,
@@ -263,3 +266,93 @@ def test_interning_keeps_nothing_alive() -> None:
     module._constant.cache_clear()
     gc.collect()
     assert len(module._dims) <= before + 2
+
+
+def test_sum() -> None:
+    """The same as adding one by one."""
+    found = [dim for dim, _ in expressions(11, 40)]
+    for count in (0, 1, 2, 40):
+        expected = Dim.of(0)
+        for dim in found[:count]:
+            expected = expected + dim
+        assert dim_sum(found[:count]) is expected
+
+
+def test_a_long_product_is_not_written_out_to_compare_it() -> None:
+    """With each variable one larger, it has a million terms."""
+    sizes = [SymVar(f"s{i}") for i in range(20)]
+    volume = product(tuple(size.dim for size in sizes))
+    assert not surely_at_least(volume * 4, volume)
+    assert surely_at_least(product(tuple(size.dim for size in sizes[:5])) * 4, sizes[0].dim)
+
+
+SIZE, FOUR = SymVar("n").dim, Dim.of(4)
+
+KNOWN = {
+    "FOUR > 3": True, "FOUR >= 4.5": False, "FOUR < 4": False, "3 <= FOUR": True, "SIZE + 1 > SIZE": True,
+    "SIZE <= SIZE": True, "max(FOUR, 5)": 5, "[*range(FOUR)]": [0, 1, 2, 3], "int(FOUR)": 4, "float(FOUR)": 4.0,
+    "FOUR / 8": 0.5, "8 / FOUR": 2.0, "FOUR ** 0.5": 2.0, "FOUR ** 2": 16, "2 ** FOUR": 16, "FOUR * 0.5": 2.0,
+    "0.5 * FOUR": 2.0, "FOUR - 0.5": 3.5, "0.5 - FOUR": -3.5, "FOUR // 0.5": 8.0, "9.0 % FOUR": 1.0, "math.sqrt(FOUR)": 2.0,
+    "'abcdef'[FOUR]": "e", "f'{FOUR:3d}'": "  4", "FOUR << 1": 8, "FOUR & 6": 4, "bool(FOUR)": True,
+    "SIZE ** 3 == SIZE * SIZE * SIZE": True, "SIZE ** 0 == 1": True, "divmod(SIZE, 2) == (SIZE // 2, SIZE % 2)": True,
+    "round(SIZE) == SIZE": True, "f'{SIZE}'": "n", "{SIZE: 1}[SIZE]": 1, "SIZE == 4": False, "SIZE in (3, SIZE)": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", KNOWN)
+def test_python_computes_with_what_is_known(text: str) -> None:
+    got = eval(text, {"SIZE": SIZE, "FOUR": FOUR, "math": math})
+    assert got == KNOWN[text]
+    assert type(got) is type(KNOWN[text]) or "max" in text
+
+
+UNKNOWN = {
+    "SIZE > 4": "nn.op.where(", "4 < SIZE": "nn.op.where(", "SIZE < 2.5": "nn.op.where(", "max(SIZE, 4)": "nn.op.where(",
+    "range(SIZE)": "nn.op.arange(n)", "[0][SIZE]": "give the size as a number", "'a' * SIZE": "give the size as a number",
+    "int(SIZE)": "give the size as a number", "float(SIZE)": "nn.op.full((), n", "math.sqrt(SIZE)": "nn.op.full((), n",
+    "SIZE / 2": "write n // 2", "2 / SIZE": "nn.op.full((), n", "SIZE * 0.5": "nn.op.full((), n",
+    "0.5 - SIZE": "nn.op.full((), -n", "SIZE // 0.5": "nn.op.full((), n", "9.0 % SIZE": "nn.op.full((), n",
+    "SIZE ** 0.5": "nn.op.full((), n", "SIZE ** -1": "nn.op.full((), n", "2 ** SIZE": "nn.op.full((), n",
+    "SIZE & 1": "nn.op.full((), n", "SIZE << 1": "nn.op.full((), n", "not SIZE": "relaxpy.shape.prove",
+    "Dim.of(2.5)": "write //",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", UNKNOWN)
+def test_what_python_cannot_know_is_told(text: str) -> None:
+    """At the user's line, and also as the TypeError that Python expects."""
+    with pytest.raises(TypeError) as caught:
+        eval(text, {"SIZE": SIZE, "Dim": Dim, "math": math})
+    assert isinstance(caught.value, UsageError)
+    assert caught.value.code == "size-as-python"
+    assert UNKNOWN[text] in (caught.value.help or "")
+    assert caught.value.span is not None
+    assert caught.value.span.file == "<string>"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SIZE + other",
+        "SIZE * other",
+        "SIZE / other",
+        "SIZE % other",
+        "SIZE - other",
+        "SIZE // other",
+    ],
+)
+def test_operands_that_are_no_sizes_have_the_operator(text: str) -> None:
+    """As tensors have it."""
+
+    class Other:
+        def __radd__(self, size: Dim) -> tuple[str, Dim]:
+            return "other", size
+
+        __rmul__ = __rtruediv__ = __rmod__ = __rsub__ = __rfloordiv__ = __radd__
+
+    assert eval(text, {"SIZE": SIZE, "other": Other()}) == ("other", SIZE)
+
+
+def test_large_powers_are_refused() -> None:
+    with pytest.raises(UsageError, match="at most 64 factors"):
+        SIZE**65

@@ -155,16 +155,6 @@ def test_what_is_not_followed_is_named(tmp_path: Path) -> None:
         recommended(tmp_path)
 
 
-def test_older_checkpoints_say_it_in_their_configuration(tmp_path: Path) -> None:
-    """As versions of transformers before 4.25 did, which wrote every default, too."""
-    old = {"do_sample": True, "top_k": 5, "max_length": 20, "num_beams": 1, "hidden_size": 3}
-    (tmp_path / "config.json").write_text(json.dumps(old))
-    found = recommended(tmp_path)
-    assert (found.sampling.top_k, found.sampling.temperature, found.max_length) == (5, 1, None)
-    write(tmp_path, {"eos_token_id": 3})  # then the configuration's are not read
-    assert recommended(tmp_path).sampling.temperature == 0
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [

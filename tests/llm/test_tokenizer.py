@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from relaxpy.checkpoints.unread import UnreadWarning
 from relaxpy.errors import UsageError
 from relaxpy.llm import Tokenizer
 from tests.llm.checkpoints import (
@@ -41,6 +42,35 @@ def test_what_a_checkpoint_says(tmp_path: Path) -> None:
     assert len(found) == 320
     assert "320 tokens, chat template default" in repr(found)
     assert found.decode(found.encode("héllo 👋")) == "héllo 👋"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "fits"),
+    [
+        ("byte level", "add_prefix_space", False, True),
+        ("byte level", "add_prefix_space", True, False),
+        ("byte fallback", "add_prefix_space", True, True),
+        ("byte fallback", "add_prefix_space", False, False),
+        ("metaspace", "add_prefix_space", False, False),
+        ("byte level", "split_special_tokens", True, False),
+        ("byte level", "split_special_tokens", False, True),
+        ("byte fallback", "do_lower_case", True, False),
+        ("byte fallback", "do_lower_case", False, True),
+        ("byte level", "do_lower_case", False, True),
+    ],
+)
+def test_options_that_ask_for_other_tokens(
+    kind: str, name: str, value: bool, fits: bool, tmp_path: Path
+) -> None:
+    """A warning names what transformers would change by them; without a word where they say what is so."""
+    place = write_tokenizer(tmp_path, KINDS[kind](), **{name: value})
+    if fits:
+        Tokenizer.from_checkpoint(place)
+        return
+    with pytest.warns(
+        UnreadWarning, match=rf"tokenizer_config\.json: not followed: {name} = {value}"
+    ):
+        Tokenizer.from_checkpoint(place)
 
 
 @pytest.mark.parametrize("kind", KINDS)

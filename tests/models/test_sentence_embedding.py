@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import relaxpy
+from relaxpy.checkpoints.unread import UnreadWarning
 from relaxpy.errors import UsageError
 from relaxpy.models import sentence_embedding
 from relaxpy.models.sentence_embedding import (
@@ -20,6 +21,7 @@ from relaxpy.models.sentence_embedding import (
     default_checkpoint,
     pad_rows,
 )
+from relaxpy.models.sentence_settings import SentenceSettings, sentence_settings
 from tests.sweeps import FULL, part, quick_target, sweep
 
 TOLERANCE = 2e-5
@@ -59,6 +61,7 @@ def test_key_says_what_the_executable_is_made_from(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(b"a")
     first = sentence_embedding.cache_key(tmp_path, "llvm")
+    assert first != sentence_embedding.cache_key(tmp_path, "llvm", "cls")
     assert first == sentence_embedding.cache_key(tmp_path, "llvm")
     assert first != sentence_embedding.cache_key(tmp_path, "llvm -mcpu=haswell")
     (tmp_path / "model.safetensors").write_bytes(b"b")
@@ -173,6 +176,57 @@ def test_pooling_that_is_not_supported(
     place = copied(tiny, tmp_path, **files)
     with pytest.raises(UsageError, match=match):
         SentenceEmbedder.from_checkpoint(place)
+
+
+def test_what_is_done_to_a_sentence_before(tiny: Path, tmp_path: Path) -> None:
+    """Small letters, a prompt, and the most tokens, by each file that may say it."""
+    texts = {"prompts": {"q": "a dog, ", "": ""}, "default_prompt_name": "q"}
+    place = copied(
+        tiny, tmp_path, modules=MODULES, pooling={"pooling_mode": "cls"},
+        sentence_bert_config={"max_seq_length": 7, "do_lower_case": True},
+        config_sentence_transformers=texts,
+    )  # fmt: skip
+    found = sentence_settings(place, 24)
+    assert found == SentenceSettings("cls", 7, True, "a dog, ")
+    assert found.text("The Cat") == "a dog, the cat"
+    embedder = SentenceEmbedder.from_checkpoint(place, target=str(quick_target()), cache=False)
+    tokens, cut = embedder.tokenize(["The Cat", "the cat sleeps the cat"])
+    assert tokens[0].tolist() == embedder.tokenizer.encode("a dog, the cat").ids
+    assert cut == (1,)
+    (place / "sentence_bert_config.json").unlink()
+    config = json.loads((place / "tokenizer_config.json").read_text())
+    for says, most in ((9, 9), (10**30, 24), (None, 24)):
+        (place / "tokenizer_config.json").write_text(
+            json.dumps({**config, "model_max_length": says})
+        )
+        assert sentence_settings(place, 24).max_tokens == most
+
+
+@pytest.mark.parametrize(
+    ("files", "match"),
+    [
+        ({"sentence_bert_config": {"truncate_from": 3}}, "sentence_bert_config.json: not followed: truncate_from = 3"),
+        ({"config_sentence_transformers": {"x": 1}}, "config_sentence_transformers.json: not followed: x = 1"),
+        ({"modules": MODULES[:2], "pooling": {"pooling_mode": "cls"}}, "no module Normalize"),
+        ({"modules": MODULES, "pooling": {"pooling_mode": "cls", "include_prompt": False}}, "include_prompt = False"),
+    ],
+)  # fmt: skip
+def test_what_is_not_followed_is_named(
+    tiny: Path, tmp_path: Path, files: dict[str, Any], match: str
+) -> None:
+    with pytest.warns(UnreadWarning, match=match):
+        sentence_settings(copied(tiny, tmp_path, **files), 24)
+
+
+def test_settings_that_cannot_be_read(tiny: Path, tmp_path: Path) -> None:
+    place = copied(tiny, tmp_path, config_sentence_transformers={"default_prompt_name": "q"})
+    with pytest.raises(UsageError, match="has no prompt 'q'"):
+        sentence_settings(place, 24)
+    (place / "config_sentence_transformers.json").unlink()
+    for text in ("{", "[]", '{"max_seq_length": "long"}'):
+        (place / "sentence_bert_config.json").write_text(text)
+        with pytest.raises(UsageError):
+            sentence_settings(place, 24)
 
 
 def test_shards_and_codes_are_read(tiny: Path, tmp_path: Path) -> None:

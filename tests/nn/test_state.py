@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -180,3 +181,44 @@ def test_many_problems_are_counted() -> None:
         model.load_state_dict({})
     assert caught.value.notes[-1] == "... and 20 more"
     assert len(caught.value.notes) == 21
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (torch.nn.BatchNorm2d(2), "model.load_state_dict(theirs.state_dict())"),
+        ("model.pt", "torch.load('model.pt', map_location=\"cpu\")"),
+        (Path("a.safetensors"), "safetensors.numpy.load_file('a.safetensors')"),
+        ("weights.npz", "numpy.load(path)"),
+        ([np.zeros(2)], "numpy.load(path)"),
+    ],
+)
+@pytest.mark.parametrize("model", [nn.Linear(2, 2), nn.BatchNorm2d(2)], ids=["weights", "buffers"])
+def test_what_is_no_state_is_told(model: nn.Module, given: Any, told: str) -> None:
+    """By models with buffers, too."""
+    with pytest.raises(UsageError, match="weights must be a dict of arrays by name") as caught:
+        model.load_state_dict(given)
+    assert told in str(caught.value.help)
+
+
+@pytest.mark.parametrize("longer", ["state", "model"])
+def test_a_common_prefix_is_noticed(longer: str) -> None:
+    """As that of torch's DataParallel. What the help says loads the weights."""
+    layer: nn.Module = nn.Linear(2, 3)
+    right = {"weight": np.ones((3, 2), np.float32), "bias": np.zeros(3, np.float32)}
+    state = {f"module.{name}": value for name, value in right.items()}
+    if longer == "model":
+        layer, state = nn.ModuleDict({"module": layer}), right
+    with pytest.raises(UsageError) as caught:
+        layer.load_state_dict(state)
+    help = str(caught.value.help)
+    assert help.startswith("the names differ by 'module.': ")
+    layer.load_state_dict(eval(help.partition(": ")[2], {"state": state}))
+
+
+def test_other_names_have_no_common_prefix() -> None:
+    with pytest.raises(UsageError) as caught:
+        nn.Linear(2, 3).load_state_dict(
+            {"a.w": np.ones((3, 2), np.float32), "a.bias": np.zeros(3, np.float32)}
+        )
+    assert caught.value.help is None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ from relaxpy import nn
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.ir import Call, DataflowBlock, Function, ObjectType, Var
 from relaxpy.op import OPS
+from relaxpy.testing.interpret import interpret
 
 
 class Apply(nn.Module):
@@ -156,9 +159,11 @@ def test_wrong_indices(index: Any) -> None:
 
 
 def test_methods_that_tensors_do_not_have() -> None:
-    with pytest.raises(AttributeError, match=r"write nn.op.reshape\(x, ...\)"):
+    with pytest.raises(
+        AttributeError, match=r"write nn.op.reshape\(x, \(2, -1\)\) for x.reshape\(2, -1\)"
+    ):
         calls(lambda x: x.reshape((1,)))
-    with pytest.raises(AttributeError, match=r"write nn.op.nn.relu\(x, ...\)"):
+    with pytest.raises(AttributeError, match=r"write nn.op.nn.relu\(x\) for x.relu\(\)"):
         calls(lambda x: x.relu())
     for theirs, ours in (("chunk", "split"), ("unsqueeze", "expand_dims"), ("view", "reshape")):
         with pytest.raises(AttributeError, match=rf"no attribute '{theirs}': write nn.op.{ours}\("):
@@ -184,3 +189,101 @@ def test_unknown_shape_is_an_error() -> None:
         _ = tensor.shape
     with pytest.raises(UsageError):
         _ = tensor.dtype
+
+
+def typed_in_forward(text: str) -> None:
+    def forward(x: nn.Tensor) -> Any:
+        return eval(text, {"nn": nn, "x": x})
+
+    calls(forward)
+
+
+ADVICE = {
+    "if x.shape[0] > 4": ("x if x.shape[0] > 4 else -x", "x if n > 4 else -x"),
+    "range(x.shape[0])": ("x + [*range(x.shape[0])]", "np.arange(n)"),
+    "x.shape[0] / 2": ("x * (x.shape[0] / 2)", "np.float32(n)"),
+}
+"""What is typed, and the value of the help's expression, where a is x, and b is -x."""
+
+
+@pytest.mark.parametrize("what", ADVICE)
+@pytest.mark.parametrize("n", [3, 4, 5])
+def test_the_help_for_a_size_computes_what_was_meant(what: str, n: int) -> None:
+    typed, meant = ADVICE[what]
+    with pytest.raises(RelaxError) as caught:
+        typed_in_forward(typed)
+    help = re.sub(r"\bn\b", "x.shape[0]", str(caught.value.help).replace("nn.", "N."))
+    written = re.search(r"N\.op\.\w+\(.*?\)(?= instead|$)", help)
+    assert written is not None, help
+
+    class Advised(nn.Module):
+        def forward(self, x: nn.Tensor) -> Any:
+            return eval(written[0], {"N": nn, "x": x, "a": x, "b": -x})
+
+    mod, _ = Advised().export({"forward": {"x": nn.spec.Tensor(("n",), "float32")}})
+    x = np.arange(n, dtype=np.float32) - 1
+    np.testing.assert_array_equal(
+        interpret(mod, "forward", x), eval(meant, {"np": np, "x": x, "n": n})
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("+x", "x"),
+        ("round(x * 0.3)", "np.round(x * np.float32(0.3))"),
+        ("math.floor(x * 0.3)", "np.floor(x * np.float32(0.3))"),
+        ("math.ceil(x * 0.3)", "np.ceil(x * np.float32(0.3))"),
+        ("math.trunc(x * 0.3)", "np.trunc(x * np.float32(0.3))"),
+        ("divmod(x, 2.0)", "divmod(x, np.float32(2))"),
+        ("x.shape[0] * x", "x * len(x)"),
+        ("x.shape[0] - x", "len(x) - x"),
+        ("1 << nn.op.astype(x, 'int32')", "1 << x.astype(np.int32)"),
+        ("x[np.array([2, 0])]", "x[[2, 0]]"),
+    ],
+)
+def test_pythons_functions_of_tensors(typed: str, meant: str) -> None:
+    class Typed(nn.Module):
+        def forward(self, x: nn.Tensor) -> Any:
+            return eval(typed, {"nn": nn, "x": x, "np": np, "math": math})
+
+    mod, _ = Typed().export({"forward": {"x": nn.spec.Tensor(("n",), "float32")}})
+    x = np.arange(5, dtype=np.float32)
+    got = interpret(mod, "forward", x)
+    np.testing.assert_array_equal(np.asarray(got), np.asarray(eval(meant, {"np": np, "x": x})))
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("x == None", "`x is None`"),
+        ("x != None", "`x is not None`"),
+        ("f'{x:3}'", "symbolic tensors"),
+        ("x[x > 0]", "nn.op.nonzero(nn.op.flatten(c))"),
+        ("x[[1, 2]]", "numpy.array([1, 2])"),
+    ],
+)
+def test_python_of_tensors_that_is_told(typed: str, told: str) -> None:
+    with pytest.raises(RelaxError) as caught:
+        typed_in_forward(typed)
+    assert told in str(caught.value.help)
+
+
+@pytest.mark.parametrize(
+    "name", ["item", "tolist", "numpy", "cuda", "device", "backward", "requires_grad", "stride"]
+)
+def test_what_tensors_of_forward_do_not_have(name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}': \w+"):
+        typed_in_forward(f"x.{name}")
+
+
+def test_help_in_forward_names_operators_as_there() -> None:
+    with pytest.raises(RelaxError) as caught:
+        typed_in_forward("nn.op.sum(x, dim=0)")
+    assert (
+        caught.value.help
+        == "write axis= for dim=; the signature is nn.op.sum(x, axis=None, keepdims=False)"
+    )
+    with pytest.raises(RelaxError) as caught:
+        typed_in_forward("nn.op.size(x, 0)")
+    assert "write x.shape[0] for torch's x.size(0)" in str(caught.value.help)

@@ -34,6 +34,7 @@ from relaxpy.op.binary import Add, Multiply
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.op.call import CallTIR
 from relaxpy.op.unary import Exp, Tanh
+from relaxpy.script.parser import parse
 from relaxpy.tir import te
 
 n, m = SymVar("n"), SymVar("m")
@@ -339,3 +340,17 @@ def test_parameters_are_variables() -> None:
     ):
         pass
     assert caught.value.code == "builder"
+
+
+def test_a_result_that_may_be_what_is_declared() -> None:
+    """It is checked by a `match_cast`, as where a function is parsed: the text gives an equal module."""
+    bb = BlockBuilder()
+    x = tensor()
+    declared = TensorType((m, 4), "float32")
+    with bb.function("main", [x, Var("y", declared)], ret=declared):
+        bb.emit_func_output(Exp()(x))
+    function = built(bb)
+    *_, last = function.body.bindings
+    assert isinstance(last, MatchCast)
+    assert last.annotation == declared
+    assert structural_equal(bb.get(), parse(bb.get().script()))

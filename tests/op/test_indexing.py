@@ -45,6 +45,9 @@ i
 ..., i
 1:, i
 i, ..., ::2
+i, i
+i, i, i
+i, i[::-1], ...
 """.strip().split("\n")
 
 
@@ -107,7 +110,9 @@ def test_a_place_that_is_not_there() -> None:
         ("1.5", "indexed by integers"),
         ("True", "indexed by integers"),
         ("x", "indexed by integers"),
-        ("i, i", "two tensors"),
+        ("0, i, i", "of the first axes"),
+        ("i, :, i", "of the first axes"),
+        ("x > 0", "a tensor of bools"),
         ("0, i", "beside an integer"),
         ("::0", "a step of 0"),
         ("i:2", "indexed by integers"),

@@ -14,7 +14,7 @@ from relaxpy.ir.expr import Var
 from relaxpy.ir.visitor import free_vars
 from relaxpy.op.base import Sample
 from relaxpy.op.block_builder import BlockBuilder
-from tests.op.support import apply, reference_arrays, samples
+from relaxpy.testing.op_samples import apply, reference_arrays, samples
 
 NAMES = ("unique", "nonzero", "dynamic_strided_slice")
 RIGHT = [(name, s) for name in NAMES for s in samples(name) if not s.code]

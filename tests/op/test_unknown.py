@@ -18,8 +18,8 @@ from relaxpy.ir.expr import Call, Constant, Expr, Tuple, Var
 from relaxpy.op.base import OPS
 from relaxpy.op.deduce import deduce
 from relaxpy.op.elementwise import Elementwise
+from relaxpy.testing.op_samples import apply, samples
 from relaxpy.tir.analyzer import to_tvm
-from tests.op.support import apply, samples
 
 ELEMENTWISE = [
     cls for name, cls in OPS.items() if issubclass(cls, Elementwise) and not name.startswith("nn.")

@@ -22,13 +22,13 @@ TENSORS: dict[str, np.ndarray] = {
 }
 
 
-def saved(path: Path, tensors: dict[str, np.ndarray]) -> Path:
+def saved(path: Path, tensors: dict[str, np.ndarray], format: str = "np") -> Path:
     """A safetensors file, written by hand."""
     kinds = {
         "float32": "F32", "int8": "I8", "bfloat16": "BF16", "float16": "F16", "int64": "I64", "float64": "F64",
         "int32": "I32", "uint8": "U8", "float8_e4m3fn": "F8_E4M3",
     }  # fmt: skip
-    header: dict[str, Any] = {"__metadata__": {"format": "np"}}
+    header: dict[str, Any] = {"__metadata__": {"format": format}}
     data = b""
     for name, array in tensors.items():
         header[name] = {
@@ -118,6 +118,13 @@ def test_damaged_files(tmp_path: Path, change: str) -> None:
     with pytest.raises(UsageError, match="cannot be read as safetensors") as caught:
         map_tensors([path])
     assert caught.value.code == "bad-checkpoint"
+
+
+@pytest.mark.parametrize("format", ["tf", "flax"])
+def test_tensors_of_other_frameworks(tmp_path: Path, format: str) -> None:
+    path = saved(tmp_path / "model.safetensors", TENSORS, format)
+    with pytest.raises(UsageError, match=f"as {format} has them, not as PyTorch does"):
+        map_tensors([path])
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

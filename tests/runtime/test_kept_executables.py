@@ -16,6 +16,7 @@ import relaxpy
 import relaxpy.files
 import relaxpy.runtime.kept_executables as kept
 from relaxpy.runtime.executable import Executable
+from tests.odd_files import ODD_FILES
 
 SOURCE = """
 @I.ir_module
@@ -121,3 +122,34 @@ def test_a_killed_process(exe: Executable, folder: Path, monkeypatch: pytest.Mon
     kept.keep_executable(KEY, exe, FACTS)
     assert kept.find_executable(KEY) is not None
     assert not list(folder.glob(".relaxpy-*"))
+
+
+@pytest.mark.parametrize("suffix", ["rxe", "json"])
+@pytest.mark.parametrize("kind", ODD_FILES)
+def test_other_things_than_files(exe: Executable, folder: Path, suffix: str, kind: str) -> None:
+    kept.keep_executable(KEY, exe, FACTS)
+    path = folder / f"{KEY}.{suffix}"
+    path.unlink()
+    ODD_FILES[kind](path)
+    assert kept.find_executable(KEY) is None
+    kept.keep_executable(KEY, exe, FACTS)
+    assert (kept.find_executable(KEY) is None) == (kind == "folder")
+
+
+def test_facts_that_are_nested_deep(exe: Executable, folder: Path) -> None:
+    kept.keep_executable(KEY, exe, FACTS)
+    (folder / f"{KEY}.json").write_text("[" * 100_000)
+    assert kept.find_executable(KEY) is None
+
+
+def test_files_of_another_user(
+    exe: Executable, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their times cannot be set; they are used nevertheless."""
+
+    def forbidden(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    kept.keep_executable(KEY, exe, FACTS)
+    monkeypatch.setattr(os, "utime", forbidden)
+    assert kept.find_executable(KEY) is not None

@@ -7,6 +7,7 @@ from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime import Shape, Tensor, register_function, register_library
 from relaxpy.runtime.devices.cpu.kernels import ffi
 from relaxpy.runtime.library import find_function, find_library
+from relaxpy.runtime.library_call import LibraryFunction
 from relaxpy.runtime.patterns import to_value
 from relaxpy.runtime.tensor import empty, from_numpy
 
@@ -16,7 +17,7 @@ def test_decorators_and_plain_calls() -> None:
     def one(x: Tensor, out: Tensor) -> None:
         out.numpy()[...] = x.numpy()
 
-    assert find_library("test.lib.one") is one
+    assert find_library("test.lib.one") == LibraryFunction("test.lib.one", one)
     assert register_library("test.lib.two", one) is one
     assert register_function("test.fun", len) is len
     assert find_function("test.fun") is len

@@ -18,6 +18,7 @@ from relaxpy.runtime.tuned import (
     read_families,
     write_families,
 )
+from tests.odd_files import ODD_FILES
 
 MEASURED = (Measurement({"n": 1}, 4.0, 2.0, 0.5), Measurement({"n": 64}, 9.0, 18.0))
 RECORD = FamilyRecord(
@@ -114,3 +115,11 @@ def test_two_processes_lose_nothing(tmp_path: Path) -> None:
     for process in both:
         process.join()
     assert len(read_families(path)) == 40
+
+
+@pytest.mark.parametrize("kind", sorted(set(ODD_FILES) - {"link to nothing", "unreadable"}))
+def test_other_things_than_files(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "tuned.json"
+    ODD_FILES[kind](path)
+    with pytest.raises(UsageError, match="is not a file of tuning records"):
+        read_families(path)

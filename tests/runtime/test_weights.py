@@ -22,6 +22,7 @@ from relaxpy.errors import ExecutableError, RuntimeCheckError, UsageError
 from relaxpy.op.weight_scheme import WeightScheme
 from relaxpy.runtime import Executable, PackedTensor, Source, VirtualMachine
 from relaxpy.transform import CastWeights, QuantizeWeights
+from tests.odd_files import ODD_FILES
 from tests.runtime.test_checkpoint import saved
 
 HEAD = "from relaxpy.script import ir as I, relax as R, tir as T\n\n"
@@ -515,6 +516,25 @@ def test_a_damaged_kept_file_is_made_anew(tmp_path: Path, change: str) -> None:
     again = vm.pack(path)
     assert again.kept == kept
     assert kept.read_bytes() == whole
+    check(vm, again)
+
+
+@pytest.mark.parametrize("kind", ODD_FILES)
+def test_other_things_than_kept_files(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """In the place of a kept file and of the note of a digest."""
+    monkeypatch.setattr("relaxpy.runtime.kept_weights._FRESH_SECONDS", 0.0)
+    time.sleep(0.02)
+    vm, path = VirtualMachine(built(LINEAR)), linear_file(tmp_path)
+    vm.pack(path)
+    places = [place for place in folder.rglob("*") if place.is_file()]
+    assert len(places) == 2
+    for place in places:
+        place.unlink()
+        ODD_FILES[kind](place)
+    again = vm.pack(path)
+    assert (again.kept is None) == (kind == "folder")
     check(vm, again)
 
 

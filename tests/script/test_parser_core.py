@@ -51,7 +51,7 @@ REFUSED = {
     "squares": (function(chain(60, "m * m")), "64 factors"),
     "squares of sums": (
         function(chain(8, "m * m").replace("m0 = n", "m0 = n + k + 1"), 'x: R.Tensor(("n", "k"))').replace(
-            "n = T", "k = T.int64()\n    n = T"), "4096 terms"),
+            "n = T", "k = T.int64()\n    n = T"), "1024 products"),
     "quotients": (function(f"return R.zeros(({nested(80)},), 'float32')"), "12 nested functions"),
     "quotients in quotes": (function("return x", f'x: R.Tensor(("n", "{nested(80)}"))'), "12 nested functions"),
     "quotients step by step": (function(chain(2000, "m // 2 + 1")), "12 nested functions"),

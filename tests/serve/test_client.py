@@ -72,6 +72,37 @@ def test_many_at_once_and_cancelled_ones() -> None:
     with_client(work)
 
 
+def test_numbers_are_those_of_the_moment() -> None:
+    """Before the first step, and when the last text is cancelled, after which no step follows."""
+
+    async def work(client: EngineClient) -> None:
+        assert client.state["pages_available"] == 64
+        stream: Any = client.submit(request(3, count=200, n=3))
+        await anext(stream)
+        assert client.state["running"] == 3
+        await stream.aclose()
+        while client.state["running"]:
+            await asyncio.sleep(0.005)
+        assert client.state["pages_available"] == 64
+        assert client.state["generated_tokens"] > 0
+
+    with_client(work)
+
+
+def test_numbers_of_an_engine_that_has_ended() -> None:
+    async def work(client: EngineClient) -> None:
+        with pytest.raises(UsageError, match="the engine has ended"):
+            await written(client, request(1, (3, EXITS), 200))
+        if not client.is_ready:
+            assert client.state["running"] == 0
+        while not client.is_ready:
+            await asyncio.sleep(0.005)
+        assert client.state["running"] == 0
+        assert client.state["pages_available"] == 64
+
+    with_client(work)
+
+
 def test_a_refused_request_is_an_error_of_its_own() -> None:
     async def work(client: EngineClient) -> None:
         with pytest.raises(UsageError, match="together more than the 256") as caught:

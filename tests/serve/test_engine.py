@@ -192,6 +192,21 @@ def test_a_full_queue_refuses() -> None:
     assert caught.value.code == "queue-full"
 
 
+def test_a_queue_of_none() -> None:
+    """What can run at once is taken, and nothing waits."""
+    own = engine(limits=Limits(running=3, waiting=0))
+    own.submit(request(0, [1]))
+    own.submit(request(1, [1], n=2))
+    with pytest.raises(UsageError, match="no more than 0 may"):
+        own.submit(request(2, [1]))
+    own.step()
+    with pytest.raises(UsageError, match="no more than 0 may"):
+        own.submit(request(3, [1]))
+    own.cancel(0)
+    own.submit(request(4, [1]))
+    assert {number for number, _ in run(own)} == {1, 4}
+
+
 def finished_order(own: Engine) -> list[int]:
     found: list[int] = []
     while own.is_busy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from relaxpy.server.answer_parser import AnswerParser, Call, Part, format_of, reasons
 from tests.server.running import scripted_server
+from tests.sweeps import FULL
 
 pytest.importorskip("fastapi")
 openai: Any = pytest.importorskip("openai")
@@ -227,6 +229,112 @@ def test_calls_in_parts_at_the_edges(
     parts = parts_of(AnswerParser(format, streams=True), script, size)
     assert called(parts) == expected
     assert "".join(part.text for part in parts if part.kind == "text") == text
+
+
+MARKED = {
+    "hermes": ["<tool_call>", "</tool_call>"],
+    "mistral": ["[TOOL_CALLS]", "[TOOL_CALLS]g[ARGS]", "[", "]", ", ", "f[CALL_ID]ab12[ARGS]"],
+    "llama": ["<|python_tag|>", "; "],
+    "json": ["[", "]", ", "],
+    "harmony": ["<|channel|>commentary to=functions.f <|constrain|>json<|message|>", "<|channel|>final<|message|>", "<|call|>",
+                "<|channel|>analysis<|message|>", "<|end|><|start|>assistant"],
+    "none": ["<tool_call>"],
+}  # fmt: skip
+PIECES = [
+    '{"name": "f", "arguments": {"a": 1}}', '{"name": "g", "parameters": {"a": "x </tool_call> \\" } <|call|> <think>"}}',
+    '{"arguments": {}, "name": "h"}', '{"name": "f"}', '{"name": "f", "arguments": ""}', '{"name": "f", "arguments": "{}"}',
+    '{"name": "f", "arguments": {"a": {"b": "', ' {"name" : "q" , "arguments" : {"z":[]} , "id": 3}', '{"x": 1}', "{broken", "{",
+    "}", '"', "\\", "\n", "\n\n", "text", "é😀", "<", "</tool", "<think>", "</think>", "<function=f>", "<parameter=a>\n3\n</parameter>",
+    "<function=f><parameter=b>", "</parameter>", "</function>",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("format", MARKED)
+def test_parts_do_not_depend_on_how_the_answer_came(format: Any) -> None:
+    """Random answers, as a whole, letter by letter, in random pieces; calls whole and in parts."""
+    pick, calls = random.Random(format), 0
+    for _ in range(2000 if FULL else 250):
+        options: dict[str, Any] = {
+            "thinks": pick.random() < 0.4,
+            "is_thinking": pick.random() < 0.2,
+        }
+        script = "".join(
+            pick.choice(MARKED[format] if pick.random() < 0.4 else PIECES)
+            for _ in range(pick.randrange(1, 10))
+        )
+        expected = merged(parts_of(AnswerParser(format, **options), script, len(script) + 1))
+        calls += sum(kind == "call" for kind, *_ in expected)
+        for size in (1, pick.randrange(2, 9), 40):
+            for streams in (False, True):
+                parser = AnswerParser(format, streams=streams, **options)
+                assert merged(parts_of(parser, script, size)) == expected, (script, size, streams)
+    assert calls > 20 or format == "none"
+
+
+def merged(parts: Sequence[Part]) -> list[list[str]]:
+    """Kinds and texts, neighbours of a kind joined."""
+    found: list[list[str]] = []
+    for part in parts:
+        if part.call is not None:
+            found.append(["call", part.call.name, part.call.arguments])
+        elif part.kind == "arguments":
+            found[-1][2] += part.text
+        elif found and found[-1][0] == part.kind:
+            found[-1][1] += part.text
+        else:
+            found.append([part.kind, part.text])
+    return found
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(
+    ("format", "script", "expected"),
+    [
+        # A mark in a string is a part of it.
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "</tool_call>"}}</tool_call>', [["call", "f", '{"a": "</tool_call>"}']]),
+        ("hermes", '<tool_call>{"arguments": {"a": "</tool_call>"}, "name": "f"}</tool_call>', [["call", "f", '{"a": "</tool_call>"}']]),
+        ("harmony", '<|channel|>commentary to=functions.f<|message|>{"a": "<|call|>"}<|call|>', [["call", "f", '{"a": "<|call|>"}']]),
+        # Two calls within one pair of marks, marks and braces that are missing.
+        ("hermes", '<tool_call>{"name": "f", "arguments": {}}\n{"name": "g", "arguments": {}}</tool_call>', [["call", "f", "{}"], ["call", "g", "{}"]]),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {}}<tool_call>{"name": "g", "arguments": {}}', [["call", "f", "{}"], ["call", "g", "{}"]]),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {}</tool_call>x', [["call", "f", "{}"], ["text", "x"]]),
+        # No arguments.
+        ("hermes", '<tool_call>{"name": "f"}</tool_call>', [["call", "f", "{}"]]),
+        ("hermes", '<tool_call>{"name": "f", "arguments": ""}</tool_call>', [["call", "f", "{}"]]),
+        ("hermes", '<tool_call>{"name": "f", "arguments": null}</tool_call>', [["call", "f", "{}"]]),
+        ("harmony", "<|channel|>commentary to=functions.f<|message|><|call|>", [["call", "f", "{}"]]),
+        ("llama", '{"name": "Bob"}', [["text", '{"name": "Bob"}']]),
+        # Text behind a call, and answers that are cut.
+        ("hermes", '<tool_call>{"name": "f", "arguments": {}} so</tool_call>\nx', [["call", "f", "{}"], ["text", "sox"]]),
+        ("llama", '{"name": "f", "parameters": {}}\n\nDone.', [["call", "f", "{}"], ["text", "Done."]]),
+        ("llama", '{"name": "f", "parameters": {"a": "b', [["call", "f", '{"a": "b']]),
+        ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {}}, {"name": "g", "arguments": {"a', [["call", "f", "{}"], ["call", "g", '{"a']]),
+        ("mistral", "[TOOL_CALLS] are calls", [["text", "[TOOL_CALLS] are calls"]]),
+        # Reasoning is at the beginning only.
+        ("none", "The tag <think> begins; </think> ends.", [["text", "The tag <think> begins; </think> ends."]]),
+        ("none", "\n<think>a</think>\n\nb <think>", [["reasoning", "a"], ["text", "b <think>"]]),
+        # Qwen3-Coder.
+        ("hermes", "<tool_call>\n<function=f>\n</function>\n</tool_call>", [["call", "f", "{}"]]),
+        ("hermes", "x\n<tool_call>\n<function=f>\n<parameter=s>\na </parameter>\n \"\n</parameter>\n<parameter=n>\n3\n</parameter>\n"
+         "<parameter=b>True</parameter>\n<parameter=o>\n[1, {}]\n</parameter>\n</function>\n</tool_call>\ny",
+         [["text", "x\n"], ["call", "f", '{"s": "a </parameter>\\n \\"", "n": 3, "b": true, "o": [1, {}]}'], ["text", "y"]]),
+        ("hermes", "<tool_call>\n<function=f>\n<parameter=s>\nhal", [["call", "f", '{"s": "hal']]),
+    ],
+)  # fmt: skip
+def test_calls_and_reasoning_at_the_edges(
+    format: Any, script: str, expected: list[list[str]], streams: bool
+) -> None:
+    schema = {
+        "properties": {
+            "s": {"type": "string"},
+            "n": {"type": "integer"},
+            "b": {"type": "boolean"},
+            "o": {"type": ["array", "null"]},
+        }
+    }
+    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+    parser = AnswerParser(format, thinks=True, streams=streams, tools=tools)
+    assert merged(parts_of(parser, script, 1)) == expected
 
 
 def test_arguments_come_while_they_are_written() -> None:

@@ -80,6 +80,7 @@ def test_methods() -> None:
         found, headers = status(path, "PATCH", keys=())
         assert (found, headers[b"allow"]) == (405, allowed)
     assert status("/nothing", "OPTIONS", keys=())[0] == 404
+    assert status("*", "OPTIONS", keys=())[0] == 204
 
 
 def test_where_a_body_ends_is_clear() -> None:
@@ -99,7 +100,7 @@ def test_a_message_is_said_once_in_a_while() -> None:
     handler.emit = lambda record: kept.append(record.getMessage())
     own.addHandler(handler)
     own.addFilter(once := Once(60))
-    for number in range(300):
+    for _ in range(300):
         own.warning("too many %s", "clients")
     own.warning("another")
     assert kept == ["too many clients", "another"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import signal
 import socket
@@ -154,9 +155,9 @@ def test_clients_that_go_end_their_texts(running: Running, client: Any) -> None:
         httpx.post(running.url + "/v1/chat/completions", json=body, headers=HEAD, timeout=soon)
     assert post(running, "/v1/chat/completions", CHAT).status_code == 200
     deadline = time.monotonic() + 20
-    while metric(running, "relaxpy_running"):
+    while metric(running, "relaxpy_running"):  # nobody asks for a step any more
         assert time.monotonic() < deadline
-        post(running, "/v1/completions", {"prompt": "a", "max_tokens": 1})
+        time.sleep(0.02)
 
 
 def test_too_many_requests_are_refused(running: Running) -> None:
@@ -174,6 +175,124 @@ def test_too_many_requests_are_refused(running: Running) -> None:
         thread.join()
     assert set(found) == {200, 429}
     assert found.count(200) >= 8
+
+
+def test_several_keys_and_what_is_other_than_asked(tmp_path: Path) -> None:
+    """What one key asked, another one does not learn from the cache. Limits that the model does not have are told."""
+    keys = ("first", "second")
+    options = [each for key in keys for each in ("--api-key", key)]
+    with server_process(
+        tmp_path,
+        *options,
+        "--context",
+        "99999",
+        "--cache-tokens",
+        "16",
+        "--waiting",
+        "0",
+        "--running",
+        "2",
+    ) as own:
+
+        def cached(key: str, **more: Any) -> int:
+            body = {"prompt": "def f(x):\n    return x\n" * 20, "max_tokens": 1, **more}
+            found = post(own, "/v1/completions", body, headers={"x-api-key": key}).json()
+            return found["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        assert cached("first") == 0
+        assert cached("second") == 0
+        assert cached("first") == cached("second") > 0
+        assert cached("first", cache_salt="a") == 0
+        said = own.log.read_text() if own.log is not None else ""
+        assert "relaxpy: texts have at most 1024 tokens, not 99999" in said
+        assert "relaxpy: the cache has room for 1024 tokens, not 16" in said
+        statuses: list[int] = []
+
+        def ask() -> None:
+            body = {"prompt": "a", "max_tokens": 200, "ignore_eos": True}
+            found = post(own, "/v1/completions", body, headers={"x-api-key": "first"})
+            statuses.append(found.status_code)
+
+        threads = [threading.Thread(target=ask) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert statuses.count(200) >= 2
+        assert set(statuses) == {200, 429}
+
+
+def test_texts_that_are_too_long_are_refused_before_they_are_tokenized(running: Running) -> None:
+    long = "a b " * 200_000
+    for path, body in (
+        ("/v1/completions", {"prompt": long}),
+        ("/v1/completions", {"prompt": ["a", long]}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": long}]}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}] * 2000}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": [{"type": "text", "text": long}]}], "max_tokens": 1}),
+        ("/v1/responses", {"input": "a", "instructions": long}),
+        ("/tokenize", {"prompt": long}),
+    ):  # fmt: skip
+        found = post(running, path, body)
+        assert found.status_code == 400
+        error = found.json()["error"]
+        assert path == "/v1/messages" or error["code"] == "context_length_exceeded"
+        assert "1024" in error["message"]
+        assert "characters" in error["message"] or "messages" in error["message"]
+
+
+def test_mistakes_have_their_own_codes(running: Running) -> None:
+    found = post(running, "/v1/chat/completions", {**CHAT, "n": 5}).json()["error"]
+    assert (found["param"], found["code"]) == ("n", None)
+    assert "n is at most 4" in found["message"]
+    found = post(running, "/detokenize", {"tokens": [5, 99_999]}).json()["error"]
+    assert found["message"] == "token 99999 is none of the model's"
+    for name in ("guided_regex", "guided_grammar", "grammar", "user", "cache_salt"):
+        data = json.dumps({**CHAT, name: "a\ud800"})
+        head = {**HEAD, "content-type": "application/json"}
+        found = httpx.post(f"{running.url}/v1/chat/completions", content=data, headers=head)
+        assert found.status_code == 400
+    assert get(running, "/v1/models/").status_code == 404
+    empty = {"messages": [{"role": "user", "content": []}], "max_tokens": 1}
+    assert post(running, "/v1/messages", empty).status_code == 400
+
+
+def test_messages_of_the_system_for_a_template_that_refuses_them(running: Running) -> None:
+    """Their text is before that of the user; it is nothing that is dropped."""
+
+    def tokens(messages: Any) -> Any:
+        return post(running, "/tokenize", {"messages": messages}).json()["tokens"]
+
+    asked = {"role": "user", "content": "What is a list?"}
+    system = {"role": "system", "content": "Be brief."}
+    joined = {"role": "user", "content": "Be brief.\n\nWhat is a list?"}
+    assert tokens([system, asked]) == tokens([joined])
+    assert tokens([{**system, "role": "developer"}, asked]) == tokens([joined])
+    assert tokens([asked, system]) == tokens(
+        [{"role": "user", "content": "What is a list?\n\nBe brief."}]
+    )
+    assert (
+        post(running, "/v1/chat/completions", {**CHAT, "messages": [system, asked]}).status_code
+        == 200
+    )
+
+
+def test_forced_calls_end(running: Running) -> None:
+    """Though the schema, as most do, allows any other fields, and the model would go on writing them."""
+    numbers = {"a": {"type": "integer"}, "b": {"type": "integer"}}
+    schema = {"type": "object", "properties": numbers, "required": ["a", "b"]}
+    tool = {"type": "function", "function": {"name": "add", "parameters": schema}}
+    body = {
+        **CHAT,
+        "tools": [tool],
+        "tool_choice": "required",
+        "max_tokens": 500,
+        "parallel_tool_calls": False,
+    }
+    (choice,) = post(running, "/v1/chat/completions", body).json()["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    (call,) = choice["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]).keys() == {"a", "b"}
 
 
 def test_requests_have_ids_which_the_log_has_too(running: Running) -> None:
@@ -308,6 +427,7 @@ def test_https(tmp_path: Path) -> None:
         (["--port", "TAKEN"], "cannot be used"),
         (["nowhere=./nothing"], "there is no checkpoint"),
         (["--api-key", " "], "at least one character"),
+        (["--api-key", "sk-é"], "visible ones of ASCII"),
         (["EMBEDDED", "EMBEDDED"], "two models have the name"),
         (["--context", "1024", "--adapter", "a=EMPTY"], "adapter_config.json"),
     ],

@@ -53,8 +53,15 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     for name, more in write_adapter(folder / "second", 2).items():
         weights[name] = weights[name] + more
     saved(merged / "model.safetensors", weights)
+    short, damaged = write_model(folder / "short"), write_model(folder / "damaged")
+    (short / "generation_config.json").write_text(
+        json.dumps({"max_new_tokens": 5, "no_repeat_ngram_size": 1})
+    )
+    weights = {name: array.copy() for name, array in read_weights(damaged).items()}
+    weights["model.embed_tokens.weight"][100:] = np.nan
+    saved(damaged / "model.safetensors", weights)
     with server_process(
-        folder, str(base), str(merged), "--adapter", f"first={folder / 'first'}", "--adapter",
+        folder, str(base), str(merged), str(short), str(damaged), "--adapter", f"first={folder / 'first'}", "--adapter",
         f"second={folder / 'second'}", "--bits", "none", "--context", "128", "--target", "llvm -opt-level=0",
     ) as found:  # fmt: skip
         yield found
@@ -64,8 +71,15 @@ def test_adapters_are_models(own: Running) -> None:
     """A model with an adapter writes what the model with merged weights does."""
     with httpx.Client(base_url=own.url, timeout=60) as http:
         listed = http.get("/v1/models").json()["data"]
-        assert [each["id"] for each in listed] == ["base", "first", "second", "merged"]
-        assert [each.get("parent") for each in listed] == [None, "base", "base", None]
+        assert [each["id"] for each in listed] == [
+            "base",
+            "first",
+            "second",
+            "merged",
+            "short",
+            "damaged",
+        ]
+        assert [each.get("parent") for each in listed][:4] == [None, "base", "base", None]
 
         def write(model: str) -> Any:
             body = {"model": model, "prompt": "Compile once", "max_tokens": 6, "temperature": 0, "logprobs": 1, "ignore_eos": True}  # fmt: skip
@@ -82,3 +96,41 @@ def test_adapters_are_models(own: Running) -> None:
         wrong = http.post("/v1/completions", json={"model": "third", "prompt": "a"})
         assert wrong.status_code == 404
         assert "base, first, second, merged" in wrong.json()["error"]["message"]
+
+
+def test_what_a_checkpoint_recommends(own: Running) -> None:
+    """Its length and its rules hold where a body says nothing; a body's own length goes first."""
+    with httpx.Client(base_url=own.url, timeout=60) as http:
+        body = {
+            "model": "short",
+            "messages": [{"role": "user", "content": "Compile"}],
+            "ignore_eos": True,
+        }
+
+        def count(**fields: int) -> int:
+            answer = http.post(
+                "/v1/chat/completions", json={**body, **fields, "logprobs": True}
+            ).json()
+            (choice,) = answer["choices"]
+            assert choice["finish_reason"] == "length"
+            tokens = [tuple(each["bytes"]) for each in choice["logprobs"]["content"]]
+            assert len(set(tokens)) == len(tokens)  # no token twice
+            return answer["usage"]["completion_tokens"]
+
+        assert count() == 5
+        assert count(max_tokens=9) == 9
+
+
+def test_logits_that_are_nan_are_an_error_of_one_request(own: Running) -> None:
+    """Where the prompt has a token whose embedding is damaged; other prompts are answered. It is counted."""
+    with httpx.Client(base_url=own.url, timeout=60) as http:
+        body = {"model": "damaged", "max_tokens": 1, "logit_bias": {"40": 100}}
+        answers = [
+            http.post("/v1/completions", json={**body, "prompt": prompt})
+            for prompt in ([5, 6, 7], [5, 319, 7], [5, 6, 8])
+        ]
+        assert [each.status_code for each in answers] == [200, 500, 200]
+        error = answers[1].json()["error"]
+        assert error["code"] == "not-a-number"
+        assert "320 of 320 are NaN" in error["message"]
+        assert 'relaxpy_not_a_number_total{model="damaged"} 1.0' in http.get("/metrics").text

@@ -328,7 +328,7 @@ def test_messages() -> None:
     messages = {
         "y[vi, vj] = x[vi]": "a scalar is expected, got a part of a buffer (is an index missing?)",
         'y[vi, vj] = "a"': "a scalar is expected, got a string",
-        "y[vi] = 1.0": "BufferVar y is 2-dimensional, cannot be indexed with the 1-dimensional indices provided.",
+        "y[vi] = 1.0": "y has 2 dimensions, and 1 indices are given",
         "y[vi, vj] = T.exq(1.0)": "the namespace T has no exq",
         "y[vi, vj] = T.if_then_else(x[0, 0], 1.0, 0.0)": "if_then_else only accept the condition to be boolean type.",
     }

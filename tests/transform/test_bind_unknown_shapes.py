@@ -9,6 +9,7 @@ import relaxpy
 from relaxpy.analysis.well_formed import well_formed
 from relaxpy.errors import PassError, RuntimeCheckError
 from relaxpy.ir import Function, IRModule, MatchCast, TensorType
+from relaxpy.ir.structural import assert_structural_equal
 from relaxpy.ir.visitor import free_vars
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
@@ -154,3 +155,34 @@ def main(x: R.Tensor(("n",), dtype="float32")) -> R.Shape(ndim=1):
     captured = free_vars(local)
     assert captured
     assert casts.keys().isdisjoint(captured)
+
+
+def test_a_result_that_became_less_exact_is_cast() -> None:
+    """Of a recursion with arguments in another order the result was known exactly; after the pass it is a tuple of
+    tensors of new symbols. What is printed parses to an equal module all the same."""
+    mod = BindUnknownShapes()(
+        relaxpy.parse("""
+@I.ir_module
+class Module:
+    @R.function
+    def main(t: R.Tensor((), "int64"), a: R.Tensor(("n",), "float32"), b: R.Tensor(("n",), "float32")) -> R.Tuple(R.Tensor(("n",), "float32"), R.Tensor(("n",), "float32")):
+        if t <= 0:
+            z = (a, b)
+        else:
+            if t == 5:
+                q = R.concat((a[1:99], b[:1]))
+            else:
+                q = R.exp(b)
+            z = Module.main(t - 1, q, a)
+        return z
+""")
+    )
+    function = mod["main"]
+    assert isinstance(function, Function)
+    *_, last = function.body.bindings
+    assert isinstance(last, MatchCast)
+    assert last.annotation == function.ret
+    assert_structural_equal(mod, relaxpy.parse(mod.script()))
+    a, b = np.array([1, 2, 3], "float32"), np.array([4, 5, 6], "float32")
+    for found, wanted in zip(interpret(mod, "main", 1, a, b), (np.exp(b), a), strict=True):
+        np.testing.assert_allclose(found, wanted)

@@ -455,3 +455,140 @@ def test_what_never_fits_is_refused(body: str, problem: str) -> None:
 def test_an_instruction_with_too_few_arguments_is_refused() -> None:
     with pytest.raises(VerifyError, match="takes 3 tensors, outputs included, got 2"):
         module(X, "n = T.int64()\n_ = R.vm.call_dps(cls.add, x, x)\nreturn x")
+
+
+WRITES = {
+    "its input, then its output": """
+        for i in range(n):
+            with T.sblock("b"):
+                v = T.axis.spatial(n, i)
+                x[v] = T.float32(5)
+                y[v] = x[v]
+""",
+    "its input in another order": """
+        for i in range(n):
+            x[i] = x[i] + T.float32(1)
+        for i in range(n):
+            y[i] = x[n - 1 - i]
+""",
+    "its input through a view": """
+        for i in range(n):
+            with T.sblock("b"):
+                v = T.axis.spatial(n, i)
+                w = T.match_buffer(x[v], (), offset_factor=1)
+                w[()] = T.float32(7)
+                y[v] = w[()]
+""",
+    "only its input": """
+        for i in range(n):
+            x[i] = T.float32(1)
+""",
+    "some of its output": """
+        for i in range(n):
+            if x[i] > T.float32(2):
+                y[i] = x[i]
+""",
+    "all but one of its output": """
+        for i in range(n - 1):
+            y[i + 1] = x[i]
+""",
+    "its output, after it has perhaps read it": """
+        for i in range(n):
+            y[i] = T.if_then_else(x[i] > T.float32(2), y[i], x[i])
+""",
+    "its output, of itself": """
+        y[0] = x[0]
+        for i in range(n - 1):
+            y[i + 1] = y[i] + x[i + 1]
+""",
+}
+CALLS = {
+    "a value": "a = R.exp(x)",
+    "an argument": "a = x",
+    "a constant": "a = R.arange(R.prim_value(5), dtype='float32')\n        a = R.match_cast(a, R.Tensor((n,), 'float32'))",
+}
+
+
+@pytest.mark.parametrize("pure", [True, False])
+@pytest.mark.parametrize("given", CALLS)
+@pytest.mark.parametrize("name", WRITES)
+def test_values_stay_as_they_are(name: str, given: str, pure: bool) -> None:
+    """A call changes no array of the caller and no value, and gives the same whatever was in memory before."""
+    mod = relaxpy.parse(f"""
+@I.ir_module
+class Module:
+    @T.prim_func
+    def f(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+        n = T.int64()
+{WRITES[name]}
+    @R.function(pure={pure})
+    def main(x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        cls = Module
+        {CALLS[given]}
+        y = R.call_tir(cls.f, (a,), out_ty=R.Tensor((n,), "float32"))
+        z = R.call_tir(cls.f, (a,), out_ty=R.Tensor((n,), "float32"))
+        return R.add(a, y), a, y, z
+""")
+    check_round_trip(mod)
+    exe = relaxpy.build(mod, target="llvm -opt-level=0")
+    runs = [lambda x: interpret(mod, "main", x)]
+    for vm in (relaxpy.VirtualMachine(exe), relaxpy.VirtualMachine(exe, check_memory=True)):
+        runs += [lambda x, vm=vm: vm["main"](x)] * 2
+    x = np.array([0, 3, 1, 5, 2], "float32")
+    found = [[np.array(part) for part in run(x)] for run in runs]
+    np.testing.assert_array_equal(x, [0, 3, 1, 5, 2])
+    value = {"a value": np.exp(x), "an argument": x, "a constant": np.arange(5, dtype="float32")}
+    for total, a, y, z in found:
+        np.testing.assert_allclose(a, value[given], rtol=1e-6)
+        np.testing.assert_array_equal(y, z)
+        np.testing.assert_array_equal(total, a + y)
+        np.testing.assert_allclose(y, found[0][2], rtol=1e-6)
+
+
+def test_inputs_beside_those_that_are_declared_to_be_updated() -> None:
+    mod = relaxpy.parse("""
+@I.ir_module
+class Module:
+    @T.prim_func
+    def f(x: T.Buffer((3,), "float32"), w: T.Buffer((3,), "float32"), y: T.Buffer((3,), "float32")):
+        for i in range(3):
+            x[i] = x[i] + w[i]
+            w[i] = T.float32(0)
+            y[i] = x[i] * T.float32(2)
+    @R.function
+    def main(x: R.Tensor((3,), "float32"), w: R.Tensor((3,), "float32")):
+        cls = Module
+        both = R.call_tir_inplace(cls.f, (x, w), inplace_indices=[0, -1], out_ty=[R.Tensor((3,), "float32"), R.Tensor((3,), "float32")])
+        return both, x, w
+""")
+    x, w = np.ones(3, "float32"), np.full(3, 4, "float32")
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod))
+    for (updated, y), old, weight in (interpret(mod, "main", x, w), vm["main"](x, w)):
+        for value, expected in ((updated, 5), (y, 10), (old, 1), (weight, 4), (x, 1), (w, 4)):
+            np.testing.assert_array_equal(np.asarray(value), [expected] * 3)
+
+
+def test_an_output_that_is_read_first_is_refused() -> None:
+    text = """
+@I.ir_module
+class Module:
+    @T.prim_func
+    def f(x: T.Buffer((3,), "float32"), y: T.Buffer((3,), "float32")):
+        for i in range(3):
+            with T.sblock("y"):
+                v = T.axis.spatial(3, i)
+                y[v] = y[v] + x[v]
+    @R.function
+    def main(x: R.Tensor((3,), "float32")):
+        cls = Module
+        return R.call_tir{call}, out_ty=R.Tensor((3,), "float32"))
+"""
+    with pytest.raises(VerifyError, match="f reads its output y before it writes to it") as caught:
+        relaxpy.parse(text.replace("{call}", "(cls.f, (x,)"))
+    assert caught.value.span is not None
+    assert caught.value.span.line == 13
+    updating = "_inplace(cls.f, (x, R.exp(x)), inplace_indices=[1]"
+    mod = relaxpy.parse(text.replace("{call}", updating))
+    x = np.zeros(3, "float32")
+    np.testing.assert_array_equal(interpret(mod, "main", x), [1, 1, 1])

@@ -131,3 +131,21 @@ def test_many_tensors_are_joined_in_groups_that_a_launch_takes(call: str, limit:
     assert len(LegalizeOps()(mod, PassContext(Target.host())).prim_funcs) == 1
     args = [np.full(2, i, np.float32) for i in range(30)]
     np.testing.assert_array_equal(interpret(legal, "main", *args), interpret(mod, "main", *args))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "R.reshape(x, (n * (1 << 70),))", "x[1 << 70]", "R.arange(0, 5, 1 << 70)", "R.repeat(x, 1 << 70)",
+        "R.tile(x, (1 << 70, 1))", "R.tril(x, 1 << 70)",
+    ],
+)  # fmt: skip
+def test_numbers_beyond_64_bits_are_refused(call: str) -> None:
+    """At the call; TVM's literals end there."""
+    mod = relaxpy.parse(
+        f"@R.function\ndef main(x: R.Tensor(('n', 4), 'float32')):\n    n = T.int64()\n    return {call}\n"
+    )
+    with pytest.raises(relaxpy.RelaxError, match="does not fit into 64 bits") as caught:
+        LegalizeOps()(mod)
+    assert caught.value.code == "bad-value"
+    assert caught.value.span is not None

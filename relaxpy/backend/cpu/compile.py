@@ -19,11 +19,12 @@ from pathlib import Path
 
 from relaxpy.backend.cpu import lowering as pipeline
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.backend.refused import reason_of, refused
+from relaxpy.backend.refused import refused
 from relaxpy.errors import BuildError
 from relaxpy.tir.lowering.bfloat16 import rounded, rounded_by_instructions, without_bfloat16
 from relaxpy.tir.lowering.float8 import FORMATS, without_float8
 from relaxpy.tir.lowering.traps import without_traps
+from relaxpy.tir.message import informative
 from relaxpy.tir.numerics.floats import is_unordered
 from relaxpy.tir.schedule import CHECKED, HALVES
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
@@ -166,5 +167,5 @@ def _named(
         except Exception as own:
             return refused(own, called or name, target, func)
     names = ", ".join(kernels)
-    message = f"the kernels {names} do not compile together for {target}: {reason_of(error)}"
+    message = f"the kernels {names} do not compile together for {target}: {informative(error)}"
     return BuildError("kernel-compile", message)

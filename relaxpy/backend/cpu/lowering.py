@@ -13,6 +13,7 @@ from functools import cache
 from relaxpy.tir.allowed import REQUIRE_MEMORY
 from relaxpy.tir.lowering.conversions import without_conversions
 from relaxpy.tir.lowering.exact import sealed, unnamed, unsealed, wrapped
+from relaxpy.tir.lowering.flat import flatten_buffers
 from relaxpy.tir.lowering.given import with_given
 from relaxpy.tir.lowering.intrinsics import lower_intrinsics
 from relaxpy.tir.lowering.masked import with_kept_truncations
@@ -20,6 +21,7 @@ from relaxpy.tir.lowering.rolled import kept_rolled
 from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.lowering.truth import chosen_by_truth
 from relaxpy.tir.lowering.unnest import unnest_lets, unnest_new_lets
+from relaxpy.tir.name_length import has_long_values
 from relaxpy.tir.nodes import with_body
 from relaxpy.tir.schedule import CHECKED, FINISHED, asserts
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
@@ -33,8 +35,13 @@ NAME = "relaxpy_cpu"
 def _compact_buffers(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     """Shrink buffers to the region that is used, in programs of blocks. Programs that the schedule wrote as loops are
     compact already, and TVM's pass ends with an internal error at a vector of indices such as `x[lanes // 2]`.
-    Functions that allocate no buffers in blocks are skipped: the analysis is slow if indices have many names."""
-    blocks = {var: func for var, func in mod.functions.items() if _allocates(func)}
+    Functions that allocate no buffers in blocks are skipped, and those of long values: the analysis writes out the
+    names in indices."""
+    blocks = {
+        var: func
+        for var, func in mod.functions.items()
+        if _allocates(func) and not has_long_values(func)
+    }
     if not blocks:
         return mod
     compact = s_tir.transform.CompactBufferAllocation()(tvm.IRModule(blocks))
@@ -126,7 +133,7 @@ def loop_passes() -> list[tvm.transform.Pass]:
 
 def _vector_passes() -> list[tvm.transform.Pass]:
     return [
-        tirx.transform.FlattenBuffer(),
+        flatten_buffers,
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(32),
         s_tir.transform.LoopPartition(),

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
-from relaxpy.runtime.devices.cpu.features import ISA_FEATURES
+from relaxpy.runtime.devices.cpu.features import ISA_FEATURES, host_features
 from relaxpy.runtime.devices.cpu.tile_registers import FEATURES, may_use_tiles
 from relaxpy.target import Target, fail, first_word, nearest, options_of
 from relaxpy.tir.numerics import avx512
@@ -28,6 +28,8 @@ CACHE_LINE = 64
 _ZEN_OF_32_MIB = ("znver3", "znver4", "znver5")
 """LLVM's names of AMD's processors whose eight cores share 32 MiB of third-level cache."""
 
+_SYSTEMS = {"macos": ("macos", "darwin"), "windows": ("windows", "win32", "mingw", "cygwin")}
+"""The words of triples for operating systems (`relaxpy.runtime.devices.cpu.features.SYSTEMS`)."""
 _OPTIONS = ("mcpu", "mattr", "mtriple", "opt-level")
 
 
@@ -208,7 +210,8 @@ class CpuTarget(Target):
         return {**super().facts(), "mcpu": ",".join(each.mcpu for each in self.alternatives[::-1])}
 
     def requirement(self) -> tuple[str, str, tuple[str, ...]]:
-        return self.mcpu or self.kind, self.arch, self.required_features
+        system = _system(self.triple)
+        return self.mcpu or self.kind, self.arch, (*self.required_features, *filter(None, [system]))
 
     @property
     def is_host_loadable(self) -> bool:
@@ -219,7 +222,8 @@ class CpuTarget(Target):
     def _is_loadable(self) -> bool:
         if self.kind == "c":
             return True
-        if self.arch != _host_triple().split("-", 1)[0]:
+        host = _host_triple()
+        if self.arch != host.split("-", 1)[0] or _system(self.triple) != _system(host):
             return False
         mcpu, own = _host_cpu()
         return set(self.required_features) <= _llvm_features(mcpu, own, _host_triple())
@@ -263,6 +267,15 @@ def _check_cpu(mcpu: str, triple: str) -> None:
         )
 
 
+def _system(triple: str) -> str:
+    """The operating system of a triple, as a requirement names it; "" for Linux and others of its files."""
+    parts = triple.split("-")[1:]
+    for name, words in _SYSTEMS.items():
+        if any(part.startswith(words) for part in parts):
+            return name
+    return ""
+
+
 @cache
 def _host_triple() -> str:
     return str(tvm.target.codegen.llvm_get_system_triple())
@@ -278,8 +291,8 @@ def _host_cpu() -> tuple[str, tuple[str, ...]]:
     mcpu = str(tvm.target.codegen.llvm_get_system_cpu())
     host = tvm_ffi.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")()
     here = {str(name): bool(value) for name, value in host.items()}
-    if not here:  # LLVM cannot detect features on this platform; the processor's name has to do
-        return mcpu, ()
+    if not here:  # LLVM cannot detect features on this platform
+        here = dict.fromkeys(host_features() & ISA_FEATURES, True)
     if not may_use_tiles():
         here |= dict.fromkeys(FEATURES, False)
     implied = _llvm_features(mcpu, (), _host_triple())

@@ -94,7 +94,8 @@ class GpuBackend(Backend[T]):
 
     def launches(self, program: PrimFunc, target: T) -> Launches | None:
         func = program.func
-        if not (is_checked(func) or asserts(func) or is_scheduled(func)):
+        is_free = not (is_checked(func) or asserts(func) or is_scheduled(func))
+        if is_free and buffer_count(program) <= target.max_buffers:
             for rule in self.rules:
                 found = rule.arrange(func, target)
                 if found is None:
@@ -106,7 +107,8 @@ class GpuBackend(Backend[T]):
                 fits = buffer_count(program) + len(missing) <= target.max_buffers
                 if fits and together is not None and len(together.workspaces) == len(missing):
                     return together
-        return launches_of(program, lambda part: self._is_recognised(part, target))
+        most = target.max_buffers if is_free else None
+        return launches_of(program, lambda part: self._is_recognised(part, target), most)
 
     def compile(
         self,

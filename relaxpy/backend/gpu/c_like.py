@@ -2,8 +2,8 @@
 
 TVM writes the text of OpenCL C, CUDA C++ and Metal's language. It writes some constructs wrongly, so they are replaced
 before: numbers with 7 digits, bits of a value through the address of an rvalue, choices that evaluate both sides,
-extremes of NaN, the smallest integer, names of functions that exist in C and not in the language. A language is a
-`CLike`, which says what they are called there.
+extremes of NaN, the smallest integer, arithmetic of 8 and 16 bits that C does in 32, names of functions that exist in C
+and not in the language. A language is a `CLike`, which says what they are called there.
 """
 
 from __future__ import annotations
@@ -25,6 +25,12 @@ _BITS = {
     "float16": ("uint16", "<e", "<H"),
 }
 """For each float type, the integer type of its size, and the `struct` formats of both."""
+_NARROW = ("int8", "uint8", "int16", "uint16")
+_LEAVING = (
+    tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.FloorDiv, tirx.LShift,
+    tirx.BitwiseNot,  # pyright: ignore[reportAttributeAccessIssue]
+)  # fmt: skip
+"""Operations whose results of 32 bits may be outside of a narrower type."""
 CPLUSPLUS = frozenset(
     "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const const_cast "
     "constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false float "
@@ -63,7 +69,8 @@ class CLike:
         """TVM's text of one kernel, for a TVM target of the language, under the name of the function."""
         name = str(func.attrs["global_symbol"])
         func = with_bits_in_memory(func.without_attr("tirx.noalias"))
-        mod = tvm.IRModule({name: self._renamed(func.with_body(self.spelled(func.body)))})
+        body = self._exact_arithmetic(self.spelled(func.body))
+        mod = tvm.IRModule({name: self._renamed(func.with_body(body))})
         passes = [
             tirx.transform.FP8StorageLegalize(),
             tirx.transform.BF16StorageLegalize(),
@@ -114,9 +121,25 @@ class CLike:
         own = str(value.ty.dtype)
         if own == dtype or dtype not in self.types or own not in self.types:
             return value
-        # The type of a C expression may be wider than that of the value that it represents.
-        exact = tirx.call_pure_extern(own, f"({self.types[own]})", value)
-        return self._as(dtype, exact)
+        return self._as(dtype, self._exact(value, own))
+
+    def _exact(self, value: Expr, dtype: str) -> Expr:
+        """The value in its type: that of a C expression may be wider."""
+        return tirx.call_pure_extern(dtype, f"({self.types[dtype]})", value)
+
+    def _exact_arithmetic(self, body: Any) -> Any:
+        """Rewrite arithmetic of 8 and 16 bits, which C does in 32, so that its results have their type. So are unsigned
+        numbers that become signed ones, which TVM takes for what they were before."""
+
+        def exact(node: Any) -> Expr:
+            dtype = str(node.ty.dtype)
+            return self._exact(node, dtype) if dtype in _NARROW else node
+
+        def cast(node: Any) -> Expr:
+            dtype, own = str(node.ty.dtype), str(node.value.ty.dtype)
+            return self._exact(node, dtype) if own == f"u{dtype}" else exact(node)
+
+        return rewritten(body, (_LEAVING, exact), (tirx.Cast, cast))
 
     def _as(self, dtype: str, value: Expr) -> Expr:
         return tirx.call_pure_extern(dtype, self.bits.format(self.types[dtype]), value)

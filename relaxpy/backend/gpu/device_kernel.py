@@ -17,6 +17,7 @@ from relaxpy.ir.dim import Dim
 from relaxpy.runtime.dtype import info
 from relaxpy.tir.lowering.bfloat16 import without_bfloat16
 from relaxpy.tir.lowering.exact import sealed, unnamed, unsealed
+from relaxpy.tir.lowering.flat import flatten_buffers
 from relaxpy.tir.lowering.float8 import FORMATS, without_float8
 from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.prim_func import read_symbols
@@ -107,7 +108,7 @@ def _passes(is_whole: bool) -> list[tvm.transform.Pass]:
         s_tir.transform.LowerMatchBuffer(),
         s_tir.transform.AnnotateIrregularLoop(),
         s_tir.transform.LowerOpaqueBlock(),
-        tirx.transform.FlattenBuffer(),
+        flatten_buffers,
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(32),
         tirx.transform.VectorizeLoop(False),  # a thread is a lane

@@ -18,7 +18,8 @@ from typing import Any
 
 from relaxpy.ir.dim import SymVar
 from relaxpy.tir.forms.rows import read_rows
-from relaxpy.tir.lowering.workspace import Launches, is_shared, split
+from relaxpy.tir.lowering.packing import with_fewer_buffers
+from relaxpy.tir.lowering.workspace import Launches, buffer_count, is_shared, split
 from relaxpy.tir.prim_func import PrimFunc, read_symbols
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import rewritten, walk
@@ -29,16 +30,28 @@ Stmt = Any
 Var = Any
 
 
-def launches_of(program: PrimFunc, joins: Callable[[Any], bool] | None = None) -> Launches | None:
+def launches_of(
+    program: PrimFunc, joins: Callable[[Any], bool] | None = None, most_buffers: int | None = None
+) -> Launches | None:
     """The launches of a program, with the memory that they need; None for one launch that needs none. `joins` is that
-    of `split`."""
+    of `split`. If a launch may take only `most_buffers` buffers, those of others are joined
+    (`relaxpy.tir.lowering.packing`)."""
     func = _with_rows_at_the_top(program.func)
     found = split(PrimFunc(func, program.span), joins)
+    if most_buffers is not None and _most_taken(program, found) > most_buffers:
+        func = with_fewer_buffers(func, most_buffers)
+        found = split(PrimFunc(func, program.span))
     if found is None or func is program.func:
         return found
     own = read_symbols(program.func).symbols
     again = {symbol: own[var] for var, symbol in read_symbols(func).symbols.items()}
     return _over(found, again)
+
+
+def _most_taken(program: PrimFunc, found: Launches | None) -> int:
+    """The most buffers that a launch takes."""
+    programs = [program] if found is None else [each.program for each in found.launches]
+    return max(map(buffer_count, programs))
 
 
 def _over(launches: Launches, symbols: dict[SymVar, SymVar]) -> Launches:

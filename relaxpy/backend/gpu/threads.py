@@ -18,6 +18,7 @@ from relaxpy.errors import BuildError
 from relaxpy.ir.module import APART
 from relaxpy.tir.forms.stages import equal_indices
 from relaxpy.tir.lowering.workspace import is_shared
+from relaxpy.tir.prim_func import read_symbols
 from relaxpy.tir.schedule import with_kind
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import contains, rewritten, walk
@@ -37,12 +38,13 @@ def bind_threads(func: tirx.PrimFunc, group: int) -> tirx.PrimFunc:
     func = _with_root(func, _in_block(func.body.block.body))
     root = func.body.block
     rows = outer_parallel(func.body)
-    nest = _read_nest(root.body)
+    sizes = set(read_symbols(func).symbols)
+    nest = _read_nest(root.body, sizes)
     if nest is not None and not _is_apart(nest, func):
         nest = _in_order(nest, func)
     if nest is not None:
         body = _per_element(nest, group)
-    elif rows is not None:
+    elif rows is not None and _is_sized(rows, sizes):
         body = _threads([rows], _serial(rows.body), group)
     else:
         body = _threads([], _serial(root.body), 1)
@@ -116,6 +118,8 @@ class _Nest:
     realize: Any
     ordered: tuple[Any, ...] = ()
     """Loops that each thread runs in order, around the folded ones."""
+    inner: tuple[Any, ...] = ()
+    """Loops of independent axes whose range the host does not know, as that of a triangle: each thread runs them."""
 
 
 def _in_block(stmt: Stmt) -> Stmt:
@@ -156,8 +160,9 @@ def _reads(values: Sequence[Expr], buffer: Any) -> bool:
     return any(load.source.same_as(buffer) for value in values for load in _loads(value))
 
 
-def _read_nest(stmt: Stmt) -> _Nest | None:
-    """The statement as a nest of axes that its author declares independent or reduced; None for other statements."""
+def _read_nest(stmt: Stmt, sizes: set[Var]) -> _Nest | None:
+    """The statement as a nest of axes that its author declares independent or reduced; None for other statements. The
+    host knows the `sizes`."""
     loops: list[Any] = []
     while isinstance(stmt, tirx.For) and stmt.kind in (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL):
         loops.append(stmt)
@@ -176,10 +181,19 @@ def _read_nest(stmt: Stmt) -> _Nest | None:
         walk(value, (tvm.ir.Var, kinds[axis.iter_type].add))
     if apart & folded or (folded and not _has_one_element(block)):
         return None
-    return _Nest(
-        tuple(loop for loop in loops if loop.loop_var in apart),
-        tuple(loop for loop in loops if loop.loop_var not in apart),
-        stmt,
+    others = [loop for loop in loops if loop.loop_var not in apart]
+    given = [loop for loop in loops if loop.loop_var in apart and _is_sized(loop, sizes)]
+    inner = [loop for loop in loops if loop.loop_var in apart and loop not in given]
+    if any(_uses_other(loop, others) for loop in inner):
+        return None
+    return _Nest(tuple(given), tuple(others), stmt, inner=tuple(inner))
+
+
+def _is_sized(loop: Any, sizes: set[Var]) -> bool:
+    """Is the range of a loop a formula of sizes?"""
+    return not any(
+        contains(bound, tvm.ir.TensorLoad) or contains(bound, tvm.ir.Var, lambda v: v not in sizes)
+        for bound in (loop.min, loop.extent)
     )
 
 
@@ -188,7 +202,7 @@ def _is_apart(nest: _Nest, func: tirx.PrimFunc) -> bool:
     may be wrong, so it is proved, as for loops on processors, unless the block says that it was checked (`APART`)."""
     if APART in nest.realize.block.annotations:
         return True
-    wide = [loop.loop_var for loop in nest.apart if not _is_one(loop.extent)]
+    wide = [loop.loop_var for loop in (*nest.apart, *nest.inner) if not _is_one(loop.extent)]
 
     def parallel(loop: Any) -> Any:
         among = any(loop.loop_var.same_as(var) for var in wide)
@@ -202,7 +216,7 @@ def _in_order(nest: _Nest, func: tirx.PrimFunc) -> _Nest | None:
     """The nest with its outermost axes in order in each thread, as few as make the others apart; None if there is no
     such. What a table of indices writes to is of this kind: two of its rows may be one place, but elements of a row are
     apart."""
-    if nest.folded or any(_uses_other(loop, nest.apart) for loop in nest.apart):
+    if nest.folded or nest.inner:
         return None
     for count in range(1, len(nest.apart)):
         ordered, apart = nest.apart[:count], nest.apart[count:]
@@ -294,7 +308,7 @@ def _per_element(nest: _Nest, group: int) -> Stmt:
         inner = _folded(nest, inner, first, before)
     elif block.init is not None:
         inner = _sequence([placed(block.init), inner])
-    inner = _in_loops(nest.ordered, inner)
+    inner = _in_loops((*nest.ordered, *nest.inner), inner)
     return _threads(nest.apart, inner, group if nest.apart else 1)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 from relaxpy.backend.gpu.device_kernel import device_kernel
-from relaxpy.backend.gpu.launch_args import launch_args
+from relaxpy.backend.gpu.launch_args import launch_args, size_numbers
 from relaxpy.backend.gpu.offsets import with_offsets
+from relaxpy.backend.gpu.rounds import rounds_of
+from relaxpy.backend.int_expr import int_expr
 from relaxpy.backend.webgpu.source import wgsl_source
 from relaxpy.backend.webgpu.target import WebGPUTarget
 from relaxpy.runtime.bytecode import IntExpr
@@ -16,6 +18,8 @@ from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tirx
 
 _MOST = (1 << 31) - 1
+_ROUNDS = (1 << 15) - 1
+"""No device stops a thread after so few rounds of loops."""
 
 
 def kernel_image(
@@ -27,8 +31,12 @@ def kernel_image(
     Raises: BuildError (`kernel-compile`, `device-dtype`).
     """
     kernel = device_kernel(func, symbol, target.to_tvm())
-    called = launch_args(kernel, PrimFunc(func))
-    own = launched(symbol, called.launch)
+    program = PrimFunc(func)
+    called = launch_args(kernel, program)
+    rounds, launch = rounds_of(func), called.launch
+    if rounds.value is None or rounds.value > _ROUNDS:
+        launch = (*launch, int_expr(rounds, size_numbers(program)))
+    own = launched(symbol, launch)
     source = wgsl_source(with_offsets(kernel.func.with_attr("global_symbol", own)), name)
     args: list[Argument] = []
     for arg, is_written, is_narrow in zip(called.args, source.written, source.narrow, strict=True):
@@ -44,4 +52,6 @@ def kernel_image(
         "max-compute-workgroup-storage-size": source.shared_bytes,
     }
     limits = {limit: value for limit, value in limits.items() if value}
-    return Image(own, tuple(args), source.text.encode(), limits=limits), called.launch
+    counted = len(called.launch) if len(launch) > len(called.launch) else None
+    image = Image(own, tuple(args), source.text.encode(), limits=limits, rounds=counted)
+    return image, launch

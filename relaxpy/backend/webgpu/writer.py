@@ -28,7 +28,7 @@ from relaxpy.backend.gpu.half import NARROW, WIDEN
 from relaxpy.backend.webgpu.names import Names
 from relaxpy.errors import BuildError
 from relaxpy.tir.numerics.elementary import ELEMENTARY, applied
-from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import walk
 
 Expr = Any
@@ -116,6 +116,10 @@ class Writer:
         """Names of other values that are computed from data."""
         self._exact = False
         """Whether floats must not be reassociated."""
+        self._meant: dict[Any, Expr] = {}
+        """Names, and places in a thread's own memory, as `(buffer, index)` → their values."""
+        self._parts_of: dict[Any, frozenset[int]] = {}
+        """The same → the parts of the value (`_parts`)."""
         walk(func.body, (tirx.DeclBuffer, self._declare), (tirx.BufferStore, self._note_store))
 
     def _declare(self, node: Any) -> None:
@@ -190,6 +194,8 @@ class Writer:
         self._named(stmt.var, stmt.value)
 
     def _named(self, var: Var, value: Expr) -> None:
+        if "float" in str(var.ty.dtype):
+            self._note(var, value)
         if str(var.ty.dtype) in ("int64", "uint64") and not self._is_index(value):
             self._wide.add(var)
             text = self._value(value)
@@ -268,6 +274,8 @@ class Writer:
         index = self._narrow(self._one(stmt.indices))
         name = self._place(buffer)
         if buffer not in self._memory:
+            if "float" in dtype:
+                self._note((buffer, index), stmt.value)
             if buffer in self._scalars:
                 self._line(f"{name} = {value};")
             elif dtype == "bool" and str(buffer.scope()).startswith("shared"):
@@ -280,10 +288,11 @@ class Writer:
             self._store_part(name, dtype, index, value)
 
     def _store_part(self, name: str, dtype: str, index: str, value: str) -> None:
-        """A part of a word: cleared, then set. Other threads write other parts only."""
+        """A part of a word: cleared, then set. Other threads write other parts only. The value is first, since it may
+        be computed from the old one."""
         bits = _BITS[dtype]
         mask, shift = self.names.fresh("mask"), self.names.fresh("shift")
-        word = self.names.fresh("word")
+        word, part = self.names.fresh("word"), self.names.fresh("part")
         if dtype == "bool":
             value = f"select(0u, 1u, {value})"
         elif dtype.startswith("int"):
@@ -293,8 +302,9 @@ class Writer:
             f"let {shift} = (u32({index}) & {per_word - 1}u) * {bits}u; let {word} = u32({index}) / {per_word}u; "
             f"let {mask} = {(1 << bits) - 1}u << {shift};"
         )
+        self._line(f"let {part} = ({value} << {shift}) & {mask};")
         self._line(f"atomicAnd(&{name}[{word}], ~{mask});")
-        self._line(f"atomicOr(&{name}[{word}], ({value} << {shift}) & {mask});")
+        self._line(f"atomicOr(&{name}[{word}], {part});")
 
     def _one(self, indices: Sequence[Expr]) -> Expr:
         (index,) = indices  # flat by now
@@ -380,11 +390,20 @@ class Writer:
                 return self._index(expr)
             if isinstance(expr, tirx.Cast) and self._dtype(expr.value) == "int32":
                 return self._value(expr.value)
-            return f"saturated({self._value(expr)})"
+            return f"saturated({self._wide_index(expr) if dtype == 'int64' else self._value(expr)})"
         text = self._value(expr)
         if dtype == "bool":
             return f"select(0i, 1i, {text})"
         return f"i32({text})" if dtype.startswith("u") else text
+
+    def _wide_index(self, expr: Expr) -> str:
+        """An index of 64 bits that is computed from data, wide; its parts that are not fit, as other indices do."""
+        if self._is_index(expr):
+            return f"wide_of_int({self._narrow(expr)})"
+        if isinstance(expr, tirx.Add | tirx.Sub | tirx.Mul):
+            function = f"wide_{_ARITHMETIC[type(expr)]}"
+            return f"{function}({self._wide_index(expr.a)}, {self._wide_index(expr.b)})"
+        return self._value(expr)
 
     def _index(self, expr: Expr) -> str:
         """An index of 64 bits as `i32`."""
@@ -489,10 +508,56 @@ class Writer:
                     tirx.Cast("bool", type(node)(node.a.astype("int32"), node.b.astype("int32")))
                 )
             case "f32":
-                text = f"({self._value(node.a)} {sign} {self._value(node.b)})"
+                first, second = self._value(node.a), self._value(node.b)
+                if not self._exact and self._may_cancel(node):
+                    second = f"keep({second})"
+                text = f"({first} {sign} {second})"
                 return f"keep{text}" if self._exact else text
             case _:
                 return self._wrapped(f"({self._value(node.a)} {sign} {self._value(node.b)})", dtype)
+
+    def _may_cancel(self, node: Expr) -> bool:
+        """Would a driver that takes floats for real numbers simplify this sum, difference or product by what its
+        operands have in common? `x - x` would be 0 for a NaN, `x + (y - x)` would be `y`, `x * y - x * z` infinite
+        where it is a NaN, and `exp(x) * exp(y)` a number where one of them is infinite."""
+        a, b = self._meaning(node.a), self._meaning(node.b)
+        if isinstance(node, tirx.Mul):
+            called = {self._called(each) for each in (a, b) if isinstance(each, tvm.ir.Call)}
+            return len(called) == 1 and called <= _POWERS and type(a) is type(b)
+        if isinstance(a, tirx.Mul) and isinstance(b, tirx.Mul):
+            factors = [{_hash(each.a), _hash(each.b)} for each in (a, b)]
+            if not factors[0].isdisjoint(factors[1]):
+                return True
+        return not self._parts(node.a).isdisjoint(self._parts(node.b))
+
+    def _meaning(self, expr: Expr) -> Expr:
+        """The value of a name, or of what is in a thread's own memory."""
+        return self._meant.get(self._key(expr), expr)
+
+    def _key(self, expr: Expr) -> Any:
+        """What an expression is known by in `_meant`."""
+        if isinstance(expr, tvm.ir.TensorLoad):
+            buffer = self._origin(expr.source)
+            own = buffer not in self._memory and not str(buffer.scope()).startswith("shared")
+            return (buffer, self._narrow(self._one(expr.indices))) if own else None
+        return expr if isinstance(expr, tvm.ir.Var) else None
+
+    def _note(self, key: Any, value: Expr) -> None:
+        self._parts_of[key] = self._parts(value)
+        self._meant[key] = self._meaning(value)
+
+    def _parts(self, expr: Expr) -> frozenset[int]:
+        """What an expression is the sum of, through names: hashes of expressions, and 0 for all constants."""
+        if isinstance(expr, tirx.FloatImm):
+            return frozenset([0])
+        if isinstance(expr, tirx.Add | tirx.Sub):
+            return self._parts(expr.a) | self._parts(expr.b)
+        if isinstance(expr, tirx.Mul):
+            for one, other in ((expr.a, expr.b), (expr.b, expr.a)):
+                if isinstance(one, tirx.FloatImm):
+                    return self._parts(other)
+        own = frozenset([_hash(expr)])
+        return own | self._parts_of.get(self._key(expr), frozenset())
 
     def _wrapped(self, text: str, dtype: str) -> str:
         """An integer modulo the size of its type."""
@@ -585,6 +650,8 @@ class Writer:
         a, b = self._value(node.a), self._value(node.b)
         if kind == "bool" and sign not in ("==", "!="):
             a, b = f"select(0u, 1u, {a})", f"select(0u, 1u, {b})"
+        if kind == "f32" and sign == "!=":  # WGSL's may be false for a NaN
+            return f"(!({a} == {b}))"
         if kind != WIDE:
             return f"({a} {sign} {b})"
         if dtype == "float64":
@@ -885,6 +952,8 @@ class Writer:
     )
 
 
+_POWERS = frozenset({"exp", "exp2", "sqrt"})
+"""Functions whose product drivers compute as one of them."""
 _EXTERN = ("call_pure_extern", "call_extern")
 """Calls of a function that their first argument names."""
 
@@ -892,6 +961,11 @@ _EXTERN = ("call_pure_extern", "call_extern")
 def _op(call: Expr) -> str:
     """The operator of a call, without the prefix of its table."""
     return str(getattr(call.op, "name", "")).rpartition(".")[2]
+
+
+def _hash(expr: Expr) -> int:
+    """The same for expressions of the same form, of the same variables."""
+    return int(tvm_ffi.structural_hash(expr))
 
 
 def _is_one(extent: Expr) -> bool:

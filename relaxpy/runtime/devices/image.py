@@ -93,7 +93,7 @@ _PLACES = frozenset("left right data weight bias residual workspace out".split()
 
 def _natural(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no number of a library call")
+        raise ValueError(f"{value!r} is no natural number")
     return value
 
 
@@ -120,6 +120,8 @@ class Image:
 
     library: LibraryCall | None = None
     """The library function that runs instead of the code where there is much to do."""
+    rounds: int | None = None
+    """The index in `KernelImage.launch` of a bound of the rounds of loops that a thread runs."""
 
     @property
     def source(self) -> str:
@@ -141,6 +143,8 @@ class Image:
             header["resources"] = dict(self.resources)
         if self.library is not None:
             header["library"] = asdict(self.library)
+        if self.rounds is not None:
+            header["rounds"] = self.rounds
         return f"{MARK}{json.dumps(header)}\n".encode() + self.code
 
     @classmethod
@@ -167,9 +171,10 @@ class Image:
             code.decode()
         called = header.get("library")
         library = None if called is None else LibraryCall.decode(called)
+        rounds = _natural(header["rounds"]) if "rounds" in header else None
         return cls(
-            str(header["kernel"]), args, code, extensions, limits, format, resources, library
-        )
+            str(header["kernel"]), args, code, extensions, limits, format, resources, library, rounds
+        )  # fmt: skip
 
     @classmethod
     def of(cls, info: KernelInfo, objects: Sequence[bytes], language: str) -> Image:
@@ -195,6 +200,8 @@ class Image:
             return f"it is the kernel {self.kernel!r}, and {info.image.symbol!r} is expected"
         if len(info.image.launch) < GRID:
             return f"it is launched with {len(info.image.launch)} numbers, and a grid is {GRID}"
+        if self.rounds is not None and not GRID <= self.rounds < len(info.image.launch):
+            return f"its rounds are number {self.rounds} of a launch of {len(info.image.launch)}"
         scalars = [param.shape is None for param in info.params or ()]
         for arg in self.args:
             size, place = arg.get("size"), arg.get("scalar", arg.get("memory", arg.get("first", 0)))

@@ -10,7 +10,11 @@ Therefore the arithmetic of *values* is hidden before TVM's passes run (`sealed`
 opaque operator, which the passes only copy and vectorise. Afterwards (`unsealed`) the operations are restored: on
 floats unchanged, on integers as wrapping LLVM functions, which are inlined. Arithmetic of *indices*, that is, all
 integer arithmetic on values that were not read from a tensor, is not hidden: indices do not overflow, and the passes
-rely on simplifying them.
+rely on simplifying them. But an index that goes through few bits may wrap (`relaxpy.tir.ranges`), and the passes take
+`cast(int64, cast(int8, i))` for `i`; so such arithmetic and conversions are hidden, too.
+
+Comparisons of unsigned values are hidden: under such a condition, the pass that shrinks buffers solves for one of the
+operands, and fails with -1 as an unsigned number.
 
 Masks of vector loads and stores are hidden, too. If `select(m, f(masked_load(p, m)), x)` were simplified under the
 assumption that `m` is true, the load would read the whole vector, beyond the end of the tensor.
@@ -30,6 +34,7 @@ from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.name_length import NameLengths
 from relaxpy.tir.nodes import dtype_of, operator_of, with_body
 from relaxpy.tir.operators import READS_STATE, register
+from relaxpy.tir.ranges import Ranges
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains_any, rewritten
 
@@ -41,6 +46,7 @@ _OF_FLOATS = {
     "le": tirx.LE, "gt": tirx.GT, "ge": tirx.GE,
 }  # fmt: skip
 _COMPARISONS = {name: _OF_FLOATS[name] for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+_COMPARED = frozenset(_COMPARISONS.values())
 _PREFIX = "relaxpy."
 _NAMES = {node: name for name, node in _OF_FLOATS.items()}
 _NAMED = "relaxpy.named"
@@ -60,10 +66,23 @@ _register()
 
 def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return the function with the arithmetic of its values hidden from the passes."""
-    read, short = _ReadVars(func), _short_indices(func)
+    read, short, ranges = _ReadVars(func), _short_indices(func), Ranges(func)
 
     def seal(node: Expr) -> Expr:
-        if _is_float(node.a) or (type(node) in _WRAPPING and read.in_sum(node)):
+        if _compares_bools(node):
+            return _in_words(node)
+        if _is_float(node.a):
+            return _sealed(node)
+        if type(node) in _WRAPPING and (read.in_sum(node) or ranges.wraps(node)):
+            return _sealed(node)
+        # Terms would be moved to the side of what was read, and overflow there.
+        if (
+            type(node) in _COMPARED
+            and not (_is_leaf(node.a) and _is_leaf(node.b))
+            and read.in_either(node)
+        ):
+            return _sealed(node)
+        if type(node) in _COMPARED and dtype_of(node.a).startswith("uint") and read.in_either(node):
             return _sealed(node)
         return node
 
@@ -81,8 +100,9 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
             return tirx.Bind(node.var, value)
         return tirx.Let(node.var, value, node.body)
 
-    def lanes(node: tirx.Cast) -> Expr:
-        if not (_is_vector_of(node.value, "int") and _is_vector_of(node, "uint")):
+    def convert(node: tirx.Cast) -> Expr:
+        lanes = _is_vector_of(node.value, "int") and _is_vector_of(node, "uint")
+        if not lanes and not ranges.wraps(node):
             return node
         return tirx.Cast(node.ty, tirx.call_intrin(node.value.ty, _NAMED, node.value))
 
@@ -90,7 +110,7 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
         (tuple(_NAMES), seal),
         ((tirx.Let, tirx.Bind), name),
         (tvm.ir.Call, mask),
-        (tirx.Cast, lanes),
+        (tirx.Cast, convert),
     )
     body = rewritten(func.body, *entries)
     return with_body(func, body)
@@ -111,6 +131,13 @@ def _without_name(call: tvm.ir.Call) -> Expr:
 
 
 _WRAPPING = frozenset(_ARITHMETIC.values())
+
+
+def _is_leaf(expr: Expr) -> bool:
+    """Is it a literal, a variable or an element, perhaps of another type?"""
+    while isinstance(expr, tirx.Cast):
+        expr = expr.value
+    return isinstance(expr, (tirx.IntImm, tvm.ir.Var, tvm.ir.TensorLoad))
 
 
 def _is_float(expr: Expr) -> bool:
@@ -165,9 +192,13 @@ class _ReadVars:
     def in_sum(self, node: Expr) -> bool:
         """Does this sum, difference or product depend on read data? Inner ones are asked first and their answers
         cached, so an index of many terms is traversed once."""
-        answer = self._part(node.a) or self._part(node.b)
+        answer = self.in_either(node)
         self._sums[hash(node)] = (node, answer)
         return answer
+
+    def in_either(self, node: Expr) -> bool:
+        """Does a side of this comparison depend on read data?"""
+        return self._part(node.a) or self._part(node.b)
 
     def _part(self, expr: Expr) -> bool:
         if isinstance(expr, tirx.IntImm):
@@ -201,7 +232,7 @@ def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
             return call
         a, b = call.args
         if _is_float(a):
-            return _OF_FLOATS[kind](a, b)
+            return _unequal(a, b) if kind == "ne" else _OF_FLOATS[kind](a, b)
         # Passes that narrow indices look through the call.
         if kind in _COMPARISONS:
             wide = max(
@@ -215,18 +246,39 @@ def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func if body.same_as(func.body) else with_body(func, wrapping.around(body))
 
 
+def _compares_bools(node: Expr) -> bool:
+    return type(node) in _COMPARED and dtype_of(node.a).startswith("bool")
+
+
+def _in_words(node: Expr) -> Expr:
+    """A comparison of bools as one of integers. TVM's code generator compares bools as floats, which LLVM refuses."""
+    dtype = dtype_of(node.a).replace("bool", "int32")
+    return type(node)(_as(node.a, dtype), _as(node.b, dtype))
+
+
+def _unequal(a: Expr, b: Expr) -> Expr:
+    """Is the first float another one than the second? Code generators write `!=` as one that is false for a NaN."""
+    return tirx.Not(tirx.EQ(a, b))
+
+
 def wrapped(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`unsealed(sealed(func))`, for a function that no pass rewrites in between. Only arithmetic of integers changes
-    by it."""
-    read = _ReadVars(func)
+    """`unsealed(sealed(func))`, for a function that no pass rewrites in between. Only arithmetic of integers, `!=` of
+    floats, and comparisons of bools change by it."""
+    read, ranges = _ReadVars(func), Ranges(func)
     wrapping = _wrapping(func)
 
     def wrap(node: Expr) -> Expr:
-        if _is_float(node) or not read.in_sum(node):
+        if _is_float(node) or not (read.in_sum(node) or ranges.wraps(node)):
             return node
         return wrapping(_NAMES[type(node)], node.a, node.b)
 
-    body = rewritten(func.body, (tuple(_WRAPPING), wrap))
+    def compare(node: Expr) -> Expr:
+        if _compares_bools(node):
+            return _in_words(node)
+        is_unequal = isinstance(node, tirx.NE) and _is_float(node.a)
+        return _unequal(node.a, node.b) if is_unequal else node
+
+    body = rewritten(func.body, (tuple(_WRAPPING), wrap), (tuple(_COMPARED), compare))
     return func if body.same_as(func.body) else with_body(func, wrapping.around(body))
 
 

@@ -1,42 +1,113 @@
-"""Integer divisions by a 0 that is known only at run time: they give 0, as in numpy, where the processor would trap."""
+"""Integer divisions on which a processor traps: by a 0 that is known only at run time they give 0, as in numpy, and the
+smallest integer divided by -1 is itself, with remainder 0."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from relaxpy.tir.nodes import dtype_of, with_body
-from relaxpy.tir.tvm import tirx, tvm
-from relaxpy.tir.walk import rewritten
+from relaxpy.tir.tvm import s_tir, tirx, tvm
+from relaxpy.tir.walk import contains_any, rewritten, walk
 
 Expr = tvm.ir.Expr
+_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 
 
 def without_traps(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return the function with integer divisions by 0 giving 0, also in the sizes of its buffers.
+    """Return the function with integer divisions that give a result for all operands, also in the sizes of its buffers.
 
     LLVM may hoist a division by a symbol before the check that the loop around it runs at all. In this way sizes of 0
     were divided by in programs that never divide by them.
     """
-    divisions = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
-    body = rewritten(func.body, *((kind, _guard(kind)) for kind in divisions))
+    places = _Places(func)
+    body = rewritten(func.body, *((kind, _guard(kind, places)) for kind in _DIVISIONS))
     return with_body(func, body)
 
 
-def _guard(kind: Callable[..., Expr]) -> Callable[[Expr], Expr]:
+def _guard(kind: Callable[..., Expr], places: _Places) -> Callable[[Expr], Expr]:
     def replace(node: Expr) -> Expr:
-        if _may_be_zero(node.b):
-            zero, one = (tirx.const(value, node.b.ty.dtype) for value in (0, 1))
-            is_zero = tirx.EQ(node.b, zero)
-            return tirx.Select(is_zero, zero, kind(node.a, tirx.Select(is_zero, one, node.b)))
-        return node
+        if "int" not in dtype_of(node):
+            return node
+        a, b = node.a, node.b
+        zero, one = (_same(value, b) for value in (0, 1))
+        by_zero = tirx.EQ(b, zero) if _may_be_zero(b) else None
+        if "uint" not in dtype_of(node) and places.may_be_minus_1(b) and places.may_be_least(a):
+            # Not a comparison with the smallest integer: TVM's simplifier would compute with it.
+            is_least = tirx.EQ(tirx.bitwise_not(a), _same(_largest(a), a))
+            overflows = tirx.And(tirx.EQ(b, _same(-1, b)), is_least)
+            traps = overflows if by_zero is None else tirx.Or(by_zero, overflows)
+        else:
+            traps = by_zero
+        if traps is None:
+            return node
+        result = kind(a, tirx.Select(traps, one, b))
+        return result if by_zero is None else tirx.Select(by_zero, zero, result)
 
     return replace
 
 
+def _same(value: int, like: Expr) -> Expr:
+    """The integer in the type of an expression."""
+    return tirx.const(value, dtype_of(like))
+
+
+def _largest(expr: Expr) -> int:
+    return (1 << (tvm.DataType(dtype_of(expr)).bits - 1)) - 1
+
+
 def _may_be_zero(divisor: Expr) -> bool:
     """Is this an integer that is neither a constant (TVM refuses 0) nor at least 1 by construction?"""
-    if "int" not in dtype_of(divisor) or isinstance(divisor, (tirx.IntImm, tirx.Broadcast)):
-        return isinstance(divisor, tirx.Broadcast) and _may_be_zero(divisor.value)
+    if isinstance(divisor, tirx.Broadcast):
+        return _may_be_zero(divisor.value)
     if isinstance(divisor, tirx.Max):
         return not any(isinstance(e, tirx.IntImm) and e.value > 0 for e in (divisor.a, divisor.b))
-    return True
+    return not isinstance(divisor, tirx.IntImm)
+
+
+class _Places:
+    """Tells integers that count places (loops, axes, sizes, and sums and products of them), which are far from the
+    limits of their type, from those that may be anything."""
+
+    def __init__(self, func: tirx.PrimFunc) -> None:
+        self.sizes: set[Expr] = set()
+        for param in func.params:
+            if isinstance(param.ty, tirx.BufferType):
+                self.sizes.update(size for size in param.shape if isinstance(size, tvm.ir.Var))
+        self.known = set(self.sizes)
+
+        def block(node: s_tir.SBlock) -> None:
+            self.known.update(axis.var for axis in node.iter_vars)
+
+        walk(
+            func.body,
+            (tirx.For, lambda loop: self.known.add(loop.loop_var)),
+            (s_tir.SBlock, block),
+        )
+
+    def may_be_minus_1(self, divisor: Expr) -> bool:
+        """Is it neither a size nor another constant?"""
+        if isinstance(divisor, tirx.Broadcast):
+            return self.may_be_minus_1(divisor.value)
+        if isinstance(divisor, tirx.IntImm):
+            return int(divisor.value) == -1
+        if isinstance(divisor, tirx.Max):
+            return self.may_be_minus_1(divisor.a) and self.may_be_minus_1(divisor.b)
+        if isinstance(divisor, (tirx.Mul, tirx.Add)):
+            return self.may_be_minus_1(divisor.a) or self.may_be_minus_1(divisor.b)
+        return divisor not in self.sizes
+
+    def may_be_least(self, dividend: Expr) -> bool:
+        """Is it an integer that may be the smallest of its type?"""
+        if tvm.DataType(dtype_of(dividend)).bits < _BITS_OF_PLACES:
+            return True
+        return contains_any(
+            dividend,
+            ((tvm.ir.TensorLoad, tvm.ir.Call, tirx.Let), lambda _: True),
+            (tirx.Cast, lambda cast: tvm.DataType(dtype_of(cast.value)).bits > 32),
+            (tirx.IntImm, lambda number: int(number.value) < -_LARGE),
+            (tvm.ir.Var, lambda var: var not in self.known),
+        )
+
+
+_BITS_OF_PLACES = 32
+_LARGE = 1 << 30

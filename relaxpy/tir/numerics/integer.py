@@ -184,7 +184,12 @@ def _high(x: PrimExpr) -> PrimExpr:
 
 
 def _unsigned(x: PrimExpr) -> PrimExpr:
-    return x.astype(f"u{x.ty.dtype}") if _is_signed(x) else x
+    if not _is_signed(x):
+        return x
+    dtype = f"u{x.ty.dtype}"
+    if isinstance(x, tirx.IntImm):  # TVM refuses to convert negative literals
+        return tirx.const(int(x.value) % (1 << _dtype(x).bits), dtype)
+    return x.astype(dtype)
 
 
 def _is_signed(x: PrimExpr) -> bool:

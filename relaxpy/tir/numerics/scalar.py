@@ -39,7 +39,7 @@ def _called(function: Callable[..., PrimExpr]) -> Callable[..., PrimExpr]:
 
 
 erf, exp, log, log1p = map(_called, (tirx.erf, tirx.exp, tirx.log, tirx.log1p))
-fmod, power, sigmoid = map(_called, (tirx.fmod, tirx.pow, tirx.sigmoid))
+fmod, sigmoid = map(_called, (tirx.fmod, tirx.sigmoid))
 acos, asin, atan, atan2 = map(_called, (tirx.acos, tirx.asin, tirx.atan, tirx.atan2))
 cos, sin, tan = map(_called, (tirx.cos, tirx.sin, tirx.tan))
 acosh, asinh, atanh = map(_called, (tirx.acosh, tirx.asinh, tirx.atanh))
@@ -57,9 +57,22 @@ def literal(value: float, like: Any) -> PrimExpr:
 
 
 def widen(x: Any) -> PrimExpr:
-    """Convert float16 and bfloat16 to float32, in which sums and functions are computed; others unchanged."""
+    """Convert floats of 8 and 16 bits to float32, in which sums and functions are computed; others unchanged."""
     x = element(x)
     return x.astype("float32") if dtype_of(x).is_narrow else x
+
+
+def power(x: Any, y: Any) -> PrimExpr:
+    """x**y of floats."""
+    return _of_wide(tirx.pow, element(x), element(y))
+
+
+def _of_wide(function: Callable[..., PrimExpr], *xs: PrimExpr) -> PrimExpr:
+    """A function of floats that TVM does not have of bfloat16 and of 8 bits: computed in float32, and rounded."""
+    dtype = dtype_of(xs[0])
+    if dtype.bits > 8 and dtype != "bfloat16":
+        return function(*xs)
+    return function(*map(widen, xs)).astype(str(dtype))
 
 
 def cast(x: Any, dtype: str) -> PrimExpr:
@@ -171,7 +184,7 @@ def floor_mod(a: Any, b: Any) -> PrimExpr:
 
     def of_sign(rest: PrimExpr) -> PrimExpr:
         # Not a choice between the zeros, which TVM considers equal.
-        signed_zero = tirx.abs(rest) * tirx.Select(b < zero, literal(-1, a), literal(1, a))
+        signed_zero = absolute(rest) * tirx.Select(b < zero, literal(-1, a), literal(1, a))
         moved = tirx.Select(_opposite(rest, b), rest + b, rest)
         return tirx.Select(tirx.EQ(rest, zero), signed_zero, moved)
 
@@ -205,7 +218,9 @@ def negative(x: Any) -> PrimExpr:
 def absolute(x: Any) -> PrimExpr:
     """The magnitude; the smallest integer stays itself."""
     x = element(x)
-    return tirx.abs(x) if dtype_of(x).is_float else integer.absolute(x)
+    if not dtype_of(x).is_float:
+        return integer.absolute(x)
+    return _of_wide(tirx.abs, x)
 
 
 def sign(x: Any) -> PrimExpr:
@@ -280,6 +295,7 @@ def isfinite(x: Any) -> PrimExpr:
     x = element(x)
     if not dtype_of(x).is_float:
         return tirx.const(True, "bool")
+    x = widen(x)
     return tirx.LT(tirx.abs(x), literal(infinity, x))
 
 
@@ -288,6 +304,7 @@ def isinf(x: Any) -> PrimExpr:
     x = element(x)
     if not dtype_of(x).is_float:
         return tirx.const(False, "bool")
+    x = widen(x)
     return tirx.EQ(tirx.abs(x), literal(infinity, x))
 
 

@@ -21,6 +21,7 @@ from relaxpy.tir.tree.checked import INTEGERS, Checked
 from relaxpy.tir.tree.depth import MOST_PARAMS, refuse_deep
 from relaxpy.tir.tree.namespace import Rename, call_attribute, name_of_namespace, t_attribute
 from relaxpy.tir.tree.older import Modern, modernize
+from relaxpy.tir.tree.regions import declare_regions
 
 BUILTINS = frozenset(
     "abs all any bool dict enumerate float int isinstance len list map max min range reversed round set slice "
@@ -101,6 +102,7 @@ class _Preparation:
             if isinstance(value, (TypeVar, SymVar)):
                 del names[name]
                 symbols.setdefault(name, "int64")
+        declare_regions(node, BUILTINS | set(names))
         Checked(self.refuse, names, self.local_buffers()).visit(node)
         node.body = node.body or [self.located(ast.Pass(), node)]
         return Prepared(ast.fix_missing_locations(node), names, symbols)

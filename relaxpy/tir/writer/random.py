@@ -66,8 +66,10 @@ def _philox(p: Serial, counter: Sequence[Expr], key: Sequence[Expr]) -> list[Exp
 
 
 def _fraction(words: Sequence[Expr], dtype: DType) -> Expr:
-    """The first 24 bits of the words as float32, or 53 as float64, in [0, 1)."""
-    if dtype == "float64":
+    """The first 24 bits of the words as float32, or 53 as float64, in [0, 1), or as an integer."""
+    if dtype != "float32":
         bits = (words[0] >> _number(5)) * _number(1 << 26) + (words[1] >> _number(6))
+        if dtype.is_int:
+            return bits.astype("int64")
         return bits.astype("float64") * tirx.FloatImm("float64", 2.0**-53)
     return (words[0] >> _number(8)).astype("float32") * tirx.FloatImm("float32", 2.0**-24)

@@ -30,28 +30,30 @@ _BUCKETS, _FINER = 1 << 11, 1 << 7
 """The values of the first digit, and of the others."""
 _HIGHEST, _LOWEST = 0x7FFFFFFF, -0x80000000
 _INFINITY = 0x7F800000
-_OPTIONS = "float32", "int64", "float32", "float32", "float64"
-"""The dtypes in which the options of a row are computed with."""
+_OPTIONS = "float32", "int64", "float32", "float32"
+"""The dtypes in which the options of a row are computed with, but for its random number."""
 _COLDEST = 1e-30
 """The lowest temperature that is divided by."""
 
 
 def sample_from_logits(
-    logits: Any, options: Sequence[Any], shape: Sequence[Dim], unit_bits: int
+    logits: Any, options: Sequence[Any], shape: Sequence[Dim], unit_bits: int, fraction_bits: int
 ) -> Any:
     """The tensor (rows,) int64 of the tokens drawn from logits of `shape` (rows, vocab); -1 for rows whose greatest
     logit is not finite. `options` are the temperatures, top-k, top-p, min-p, and random numbers, each (rows,). A weight
-    of 1 is 2 to the power of `unit_bits`."""
+    of 1 is 2 to the power of `unit_bits`; a fraction has so many bits, and is a whole number where it is an integer."""
 
     def fill(p: Serial, out: Buffer, source: Buffer, *options: Buffer) -> None:
         with rows(p, shape[:1]) as (row,):
-            token = _Draw(p, te.dim(shape[1]), source, row, unit_bits).token(
-                *(
-                    known(p, str(each.name), scalar.cast(p.read(each, row), kind))
-                    for each, kind in zip(options, _OPTIONS, strict=True)
+            *given, number = (known(p, str(each.name), p.read(each, row)) for each in options)
+            chosen = [
+                known(p, f"own_{name}", scalar.cast(value, kind))
+                for name, value, kind in zip(
+                    ("heat", "k", "p", "least"), given, _OPTIONS, strict=True
                 )
-            )
-            p.write(out, row, value=token)
+            ]
+            draw = _Draw(p, te.dim(shape[1]), source, row, unit_bits, fraction_bits)
+            p.write(out, row, value=draw.token(*chosen, number))
 
     return serial((shape[:1], "int64"), [logits, *options], fill, "sample_from_logits")
 
@@ -85,8 +87,11 @@ class _Histogram:
 class _Draw:
     """Writes the statements of one row."""
 
-    def __init__(self, p: Serial, size: Expr, source: Buffer, row: Expr, unit_bits: int) -> None:
+    def __init__(
+        self, p: Serial, size: Expr, source: Buffer, row: Expr, unit_bits: int, fraction_bits: int
+    ) -> None:
         self.p, self.size, self.source, self.row = p, size, source, row
+        self.fraction_bits = fraction_bits
         self.unit = te.const(2.0**unit_bits, "float32")
         self.codes = self._of_tokens("codes", "int32")
         """Integers in the order of the tokens: the first token has the smallest."""
@@ -160,18 +165,40 @@ class _Draw:
             within.set(self._search(top_k - 1, "counts")[1])
         kept = cell(p, "kept", tirx.min(within.get(), self.likely.get()))
         with p.when(known(p, "partial", scalar.less(top_p, te.const(1.0, "float32")))):
-            share = scalar.cast(top_p, "float64") * within.get().astype("float64")
-            share = known(p, "share", scalar.maximum(share, te.const(1.0, "float64")))
-            bound = scalar.ceil(share).astype("int64") - 1
-            kept.set(tirx.min(kept.get(), self._search(bound, "weights")[1]))
+            share, has_rest = self._share(self._fraction(top_p), within.get())
+            # The sum reaches the share where it exceeds what is just below.
+            below = share - scalar.logical_not(has_rest).astype("int64")
+            kept.set(tirx.min(kept.get(), self._search(tirx.max(below, te.dim(0)), "weights")[1]))
         most = known(p, "most", tirx.max(kept.get(), te.dim(1)) - 1)
-        product = known(p, "product", number * kept.get().astype("float64"))
-        # Numbers that are none, or beyond [0, 1), become the ends.
-        is_inside = scalar.greater(product, te.const(0.0, "float64"))
-        product = tirx.Select(is_inside, product, te.const(0.0, "float64"))
-        product = tirx.Select(product < most.astype("float64"), product, most.astype("float64"))
-        bound = product.astype("int64")
+        bound, _ = self._share(self._fraction(number), kept.get())
         return self._search(tirx.min(bound, most), "weights")[0]
+
+    def _fraction(self, number: Expr) -> Expr:
+        """A number in [0, 1) as a whole one of so many bits, int64. What is none, or beyond, becomes an end."""
+        p, all_of_it = self.p, 1 << self.fraction_bits
+        if "int" in str(number.ty.dtype):
+            return known(
+                p, "fraction", tirx.max(tirx.min(number.astype("int64"), all_of_it), te.dim(0))
+            )
+        number = known(p, "real", scalar.widen(number))
+        zero, one = (te.const(value, str(number.ty.dtype)) for value in (0.0, 1.0))
+        inside = tirx.Select(number > zero, tirx.Select(number < one, number, one), zero)
+        power = te.const(float(all_of_it), str(number.ty.dtype))
+        return known(p, "fraction", (inside * power).astype("int64"))
+
+    def _share(self, fraction: Expr, whole: Expr) -> tuple[Expr, Expr]:
+        """The whole part of a fraction (below 2^54) of a number (below 2^62), int64, and whether there is a rest. The
+        product has up to 116 bits."""
+        p, word = self.p, _unsigned((1 << 32) - 1)
+        own = [known(p, "wide", x.astype("uint64")) for x in (fraction, whole)]
+        (a, b), (c, d) = ((x >> _unsigned(32), x & word) for x in own)
+        low = known(p, "low", b * d)
+        middle = known(p, "middle", a * d + b * c + (low >> _unsigned(32)))
+        high = known(p, "high", a * c)
+        over = self.fraction_bits - 32
+        part = (high << _unsigned(32 - over)) + (middle >> _unsigned(over))
+        rest = (middle & _unsigned((1 << over) - 1)) | (low & word)
+        return known(p, "part", part.astype("int64")), tirx.NE(rest, _unsigned(0))
 
     def _weight(self, token: Expr) -> Expr:
         """The weight of a token in units."""
@@ -275,6 +302,10 @@ class _Draw:
                 sums.weights.set(sums.weights.get() + self._weight(token))
                 found.set(token)
         return known(p, "place", found.get()), known(p, "reached", sums.weights.get())
+
+
+def _unsigned(value: int) -> Expr:
+    return tirx.const(value, "uint64")
 
 
 def _zero(like: Expr) -> Expr:

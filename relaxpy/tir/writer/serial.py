@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from relaxpy.ir.dim import Dim, DimLike
+from relaxpy.ir.module import APART
 from relaxpy.tir.analyzer import to_tvm
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.tvm import te as _te
@@ -45,9 +46,12 @@ class Serial(Program):
             ]
 
     @contextmanager
-    def block(self, name: str, extents: Sequence[Expr]) -> Iterator[list[Expr]]:
+    def block(
+        self, name: str, extents: Sequence[Expr], apart: bool = False
+    ) -> Iterator[list[Expr]]:
         """Loops over all indices of `extents`, in no fixed order, around a block of statements. Yields its axes.
-        Without extents the statements are not put in a block."""
+        Without extents the statements are not put in a block. `apart` says that no two of them use one place, where
+        that cannot be proved."""
         if not extents:
             yield []
             return
@@ -61,7 +65,7 @@ class Serial(Program):
                 tirx.IterVar(tvm.ir.Range.from_min_extent(int64(0), extent), axis, _SPATIAL, "")
                 for axis, extent in zip(axes, extents, strict=True)
             ],
-            [], [], name, sequence(self._open.pop()),
+            [], [], name, sequence(self._open.pop()), annotations={APART: 1} if apart else None,
         )  # fmt: skip
         loops = [tirx.Var(of, "int64") for of in names]
         nest: Any = s_tir.SBlockRealize(loops, tirx.const(True, "bool"), made)

@@ -4,19 +4,23 @@ A NaN is greater than every number, as in numpy: last in ascending order, first 
 NaNs are equal, and -0.0 and 0.0) keep their order either way. A row of n elements takes n * log2(n) steps and twice
 its size in working memory. The first few elements of a row are found without sorting it: each element is compared with
 the last of those found so far, and inserted among them.
+
+A device of many threads sorts *parts* of a row, each by a thread, then finds the place of each element in the row: how
+many of each other part come before it, by a binary search.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from relaxpy.ir.dim import Dim
+from relaxpy.ir.dim import Dim, minimum
 from relaxpy.ir.dtype import DType
 from relaxpy.tir import te
 from relaxpy.tir.numerics import scalar
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import Buffer, Expr
+from relaxpy.tir.writer.loops import Buffer, Expr, floordiv
 from relaxpy.tir.writer.rows import cell, known, rows, scratch
 from relaxpy.tir.writer.serial import Serial, serial
 
@@ -24,6 +28,11 @@ _LONGEST = 62
 """A row has fewer than 2**62 elements."""
 _FEW = 64
 """So many first elements are found by insertion."""
+_PART_STEPS = 10
+_PART = 1 << _PART_STEPS
+"""The most elements that a thread sorts. The number of steps is even, so that they end where they began."""
+_ALONE = 1 << 15
+"""So many steps are few for one of many threads."""
 _USUAL_STEPS = 10
 """The number of steps for rows of a thousand."""
 
@@ -37,13 +46,24 @@ def sort_rows(
     order: str | None = None,
     values: bool = True,
     first: Dim | None = None,
+    in_parts: bool = False,
 ) -> list[te.Tensor]:
     """Sort the elements of `x`, of shape `shape`, along `axis`. Returns the sorted elements (with `values`) and their
-    original indices in the row (with `order`, the dtype of the indices); of each row the `first` elements, or all."""
+    original indices in the row (with `order`, the dtype of the indices); of each row the `first` elements, or all. Many
+    threads sort a row if it is sorted `in_parts`."""
     size = te.dim(shape[axis])
     others = [*shape[:axis], *shape[axis + 1 :]]
     dtype, wide = DType(str(x.dtype)), _key_dtype(DType(str(x.dtype)))
     few = first is not None and first.value is not None and first.value <= _FEW
+    if few and in_parts and first is not None:  # else one thread would do all
+        steps = (shape[axis] * (first + 1)).value
+        few = steps is not None and steps <= _ALONE
+    kept = [shape[axis] if first is None else first]
+    found = [*shape[:axis], *kept, *shape[axis + 1 :]]
+    out = [(found, str(dtype))] * values + ([(found, order)] if order else [])
+    if in_parts and not few:
+        parts = _sorted_parts(x, shape, axis, wide, order, descending)
+        return _joined_parts(parts, shape, axis, out, values, descending)
 
     def fill(p: Serial, *buffers: Buffer) -> None:
         *results, source = buffers
@@ -75,10 +95,97 @@ def sort_rows(
                     kept = scalar.cast(p.read(row, start + i), DType(str(result.dtype)))
                     p.write(result, *at(i), value=kept)
 
-    kept = [shape[axis] if first is None else first]
-    found = [*shape[:axis], *kept, *shape[axis + 1 :]]
-    out = [(found, str(dtype))] * values + ([(found, order)] if order else [])
     return serial(out, [x], fill, "sorted")
+
+
+def _sorted_parts(
+    x: te.Tensor, shape: Sequence[Dim], axis: int, wide: DType, order: str | None, descending: bool
+) -> list[te.Tensor]:
+    """The keys of each part of each row in order, and their indices in the row (with `order`); behind those of a part
+    is as much working memory."""
+    size = te.dim(shape[axis])
+    count = (shape[axis] + (_PART - 1)) // _PART
+    room = minimum(shape[axis], _PART)
+    others = [*shape[:axis], *shape[axis + 1 :]]
+
+    def fill(p: Serial, *buffers: Buffer) -> None:
+        *made, source = buffers
+        with rows(p, [*others, count]) as (*outer, part):
+            first = p.let("begin", part * _PART)
+            own = p.let("own", tirx.min(size - first, te.dim(_PART)))
+            keys, *places = (_Row(p, buffer, (*outer, part)) for buffer in made)
+            with p.loop("i", own) as i:
+                value = p.read(source, *outer[:axis], first + i, *outer[axis:])
+                keys.write(i, scalar.cast(value, wide))
+                for each in places:
+                    each.write(i, (first + i).astype(str(order)))
+            # Steps with nothing left to merge copy the part.
+            with p.loop("step", te.dim(_PART_STEPS)) as step:
+                width = p.let("width", tirx.shift_left(te.dim(1), step))
+                pairs = tirx.shift_right(own + (width * 2 - 1), step + 1)
+                start = p.let("start", tirx.bitwise_and(step, te.dim(1)) * te.dim(room))
+                target, pairs = p.let("target", te.dim(room) - start), p.let("pairs", pairs)
+                order_too = places[0] if places else None
+                _merge_runs(p, keys, order_too, own, descending, start, target, width, pairs)
+
+    shapes = [*others, count, room * 2]
+    made = [(shapes, str(wide)), *([(shapes, order)] if order else [])]
+    return serial(made, [x], fill, "parts")
+
+
+def _joined_parts(
+    parts: Sequence[te.Tensor], shape: Sequence[Dim], axis: int, out: Sequence[tuple[Sequence[Dim], str]], values: bool,
+    descending: bool,
+) -> list[te.Tensor]:  # fmt: skip
+    """The sorted rows: each element goes to the place that is the number of those that come before it."""
+    size = te.dim(shape[axis])
+
+    def fill(p: Serial, *buffers: Buffer) -> None:
+        results, given = buffers[: len(out)], buffers[len(out) :]
+        with p.block("element", list(map(te.dim, shape)), apart=True) as at:
+            outer, i = [*at[:axis], *at[axis + 1 :]], at[axis]
+            own, inside = p.let("own", floordiv(i, _PART)), p.let("inside", i % _PART)
+            x = known(p, "x", p.read(given[0], *outer, own, inside))
+            place = cell(p, "place", inside)
+            with p.loop("part", te.dim((shape[axis] + (_PART - 1)) // _PART)) as part:
+                length = p.let("length", tirx.min(size - part * _PART, te.dim(_PART)))
+                found = cell(p, "found", te.dim(0))
+                with p.loop("step", te.dim(_PART_STEPS + 1)) as step:
+                    tried = p.let("tried", found.get() + tirx.shift_right(te.dim(_PART), step))
+                    last = tirx.max(tirx.min(tried, length) - 1, te.dim(0))
+                    y = known(p, "y", p.read(given[0], *outer, part, last))
+                    is_before = tirx.Select(
+                        part < own,
+                        tirx.Not(comes_before(x, y, descending)),
+                        comes_before(y, x, descending),
+                    )
+                    with p.when(tirx.all(tried <= length, is_before)):
+                        found.set(tried)
+                with p.when(tirx.NE(part, own)):
+                    place.set(place.get() + found.get())
+            number = tirx.min(p.let("number", place.get()), size - 1)
+            with p.when(number < te.dim(out[0][0][axis])):
+                rest = [x] * values + [p.read(each, *outer, own, inside) for each in given[1:]]
+                for result, value in zip(results, rest, strict=True):
+                    kept = scalar.cast(value, DType(str(result.dtype)))
+                    p.write(result, *at[:axis], number, *at[axis + 1 :], value=kept)
+
+    return serial(out, list(parts), fill, "sorted")
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of a buffer."""
+
+    program: Serial
+    buffer: Buffer
+    at: tuple[Expr, ...] = ()
+
+    def read(self, i: Expr) -> Expr:
+        return self.program.read(self.buffer, *self.at, i)
+
+    def write(self, i: Expr, value: Expr) -> None:
+        self.program.write(self.buffer, *self.at, i, value=value)
 
 
 def _merge_passes(
@@ -94,23 +201,26 @@ def _merge_passes(
         count = tirx.shift_right(width * 2 + (size - 1), step + 1) * unsorted
         # A variable: the parser simplifies expressions in extents, and the text would not parse back to this program.
         pairs = p.let("pairs", count)
-        _merge_runs(p, keys, places, size, descending, source.get(), width, pairs)
+        own = None if places is None else _Row(p, places)
+        start = p.let("source_row", source.get())
+        target = p.let("target_row", size - start)
+        _merge_runs(p, _Row(p, keys), own, size, descending, start, target, width, pairs)
         source.set(source.get() + (size - source.get() * 2) * unsorted)
     return p.let("start", source.get())
 
 
 def _merge_runs(
     p: Serial,
-    keys: Buffer,
-    places: Buffer | None,
+    keys: _Row,
+    places: _Row | None,
     size: Expr,
     descending: bool,
-    start: Expr,
+    source: Expr,
+    target: Expr,
     width: Expr,
     pairs: Expr,
 ) -> None:
-    """Merge pairs of neighbouring runs of `width` elements, from the row at `start` into the other one."""
-    source, target = p.let("source_row", start), p.let("target_row", size - start)
+    """Merge pairs of neighbouring runs of `width` elements, from the row at `source` into the one at `target`."""
     left, right = cell(p, "left", te.dim(0)), cell(p, "right", te.dim(0))
     last = p.let("last", source + (size - 1))
     with p.loop("pair", pairs, about=1) as pair:
@@ -122,14 +232,14 @@ def _merge_runs(
         with p.loop("i", end - first, about=size) as i:
             a, b = p.let("a", left.get()), p.let("b", right.get())
             # Both are read in any case: indices beyond the row are clamped to it.
-            x = p.let("x", p.read(keys, tirx.min(source + a, last)))
-            y = p.let("y", p.read(keys, tirx.min(source + b, last)))
+            x = p.let("x", keys.read(tirx.min(source + a, last)))
+            y = p.let("y", keys.read(tirx.min(source + b, last)))
             from_right = tirx.any(a >= middle, tirx.all(b < end, comes_before(y, x, descending)))
             step = p.let("from_right", from_right.astype("int64"))
-            p.write(keys, target + first + i, value=tirx.Select(step > te.dim(0), y, x))
+            keys.write(target + first + i, tirx.Select(step > te.dim(0), y, x))
             if places is not None:
                 taken = source + a + (b - a) * step
-                p.write(places, target + first + i, value=p.read(places, taken))
+                places.write(target + first + i, places.read(taken))
             left.set(a + te.dim(1) - step)
             right.set(b + step)
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from relaxpy.errors import PassError
+from relaxpy.errors import PassError, RelaxError, defined_at
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import ShapeExpr
 from relaxpy.ir.known import as_known
+from relaxpy.ir.op import crashed
 from relaxpy.ir.visitor import free_sym_vars
 from relaxpy.tir import te
 from relaxpy.tir.analyzer import VarTable, to_tvm_var
@@ -34,13 +35,54 @@ def legal_program(
         scalar = args[i] if spec.kind is TensorType else None
         if isinstance(scalar, PrimType) and scalar.value is not None:
             values[i] = te.Scalar(cast(te.dim(scalar.value), scalar.dtype))
-    results = op.legalize(as_known(out), *values)
+    try:
+        results = op.legalize(as_known(out), *values)
+    except (RelaxError, RecursionError, MemoryError):
+        raise
+    except Exception as error:
+        raise crashed(PassError, op, "legalize", error) from error
     outputs = list(results) if isinstance(results, (tuple, list)) else [results]
+    _check_results(op, outputs, out)
     outputs = [_copied(o) if any(o.same_as(i) for i in inputs) else o for o in outputs]
     annotations = [*(a for a in args if a is not None), out]
     symbols = _scalars(annotations, free_sym_vars(annotations))
     program = PrimFunc.from_te(inputs, outputs, symbols)
     return program, ShapeExpr(s.dim for s in symbols) if symbols else None
+
+
+def _check_results(op: Any, outputs: Sequence[Any], out: Annotation) -> None:
+    """Refuse results of an operator's `legalize` that are not those that its `deduce` promised."""
+    wanted = out.fields if isinstance(out, TupleType) else (out,)
+    got = [_shown(o) for o in outputs]
+    if len(outputs) == len(wanted) and all(map(_is_of, outputs, wanted)):
+        return
+    promised = ", ".join(map(str, wanted))
+    raise PassError(
+        "op-crash",
+        f"{op.name}: its legalize gives {', '.join(got) or 'nothing'}, and its deduce says {promised}",
+        help="results have the shape and dtype of `out`; a number has a tensor's dtype: te.const(value, out.dtype)",
+    ).show("legalize is defined here", defined_at(type(op).legalize))
+
+
+def _shown(output: Any) -> str:
+    if not isinstance(output, te.Tensor):
+        return f"a {type(output).__name__}"
+    return f"a tensor of {len(output.shape)} dimensions of {output.dtype}"
+
+
+def _is_of(output: Any, annotation: Annotation) -> bool:
+    """Is it a te tensor with the rank, the dtype and the known sizes of this annotation?"""
+    if not isinstance(output, te.Tensor) or not isinstance(annotation, TensorType):
+        return False
+    dims = annotation.dims or ()
+    return (
+        str(output.dtype) == str(annotation.dtype)
+        and len(output.shape) == len(dims)
+        and all(
+            dim.value is None or getattr(size, "value", dim.value) == dim.value
+            for size, dim in zip(output.shape, dims, strict=True)
+        )
+    )
 
 
 def te_program(

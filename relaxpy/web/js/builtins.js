@@ -144,6 +144,17 @@ function checkRange(tensor, count, what, lowest = 0) {
   return tensor;
 }
 
+function checkFinite(tensor, what) {
+  const items = Array.from(numbers(tensor));
+  const index = items.findIndex((item) => !Number.isFinite(item));
+  if (index >= 0) {
+    const count = items.filter((item) => !Number.isFinite(item)).length;
+    const first = `the first is ${items[index]} at [${positionOf(index, tensor.shape)}]`;
+    throw new RelaxError("not-a-number", `${what}: ${count} of ${items.length} elements are NaN or infinite, ${first}`);
+  }
+  return tensor;
+}
+
 function nonzero(tensor) {
   const shape = tensor.shape.length ? tensor.shape : [1];
   const found = numbers(tensor)
@@ -304,6 +315,7 @@ export const BUILTINS = {
   "relaxpy.same": (value) => value,
   "relaxpy.unique": unique,
   "relaxpy.check_range": checkRange,
+  "relaxpy.check_finite": checkFinite,
   "relaxpy.print": printFormatted,
   "relaxpy.assert": assertTrue,
   "relaxpy.nonzero": nonzero,

@@ -155,3 +155,17 @@ def test_alternatives_run_where_one_of_them_does() -> None:
 def test_alternatives_that_are_refused(text: str, problem: str) -> None:
     with pytest.raises(BuildError, match=problem):
         Target.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("triple", "system"),
+    [("x86_64-apple-macosx", "macos"), ("arm64-apple-darwin22.1.0", "macos"), ("x86_64-pc-windows-msvc", "windows"),
+     ("x86_64-w64-mingw32", "windows"), ("aarch64-linux-gnu", ""), ("x86_64-conda-linux-gnu", ""), ("x86_64", "")],
+)  # fmt: skip
+def test_systems(triple: str, system: str) -> None:
+    """Code for another system than Linux requires it, by name."""
+    target = Target.parse(f"llvm -mtriple={triple} -mcpu=generic")
+    features = target.requirement()[2]
+    assert [each for each in ("macos", "windows") if each in features] == [system] * bool(system)
+    if system:
+        assert not target.is_host_loadable or sys.platform != "linux"

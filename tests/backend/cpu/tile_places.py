@@ -42,9 +42,16 @@ def tiles_at(place: str) -> Iterator[CpuTarget]:
     if place == "processor":
         yield host
         return
-    _library()
     known = {feature[1:]: feature for feature in host.features}
     given = {**known, **{name: f"+{name}" for name in _NEEDED}}
+    with emulated_tiles():
+        yield replace(host, features=tuple(given[name] for name in sorted(given)))
+
+
+@contextmanager
+def emulated_tiles() -> Iterator[None]:
+    """Code that is compiled while the context is open calls the emulation."""
+    _library()
     original = Tiles.definitions
     try:
         Tiles.definitions = lambda self: (
@@ -54,7 +61,7 @@ def tiles_at(place: str) -> Iterator[CpuTarget]:
             )
             .replace("@llvm.x86.ldtilecfg", "@emulated_ldtilecfg")
         )
-        yield replace(host, features=tuple(given[name] for name in sorted(given)))
+        yield
     finally:
         Tiles.definitions = original
 

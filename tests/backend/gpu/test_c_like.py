@@ -19,6 +19,7 @@ class Own(CLike):
 
     types: ClassVar[Mapping[str, str]] = {
         "float32": "real", "int32": "integer", "uint32": "natural", "int64": "wide", "uint64": "wide_natural",
+        "int16": "short_integer", "uint16": "short_natural", "uint8": "octet",
     }  # fmt: skip
     bits: ClassVar[str] = "bits<{}>"
     functions: ClassVar[Mapping[str, str]] = {"exp": "own::exp", "atan2": "own::angle"}
@@ -49,6 +50,17 @@ def text(value: str, dtype: str = "float32", result: str = "") -> str:
 )
 def test_names(value: str, written: str) -> None:
     assert written in text(value)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "written"), [("int16", "(short_integer)("), ("uint8", "(octet)(")]
+)
+def test_narrow_arithmetic(dtype: str, written: str) -> None:
+    """C computes it in 32 bits."""
+    found = text(
+        "T.Cast('int32', x[vi] * x[vi]) + T.Cast('int32', T.bitwise_not(x[vi]))", dtype, "int32"
+    )
+    assert found.count(written) >= 2
 
 
 def test_short_numbers_are_digits() -> None:

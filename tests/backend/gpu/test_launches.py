@@ -8,11 +8,11 @@ import relaxpy
 from relaxpy.backend.gpu.launches import launches_of, outer_parallel
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.module import IRModule
+from relaxpy.testing.op_samples import program_of, samples
 from relaxpy.tir import te
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.writer.sort import sort_rows
 from tests.backend.gpu.support import MATMUL, ROWS, TWO, program
-from tests.op.support import program_of, samples
 
 
 def test_one_nest_is_one_launch() -> None:

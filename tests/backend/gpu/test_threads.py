@@ -8,8 +8,8 @@ from relaxpy.backend.gpu.launches import launches_of
 from relaxpy.backend.gpu.threads import bind_threads
 from relaxpy.errors import BuildError
 from relaxpy.ir.module import APART
+from relaxpy.testing.op_samples import program_of, samples
 from tests.backend.gpu.support import MATMUL, ROWS, SCAN, printed, program
-from tests.op.support import program_of, samples
 
 
 def test_a_thread_for_each_element() -> None:

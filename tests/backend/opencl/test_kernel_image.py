@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
+
 from relaxpy.backend.gpu.launch_args import size_numbers
 from relaxpy.backend.gpu.threads import bind_threads
 from relaxpy.backend.opencl.kernel_image import kernel_image
 from relaxpy.backend.opencl.target import OpenCLTarget
 from relaxpy.build.kernels import kernel_params
+from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.expr import Var
+from relaxpy.op.deduce import deduce
+from relaxpy.op.sorting import Topk
 from relaxpy.runtime.bytecode import Heap, IntOp
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.writer.te_call import legal_program
 from tests.backend.gpu.support import MATMUL, ROWS, program
 
 
@@ -35,6 +42,16 @@ def test_sizes_are_numbered_as_in_the_file() -> None:
             for dim, size in zip(param.shape, said.shape or (), strict=True):  # type: ignore[union-attr]
                 if dim in numbers:
                     assert size == Heap(numbers[dim])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64"])
+def test_unsigned_values_are_compared_in_conditions(dtype: str) -> None:
+    """As those of `R.topk`: the values that decide are read, and kept in local buffers."""
+    call = Topk(k=3)(Var("x", TensorType((5, 7), dtype)))
+    ty = deduce(call)
+    func, _ = legal_program(call.op, [deduce(call.args[0])], ty)
+    image, _ = kernel_image(bind_threads(func.func, 64), "k", OpenCLTarget())
+    assert " < " in image.source
 
 
 def test_same_bytes() -> None:

@@ -84,6 +84,30 @@ def test_parts_of_words(dtype: str) -> None:
     assert "atomicOr(&" in text
 
 
+@pytest.mark.parametrize("dtype", ["int8", "bool", "uint16", "float16"])
+def test_the_value_of_a_part_comes_before_it_is_cleared(dtype: str) -> None:
+    """It may be computed from the old one."""
+    text = source("T.Not(y[vi])" if dtype == "bool" else "y[vi] + x[vi]", dtype)
+    assert text.index("atomicLoad(&") < text.index("atomicAnd(&")
+    assert "atomicLoad(&" not in text[text.index("atomicAnd(&") :]
+
+
+@pytest.mark.parametrize(
+    ("value", "keeps"),
+    [
+        ("x[vi] - x[vi]", 1), ("x[vi] + (x[0] - x[vi])", 1), ("x[vi] * x[0] - x[vi] * x[1]", 1), ("x[vi] - x[0]", 0),
+        ("T.exp(x[vi]) * T.exp(x[0])", 1), ("x[vi] * x[0] + x[1]", 0), ("(x[vi] + T.float32(2)) - T.float32(3)", 1),
+    ],
+)  # fmt: skip
+def test_sums_that_a_driver_would_simplify(value: str, keeps: int) -> None:
+    """Where both sides have a part in common, and only there."""
+    assert source(value).count("keep(") - keeps == (1 if keeps else 0)  # and its definition
+
+
+def test_a_product_stays_one_instruction() -> None:
+    assert "keep(" not in image(MATMUL).source
+
+
 def test_elementary_functions_are_exact() -> None:
     """Their sums are not reassociated."""
     text = source("T.tanh(x[vi])")

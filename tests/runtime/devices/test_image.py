@@ -45,6 +45,18 @@ def test_what_is_no_library_call(change: dict[str, Any]) -> None:
         Image.decode(Image("k", ARGS, b"", library=replace(CALL, **change)).encode())
 
 
+def test_rounds_are_a_number_of_the_launch() -> None:
+    image = Image("k", ARGS, b"", rounds=7)
+    assert Image.decode(image.encode()) == image
+    for count, problem in ((8, ""), (7, "its rounds are number 7 of a launch of 7")):
+        info: Any = SimpleNamespace(
+            image=SimpleNamespace(symbol="k", launch=(1,) * count), params=None
+        )
+        assert image.misfit(info) == problem
+    with pytest.raises(ValueError, match="is no natural number"):
+        Image.decode(replace(image, rounds=-1).encode())
+
+
 def test_machine_code() -> None:
     code = b"\x7fELF\n\x00\xff\n"
     image = Image("k", ARGS, code, limits={"threads": 64}, format="cubin", resources={"spills": 0})

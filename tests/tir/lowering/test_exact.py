@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import relaxpy
 from relaxpy.backend.cpu.compile import compile_source
 from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
@@ -26,6 +27,8 @@ FLOATS: dict[str, tuple[Value, Callable[[np.ndarray], np.ndarray]]] = {
     "quotient": (lambda x: tirx.Div(_const(0, x), x), lambda x: 0 / x),
     "same quotient": (lambda x: tirx.Div(x, x), lambda x: x / x),
     "equal": (lambda x: tirx.EQ(x, x).astype(x.ty), lambda x: x == x),
+    "unequal": (lambda x: tirx.NE(x, x).astype(x.ty), lambda x: x != x),
+    "unequal to another": (lambda x: tirx.NE(x, _const(1, x)).astype(x.ty), lambda x: x != 1),
     "not less": (lambda x: tirx.Not(tirx.LT(x, _const(1, x))).astype(x.ty), lambda x: ~(x < 1)),
     "factored": (
         lambda x: tirx.Sub(tirx.Mul(x, _const(3, x)), tirx.Mul(x, _const(2, x))),
@@ -136,6 +139,17 @@ def test_lanes_that_become_unsigned_are_values() -> None:
     assert calls(sealed(tirx.PrimFunc([y], signed))) == []
 
 
+@pytest.mark.parametrize(("dtype", "found"), [("uint8", ["relaxpy.lt"]), ("int8", [])])
+def test_comparisons_of_unsigned_values_are_hidden(dtype: str, found: list[str]) -> None:
+    """A pass that solves `a < b` for a computes with -1, which is no unsigned number. Sizes stay visible."""
+    x = te.placeholder((n,), dtype, name="x")
+    smaller = te.create_prim_func([x, compute((n - 1,), lambda i: x[i] < x[i + 1])])
+    assert calls(sealed(smaller)) == found
+    seven = tirx.const(7, "uint32")
+    sizes = te.create_prim_func([compute((n,), lambda i: i.astype("uint32") < seven)])
+    assert "relaxpy.lt" not in calls(sealed(sizes))
+
+
 def test_indices_that_grow_long_are_values() -> None:
     """Each name twice in the value of the next: written out, 2 ** 12 variables."""
     x, y = (tirx.decl_buffer([64], "float32", name) for name in "xy")
@@ -173,3 +187,30 @@ def test_negative_literals_in_c() -> None:
     """They are unsigned numbers, too: TVM refuses to make one of a negative literal."""
     func = elementwise(lambda x: x + tirx.const(-5, "int32"), "int32")
     assert "4294967291" in compile_source({"k": func}, Target.parse("c"))
+
+
+@pytest.mark.parametrize("kind", ["serial", "parallel"])
+def test_comparisons_of_bools(kind: str) -> None:
+    """Of integers of the same truth."""
+    signs = ("==", "!=", "<", "<=", ">", ">=")
+    stores = "\n".join(f"            o[i, {k}] = x[i] {sign} y[i]" for k, sign in enumerate(signs))
+    mod = relaxpy.parse(f"""
+@I.ir_module
+class M:
+    @T.prim_func
+    def f(x: T.Buffer(("n",), "bool"), y: T.Buffer(("n",), "bool"), o: T.Buffer(("n", 6), "bool")):
+        n = T.int64()
+        for i in T.{kind}(n):
+{stores}
+
+    @R.function
+    def main(x: R.Tensor(("n",), "bool"), y: R.Tensor(("n",), "bool")):
+        n = T.int64()
+        cls = M
+        return R.call_tir(cls.f, (x, y), out_ty=R.Tensor((n, 6), "bool"))
+""")
+    x, y = np.array([False, False, True, True] * 3), np.array([False, True, False, True] * 3)
+    want = np.stack([x == y, x != y, x < y, x <= y, x > y, x >= y], 1)
+    np.testing.assert_array_equal(
+        relaxpy.VirtualMachine(relaxpy.build(mod))["main"](x, y).numpy(), want
+    )

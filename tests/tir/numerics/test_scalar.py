@@ -19,6 +19,7 @@ from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.to_python import to_python
 from relaxpy.tir.tvm import tirx
 from relaxpy.transform import LegalizeOps
+from tests.backend.support import HOST
 from tests.sweeps import part, quick_target, sweep
 
 
@@ -176,3 +177,29 @@ EXACT: dict[str, Callable[[int, int], int]] = {
     "negative": lambda a, _: -a,
     "absolute": lambda a, _: abs(a),
 }
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "bfloat16", "float16"])
+def test_functions_of_narrow_floats(dtype: str) -> None:
+    """Those that TVM does not have of them are computed in float32, and rounded."""
+    values = np.array([-1.5, -0.0, 0.0, 0.25, 2.0, np.nan, np.inf, -3.0] * 2).astype(
+        DType(dtype).numpy
+    )
+    others = np.roll(values, 3)
+    functions = {
+        "absolute": np.abs, "isfinite": np.isfinite, "isinf": np.isinf, "power": np.power, "floor_mod": np.mod,
+    }  # fmt: skip
+    with np.errstate(all="ignore"):
+        for name, reference in functions.items():
+            of_two = name in ("power", "floor_mod")
+            x, y = (te.placeholder((16,), dtype, n) for n in "xy")
+            function = getattr(scalar, name)
+            got = te.compute((16,), lambda i: function(x(i), *([y(i)] if of_two else [])))  # noqa: B023
+            given = [x, y] if of_two else [x]
+            kernels = Kernels({"k": PrimFunc.from_te(given, [got], [])}, HOST)
+            wide = [a.astype(np.float32) for a in (values, others)[: len(given)]]
+            want = reference(*wide)
+            want = want if want.dtype == bool else want.astype(DType(dtype).numpy)
+            out = np.zeros(16, want.dtype)
+            kernels.run("k", [values, others][: len(given)], [out])
+            np.testing.assert_array_equal(out.astype(np.float32), want.astype(np.float32), name)

@@ -14,13 +14,13 @@ from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.ir.dtype import DType
 from relaxpy.op.base import OPS, Op
 from relaxpy.target import Target
+from relaxpy.testing.op_samples import program_of, samples
 from relaxpy.tir.numerics.elementary import ELEMENTARY
 from relaxpy.tir.to_python import FUNCTIONS, to_python
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains, walk
 from relaxpy.tir.writer.elementary import value_written_out, written_out
 from tests.backend.support import HOST
-from tests.op.support import program_of, samples
 from tests.sweeps import part, quick_target, sweep
 
 TWO = ("pow", "atan2", "fmod", "hypot", "copysign", "nextafter")

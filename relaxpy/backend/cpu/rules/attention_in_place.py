@@ -34,6 +34,7 @@ from relaxpy.backend.cpu.rules.transpose import turned
 from relaxpy.backend.cpu.tiles import ROW_BYTES, ROWS, TILES, Tiles, address
 from relaxpy.tir.forms.contraction import Operand, substitute
 from relaxpy.tir.forms.stages import Combiner
+from relaxpy.tir.numerics import scalar
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Expr, int64
@@ -278,7 +279,7 @@ class InPlaceProgram(TileWriter):
             p.store(total, 0, loops.load(total, 0, VECTOR) * decay, VECTOR)
         with p.loop("lane", self.lanes, rolled=True) as lane:
             own = p.let("own", loops.load(self.decay, lane))
-            with p.when(tirx.NE(own, tirx.FloatImm("float32", 1.0))):
+            with p.when(scalar.not_equal(own, tirx.FloatImm("float32", 1.0))):
                 by = p.let("by", loops.broadcast(own, VECTOR))
                 with p.loop("columns", self.column_groups, rolled=True) as columns:
                     for at in self._sums_of(lane, columns):

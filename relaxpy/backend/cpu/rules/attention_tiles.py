@@ -31,6 +31,7 @@ from relaxpy.backend.cpu.rules.transpose import strip_of, summed, turned
 from relaxpy.backend.cpu.tiles import ROWS, Tiles, address
 from relaxpy.tir.forms.contraction import Operand
 from relaxpy.tir.forms.stages import Combiner
+from relaxpy.tir.numerics import scalar
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, int64
@@ -366,7 +367,7 @@ class TilesProgram(TileWriter):
         p, own = self.program, loops.simplify(part.first + lane)
         decay = p.let("decay", loops.load(self.decay, lane))
         by = p.let("by", loops.broadcast(decay, VECTOR))
-        with p.when(tirx.NE(decay, tirx.FloatImm("float32", 1.0))):
+        with p.when(scalar.not_equal(decay, tirx.FloatImm("float32", 1.0))):
             for at in self._sums_of(own):
                 p.store(self.sums, at, loops.load(self.sums, at, VECTOR) * by, VECTOR)
         top = p.let("top", loops.broadcast(loops.load(self.top, own), VECTOR))

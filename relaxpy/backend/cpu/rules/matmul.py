@@ -197,6 +197,8 @@ class Cut:
     """The columns of a task's panel."""
 
     start: Expr
+    step: int
+    """The start is known to be a multiple of this."""
     width: int
     """The most columns there are."""
     end: Expr
@@ -305,8 +307,8 @@ class ProductWriter:
             words = copy.words if copy is not None else None
             # A factor in panels is padded: only stores need masks.
             is_filled = self.factors.is_padded
-            cut = Cut(p.let("j", loops.simplify(number * width)), width, self.columns)
-            whole = [self._panel(cut.start, vectors)]
+            cut = Cut(p.let("j", loops.simplify(number * width)), width, width, self.columns)
+            whole = [self._panel(cut, vectors)]
             for panel in whole if is_filled else self._panels(cut):
                 with self._blocks(words) as block:
                     zero = loops.int64(0)
@@ -357,14 +359,15 @@ class ProductWriter:
         if len(widths) == 1:
             start = p.let("j", loops.simplify(number * self._width))
             end = loops.minimum(self.columns, start + self._width)
-            return Cut(start, self._width, p.let("end", end))
+            return Cut(start, self._width, self._width, p.let("end", end))
         low, high = widths
         vectors = loops.ceildiv(self.columns, lanes)
         wide = p.let("wide", loops.maximum(vectors - panels * low, 0))
         start = p.let("j", (number * low + loops.minimum(number, wide)) * lanes)
         is_wide = p.let("is_wide", number < wide)
         end = start + loops.select(is_wide, high * lanes, low * lanes)
-        return Cut(start, self._width, p.let("end", loops.minimum(self.columns, end)), is_wide)
+        end = p.let("end", loops.minimum(self.columns, end))
+        return Cut(start, lanes, self._width, end, is_wide)
 
     @property
     def _width(self) -> int:
@@ -389,7 +392,7 @@ class ProductWriter:
 
     def _prepare(self, cut: Cut, block: Block, memory: _Memory) -> None:
         """Copy the panel, and compute the excess of its columns from flipped words."""
-        whole = self._panel(cut.start, self.tiling.panel_vectors)
+        whole = self._panel(cut, self.tiling.panel_vectors)
         if memory.right is not None:
             is_cut = self.factors.reads_right and not self.factors.is_padded
             for panel in self._panels(cut) if is_cut else [whole]:
@@ -475,7 +478,7 @@ class ProductWriter:
         height."""
         p, height, width = self.program, self.tiling.height, self._width
         size = height * width
-        panels = [self._panel(cut.start, vectors) for vectors in self.tiling.widths]
+        panels = [self._panel(cut, vectors) for vectors in self.tiling.widths]
         pairs = [(panel, self._right(panel, block, memory)) for panel in panels]
         excess = None
         if memory.excess is not None:
@@ -622,9 +625,9 @@ class ProductWriter:
                         value = loops.load(partial.buffer, sums_at + at, lanes)
                         p.store(self.out, target + at, value, lanes, mask)
 
-    def _panel(self, start: Expr, vectors: int) -> Panel:
-        """The panel that starts at this column, as if all its columns existed."""
-        return Panel(start, self.tiling.lanes, (None,) * vectors)
+    def _panel(self, cut: Cut, vectors: int) -> Panel:
+        """The panel with the first vectors of these columns, as if all of them existed."""
+        return Panel(cut.start, cut.step, self.tiling.lanes, (None,) * vectors)
 
     def _panels(self, cut: Cut) -> Iterator[Panel]:
         """The panel, for code that is written twice: for whole panels and for ragged ones. With a branch at every
@@ -635,14 +638,14 @@ class ProductWriter:
         is_exact = loops.constant(loops.floormod(self.columns, width)) == 0
         inside = True if is_exact else cut.start + width <= cut.end
         with p.when(inside):
-            yield self._panel(cut.start, vectors)
+            yield self._panel(cut, vectors)
         with p.otherwise(inside):
             left = p.let("left", loops.clamped_int32(cut.end - cut.start, width))
             # A single vector at the end of a wide panel saves most of its reads.
             for above, upto in ((0, 1), (1, vectors)) if vectors > 4 else ((0, vectors),):
                 with p.when(loops.between(left, above * lanes, upto * lanes)):
                     masks = [loops.first_lanes(left - n * lanes, lanes) for n in range(upto)]
-                    yield Panel(cut.start, lanes, tuple(masks))
+                    yield Panel(cut.start, cut.step, lanes, tuple(masks))
 
     def products(self) -> Expr:
         """The number of products in the batch."""

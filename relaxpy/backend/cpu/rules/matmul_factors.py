@@ -73,6 +73,8 @@ class Panel:
     """The columns that a task computes: whole vectors from `start`, with those past the end masked out."""
 
     start: Expr
+    step: int
+    """The start is known to be a multiple of this, which is one of the lanes."""
     lanes: int
     masks: tuple[Expr | None, ...]
     """One mask per vector; None if all columns exist."""
@@ -200,7 +202,7 @@ class Factors:
             def computed(k: Expr) -> list[Expr]:
                 place = loops.simplify(block.start + k)
                 return [
-                    formula.vector(place, panel.start, panel.width, at, mask)
+                    formula.vector(place, panel.start, panel.step, at, mask)
                     for at, mask in panel.vectors()
                 ]
 
@@ -221,6 +223,7 @@ class Factors:
     def _right_in_panels(self, panels: Panels, panel: Panel, block: Block) -> RightRow:
         """A panel of a packed factor, of another width than the factor's own panels. A wider one spans several of
         these, where missing ones repeat the last; a narrower one is a part of one."""
+        assert panel.step % panel.width == 0, "else a part may be of two panels"
         p, each = self.program, panels.width // panel.lanes
         step = panels.width * self.group
         count = loops.ceildiv(self.form.column.extent, panels.width)

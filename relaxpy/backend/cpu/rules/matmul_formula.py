@@ -131,10 +131,10 @@ class Formula:
         self.unroll = self._unroll(form)
         """Rows that are written out together. It divides the depth."""
 
-    def vector(self, row: Expr, panel: Expr, width: int, at: int, mask: Expr | None) -> Expr:
-        """The elements of a row, from column `at` of a panel on. The panel begins at column `panel`, a multiple of its
-        width, which is one of the lanes. Columns that do not exist are undefined."""
-        found = self._vector(row, panel, width, at)
+    def vector(self, row: Expr, panel: Expr, step: int, at: int, mask: Expr | None) -> Expr:
+        """The elements of a row, from column `at` of a panel on; `at` is a multiple of the lanes. The panel begins at
+        column `panel`, a multiple of `step`, which is one of the lanes. Columns that do not exist are undefined."""
+        found = self._vector(row, panel, step, at)
         assert found is not None, "vectorises, as was checked"
         if mask is None:
             return found
@@ -142,10 +142,10 @@ class Formula:
         assert masked is not None, "neighbours are contiguous"
         return masked
 
-    def prefetch(self, row: Expr, panel: Expr, width: int, at: int) -> None:
+    def prefetch(self, row: Expr, panel: Expr, step: int, at: int) -> None:
         """Prefetch what `vector` reads; the row need not exist."""
         for load in s.loads_of(self.value):
-            offset, _ = self._across(load, row, panel, width, at)
+            offset, _ = self._across(load, row, panel, step, at)
             self.program.prefetch(self.views[load.source], offset)
 
     def element(self, row: Expr, column: Expr) -> Expr:
@@ -160,12 +160,12 @@ class Formula:
         row, panel = tirx.Var("row", "int64"), tirx.Var("panel", "int64")
         return self._vector(row, panel, self.lanes, 0) is not None
 
-    def _vector(self, row: Expr, panel: Expr, width: int, at: int) -> Expr | None:
+    def _vector(self, row: Expr, panel: Expr, step: int, at: int) -> Expr | None:
         first = loops.simplify(panel + at)
 
         def value(lane: Expr) -> Expr:
             def load(node: s.Load) -> Expr:
-                offset, moves = self._across(node, row, panel, width, at)
+                offset, moves = self._across(node, row, panel, step, at)
                 return tirx.BufferLoad(
                     self.views[node.source], [offset + lane if moves else offset]
                 )
@@ -175,22 +175,22 @@ class Formula:
         return vector_value(value, self.lanes)
 
     def _across(
-        self, node: s.Load, row: Expr, panel: Expr, width: int, at: int
+        self, node: s.Load, row: Expr, panel: Expr, step: int, at: int
     ) -> tuple[Expr, bool]:
         """The offset that a load reads in the first lane, and whether it moves on with the lanes."""
         access, first = self._access(node), loops.simplify(panel + at)
         if access.kind is not _Kind.TILE:
             return self._flat(node, row, first), access.kind is _Kind.NEIGHBOURS
         own = access.width
-        key = hash(panel), width, at, own
+        key = hash(panel), step, at, own
         if key not in self._tiles:
-            self._tiles[key] = (panel, *self._tile(panel, first, width, at, own))
+            self._tiles[key] = (panel, *self._tile(panel, first, step, at, own))
         _, tile, inside = self._tiles[key]
         return self._flat(node, row, first, {_TILE: tile, _INSIDE: inside}), True
 
-    def _tile(self, panel: Expr, first: Expr, width: int, at: int, own: int) -> tuple[Expr, Expr]:
+    def _tile(self, panel: Expr, first: Expr, step: int, at: int, own: int) -> tuple[Expr, Expr]:
         """The tile of `own` columns that has column `at` of a panel, and the place in it."""
-        if width % own == 0:
+        if step % own == 0:
             tile, inside = loops.floordiv(panel, own) + at // own, loops.int64(at % own)
         else:
             tile, inside = loops.floordiv(first, own), loops.floormod(first, own)

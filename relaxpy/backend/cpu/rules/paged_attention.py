@@ -37,6 +37,7 @@ from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.paged_attention import PagedForm, paged_attention_of
 from relaxpy.tir.forms.stages import Combiner
 from relaxpy.tir.lowering.definitions import with_definitions
+from relaxpy.tir.numerics import scalar
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Stmt, int64
@@ -676,7 +677,7 @@ class _Program:
     def _merge(self, row: Expr, sums: Buffer, at: Expr, top: Expr, total: Expr) -> None:
         """Merge the state of a segment with that of those before it. A segment without keys changes nothing."""
         p, lanes, columns = self.program, self.sizes.lanes, self.sizes.columns
-        with p.when(tirx.NE(total, tirx.FloatImm("float32", 0.0))):
+        with p.when(scalar.not_equal(total, tirx.FloatImm("float32", 0.0))):
             old = p.let("old", loops.load(self.tops, row))
             new = p.let("new", tirx.Max(old, top))
             decay, share = p.let("decay", power(old - new, 1)), p.let("share", power(top - new, 1))

@@ -133,7 +133,7 @@ class _Writer(ProductWriter):
                     count_new = loops.minimum(rows - new, BLOCK)
                     finished = Partial(sums, skipped, BLOCK)
                     start = p.let("j", loops.simplify((panel + n) * BLOCK))
-                    self.store(new, count_new, Cut(start, BLOCK, self.columns), finished)
+                    self.store(new, count_new, Cut(start, BLOCK, BLOCK, self.columns), finished)
             self.tiles.release(p)
         return p.body()
 

@@ -6,10 +6,11 @@ with `host_features()` and refuses a file whose code would stop with an illegal 
 
 from __future__ import annotations
 
+import ctypes
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -34,6 +35,14 @@ _ARM = {
     "sve": "sve", "sve2": "sve2", "sme": "sme", "lrcpc": "rcpc", "asimdfhm": "fp16fml", "jscvt": "jsconv",
     "fcma": "complxnum", "paca": "pauth", "sb": "sb", "bti": "bti", "pmull": "aes",
 }  # fmt: skip
+_HWCAP = {
+    16: "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt fcma lrcpc dcpop sha3 "
+    "sm3 sm4 asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs sb paca pacg",
+    26: "dcpodp sve2 sveaes svepmull svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm svef64mm svebf16 i8mm "
+    "bf16 dgh rng bti mte ecv afp rpres mte3 sme smei16i64 smef64f64 smei8i32 smef16f32 smeb16f32 smef32f32 smefa64 "
+    "wfxt ebf16 sveebf16 cssc rprfm sve2p1 sme2",
+}  # fmt: skip
+"""Entries of the auxiliary vector of a process on Linux for AArch64, and the names of their bits, the lowest first."""
 _MAC_ARM = {
     "AdvSIMD": "neon", "FEAT_FP16": "fullfp16", "FEAT_DotProd": "dotprod", "FEAT_LSE": "lse", "FEAT_I8MM": "i8mm",
     "FEAT_BF16": "bf16", "FEAT_FHM": "fp16fml", "FEAT_AES": "aes", "FEAT_SHA256": "sha2", "FEAT_SHA3": "sha3",
@@ -55,6 +64,9 @@ _AARCH64_ISA = """
 ISA_FEATURES = frozenset(_X86_ISA.split()) | frozenset(_AARCH64_ISA.split())
 """The features that executables may require."""
 
+SYSTEMS = {"linux": "Linux", "darwin": "macOS", "win32": "Windows"}
+"""The names of operating systems, by Python's names of them. Code for another one than Linux requires it by its name in
+lower case, as a feature."""
 _ARCHES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}
 """Alternative names of architectures."""
 
@@ -65,6 +77,8 @@ def host_features() -> frozenset[str]:
     Tiles are among them if the system lets this process use their registers, for which it is asked here."""
     if sys.platform == "darwin":
         return _features_macos()
+    if sys.platform == "linux" and platform.machine() == "aarch64":
+        return features_from_words({entry: _auxiliary(entry) for entry in _HWCAP})
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -81,6 +95,25 @@ def features_from_cpuinfo(text: str, machine: str) -> frozenset[str]:
         if name.strip() == key:
             return _translate(value.split(), table)
     return frozenset()
+
+
+def _auxiliary(entry: int) -> int:
+    """An entry of the auxiliary vector: what the system lets this process use. /proc/cpuinfo describes the machine,
+    which an emulator of processors does not change."""
+    getauxval = ctypes.CDLL(None).getauxval
+    getauxval.argtypes, getauxval.restype = [ctypes.c_ulong], ctypes.c_ulong
+    return int(getauxval(entry))
+
+
+def features_from_words(words: Mapping[int, int]) -> frozenset[str]:
+    """Features of an AArch64 processor from entries of the auxiliary vector."""
+    names = [
+        name
+        for entry, word in words.items()
+        for bit, name in enumerate(_HWCAP[entry].split())
+        if word >> bit & 1
+    ]
+    return _translate(names, _ARM)
 
 
 def _translate(
@@ -128,11 +161,16 @@ def missing_features(needed: Iterable[str]) -> tuple[str, ...]:
 
 
 def missing_here(requirement: Requirement) -> tuple[str, ...]:
-    """The unmet parts of a requirement on this machine: only the architecture if that differs, else the missing
-    features."""
+    """The unmet parts of a requirement on this machine: only the architecture or the system if that differs, else the
+    missing features."""
     here, wanted = (
         _ARCHES.get(each.lower(), each.lower()) for each in (platform.machine(), requirement.arch)
     )
     if wanted and here and wanted != here:
         return (f"a processor of the architecture {requirement.arch}",)
-    return missing_features(requirement.features)
+    here = SYSTEMS.get(sys.platform, sys.platform)
+    names = {name.lower(): name for name in SYSTEMS.values()}
+    for feature in requirement.features:
+        if feature in names and names[feature] != here:
+            return (f"the operating system {names[feature]}",)
+    return missing_features(each for each in requirement.features if each not in names)

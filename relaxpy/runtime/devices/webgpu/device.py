@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from relaxpy.errors import ExecutableError, UsageError
@@ -30,6 +30,16 @@ _LIMITS = (
 _GIVEN = ("max-compute-workgroups-per-dimension", "min-storage-buffer-offset-alignment")
 """Other limits that decide what runs."""
 _WORD = 4
+_TRIED = 100_000
+_COUNT = f"""
+@group(0) @binding(0) var<storage, read_write> found: array<u32>;
+@compute @workgroup_size(1) fn count() {{
+  for (var i = 0u; i < {_TRIED}u; i++) {{ found[0] = found[0] + 1u; }}
+}}
+"""
+"""A kernel that counts its rounds."""
+_SHARED = "vulkan -threads=256"
+"""Four times as many as usual, and as many as WebGPU guarantees."""
 _LARGEST = (1 << 31) - 1
 """The largest `i32`."""
 _FORMATS = {"int64": "q", "uint64": "Q", "int32": "i", "uint32": "I", "float32": "f", "bool": "I", "int8": "i",
@@ -62,6 +72,7 @@ class WebGPURuntime(DeviceRuntime):
         """The most bytes that a kernel gets of a buffer, so that an `i32` indexes all of them."""
         self._most_groups = self.limits["max-compute-workgroups-per-dimension"]
         self._probe = self.allocate(_WORD, None)
+        self._is_software = adapter.info["adapter_type"] == "CPU"
 
     @classmethod
     def devices(cls) -> Sequence[str]:
@@ -198,6 +209,8 @@ class WebGPURuntime(DeviceRuntime):
         places = [arg["memory"] for arg in args if "memory" in arg]
         get = [getter(arg, offset=self._seen_offset) for arg in args if "memory" not in arg]
         guarded = [(arg["size"], arg["most"]) for arg in args if "most" in arg]
+        counted = kernel.image.rounds
+        most_rounds = None if counted is None else self._most_rounds
         known: BindGroups = {}
         errors = self._wgpu_errors
 
@@ -211,6 +224,12 @@ class WebGPURuntime(DeviceRuntime):
                     raise DeviceError(
                         f"a size of {numbers[place]} is beyond the 32 bits of WGSL's integers"
                     )
+            if counted is not None and most_rounds is not None and numbers[counted] > most_rounds:
+                raise DeviceError(
+                    f"a thread runs up to {numbers[counted]} rounds of loops, and {self._name} ends it after "
+                    f"{most_rounds} without a word: run it on another device, or, where threads share a row, build for "
+                    f"more of them: target={_SHARED!r}"
+                )
             groups = self._groups(kernel, x, y, z, threads)
             memory = tuple([self._part(given[place]) for place in places])
             values = (0, x, *[value(numbers, given) for value in get])
@@ -256,6 +275,35 @@ class WebGPURuntime(DeviceRuntime):
         """Where in the part of a buffer that a kernel gets its tensor begins, in bytes."""
         is_whole = tensor.buffer.handle.size <= self._window
         return tensor.offset if is_whole else tensor.offset % 256
+
+    @cached_property
+    def _most_rounds(self) -> int | None:
+        """The most rounds of loops that a thread of the device runs, all loops together; None if there is no end. A
+        driver for processors (llvmpipe) ends a thread early, and says nothing."""
+        if not self._is_software:
+            return None
+        stage = self._wgpu.ShaderStage.COMPUTE
+        with self._errors():
+            device, found = self._device, self.allocate(_WORD, None)
+            entry = {"binding": 0, "visibility": stage, "buffer": {"type": "storage"}}
+            layout = device.create_bind_group_layout(entries=[entry])
+            pipeline = device.create_compute_pipeline(
+                layout=device.create_pipeline_layout(bind_group_layouts=[layout]),
+                compute={
+                    "module": device.create_shader_module(code=_COUNT),
+                    "entry_point": "count",
+                },
+            )
+            bound = {"binding": 0, "resource": {"buffer": found.buffer, "offset": 0, "size": _WORD}}
+            encoder = device.create_command_encoder()
+            work = encoder.begin_compute_pass()
+            work.set_pipeline(pipeline)
+            work.set_bind_group(0, device.create_bind_group(layout=layout, entries=[bound]))
+            work.dispatch_workgroups(1)
+            work.end()
+            device.queue.submit([encoder.finish()])
+            (rounds,) = memoryview(device.queue.read_buffer(found.buffer)).cast("B").cast("I")
+        return rounds if rounds < _TRIED else None
 
     # Errors
 

@@ -89,6 +89,21 @@ def test_against_the_reference(kernels: Kernels, name: str) -> None:
         np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_nan_is_seen_by_those_who_see_its_key(kernels: Kernels, name: str) -> None:
+    """A NaN among the queries, keys, values or sinks is in the results that the operator computes from it, and in no
+    others: where a segment is a task of its own, too."""
+    case, seen = CASES[name], set[str]()
+    for lengths, new in (([40], [40]), ([17, 3, 48], [1, 3, 20]), ([140], [1]), ([140], [70])):
+        for where, inputs in case.spoiled(lengths, new, pages=20):
+            found = np.isnan(run(kernels, name, inputs))
+            with np.errstate(invalid="ignore"):
+                wanted = np.isnan(case.op.reference(**inputs))
+            np.testing.assert_array_equal(found, wanted, err_msg=where)
+            seen |= {where} if wanted.any() else set()
+    assert len(seen) == len([*case.spoiled([40], [40])])
+
+
 def test_bits_are_those_of_a_token_alone(kernels: Kernels) -> None:
     """The last token of a sequence in any batch, in any pages, however many of its tokens come with it."""
     case = CASES["plain"]

@@ -74,6 +74,21 @@ def test_numbers(name: str) -> None:
         np.testing.assert_allclose(found, wanted, rtol=0, atol=bound)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_nan_is_seen_by_those_who_see_its_key(name: str) -> None:
+    """A NaN among the queries, keys, values or sinks is in all results that the operator computes from it. Keys of the
+    same sequence that a token does not attend to are multiplied by 0, which makes NaN of theirs."""
+    case = CASES[name]
+    vm = machine(case.module(), cuda.TARGET)
+    for lengths, new in (([40], [40]), ([17, 3], [1, 3]), ([65], [1])):
+        for where, x in case.spoiled(lengths, new, pages=14):
+            with np.errstate(invalid="ignore"):
+                wanted = np.isnan(case.op.reference(**x))
+            found = np.isnan(vm["main"](*x.values()).numpy())
+            assert found[wanted].all(), where
+            assert where == "sinks" or not found[new[0] :].any(), where
+
+
 def test_nothing_is_trusted() -> None:
     """Pages, lengths and starts out of range read no other memory; a token in no sequence gives 0."""
     vm = machine(SMALL.module(), cuda.TARGET)

@@ -4,11 +4,15 @@ import sys
 
 import pytest
 
+from relaxpy.runtime.bytecode import Requirement
 from relaxpy.runtime.devices.cpu.features import (
+    SYSTEMS,
     features_from_cpuinfo,
     features_from_sysctl,
+    features_from_words,
     host_features,
     missing_features,
+    missing_here,
 )
 
 
@@ -41,3 +45,21 @@ def test_sysctl_of_a_mac() -> None:
     assert features_from_sysctl(text) == {"dotprod", "neon"}
     intel = "machdep.cpu.features: FPU SSE4.1 AVX1.0 RDRAND\nmachdep.cpu.leaf7_features: AVX2\n"
     assert {"sse4.1", "avx", "avx2", "rdrnd"} <= features_from_sysctl(intel)
+
+
+def test_auxiliary_vector() -> None:
+    """Of a processor without SVE, whatever machine an emulator runs on, and of one with it."""
+    assert features_from_words({16: 0b11 | 1 << 8 | 1 << 20, 26: 0}) == {
+        "fp-armv8", "neon", "lse", "dotprod",
+    }  # fmt: skip
+    assert {"sve", "sve2", "i8mm", "bf16"} <= features_from_words({16: 1 << 22, 26: 0x6002})
+
+
+@pytest.mark.parametrize("system", ["linux", "darwin", "win32"])
+def test_other_systems(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Are named; code for Linux does not say so."""
+    monkeypatch.setattr(sys, "platform", system)
+    for name in ("macOS", "Windows"):
+        needed = Requirement("", "", (name.lower(),))
+        wanted = () if SYSTEMS[system] == name else (f"the operating system {name}",)
+        assert missing_here(needed) == wanted

@@ -15,7 +15,9 @@ from tests.sweeps import part, sweep
 def test_requests_are_the_same_in_each_run() -> None:
     found = [hostile_request(number) for number in range(3 * len(ROUTES))]
     assert found == [hostile_request(number) for number in range(3 * len(ROUTES))]
-    assert {body.path for body in found} >= {path for _, path, _, body in ROUTES if body is not None}
+    assert {body.path for body in found} >= {
+        path for _, path, _, body in ROUTES if body is not None
+    }
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux counts memory so")

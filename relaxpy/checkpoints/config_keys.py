@@ -1,0 +1,96 @@
+"""The fields of `config.json` that are read, and those that change no number, by family. Others are named in a warning
+(`relaxpy.checkpoints.unread`), unless their values ask for nothing.
+
+That the tables are right is tested field by field, beside transformers (tests/models/test_config_fields.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from relaxpy.checkpoints.unread import unknown_fields
+
+_ROPE = (
+    "rope_parameters rope_scaling rope_theta partial_rotary_factor original_max_position_embeddings "
+    "max_position_embeddings"
+)
+_DECODERS = (
+    "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
+    "rms_norm_eps hidden_act attention_bias mlp_bias tie_word_embeddings " + _ROPE
+)
+_QWEN = "use_sliding_window sliding_window max_window_layers layer_types"
+_GEMMA = "use_bidirectional_attention hidden_activation"
+_GEMMA2 = (
+    f"{_GEMMA} sliding_window layer_types query_pre_attn_scalar attn_logit_softcapping "
+    "final_logit_softcapping"
+)
+READ: Mapping[str, frozenset[str]] = {
+    family: frozenset(f"{_DECODERS} {names}".split())
+    for family, names in {
+        "llama": "",
+        "mistral": "sliding_window",
+        "qwen2": _QWEN,
+        "qwen3": _QWEN,
+        "qwen3_moe": "use_sliding_window sliding_window decoder_sparse_step mlp_only_layers moe_intermediate_size "
+        "num_experts num_local_experts num_experts_per_tok norm_topk_prob",
+        "gemma": _GEMMA,
+        "gemma2": _GEMMA2,
+        "gemma3_text": f"{_GEMMA2} sliding_window_pattern rope_local_base_freq",
+        "phi3": "sliding_window",
+        "gpt_oss": "sliding_window layer_types num_experts num_local_experts num_experts_per_tok experts_per_token "
+        "swiglu_alpha swiglu_limit",
+    }.items()
+} | {
+    "gpt_neox": frozenset(
+        "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
+        "hidden_act layer_norm_eps tie_word_embeddings attention_bias use_parallel_residual rotary_emb_base rotary_pct "
+        "rope_parameters rope_scaling max_position_embeddings original_max_position_embeddings".split()
+    ),
+    "gpt2": frozenset(
+        "vocab_size n_embd n_inner n_layer n_head n_positions layer_norm_epsilon activation_function "
+        "tie_word_embeddings scale_attn_weights scale_attn_by_inverse_layer_idx add_cross_attention".split()
+    ),
+    "bert": frozenset(
+        "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads max_position_embeddings "
+        "type_vocab_size layer_norm_eps hidden_act position_embedding_type is_decoder pad_token_id "
+        "tie_word_embeddings".split()  # of a head that sentences do not need
+    ),
+}
+"""By `model_type`."""
+HARMLESS = frozenset(
+    # of all models: names, files, training, what transformers returns beside, and how it computes
+    "architectures auto_map dtype id2label label2id num_labels model_type name_or_path problem_type return_dict "
+    "torch_dtype transformers_version torchscript finetuning_task task_specific_params tokenizer_class "
+    "_name_or_path _commit_hash _from_model_config _attn_implementation attn_implementation _flash_attn_2_enabled "
+    "use_flash_attn initializer_range initializer_factor use_cache output_attentions output_hidden_states "
+    "output_router_logits router_aux_loss_coef gradient_checkpointing chunk_size_feed_forward "
+    "bos_token_id eos_token_id pad_token_id sep_token_id cls_token_id mask_token_id unk_token_id "
+    # dropout, of training
+    "attention_dropout hidden_dropout embd_pdrop resid_pdrop attn_pdrop embed_dropout ffn_dropout residual_dropout "
+    "hidden_dropout_prob attention_probs_dropout_prob classifier_dropout summary_first_dropout "
+    # heads that are no language models'
+    "summary_type summary_use_proj summary_activation summary_proj_to_labels "
+    # codes, which have tables of their own; how products are cut, and added in other orders
+    "quantization_config compression_config pretraining_tp reorder_and_upcast_attn cache_implementation "
+    # what other fields say, too
+    "n_ctx _sliding_window_pattern "
+    # of the programs that fine-tuned the model
+    "unsloth_version unsloth_fixed unsloth_training_args trust_remote_code vocab_size_original "
+    "initial_context_length".split()
+)
+"""The fields that change no number in any family."""
+NEUTRAL: Mapping[str, Any] = {
+    "interpolate_factor": 1, "full_attn_mod": 1, "num_return_sequences": 1, "num_beams": 1, "num_beam_groups": 1,
+    "temperature": 1.0, "top_k": 50, "top_p": 1.0, "typical_p": 1.0, "repetition_penalty": 1.0, "length_penalty": 1.0,
+    "max_length": 20, "encoder_repetition_penalty": 1.0,
+}  # fmt: skip
+"""Values at which further fields change nothing: mostly options of texts, which older versions of transformers wrote
+here, and newer ones do not read here either."""
+
+
+def unread_fields(config: Mapping[str, Any]) -> list[str]:
+    """The fields of a `config.json` that may change numbers and are not read, with their values; of a family that is
+    not known, none: it is refused."""
+    read = READ.get(str(config.get("model_type")))
+    return [] if read is None else unknown_fields(config, read | HARMLESS, NEUTRAL)

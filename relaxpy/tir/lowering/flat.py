@@ -1,0 +1,79 @@
+"""Flatten buffers to one dimension, with TVM's pass, but without its wrong quotients and remainders.
+
+The pass simplifies each index as a map of the loops around it. For a quotient or remainder that does not divide evenly
+it pads the loops, which is right for sums of loops without an offset, divided by positive numbers: `(i * 4 + j) // 4`.
+For others it is not: `(2 - i) % n` becomes `i % -n * -1`, without the 2, and `(i - 1) // 7 // 5` is rounded wrongly.
+Those are hidden from the pass.
+"""
+
+from __future__ import annotations
+
+from relaxpy.tir.nodes import operator_of, with_body
+from relaxpy.tir.operators import READS_STATE, register
+from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.walk import contains, rewritten
+
+Expr = tvm.ir.Expr
+
+_HIDDEN = "relaxpy.division"
+_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
+
+register(_HIDDEN, "Its operand, a quotient or remainder of which no pass knows.", READS_STATE)
+
+
+@tvm.transform.module_pass(opt_level=0, name="relaxpy.FlattenBuffer")
+def flatten_buffers(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Return the module with buffers of one dimension."""
+    hidden = {var: _hidden(func) for var, func in mod.functions.items()}
+    flat = tirx.transform.FlattenBuffer()(tvm.IRModule(hidden))
+    return tvm.IRModule({var: _shown(func) for var, func in flat.functions.items()})
+
+
+def _hidden(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    if not contains(func.body, _DIVISIONS):
+        return func
+    sizes = _Sizes(func)
+    from_0 = not contains(func.body, tirx.For, lambda loop: not sizes.are_in(loop.min, least=0))
+
+    def hide(node: Expr) -> Expr:
+        if from_0 and sizes.is_even(node.a) and sizes.are_in(node.b):
+            return node
+        return tirx.call_intrin(node.ty, _HIDDEN, node)
+
+    return with_body(func, rewritten(func.body, (_DIVISIONS, hide)))
+
+
+def _shown(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    def show(call: tvm.ir.Call) -> Expr:
+        return call.args[0] if operator_of(call) == _HIDDEN else call
+
+    return with_body(func, rewritten(func.body, (tvm.ir.Call, show)))
+
+
+class _Sizes:
+    """The dimensions of a function's arguments, which are not negative."""
+
+    def __init__(self, func: tirx.PrimFunc) -> None:
+        shapes = [param.ty.shape for param in func.params if isinstance(param.ty, tirx.BufferType)]
+        self.known = {size for shape in shapes for size in shape if isinstance(size, tvm.ir.Var)}
+
+    def are_in(self, expr: Expr, least: int = 1) -> bool:
+        """Is it a constant of at least `least`, or a product or sum of such constants and of sizes?"""
+        if isinstance(expr, (tirx.Mul, tirx.Add)):
+            return self.are_in(expr.a, least) and self.are_in(expr.b, least)
+        return expr in self.known or (isinstance(expr, tirx.IntImm) and int(expr.value) >= least)
+
+    def is_even(self, expr: Expr) -> bool:
+        """Is it a sum of variables, times positive factors, without an offset?"""
+        match expr:
+            case tvm.ir.Var():
+                return True
+            case tirx.Add():
+                return self.is_even(expr.a) and self.is_even(expr.b)
+            case tirx.Mul():
+                factors = ((expr.a, expr.b), (expr.b, expr.a))
+                return any(self.is_even(a) and self.are_in(b) for a, b in factors)
+            case tirx.FloorDiv() | tirx.FloorMod():
+                return self.is_even(expr.a) and self.are_in(expr.b)
+            case _:
+                return False

@@ -1,0 +1,116 @@
+"""Operations of tensor programs whose result a processor leaves open, with the results of the operators of the same
+name: conversions of floats to integers, and shifts. Divisions are defined for every program, in its lowering
+(`relaxpy.tir.lowering.traps`).
+
+And indices of few bits that wrap around. TVM's analyser, which schedules and passes ask, takes `cast(int64, a * b)` for
+`cast(int64, a) * cast(int64, b)`, and `cast(int8, i)` for `i`. It knows nothing of numbers made of bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from relaxpy.tir.nodes import dtype_of, operator_of, with_body
+from relaxpy.tir.numerics import integer, scalar
+from relaxpy.tir.ranges import Ranges
+from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.walk import contains, rewritten
+
+_SHIFTS = {tirx.LShift: integer.left_shift, tirx.RShift: integer.right_shift}
+
+
+def with_defined_results(func: Any) -> Any:
+    """Return the function with conversions of floats that saturate (NaN gives 0), shifts that shift everything out for
+    a negative number or for the number of bits and more, and indices that may wrap hidden from the analyser."""
+    return _with_hidden_wraps(_with_saturation(func))
+
+
+def _with_saturation(func: Any) -> Any:
+    ranges = Ranges(func)
+
+    def convert(node: Any) -> Any:
+        old, new = dtype_of(node.value), dtype_of(node)
+        if "float" not in old or "int" not in new or "x" in new:
+            return node
+        return scalar.cast(node.value, new)
+
+    def shift(node: Any) -> Any:
+        low, high = ranges.of(node.b)
+        is_scalar = "x" not in dtype_of(node)
+        if not is_scalar or (low >= 0 and high < tvm.DataType(dtype_of(node)).bits):
+            return node
+        return _SHIFTS[type(node)](node.a, node.b)
+
+    return with_body(func, rewritten(func.body, (tirx.Cast, convert), (tuple(_SHIFTS), shift)))
+
+
+def _with_hidden_wraps(func: Any) -> Any:
+    ranges = Ranges(func)
+
+    def hide(node: Any) -> Any:
+        if not ranges.wraps(node):
+            return node
+        # A conversion is taken to keep the number. Of a literal, TVM refuses it if it does not.
+        return (
+            tirx.Cast(node.ty, _signed(node.value))
+            if isinstance(node, tirx.Cast)
+            else _as_bits(node)
+        )
+
+    def hide_place(node: Any) -> Any:
+        return node if contains(node, tvm.ir.TensorLoad) else hide(node)
+
+    def index(expr: Any) -> Any:
+        return rewritten(expr, (_WRAPPING, hide))
+
+    def load(node: Any) -> Any:
+        found = [index(i) for i in node.indices]
+        return node if _all_same(found, node.indices) else tirx.BufferLoad(node.source, found)
+
+    def store(node: Any) -> Any:
+        found = [index(i) for i in node.indices]
+        if _all_same(found, node.indices):
+            return node
+        return tirx.BufferStore(node.buffer, node.value, found)
+
+    def bind(node: Any) -> Any:
+        value = index(node.value)
+        return node if value.same_as(node.value) else tirx.Bind(node.var, value)
+
+    indices = ((tvm.ir.TensorLoad, load), (tirx.BufferStore, store), (tirx.Bind, bind))
+    body = rewritten(func.body, *indices)
+    return with_body(func, rewritten(body, (_WRAPPING, hide_place), (tvm.ir.Call, _hidden_once)))
+
+
+_WRAPPING = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Cast)
+
+
+def _as_bits(value: Any) -> Any:
+    """The integer, made of its bits."""
+    dtype = dtype_of(value)
+    other = dtype.removeprefix("u") if dtype.startswith("u") else f"u{dtype}"
+    return tirx.reinterpret(dtype, tirx.reinterpret(other, value))
+
+
+def _signed(value: Any) -> Any:
+    """The bits of an integer as a signed one."""
+    dtype = dtype_of(value)
+    return tirx.reinterpret(dtype[1:], value) if dtype.startswith("u") else _as_bits(value)
+
+
+def _hidden_once(call: Any) -> Any:
+    """The call, if its value is not hidden twice."""
+    parts = [call]
+    while len(parts) < 4 and operator_of(parts[-1]).endswith(".reinterpret"):
+        (inner,) = parts[-1].args
+        if not isinstance(inner, tvm.ir.Call):
+            return call
+        parts.append(inner)
+    same = [dtype_of(part) for part in parts]
+    is_twice = len(parts) == 4 and same[:2] == same[2:] and same[0] != same[1]
+    return parts[2] if is_twice and operator_of(parts[3]).endswith(".reinterpret") else call
+
+
+def _all_same(new: Sequence[Any], old: Sequence[Any]) -> bool:
+    return all(a.same_as(b) for a, b in zip(new, old, strict=True))

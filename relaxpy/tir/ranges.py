@@ -1,0 +1,170 @@
+"""Intervals of integer expressions, and which of them wrap around.
+
+TVM's analyser takes all integers for unlimited, of few bits, too, and looks through conversions to fewer bits. So
+arithmetic that may wrap has to be told from arithmetic that does not, before the analyser sees it.
+
+Arithmetic of 64 bits on loops and sizes is taken not to wrap, and elements of tensors are not known at all: both are
+others' concern (`relaxpy.tir.lowering.exact`, `relaxpy.analysis.index_facts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from relaxpy.tir.nodes import dtype_of
+from relaxpy.tir.tvm import s_tir, tirx, tvm
+from relaxpy.tir.walk import walk
+
+Expr = Any
+Interval: TypeAlias = tuple[int, int]
+
+_LARGEST_SIZE = (1 << 30) - 1
+"""Sizes, and loops below them, of 32 bits are taken to be at most this."""
+_DEEPEST = 64
+"""Nothing is known of expressions that are nested deeper."""
+_NOTHING = (0, 0)
+"""Of what is no integer."""
+
+
+def limits(dtype: str) -> Interval | None:
+    """The smallest and the largest integer of a type, or of a lane of it; None if it is no type of integers."""
+    if dtype.startswith("bool"):
+        return 0, 1
+    if not dtype.startswith(("int", "uint")):
+        return None
+    bits = tvm.DataType(dtype).bits
+    return (0, (1 << bits) - 1) if dtype[0] == "u" else (-(1 << bits - 1), (1 << bits - 1) - 1)
+
+
+class Ranges:
+    """The intervals of a function's loops, axes, sizes and bound variables."""
+
+    def __init__(self, func: Any) -> None:
+        self._spans: dict[Any, tuple[Expr, Expr]] = {}
+        """Loops and axes: the first value and the number of values."""
+        self._values: dict[Any, Expr] = {}
+        self._sizes: set[Any] = set()
+        self._found: dict[int, tuple[Expr, Interval]] = {}
+        """Address of an expression → the expression, kept alive, and its interval."""
+        for param in func.params:
+            if isinstance(param.ty, tirx.BufferType):
+                self._sizes.update(size for size in param.shape if isinstance(size, tvm.ir.Var))
+        walk(
+            func.body,
+            (tirx.For, self._loop),
+            (s_tir.SBlock, self._block),
+            ((tirx.Bind, tirx.Let), self._bind),
+        )
+
+    def _loop(self, loop: Any) -> None:
+        self._spans[loop.loop_var] = loop.min, loop.extent
+
+    def _block(self, block: Any) -> None:
+        for axis in block.iter_vars:
+            if axis.dom is not None:
+                self._spans[axis.var] = axis.dom.min, axis.dom.extent
+
+    def _bind(self, node: Any) -> None:
+        self._values[node.var] = node.value
+
+    def of(self, expr: Expr, depth: int = 0) -> Interval:
+        """The interval of an integer expression."""
+        found = self._found.get(hash(expr))
+        if found is None:
+            interval = _within(self._exact(expr, depth + 1), dtype_of(expr))
+            found = self._found[hash(expr)] = expr, interval
+        return found[1]
+
+    def wraps(self, node: Expr) -> bool:
+        """May this sum, difference, product or conversion of integers give another value than without limits?"""
+        dtype = dtype_of(node)
+        own = limits(dtype)
+        if own is None or (dtype.startswith("int64") and not isinstance(node, tirx.Cast)):
+            return False
+        if isinstance(node, tirx.Cast) and limits(dtype_of(node.value)) is None:
+            return False
+        low, high = self._exact(node, 0)
+        return low < own[0] or own[1] < high
+
+    def _exact(self, expr: Expr, depth: int) -> Interval:
+        """The interval without limits of the expression's own type."""
+        if isinstance(expr, tirx.IntImm):
+            return int(expr.value), int(expr.value)
+        if depth > _DEEPEST:
+            return limits(dtype_of(expr)) or _NOTHING
+        if isinstance(expr, tvm.ir.Var):
+            return self._variable(expr, depth)
+        operation = _OPERATIONS.get(type(expr).__name__)
+        if operation is not None:
+            return operation(self.of(expr.a, depth), self.of(expr.b, depth))
+        if isinstance(expr, (tirx.Cast, tirx.Broadcast)) and limits(dtype_of(expr.value)):
+            return self.of(expr.value, depth)
+        if isinstance(expr, tirx.Select):
+            then, otherwise = self.of(expr.true_value, depth), self.of(expr.false_value, depth)
+            return min(then[0], otherwise[0]), max(then[1], otherwise[1])
+        return limits(dtype_of(expr)) or _NOTHING
+
+    def _variable(self, var: Any, depth: int) -> Interval:
+        own = limits(dtype_of(var)) or _NOTHING
+        if var in self._sizes:
+            return 0, min(own[1], _LARGEST_SIZE) if own[1] < 1 << 32 else own[1]
+        if var in self._values:
+            return self.of(self._values[var], depth)
+        if var not in self._spans:
+            return own
+        first, most = (self.of(part, depth) for part in self._spans[var])
+        return _within((first[0], first[1] + max(0, most[1] - 1)), dtype_of(var))
+
+
+def _within(found: Interval, dtype: str) -> Interval:
+    """The interval, or all of the type if it exceeds that."""
+    own = limits(dtype)
+    return found if own is None or (own[0] <= found[0] and found[1] <= own[1]) else own
+
+
+def _add(a: Interval, b: Interval) -> Interval:
+    return a[0] + b[0], a[1] + b[1]
+
+
+def _multiply(a: Interval, b: Interval) -> Interval:
+    ends = [x * y for x in a for y in b]
+    return min(ends), max(ends)
+
+
+def _divide(a: Interval, b: Interval) -> Interval:
+    """Of a quotient, rounded in any way; the divisor may be 0 or -1."""
+    if b[0] > 0:
+        ends = [x // y for x in a for y in b]
+        return min(ends), max(ends) + (min(ends) < 0)
+    most = max(abs(a[0]), abs(a[1]))
+    return -most, most
+
+
+def _remainder(a: Interval, b: Interval) -> Interval:
+    """Of a remainder with any sign."""
+    most = max(abs(b[0]), abs(b[1]), 1) - 1
+    if a[0] >= 0 and b[0] >= 0:
+        return 0, min(most, a[1])
+    return -most, most
+
+
+def _mask(a: Interval, b: Interval) -> Interval:
+    """Of the bits that both have."""
+    masks = [each[1] for each in (a, b) if each[0] >= 0]
+    most = max(abs(end) for each in (a, b) for end in each)
+    return (0, min(masks)) if masks else (-2 * most, most)
+
+
+_OPERATIONS: dict[str, Callable[[Interval, Interval], Interval]] = {
+    "Add": _add,
+    "Sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "Mul": _multiply,
+    "FloorDiv": _divide,
+    "Div": _divide,
+    "FloorMod": _remainder,
+    "Mod": _remainder,
+    "BitwiseAnd": _mask,
+    "Min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "Max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+}

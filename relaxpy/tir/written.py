@@ -1,0 +1,44 @@
+"""Which buffers a tensor program writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relaxpy.tir.tvm import s_tir, tirx, tvm
+from relaxpy.tir.walk import walk
+
+
+def written_buffers(func: Any) -> set[Any]:
+    """The buffers that are written, under any alias."""
+    found: set[Any] = set()
+    views: list[tuple[Any, Any]] = []
+    calls: list[Any] = []
+    declared: list[Any] = []
+    walk(
+        func.body,
+        (tirx.BufferStore, lambda store: found.add(store.buffer)),
+        (tvm.ir.Call, calls.append),
+        (tirx.DeclBuffer, declared.append),
+        (s_tir.MatchBufferRegion, lambda match: views.append((match.buffer, match.source.source))),
+    )
+    views += [(stmt.buffer, source_of(stmt)) for stmt in declared]
+    viewed = [getattr(stmt, "data", None) for stmt in declared]
+    for call in calls:
+        if not any(call.same_as(data) for data in viewed if data is not None):
+            found.update(handed_over(call))
+    for _ in views:
+        for view, source in views:
+            if view in found or source in found:
+                found.update(v for v in (view, source) if v is not None)
+    return found
+
+
+def source_of(stmt: Any) -> Any:
+    """The buffer whose memory a declared buffer has; None for other memory."""
+    data = getattr(stmt, "data", None)
+    return data.args[0] if isinstance(data, tvm.ir.Call) and len(data.args) == 1 else None
+
+
+def handed_over(call: Any) -> list[Any]:
+    """The buffer whose memory is passed to a function."""
+    return [call.args[0]] if str(getattr(call.op, "name", "")).endswith("buffer_data") else []
