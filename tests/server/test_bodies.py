@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.server.running import KEY, Running
+from relaxpy.server.app import ROUTES
+from tests.server.hostile_bodies import SETTINGS, hostile_request, measured
+from tests.server.running import KEY, Running, server_process
+from tests.sweeps import part, sweep
 
 httpx: Any = pytest.importorskip("httpx")
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
@@ -194,6 +197,25 @@ def test_attacks(http: Any, name: str) -> None:
     assert 400 <= found.status_code < 500, found.text
     assert time.monotonic() - begin < 10
     assert set(found.json()["error"]) >= {"message", "type"}
+
+
+def test_hostile_requests_are_the_same_in_each_run() -> None:
+    found = [hostile_request(number) for number in range(3 * len(ROUTES))]
+    assert found == [hostile_request(number) for number in range(3 * len(ROUTES))]
+    routes = {path for _, path, _, body in ROUTES if body is not None}
+    assert {body.path for body in found} >= routes
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux counts memory so")
+@sweep
+def test_hostile_requests_cost_little(tmp_path: Path) -> None:
+    """For every route: none is an error of the server, and none takes long or much memory."""
+    with server_process(tmp_path, *SETTINGS) as own:
+        measured(own, range(1_000_000, 1_000_120))  # whatever is made once
+        report = measured(own, part(range(20_000), 53))
+    assert report.failures == []
+    assert report.excesses == []
+    assert {status for _, status in report.statuses} >= {200, 400, 404}
 
 
 def test_slow_bodies_and_heads_hold_nobody_up(running: Running, http: Any) -> None:
