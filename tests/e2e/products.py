@@ -309,9 +309,8 @@ def problems(
         if packed is not None:
             given = list(packed[product.name])
         elif way == "given":
-            given = [
-                weights[param.name] for param in mod[product.name].params[len(product.inputs()) :]
-            ]
+            params = mod.graph_functions[product.name].params
+            given = [weights[param.name] for param in params[len(product.inputs()) :]]
 
         def call(*inputs: np.ndarray, function: Any = function, given: Any = given) -> np.ndarray:
             return function(*inputs, *given).numpy()

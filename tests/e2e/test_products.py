@@ -113,4 +113,8 @@ def test_what_it_finds() -> None:
     found = "\n".join(product.problems(shifted))
     assert "columns 20, 21, 22, 23, … 36 (17 of them) are wrong" in found
     assert "the first 8 rows have other bits" in found
-    assert "is lost" in "\n".join(product.problems(lambda x: np.nan_to_num(exact(x))))
+
+    def finite(x: np.ndarray) -> np.ndarray:
+        return np.nan_to_num(exact(x))
+
+    assert "is lost" in "\n".join(product.problems(finite))

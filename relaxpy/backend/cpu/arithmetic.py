@@ -153,7 +153,7 @@ class Arithmetic:
         """Return the body with the definitions that it needs."""
         if self.group == 1:
             return body
-        return with_definitions(self._definition(), body)
+        return with_definitions(self.definition(), body)
 
     def _words(
         self, buffer: Buffer, at: Index, lanes: int, dtype: str, count: Expr | None = None
@@ -190,7 +190,7 @@ class Arithmetic:
         """The name of the instruction's wrapper function."""
         return f"relaxpy_dot{self.group}_x{self.lanes}"
 
-    def _definition(self) -> str:
+    def definition(self) -> str:
         """The wrapper in LLVM IR; words are integers in its interface."""
         bits, lanes = 32 * self.lanes, self.lanes
         if self.group == 2:

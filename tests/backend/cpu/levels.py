@@ -80,17 +80,17 @@ def running(level: Level) -> Iterator[CpuTarget]:
     if not emulated:
         yield target
         return
-    here, definition = features.host_features, Arithmetic._definition
+    here, definition = features.host_features, Arithmetic.definition
     try:
         features.host_features = lambda: host_features() | emulated  # pyright: ignore[reportAttributeAccessIssue]
-        Arithmetic._definition = lambda self: _dots(definition(self), emulated)
+        Arithmetic.definition = lambda self: _dots(definition(self), emulated)
         if emulated & _TILES:
             with emulated_tiles():
                 yield target
         else:
             yield target
     finally:
-        features.host_features, Arithmetic._definition = here, definition
+        features.host_features, Arithmetic.definition = here, definition
 
 
 _FIELDS = ("kind", "mcpu", "features", "triple", "opt_level", "others")
