@@ -65,6 +65,8 @@ class Prepared:
     is_thinking: bool = False
     streams: bool = False
     tools: Sequence[Tool] = ()
+    form: str = ""
+    """The grammar of its text, where there may be calls instead."""
 
     def parser(self) -> AnswerParser:
         """For one answer."""
@@ -102,7 +104,7 @@ def _prepared(
     adapter: int,
 ) -> Prepared:
     chat = _checked(chat)
-    grammar, is_called = body.grammar_of(), False
+    grammar, is_called, form = body.grammar_of(), False, ""
     if chat.tools and chat.choice not in ("auto", "none"):
         name = chat.choice[0] if isinstance(chat.choice, tuple) else None
         grammar, is_called = calls_grammar(chat.tools, name, chat.several), True
@@ -110,7 +112,7 @@ def _prepared(
     text = model.tokenizer.decode(tokens[-16:], special=True).rstrip()
     is_thinking = thinks and not grammar and text.endswith("<think>")
     if grammar and chat.tools and chat.choice == "auto":
-        thinks, format = False, "hermes" if format == "hermes" else "json"
+        thinks, format, form = False, "hermes" if format == "hermes" else "json", grammar
         grammar = form_or_calls(model, chat, grammar, format)
     elif grammar:
         thinks, format = False, "json" if is_called else "none"
@@ -129,7 +131,7 @@ def _prepared(
         shown=frozenset(number for number in numbers if number is not None),
         begins=chat.opens and not chat.begin,
     )
-    return Prepared(model, order, format, thinks, is_thinking, body.stream, chat.tools)
+    return Prepared(model, order, format, thinks, is_thinking, body.stream, chat.tools, form)
 
 
 def prompt_tokens(
@@ -251,7 +253,7 @@ async def answers(server: Server, prepared: Prepared, tally: Tally) -> AsyncGene
     """The answers of a chat, as they are written. Raises: ApiError."""
     order = prepared.order
     parsers = [prepared.parser() for _ in range(order.n)]
-    have_called = [False] * order.n
+    have_called, texts = [False] * order.n, [""] * order.n
     async with aclosing(server.deltas(prepared.model, order, tally)) as deltas:
         async for delta in deltas:
             parser, choice = parsers[delta.choice], delta.choice
@@ -259,7 +261,10 @@ async def answers(server: Server, prepared: Prepared, tally: Tally) -> AsyncGene
             if delta.finish is not None:
                 parts += parser.finish()
             have_called[choice] |= any(part.kind == "call" for part in parts)
+            texts[choice] += "".join(part.text for part in parts if part.kind == "text")
             finish = delta.finish
+            if finish == "stop" and not have_called[choice] and delta.stop is None:
+                await server.check_text(prepared.form, texts[choice], prepared.model)
             yield Answered(
                 choice,
                 tuple(parts),

@@ -174,23 +174,24 @@ class Server:
         """The texts of an order, within the time that an answer may take, and counted. A finished one that has a schema
         is compared with it before its last part leaves. Raises: ApiError."""
         seconds = self.settings.request_seconds
-        schema = order.grammar.schema if isinstance(order.grammar, Grammar) else None
         texts = [""] * order.n
         try:
             async with aclosing(model.write(order, tally, seconds)) as deltas:
                 async for delta in deltas:
-                    if schema is not None:
-                        texts[delta.choice] += delta.text
-                        if delta.finish == "stop" and delta.stop is None:
-                            await self._check_text(schema, texts[delta.choice], model)
+                    texts[delta.choice] += delta.text if order.grammar else ""
+                    if delta.finish == "stop" and delta.stop is None:
+                        await self.check_text(order.grammar, texts[delta.choice], model)
                     yield delta
         except UsageError as error:
             raise ApiError.of(error) from None
         finally:
             self.metrics.note(model.name, tally)
 
-    async def _check_text(self, schema: Mapping[str, Any], text: str, model: ServedModel) -> None:
-        why = await run_in_threadpool(mismatch, schema, text)
+    async def check_text(self, grammar: str, text: str, model: ServedModel) -> None:
+        """Compare a finished text with the schema of its grammar, if it has one. Raises: ApiError."""
+        if not isinstance(grammar, Grammar):
+            return
+        why = await run_in_threadpool(mismatch, grammar.schema, text)
         if why is not None:
             self.metrics.mismatches.labels(model.name).inc()
             raise ApiError(

@@ -36,3 +36,22 @@ def test_answers_under_load_are_those_alone(own: Running) -> None:
     assert memory(own.process.pid)["server"] < 400
     health = httpx.get(f"{own.url}/health")
     assert health.json() == {"status": "ok"}
+
+
+def test_a_finished_text_that_is_not_of_its_form_is_an_error_and_counted() -> None:
+    from types import SimpleNamespace
+
+    from relaxpy.serve.grammar import Grammar
+    from relaxpy.server.context import Server
+    from relaxpy.server.errors import ApiError
+    from relaxpy.server.settings import ServerSettings
+
+    server = Server(ServerSettings(), {})
+    model: Any = SimpleNamespace(name="m")
+    form = Grammar("", {"type": "object", "minProperties": 2})
+    asyncio.run(server.check_text("start: /a/", "b", model))
+    asyncio.run(server.check_text(form, '{"a": 1, "b": 2}', model))
+    with pytest.raises(ApiError) as caught:
+        asyncio.run(server.check_text(form, '{"a": 1, "a": 2}', model))
+    assert (caught.value.status, caught.value.code) == (500, "schema_mismatch")
+    assert 'relaxpy_schema_mismatches_total{model="m"} 1.0' in server.metrics.text().decode()
