@@ -191,6 +191,8 @@ def _without_system(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
             own["content"] = "\n\n".join([*texts, str(each.get("content") or "")])
             texts = []
         found.append(own)
+    if not found:
+        return [*map(dict, messages)]  # nobody asks anything: the template says so
     if texts and found and found[-1]["role"] == "user":
         texts.insert(0, str(found.pop().get("content") or ""))
     return [*found, {"role": "user", "content": "\n\n".join(texts)}] if texts else found
@@ -260,6 +262,8 @@ async def answers(server: Server, prepared: Prepared, tally: Tally) -> AsyncGene
             parts = parser.feed(delta.text)
             if delta.finish is not None:
                 parts += parser.finish()
+            if any(part.kind == "reasoning" for part in parts):
+                tally.reasoning_tokens += len(delta.tokens)
             have_called[choice] |= any(part.kind == "call" for part in parts)
             texts[choice] += "".join(part.text for part in parts if part.kind == "text")
             finish = delta.finish

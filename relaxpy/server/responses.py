@@ -266,19 +266,11 @@ class _Answer:
         self.id = f"resp_{secrets.token_hex(16)}"
         self.created = int(time.time())
         self.blocks = Blocks(_names())
-        self.reasoning_tokens = 0
         self._events = 0
-
-    async def _feed(self) -> AsyncGenerator[Answered]:
-        async with aclosing(answers(self.server, self.prepared, self.tally)) as texts:
-            async for each in texts:
-                if any(part.kind == "reasoning" for part in each.parts):
-                    self.reasoning_tokens += len(each.delta.tokens)
-                yield each
 
     async def whole(self) -> Response:
         last = None
-        async with aclosing(self._feed()) as texts:
+        async with aclosing(answers(self.server, self.prepared, self.tally)) as texts:
             async for last in texts:
                 for _ in self.blocks.feed(last.parts):
                     pass
@@ -324,9 +316,9 @@ class _Answer:
         tally = self.tally
         return {
             "input_tokens": tally.prompt_tokens,
-            "input_tokens_details": {"cached_tokens": tally.cached_tokens},
+            "input_tokens_details": {"cached_tokens": tally.cached_tokens, "cache_write_tokens": 0},
             "output_tokens": tally.completion_tokens,
-            "output_tokens_details": {"reasoning_tokens": self.reasoning_tokens},
+            "output_tokens_details": {"reasoning_tokens": tally.reasoning_tokens},
             "total_tokens": tally.prompt_tokens + tally.completion_tokens,
         }
 
@@ -372,7 +364,7 @@ class _Answer:
     async def events(self) -> AsyncGenerator[str]:
         """The events of a stream."""
         last = None
-        async with aclosing(self._feed()) as texts:
+        async with aclosing(answers(self.server, self.prepared, self.tally)) as texts:
             async for each in texts:
                 out = ""
                 if last is None:

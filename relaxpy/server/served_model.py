@@ -77,6 +77,8 @@ class Tally:
     prompt_tokens: int
     cached_tokens: int = 0
     completion_tokens: int = 0
+    reasoning_tokens: int = 0
+    """Of the tokens that were written, those of parts with reasoning."""
     start: float = field(default_factory=time.perf_counter)
     first: float | None = None
     """Seconds until the first token."""
@@ -103,6 +105,7 @@ class Tally:
             "completion_tokens": self.completion_tokens,
             "total_tokens": self.prompt_tokens + self.completion_tokens,
             "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": self.reasoning_tokens},
         }
 
     @property

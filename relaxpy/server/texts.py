@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
@@ -24,13 +25,11 @@ _Token = Annotated[int, Field(ge=0, lt=1 << 31)]
 async def models(server: Server, request: Request) -> Response:
     """All models, or the one that the path names."""
     listed = [_described(model, name) for model in server.models.values() for name in model.names]
-    listed += [
-        {"id": name, "object": "model", "created": server.created, "owned_by": "relaxpy"}
-        for name in server.embedders
-    ]
+    listed += [_listed(name, server.created) for name in server.embedders]
     asked = request.path_params.get("name")
     if asked is None:
-        return answer({"object": "list", "data": listed})
+        ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"]} if listed else {}
+        return answer({"object": "list", "data": listed, "has_more": False, **ends})
     if asked not in server.names:
         raise server.unknown(asked)
     return answer(next(each for each in listed if each["id"] == asked))
@@ -38,12 +37,22 @@ async def models(server: Server, request: Request) -> Response:
 
 def _described(model: ServedModel, name: str) -> dict[str, Any]:
     return {
-        "id": name,
-        "object": "model",
-        "created": model.created,
-        "owned_by": "relaxpy",
+        **_listed(name, model.created),
         "max_model_len": model.context,
         **({"parent": model.name} if name != model.name else {}),
+    }
+
+
+def _listed(name: str, created: int) -> dict[str, Any]:
+    """A model as OpenAI and Anthropic list them."""
+    return {
+        "id": name,
+        "object": "model",
+        "type": "model",
+        "display_name": name,
+        "created": created,
+        "created_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(created)),
+        "owned_by": "relaxpy",
     }
 
 

@@ -47,6 +47,13 @@ def test_messages(claude: Any, client: Any) -> None:
     assert not rest.content[0].text.startswith(block.text[:12])
 
 
+def test_models_as_anthropic_lists_them(claude: Any) -> None:
+    found = claude.models.list()
+    assert next(iter(found)).id == found.first_id == "relaxpy"
+    assert found.data[0].display_name == claude.models.retrieve("relaxpy").id == "relaxpy"
+    assert found.data[0].created_at.year >= 2024
+
+
 def test_mistakes_in_anthropics_shape(anthropic: Any, claude: Any, running: Running) -> None:
     given = {"model": "relaxpy", "max_tokens": 4, "messages": ASKED}
     with pytest.raises(anthropic.NotFoundError) as missing:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from relaxpy.models.checkpoint import read_weights
+
+pytest.importorskip("fastapi")
+from relaxpy.server.chat import Chat, prompt_tokens
+from relaxpy.server.context import in_thread
+from relaxpy.server.errors import ApiError
+from relaxpy.server.served_model import ServedModel
+from relaxpy.server.settings import ModelSettings
 from tests.llm.checkpoints import write_model
 from tests.runtime.test_checkpoint import saved
 from tests.server.running import Running, server_process
@@ -134,3 +143,20 @@ def test_logits_that_are_nan_are_an_error_of_one_request(own: Running) -> None:
         assert error["code"] == "not-a-number"
         assert "320 of 320 are NaN" in error["message"]
         assert 'relaxpy_not_a_number_total{model="damaged"} 1.0' in http.get("/metrics").text
+
+
+def test_errors_name_the_model_and_not_its_place(tmp_path: Path) -> None:
+    place = write_model(tmp_path / "secret")
+    (place / "chat_template.jinja").write_text("{{ raise_exception('no ' + messages[0].content) }}")
+
+    async def start(factory: str, options: Any) -> Any:
+        return SimpleNamespace(facts={"context": 64, "vocab_size": 64})
+
+    async def refused() -> ApiError:
+        model = await ServedModel.start(ModelSettings("mine", str(place)), start)
+        with pytest.raises(ApiError) as caught:
+            await in_thread(prompt_tokens, model, Chat([{"role": "user", "content": "tuples"}]))
+        return caught.value
+
+    message = asyncio.run(refused()).message
+    assert message == "the template of mine refuses these messages: no tuples"
