@@ -65,12 +65,16 @@ def json_schema_grammar(schema: Any, compact: bool = False) -> str:
     check_patterns(schema)
     own = enforced(schema)
     escapes = {} if _CONTROL.search(text) else {"json_allowed_escapes": _ESCAPES}
-    if is_needed(own):
-        options = {**(_COMPACT if compact else _NARROW), **escapes}
-        made = _llguidance().LLMatcher.grammar_from_lark(exact_grammar(own, options))
-    else:
-        options = {"lenient": False, **(_COMPACT if compact else _SPACED), **escapes}
-        made = _llguidance().LLMatcher.grammar_from_json_schema(json.dumps(own), overrides=options)
+    matcher = _llguidance().LLMatcher
+    try:
+        if is_needed(own):
+            options = {**(_COMPACT if compact else _NARROW), **escapes}
+            made = matcher.grammar_from_lark(exact_grammar(own, options))
+        else:
+            options = {"lenient": False, **(_COMPACT if compact else _SPACED), **escapes}
+            made = matcher.grammar_from_json_schema(json.dumps(own), overrides=options)
+    except ValueError as error:  # a number that no double is near, wherever it is
+        raise UsageError("grammar", f"the schema is not understood: {_short(str(error))}") from None
     return Grammar(_checked(made), schema)
 
 

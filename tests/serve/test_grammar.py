@@ -277,3 +277,11 @@ def test_a_grammar_that_is_none_is_refused(matchers: Matchers) -> None:
         own.submit(Request(0, (1,), 5, grammar=json_grammar()))
     with pytest.raises(UsageError):
         Engine(FakeModel(8), pages=8, matcher=matchers).submit(Request(0, (1,), 5, grammar="{"))
+
+
+@pytest.mark.parametrize("place", ["type", "maxLength", "minItems", "multipleOf", "title"])
+def test_numbers_beyond_all_doubles_are_a_mistake(place: str) -> None:
+    huge = 10**400
+    with pytest.raises(UsageError) as caught:
+        json_schema_grammar({place: huge})
+    assert caught.value.code == "grammar"
