@@ -35,6 +35,8 @@ from tests.server.running import KEY, Running, server_process
 
 MOST_SECONDS = 0.2
 """Of the processor, for a request."""
+LARGEST = 10_000_000
+"""The most characters of what is repeated."""
 MOST_BYTES = 50 << 20
 """More memory than before the request."""
 VECTORS = ("--embeddings", "minilm") if find_spec(PACKAGE) else ()
@@ -198,15 +200,22 @@ def hostile_value(pick: random.Random, old: Any) -> Any:
         count = pick.choice((50, 3000, 30_000))
         return Raw("{" + ",".join(f'"k{n}":{pick.choice(UNITS)}' for n in range(count)) + "}")
     if kind == 10 and isinstance(old, list):
-        return old * pick.choice((2, 50, 2000))
+        return old * times(old, pick.choice((2, 50, 2000)))
     if kind == 11 and isinstance(old, str):
         return old + pick.choice(TEXTS) * pick.choice((1, 1, 100))
     if kind == 12 and isinstance(old, dict):
         pairs = [f"{''.join(written(name))}:{''.join(written(each))}" for name, each in old.items()]
-        return Raw("{" + ",".join([*pairs, *pairs[:1], *pairs] * pick.choice((1, 1, 400))) + "}")
+        count = times(old, pick.choice((1, 1, 400)))
+        return Raw("{" + ",".join([*pairs, *pairs[:1], *pairs] * count) + "}")
     return pick.choice(
         ("text", 1, 1.5, [1], ["a"], [None], {"a": 1}, {"type": "text"}, [[1]], [{}])
     )
+
+
+def times(value: Any, count: int) -> int:
+    """How many times a value is repeated: fewer than that if it would be larger than any body."""
+    size = sum(map(len, written(value)))
+    return max(min(count, LARGEST // max(size, 1)), 1)
 
 
 def changed(pick: random.Random, value: Any) -> Any:
