@@ -257,24 +257,29 @@ def test_mistakes_have_their_own_codes(running: Running) -> None:
     assert post(running, "/v1/messages", empty).status_code == 400
 
 
-def test_messages_of_the_system_for_a_template_that_refuses_them(running: Running) -> None:
+REFUSES = (
+    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    "<|im_start|>{{ m.role }}{{ m.content }}{% endfor %}<|im_start|>assistant"
+)
+
+
+def test_messages_of_the_system_for_a_template_that_refuses_them() -> None:
     """Their text is before that of the user; it is nothing that is dropped."""
+    with scripted_server({REFUSES: ["Yes."]}) as url:
 
-    def tokens(messages: Any) -> Any:
-        return post(running, "/tokenize", {"messages": messages}).json()["tokens"]
+        def tokens(*messages: tuple[str, str]) -> Any:
+            body = {"messages": [{"role": role, "content": text} for role, text in messages]}
+            return httpx.post(f"{url}/tokenize", json=body).json().get("tokens")
 
-    asked = {"role": "user", "content": "What is a list?"}
-    system = {"role": "system", "content": "Be brief."}
-    joined = {"role": "user", "content": "Be brief.\n\nWhat is a list?"}
-    assert tokens([system, asked]) == tokens([joined])
-    assert tokens([{**system, "role": "developer"}, asked]) == tokens([joined])
-    assert tokens([asked, system]) == tokens(
-        [{"role": "user", "content": "What is a list?\n\nBe brief."}]
-    )
-    assert (
-        post(running, "/v1/chat/completions", {**CHAT, "messages": [system, asked]}).status_code
-        == 200
-    )
+        joined = tokens(("user", "Be brief.\n\nWhat?"))
+        assert joined is not None
+        assert tokens(("system", "Be brief."), ("user", "What?")) == joined
+        assert tokens(("developer", "Be brief."), ("user", "What?")) == joined
+        assert tokens(("user", "Be brief."), ("system", "What?")) == joined
+        assert tokens(("user", "a"), ("assistant", "b"), ("system", "c")) == tokens(
+            ("user", "a"), ("assistant", "b"), ("user", "c")
+        )
+        assert tokens(("system", "a")) is None
 
 
 def test_forced_calls_end(running: Running) -> None:
