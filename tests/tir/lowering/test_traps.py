@@ -1,7 +1,8 @@
-"""Divisions by sizes that are 0 when the program runs: they give 0, and the process lives."""
+"""Divisions by 0 give 0, the smallest integer by -1 is itself, and the process lives."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -56,3 +57,78 @@ def test_a_buffer_of_a_condition_whose_size_divides(tmp_path: Path, size: int) -
     kernel = Kernel(tmp_path, [x, y, total], Target.parse("llvm -opt-level=0"))
     a, b = np.ones((2, size, size), "float32"), np.ones((size, size), "float32")
     np.testing.assert_array_equal(kernel(a, b, out=()), np.float32(2 * size * size))
+
+
+DIVISIONS: dict[str, Callable[[int, int], int]] = {
+    "{a} // {b}": lambda a, b: a // b,
+    "{a} % {b}": lambda a, b: a % b,
+    "T.truncdiv({a}, {b})": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
+    "T.truncmod({a}, {b})": lambda a, b: abs(a) % abs(b) * (1 if a >= 0 else -1),
+}
+SIGNED = ("int8", "int16", "int32", "int64")
+
+
+def wrapped(value: int, dtype: str) -> int:
+    """The integer of a type with the same low bits."""
+    least, count = int(np.iinfo(dtype).min), 1 << np.iinfo(dtype).bits
+    return (value - least) % count + least
+
+
+@pytest.mark.parametrize("schedule", [True, False])
+@pytest.mark.parametrize("dtype", SIGNED)
+def test_the_smallest_integer_by_minus_1(dtype: str, schedule: bool) -> None:
+    """All divisions of elements by elements, and by a literal; 0 by 0."""
+    least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    some = (least, least + 1, -7, -1, 0, 1, 2, 7, most)
+    pairs = [(a, b) for a in some for b in some]
+    programs: dict[str, PrimFunc] = {}
+    for k, text in enumerate(DIVISIONS):
+        for kind, divisor in (("elements", "y[v]"), ("literal", f"T.{dtype}(-1)")):
+            buffers = ", ".join(f'{name}: T.Buffer(("n",), "{dtype}")' for name in "xyz")
+            found = parse(f"""@T.prim_func
+def main({buffers}):
+    n = T.int64()
+    for i in range(n):
+        with T.sblock("z"):
+            v = T.axis.spatial(n, i)
+            z[v] = {text.format(a="x[v]", b=divisor)}
+""")["main"]
+            assert isinstance(found, PrimFunc)
+            programs[f"{kind}{k}"] = found
+    kernels = Kernels(programs, Target.parse("llvm -opt-level=0"), schedule=schedule)
+    x, y = np.array(pairs, dtype).T.copy()
+    for k, (text, python) in enumerate(DIVISIONS.items()):
+        z = np.full(len(pairs), 99, dtype)
+        kernels.run(f"elements{k}", [x, y], [z])
+        want = [wrapped(python(a, b), dtype) if b else 0 for a, b in pairs]
+        assert z.tolist() == want, text
+        kernels.run(f"literal{k}", [x, y], [z])
+        assert z.tolist() == [wrapped(python(a, -1), dtype) for a, _ in pairs], text
+
+
+@pytest.mark.parametrize("dtype", SIGNED)
+def test_indices_of_the_smallest_integer_by_minus_1(dtype: str) -> None:
+    """The index is checked or computed; the process lives."""
+    programs: dict[str, PrimFunc] = {}
+    for k, text in enumerate(DIVISIONS):
+        index = text.format(a="x[v]", b="y[v]")
+        inside = f'T.max(T.min(T.Cast("int64", {index}), n - 1), 0)'
+        found = parse(f"""@T.prim_func
+def main(x: T.Buffer(("n",), "{dtype}"), y: T.Buffer(("n",), "{dtype}"), z: T.Buffer(("n",), "{dtype}")):
+    n = T.int64()
+    for v in range(n):
+        z[v] = x[{inside}]
+""")["main"]
+        assert isinstance(found, PrimFunc)
+        programs[f"k{k}"] = found
+    kernels = Kernels(programs, Target.parse("llvm -opt-level=0"))
+    least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    x, y = np.array([(least, -1), (least, 0), (7, 3), (most, -1), (2, 1)], dtype).T.copy()
+    for k, python in enumerate(DIVISIONS.values()):
+        z = np.full(5, 99, dtype)
+        kernels.run(f"k{k}", [x, y], [z])
+        places = [
+            wrapped(python(a, b), dtype) if b else 0
+            for a, b in zip(x.tolist(), y.tolist(), strict=True)
+        ]
+        assert z.tolist() == [int(x[max(min(p, 4), 0)]) for p in places]
