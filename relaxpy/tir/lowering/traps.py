@@ -4,13 +4,15 @@ smallest integer divided by -1 is itself, with remainder 0."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 from relaxpy.tir.nodes import dtype_of, with_body
 from relaxpy.tir.tvm import s_tir, tirx, tvm
-from relaxpy.tir.walk import contains_any, rewritten, walk
+from relaxpy.tir.walk import contains, contains_any, rewritten, walk
 
 Expr = tvm.ir.Expr
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
+_GUARDED = (tirx.Select, tirx.Let)
 
 
 def without_traps(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -28,22 +30,40 @@ def _guard(kind: Callable[..., Expr], places: _Places) -> Callable[[Expr], Expr]
     def replace(node: Expr) -> Expr:
         if "int" not in dtype_of(node):
             return node
-        a, b = node.a, node.b
+        may_be_zero = _may_be_zero(node.b)
+        is_signed = "uint" not in dtype_of(node)
+        may_overflow = (
+            is_signed and places.may_be_minus_1(node.b) and places.may_be_least(node.a)
+        )
+        if not may_be_zero and not may_overflow:
+            return node
+        bound: list[tuple[Expr, Expr]] = []
+        a, b = _once(node.a, bound) if may_overflow else node.a, _once(node.b, bound)
         zero, one = (_same(value, b) for value in (0, 1))
-        by_zero = tirx.EQ(b, zero) if _may_be_zero(b) else None
-        if "uint" not in dtype_of(node) and places.may_be_minus_1(b) and places.may_be_least(a):
+        by_zero = tirx.EQ(b, zero)
+        traps = [by_zero] if may_be_zero else []
+        if may_overflow:
             # Not a comparison with the smallest integer: TVM's simplifier would compute with it.
             is_least = tirx.EQ(tirx.bitwise_not(a), _same(_largest(a), a))
-            overflows = tirx.And(tirx.EQ(b, _same(-1, b)), is_least)
-            traps = overflows if by_zero is None else tirx.Or(by_zero, overflows)
-        else:
-            traps = by_zero
-        if traps is None:
-            return node
-        result = kind(a, tirx.Select(traps, one, b))
-        return result if by_zero is None else tirx.Select(by_zero, zero, result)
+            traps.append(tirx.And(tirx.EQ(b, _same(-1, b)), is_least))
+        result = kind(a, tirx.Select(reduce(tirx.Or, traps), one, b))
+        if may_be_zero:
+            result = tirx.Select(by_zero, zero, result)
+        for var, value in reversed(bound):
+            result = tirx.Let(var, value, result)
+        return result
 
     return replace
+
+
+def _once(operand: Expr, bound: list[tuple[Expr, Expr]]) -> Expr:
+    """The operand, or a name for it: it is used several times, and chains of divisions would double with each. Indices
+    and sizes keep theirs, since passes simplify them."""
+    if not contains(operand, _GUARDED) or not contains(operand, tvm.ir.TensorLoad):
+        return operand
+    var = tirx.Var("operand", operand.ty)
+    bound.append((var, operand))
+    return var
 
 
 def _same(value: int, like: Expr) -> Expr:

@@ -132,3 +132,25 @@ def main(x: T.Buffer(("n",), "{dtype}"), y: T.Buffer(("n",), "{dtype}"), z: T.Bu
             for a, b in zip(x.tolist(), y.tolist(), strict=True)
         ]
         assert z.tolist() == [int(x[max(min(p, 4), 0)]) for p in places]
+
+
+@pytest.mark.parametrize("division", DIVISIONS)
+def test_chains_of_divisions(division: str) -> None:
+    """A guard names its operands: the kernel does not double with each division."""
+    value = "x[v]"
+    for _ in range(24):
+        value = f"({division.format(a=value, b='y[v]')} + x[v])"
+    found = parse(f"""@T.prim_func
+def main(x: T.Buffer((3,), "int32"), y: T.Buffer((3,), "int32"), z: T.Buffer((3,), "int32")):
+    for v in range(3):
+        z[v] = {value}
+""")["main"]
+    assert isinstance(found, PrimFunc)
+    x, y, z = np.array([[100, -7, 5], [3, 2, 0], [0, 0, 0]], "int32")
+    Kernels({"main": found}, Target.parse("llvm -opt-level=0")).run("main", [x, y], [z])
+    python = DIVISIONS[division]
+    for a, b, got in zip(x.tolist(), y.tolist(), z.tolist(), strict=True):
+        want = a
+        for _ in range(24):
+            want = (python(want, b) if b else 0) + a
+        assert got == want
