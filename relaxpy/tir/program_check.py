@@ -65,6 +65,7 @@ class _ProgramCheck:
             ((tirx.IfThenElse, tirx.While, tirx.Select), self.condition),
             (tvm.ir.TensorLoad, self.access),
             (tirx.BufferStore, self.access),
+            ((tirx.Mod, tirx.FloorMod, tirx.Div, tirx.FloorDiv), self.division),
             (tvm.ir.Var, self.variable),
         ]
         for param in func.params:
@@ -96,6 +97,11 @@ class _ProgramCheck:
             self.refuse(
                 node, "tir-dtype", f"a condition cannot be of {dtype}", "compare the value: x != 0"
             )
+
+    def division(self, node: Any) -> None:
+        """TVM refuses a literal 0 by itself, but not an unsigned one."""
+        if isinstance(node.b, tirx.IntImm) and int(node.b.value) == 0:
+            self.refuse(node, "tir-script", "Divide by zero")
 
     def attributes(self, attrs: Any, where: Any) -> None:
         """Attributes and annotations must be numbers (64-bit integers), strings, or lists and maps of these, the values

@@ -82,9 +82,7 @@ def to_python(func: Any, name: str = "main") -> Callable[..., None]:
     Raises `PassError` (`interpret`) for constructs without a translation: vectors, pointers, machine intrinsics.
     """
     for found in unlike(func):
-        raise PassError(
-            "interpret", f"the buffer {found.buffer.name} has a {found.what} of its own"
-        )
+        raise PassError("interpret", f"the buffer {found.buffer.name} has {found.what} of its own")
     writer = _Writer()
     source = writer.function(plain(func))
     scope: dict[str, Any] = {**_RUNTIME, **writer.values, "program_name": name}

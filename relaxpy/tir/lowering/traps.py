@@ -32,9 +32,7 @@ def _guard(kind: Callable[..., Expr], places: _Places) -> Callable[[Expr], Expr]
             return node
         may_be_zero = _may_be_zero(node.b)
         is_signed = "uint" not in dtype_of(node)
-        may_overflow = (
-            is_signed and places.may_be_minus_1(node.b) and places.may_be_least(node.a)
-        )
+        may_overflow = is_signed and places.may_be_minus_1(node.b) and places.may_be_least(node.a)
         if not may_be_zero and not may_overflow:
             return node
         bound: list[tuple[Expr, Expr]] = []
