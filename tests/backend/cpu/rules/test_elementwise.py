@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +77,7 @@ def test_known_last_axis_around_a_chunk(tmp_path: Path, columns: int) -> None:
 
 
 @pytest.mark.parametrize("target", [HOST, AVX2], ids=["host", "avx2"])
-def test_gelu_inlines_and_vectorises(tmp_path: Path, target: object) -> None:
+def test_gelu(tmp_path: Path, target: Target) -> None:
     x = tensor(n, m)
     kernel = Kernel(tmp_path, [x, gelu(x, (n, m))], target)
     assert kernel.rule == "elementwise"
@@ -84,8 +85,18 @@ def test_gelu_inlines_and_vectorises(tmp_path: Path, target: object) -> None:
         a = normal(*shape)
         expected = a * 0.5 * (1 + erf(a * 0.5**0.5))
         np.testing.assert_allclose(kernel(a, out=shape), expected, rtol=1e-6, atol=1e-6)
-    text = compile_source({"k": kernel.scheduled.serial}, target)
-    assert ("zmm" if target.vector_bits == 512 else "ymm") in text
+
+
+@pytest.mark.parametrize(
+    ("processor", "vectors"),
+    [("haswell", "ymm"), ("znver4", "zmm"), ("skylake-avx512", "[yz]mm")],  # there LLVM prefers 256
+)
+def test_gelu_inlines_and_vectorises(tmp_path: Path, processor: str, vectors: str) -> None:
+    target = Target.parse(f"llvm -mtriple=x86_64-unknown-linux-gnu -mcpu={processor}")
+    x = tensor(n, m)
+    scheduled = Kernel(tmp_path, [x, gelu(x, (n, m))], target).scheduled
+    text = compile_source({"k": scheduled.serial}, target)
+    assert re.search(rf"vfmadd\S+ps.*%{vectors}", text)
     assert "erf" not in text, "no call of the mathematics library"
 
 
