@@ -6,10 +6,13 @@ That the tables are right is tested field by field, beside transformers (tests/m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from relaxpy.checkpoints.unread import unknown_fields
+from relaxpy.errors import UsageError
+from relaxpy.narrow import is_mapping
 
 _ROPE = (
     "rope_parameters rope_scaling rope_theta partial_rotary_factor original_max_position_embeddings "
@@ -83,7 +86,7 @@ HARMLESS = frozenset(
 NEUTRAL: Mapping[str, Any] = {
     "interpolate_factor": 1, "full_attn_mod": 1, "num_return_sequences": 1, "num_beams": 1, "num_beam_groups": 1,
     "temperature": 1.0, "top_k": 50, "top_p": 1.0, "typical_p": 1.0, "repetition_penalty": 1.0, "length_penalty": 1.0,
-    "max_length": 20, "encoder_repetition_penalty": 1.0,
+    "max_length": 20, "encoder_repetition_penalty": 1.0, "is_causal": True, "use_rope": True,
 }  # fmt: skip
 """Values at which further fields change nothing: mostly options of texts, which older versions of transformers wrote
 here, and newer ones do not read here either."""
@@ -94,3 +97,36 @@ def unread_fields(config: Mapping[str, Any]) -> list[str]:
     not known, none: it is refused."""
     read = READ.get(str(config.get("model_type")))
     return [] if read is None else unknown_fields(config, read | HARMLESS, NEUTRAL)
+
+
+_SHARE = "partial_rotary_factor"
+_OF_PARTS = frozenset({"phi3", "gpt_neox"})
+"""The families of which transformers rotates a part of each head. In others it does not follow the field, or fails;
+other programs follow it, so that nobody knows how such a model was trained."""
+
+
+def check_rotary_share(path: Path, config: Mapping[str, Any]) -> None:
+    """Raises: UsageError (`bad-config`) if a `config.json` asks for a part of each head in a family that has none."""
+    family = str(config.get("model_type"))
+    if family not in READ or family in _OF_PARTS:
+        return
+    for share in _shares(config):
+        if share not in (None, 1):
+            raise UsageError(
+                "bad-config",
+                f"{path} has {_SHARE} {share!r}, which transformers does not follow for {family}, and others do",
+                help=f"remove {_SHARE} if the model was trained with transformers; its GGUF file says what it is else",
+            )
+
+
+def _shares(fields: Mapping[str, Any]) -> Iterator[Any]:
+    """The values of the field, also in those of rotary embeddings, of each type of layers."""
+    yield fields.get(_SHARE)
+    for name, value in fields.items():
+        if name in (
+            "rope_parameters",
+            "rope_scaling",
+            "full_attention",
+            "sliding_attention",
+        ) and is_mapping(value):
+            yield from _shares(value)

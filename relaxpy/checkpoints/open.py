@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from relaxpy.checkpoints.config_file import CONFIG_FILE, config_of
-from relaxpy.checkpoints.config_keys import unread_fields
+from relaxpy.checkpoints.config_keys import check_rotary_share, unread_fields
 from relaxpy.checkpoints.gguf_models import gguf_checkpoint
 from relaxpy.checkpoints.quantized import quantized_tensors
 from relaxpy.checkpoints.stored import Checkpoint, Floats, Stored
@@ -37,6 +37,7 @@ def open_checkpoint(place: str | os.PathLike[str]) -> Checkpoint:
     config = config_of(path)
     if config is None:
         return gguf_checkpoint(path)
+    check_rotary_share(path / CONFIG_FILE, config)
     warn_unread(path / CONFIG_FILE, unread_fields(config))
     files = weight_files(path)
     arrays = map_tensors(files)

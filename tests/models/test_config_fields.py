@@ -254,6 +254,37 @@ def test_a_warning_names_them(tmp_path: Path) -> None:
         open_checkpoint(place)
 
 
+@pytest.mark.parametrize("field", ["is_causal", "use_rope"])
+def test_false_where_true_is_usual_is_named(field: str) -> None:
+    assert unread_fields({"model_type": "llama", field: False}) == [f"{field} = False"]
+    assert unread_fields({"model_type": "llama", field: True}) == []
+
+
+@pytest.mark.parametrize("family", sorted({*READ} - {"gpt2", "bert"}))
+def test_a_part_of_each_head_is_refused_where_transformers_rotates_all(
+    family: str, tmp_path: Path
+) -> None:
+    """Of others, the field changes the frequencies of transformers' own embeddings."""
+    place = write_model(tmp_path / "m")
+    path = place / "config.json"
+    fields = json.loads(path.read_text()) | {"model_type": family}
+    for own in (
+        {"partial_rotary_factor": 0.5},
+        {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5}},
+        {"rope_parameters": {"full_attention": {"partial_rotary_factor": 0.5}}},
+    ):  # fmt: skip
+        path.write_text(json.dumps(fields | own))
+        if family in ("phi3", "gpt_neox"):
+            with warnings.catch_warnings(action="ignore"):  # GPT-NeoX reads rotary_pct
+                open_checkpoint(place)
+        else:
+            with pytest.raises(UsageError, match=r"config\.json has partial_rotary_factor 0\.5"):
+                open_checkpoint(place)
+    if family != "gpt_neox":
+        path.write_text(json.dumps(fields | {"partial_rotary_factor": 1.0}))
+        open_checkpoint(place)
+
+
 @pytest.mark.parametrize("same", [True, False])
 def test_a_head_beside_an_embedding_that_is_tied(same: bool, tmp_path: Path) -> None:
     """transformers takes the head of the file. The same matrix a second time is none."""
