@@ -171,7 +171,8 @@ np: x.std(1) = op.std(x, axis=1)
 x.var(1, correction=0) = op.variance(x, axis=1)
 np: x.var(1) = op.variance(x, axis=1)
 x.norm() = op.sqrt(op.sum(x * x))
-x.logsumexp(1) = op.log(op.sum(op.exp(x - op.max(x)), axis=1)) + op.max(x)
+x.norm(dim=1) = op.sqrt(op.sum(x * x, axis=1))
+x.logsumexp(1) = op.log(op.sum(op.exp(x - op.max(x, axis=1, keepdims=True)), axis=1)) + op.max(x, axis=1)
 x.nansum(1) = op.sum(op.where(op.isnan(x), 0.0, x), axis=1)
 s.trace() = op.einsum((s,), "ii->")
 x.cumsum(1) = op.cumsum(x, axis=1)
@@ -279,6 +280,9 @@ torch.one_hot(i, 5) = op.one_hot(i, 1, 0, 5)
 torch.zeros_like(x) = op.zeros_like(x)
 torch.ones_like(x) = op.ones_like(x)
 torch.full_like(x, 0.5) = op.full_like(x, op.full((), 0.5, "float32"))
+x.zero_() = op.zeros_like(x)
+x.fill_(0.5) = op.full_like(x, op.full((), 0.5, "float32"))
+x.copy_(o) = op.broadcast_to(o, x.shape)
 x.new_zeros((3, 2)) = op.zeros((x.shape[0], 2), x.dtype)
 x.new_ones((3, 2)) = op.ones((x.shape[0], 2), x.dtype)
 x.new_full((3, 2), 0.5) = op.full((x.shape[0], 2), 0.5, x.dtype)
@@ -408,13 +412,14 @@ def familiar() -> dict[str, tuple[Familiar, ...]]:
 def advice(name: str, prefix: str) -> str | None:
     """What to write instead of a function, method or attribute of numpy or torch; names of operators begin with
     `prefix`: "nn.op." in `forward`, "R." in a script, where sizes are those of annotations. None for a name that is not
-    known. A name that ends in `_` is a method that changes its tensor."""
+    known. A name that ends in `_` is a method that changes its tensor: as the one without it, if it has no own pair."""
     if name in NOT_HERE:
         return NOT_HERE[name]
+    shown = _shown(familiar().get(name, ()), lambda ours: written(ours, prefix))
     if name.endswith("_") and not name.startswith("_"):
-        found = advice(name[:-1], prefix)
+        found = shown or advice(name[:-1], prefix)
         return found and f"values are immutable, so use a new one: {found}"
-    return _shown(familiar().get(name, ()), lambda ours: written(ours, prefix))
+    return shown
 
 
 def otherwise(operator: str, key: str = "") -> str | None:

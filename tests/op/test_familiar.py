@@ -46,7 +46,8 @@ VALUES = values()
 def theirs(pair: Familiar) -> list[np.ndarray]:
     known: dict[str, Any] = {"np": np, "torch": torch, "F": F}
     is_torch = pair.library == "torch"
-    known |= {k: torch.from_numpy(v) if is_torch else v for k, v in VALUES.items()}
+    own = {k: v.copy() for k, v in VALUES.items()}  # methods with _ change them
+    known |= {k: torch.from_numpy(v) if is_torch else v for k, v in own.items()}
     if pair.theirs.startswith("torch.one_hot"):
         known["torch"] = F
     with np.errstate(all="ignore"):
@@ -137,6 +138,25 @@ def test_methods_in_place_and_without_counterpart() -> None:
     assert advice("no_such_", "R.") is None
     assert advice("no_such", "R.") is None
     assert not set(NOT_HERE) & set(familiar())
+
+
+@pytest.mark.parametrize("name", ["logsumexp", "softmax", "log_softmax"])
+def test_rows_far_apart(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is subtracted before an exponential is the greatest of a row, not of all."""
+    far = VALUES["x"] + np.float32(1000) * np.arange(N, dtype=np.float32)[:, None]
+    monkeypatch.setitem(VALUES, "x", far)
+    for pair in familiar()[name]:
+        want = theirs(pair)
+        assert np.isfinite(want[0]).all()
+        assert_same(in_forward(written(pair.ours, "nn.op.")), want)
+
+
+@pytest.mark.parametrize("name", ["copy_", "fill_", "zero_"])
+def test_methods_in_place_that_mean_another_one(name: str) -> None:
+    told = advice(name, "nn.op.")
+    assert told is not None
+    assert told.startswith("values are immutable, so use a new one: write nn.op.")
+    assert told.endswith(familiar()[name][0].theirs)
 
 
 KEYWORD_PAIRS = {
