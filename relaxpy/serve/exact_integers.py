@@ -13,7 +13,7 @@ from typing import Any
 
 from relaxpy.errors import UsageError
 from relaxpy.narrow import is_list, is_mapping
-from relaxpy.serve.json_schema import EXACT, relocated, schemas_in
+from relaxpy.serve.json_schema import EXACT, pointed, relocated, schemas_in
 
 _NOTES = frozenset(
     "title description $comment default examples example deprecated readOnly writeOnly $schema $id".split()
@@ -191,19 +191,15 @@ class _Writer:
 
     def _at(self, place: Any) -> Any:
         """What a reference leads to."""
-        base, _, pointer = str(place).partition("#")
-        found: Any = self.root
+        base = str(place).partition("#")[0]
         try:
             if base not in ("", self.root.get("$id")):
                 raise KeyError(base)
-            for step in pointer.split("/")[1:]:
-                key = step.replace("~1", "/").replace("~0", "~")
-                found = found[int(key)] if is_list(found) else found[key]
+            return pointed(self.root, str(place))
         except (KeyError, IndexError, ValueError, TypeError):
             raise UsageError(
                 "grammar", f"the reference {str(place)[:80]!r} leads nowhere"
             ) from None
-        return found
 
     def _check(self, own: Mapping[str, Any], *known: str) -> None:
         if strange := [key for key in own if key not in known]:

@@ -14,6 +14,7 @@ from fractions import Fraction
 from functools import cache
 from importlib import import_module
 from typing import Any
+from urllib.parse import unquote
 
 from relaxpy.errors import UsageError
 from relaxpy.narrow import is_list, is_mapping
@@ -61,6 +62,15 @@ def schemas_in(schema: Any) -> Iterator[Mapping[str, Any]]:
 
     _mapped(schema, note)
     yield from found
+
+
+def pointed(root: Any, place: str) -> Any:
+    """What a pointer such as `#/$defs/a` leads to. Raises: LookupError, ValueError, TypeError."""
+    found = root
+    for step in place.partition("#")[2].split("/")[1:]:
+        key = unquote(step).replace("~1", "/").replace("~0", "~")
+        found = found[int(key)] if is_list(found) else found[key]
+    return found
 
 
 def relocated(schema: Mapping[str, Any], place: str, name: str | None = None) -> dict[str, Any]:

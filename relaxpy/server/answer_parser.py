@@ -17,10 +17,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from relaxpy.narrow import is_list, is_mapping
+from relaxpy.serve.json_schema import pointed
 
 Format = Literal["hermes", "mistral", "llama", "harmony", "json", "none"]
 """`json`: the whole answer is a call or a list of calls, as a grammar has it; `none`: there are no calls."""
@@ -41,6 +43,9 @@ _LONGEST_HEAD = 320
 _FUNCTION, _FUNCTION_END = re.compile(r"<function=([\w.-]{1,128})>"), "</function>"
 _PARAMETER = re.compile(r"<parameter=([^<>\n]{1,128})>")
 _PARAMETER_END = re.compile(r"</parameter>\s*(?=<parameter=|</function>)")
+_ANY = "any"
+"""The type of a parameter of which its schema says nothing."""
+_KINDS = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}  # fmt: skip
 _HARMONY_MARKS = ("start", "channel", "message", "end", "call", "return", "constrain")
 _HARMONY = re.compile(rf"<\|({'|'.join(_HARMONY_MARKS)})\|>")
 
@@ -239,6 +244,8 @@ class AnswerParser:
         if not rest or opening.startswith(rest) or closing.startswith(rest):
             if rest in (opening, closing):
                 yield from self._marked(rest)
+            elif is_end and self._has_called:
+                self._held = ""  # a mark that is cut
             elif is_end:
                 yield from self._no_call(rest)
         elif rest.startswith((opening, closing)):
@@ -336,9 +343,7 @@ class AnswerParser:
         """The first characters that are held, which are held no longer."""
         found = self._held[:count]
         self._held = self._held[len(found) :]
-        if self._json is not None:
-            self._json.place = max(self._json.place - len(found), 0)
-        return found
+        return found if self._json is None else self._json.taken(found)
 
     def _tail(self, is_end: bool) -> Iterator[Part]:
         """The end of a call's object: its brace, and perhaps other fields."""
@@ -367,7 +372,7 @@ class AnswerParser:
         end = _PARAMETER_END.search(rest, begin.end()) if begin else None
         if begin and end:
             text = rest[begin.end() : end.start()].removeprefix("\n").removesuffix("\n")
-            value = _value_of(text, self._types.get(self._function, {}).get(begin[1]))
+            value = _value_of(text, self._types.get(self._function, {}).get(begin[1], {"string"}))
             yield Part(
                 "arguments", f"{'{' if self._is_first else ', '}{json.dumps(begin[1])}: {value}"
             )
@@ -417,10 +422,10 @@ class AnswerParser:
         ]
         if name:
             body = body.rstrip()
-        self._taken(len(body))
+        own = self._taken(len(body))
         self._is_first = self._is_first and not body
         if name:
-            yield Part("arguments", "{}" if is_over and self._is_first else body)
+            yield Part("arguments", "{}" if is_over and self._is_first else own)
         else:
             yield Part(_channel(self._head or ""), body)
         if mark:
@@ -443,6 +448,17 @@ class _Json:
         self.is_over = self.is_stopped = False
         self._stop, self._depth = stop, depth
         self._in_string = self._is_escaped = False
+        self._controls: list[int] = []
+
+    def taken(self, text: str) -> str:
+        """The first characters of the text, which its holder gives away. New lines and the like in strings, which JSON
+        does not have and models write, are escaped."""
+        size = len(text)
+        for place in reversed([each for each in self._controls if each < size]):
+            text = text[:place] + json.dumps(text[place])[1:-1] + text[place + 1 :]
+        self._controls = [each - size for each in self._controls if each >= size]
+        self.place = max(self.place - size, 0)
+        return text
 
     def feed(self, text: str) -> None:
         """Go on to the end of a text."""
@@ -455,6 +471,8 @@ class _Json:
                     self._is_escaped = True
                 elif letter == '"':
                     self._in_string = False
+                elif letter < " ":
+                    self._controls.append(self.place)
             elif letter == '"':
                 self._in_string = True
             elif letter in "{[":
@@ -484,37 +502,59 @@ def _call_of(text: str, is_marked: bool) -> Call | None:
     arguments: Any = own[0] if own else {}
     if isinstance(arguments, str) and arguments.strip():
         try:
-            json.loads(arguments, strict=False)
+            arguments = json.loads(arguments, strict=False)
         except (ValueError, RecursionError):
             return None
-        return Call(value["name"], arguments)
     return Call(value["name"], json.dumps(arguments or {}, ensure_ascii=False))
 
 
-def _types_of(tool: Mapping[str, Any]) -> dict[str, Any]:
+def _types_of(tool: Mapping[str, Any]) -> dict[str, set[str]]:
     """The types of a tool's parameters, as its schema has them."""
     parameters: Any = tool["function"].get("parameters") or {}
     own = parameters.get("properties")
     if not is_mapping(own):
         return {}
-    return {
-        name: each.get("type", "any") if is_mapping(each) else "any" for name, each in own.items()
-    }
+    return {name: _types(each, parameters) or {_ANY} for name, each in own.items()}
 
 
-def _value_of(text: str, types: Any) -> str:
-    """A parameter that is written as it is, as JSON: by its type, and a string where there is none."""
-    allowed = set(types) if is_list(types) else {types or "string"}
+def _types(schema: Any, root: Any, depth: int = 8) -> set[str]:
+    """The types that a schema names; none if it says nothing of them."""
+    if not is_mapping(schema) or not depth:
+        return set()
+    if "type" in schema:
+        own = schema["type"]
+        own = own if is_list(own) else [own]
+        return {each for each in own if isinstance(each, str)}
+    if "const" in schema or is_list(schema.get("enum")):
+        return {_type(each) for each in schema.get("enum") or [schema.get("const")]}
+    found: list[Any] = []
+    for name in ("anyOf", "oneOf", "allOf"):
+        found += schema[name] if is_list(schema.get(name)) else ()
+    if isinstance(schema.get("$ref"), str):
+        with suppress(LookupError, ValueError, TypeError):
+            found.append(pointed(root, schema["$ref"]))
+    return set[str]().union(*(_types(each, root, depth - 1) for each in found))
+
+
+def _type(value: Any) -> str:
+    """What JSON schemas call the type of a value."""
+    if isinstance(value, float) and value.is_integer():
+        return "integer"
+    return next((name for kind, name in _KINDS.items() if isinstance(value, kind)), "null")
+
+
+def _value_of(text: str, allowed: set[str]) -> str:
+    """A parameter that is written as it is, as JSON: by its types, and a string where there are none."""
     if "boolean" in allowed and text.strip().lower() in ("true", "false"):
         return text.strip().lower()
     if allowed != {"string"}:
         try:
             value = json.loads(text, strict=False)
         except (ValueError, RecursionError):
-            pass
-        else:
-            if not (isinstance(value, str) and "string" in allowed):
-                return json.dumps(value, ensure_ascii=False)
+            return json.dumps(text, ensure_ascii=False)
+        kinds = {_type(value), _ANY, *(["number"] if _type(value) == "integer" else [])}
+        if "string" not in allowed or (kinds & allowed and not isinstance(value, str)):
+            return json.dumps(value, ensure_ascii=False)
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -310,6 +310,13 @@ def merged(parts: Sequence[Part]) -> list[list[str]]:
         ("llama", '{"name": "f", "parameters": {"a": "b', [["call", "f", '{"a": "b']]),
         ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {}}, {"name": "g", "arguments": {"a', [["call", "f", "{}"], ["call", "g", '{"a']]),
         ("mistral", "[TOOL_CALLS] are calls", [["text", "[TOOL_CALLS] are calls"]]),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1}}\n</tool_ca', [["call", "f", '{"a": 1}']]),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {}}</tool_call></tool_ca', [["call", "f", "{}"], ["text", "</tool_ca"]]),
+        # New lines in strings are escaped, as JSON has it.
+        ("hermes", '<tool_call>{"name": "f",\n"arguments": {\n"a": "x\n\t\\n"}}</tool_call>', [["call", "f", '{\n"a": "x\\n\\t\\n"}']]),
+        ("mistral", '[TOOL_CALLS]f[ARGS]{"a": "x\ny"}[TOOL_CALLS]g[ARGS]{"b": "\r', [["call", "f", '{"a": "x\\ny"}'], ["call", "g", '{"b": "\\r']]),
+        ("harmony", '<|channel|>commentary to=functions.f<|message|>{"a": "x\ny"}<|call|>', [["call", "f", '{"a": "x\\ny"}']]),
+        ("hermes", '<tool_call>{"name": "f", "arguments": "{\\"a\\": \\"x\ny\\"}"}</tool_call>', [["call", "f", '{"a": "x\\ny"}']]),
         # Reasoning is at the beginning only.
         ("none", "The tag <think> begins; </think> ends.", [["text", "The tag <think> begins; </think> ends."]]),
         ("none", "\n<think>a</think>\n\nb <think>", [["reasoning", "a"], ["text", "b <think>"]]),
@@ -319,6 +326,14 @@ def merged(parts: Sequence[Part]) -> list[list[str]]:
          "<parameter=b>True</parameter>\n<parameter=o>\n[1, {}]\n</parameter>\n</function>\n</tool_call>\ny",
          [["text", "x\n"], ["call", "f", '{"s": "a </parameter>\\n \\"", "n": 3, "b": true, "o": [1, {}]}'], ["text", "y"]]),
         ("hermes", "<tool_call>\n<function=f>\n<parameter=s>\nhal", [["call", "f", '{"s": "hal']]),
+        # The types of its parameters, wherever the schema has them.
+        *(("hermes", f"<tool_call><function=f><parameter={name}>{text}</parameter></function></tool_call>", [["call", "f", f'{{"{name}": {value}}}']])
+          for name, text, value in [
+              ("s", "5", '"5"'), ("optional", "5", '"5"'), ("optional", "null", "null"), ("either", "5", '"5"'), ("either", "null", "null"),
+              ("far", "5", "5"), ("far", "5.5", '"5.5"'), ("own", "5", "5"), ("number", "5", "5"), ("own", "x", '"x"'), ("known", "2", '"2"'),
+              ("fixed", "2", "2"), ("lost", "2", "2"), ("other", "2", '"2"'), ("loop", "2", "2"),
+              ("wrong", "2", "2"),
+          ]),
     ],
 )  # fmt: skip
 def test_calls_and_reasoning_at_the_edges(
@@ -330,7 +345,18 @@ def test_calls_and_reasoning_at_the_edges(
             "n": {"type": "integer"},
             "b": {"type": "boolean"},
             "o": {"type": ["array", "null"]},
-        }
+            "optional": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            "either": {"type": ["string", "null"]},
+            "far": {"anyOf": [{"$ref": "#/$defs/a~1b"}, {"type": "string"}]},
+            "own": {"$ref": "#/properties/n"},
+            "number": {"oneOf": [{"type": "number"}, {"type": "string"}]},
+            "known": {"enum": ["1", "2"]},
+            "fixed": {"const": 2},
+            "lost": {"$ref": "#/$defs/none"},
+            "loop": {"$ref": "#/properties/loop"},
+            "wrong": {"type": [{}]},
+        },
+        "$defs": {"a/b": {"type": "integer"}},
     }
     tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
     parser = AnswerParser(format, thinks=True, streams=streams, tools=tools)
