@@ -6,6 +6,7 @@ that does not read what it is given fails, or writes a prompt in which that is m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,6 +34,8 @@ _CALL = {
         }
     ],
 }
+_THOUGHT = "probe-of-a-thought"
+_THOUGHTFUL = f"<think>\n{_THOUGHT}\n</think>\n\n{_TEXT}"
 _ANSWER = {"role": "tool", "tool_call_id": "probe0000", "name": _NAME, "content": _RESULT}
 
 
@@ -46,6 +49,12 @@ class Abilities:
     """It writes descriptions of tools."""
     calls: bool
     """It writes calls of tools, and their results."""
+    thinks: bool = False
+    """Answers may begin with reasoning before `</think>`: it writes such, or leaves them out."""
+    chat: str = ""
+    """What it writes of answers, of tools, calls and results, as far as it does."""
+    has_parameters: bool = False
+    """It names arguments of calls `parameters`, as Llama does."""
 
     def shaped(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Messages with contents as the template reads them."""
@@ -63,8 +72,8 @@ def abilities(template: ChatTemplate, special: Mapping[str, str]) -> Abilities:
 
 @lru_cache(maxsize=64)
 def _abilities(template: ChatTemplate, special: tuple[tuple[str, str], ...]) -> Abilities:
-    def written(messages: Sequence[Mapping[str, Any]], tools: Any = None) -> str:
-        variables = dict(special)
+    def written(messages: Sequence[Mapping[str, Any]], tools: Any = None, **own: bool) -> str:
+        variables: dict[str, Any] = {**dict(special), **own}
         try:
             return template.render(
                 messages=shape.shaped(messages), tools=tools, documents=None, add_generation_prompt=True, **variables
@@ -79,7 +88,31 @@ def _abilities(template: ChatTemplate, special: tuple[tuple[str, str], ...]) -> 
         shape = Abilities(True, False, False)
         if _TEXT not in written([_USER]):
             shape = plain
-    described = written([_USER], [_TOOL]).count(_NAME)
-    called = written([_USER, _CALL, _ANSWER], [_TOOL] if described else None)
-    calls = called.count(_NAME) > described and _RESULT in called
-    return Abilities(shape.parts, described > 0, calls)
+    described = written([_USER], [_TOOL])
+    tools = [_TOOL] if _NAME in described else None
+    called = written([_USER, _CALL, _ANSWER], tools)
+    calls = called.count(_NAME) > described.count(_NAME) and _RESULT in called
+    turns = [_USER, {"role": "assistant", "content": _TEXT}, _USER]
+    opened = written([_USER])
+    reasoned = {"reasoning_content": _THOUGHT, "thinking": _THOUGHT}
+    answered = written([_USER, {"role": "assistant", "content": _THOUGHTFUL}, _USER])
+    thinks = (
+        opened.rstrip().endswith("<think>")
+        or any(
+            "</think>" in each
+            for each in (
+                opened,
+                written([_USER], enable_thinking=False),
+                written([_USER, {**_CALL, **reasoned}, _ANSWER], tools),
+            )
+        )
+        or (_TEXT in answered and _THOUGHT not in answered)
+    )
+    return Abilities(
+        shape.parts,
+        tools is not None,
+        calls,
+        thinks,
+        described + called + written(turns),
+        re.search(rf'"name": "{_NAME}", "parameters": {{"a"', called) is not None,
+    )

@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from relaxpy.llm.template_probes import Abilities
 from relaxpy.narrow import is_list, is_mapping
 from relaxpy.serve.json_schema import pointed
 
@@ -69,15 +70,14 @@ class Part:
     call: Call | None = None
 
 
-def format_of(template: str) -> Format:
-    """The format of tool calls of a chat template."""
-    if "<|channel|>" in template:
+def format_of(abilities: Abilities) -> Format:
+    """The format of tool calls of a chat template, by what it writes."""
+    if "<|channel|>" in abilities.chat:
         return "harmony"
     for name in ("hermes", "mistral", "llama"):
-        if _OPEN[name] in template:
+        if _OPEN[name] in abilities.chat:
             return name
-    # Llama 3.2 writes the object alone, and says so in its template.
-    return "llama" if '"parameters"' in template and '"name"' in template else "none"
+    return "llama" if abilities.has_parameters else "none"
 
 
 def marks_of(format: Format, thinks: bool) -> tuple[str, ...]:
@@ -89,11 +89,6 @@ def marks_of(format: Format, thinks: bool) -> tuple[str, ...]:
         "harmony": tuple(f"<|{name}|>" for name in _HARMONY_MARKS),
     }
     return (*marks.get(format, ()), *((_THINK, _THINK_END) if thinks else ()))
-
-
-def reasons(template: str) -> bool:
-    """Whether answers by this chat template may begin with reasoning."""
-    return _THINK_END in template
 
 
 class AnswerParser:

@@ -21,7 +21,6 @@ from relaxpy.server.answer_parser import (
     Part,
     format_of,
     marks_of,
-    reasons,
 )
 from relaxpy.server.bodies import SamplingBody
 from relaxpy.server.context import Server, in_thread
@@ -151,10 +150,8 @@ def prompt_tokens(
     model.check_size(_size([chat.messages, chat.tools, chat.variables, chat.begin]))
     tools = chat.tools if chat.choice != "none" else ()
     chosen = tokenizer.template(tools=bool(tools))
-    template = chosen.source
-    messages, knows_tools = prompted(chat.messages, tools, lambda: tokenizer.abilities(chosen))
-    if any(each["role"] == "system" for each in messages) and not model.takes_system(bool(tools)):
-        messages = _without_system(messages)
+    abilities = tokenizer.abilities(chosen)
+    messages, knows_tools = prompted(chat.messages, tools, abilities)
     variables: dict[str, Any] = {
         **({"enable_thinking": False} if is_bound else {}),
         **chat.variables,
@@ -162,20 +159,33 @@ def prompt_tokens(
     for name in ("messages", "tools", "documents", "template", "control", "add_generation_prompt"):
         if name in variables:
             raise ApiError(f"chat_template_kwargs may not set {name}", param="chat_template_kwargs")
-    tokens = tokenizer.chat_tokens(
-        messages,
-        tools=[*tools] if tools and knows_tools else None,
-        add_generation_prompt=chat.opens,
-        **variables,
-    )
+
+    def written(messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        return tokenizer.chat_tokens(
+            messages,
+            tools=[*tools] if tools and knows_tools else None,
+            add_generation_prompt=chat.opens,
+            **variables,
+        )
+
+    try:
+        tokens = written(messages)
+    except UsageError as error:
+        joined = _without_system(messages)
+        if error.code != "chat-template" or joined == messages or len(messages) == 1:
+            raise
+        try:
+            tokens = written(joined)
+        except UsageError:
+            raise error from None
     tokens += tokenizer.encode_literally(chat.begin)
-    own = format_of(template)
+    own = format_of(abilities)
     if is_bound and own == "harmony":
         head = (tokenizer.number("<|channel|>"), tokenizer.number("<|message|>"))
         if None not in head:
             tokens += [head[0] or 0, *tokenizer.encode("final", special=False), head[1] or 0]
     format: Format = own if own == "harmony" else "none"
-    return tokens, format_for(own) if tools else format, reasons(template)
+    return tokens, format_for(own) if tools else format, abilities.thinks
 
 
 def _without_system(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ Tools have OpenAI's shape here: `{"type": "function", "function": {"name": …, 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from relaxpy.errors import UsageError
@@ -82,19 +82,19 @@ def parameters_of(tool: Tool) -> Mapping[str, Any]:
 
 
 def prompted(
-    messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], reads: Callable[[], Abilities]
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], reads: Abilities
 ) -> tuple[list[dict[str, Any]], bool]:
     """Messages for a template, and whether it writes the tools itself. What it does not read of tools, calls and
     results it gets as text, in the manner of Hermes."""
     if not (tools or any(_is_about_tools(each) for each in messages)):
         return [dict(each) for each in messages], True
-    found = [_with_objects(each) if reads().calls else _as_text(each) for each in messages]
-    if tools and not reads().tools:
+    found = [_with_objects(each) if reads.calls else _as_text(each) for each in messages]
+    if tools and not reads.tools:
         described = "\n".join(json.dumps(each["function"], ensure_ascii=False) for each in tools)
         first = found[0] if found else {"role": "user", "content": ""}
         text = _HERMES.format(tools=described) + "\n\n" + str(first.get("content") or "")
         found[:1] = [{**first, "content": text}]
-    return found, reads().tools
+    return found, reads.tools
 
 
 def format_for(format: Format) -> Format:

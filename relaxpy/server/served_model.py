@@ -140,7 +140,6 @@ class ServedModel:
         self.most_characters = max(self.context * longest, _ALWAYS)
         """The most characters that a prompt can have: more are more tokens than the context."""
         self._answer_ends: frozenset[int] | None = None
-        self._takes_system: dict[str, bool] = {}
 
     @classmethod
     async def start(
@@ -190,16 +189,6 @@ class ServedModel:
         if self._answer_ends is None:
             self._answer_ends = self.tokenizer.answer_ends()
         return self._answer_ends
-
-    def takes_system(self, tools: bool) -> bool:
-        """Whether the chat template has a place for the system's messages. It may take a while: for a thread."""
-        template = self.tokenizer.template(tools=tools)
-        if template.source not in self._takes_system:
-            messages = [{"role": "user", "content": "a"}]
-            own = [{"role": "system", "content": "b"}, *messages]
-            fails = [_fails(template, each, self.tokenizer.special) for each in (messages, own)]
-            self._takes_system[template.source] = fails != [False, True]
-        return self._takes_system[template.source]
 
     def room(self, prompt: Sequence[int], least: int = 1) -> int:
         """The tokens that may follow a prompt. Raises: UsageError: `bad-prompt`, `bad-length` if they are fewer than
@@ -271,16 +260,6 @@ class ServedModel:
     async def close(self) -> None:
         """End the engine."""
         await self.client.close()
-
-
-def _fails(
-    template: ChatTemplate, messages: Sequence[Mapping[str, str]], special: Mapping[str, str]
-) -> bool:
-    try:
-        template.render(messages=messages, tools=None, add_generation_prompt=True, **special)
-    except UsageError:
-        return True
-    return False
 
 
 class _Text:

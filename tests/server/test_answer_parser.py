@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from relaxpy.server.answer_parser import AnswerParser, Call, Part, format_of, reasons
+from relaxpy.llm.chat_template import ChatTemplate
+from relaxpy.llm.template_probes import abilities
+from relaxpy.server.answer_parser import AnswerParser, Call, Part, format_of
+from tests.llm.real_templates import TEMPLATES
 from tests.server.running import scripted_server
 from tests.sweeps import FULL
 
@@ -18,15 +21,15 @@ openai: Any = pytest.importorskip("openai")
 
 CHATML = (
     "{%- for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}"
-    "{%- for call in message.tool_calls or [] %}CALL{{ call.function.name }}{{ call.function.arguments.city }}"
-    "{%- endfor %}<|im_end|>\n{%- endfor %}<|im_start|>assistant\n{# tools: {{ tools }} MARK #}"
+    "{%- for call in message.tool_calls or [] %}MARKCALL{{ call.function.name }}{{ call.function.arguments.city }}"
+    "{%- endfor %}<|im_end|>\n{%- endfor %}<|im_start|>assistant\n{# tools: {{ tools }} #}"
 )
 HERMES, MISTRAL, LLAMA, THINKS, OPENED, HARMONY, NONE = (
     CHATML.replace("MARK", "<tool_call>"),
     CHATML.replace("MARK", "[TOOL_CALLS]"),
     CHATML.replace("MARK", "<|python_tag|>"),
     CHATML.replace("MARK", "<tool_call> </think>"),
-    CHATML.replace("MARK", "</think>") + "<think>\n",
+    CHATML.replace("MARK", "") + "<think>\n",
     CHATML.replace("MARK", "<|channel|>"),
     "{% for message in messages %}<|im_start|>{{ message.content }}{% endfor %}",
 )
@@ -148,14 +151,50 @@ def test_parts_of_an_answer(
     ] == calls
 
 
+SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
+PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+WRITTEN = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}MARK{{ c.function.name }}{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "format", "thinks"),
+    [
+        *((TEMPLATES[name], "none", False) for name in ("chatml", "llama-3", "mistral", "gemma-3", "phi-3", "zephyr")),
+        (TEMPLATES["llama-3.1"], "llama", False),
+        (TEMPLATES["mistral with tools"], "mistral", False),
+        (TEMPLATES["qwen3"], "hermes", True),
+        (PLAIN.replace("{{ m.role }}", "<|start|>{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final{% endif %}"), "harmony", False),
+        # Words that are not written.
+        ("{# <|channel|> [TOOL_CALLS] <|python_tag|> </think> #}" + PLAIN, "none", False),
+        ("{% set a = '[TOOL_CALLS]</think>' %}" + PLAIN, "none", False),
+        ("{% if never %}<|python_tag|></think>{% endif %}" + PLAIN, "none", False),
+        # Marks that are put together, and by other ways.
+        (WRITTEN.replace("MARK", "{{ '[TOOL' ~ '_CALLS]' }}"), "mistral", False),
+        (WRITTEN.replace("MARK", "{{ '<' ~ 'tool_call>' }}"), "hermes", False),
+        ("{% if tools %}Write <|python_tag|>{% endif %}" + PLAIN, "llama", False),
+        (PLAIN + "{% if add_generation_prompt %}<think>\n{% endif %}", "none", True),
+        (PLAIN.replace("m.content", "m.content.split('</' ~ 'think>')[-1]"), "none", True),
+        (PLAIN + "{% if enable_thinking is false %}<think>\n\n</think>{% endif %}", "none", True),
+        ("{{ '<' ~ '/think>' }}" + PLAIN, "none", True),
+        ("{{ raise_exception('never') }}</think>", "none", False),
+    ],
+)  # fmt: skip
+def test_templates_show_their_format_by_what_they_write(
+    template: str, format: str, thinks: bool
+) -> None:
+    found = abilities(ChatTemplate(template), SPECIAL)
+    assert (format_of(found), found.thinks) == (format, thinks)
+
+
 @pytest.mark.parametrize(("template", "seed", "text", "reasoning", "calls"), CASES)
 def test_an_answer_is_the_same_in_any_pieces(
     template: str, seed: int, text: str, reasoning: str, calls: list[dict[str, Any]]
 ) -> None:
-    own = format_of(template)
+    reads = abilities(ChatTemplate(template), {})
+    own = format_of(reads)
     format = "hermes" if own == "none" else own
     for size in (1, 2, 3, 7):
-        parser = AnswerParser(format, thinks=reasons(template), is_thinking=template == OPENED)
+        parser = AnswerParser(format, thinks=reads.thinks, is_thinking=template == OPENED)
         script, parts = SCRIPTS[template][seed], []
         for start in range(0, len(script), size):
             parts += parser.feed(script[start : start + size])
@@ -171,9 +210,10 @@ def test_an_answer_is_the_same_in_any_pieces(
 def test_calls_in_parts_are_those_of_the_whole(
     template: str, seed: int, text: str, reasoning: str, calls: list[dict[str, Any]], size: int
 ) -> None:
-    own = format_of(template)
+    reads = abilities(ChatTemplate(template), {})
+    own = format_of(reads)
     format = "hermes" if own == "none" else own
-    options: dict[str, Any] = {"thinks": reasons(template), "is_thinking": template == OPENED}
+    options: dict[str, Any] = {"thinks": reads.thinks, "is_thinking": template == OPENED}
     parts = parts_of(AnswerParser(format, **options, streams=True), SCRIPTS[template][seed], size)
     assert "".join(part.text for part in parts if part.kind == "text") == text
     assert "".join(part.text for part in parts if part.kind == "reasoning") == reasoning
@@ -339,7 +379,7 @@ def merged(parts: Sequence[Part]) -> list[list[str]]:
 def test_calls_and_reasoning_at_the_edges(
     format: Any, script: str, expected: list[list[str]], streams: bool
 ) -> None:
-    schema = {
+    schema: dict[str, Any] = {
         "properties": {
             "s": {"type": "string"},
             "n": {"type": "integer"},

@@ -282,6 +282,29 @@ def test_messages_of_the_system_for_a_template_that_refuses_them() -> None:
         assert tokens(("system", "a")) is None
 
 
+def test_messages_of_the_system_anywhere(running: Running) -> None:
+    """The template that ships takes one at the beginning."""
+
+    def tokens(messages: Any) -> Any:
+        return post(running, "/tokenize", {"messages": messages}).json()["tokens"]
+
+    asked = {"role": "user", "content": "What is a list?"}
+    system = {"role": "system", "content": "Be brief."}
+    joined = {"role": "user", "content": "Be brief.\n\nWhat is a list?"}
+    assert tokens([system, asked]) == tokens([joined])
+    assert tokens([{**system, "role": "developer"}, asked]) == tokens([joined])
+    assert tokens([asked, system]) == tokens(
+        [{"role": "user", "content": "What is a list?\n\nBe brief."}]
+    )
+    assert tokens([system, asked, system]) == tokens(
+        [{"role": "user", "content": "Be brief.\n\nWhat is a list?\n\nBe brief."}]
+    )
+    assert (
+        post(running, "/v1/chat/completions", {**CHAT, "messages": [system, asked]}).status_code
+        == 200
+    )
+
+
 def test_forced_calls_end(running: Running) -> None:
     """Though the schema, as most do, allows any other fields, and the model would go on writing them."""
     numbers = {"a": {"type": "integer"}, "b": {"type": "integer"}}
