@@ -17,7 +17,6 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.data_layout import (
     Layout,
-    check_layout,
     check_packed_layout,
     check_padding,
     check_per_axis,
@@ -34,8 +33,6 @@ class ConvolutionLike(Op):
 
     spatial: ClassVar[str]
     """Letters of the spatial axes."""
-    may_be_packed: ClassVar[bool] = False
-    """Whether layouts may divide channels into blocks."""
     strides: tuple[int, ...] | int
     padding: tuple[int, ...] | int
     dilation: tuple[int, ...] | int
@@ -53,11 +50,10 @@ class ConvolutionLike(Op):
     def check(self, d: Deduction, data: KnownTensor, weight: KnownTensor) -> None:
         """Refuse wrong attributes and ranks."""
         count = len(self.spatial)
-        check = check_packed_layout if self.may_be_packed else check_layout
-        check(d, self.data_layout, f"NC{self.spatial}", "data_layout", data)
-        check(d, self.kernel_layout, f"OI{self.spatial}", "kernel_layout", weight)
+        check_packed_layout(d, self.data_layout, f"NC{self.spatial}", "data_layout", data)
+        check_packed_layout(d, self.kernel_layout, f"OI{self.spatial}", "kernel_layout", weight)
         if self.out_layout is not None:
-            check(d, self.out_layout, f"NC{self.spatial}", "out_layout", None)
+            check_packed_layout(d, self.out_layout, f"NC{self.spatial}", "out_layout", None)
         check_per_axis(d, self.strides, count, "strides")
         check_per_axis(d, self.dilation, count, "dilation")
         check_padding(d, self.padding, count)
@@ -91,9 +87,15 @@ class ConvolutionLike(Op):
         known = (a.dtype for a in args if isinstance(a, TensorType))
         return TensorType(None, self.out_dtype or next(known), len(self.layouts()[2].letters))
 
-    def placed(self, sizes: dict[str, Dim]) -> tuple[Dim, ...]:
-        """Sizes by letter, in the order of the result's layout."""
-        return self.layouts()[2].dims(sizes)
+    def placed(self, d: Deduction, sizes: dict[str, Dim]) -> tuple[Dim, ...]:
+        """Sizes by letter, in the order of the result's layout. Blocks must divide the channels."""
+        o = self.layouts()[2]
+        d.ensure(
+            dim_op("eq", sizes["C"] % o.block("C"), 0),
+            f"channels of the result cannot be divided into blocks of {o.block('C')}: {sizes['C']}",
+            arg="weight",
+        )
+        return o.dims(sizes)
 
     def summed(self, out: KnownTensor, sums: te.Tensor) -> te.Tensor:
         """Accumulated sums converted to the dtype of the result."""
@@ -109,7 +111,7 @@ def sum_dtype(dtype: str, out_dtype: str) -> DType:
     return DType("float64" if "float64" in (dtype, out_dtype) else "float32")
 
 
-_PLAIN = Layout("C")
+PLAIN = Layout("C")
 """Channels that are not divided into blocks."""
 
 
@@ -118,7 +120,6 @@ class Convolution(ConvolutionLike):
     """Convolution with zero padding: element o of the result is the sum of data[o * stride + k * dilation - padding] *
     weight[k] over k and over the input channels of its group."""
 
-    may_be_packed: ClassVar[bool] = True
     strides: tuple[int, ...] | int = 1
     """Stride: one number, or one for each spatial axis."""
     padding: tuple[int, ...] | int = 0
@@ -137,18 +138,13 @@ class Convolution(ConvolutionLike):
     def deduce(self, d: Deduction, data: KnownTensor, weight: KnownTensor) -> TensorType:
         self.check(d, data, weight)
         dtype = self.result_dtype(d, data, weight)
-        x, w, o = self.layouts()
+        x, w, _ = self.layouts()
         sizes, kernel = x.sizes(data.dims), w.sizes(weight.dims)
         d.same_dim(
             sizes["C"], kernel["I"] * self.groups, "channels of data and of weight * groups differ",
             arg="weight",
         )  # fmt: skip
         self.check_divides(d, kernel["O"], "channels of the result")
-        d.ensure(
-            dim_op("eq", kernel["O"] % o.block("C"), 0),
-            f"channels of the result cannot be divided into blocks of {o.block('C')}: {kernel['O']}",
-            arg="weight",
-        )
         result = {"N": sizes["N"], "C": kernel["O"]}
         padded = padded_sizes(sizes, self.spatial, padding_pairs(self.padding, len(self.spatial)))
         for s, stride, dilation in self.per_letter():
@@ -159,7 +155,7 @@ class Convolution(ConvolutionLike):
                 arg="weight",
             )
             result[s] = (padded[s] - window) // stride + 1
-        return TensorType(self.placed(result), dtype)
+        return TensorType(self.placed(d, result), dtype)
 
     def per_letter(self) -> list[tuple[str, int, int]]:
         """Letter, stride and dilation of each spatial axis."""
@@ -197,7 +193,7 @@ class Convolution(ConvolutionLike):
             return w.place("I", k, x, "C")
         if kernel["I"] == kernel["O"] // self.groups == 1:  # depthwise: each channel by itself
             return o.place("C", at, x, "C")
-        (out, inner) = o.place("C", at, _PLAIN, "C")["C"], w.place("I", k, _PLAIN, "C")["C"]
+        (out, inner) = o.place("C", at, PLAIN, "C")["C"], w.place("I", k, PLAIN, "C")["C"]
         return x.split("C", out // in_group * te.dim(kernel["I"]) + inner)
 
     def padded(self, data: te.Tensor) -> te.Tensor:

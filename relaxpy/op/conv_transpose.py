@@ -15,8 +15,8 @@ from relaxpy.ir.dtype import DType
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Sample, define_op, rand, sample, wrong
-from relaxpy.op.conv import ConvolutionLike, sum_dtype
-from relaxpy.op.data_layout import Layout, check_per_axis, inside, padding_pairs, per_axis
+from relaxpy.op.conv import PLAIN, ConvolutionLike, sum_dtype
+from relaxpy.op.data_layout import check_per_axis, inside, padding_pairs, per_axis
 from relaxpy.op.deduction import Deduction
 
 
@@ -46,7 +46,7 @@ class TransposedConvolution(ConvolutionLike):
         self.check(d, data, weight)
         dtype = self.result_dtype(d, data, weight)
         x, w, _ = self.layouts()
-        sizes, kernel = x.named(data.dims), w.named(weight.dims)
+        sizes, kernel = x.sizes(data.dims), w.sizes(weight.dims)
         d.same_dim(sizes["C"], kernel["I"], "channels of data and of weight differ", arg="weight")
         self.check_divides(d, kernel["I"], "channels of data")
         check_per_axis(d, self.output_padding, len(self.spatial), "output_padding", least=0)
@@ -64,7 +64,7 @@ class TransposedConvolution(ConvolutionLike):
                 f"the padding leaves an empty result along {s}: size {result[s]}",
                 arg="data",
             )
-        return TensorType(self.placed(result), dtype)
+        return TensorType(self.placed(d, result), dtype)
 
     def per_letter(self) -> list[tuple[str, int, int, tuple[int, int], int]]:
         """Letter, stride, dilation, padding and output padding of each spatial axis."""
@@ -76,7 +76,7 @@ class TransposedConvolution(ConvolutionLike):
 
     def legalize(self, out: KnownTensor, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
         x, w, o = self.layouts()
-        sizes, kernel = x.named(te.dims(data)), w.named(te.dims(weight))
+        sizes, kernel = x.sizes(te.dims(data)), w.sizes(te.dims(weight))
         wide = sum_dtype(str(data.dtype), str(out.dtype))
         in_group = kernel["I"] // self.groups
         k = {s: te.reduce_axis(kernel[s], f"k{s}") for s in self.spatial}
@@ -84,18 +84,19 @@ class TransposedConvolution(ConvolutionLike):
         group_size = te.dim(maximum(kernel["O"], 1))
 
         def element(*i: Any) -> Any:
-            at, channel, group = o.named(i), o.named(i)["C"], te.dim(0)
+            at, group = o.named(i), te.dim(0)
+            channel = o.place("C", at, PLAIN, "C")["C"]
             if self.groups > 1:
                 group, channel = channel // group_size, channel % group_size
             come_from = group * te.dim(in_group) + ci
-            place, even = {"N": at["N"], "C": come_from}, []
+            place, even = {"N": at["N"], **x.split("C", come_from)}, []
             for s, stride, dilation, (before, _), _ in self.per_letter():
                 reached = at[s] + before - k[s] * dilation
                 place[s] = reached // stride
                 even.append((reached % stride, 1))  # data has an element at this distance
             there = inside([*even, *((place[s], sizes[s]) for s in self.spatial)])
             value = te.cast(data(*x.order(place)), wide)
-            factor = te.cast(weight(*w.order({**k, "I": come_from, "O": channel})), wide)
+            factor = te.cast(weight(*w.order({**k, **w.split("I", come_from), **w.split("O", channel)})), wide)
             nothing = te.const(0, wide)
             return te.sum(te.if_then_else(there, value * factor, nothing), [ci, *k.values()])
 
@@ -105,8 +106,8 @@ class TransposedConvolution(ConvolutionLike):
         layout, kernel_layout, out_layout = self.layouts()
         dtype = self.out_dtype or DType(data.dtype)
         wide = sum_dtype(str(DType(data.dtype)), dtype).numpy
-        x = layout.moved(data, f"NC{self.spatial}").astype(wide)
-        w = kernel_layout.moved(weight, f"IO{self.spatial}").astype(wide)
+        x = layout.merged(data, f"NC{self.spatial}").astype(wide)
+        w = kernel_layout.merged(weight, f"IO{self.spatial}").astype(wide)
         axes = list(zip(x.shape[2:], w.shape[2:], self.per_letter(), strict=True))
         sizes = [
             (size - 1) * stride + (k - 1) * dilation + 1 + extra
@@ -129,7 +130,7 @@ class TransposedConvolution(ConvolutionLike):
             for size, (_, _, (_, _, _, (before, after), _)) in zip(sizes, axes, strict=True)
         ]
         kept = result[(slice(None), slice(None), *cut)]
-        return Layout(f"NC{self.spatial}").moved(kept, out_layout.letters).astype(dtype.numpy)
+        return out_layout.divided(kept, f"NC{self.spatial}").astype(dtype.numpy)
 
 
 @define_op
@@ -182,6 +183,19 @@ class Conv2dTranspose(TransposedConvolution):
         yield sample(cls(2, out_dtype=DType("int32")), x8, w8, dims="n 2 h w, 2 2 2 2")
         h = x.astype(np.float16), w.astype(np.float16)
         yield sample(cls(2), *h, dims="n 2 h w, 2 3 3 2", rtol=2e-3, atol=1e-2)
+        packed = cls(
+            2, 1, 1, data_layout="NCHW2c", kernel_layout="IOHW2i3o", out_layout="NHWC3c"
+        )
+        x5, w6 = rand(2, 3, 3, 4, 2), rand(3, 1, 3, 2, 2, 3)
+        yield sample(packed, x5, w6, dims="n 3 h w 2, 3 1 3 2 2 3", atol=1e-5)
+        yield sample(packed, x5, w6, dims="n c h w 2, c o 3 2 2 3", atol=1e-5)
+        last = cls(3, groups=2, data_layout="NCHW2c", out_layout="NCHW")
+        yield sample(last, x5[:, :2], rand(4, 3, 2, 2), dims="n 2 h w 2, 4 o 2 2", atol=1e-5)
+        first = cls(groups=2, kernel_layout="IOHW2i", out_layout="NCHW4c")
+        x4, w5 = rand(1, 4, 3, 2), rand(2, 2, 2, 2, 2)
+        yield sample(first, x4, w5, dims="n 4 h w, 2 2 2 2 2", atol=1e-5)
+        yield wrong(cls(out_layout="NCHW2c"), x, w, code="shape-mismatch", match="blocks of 2: 3")
+        yield wrong(cls(data_layout="NCHW4c"), x, w, code="op-rank", match="data must have 5")
         yield wrong(cls(), x, rand(3, 2, 3, 2), code="shape-mismatch", match="channels")
         yield wrong(cls(groups=3), x, w, code="shape-mismatch", match="3 groups")
         yield wrong(cls(), x, rand(2, 3, 3), code="op-rank", match="weight")

@@ -256,6 +256,8 @@ class Deduction:
             merged = join(merged, other)
         if len(set(used)) > 1 or (used[0] in given and self.op.of_data):
             return merged
+        if isinstance(merged, TensorType) and merged.dtype == getattr(self.op, "out_dtype", None):
+            return merged  # the program says it
         return without_dtype(merged, used[0])  # its dtype may come from the guess
 
     def _unknown_shape(self, args: list[Annotation | None]) -> Annotation:
