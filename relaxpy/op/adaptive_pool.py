@@ -15,7 +15,7 @@ from relaxpy.ir.dtype import DType
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Sample, define_op, rand, sample, wrong
-from relaxpy.op.data_layout import check_per_axis, inside, per_axis
+from relaxpy.op.data_layout import arranged, check_per_axis, inside, per_axis
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.pool import PoolLike
 from relaxpy.op.precision import narrowed, quotient, sum_dtype
@@ -48,9 +48,9 @@ class AdaptiveAveragePooling(PoolLike):
         if self.output_size is not None:
             check_per_axis(d, self.output_size, len(self.spatial), "output_size")
         layout, out_layout = self.layouts()
-        sizes = layout.named(data.dims)
+        sizes = layout.sizes(data.dims)
         sizes.update({letter: Dim.of(parts) for letter, parts in self.parts().items()})
-        return TensorType(out_layout.order(sizes), data.dtype)
+        return TensorType(arranged(d, sizes, out_layout, "channels", "data"), data.dtype)
 
     def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:
         layout, out_layout = self.layouts()
@@ -68,7 +68,7 @@ class AdaptiveAveragePooling(PoolLike):
             return o * size // n, ((o + 1) * size + (n - 1)) // n
 
         def total(*i: Any) -> Any:
-            place, conditions = out_layout.named(i), []
+            place, conditions = self.placed(i), []
             for s in parts:
                 first, end = bounds(s, place[s])
                 place[s] = first + loops[s]
@@ -126,6 +126,10 @@ class AdaptiveAveragePooling(PoolLike):
         yield sample(cls(2), x, dims=dims)
         yield sample(cls((3, 5, 7)[:count]), x, dims=dims)
         yield sample(cls((3, 5, 4)[:count]), x)
+        blocks = rand(1, 2, *(4, 3, 5)[:count], 6)
+        for out_layout in (f"NC{cls.spatial}", f"N{cls.spatial}C4c"):
+            apart = cls(2, layout=f"NC{cls.spatial}6c", out_layout=out_layout)
+            yield sample(apart, blocks, dims=f"{dims} 6".replace("c", "2"))
         last = cls((2, 3, 4)[:count], layout=f"N{cls.spatial}C")
         shape = (1, *(4, 3, 5)[:count], 2)
         yield sample(last, rand(*shape), dims=" ".join(("n", *cls.spatial.lower(), "2")))

@@ -17,6 +17,7 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.data_layout import (
     Layout,
+    arranged,
     check_packed_layout,
     check_padding,
     check_per_axis,
@@ -88,14 +89,8 @@ class ConvolutionLike(Op):
         return TensorType(None, self.out_dtype or next(known), len(self.layouts()[2].letters))
 
     def placed(self, d: Deduction, sizes: dict[str, Dim]) -> tuple[Dim, ...]:
-        """Sizes by letter, in the order of the result's layout. Blocks must divide the channels."""
-        o = self.layouts()[2]
-        d.ensure(
-            dim_op("eq", sizes["C"] % o.block("C"), 0),
-            f"channels of the result cannot be divided into blocks of {o.block('C')}: {sizes['C']}",
-            arg="weight",
-        )
-        return o.dims(sizes)
+        """Sizes by letter, in the order of the result's layout."""
+        return arranged(d, sizes, self.layouts()[2], "channels of the result", "weight")
 
     def summed(self, out: KnownTensor, sums: te.Tensor) -> te.Tensor:
         """Accumulated sums converted to the dtype of the result."""

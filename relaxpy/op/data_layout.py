@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from relaxpy.ir.dim import Dim
+from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.deduction import Deduction
@@ -142,6 +142,20 @@ def check_packed_layout(
     for place in places:
         d.same_dim(dims[place], Dim.of(layout.block(place)), f"layout {text}", arg=name)
     return layout
+
+
+def arranged(
+    d: Deduction, sizes: Mapping[str, Dim], layout: Layout, what: str, arg: str
+) -> tuple[Dim, ...]:
+    """The dimensions in a layout of a result of these sizes. Blocks must divide its channels, which are called
+    `what`."""
+    block = layout.block("C")
+    d.ensure(
+        dim_op("eq", sizes["C"] % block, 0),
+        f"{what} cannot be divided into blocks of {block}: {sizes['C']}",
+        arg=arg,
+    )
+    return layout.dims(sizes)
 
 
 def _tensor(arg: str) -> str:

@@ -17,7 +17,7 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.data_layout import (
     Layout,
-    check_layout,
+    arranged,
     check_packed_layout,
     check_padding,
     check_per_axis,
@@ -45,14 +45,15 @@ class PoolLike(Op):
 
     def check_layouts(self, d: Deduction, data: KnownTensor) -> None:
         letters = f"NC{self.spatial}"
-        if not self.layouts()[0].blocks:
-            check_layout(d, self.layout, letters, "layout", data)
-            if self.out_layout is not None:
-                check_layout(d, self.out_layout, letters, "out_layout", None)
-            return
-        same = self.out_layout in (None, self.layout)
-        d.require(same, f"out_layout must be the layout of data, {self.layout}", arg="out_layout")
         check_packed_layout(d, self.layout, letters, "layout", data)
+        if self.out_layout is not None:
+            check_packed_layout(d, self.out_layout, letters, "out_layout", None)
+
+    def placed(self, index: Sequence[Any]) -> dict[str, Any]:
+        """The index of an element of the result, by the letters of data's layout."""
+        layout, out_layout = self.layouts()
+        at = out_layout.named(index)
+        return {**at, **out_layout.place("C", at, layout, "C")}
 
     def plain(self, x: np.ndarray) -> np.ndarray:
         """An array in data's layout as one of NC and the spatial axes."""
@@ -65,7 +66,7 @@ class PoolLike(Op):
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         (data,) = args
         assert isinstance(data, TensorType)
-        return TensorType(None, data.dtype, len(self.layouts()[0].letters))
+        return TensorType(None, data.dtype, len(self.layouts()[1].letters))
 
 
 class Window(NamedTuple):
@@ -131,7 +132,7 @@ class Pooling(PoolLike):
             check_per_axis(d, getattr(self, name), count, name)
         check_padding(d, self.padding, count)
         layout, out_layout = self.layouts()
-        sizes = layout.named(data.dims)
+        sizes = layout.sizes(data.dims)
         for w in self.windows():
             places = self.reach(sizes[w.letter], w)
             d.ensure(
@@ -140,7 +141,7 @@ class Pooling(PoolLike):
                 arg="data",
             )
             sizes[w.letter] = places // w.stride
-        return TensorType(out_layout.order(sizes), data.dtype)
+        return TensorType(arranged(d, sizes, out_layout, "channels", "data"), data.dtype)
 
     def reach(self, size: Any, w: Window) -> Any:
         """The number of windows times the stride, rounded up, for an axis of `size` elements."""
@@ -157,8 +158,8 @@ class Pooling(PoolLike):
     def read(self, data: te.Tensor, otherwise: Any, index: Any, loops: dict[str, Any]) -> Any:
         """The element at offset `loops` of the window for element `index` of the result; `otherwise` outside of
         data."""
-        layout, out_layout = self.layouts()
-        sizes, place = layout.named(te.dims(data)), out_layout.named(index)
+        layout = self.layouts()[0]
+        sizes, place = layout.named(te.dims(data)), self.placed(index)
         may_leave = []
         for w in self.windows():
             place[w.letter] = w.place(place[w.letter], loops[w.letter])
@@ -243,6 +244,14 @@ class MaxPooling(Pooling):
         last = cls(2, 2, layout=f"N{cls.spatial}C", out_layout=f"NC{cls.spatial}")
         shape = (1, *(4, 3, 5)[: len(cls.spatial)], 2)
         yield sample(last, rand(*shape), dims=" ".join(("n", *cls.spatial.lower(), "2")))
+        blocks = rand(1, 2, *(4, 3, 5)[: len(cls.spatial)], 4)
+        for out_layout in (f"NC{cls.spatial}", f"N{cls.spatial}C2c"):
+            apart = cls(2, 2, 1, layout=f"NC{cls.spatial}4c", out_layout=out_layout)
+            yield sample(apart, blocks, dims=_dims(cls) + " 4")
+        apart = cls(2, out_layout=f"NC{cls.spatial}3c")
+        odd = (*(4, 3, 5)[: len(cls.spatial)],)
+        yield sample(apart, rand(2, 6, *odd), dims=" ".join(("n", "6", *cls.spatial.lower())))
+        yield wrong(apart, rand(2, 4, *odd), code="shape-mismatch", match="blocks of 3: 4")
         packed = cls(2, 2, layout=f"NC{cls.spatial}4c")
         yield sample(packed, rand(1, 2, *(4, 3, 5)[: len(cls.spatial)], 4), dims=_dims(cls) + " 4")
         special = np.array([np.nan, -np.inf, np.inf, -0.0, -1, 2], np.float32)
