@@ -11,7 +11,7 @@ from typing import Any
 
 from relaxpy.errors import UsageError
 from relaxpy.llm.template_probes import Abilities
-from relaxpy.narrow import is_mapping
+from relaxpy.narrow import is_list, is_mapping
 from relaxpy.serve.grammar import json_schema_grammar
 from relaxpy.serve.json_schema import relocated
 from relaxpy.server.answer_parser import Format
@@ -78,7 +78,11 @@ def name_of(tool: Tool) -> str:
 
 def parameters_of(tool: Tool) -> Mapping[str, Any]:
     """The schema of a tool's arguments, which are an object also where it does not say so."""
-    return {"type": "object", **(tool["function"].get("parameters") or {})}
+    own: Mapping[str, Any] = tool["function"].get("parameters") or {}
+    kinds = own.get("type")
+    if kinds is None or (is_list(kinds) and "object" in kinds):
+        return {**own, "type": "object"}
+    return own
 
 
 def prompted(

@@ -42,6 +42,8 @@ def tool(parameters: Any, name: str = "store") -> dict[str, Any]:
           "required": ["$ref", "const"]}, [{"$ref": "a", "const": 3}], [{"$ref": "a", "const": "x"}]),
         ({"properties": {"a": {"type": "integer"}}, "required": ["a"]}, [{"a": 1}], ["x", 3, None, []]),
         (None, [{}, {"a": 1}], ["x", None]),
+        ({"type": ["object", "null"], "properties": {"a": {"type": "integer"}}, "required": ["a"]}, [{"a": 1}], [None, "x"]),
+        ({"type": None, "properties": {"a": {"type": "integer"}}, "required": ["a"]}, [{"a": 1}], ["x", None]),
         ({}, [{}], [1]),
         ({"properties": {"x": {"$ref": "#/definitions/t~1u"}}, "definitions": {"t/u": {"type": "boolean"}}, "required": ["x"]},
          [{"x": True}], [{"x": 1}]),
