@@ -3,8 +3,8 @@
 TVM's analyser takes all integers for unlimited, of few bits, too, and looks through conversions to fewer bits. So
 arithmetic that may wrap has to be told from arithmetic that does not, before the analyser sees it.
 
-Arithmetic of 64 bits on loops and sizes is taken not to wrap, and elements of tensors are not known at all: both are
-others' concern (`relaxpy.tir.lowering.exact`, `relaxpy.analysis.index_facts`).
+Arithmetic of 64 bits on loops and sizes is taken not to wrap, except for high powers of one of them, and elements of
+tensors are not known at all: both are others' concern (`relaxpy.tir.lowering.exact`, `relaxpy.analysis.index_facts`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ Interval: TypeAlias = tuple[int, int]
 
 _LARGEST_SIZE = (1 << 30) - 1
 """Sizes, and loops below them, of 32 bits are taken to be at most this."""
+_POWER, _POWER_OF_SIZES = 3, 5
+"""Powers of loops, and of sizes, that may exceed 64 bits. Tensors of n × n × n × n elements have indices with four."""
 _DEEPEST = 64
 """Nothing is known of expressions that are nested deeper."""
 _NOTHING = (0, 0)
@@ -80,12 +82,30 @@ class Ranges:
         """May this sum, difference, product or conversion of integers give another value than without limits?"""
         dtype = dtype_of(node)
         own = limits(dtype)
-        if own is None or (dtype.startswith("int64") and not isinstance(node, tirx.Cast)):
+        if own is None:
             return False
+        if dtype.startswith("int64") and not isinstance(node, tirx.Cast):
+            return isinstance(node, tirx.Mul) and self._is_high_power(node)
         if isinstance(node, tirx.Cast) and limits(dtype_of(node.value)) is None:
             return False
         low, high = self._exact(node, 0)
         return low < own[0] or own[1] < high
+
+    def _is_high_power(self, product: Expr) -> bool:
+        """Is a variable a factor so often that the product may exceed 64 bits for tensors that fit into memory?"""
+        factors: list[Expr] = []
+        parts = [product]
+        while parts and len(factors) < _DEEPEST:
+            part = self._values.get(parts[-1], parts[-1])
+            parts.pop()
+            if isinstance(part, tirx.Mul):
+                parts += [part.a, part.b]
+            elif isinstance(part, tvm.ir.Var):
+                factors.append(part)
+        return any(
+            factors.count(var) >= (_POWER_OF_SIZES if var in self._sizes else _POWER)
+            for var in factors
+        )
 
     def _exact(self, expr: Expr, depth: int) -> Interval:
         """The interval without limits of the expression's own type."""

@@ -1,0 +1,82 @@
+"""Indices of few bits: the element that the arithmetic names, in the bits that it has, or an error of its bounds. The
+processor and the interpreter agree, and nothing else is read or written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+READ, WRITE = "y[v] = x[{}]", "y[{}] = x[v]"
+LOOPS = {
+    "plain": "for v in range(n):\n    {}",
+    "block": 'for i in range(n):\n    with T.sblock("y"):\n        v = T.axis.spatial(n, i)\n        {}',
+}
+INDICES = (
+    'T.Cast("int64", T.Cast("int8", v))',
+    'T.Cast("int64", T.Cast("uint8", v))',
+    'T.Cast("int64", T.Cast("int16", v) * T.int16(300)) // 300',
+    'T.Cast("int64", T.Cast("uint8", v) + T.uint8(200)) - 200',
+    'T.Cast("int64", T.Cast("uint8", v) - T.uint8(1)) + 1',
+    'T.Cast("int64", T.Cast("int32", v) * 65536 * 65536)',
+    'T.Cast("int64", T.Cast("int8", v) + T.int8(100)) % n',
+    'T.max(T.min(T.Cast("int64", T.Cast("int8", v * 3)), n - 1), 0)',
+    'T.Cast("int64", T.truncdiv(T.Cast("int8", v), T.int8(-1))) % n',
+    'T.Cast("int64", T.Cast("int8", T.Cast("float32", v) * T.float32(2))) % n',
+    "T.shift_left(v, v) % n",
+    BEYOND := "v * v * v * v * v * v * v * v * v % n",
+)
+"""The last one exceeds 64 bits, where the interpreter's integers have no limit: nothing else is written."""
+CHILD = """
+import json, sys
+import numpy as np
+import relaxpy
+from relaxpy.testing.interpret import interpret
+
+def outcome(run):
+    try:
+        return np.asarray(run()).tolist()
+    except relaxpy.RelaxError as error:
+        return error.code
+
+found = []
+for body in json.load(sys.stdin):
+    mod = relaxpy.parse('''
+@I.ir_module
+class M:
+    @T.prim_func
+    def f(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+        n = T.int64()
+        for i in range(n):
+            y[i] = T.float32(-1)
+''' + "\\n".join("        " + line for line in body.splitlines()) + '''
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        return R.call_tir(M.f, (x,), out_ty=R.Tensor((n,), "float32"))
+''')
+    machine = relaxpy.VirtualMachine(relaxpy.build(mod, "llvm -opt-level=0", cache=False))
+    for n in (1, 57, 127, 128, 129, 263):
+        x = np.arange(n, dtype="float32")
+        one, two = outcome(lambda: machine["main"](x).numpy()), outcome(lambda: interpret(mod, "main", x))
+        found.append([body, n, one if one == two else [one, two], one == two])
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("loops", LOOPS)
+@pytest.mark.parametrize("access", [READ, WRITE])
+def test_indices_of_few_bits(loops: str, access: str) -> None:
+    """In a process of its own: a wrong proof would end it."""
+    bodies = [LOOPS[loops].format(access.format(index)) for index in INDICES]
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD], input=json.dumps(bodies), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [case for case in found if not case[-1] and BEYOND not in case[0]] == []
+    # The first index leaves a tensor of more than 128 elements, and no smaller one.
+    assert [isinstance(case[2], list) for case in found[:6]] == [True] * 4 + [False] * 2
+    assert {case[2] for case in found if isinstance(case[2], str)} == {"tir-bounds"}
