@@ -44,10 +44,10 @@ from relaxpy.op.deduce import deduce
 from relaxpy.runtime.inspect.random_tensors import Weight, random_weight
 from relaxpy.testing.agreement import allowance
 from relaxpy.testing.fuzz import calls_of
+from relaxpy.testing.op_samples import apply, reference_arrays
 from relaxpy.testing.random_program import random_program
 from relaxpy.testing.replay import plain
 from tests.e2e.devices import all_samples, first_samples, module_of
-from tests.op.support import apply, reference_arrays
 
 EMBEDDING_TOLERANCE = 2e-5
 """Of the elements of vectors of length 1."""

@@ -227,7 +227,7 @@ def test_functions_of_other_packages_say_whose_tensor_it_is() -> None:
             return self.function(x)
 
     for function, told, help in (
-        (torch.relu, "torch.relu does not support tensors", "nn.op.nn.relu(x, …)"),
+        (torch.relu, "torch.relu does not support tensors", "nn.op.nn.relu(x)"),
         (
             torch.nn.functional.gelu,
             "torch.gelu does not support tensors of relaxpy",
