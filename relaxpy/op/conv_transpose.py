@@ -96,7 +96,9 @@ class TransposedConvolution(ConvolutionLike):
                 even.append((reached % stride, 1))  # data has an element at this distance
             there = inside([*even, *((place[s], sizes[s]) for s in self.spatial)])
             value = te.cast(data(*x.order(place)), wide)
-            factor = te.cast(weight(*w.order({**k, **w.split("I", come_from), **w.split("O", channel)})), wide)
+            factor = te.cast(
+                weight(*w.order({**k, **w.split("I", come_from), **w.split("O", channel)})), wide
+            )
             nothing = te.const(0, wide)
             return te.sum(te.if_then_else(there, value * factor, nothing), [ci, *k.values()])
 
@@ -183,9 +185,7 @@ class Conv2dTranspose(TransposedConvolution):
         yield sample(cls(2, out_dtype=DType("int32")), x8, w8, dims="n 2 h w, 2 2 2 2")
         h = x.astype(np.float16), w.astype(np.float16)
         yield sample(cls(2), *h, dims="n 2 h w, 2 3 3 2", rtol=2e-3, atol=1e-2)
-        packed = cls(
-            2, 1, 1, data_layout="NCHW2c", kernel_layout="IOHW2i3o", out_layout="NHWC3c"
-        )
+        packed = cls(2, 1, 1, data_layout="NCHW2c", kernel_layout="IOHW2i3o", out_layout="NHWC3c")
         x5, w6 = rand(2, 3, 3, 4, 2), rand(3, 1, 3, 2, 2, 3)
         yield sample(packed, x5, w6, dims="n 3 h w 2, 3 1 3 2 2 3", atol=1e-5)
         yield sample(packed, x5, w6, dims="n c h w 2, c o 3 2 2 3", atol=1e-5)

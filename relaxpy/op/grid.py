@@ -17,7 +17,7 @@ from relaxpy.ir.expr import Expr
 from relaxpy.ir.known import KnownShape, KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import ArgSpec, Op, Sample, define_op, rand, sample, wrong
-from relaxpy.op.data_layout import Layout, check_layout, inside
+from relaxpy.op.data_layout import Layout, check_packed_layout, inside
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import narrowed, widened
 from relaxpy.op.resize import chosen, spline_weights
@@ -124,7 +124,8 @@ class GridSample(Op):
     method: str = "bilinear"
     """Interpolation: "nearest", "bilinear" (two elements along each axis) or "bicubic" (four)."""
     layout: str = "NCHW"
-    """Layout of data and of the result: the letters N, C, H, W, and D for three spatial axes."""
+    """Layout of data and of the result: the letters N, C, H, W, and D for three spatial axes; channels may be divided
+    into blocks."""
     padding_mode: str = "zeros"
     """Values outside of data: "zeros", "border" (the nearest element), or "reflection" (data mirrored)."""
     align_corners: bool = False
@@ -141,13 +142,13 @@ class GridSample(Op):
         for arg, known in (("method", tuple(_METHODS)), ("padding_mode", _PADDING)):
             value = getattr(self, arg)
             d.require(value in known, f"{arg} {value!r} is none of {', '.join(known)}", arg=arg)
-        layout = check_layout(d, self.layout, f"NC{self.spatial}", "layout", data)
+        layout = check_packed_layout(d, self.layout, f"NC{self.spatial}", "layout", data)
         count = len(self.spatial)
         d.require(
             grid.ndim == count + 2,
             f"grid must have {count + 2} dimensions, got {grid.ndim}", arg="grid", code="op-rank",
         )  # fmt: skip
-        sizes = layout.named(data.dims)
+        sizes = layout.sizes(data.dims)
         d.same_dim(sizes["N"], grid.dims[0], "batch sizes of data and grid differ", arg="grid")
         d.same_dim(
             grid.dims[1], Dim.of(count), f"axis 1 of grid must have {count} coordinates", arg="grid"
@@ -158,15 +159,15 @@ class GridSample(Op):
                 f"axis {letter} of data is empty", arg="data",
             )  # fmt: skip
             sizes[letter] = places
-        return TensorType(layout.order(sizes), data.dtype)
+        return TensorType(layout.dims(sizes), data.dtype)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         data = args[0]
         assert isinstance(data, TensorType)
-        return TensorType(None, data.dtype, 2 + len(self.spatial))
+        return TensorType(None, data.dtype, len(Layout.of(self.layout).letters))
 
     def legalize(self, out: KnownTensor, data: te.Tensor, grid: te.Tensor) -> te.Tensor:
-        layout, taps = Layout(self.layout), _METHODS[self.method]
+        layout, taps = Layout.of(self.layout), _METHODS[self.method]
         sizes, points = layout.named(te.dims(data)), te.dims(grid)
         axes = {
             s: self.axis(grid, len(self.spatial) - 1 - axis, sizes[s], points, s)
@@ -265,8 +266,8 @@ class GridSample(Op):
         return places, te.compute((*shape, taps), weight, f"weights_{letter}")
 
     def reference(self, data: np.ndarray, grid: np.ndarray) -> np.ndarray:
-        layout, taps = Layout(self.layout), _METHODS[self.method]
-        x, points = layout.moved(widened(data), f"NC{self.spatial}"), widened(grid)
+        layout, taps = Layout.of(self.layout), _METHODS[self.method]
+        x, points = layout.merged(widened(data), f"NC{self.spatial}"), widened(grid)
         places, weights = [], []
         for axis, size in enumerate(x.shape[2:]):
             g = points[:, x.ndim - 3 - axis]
@@ -293,7 +294,7 @@ class GridSample(Op):
                 value = value if weight[k] is None else value * weight[k][..., None]
             total = total + value
         result = np.moveaxis(total, -1, 1)
-        return narrowed(Layout(f"NC{self.spatial}").moved(result, self.layout), data)
+        return narrowed(layout.divided(result, f"NC{self.spatial}"), data)
 
     def bounded_on_numpy(self, x: np.ndarray, size: int) -> np.ndarray:
         """Positions on an axis after the padding mode."""
@@ -321,6 +322,8 @@ class GridSample(Op):
         yield sample(cls("nearest", "NCDHW", "border"), *space, dims=each)
         last = rand(1, 3, 4, 2), rand(1, 2, 2, 3)
         yield sample(cls(layout="NHWC"), *last, dims="n h w c, n 2 i j", atol=2e-5)
+        blocks = cls(layout="NHWC3c"), rand(1, 3, 4, 2, 3), rand(1, 2, 2, 3)
+        yield sample(*blocks, dims="n h w c 3, n 2 i j", atol=2e-5)
         far = np.array([[[np.inf, -np.inf, 1e30, 0.3]], [[0.0, 0.5, -1e30, -0.2]]], np.float32)
         for padding in _PADDING[:2]:
             yield sample(cls(padding_mode=padding), x[:1], far[None], dims="n c h w, n 2 1 j")

@@ -27,7 +27,8 @@ def grid_sample(
 
     method: Interpolation: "nearest", "bilinear" (two elements along each axis) or "bicubic" (four).
 
-    layout: Layout of data and of the result: the letters N, C, H, W, and D for three spatial axes.
+    layout: Layout of data and of the result: the letters N, C, H, W, and D for three spatial axes; channels may be divided
+    into blocks.
 
     padding_mode: Values outside of data: "zeros", "border" (the nearest element), or "reflection" (data mirrored).
 

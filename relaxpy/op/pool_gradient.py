@@ -14,7 +14,7 @@ from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Sample, define_op, rand, sample, wrong
-from relaxpy.op.data_layout import Layout, inside
+from relaxpy.op.data_layout import inside
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.gradient import Gradient, check_shape
 from relaxpy.op.pool import AveragePooling, Pooling
@@ -41,18 +41,20 @@ class PoolingBackward(Pooling, Gradient):
     def legalize(self, out: KnownTensor, output_grad: te.Tensor, data: te.Tensor) -> te.Tensor:
         wide = str(te.dtype_of(te.widen(te.const(0, out.dtype))))
         layout, out_layout = self.layouts()
-        sizes, counts = layout.named(te.dims(data)), out_layout.named(te.dims(output_grad))
+        sizes, counts = layout.sizes(te.dims(data)), out_layout.sizes(te.dims(output_grad))
 
         def fill(p: Any, result: Any, grad: Any, source: Any) -> None:
             # Windows overlap within a plane only, so planes are filled in parallel.
             with te.rows(p, [sizes["N"], sizes["C"]]) as (n, c):
-                row = {"N": n, "C": c}
+                row = {"N": n, **layout.split("C", c)}
+                out_row = {"N": n, **out_layout.split("C", c)}
                 with p.loops([te.dim(sizes[a]) for a in self.spatial]) as at:
                     place = row | dict(zip(self.spatial, at, strict=True))
                     p.write(result, *layout.order(place), value=te.const(0, wide))
                 with p.loops([te.dim(counts[a]) for a in self.spatial], "o") as at:
-                    window = row | dict(zip(self.spatial, at, strict=True))
-                    given = te.widen(p.read(grad, *out_layout.order(window)))
+                    window = dict(zip(self.spatial, at, strict=True))
+                    given = te.widen(p.read(grad, *out_layout.order(out_row | window)))
+                    window = row | window
                     found = FromWindow(self, p, window, sizes, source, result)
                     self.hand_back(found, p.let("given", given))
 
@@ -68,11 +70,11 @@ class PoolingBackward(Pooling, Gradient):
     def reference(self, output_grad: np.ndarray, data: np.ndarray) -> np.ndarray:
         layout, out_layout = self.layouts()
         plain = f"NC{self.spatial}"
-        x = layout.moved(widened(data), plain)
+        x = layout.merged(widened(data), plain)
         found = np.zeros_like(x)
         if x.size:
-            self.hand_back_numpy(out_layout.moved(widened(output_grad), plain), x, found)
-        return np.ascontiguousarray(narrowed(Layout(plain).moved(found, layout.letters), data))
+            self.hand_back_numpy(out_layout.merged(widened(output_grad), plain), x, found)
+        return np.ascontiguousarray(narrowed(layout.divided(found, plain), data))
 
     def hand_back_numpy(self, given: np.ndarray, x: np.ndarray, found: np.ndarray) -> None:
         """Add the contributions of all windows to `found`; all arrays are in layout NC and the spatial axes."""
@@ -93,6 +95,10 @@ class PoolingBackward(Pooling, Gradient):
             yield sample(cls(**attributes), rand(2, 3, h, w), x, dims=f"n c {h} {w}, n c 6 5")
         last = cls(2, 2, layout="NHWC", out_layout="NCHW")
         yield sample(last, rand(1, 2, 2, 1), rand(1, 4, 3, 2), dims="n c 2 1, n 4 3 c")
+        for out_layout in ("NCHW2c", "NHWC", "NC3cHW"):
+            apart = cls(2, 2, layout="NCHW2c", out_layout=out_layout)
+            shape = {"NCHW2c": (1, 3, 2, 1, 2), "NHWC": (1, 2, 1, 6), "NC3cHW": (1, 2, 3, 2, 1)}
+            yield sample(apart, rand(*shape[out_layout]), rand(1, 3, 4, 3, 2))
         half = [rand(1, 2, *size, dtype="float16") for size in ((4, 4), (3, 3))]
         yield sample(cls(2, padding=1), *half, dims="n c 4 4, n c 3 3", rtol=4e-3, atol=4e-3)
         yield wrong(cls(2), rand(2, 3, 6, 5), x, code="shape-mismatch", match="output_grad")

@@ -116,7 +116,7 @@ class Resize(Op):
             f"method {self.method} gives fractions: the result cannot be {dtype}",
             arg="data", code="op-dtype", help='pass out_dtype="float32"',
         )  # fmt: skip
-        sizes = layout.named(data.dims)
+        sizes = layout.sizes(data.dims)
         for letter, wanted in zip(self.spatial, size.dims, strict=True):
             d.ensure(
                 dim_op("le", 1, sizes[letter]),
@@ -126,7 +126,7 @@ class Resize(Op):
                 dim_op("le", 0, wanted), f"a size must be at least 0, got {wanted}", arg="size"
             )
             sizes[letter] = wanted
-        return TensorType(layout.order(sizes), dtype)
+        return TensorType(layout.dims(sizes), dtype)
 
     def check_attributes(self, d: Deduction) -> None:
         """Refuse unknown names."""

@@ -14,7 +14,7 @@ from tvm.relax.global_info import VDevice
 from relaxpy.errors import DeduceError
 from relaxpy.ir.annotation import Annotation, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import SymVar
-from relaxpy.ir.expr import Call, Constant, Expr, Tuple, Var
+from relaxpy.ir.expr import Call, Constant, Expr, ShapeExpr, Tuple, Var
 from relaxpy.op.base import OPS
 from relaxpy.op.deduce import deduce
 from relaxpy.op.elementwise import Elementwise
@@ -186,6 +186,28 @@ def test_what_is_known_of_data_is_known_of_the_result(
     name: str, arguments: list[Annotation], attrs: dict[str, Any], expected: Annotation
 ) -> None:
     assert deduce(call(name, *arguments, **attrs)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "attrs"),
+    [("nn.max_pool2d", {}), ("nn.adaptive_avg_pool2d", {"output_size": (4, 5)}), ("image.resize2d", {"size": (4, 5)})],
+)  # fmt: skip
+def test_the_size_of_a_block_is_that_of_the_layout(name: str, attrs: dict[str, Any]) -> None:
+    n, c, inner = (SymVar(x).dim for x in ("n", "c", "inner"))
+    data = TensorType((n, c, 4, 5, inner), "float32")
+    shape = attrs.pop("size", None)
+    sizes: list[Expr] = [] if shape is None else [ShapeExpr(shape)]
+    packed = OPS[name].make(Var("x", data), *sizes, **attrs, layout="NCHW7c")  # type: ignore[attr-defined]
+    assert deduce(packed) == TensorType((n, c, 4, 5, 7), "float32")
+
+
+@pytest.mark.parametrize("name", ["nn.conv2d", "nn.conv2d_transpose"])
+def test_a_written_dtype_is_that_of_the_result(name: str) -> None:
+    x, w = TensorType((2, 3, 5, 5), "float32"), TensorType((3, 3, 2, 2))
+    for arguments in ((x, w), (TensorType(x.shape), TensorType(w.shape, "float32"))):
+        found = deduce(call(name, *arguments, out_dtype="float32"))
+        assert isinstance(found, TensorType)
+        assert found.dtype == "float32"
 
 
 def test_ewise_fma_takes_one_shape() -> None:
