@@ -12,12 +12,28 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from relaxpy.errors import UsageError
+from relaxpy.errors import RelaxError, UsageError
 
 _BESIDE = ".relaxpy-"
 """Temporary files begin with it."""
 _ABANDONED_SECONDS = 3600.0
 """A temporary file that was not written to for this long belongs to a killed process."""
+
+
+def given_path(given: object, what: str, error: type[RelaxError], code: str) -> Path:
+    """The path that somebody gave for a file or a folder. Raises: `error` with this code for what is no path, such as a
+    model in memory."""
+    try:
+        return Path(os.fsdecode(given))  # type: ignore[arg-type]
+    except TypeError:
+        pass
+    help = None
+    if hasattr(given, "state_dict"):
+        help = (
+            "write a model of torch with relaxpy.nn, and load its weights: "
+            "model.load_state_dict(theirs.state_dict()); or give the folder that save_pretrained of transformers wrote"
+        )
+    raise error(code, f"the path of {what} is expected, got {type(given).__name__}", help=help)
 
 
 @contextmanager

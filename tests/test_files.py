@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from relaxpy.errors import UsageError
-from relaxpy.files import locked, open_regular, read_regular, replacing, write_text
+import relaxpy
+from relaxpy import llm
+from relaxpy.checkpoints import open_checkpoint
+from relaxpy.errors import RelaxError, UsageError
+from relaxpy.files import given_path, locked, open_regular, read_regular, replacing, write_text
 from tests.odd_files import ODD_FILES
 
 
@@ -24,6 +28,28 @@ def test_a_file_takes_the_place_of_another(tmp_path: Path) -> None:
     assert link.is_symlink()
     assert file.stat().st_mode & 0o777 == 0o640
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.txt", "link.txt"]
+
+
+class Module:
+    """As a model of torch, which has its weights by name."""
+
+    def state_dict(self) -> dict[str, object]:
+        return {}
+
+
+@pytest.mark.parametrize("load", [relaxpy.load, llm.load, open_checkpoint])
+def test_a_model_in_memory_is_no_path(load: Callable[[object], object]) -> None:
+    with pytest.raises(RelaxError, match="is expected, got Module") as caught:
+        load(Module())
+    assert "model.load_state_dict(theirs.state_dict())" in (caught.value.help or "")
+    with pytest.raises(RelaxError, match="is expected, got int") as caught:
+        load(7)
+    assert caught.value.help is None
+
+
+def test_paths_of_every_type() -> None:
+    for given in ("a/ä", "a/ä".encode(), Path("a/ä")):
+        assert given_path(given, "a file", UsageError, "bad-checkpoint") == Path("a/ä")
 
 
 def test_a_new_file_is_as_others_are(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, cast
 
 from relaxpy.checkpoints.config_file import CONFIG_FILE, config_of
@@ -14,6 +13,7 @@ from relaxpy.checkpoints.quantized import quantized_tensors
 from relaxpy.checkpoints.stored import Checkpoint, Floats, Stored
 from relaxpy.checkpoints.unread import warn_unread
 from relaxpy.errors import UsageError
+from relaxpy.files import given_path
 from relaxpy.runtime.checkpoint import map_tensors, weight_files
 from relaxpy.runtime.tensor import Array
 
@@ -33,7 +33,7 @@ def open_checkpoint(place: str | os.PathLike[str]) -> Checkpoint:
 
     Raises: UsageError (`bad-checkpoint`) for what cannot be read, is damaged or is not supported.
     """
-    path = Path(place)
+    path = given_path(place, "a checkpoint", UsageError, "bad-checkpoint")
     config = config_of(path)
     if config is None:
         return gguf_checkpoint(path)

@@ -19,13 +19,13 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import index
-from pathlib import Path
 from threading import RLock
 from typing import Any
 
 from relaxpy.checkpoints.config_file import config_of
 from relaxpy.embedded import embedded_model
 from relaxpy.errors import UsageError
+from relaxpy.files import given_path
 from relaxpy.llm.chat_template import ChatTemplate
 from relaxpy.llm.generation import Generation
 from relaxpy.llm.generation_config import Recommended, recommended
@@ -68,7 +68,7 @@ def load(
     """
     if place is None:
         place = embedded_model()
-    folder = Path(place)
+    folder = given_path(place, "a checkpoint", UsageError, "bad-checkpoint")
     config = config_of(folder) or {}
     positions = config.get("max_position_embeddings", config.get("n_positions"))
     if isinstance(positions, int) and context is not None:  # before it is compiled

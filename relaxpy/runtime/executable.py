@@ -22,6 +22,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from relaxpy.errors import ExecutableError, RuntimeCheckError, UsageError
+from relaxpy.files import given_path
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.bytecode import (
     HOST_SLOT,
@@ -249,7 +250,7 @@ def load(path: str | os.PathLike[str], *, any_cpu: bool = False) -> Executable:
     Raises: ExecutableError: `file-read`, `file-format` (not ours), `file-version`, `file-truncated`, `file-damaged`,
     `weights-missing`, `weights-place`, `weights-mismatch`, `bytecode`, `cpu-features`.
     """
-    file = Path(path)
+    file = given_path(path, "an executable", ExecutableError, "file-read")
     container = open_container(file)
     try:
         meta = json.loads(container.read("meta"))
