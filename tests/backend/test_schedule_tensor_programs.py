@@ -258,19 +258,37 @@ def test_programs_are_divided_for_devices_that_take_few_buffers() -> None:
 
 
 def test_a_program_that_takes_more_buffers_than_a_launch() -> None:
-    """And cannot do with fewer: results, and memory of its own. The error is where the program is, or where it is called
-    if relaxpy made it."""
-    text = """
-@R.function
-def main(x: R.Tensor(("n", "m"), "float32")):
-    y = R.topk(x, k=0)
-    return y
+    """And cannot do with fewer: results of several dtypes. The error is where the program is."""
+    dtypes = ("float32", "int32", "float16", "int8")
+    outs = ", ".join(f'o{n}: T.Buffer(("n",), "{dtype}")' for n, dtype in enumerate(dtypes))
+    stores = "\n".join(
+        f'                o{n}[v] = T.Cast("{dtype}", x[v])' for n, dtype in enumerate(dtypes)
+    )
+    types = ", ".join(f'R.Tensor((n,), "{dtype}")' for dtype in dtypes)
+    text = f"""
+@I.ir_module
+class Module:
+    @T.prim_func
+    def several(x: T.Buffer(("n",), "float32"), {outs}):
+        n = T.int64()
+        for i in range(n):
+            with T.sblock("b"):
+                v = T.axis.spatial(n, i)
+{stores}
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        cls = Module
+        y = R.call_tir(cls.several, (x,), out_ty=[{types}])
+        return y
 """
     mod = relaxpy.parse(text, filename="order.py")
+    relaxpy.build(mod, "opencl -max-buffers=5")
     with pytest.raises(BuildError) as caught:
         relaxpy.build(mod, "opencl -max-buffers=4")
     assert caught.value.code == "launch-buffers"
     assert "has 5 buffers, but a launch on opencl -max-buffers=4 can have at most 4" in str(
         caught.value
     )
-    assert "order.py:4" in caught.value.render()
+    assert "order.py:5" in caught.value.render()

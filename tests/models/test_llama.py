@@ -191,7 +191,7 @@ def test_dtype_of_a_configuration() -> None:
         ({"num_key_value_heads": 5}, "num_attention_heads 32 is not a multiple"),
         ({"head_dim": 7}, "head_dim 7 is odd"),
         ({"hidden_act": "softplus"}, "unknown activation 'softplus'"),
-        ({"rope_scaling": {"rope_type": "yarn"}}, "yarn"),
+        ({"rope_scaling": {"rope_type": "spiral"}}, "spiral"),
         ({"torch_dtype": "int8"}, "dtype int8 is not a float dtype"),
         ({"vocab_size": None}, "lacks vocab_size"),
     ],

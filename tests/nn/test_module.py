@@ -231,7 +231,7 @@ def test_functions_of_other_packages_say_whose_tensor_it_is() -> None:
         (
             torch.nn.functional.gelu,
             "torch.gelu does not support tensors of relaxpy",
-            "nn.op.nn.gelu(x, …)",
+            "nn.op.nn.gelu(x)",
         ),
         (lambda x: torch.cat([x, x]), "torch.cat does not support tensors of relaxpy", "nn.op"),
     ):
