@@ -7,7 +7,7 @@ Annotations are immutable and compared by value. None always means "unknown", so
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from relaxpy import services
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 UNKNOWN_NDIM = -1
 MOST_DIMENSIONS = 64
 """Maximum rank of a tensor, which is that of numpy's arrays."""
+MOST_VALUES = 1 << 14
+"""The number of annotations in one, each counted as often as it is contained: a tuple `(t, t)` doubles it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,11 @@ class ShapeType(Annotation):
 
     def __init__(self, dims: Iterable[DimLike] | None = None, ndim: int = UNKNOWN_NDIM) -> None:
         known = None if dims is None else tuple(Dim.of(dim) for dim in dims)
+        ndim = ndim if known is None else len(known)
+        if ndim > MOST_DIMENSIONS:
+            raise _too_many_dimensions("shape", ndim)
         object.__setattr__(self, "dims", known)
-        object.__setattr__(self, "ndim", ndim if known is None else len(known))
+        object.__setattr__(self, "ndim", ndim)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -89,9 +94,7 @@ class TensorType(Annotation):
             annotation = getattr(shape, "annotation", None)
             ndim = annotation.ndim if isinstance(annotation, ShapeType) else ndim
         if ndim > MOST_DIMENSIONS:
-            raise UsageError(
-                "bad-annotation", f"a tensor has at most {MOST_DIMENSIONS} dimensions, not {ndim}"
-            )
+            raise _too_many_dimensions("tensor", ndim)
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "dtype", None if dtype is None else DType(dtype))
         object.__setattr__(self, "ndim", ndim)
@@ -110,9 +113,12 @@ class TupleType(Annotation):
     """A tuple of values (`R.Tuple`)."""
 
     fields: tuple[Annotation, ...]
+    extent: int = field(compare=False, repr=False)
 
     def __init__(self, fields: Iterable[Annotation] = ()) -> None:
-        object.__setattr__(self, "fields", tuple(fields))
+        parts = tuple(fields)
+        object.__setattr__(self, "fields", parts)
+        object.__setattr__(self, "extent", _extent(parts))
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -126,6 +132,7 @@ class CallableType(Annotation):
     params: tuple[Annotation, ...] | None
     ret: Annotation
     pure: bool
+    extent: int = field(compare=False, repr=False)
 
     def __init__(
         self,
@@ -137,6 +144,27 @@ class CallableType(Annotation):
         object.__setattr__(self, "params", known)
         object.__setattr__(self, "ret", ObjectType() if ret is None else _without_variables(ret))
         object.__setattr__(self, "pure", pure)
+        object.__setattr__(self, "extent", _extent((*(known or ()), self.ret)))
+
+
+def _extent(parts: Iterable[Annotation]) -> int:
+    """The number of annotations in one with these parts. Raises `UsageError` beyond the limit."""
+    values = 1 + sum(
+        part.extent if isinstance(part, (TupleType, CallableType)) else 1 for part in parts
+    )
+    if values > MOST_VALUES:
+        raise UsageError(
+            "bad-annotation",
+            f"a value can contain at most {MOST_VALUES} values in tuples, not {values}",
+            help="pass the parts on their own, in one flat tuple",
+        )
+    return values
+
+
+def _too_many_dimensions(what: str, ndim: int) -> UsageError:
+    return UsageError(
+        "bad-annotation", f"a {what} has at most {MOST_DIMENSIONS} dimensions, not {ndim}"
+    )
 
 
 def _without_variables(annotation: Annotation) -> Annotation:

@@ -48,7 +48,7 @@ def child_fields(kind: type) -> tuple[str, ...]:
     """Names of the fields of a node class that can hold nodes, dimensions or annotations."""
     found = _fields.get(kind)
     if found is None:
-        skip = {"span", "name", "attrs", "pure", "data", "dtype", "index"}
+        skip = {"span", "name", "attrs", "pure", "data", "dtype", "index", "extent"}
         found = tuple(f.name for f in dataclasses.fields(kind) if f.name not in skip)
         _fields[kind] = found
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import relaxpy
 from relaxpy.errors import UsageError
 from relaxpy.ir import (
     CallableType,
@@ -55,3 +56,18 @@ def test_unknown_dtype_is_refused() -> None:
 def test_a_shape_is_a_tuple(shape: object) -> None:
     with pytest.raises(TypeError, match="a tuple of dimensions"):
         TensorType(shape)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        (["t = (x, x)"] + ["t = (t, t)"] * 24, "at most 16384 values"),
+        ([f"t = R.shape([{'2, ' * 65}])"], "a shape has at most 64 dimensions, not 65"),
+    ],
+)
+def test_values_that_grow_are_bounded(lines: list[str], problem: str) -> None:
+    """Types are written out: those of shared tuples would double at each level; long shapes would be saved and not loaded."""
+    body = "".join(f"    {line}\n" for line in [*lines, "return t"])
+    with pytest.raises(UsageError, match=problem) as caught:
+        relaxpy.parse(f'@R.function\ndef main(x: R.Tensor(("n",), "float32")):\n{body}')
+    assert caught.value.span is not None
