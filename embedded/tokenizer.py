@@ -40,13 +40,14 @@ CHAT_TEMPLATE = """\
     {%- endif %}
 {%- endfor %}
 {%- if before.text %}
-    {{- raise_exception("this model knows the roles user and assistant, not system without a message of the user after it") }}
+    {{- raise_exception("this model knows the roles user and assistant, "
+        "not system without a message of the user after it") }}
 {%- endif %}
 {%- if add_generation_prompt %}
     {{- "<|assistant|>" }}
 {%- endif %}
 """
-"""Jinja: a message is its role's token, its text and <|end|>; a system message is the beginning of the next question."""
+"""Jinja: a message is its role's token, its text and <|end|>; one of the system is the beginning of the next question."""
 
 
 def train(texts: Iterable[str], vocabulary: int = VOCABULARY) -> Any:
