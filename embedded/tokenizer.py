@@ -47,7 +47,7 @@ CHAT_TEMPLATE = """\
     {{- "<|assistant|>" }}
 {%- endif %}
 """
-"""Jinja: a message is its role's token, its text and <|end|>; one of the system is the beginning of the next question."""
+"""Jinja: a message is its role's token, its text and <|end|>; one of the system begins the next question."""
 
 
 def train(texts: Iterable[str], vocabulary: int = VOCABULARY) -> Any:
