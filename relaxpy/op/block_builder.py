@@ -64,6 +64,8 @@ class _Scope:
     """The function's parameters; the caller may still add to them."""
     seen: set[Var | SymVar] = dataclasses.field(default_factory=set)
     """The variables and symbols that it has defined so far."""
+    bound: dict[int, tuple[Expr, Var]] = dataclasses.field(default_factory=dict)
+    """Address of an expression that was emitted → it, kept alive, and its variable."""
 
     def sees(self, used: Var | SymVar) -> bool:
         """Is this variable or symbol visible here?"""
@@ -243,8 +245,11 @@ class BlockBuilder:
 
     def emit(self, value: Any, name: str = "lv", *, span: Span | None = None) -> Var:
         """Bind `value` to a new variable of the deduced annotation; return the variable."""
-        expr = self.normalize(as_expr(value))
-        return self._bind(expr, name, self._scope().dataflow, span)
+        given = as_expr(value)
+        scope = self._scope()
+        var = self._bind(self.normalize(given), name, scope.dataflow, span)
+        scope.bound[id(given)] = given, var
+        return var
 
     def emit_output(self, value: Any, name: str = "gv", *, span: Span | None = None) -> Var:
         """Bind `value` to a variable that is visible outside the current dataflow block."""
@@ -343,8 +348,19 @@ class BlockBuilder:
                 return expr
 
     def _leaf(self, expr: Expr) -> Expr:
-        expr = self.normalize(expr)
-        return expr if is_leaf(expr) else self._bind(expr, "lv", self._scope().dataflow, expr.span)
+        """A leaf for an argument. An expression object that is an argument more than once is computed once: written
+        out it may grow exponentially, and a call to Python would be made again."""
+        if is_leaf(expr):
+            return expr
+        scope = self._scope()
+        known = scope.bound.get(id(expr))
+        if known is not None and scope.sees(known[1]):
+            return known[1]
+        found = self.normalize(expr)
+        if not is_leaf(found):
+            found = self._bind(found, "lv", scope.dataflow, expr.span)
+            scope.bound[id(expr)] = expr, found
+        return found
 
     def fresh_name(self, hint: str) -> str:
         """`hint`, or `hint1`, `hint2`, … if it is taken in this function."""

@@ -81,6 +81,27 @@ def test_nested_calls_are_flattened() -> None:
     assert names == ["tanh", "exp", "exp", "multiply", "add"]
 
 
+def test_an_expression_that_is_used_twice_is_computed_once() -> None:
+    """Written out, the sum would be computed 2 ** 40 times; a call is made once."""
+    bb = BlockBuilder()
+    x = tensor()
+    with bb.function("main", [x]):
+        value = Exp()(x)
+        for _ in range(40):
+            value = Add()(value, value)
+        pair = Tuple((value, value))
+        with bb.dataflow():
+            inner = bb.emit_output(TupleGetItem(pair, 0))
+        kept = Tanh()(inner)
+        first = bb.emit(kept)
+        bb.emit_func_output(Add()(Add()(kept, first), value))
+    bindings = [binding for block in built(bb).body.blocks for binding in block.bindings]
+    names = [b.value.op.name for b in bindings if isinstance(b.value, Call)]  # type: ignore[union-attr]
+    assert names.count("exp") == 2  # what a dataflow block defines is not visible behind it
+    assert names.count("add") == 82
+    assert names.count("tanh") == 1
+
+
 def test_random_programs_are_well_formed() -> None:
     """Whatever is emitted, in whatever nesting, the module is well formed and its calls have leaves for arguments."""
     for seed in range(30):
