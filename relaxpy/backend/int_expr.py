@@ -15,7 +15,7 @@ def int_expr(dim: Dim, slots: Mapping[Dim, int]) -> bc.IntExpr:
     """Convert a dimension to an expression over the heap, in the order of its normal form. `slots` are the slots of
     known dimensions: all variables, and those computed before."""
     if dim.value is not None:
-        return dim.value
+        return _number(dim.value)
     if dim in slots:
         return bc.Heap(slots[dim])
     return _sum(dim.terms, slots)
@@ -38,9 +38,17 @@ def _sum(terms: Terms, slots: Mapping[Dim, int]) -> bc.IntExpr:
         subtracted = total is not None and coefficient < 0
         factor = -coefficient if subtracted else coefficient
         if term is None:
-            term = factor
+            term = _number(factor)
         elif factor != 1:
-            term = bc.IntOp("mul", (term, factor))
+            term = bc.IntOp("mul", (term, _number(factor)))
         total = term if total is None else bc.IntOp("sub" if subtracted else "add", (total, term))
     assert total is not None
     return total
+
+
+def _number(value: int) -> bc.IntExpr:
+    """A number. Bytecode has those of 64 bits; the bytes of a size near their limit have a larger factor."""
+    if -(1 << 63) <= value < 1 << 63:
+        return value
+    high, low = divmod(value, 1 << 32)
+    return bc.IntOp("add", (bc.IntOp("mul", (_number(high), 1 << 32)), low))

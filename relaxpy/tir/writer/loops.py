@@ -50,11 +50,14 @@ def is_constant(value: Index | None, number: int) -> bool:
 
 
 def simplify(value: Index) -> Expr:
-    """The expression in the analyser's normal form."""
+    """The expression in the analyser's normal form; as it is where that has numbers beyond 64 bits."""
     value = int64(value)
     if isinstance(value, tirx.IntImm | tvm.ir.Var):
         return value
-    return tvm.sym.Analyzer().simplify(value)
+    try:
+        return tvm.sym.Analyzer().simplify(value)
+    except ValueError:
+        return value
 
 
 def ceildiv(value: Index, divisor: Index) -> Expr:
