@@ -60,11 +60,8 @@ class ShapeType(Annotation):
 
     def __init__(self, dims: Iterable[DimLike] | None = None, ndim: int = UNKNOWN_NDIM) -> None:
         known = None if dims is None else tuple(Dim.of(dim) for dim in dims)
-        ndim = ndim if known is None else len(known)
-        if ndim > MOST_DIMENSIONS:
-            raise _too_many_dimensions("shape", ndim)
         object.__setattr__(self, "dims", known)
-        object.__setattr__(self, "ndim", ndim)
+        object.__setattr__(self, "ndim", ndim if known is None else len(known))
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -94,7 +91,9 @@ class TensorType(Annotation):
             annotation = getattr(shape, "annotation", None)
             ndim = annotation.ndim if isinstance(annotation, ShapeType) else ndim
         if ndim > MOST_DIMENSIONS:
-            raise _too_many_dimensions("tensor", ndim)
+            raise UsageError(
+                "bad-annotation", f"a tensor has at most {MOST_DIMENSIONS} dimensions, not {ndim}"
+            )
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "dtype", None if dtype is None else DType(dtype))
         object.__setattr__(self, "ndim", ndim)
@@ -159,12 +158,6 @@ def _extent(parts: Iterable[Annotation]) -> int:
             help="pass the parts on their own, in one flat tuple",
         )
     return values
-
-
-def _too_many_dimensions(what: str, ndim: int) -> UsageError:
-    return UsageError(
-        "bad-annotation", f"a {what} has at most {MOST_DIMENSIONS} dimensions, not {ndim}"
-    )
 
 
 def _without_variables(annotation: Annotation) -> Annotation:

@@ -58,16 +58,10 @@ def test_a_shape_is_a_tuple(shape: object) -> None:
         TensorType(shape)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("lines", "problem"),
-    [
-        (["t = (x, x)"] + ["t = (t, t)"] * 24, "at most 16384 values"),
-        ([f"t = R.shape([{'2, ' * 65}])"], "a shape has at most 64 dimensions, not 65"),
-    ],
-)
-def test_values_that_grow_are_bounded(lines: list[str], problem: str) -> None:
-    """Types are written out: those of shared tuples would double at each level; long shapes would be saved and not loaded."""
+def test_types_that_grow_are_bounded() -> None:
+    """They are written out: those of shared tuples would double at each level."""
+    lines = ["t = (x, x)"] + ["t = (t, t)"] * 24
     body = "".join(f"    {line}\n" for line in [*lines, "return t"])
-    with pytest.raises(UsageError, match=problem) as caught:
+    with pytest.raises(UsageError, match="at most 16384 values") as caught:
         relaxpy.parse(f'@R.function\ndef main(x: R.Tensor(("n",), "float32")):\n{body}')
     assert caught.value.span is not None

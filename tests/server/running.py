@@ -36,8 +36,8 @@ CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Bern"}}</tool_call
 SCRIPT = f"<think>Hm.</think>I look.{CALL}{CALL}"
 TEMPLATE = (
     "{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{{ m.reasoning_content }}{%- for c in m.tool_calls or [] %}"
-    "{{ c.function.name }}({{ c.function.arguments.city }}){%- endfor %}<|im_end|>{%- endfor %}<|im_start|>assistant\n"
-    "{# tools <tool_call> </think> #}"
+    "<tool_call> </think>{{ c.function.name }}({{ c.function.arguments.city }}){%- endfor %}<|im_end|>{%- endfor %}"
+    "<|im_start|>assistant\n{# {{ tools }} #}"
 )
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
