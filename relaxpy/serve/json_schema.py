@@ -254,8 +254,8 @@ def _set_integers(
         least, most, schema["enum"] = None, None, [*range(least, most + 1)]
     elif is_far:
         # Beyond 18 digits llguidance wants both bounds, and both within int64.
-        least = _inward(max(-_LAST, -_LAST if least is None else least), up=True)
-        most = _inward(min(_LAST, _LAST if most is None else most), up=False)
+        least = int(_inward(max(-_LAST, -_LAST if least is None else least), up=True))
+        most = int(_inward(min(_LAST, _LAST if most is None else most), up=False))
         if least > most:
             raise UsageError(
                 "grammar", "the bounds of integers are beyond int64, where they cannot be enforced"
@@ -264,12 +264,12 @@ def _set_integers(
     _set(schema, "Maximum", most, False)
 
 
-def _inward(value: int, *, up: bool) -> int:
-    """The next integer that is a double."""
+def _inward(value: int | Fraction, *, up: bool) -> float:
+    """The next double, which beyond 2**53 is an integer."""
     near = float(value)
     if near != value and (near < value) == up:
         near = math.nextafter(near, math.inf if up else -math.inf)
-    return int(near)
+    return near
 
 
 def _set_numbers(
@@ -297,15 +297,9 @@ def _set_numbers(
     for name, bound, up in (("Minimum", low, True), ("Maximum", high, False)):
         if bound is not None:
             value, is_exclusive = bound
-            near = float(value)
-            if Fraction(near) != value and (near < value) == up:
-                near = math.nextafter(near, math.inf if up else -math.inf)
-            _set(
-                schema,
-                name,
-                int(near) if near.is_integer() else near,
-                is_exclusive and Fraction(near) == value,
-            )
+            near = _inward(value, up=up)
+            number = int(near) if near.is_integer() else near
+            _set(schema, name, number, is_exclusive and near == value)
 
 
 def _set(schema: dict[str, Any], name: str, value: float | None, is_exclusive: bool) -> None:

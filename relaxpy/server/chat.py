@@ -275,10 +275,11 @@ async def answers(server: Server, prepared: Prepared, tally: Tally) -> AsyncGene
             if any(part.kind == "reasoning" for part in parts):
                 tally.reasoning_tokens += len(delta.tokens)
             have_called[choice] |= any(part.kind == "call" for part in parts)
-            texts[choice] += "".join(part.text for part in parts if part.kind == "text")
             finish = delta.finish
-            if finish == "stop" and not have_called[choice] and delta.stop is None:
-                await server.check_text(prepared.form, texts[choice], prepared.model)
+            if prepared.form:
+                texts[choice] += "".join(part.text for part in parts if part.kind == "text")
+                if finish == "stop" and not have_called[choice] and delta.stop is None:
+                    await server.check_text(prepared.form, texts[choice], prepared.model)
             yield Answered(
                 choice,
                 tuple(parts),
