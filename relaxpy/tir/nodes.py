@@ -53,6 +53,12 @@ def items(array: Any) -> list[Any]:
     return [_item(array, number) for number in range(_length(array))]
 
 
+def size_vars(func: tirx.PrimFunc) -> set[tvm.ir.Var]:
+    """The variables that are dimensions of a function's arguments. They are not negative."""
+    shapes = [param.shape for param in func.params if isinstance(param.ty, tirx.BufferType)]
+    return {size for shape in shapes for size in shape if isinstance(size, tvm.ir.Var)}
+
+
 def with_body(func: tirx.PrimFunc, body: tirx.Stmt) -> tirx.PrimFunc:
     """The function with a body; the same one if that is its own.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from relaxpy.tir.nodes import dtype_of
+from relaxpy.tir.nodes import dtype_of, size_vars
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import walk
 
@@ -46,12 +46,9 @@ class Ranges:
         self._spans: dict[Any, tuple[Expr, Expr]] = {}
         """Loops and axes: the first value and the number of values."""
         self._values: dict[Any, Expr] = {}
-        self._sizes: set[Any] = set()
+        self._sizes: set[Any] = size_vars(func)
         self._found: dict[int, tuple[Expr, Interval]] = {}
         """Address of an expression → the expression, kept alive, and its interval."""
-        for param in func.params:
-            if isinstance(param.ty, tirx.BufferType):
-                self._sizes.update(size for size in param.shape if isinstance(size, tvm.ir.Var))
         walk(
             func.body,
             (tirx.For, self._loop),

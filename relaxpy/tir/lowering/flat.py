@@ -8,7 +8,7 @@ Those are hidden from the pass.
 
 from __future__ import annotations
 
-from relaxpy.tir.nodes import operator_of, with_body
+from relaxpy.tir.nodes import operator_of, size_vars, with_body
 from relaxpy.tir.operators import READS_STATE, register
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import contains, rewritten
@@ -54,8 +54,7 @@ class _Sizes:
     """The dimensions of a function's arguments, which are not negative."""
 
     def __init__(self, func: tirx.PrimFunc) -> None:
-        shapes = [param.ty.shape for param in func.params if isinstance(param.ty, tirx.BufferType)]
-        self.known = {size for shape in shapes for size in shape if isinstance(size, tvm.ir.Var)}
+        self.known = size_vars(func)
 
     def are_in(self, expr: Expr, least: int = 1) -> bool:
         """Is it a constant of at least `least`, or a product or sum of such constants and of sizes?"""

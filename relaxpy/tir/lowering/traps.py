@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 
-from relaxpy.tir.nodes import dtype_of, with_body
+from relaxpy.tir.nodes import dtype_of, size_vars, with_body
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import contains, contains_any, rewritten, walk
 
@@ -87,10 +87,7 @@ class _Places:
     limits of their type, from those that may be anything."""
 
     def __init__(self, func: tirx.PrimFunc) -> None:
-        self.sizes: set[Expr] = set()
-        for param in func.params:
-            if isinstance(param.ty, tirx.BufferType):
-                self.sizes.update(size for size in param.shape if isinstance(size, tvm.ir.Var))
+        self.sizes: set[Expr] = size_vars(func)
         self.known = set(self.sizes)
 
         def block(node: s_tir.SBlock) -> None:
