@@ -13,7 +13,7 @@ from typing import Any
 
 from relaxpy.errors import UsageError
 from relaxpy.narrow import is_list, is_mapping
-from relaxpy.serve.json_schema import EXACT, pointed, relocated, schemas_in
+from relaxpy.serve.json_schema import EXACT, pointed, relocated, schemas_in, types_of
 
 _NOTES = frozenset(
     "title description $comment default examples example deprecated readOnly writeOnly $schema $id".split()
@@ -99,7 +99,7 @@ class _Writer:
         self._check(own, key, "type")
         types = own.get("type")
         allowed = {types} if isinstance(types, str) else set(types or ())
-        kept = [each for each in values if not allowed or allowed & _types_of(each)]
+        kept = [each for each in values if not allowed or allowed & types_of(each)]
         if not kept:
             raise UsageError("grammar", f"no value of {key} is of the type {types}")
         return " | ".join(" ".join(self._written(each)) for each in kept)
@@ -217,16 +217,3 @@ def _refused(keyword: str) -> UsageError:
 def _quoted(name: str) -> str:
     """A key as Lark writes a text that is a text of JSON."""
     return json.dumps(json.dumps(name, ensure_ascii=False), ensure_ascii=False)
-
-
-def _types_of(value: Any) -> set[str]:
-    if value is None:
-        return {"null"}
-    if isinstance(value, bool):
-        return {"boolean"}
-    if isinstance(value, int):
-        return {"integer", "number"}
-    kinds = {float: "number", str: "string", list: "array", dict: "object"}
-    return {kinds[type(value)]} | (
-        {"integer"} if isinstance(value, float) and value.is_integer() else set()
-    )

@@ -28,6 +28,7 @@ EXACT = 1 << 53
 """Up to here each integer is a double."""
 _LAST = (1 << 63) - 1024
 """The largest double that is an int64."""
+_KINDS = (bool, "boolean"), (str, "string"), (list, "array"), (Mapping, "object")
 _HUGE = 1e300
 _STEP = Fraction(1, 10**12)
 """By how much a bound is moved that llguidance would take as inclusive."""
@@ -71,6 +72,15 @@ def pointed(root: Any, place: str) -> Any:
         key = unquote(step).replace("~1", "/").replace("~0", "~")
         found = found[int(key)] if is_list(found) else found[key]
     return found
+
+
+def types_of(value: Any) -> set[str]:
+    """The types of a value, by the names of JSON Schema: a number that is whole is an integer, too."""
+    if isinstance(value, float) and not value.is_integer():
+        return {"number"}
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return {"integer", "number"}
+    return {next((name for kind, name in _KINDS if isinstance(value, kind)), "null")}
 
 
 def relocated(schema: Mapping[str, Any], place: str, name: str | None = None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from relaxpy.errors import UsageError
 from relaxpy.narrow import is_list, is_mapping
+from relaxpy.serve.json_schema import pointed
 
 MOST = 6
 """The most patterns, formats and bounds of length for one text."""
@@ -85,11 +86,10 @@ def _target(root: Any, place: Any) -> Any:
     """The schema that a reference leads to; None for one that leads nowhere, or elsewhere."""
     if not isinstance(place, str) or not place.startswith("#"):
         return None
-    found = root
-    for part in place[1:].split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        found = found.get(key) if is_mapping(found) else None
-    return found
+    try:
+        return pointed(root, place)
+    except (LookupError, ValueError, TypeError):
+        return None
 
 
 def _schemas(value: Any) -> Iterator[Mapping[Any, Any]]:

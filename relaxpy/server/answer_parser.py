@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from relaxpy.llm.template_probes import Abilities
 from relaxpy.narrow import is_list, is_mapping
-from relaxpy.serve.json_schema import pointed
+from relaxpy.serve.json_schema import pointed, types_of
 
 Format = Literal["hermes", "mistral", "llama", "harmony", "json", "none"]
 """`json`: the whole answer is a call or a list of calls, as a grammar has it; `none`: there are no calls."""
@@ -46,7 +46,6 @@ _PARAMETER = re.compile(r"<parameter=([^<>\n]{1,128})>")
 _PARAMETER_END = re.compile(r"</parameter>\s*(?=<parameter=|</function>)")
 _ANY = "any"
 """The type of a parameter of which its schema says nothing."""
-_KINDS = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}  # fmt: skip
 _HARMONY_MARKS = ("start", "channel", "message", "end", "call", "return", "constrain")
 _HARMONY = re.compile(rf"<\|({'|'.join(_HARMONY_MARKS)})\|>")
 
@@ -521,7 +520,8 @@ def _types(schema: Any, root: Any, depth: int = 8) -> set[str]:
         own = own if is_list(own) else [own]
         return {each for each in own if isinstance(each, str)}
     if "const" in schema or is_list(schema.get("enum")):
-        return {_type(each) for each in schema.get("enum") or [schema.get("const")]}
+        values = schema.get("enum") or [schema.get("const")]
+        return {min(types_of(each)) for each in values}  # of a whole number, "integer"
     found: list[Any] = []
     for name in ("anyOf", "oneOf", "allOf"):
         found += schema[name] if is_list(schema.get(name)) else ()
@@ -529,13 +529,6 @@ def _types(schema: Any, root: Any, depth: int = 8) -> set[str]:
         with suppress(LookupError, ValueError, TypeError):
             found.append(pointed(root, schema["$ref"]))
     return set[str]().union(*(_types(each, root, depth - 1) for each in found))
-
-
-def _type(value: Any) -> str:
-    """What JSON schemas call the type of a value."""
-    if isinstance(value, float) and value.is_integer():
-        return "integer"
-    return next((name for kind, name in _KINDS.items() if isinstance(value, kind)), "null")
 
 
 def _value_of(text: str, allowed: set[str]) -> str:
@@ -547,7 +540,7 @@ def _value_of(text: str, allowed: set[str]) -> str:
             value = json.loads(text, strict=False)
         except (ValueError, RecursionError):
             return json.dumps(text, ensure_ascii=False)
-        kinds = {_type(value), _ANY, *(["number"] if _type(value) == "integer" else [])}
+        kinds = {*types_of(value), _ANY}
         if "string" not in allowed or (kinds & allowed and not isinstance(value, str)):
             return json.dumps(value, ensure_ascii=False)
     return json.dumps(text, ensure_ascii=False)
