@@ -75,6 +75,20 @@ def _tensor(g: Body, dtype: str, rank: int) -> Var:
         return g.param(TensorType([g.dimension() for _ in range(rank)], dtype))
 
 
+def _of_a_vector(dtype: str, own: str) -> Callable[[GlobalVar], Rule]:
+    """Calls that make of a vector one as long, of the dtype `own`."""
+
+    def use(name: GlobalVar) -> Rule:
+        def rule(g: Body) -> bool:
+            x = _tensor(g, dtype, 1)
+            g.emit(call_tir(name, [x], TensorType(g.dims(x), own)))
+            return True
+
+        return rule
+
+    return use
+
+
 def _expression(g: Body, dtype: str, a: str, b: str) -> str:
     return g.rng.choice(FLOATS if dtype == "float32" else INTS).format(a=a, b=b)
 
@@ -219,15 +233,7 @@ def in_order(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
             {g.rng.choice(GATHERED).format(zero=zero)}
 '''
 
-    def use(name: GlobalVar) -> Rule:
-        def rule(g: Body) -> bool:
-            x = _tensor(g, dtype, 1)
-            g.emit(call_tir(name, [x], TensorType(g.dims(x), dtype)))
-            return True
-
-        return rule
-
-    return text, use
+    return text, _of_a_vector(dtype, dtype)
 
 
 def reduction(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
@@ -364,15 +370,7 @@ def narrow_update(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]
             y[v // 2] = {again.format(y="y[v // 2]", x=x)}
 """
 
-    def use(name: GlobalVar) -> Rule:
-        def rule(g: Body) -> bool:
-            x = _tensor(g, dtype, 1)
-            g.emit(call_tir(name, [x], TensorType(g.dims(x), own)))
-            return True
-
-        return rule
-
-    return text, use
+    return text, _of_a_vector(dtype, own)
 
 
 REAL = (
