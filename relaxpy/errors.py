@@ -31,7 +31,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from types import CodeType, FrameType
+from inspect import currentframe
+from types import CodeType
 from typing import Any, Self
 
 _NEWLINE = re.compile("\r\n|\r|\n")
@@ -119,7 +120,7 @@ _MODELS = f"{_PACKAGE}models{os.sep}"
 
 def caller_span() -> Span | None:
     """The location of the nearest caller outside of relaxpy: file, line and columns of the call."""
-    frame: FrameType | None = sys._getframe(1)
+    frame = currentframe()
     while frame is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     return None if frame is None else span_of_code(frame.f_code, frame.f_lasti, frame.f_lineno)

@@ -119,12 +119,13 @@ def _refused(size: Dim, sign: str, other: Any) -> Any:
 
 
 _FLOATS: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": lambda a, b: a // b,
+    "%": operator.mod,
 }  # fmt: skip
 
 
 _BITS: dict[str, Callable[[int, int], int]] = {
-    "&": operator.and_, "|": operator.or_, "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift,
+    "&": int.__and__, "|": int.__or__, "^": int.__xor__, "<<": int.__lshift__, ">>": int.__rshift__,
 }  # fmt: skip
 
 
@@ -412,7 +413,8 @@ class Dim:
         """An operator on bits, of known sizes."""
         if not isinstance(other, _SIZES):
             return NotImplemented
-        return _BITS[sign](self._number(sign, other), Dim.of(other)._number(sign, self))
+        size = Dim.of(other)  # type: ignore[arg-type]  # numpy's integers, too
+        return _BITS[sign](self._number(sign, other), size._number(sign, self))
 
     def __and__(self, other: Any) -> Any:
         return self._bits("&", other)

@@ -37,7 +37,7 @@ def call_library(func: Callable[..., Any], wanted: tuple[bool, ...], args: tuple
     """Calls a library function. Its last arguments are new memory; `wanted` says of each whether anything reads it
     afterwards, else it is memory to work in. Raises: RuntimeCheckError (`library-output`) if the function wrote nothing
     to one that is wanted."""
-    if type(func) is not LibraryFunction:
+    if not isinstance(func, LibraryFunction):
         func(*args)
         return
     inputs = tuple(map(lent, args[: -len(wanted)]))
@@ -60,6 +60,7 @@ def lent(value: Any) -> Any:
 def write_all(name: str, call: Callable[[], Any], outputs: Sequence[Memory]) -> None:
     """Makes the call, which must write to each of these pieces of memory. Raises: RuntimeCheckError
     (`library-output`)."""
+    unchanged: list[int] = []
     for mark in _MARKS:
         for pointer, nbytes in outputs:
             ctypes.memset(pointer, 0xFF, nbytes)

@@ -123,8 +123,7 @@ def mismatch(schema: Mapping[str, Any], text: str) -> str | None:
 
         return run
 
-    from referencing import Registry
-
+    registry = import_module("referencing").Registry()  # which fetches nothing
     validators: Any = import_module("jsonschema.validators")
     kind = validators.validator_for(schema, default=validators.Draft202012Validator)
     kind = validators.extend(
@@ -133,7 +132,7 @@ def mismatch(schema: Mapping[str, Any], text: str) -> str | None:
     own = _mapped(_mapped(schema, _modern), _checkable)
     try:
         found: Any = next(
-            kind(own, registry=Registry(), format_checker=checker).iter_errors(value), None
+            kind(own, registry=registry, format_checker=checker).iter_errors(value), None
         )
     except (_TooLong, RecursionError):
         return None
