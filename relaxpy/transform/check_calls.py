@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -170,19 +171,7 @@ class _Checker(Rebuilder):
         if not isinstance(program, TensorProgram) or program.opaque:
             return call
         places = list(places_of(call))
-        tensors = [
-            i
-            for i, arg in enumerate(args.fields)
-            if not isinstance(deduce(arg, self.mod), PrimType)
-        ]
-        buffers = [i for i, param in enumerate(program.params) if isinstance(param, BufferParam)]
-        spoilt = [
-            i
-            for i, at in zip(tensors, buffers, strict=False)
-            if at in program.written and i not in places
-        ]
-        fresh = buffers[len(tensors) :]
-        unset = self.with_zeros and not program.unset.isdisjoint(fresh)
+        spoilt, unset = self._breaches(program, args, places)
         if not spoilt and not unset:
             return call
         given, outputs = list(args.fields), list(call.ty_args)
@@ -198,10 +187,7 @@ class _Checker(Rebuilder):
             for k, at in enumerate(call.ty_args):
                 if places[k] < 0:
                     places[k] = len(given)
-                    assert isinstance(at, TensorType)
-                    assert at.dims is not None
-                    assert at.dtype is not None
-                    given.append(self.emit(Zeros(at.dtype)(ShapeExpr(at.dims)), "zeros"))
+                    given.append(self._zeros(at))
         made = Call(
             CallTIRInplace(tuple(places)),
             (callee, Tuple(tuple(given), span=args.span), *call.args[2:]),
@@ -217,6 +203,30 @@ class _Checker(Rebuilder):
             if len(wanted) == 1
             else Tuple(tuple(self.emit(each, name) for each in wanted))
         )
+
+    def _breaches(
+        self, program: TensorProgram, args: Tuple, places: Sequence[int]
+    ) -> tuple[list[int], bool]:
+        """The arguments that a program writes and that are no outputs; and whether it may leave new memory unset."""
+        tensors = [
+            i
+            for i, arg in enumerate(args.fields)
+            if not isinstance(deduce(arg, self.mod), PrimType)
+        ]
+        buffers = [i for i, param in enumerate(program.params) if isinstance(param, BufferParam)]
+        spoilt = [
+            i
+            for i, at in zip(tensors, buffers, strict=False)
+            if at in program.written and i not in places
+        ]
+        fresh = buffers[len(tensors) :]
+        return spoilt, self.with_zeros and not program.unset.isdisjoint(fresh)
+
+    def _zeros(self, out: Annotation) -> Expr:
+        assert isinstance(out, TensorType)
+        assert out.dims is not None
+        assert out.dtype is not None
+        return self.emit(Zeros(out.dtype)(ShapeExpr(out.dims)), "zeros")
 
     def in_order(self, call: Call) -> Call:
         """Return a lowered call with its scalars in the order of the program's parameters."""
