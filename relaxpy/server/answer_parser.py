@@ -364,19 +364,16 @@ class AnswerParser:
             return
         begin = _PARAMETER.match(rest)
         end = _PARAMETER_END.search(rest, begin.end()) if begin else None
-        if begin and end:
-            text = rest[begin.end() : end.start()].removeprefix("\n").removesuffix("\n")
-            value = _value_of(text, self._types.get(self._function, {}).get(begin[1], {"string"}))
-            yield Part(
-                "arguments", f"{'{' if self._is_first else ', '}{json.dumps(begin[1])}: {value}"
-            )
-            self._held, self._is_first = rest[end.end() :], False
-        elif is_end and begin:  # cut
-            text = json.dumps(rest[begin.end() :].removeprefix("\n"), ensure_ascii=False)[:-1]
-            yield Part(
-                "arguments", f"{'{' if self._is_first else ', '}{json.dumps(begin[1])}: {text}"
-            )
-            self._held, self._is_first = "", False
+        if begin and (end or is_end):
+            text = rest[begin.end() : end.start() if end else None].removeprefix("\n")
+            types = self._types.get(self._function, {}).get(begin[1], {"string"})
+            if end:
+                value = _value_of(text.removesuffix("\n"), types)
+            else:  # cut
+                value = json.dumps(text, ensure_ascii=False)[:-1]
+            before = "{" if self._is_first else ", "
+            yield Part("arguments", f"{before}{json.dumps(begin[1])}: {value}")
+            self._held, self._is_first = rest[end.end() :] if end else "", False
         elif is_end:
             yield Part("arguments", "{" * self._is_first)
             self._held, self._is_first = "", False
