@@ -1,4 +1,4 @@
-"""What a checkpoint recommends for texts: `generation_config.json`, as transformers writes it.
+"""Generation defaults of a checkpoint: `generation_config.json`, as transformers writes it.
 
 Every field of transformers' GenerationConfig is in one of the tables below: it is read, it changes nothing here, or it
 is not followed, which a warning says if it has another value than the neutral one.
@@ -66,7 +66,7 @@ _OF_SAMPLES: frozenset[str] = frozenset({"typical_p", "top_h", "epsilon_cutoff",
 
 @dataclass(frozen=True)
 class Recommended:
-    """What a checkpoint recommends, where nothing else is asked for."""
+    """Generation defaults, which hold where a request says nothing else."""
 
     sampling: Sampling = field(default_factory=lambda: Sampling(temperature=0))
     max_tokens: int | None = None
@@ -99,7 +99,7 @@ class Recommended:
 
 
 def recommended(folder: Path) -> Recommended:
-    """What the checkpoint in a folder recommends. Warns of fields that are not followed (`UnreadWarning`). Raises:
+    """The generation defaults of the checkpoint in a folder. Warns of fields that are not followed (`UnreadWarning`). Raises:
     UsageError (`bad-checkpoint`)."""
     path = folder / GENERATION_CONFIG_FILE
     fields = optional_json(path)

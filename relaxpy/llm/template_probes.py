@@ -1,4 +1,4 @@
-"""What a chat template reads of messages, judged by what it writes of some that are made for that.
+"""Abilities of a chat template, judged by the prompts that it renders of messages made for that.
 
 A word in the source of a template tells little: it may be in a comment, or in a branch that is not taken. A template
 that does not read what it is given fails, or writes a prompt in which that is missing.
@@ -41,7 +41,7 @@ _ANSWER = {"role": "tool", "tool_call_id": "probe0000", "name": _NAME, "content"
 
 @dataclass(frozen=True)
 class Abilities:
-    """What a template reads."""
+    """Contents and features that a chat template supports."""
 
     parts: bool
     """Contents as lists of parts, and not as texts."""
@@ -52,7 +52,7 @@ class Abilities:
     thinks: bool = False
     """Answers may begin with reasoning before `</think>`: it writes such, or leaves them out."""
     chat: str = ""
-    """What it writes of answers, of tools, calls and results, as far as it does."""
+    """The rendered probes of answers, tools, calls and results, as far as it renders them."""
     has_parameters: bool = False
     """It names arguments of calls `parameters`, as Llama does."""
 
@@ -66,7 +66,7 @@ class Abilities:
 
 
 def abilities(template: ChatTemplate, special: Mapping[str, str]) -> Abilities:
-    """What a template reads; `special` are its variables. It may take a while when it is first asked."""
+    """The abilities of a template; `special` are its variables. The first call for a template renders all probes."""
     return _abilities(template, tuple(special.items()))
 
 

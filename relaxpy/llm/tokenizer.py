@@ -276,7 +276,7 @@ class Tokenizer:
         )
 
     def abilities(self, template: ChatTemplate) -> Abilities:
-        """What a template reads of messages."""
+        """The abilities of a chat template."""
         return abilities(template, self.special)
 
     def chat_tokens(
