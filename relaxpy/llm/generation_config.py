@@ -99,8 +99,8 @@ class Recommended:
 
 
 def recommended(folder: Path) -> Recommended:
-    """The generation defaults of the checkpoint in a folder. Warns of fields that are not followed (`UnreadWarning`). Raises:
-    UsageError (`bad-checkpoint`)."""
+    """The generation defaults of the checkpoint in a folder. Warns of fields that are not followed (`UnreadWarning`).
+    Raises: UsageError (`bad-checkpoint`)."""
     path = folder / GENERATION_CONFIG_FILE
     fields = optional_json(path)
     given = {name: value for name, value in fields.items() if value is not None}
