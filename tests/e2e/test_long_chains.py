@@ -55,6 +55,43 @@ def test_chain(name: str, dtype: str) -> None:
     np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
 
 
+def test_divisions_of_elements_under_many_names() -> None:
+    """Each is guarded against 0 and the smallest integer by -1, by a program that comes to the guards twice."""
+    depth, n = 12, 5
+    names = "".join(
+        f"            a{i + 1}: T.let[T.int64] = (a{i} * T.int64(3) + a{i} // T.int64(2)) % (T.int64(7) + a{i})\n"
+        for i in range(depth)
+    )
+    mod = relaxpy.parse(f"""
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def k(x: T.Buffer(("n",), "int64"), y: T.Buffer(("n",), "int64")):
+        n = T.int64()
+        for i in range(n):
+            a0: T.let[T.int64] = x[i]
+{names}            with T.sblock("b"):
+                vi = T.axis.spatial(n, i)
+                y[vi] = a{depth}
+
+    @R.function
+    def main(x: R.Tensor(("n",), "int64")):
+        n = T.int64()
+        cls = Module
+        y = R.call_tir(cls.k, (x,), out_ty=R.Tensor((n,), "int64"))
+        return y
+""")
+    start = process_time()
+    exe = relaxpy.build(mod, cache=False, jobs=1)
+    assert process_time() - start < 2 * SECONDS
+    given = np.arange(n)
+    wanted = [int(each) for each in given]
+    for _ in range(depth):
+        wanted = [(each * 3 + each // 2) % (7 + each) for each in wanted]
+    found = relaxpy.VirtualMachine(exe)["main"](given)
+    np.testing.assert_array_equal(found, wanted)
+
+
 def test_indices_under_many_names() -> None:
     """Each name four times in the value of the next, as an author may write it: six were too many to compile."""
     depth, n = 7, 5

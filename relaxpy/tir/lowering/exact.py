@@ -120,6 +120,16 @@ def _sealed(node: Expr) -> Expr:
     return tirx.call_intrin(node.ty, _PREFIX + _NAMES[type(node)], node.a, node.b)
 
 
+def compared(condition: Expr) -> tuple[Expr, Expr] | None:
+    """The operands of a comparison for equality, also of a hidden one; None if it is none."""
+    if isinstance(condition, tirx.EQ):
+        return condition.a, condition.b
+    if isinstance(condition, tvm.ir.Call) and operator_of(condition) == f"{_PREFIX}eq":
+        a, b = condition.args
+        return a, b
+    return None
+
+
 def unnamed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return the function with its let-bound values visible again."""
     body = rewritten(func.body, (tvm.ir.Call, _without_name))

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 
+from relaxpy.tir.lowering.exact import compared
 from relaxpy.tir.nodes import dtype_of, size_vars, with_body
-from relaxpy.tir.tvm import s_tir, tirx, tvm
+from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains, contains_any, rewritten, walk
 
 Expr = tvm.ir.Expr
@@ -30,8 +31,9 @@ def _guard(kind: Callable[..., Expr], places: _Places) -> Callable[[Expr], Expr]
     def replace(node: Expr) -> Expr:
         if "int" not in dtype_of(node):
             return node
-        may_be_zero = _may_be_zero(node.b)
-        is_signed = "uint" not in dtype_of(node)
+        guarded = _guarded(node.b)
+        may_be_zero = not guarded and _may_be_zero(node.b)
+        is_signed = "uint" not in dtype_of(node) and _OVERFLOW not in guarded
         may_overflow = is_signed and places.may_be_minus_1(node.b) and places.may_be_least(node.a)
         if not may_be_zero and not may_overflow:
             return node
@@ -52,6 +54,41 @@ def _guard(kind: Callable[..., Expr], places: _Places) -> Callable[[Expr], Expr]
         return result
 
     return replace
+
+
+_ZERO, _OVERFLOW = "zero", "overflow"
+
+
+def _guarded(divisor: Expr) -> set[str]:
+    """What a guard that stands there already keeps from a divisor: programs come here more than once, and each guard
+    repeats its operands."""
+    if not isinstance(divisor, tirx.Select) or not _is_number(divisor.true_value, 1):
+        return set()
+    found: set[str] = set()
+    parts = [divisor.condition]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, tirx.Or):
+            parts += [part.a, part.b]
+        elif _tests(part, divisor.false_value, 0):
+            found.add(_ZERO)
+        elif isinstance(part, tirx.And) and _tests(part.a, divisor.false_value, -1):
+            found.add(_OVERFLOW)
+    return found if _ZERO in found else set()
+
+
+def _tests(condition: Expr, operand: Expr, value: int) -> bool:
+    """Does the condition compare the operand with this number?"""
+    pair = compared(condition)
+    return (
+        pair is not None
+        and _is_number(pair[1], value)
+        and tvm_ffi.structural_equal(pair[0], operand)
+    )
+
+
+def _is_number(expr: Expr, value: int) -> bool:
+    return isinstance(expr, tirx.IntImm) and int(expr.value) == value
 
 
 def _once(operand: Expr, bound: list[tuple[Expr, Expr]]) -> Expr:
@@ -83,8 +120,8 @@ def _may_be_zero(divisor: Expr) -> bool:
 
 
 class _Places:
-    """Tells integers that count places (loops, axes, sizes, and sums and products of them), which are far from the
-    limits of their type, from those that may be anything."""
+    """Tells integers that count places (loops, axes, sizes, sums and products of them, and names of such), which are
+    far from the limits of their type, from those that may be anything."""
 
     def __init__(self, func: tirx.PrimFunc) -> None:
         self.sizes: set[Expr] = size_vars(func)
@@ -93,11 +130,16 @@ class _Places:
         def block(node: s_tir.SBlock) -> None:
             self.known.update(axis.var for axis in node.iter_vars)
 
+        def bind(node: tirx.Bind | tirx.Let) -> None:
+            if not self.may_be_least(node.value):
+                self.known.add(node.var)
+
         walk(
             func.body,
             (tirx.For, lambda loop: self.known.add(loop.loop_var)),
             (s_tir.SBlock, block),
         )
+        walk(func.body, ((tirx.Bind, tirx.Let), bind))  # loops are visited after what is in them
 
     def may_be_minus_1(self, divisor: Expr) -> bool:
         """Is it neither a size nor another constant?"""
