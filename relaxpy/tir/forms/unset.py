@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from relaxpy.tir.analyzer import equal, int64
-from relaxpy.tir.forms.stages import read_stages
+from relaxpy.tir.forms.stages import Stage, read_stages
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains, contains_any, rewritten, walk
 from relaxpy.tir.written import handed_over, source_of, written_buffers
@@ -29,8 +29,20 @@ def unset_outputs(func: Any) -> frozenset[int]:
 def read_before_written(func: Any) -> frozenset[int]:
     """The positions of the written parameters of which the program certainly reads an element before it has written
     any, if it does anything at all."""
+    if (stages := read_stages(func)) is not None and _are_in_order(stages):
+        return frozenset()
     first = _read_through(func).read_first
     return frozenset(i for i, param in enumerate(func.params) if param in first)
+
+
+def _are_in_order(stages: Sequence[Stage]) -> bool:
+    """Is each buffer defined before a stage reads it?"""
+    later = [stage.buffer for stage in stages]
+    for stage in stages:
+        if any(load.source in later for load in stage.loads):
+            return False
+        later.remove(stage.buffer)
+    return True
 
 
 def _buffers(func: Any) -> list[tuple[int, Any]]:
