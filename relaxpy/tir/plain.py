@@ -156,5 +156,5 @@ def _view(buffer: Buffer) -> Buffer:
 def _declared(buffer: Buffer, strides: Any, offset: Any, factor: int) -> Buffer:
     return tirx.decl_buffer(
         buffer.shape, buffer.dtype, buffer.name, strides=strides, elem_offset=offset, scope=buffer.scope(),
-        data_alignment=buffer.data_alignment, offset_factor=factor,
+        data_alignment=buffer.data_alignment, offset_factor=factor, layout=None,
     )  # fmt: skip

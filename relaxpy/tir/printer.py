@@ -11,9 +11,11 @@ from __future__ import annotations
 import ast
 import re
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from relaxpy.errors import RelaxError
+from relaxpy.tir.tree.prepare import LAYOUT
 from relaxpy.tir.tvm import tvm, tvm_ffi
 
 _BARE = ("int64", "int32", "int8")
@@ -95,10 +97,8 @@ def _quote_dimensions(text: str) -> str:
     edits: list[tuple[int, int, int]] = []
     for arg in definition.args.args:
         if isinstance(arg.annotation, ast.Call) and arg.annotation.args:
-            shape = arg.annotation.args[0]
-            sizes = list(shape.elts) if isinstance(shape, ast.Tuple) else [shape]
-            sizes += [k.value for k in arg.annotation.keywords if k.arg == "elem_offset"]
-            for size in sizes:
+            layout = [k.value for k in arg.annotation.keywords if k.arg in LAYOUT]
+            for size in chain(*map(_items, (arg.annotation.args[0], *layout))):
                 names = {n.id for n in ast.walk(size) if isinstance(n, ast.Name)} - {"T"}
                 if names:
                     end = size.end_col_offset
@@ -110,6 +110,10 @@ def _quote_dimensions(text: str) -> str:
         quote = b"'" if b'"' in size else b'"'  # names of dtypes are quoted
         lines[line] = (row[:start] + quote + size + quote + row[end:]).decode()
     return "\n".join(lines) + "\n"
+
+
+def _items(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
 
 
 def _parses_back(text: str, func: Any) -> bool:

@@ -13,11 +13,6 @@ from relaxpy.tir.plain import plain, unlike
 from relaxpy.tir.prim_func import PrimFunc
 
 
-@pytest.fixture(autouse=True)
-def modules_round_trip() -> None:
-    """Not here: in the text of a program, strides that are variables of their own have no type."""
-
-
 COPY = """
 for i, j in T.grid(n, m):
     with T.sblock("y"):

@@ -169,8 +169,8 @@ class _Preparation:
             if not self.is_buffer(arg.annotation):
                 continue
             for keyword in arg.annotation.keywords if isinstance(arg.annotation, ast.Call) else ():
-                if keyword.arg == "elem_offset" and isinstance(keyword.value, ast.Constant):
-                    self.unquote_offset(keyword)
+                if keyword.arg in LAYOUT:
+                    keyword.value = _Unquoted(self).visit(keyword.value)
             shape = _shape_argument(arg.annotation)
             self.quote_parameters(shape)
             for part in ast.walk(shape) if shape is not None else ():
@@ -192,15 +192,6 @@ class _Preparation:
                             "tir-dtype",
                             f"a dimension must be an integer, but {name} is {dtype}",
                         )
-
-    def unquote_offset(self, keyword: ast.keyword) -> None:
-        """Resolve `elem_offset="offset"`: the offset of a buffer in its memory, a symbol of the program."""
-        written = keyword.value
-        if isinstance(written, ast.Constant) and isinstance(written.value, str):
-            keyword.value = self.unquote(written, "an offset")
-            for part in ast.walk(keyword.value):
-                if isinstance(part, ast.Name) and part.id != "T":
-                    self.declared.setdefault(part.id, "int64")
 
     def unquote(self, node: ast.Constant, what: str) -> ast.expr:
         try:
@@ -257,6 +248,26 @@ class _Preparation:
                 and t_attribute(part.value.func) in _ALLOCATE
             ):
                 found.add(part.targets[0].id)
+        return found
+
+
+LAYOUT = ("strides", "elem_offset")
+"""Attributes of a buffer in which names are quoted, or declared in the program."""
+
+
+class _Unquoted(ast.NodeTransformer):
+    """Resolves `elem_offset="o"` and `strides=("s", 1)`: their names are symbols of the program."""
+
+    def __init__(self, preparation: _Preparation) -> None:
+        self.preparation = preparation
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        if not isinstance(node.value, str):
+            return node
+        found = self.preparation.unquote(node, "a stride or an offset")
+        for part in ast.walk(found):
+            if isinstance(part, ast.Name) and part.id != "T":
+                self.preparation.declared.setdefault(part.id, "int64")
         return found
 
 
