@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -177,12 +177,18 @@ def interpret(
     """
     if isinstance(mod, Function):
         mod = IRModule({name: mod})
-    mod = checked(mod, with_zeros=True)
+    mod = _checked(mod)
     function = mod.graph_function(name)
     values = _arguments(name, function, args, mod)
     machine = Interpreter(mod, dict(libraries or {}), observe, perturb, trace)
     with np.errstate(all="ignore"):
         return machine.run(Activation(Closure(machine, function, Scope(), name), values))
+
+
+@lru_cache(maxsize=2)
+def _checked(mod: IRModule) -> IRModule:
+    """The module with its checks. It is mostly called again, and often in turn with the one before a pass."""
+    return checked(mod, with_zeros=True)
 
 
 def _arguments(

@@ -34,6 +34,8 @@ from relaxpy.tir.tree.checked import (
     INTEGERS,
     ITERATED,
     LITERAL,
+    MAGNITUDE,
+    NEGATIVE,
     OPERATOR,
     SHAPE,
     STARRED,
@@ -66,7 +68,13 @@ def parse_prim_func(
         key = "" if extra_vars or symbols else ast.dump(node)
         func = _READ.get(key)
         if func is None:
-            func = _parse(prepare(node, where, extra_vars, symbols), where)
+            try:
+                func = _parse(prepare(node, where, extra_vars, symbols), where)
+            except ScriptError as error:
+                if _TOO_NARROW.search(error.message) is None:
+                    raise
+                # TVM looks for the regions of blocks, and finds that a literal does not fit a conversion in an index.
+                func = _parse(prepare(node, where, extra_vars, symbols, every_region=True), where)
             check_program(func, where, node)
             func = func.without_attr("global_symbol")
             if key:
@@ -75,6 +83,8 @@ def parse_prim_func(
                 _READ[key] = func
     return PrimFunc(func, span=where.span(node))
 
+
+_TOO_NARROW = re.compile(r"Literal value -?\d+ |cannot make uint from negative")
 
 MOST_KEPT = 2048
 """The number of cached programs."""
@@ -181,10 +191,21 @@ def _strict(name: str) -> Callable[[Any, Any], Any]:
             raise ScriptError("python-call", "the result is too large to compute while parsing")
         if name == "Div" and "int" in (a or "") and "int" in (b or ""):
             raise ScriptError("tir-dtype", "use // for integers (it rounds down)")
+        if name == "Sub" and a == b and (a or "").startswith("uint"):
+            return _unsigned_difference(left, right)
         # Python's own `==` on TVM's expressions returns an object with a truth value, which `or` would use.
         return script_core.evaluator._eval_op(node, [left, right])
 
     return checked
+
+
+def _unsigned_difference(left: Any, right: Any) -> Any:
+    """`left - right`, which wraps; TVM refuses some literals."""
+    if isinstance(left, tirx.IntImm) and isinstance(right, tirx.IntImm):
+        dtype = str(left.ty.dtype)
+        number = (int(left.value) - int(right.value)) % (np.iinfo(dtype).max + 1)
+        return tirx.const(number, dtype)
+    return left - right
 
 
 _OPERATORS = {OPERATOR + name: _strict(name) for name in ARITHMETIC | COMPARISONS}
@@ -235,6 +256,21 @@ def _integer(dtype: str) -> Callable[[Any], Any]:
         return tirx.const(int(value), dtype) if isinstance(value, int) else make(value)
 
     return checked
+
+
+def _magnitude(value: Any) -> Any:
+    """`T.abs(value)`: TVM's refuses a literal whose magnitude its dtype does not hold, which wraps."""
+    dtype = _dtype(value)
+    if isinstance(value, tirx.IntImm) and dtype in INTEGERS and value.value == np.iinfo(dtype).min:
+        return value
+    return script_tirx.abs(value)
+
+
+def _negative(value: Any) -> Any:
+    """`-value`: TVM multiplies by -1, which unsigned types do not hold."""
+    if not (_dtype(value) or "").startswith("uint"):
+        return -value
+    return _unsigned_difference(tirx.const(0, str(value.ty.dtype)), value)
 
 
 def _float64(value: Any) -> Any:
@@ -288,6 +324,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_OPERATORS,
     **{LITERAL + dtype: _integer(dtype) for dtype in INTEGERS},
     f"{LITERAL}float64": _float64,
+    MAGNITUDE: _magnitude,
+    NEGATIVE: _negative,
 }
 """The functions that `prepare` inserts calls of."""
 

@@ -15,6 +15,9 @@ import relaxpy
 from relaxpy.errors import ScriptError
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.module import BufferParam, ScalarParam
+from relaxpy.target import Target
+from relaxpy.testing.interpret import run_program
+from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.parse import parse_prim_func
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tirx, tvm
@@ -476,3 +479,70 @@ def f(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
     assert caught.value.code == "tir-extent"
     assert caught.value.span is not None
     assert (caught.value.span.line, caught.value.span.column) == (7, 12)
+
+
+LITERALS = {
+    "T.abs(T.int8(-128))": -128,
+    "T.abs(T.int8(-127))": 127,
+    "T.abs(T.int32(-2147483648))": -(2**31),
+    "T.abs(T.int64(-9223372036854775808))": -(2**63),
+    "-T.int8(-128)": -128,
+    "-T.uint8(3)": 253,
+    "-T.uint16(0)": 0,
+    "-T.uint64(1)": 2**64 - 1,
+    "T.uint8(0) - T.uint8(3)": 253,
+    "T.uint8(1) - T.uint8(3)": 254,
+    "T.uint64(0) - T.uint64(1)": 2**64 - 1,
+    "T.int8(-128) - T.int8(1)": 127,
+}
+
+
+@pytest.mark.parametrize("text", LITERALS)
+def test_arithmetic_on_literals_wraps(text: str) -> None:
+    """Where TVM's does not, too."""
+    dtype = text.rpartition("T.")[2].partition("(")[0]
+    program = parse(f'@T.prim_func\ndef f(y: T.Buffer((1,), "{dtype}")):\n    y[0] = {text}\n')
+    assert computed(program).tolist() == [LITERALS[text]]
+
+
+def test_an_unsigned_value_is_negated() -> None:
+    program = parse(
+        '@T.prim_func\ndef f(y: T.Buffer((4,), "uint8")):\n    for i in range(4):\n        y[i] = -T.Cast("uint8", i)\n'
+    )
+    assert computed(program).tolist() == [0, 255, 254, 253]
+
+
+def computed(program: PrimFunc) -> np.ndarray:
+    """The one result of a program, interpreted; a kernel gives the same."""
+    (param,) = program.func.params
+    shape, dtype = [int(size) for size in param.shape], str(param.dtype)
+    want, got = np.ones((2, *shape), dtype)
+    with np.errstate(over="ignore"):
+        run_program(program, [want])
+    Kernels({"k": program}, Target.parse("llvm -opt-level=0"), schedule=False).run("k", [], [got])
+    np.testing.assert_array_equal(got, want)
+    return got
+
+
+NARROWED = """
+@T.prim_func
+def f(x: T.Buffer((9,), "float32"), y: T.Buffer((9,), "float32")):
+    for i in range(9):
+        with T.sblock("y"):
+            v = T.axis.spatial(9, i)
+            a = T.meta_var(T.Cast("int64", T.uint16(65535)))
+            y[v] = x[T.Cast("int64", T.Cast("{dtype}", a * {factor})) % 9] + x[v]
+"""
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32"])
+@pytest.mark.parametrize("factor", ["9", "-9", "99999"])
+def test_a_literal_that_an_index_makes_narrow(dtype: str, factor: str) -> None:
+    """TVM's analysis of regions refuses it."""
+    program = parse(NARROWED.format(dtype=dtype, factor=factor))
+    x, want, got = np.arange(9, dtype="float32"), *np.zeros((2, 9), "float32")
+    with np.errstate(over="ignore"):
+        run_program(program, [x, want])
+    assert want[0] == np.array([65535 * int(factor)]).astype(dtype)[0] % 9
+    Kernels({"k": program}, Target.parse("llvm -opt-level=0")).run("k", [x], [got])
+    np.testing.assert_array_equal(got, want)

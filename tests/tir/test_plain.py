@@ -12,7 +12,6 @@ from relaxpy.testing.interpret import interpret
 from relaxpy.tir.plain import plain, unlike
 from relaxpy.tir.prim_func import PrimFunc
 
-
 COPY = """
 for i, j in T.grid(n, m):
     with T.sblock("y"):

@@ -23,6 +23,7 @@ _RULES = ("llvm.FLowerIntrinsic", "llvm.FLegalize", "default.FLowerIntrinsic", "
 """Attributes of operators that hold the lowering rule of a call, in the order in which TVM's pass tries them on x86."""
 _FUSED = re.compile(r"float(16|32|64)(x\d+)?")
 """Types for which a product and a sum are one operation."""
+_BITS = "tirx.reinterpret"
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 
 
@@ -37,7 +38,8 @@ def lower_intrinsics(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRM
         else:
             rest[var] = func
     if rest:
-        done |= dict(tirx.transform.LowerIntrin()(tvm.IRModule(rest)).functions.items())
+        left = tirx.transform.LowerIntrin()(tvm.IRModule(rest))
+        done |= {var: _with_zeros(func) for var, func in left.functions.items()}
     # In the original order, in which they are emitted.
     return tvm.IRModule({var: done[var] for var in mod.functions})
 
@@ -94,8 +96,24 @@ def _same_lanes(value: int, like: Expr) -> Expr:
     return tirx.const(value, like.ty.dtype)
 
 
+def _with_zeros(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    if not contains(func.body, tvm.ir.Call, lambda call: operator_of(call) == _BITS):
+        return func
+    return with_body(func, rewritten(func.body, (tvm.ir.Call, _bits)))
+
+
+def _bits(call: tvm.ir.Call) -> Expr:
+    """The zero that a zero of another type is, which TVM takes for a null pointer; other calls."""
+    if operator_of(call) != _BITS or not isinstance(call.args[0], tirx.IntImm):
+        return call
+    is_number = isinstance(call.ty, tvm.ir.PrimType) and call.args[0].value == 0
+    return tirx.const(0, dtype_of(call)) if is_number else call
+
+
 def _call(call: tvm.ir.Call) -> Expr:
     name = operator_of(call)
+    if name == _BITS:
+        return _bits(call)
     rule = _rule(name) if name else None
     found = rule(call) if rule is not None else None
     # The result of a rule may have rules itself.

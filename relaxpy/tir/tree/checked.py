@@ -33,6 +33,10 @@ STORED = "__relaxpy_stored"
 """Name of the function that refuses a value whose dtype differs from its buffer's."""
 LITERAL = "__relaxpy_literal_"
 """Prefix of a dtype's name: the function that makes its literals, also those that TVM's own does not accept."""
+MAGNITUDE = "__relaxpy_abs"
+"""Name of `T.abs`, also of the smallest integer."""
+NEGATIVE = "__relaxpy_negative"
+"""Name of the function that negates a value, also an unsigned one."""
 
 ARITHMETIC = frozenset({"Add", "Sub", "Mult", "Div", "FloorDiv", "Mod", "Pow", "LShift"})
 COMPARISONS = frozenset({"Lt", "LtE", "Gt", "GtE", "Eq", "NotEq"})
@@ -117,6 +121,8 @@ class Checked(ast.NodeTransformer):
             node.args[:1] = [self.index(arg) for arg in node.args[:1]]
         elif name in LITERALS and len(node.args) == 1 and not node.keywords:
             return self.wrap(LITERAL + str(name), node, node.args[0])
+        elif name == "abs" and len(node.args) == 1 and not node.keywords:
+            return self.wrap(MAGNITUDE, node, node.args[0])
         return node
 
     def visit_Starred(self, node: ast.Starred) -> ast.Starred:
@@ -152,10 +158,11 @@ class Checked(ast.NodeTransformer):
             return node
         return self.wrap(OPERATOR + name, node, node.left, node.right)
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.UnaryOp:
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         self.generic_visit(node)
+        is_negative = isinstance(node.op, ast.USub) and not isinstance(node.operand, ast.Constant)
         node.operand = self.some(node.operand)
-        return node
+        return self.wrap(NEGATIVE, node, node.operand) if is_negative else node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)

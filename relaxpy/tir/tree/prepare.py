@@ -54,11 +54,15 @@ class Prepared:
 
 
 def prepare(
-    node: ast.FunctionDef, source: Source, values: Mapping[str, Any], symbols: Sequence[str] = ()
+    node: ast.FunctionDef,
+    source: Source,
+    values: Mapping[str, Any],
+    symbols: Sequence[str] = (),
+    every_region: bool = False,
 ) -> Prepared:
     """Return the tree in today's spelling, with the names that it needs; `symbols` are declared as int64 variables.
-    Raises `ScriptError`, located."""
-    return _Preparation(node, source, values, symbols).run()
+    With `every_region`, all blocks declare what they read and write. Raises `ScriptError`, located."""
+    return _Preparation(node, source, values, symbols).run(every_region)
 
 
 class _Preparation:
@@ -77,7 +81,7 @@ class _Preparation:
         self.declared: dict[str, str] = dict.fromkeys(symbols, "int64")
         self.quoted: set[str] = set()
 
-    def run(self) -> Prepared:
+    def run(self, every_region: bool) -> Prepared:
         node = self.node
         node.decorator_list = [self.located(_prim_func_decorator(), node)]
         if node.returns is not None and ast.unparse(node.returns) == "None":
@@ -102,7 +106,7 @@ class _Preparation:
             if isinstance(value, (TypeVar, SymVar)):
                 del names[name]
                 symbols.setdefault(name, "int64")
-        declare_regions(node, BUILTINS | set(names))
+        declare_regions(node, BUILTINS | set(names), every_region)
         Checked(self.refuse, names, self.local_buffers()).visit(node)
         node.body = node.body or [self.located(ast.Pass(), node)]
         return Prepared(ast.fix_missing_locations(node), names, symbols)

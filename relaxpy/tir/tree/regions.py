@@ -21,12 +21,15 @@ REGIONS = "__relaxpy_regions"
 _BLOCKS = frozenset({"sblock", "block"})
 
 
-def declare_regions(function: ast.FunctionDef, others: AbstractSet[str]) -> None:
+def declare_regions(
+    function: ast.FunctionDef, others: AbstractSet[str], every: bool = False
+) -> None:
     """Declare the regions of blocks that lack them and have an index of a variable whose value TVM does not know; of
-    all blocks if a value with its names written out is long. `others` are names that denote no buffers."""
-    is_long = _is_long(function)
+    `every` block if asked, or if a value with its names written out is long. `others` are names that denote no
+    buffers."""
+    every = every or _is_long(function)
     for part in ast.walk(function):
-        if _is_block(part) and (is_long or _is_unknown_in(part)):
+        if _is_block(part) and (every or _is_unknown_in(part)):
             _declare(part, others)
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from relaxpy.backend.cpu import lowering as pipeline
 from relaxpy.backend.cpu.compile import compile_object
 from relaxpy.backend.schedule import schedule_kernel
+from relaxpy.script.parser import parse
 from relaxpy.target import Target
+from relaxpy.testing.interpret import run_program
+from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.lowering.intrinsics import lower_intrinsics
+from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import te, tirx, tvm, tvm_ffi
 from tests.backend.support import HOST, compute, n, tensor
 
@@ -74,3 +79,33 @@ def test_a_product_and_a_sum_are_one_instruction() -> None:
     text = ours.script()
     assert text.count("call_llvm_pure_intrin") == 1
     assert compile_object({"k": func}, HOST)
+
+
+ZEROS = {
+    "written": ("float32", 'T.reinterpret("float32", T.uint32(0))'),
+    "of a divided index": (
+        "int32",
+        'T.reinterpret("int32", T.uint32(0)) + T.Cast("int32", i // 3 + i % n)',
+    ),
+    "64 bits": ("uint64", 'T.reinterpret("uint64", T.int64(0)) + T.Cast("uint64", i)'),
+    "a difference": ("int64", 'T.reinterpret("int64", T.reinterpret("uint64", i - i)) + i'),
+    "a wrapping index": ("int8", "x[T.Cast('int64', T.Cast('int8', i * 9 - i * 9))]"),
+    "a number": ("float32", 'T.reinterpret("float32", T.uint32(1065353216))'),
+}
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_zeros_of_other_types(name: str) -> None:
+    """The bits of a 0, written or found by simplification, are a 0 and no null pointer."""
+    dtype, value = ZEROS[name]
+    program = parse(f"""@T.prim_func
+def main(x: T.Buffer(("n",), "int8"), y: T.Buffer(("n",), "{dtype}")):
+    n = T.int64()
+    for i in range(n):
+        y[i] = {value}
+""")["main"]
+    assert isinstance(program, PrimFunc)
+    x, got, want = np.arange(5, dtype="int8"), *np.ones((2, 5), dtype)
+    Kernels({"k": program}, Target.parse("llvm -opt-level=0"), schedule=False).run("k", [x], [got])
+    run_program(program, [x, want])
+    np.testing.assert_array_equal(got, want)
