@@ -169,6 +169,15 @@ class Body:
 
         return self.pick(fits)
 
+    def tensor_or_param(self, dtype: str, rank: int) -> Var:
+        """A tensor of this dtype and rank; a new parameter if there is none."""
+        try:
+            return self.tensor(dtype, rank)
+        except DeduceError:
+            if not self.may_add_params:
+                raise
+            return self.param(TensorType([self.dimension() for _ in range(rank)], dtype))
+
     def dims(self, x: Var) -> tuple[Dim, ...]:
         """The dimensions of a tensor. Raises DeduceError if they are unknown."""
         dims = x.annotation.dims if isinstance(x.annotation, TensorType) else None

@@ -10,7 +10,7 @@ from relaxpy.analysis.prim_func_call import check_prim_func_call
 from relaxpy.errors import DeduceError
 from relaxpy.ir.annotation import ShapeType, TensorType
 from relaxpy.ir.dim import SymVar
-from relaxpy.ir.expr import Call, Expr, GlobalVar, ShapeExpr, Var
+from relaxpy.ir.expr import Call, Expr, GlobalVar, ShapeExpr
 from relaxpy.op import astype, concat, isnan, multiply, subtract
 from relaxpy.op.call import (
     call_dps_library,
@@ -21,6 +21,7 @@ from relaxpy.op.call import (
 )
 from relaxpy.script.parser import parse
 from relaxpy.testing import random_libraries as _libraries  # noqa: F401  (registers them)
+from relaxpy.testing import random_nests, random_widths
 from relaxpy.testing.random_body import UNDECIDED, Body, Rule
 
 FLOATS = (
@@ -48,10 +49,16 @@ READS = (
 
 
 def tensor_programs(g: Body) -> None:
-    """Adds one or two tensor programs to the module, with rules that call them."""
-    makers = g.rng.sample(MAKERS, g.rng.choice((1, 2)))
-    if g.rng.random() < 0.5:  # a test of the call, not of the computation
-        makers.append(together)
+    """Adds a few tensor programs to the module, with rules that call them."""
+    makers: list[Maker] = []
+    if g.rng.random() < 0.4:
+        makers += g.rng.sample(MAKERS, g.rng.choice((1, 2)))
+        if g.rng.random() < 0.5:  # a test of the call, not of the computation
+            makers.append(together)
+    if g.rng.random() < 0.35:
+        makers.append(random_nests.nests)
+    if g.rng.random() < 0.1:
+        makers.append(random_widths.codes)
     for make in makers:
         name = f"{g.name}_{make.__name__}"
         dtype = g.rng.choice(("float32", "float32", "int64", "int32"))
@@ -65,22 +72,12 @@ def tensor_programs(g: Body) -> None:
 Maker = Callable[[Body, str], tuple[str, Callable[[GlobalVar], Rule]]]
 
 
-def _tensor(g: Body, dtype: str, rank: int) -> Var:
-    """A tensor of this dtype and rank; a new parameter if there is none."""
-    try:
-        return g.tensor(dtype, rank)
-    except DeduceError:
-        if not g.may_add_params:
-            raise
-        return g.param(TensorType([g.dimension() for _ in range(rank)], dtype))
-
-
 def _of_a_vector(dtype: str, own: str) -> Callable[[GlobalVar], Rule]:
     """Calls that make of a vector one as long, of the dtype `own`."""
 
     def use(name: GlobalVar) -> Rule:
         def rule(g: Body) -> bool:
-            x = _tensor(g, dtype, 1)
+            x = g.tensor_or_param(dtype, 1)
             g.emit(call_tir(name, [x], TensorType(g.dims(x), own)))
             return True
 
@@ -108,7 +105,7 @@ def elementwise(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
 
     def use(name: GlobalVar) -> Rule:
         def rule(g: Body) -> bool:
-            x = _tensor(g, dtype, 2)
+            x = g.tensor_or_param(dtype, 2)
             out = TensorType(g.dims(x), dtype)
             g.emit(call_tir(name, [x], [out, out]))
             return True
@@ -130,7 +127,7 @@ def gather(_: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
 
     def use(name: GlobalVar) -> Rule:
         def rule(g: Body) -> bool:
-            x, i = _tensor(g, dtype, 2), _tensor(g, "int64", 1)
+            x, i = g.tensor_or_param(dtype, 2), g.tensor_or_param("int64", 1)
             out = TensorType([*g.dims(i), g.dims(x)[1]], dtype)
             g.emit(call_tir(name, [x, i], out))
             return True
@@ -153,10 +150,10 @@ def together(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
 
     def use(name: GlobalVar) -> Rule:
         def rule(g: Body) -> bool:
-            x = y = _tensor(g, dtype, 1)
+            x = y = g.tensor_or_param(dtype, 1)
             size = g.dims(x)[0]
             if g.rng.random() < UNDECIDED:
-                y = _tensor(g, dtype, 1)
+                y = g.tensor_or_param(dtype, 1)
             if g.rng.random() < UNDECIDED:
                 size = g.rng.choice((size * 2, size // 2, size + 1, g.dimension()))
             given = [g.forgotten(v) if g.rng.random() < 2 * UNDECIDED else v for v in (x, y)]
@@ -196,7 +193,7 @@ def lookup(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
 
     def use(name: GlobalVar) -> Rule:
         def rule(g: Body) -> bool:
-            x, i = _tensor(g, dtype, 1), _tensor(g, "int64", 1)
+            x, i = g.tensor_or_param(dtype, 1), g.tensor_or_param("int64", 1)
             g.emit(call_tir(name, [x, i], TensorType(g.dims(i), dtype)))
             return True
 
@@ -257,7 +254,7 @@ def reduction(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
 
     def use(name: GlobalVar) -> Rule:
         def rule(g: Body) -> bool:
-            x = _tensor(g, dtype, 2)
+            x = g.tensor_or_param(dtype, 2)
             g.emit(call_tir(name, [x], TensorType([g.dims(x)[1 - int(axis)]], dtype)))
             return True
 
@@ -278,7 +275,7 @@ def spread(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
 
     def use(name: GlobalVar) -> Rule:
         def rule(g: Body) -> bool:
-            x = _tensor(g, dtype, 1)
+            x = g.tensor_or_param(dtype, 1)
             g.emit(call_tir(name, [x], TensorType([g.dims(x)[0] * 2], dtype)))
             return True
 
@@ -299,7 +296,7 @@ def scaled(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
 
     def use(name: GlobalVar) -> Rule:
         def rule(g: Body) -> bool:
-            x = _tensor(g, dtype, 1)
+            x = g.tensor_or_param(dtype, 1)
             out = TensorType(g.dims(x), dtype)
             g.emit(call_tir(name, [x], out, ShapeExpr([g.dimension()])))
             return True
@@ -321,7 +318,7 @@ def update(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
 
     def use(name: GlobalVar) -> Rule:
         def rule(g: Body) -> bool:
-            x = _tensor(g, dtype, 2)
+            x = g.tensor_or_param(dtype, 2)
             y = g.pick(lambda a: a == x.annotation)
             if x is y:
                 y = g.emit(multiply(x, 2))
@@ -399,7 +396,7 @@ def no_number(g: Body, _: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
 
     def use(name: GlobalVar) -> Rule:
         def rule(g: Body) -> bool:
-            x = _tensor(g, "float32", 1)
+            x = g.tensor_or_param("float32", 1)
             y = g.builder.emit(call_tir(name, [x], TensorType(g.dims(x), "float32")))
             joined = g.builder.emit(concat((y, x) if g.rng.random() < 0.5 else (x, y), axis=0))
             rest = g.builder.emit(subtract(joined, joined))

@@ -340,9 +340,7 @@ def nests(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
 
     def use(name: GlobalVar) -> Rule:
         def rule(g: Body) -> bool:
-            from relaxpy.testing.random_levels import tensor_of
-
-            x, d = tensor_of(g, dtype, rank), tensor_of(g, "int64", 1)
+            x, d = g.tensor_or_param(dtype, rank), g.tensor_or_param("int64", 1)
             given = g.builder.emit(astype(d, dtype=narrow))
             g.emit(call_tir(name, [x, given], TensorType(g.dims(x), own)))
             return True

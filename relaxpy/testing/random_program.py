@@ -24,7 +24,13 @@ from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Function, Tuple, Var
 from relaxpy.ir.module import IRModule
 from relaxpy.op.block_builder import BlockBuilder
-from relaxpy.testing import random_control, random_levels, random_operators, random_shapes
+from relaxpy.testing import (
+    random_control,
+    random_levels,
+    random_operators,
+    random_shapes,
+    random_widths,
+)
 from relaxpy.testing.random_arguments import argument_of
 from relaxpy.testing.random_body import Body, Rule
 from relaxpy.testing.values import Value
@@ -43,6 +49,7 @@ RULES: Mapping[Rule, int] = {
     **random_shapes.RULES,
     **random_control.RULES,
     **random_levels.RULES,
+    **random_widths.RULES,
 }
 """The rules that create the next binding, with their weights."""
 
@@ -114,8 +121,7 @@ def _main(rng: random.Random, builder: BlockBuilder, name: str, length: int) -> 
         random_control.helper(body)
     if rng.random() < 0.2:
         random_control.recursive_helper(body)
-    if rng.random() < 0.4:
-        random_levels.tensor_programs(body)
+    random_levels.tensor_programs(body)
     body.symbols += [SymVar(letter) for letter in ("n", "m", "k")[: rng.choice((1, 2, 2, 3))]]
     body.pure = rng.random() < 0.8
     _parameters(body)
