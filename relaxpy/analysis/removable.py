@@ -26,7 +26,6 @@ from relaxpy.ir.expr import (
     Binding,
     Call,
     Expr,
-    ExternFunc,
     Function,
     GlobalVar,
     If,
@@ -104,8 +103,6 @@ class Removable:
                 return all(map(is_size, dims))
             case PrimValue(value=Dim() as value):
                 return _has_value(value)
-            case ExternFunc():
-                return False  # looked up when the program runs
             case _:
                 return True
 

@@ -109,11 +109,14 @@ class FunctionParser(MacroParser):
         """Parse all statements; return the returned value, and its expression in the source."""
         statements = node.body
         for i, statement in enumerate(statements):
-            if isinstance(statement, ast.Return):
+            last = statement.body[-1] if isinstance(statement, ast.With) else statement
+            self.last_return = last if isinstance(last, ast.Return) else None
+            if last is not statement or self.last_return is None:
+                self.statement(statement)
+            if self.last_return is not None:
                 for later in statements[i + 1 : i + 2]:
                     self.report("return-place", "there is code after return", later, "remove it")
-                return self.return_value(statement)
-            self.statement(statement)
+                return self.return_value(self.last_return)
         if any(returns(statements)):
             return None, None  # a return inside a branch, reported there
         last = statements[-1]

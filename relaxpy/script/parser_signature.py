@@ -74,6 +74,7 @@ class SignatureParser(ExprParser):
             self.env = dict(outer.env)
         self.bb = outer.bb if outer is not None else BlockBuilder(mod)
         self.in_dataflow = False
+        self.last_return: ast.Return | None = None
         self.in_branch = False
         """Whether this is a branch of an `if`, whose return statements were checked already."""
         self.outputs: dict[str, ast.stmt] = {}

@@ -155,13 +155,17 @@ class StatementParser(BindingParser):
         self.dataflow(node.body)
 
     def dataflow(self, body: list[ast.stmt]) -> None:
-        """Parse the statements of a dataflow block; the last one lists the variables visible after it."""
+        """Parse the statements of a dataflow block; the last one lists the variables visible after it, or is the
+        function's return, which is then read after the block."""
         output: ast.Call | None = None
         last = body[-1]
         call = last.value if isinstance(last, ast.Expr) else None
         if isinstance(call, ast.Call) and self.statement_word(call) is namespace_r.output:
             output, body = call, body[:-1]
         names: list[str] = []
+        if last is self.last_return:
+            body = body[:-1]
+            names = [part.id for part in ast.walk(last) if isinstance(part, ast.Name)]
         for arg in output.args if output is not None else ():
             if isinstance(arg, ast.Name):
                 names.append(arg.id)

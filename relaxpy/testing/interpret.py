@@ -393,7 +393,7 @@ class Interpreter:
                     return Closure(self, function, Scope(), part or name)
                 return function
             case ExternFunc(name=name):
-                return self.registered(name, library.find_function)
+                return lambda *values: self.registered(name, library.find_function)(*values)
             case _:
                 raise PassError(
                     "interpret", f"a {type(expr).__name__} cannot be interpreted", span=expr.span

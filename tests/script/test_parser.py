@@ -35,6 +35,7 @@ from relaxpy.ir import (
 from relaxpy.script import ir as I
 from relaxpy.script import relax as R
 from relaxpy.script import tir as T
+from relaxpy.testing.interpret import interpret
 
 WIDTH = 8
 TABLE = np.arange(6, dtype="int64").reshape(2, 3)
@@ -522,6 +523,17 @@ def test_dataflow_variables() -> None:
     assert not isinstance(second.var, DataflowVar)
 
 
+def test_a_dataflow_block_may_end_with_the_return() -> None:
+    block = "with R.dataflow():\n    y = R.exp(x)\n    z = R.exp(y)\n    "
+    for value in ("z", "(z, x)", "R.add(z, z)"):
+        func = main(f"{block}return {value}")
+        first, second, *_ = func.body.bindings
+        assert isinstance(first.var, DataflowVar)
+        assert not isinstance(second.var, DataflowVar)
+        after = main(f"{block}R.output(z)\nreturn {value}")
+        assert relaxpy.structural_equal(func, after)
+
+
 def test_branches() -> None:
     func = main(
         "if c:\n    t = R.exp(x)\n    y = R.exp(t)\nelif d:\n    y = x\nelse:\n    y = R.flatten(x)\nreturn y",
@@ -639,6 +651,29 @@ def test_captured_symbols() -> None:
     assert str(func.ret) == 'R.Tensor((m, n), dtype="float32")'
     assert func.params[0].annotation.dims[0].symbol is not n
     assert isinstance(func.params[1].annotation, ShapeType)
+
+
+def test_a_parameter_of_a_program_is_the_symbol_of_its_name() -> None:
+    """A scalar parameter hides a type variable and a number of that name, before and behind the buffers."""
+    mod = relaxpy.parse("""
+n = TypeVar("n")
+m = TypeVar("m")
+@I.ir_module
+class Module:
+    @T.prim_func(private=True, s_tir=True)
+    def twice(x: T.Buffer((n * 2, "m * 3"), "float32"), n: T.int64, m: T.int64, y: T.Buffer(("n * 2", m * 3), "float32")):
+        for i, j in T.grid(n * 2, m * 3):
+            y[i, j] = x[i, j] * T.float32(2)
+
+    @R.function
+    def main(x: R.Tensor(("n * 2", "m * 3"), "float32"), s: R.Shape([n, m])):
+        return R.call_tir(Module.twice, (x, n, m), out_ty=R.Tensor((n * 2, m * 3), "float32"))
+""")
+    n, m = mod["twice"].params[1:3]
+    assert set(mod["twice"].params[0].shape[0].vars) == {n.var}
+    assert set(mod["twice"].params[3].shape[1].vars) == {m.var}
+    x = np.arange(60, dtype=np.float32).reshape(10, 6)
+    np.testing.assert_array_equal(interpret(mod, "main", x, (5, 2)), 2 * x)
 
 
 PRINTED_BY_TVM = """

@@ -74,6 +74,24 @@ def test_what_is_checked_when_the_program_runs_stays() -> None:
         assert str(before.value) == str(then.value)
 
 
+def test_the_name_of_a_library_function_goes() -> None:
+    """The calls know the function; a name alone is looked up by nobody."""
+    relaxpy.register_function("test.dce.halved", lambda x: np.asarray(x) / np.float32(2))
+    relaxpy.register_library("test.dce.doubled", lambda x, out: np.multiply(x, 2, out=out))
+    of = 'R.Tensor((7,), "float32")'
+    mod = module(
+        'half = R.ExternFunc("test.dce.halved")\ndouble = R.ExternFunc("test.dce.doubled")\n'
+        f"a = R.call_dps_library(double, (x,), {of})\nb = R.call_dps_library(double, (a,), {of})\n"
+        f"c = R.call_pure_packed(half, b, ty_args={of})\nreturn c",
+        f"x: {of}",
+    )
+    assert names(DeadCodeElimination()(mod)) == ["a", "b", "c"]
+    x = np.arange(7, dtype=np.float32)
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, target="llvm"))
+    np.testing.assert_array_equal(vm["main"](x), 2 * x)
+    np.testing.assert_array_equal(interpret(mod, "main", x), 2 * x)
+
+
 def test_a_proved_match_cast_goes() -> None:
     mod = module('a = R.match_cast(x, R.Tensor((n,), "float32"))\nreturn x')
     assert names(DeadCodeElimination()(mod)) == []

@@ -96,8 +96,9 @@ class _Preparation:
         modernize(node)
         self.read_declarations()
         self.check_dimensions()
-        names = self.resolve_names()
         scalars = {arg.arg for arg in node.args.args if not self.is_buffer(arg.annotation)}
+        self.values = {k: v for k, v in self.values.items() if k not in scalars}
+        names = self.resolve_names()
         symbols = {n: d for n, d in self.declared.items() if n not in scalars}
         for name in self.quoted - scalars:
             if name not in names:
