@@ -3,7 +3,8 @@
 # make test-fast   run the tests that take less than a minute
 # make test-slow   run the slow tests in full: complete sweeps, and builds with LLVM's optimisations (make test has a part)
 # make test-devices  run the tests of devices in full, on each device that is here (docs/targets.md)
-# make test-products  run the products of all kinds of weights at every width, for every instruction set (hours of a core)
+# make test-products  run the products of all kinds of weights over widths and rows, for every target: two hours of a core,
+#                  and what was interrupted goes on (MINUTES=30; TARGETS="AVX2;cuda" FAMILIES=bits; build/products.jsonl)
 # make test-replicas  run a server with two replicas of Ray Serve, and kill one under load (docs/scaling.md)
 # make check       format, lint, types and tests: the requirements of a change
 # make stubs       generate the stub files (.pyi), docs/operators.md, the index of errors and the pictures of the docs
@@ -21,6 +22,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 JOBS ?= 2
 PYTEST_ARGS ?=
+MINUTES ?= 1000
 # Consecutive tests run in one process, so that shared fixtures are built once; idle processes steal tests.
 DIST := --dist worksteal
 # The weights of the demo. The package depends on sentence-transformers, and so on gigabytes of CUDA, which we do not need.
@@ -89,7 +91,8 @@ test-devices: $(VENV)/stamp-test
 	  tests/models/test_llama_step.py tests/device_emulation tests/web $(PYTEST_ARGS)
 
 test-products: $(VENV)/stamp-test
-	RELAXPY_SWEEPS=full RELAXPY_PRODUCTS=all $(PY) -m pytest -n $(JOBS) $(DIST) tests/e2e/test_products.py $(PYTEST_ARGS)
+	@$(PY) -m tests.e2e.product_cases --log build/products.jsonl --jobs $(JOBS) --minutes $(MINUTES) \
+	  --targets "$(TARGETS)" --families "$(FAMILIES)"
 
 test-replicas: $(VENV)/stamp-test
 	@$(PIP) --editable '.[replicas]'

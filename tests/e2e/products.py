@@ -10,6 +10,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -24,6 +25,8 @@ from relaxpy.transform.base import PassContext
 
 ROWS = 40
 EVERY_ROW = range(1, ROWS + 1)
+MANY_COLUMNS_ROWS = (1, 2, 9, 17)
+FEW_ROWS = (1, 2, 9, 33)
 EXPERTS, CHOICES = 3, 2
 
 WIDTHS = range(1, 401)
@@ -35,6 +38,8 @@ VOCABULARIES = (
 
 WAYS = ("constant", "packed", "given")
 """The weight is known when the program is built; packed when it is loaded; an argument."""
+OPEN = "open"
+"""An argument of any width: one kernel for all. Codes have known widths."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,8 @@ class Product:
 
     family: Family
     width: int
+    is_open: bool = False
+    """Is the function for any width?"""
 
     @property
     def depth(self) -> int:
@@ -113,7 +120,17 @@ class Product:
 
     @property
     def name(self) -> str:
-        return f"f{self.width}"
+        return f"f{self.tag}"
+
+    @property
+    def tag(self) -> str:
+        """Part of the names of the function and its weights."""
+        return f"{self.depth}{'b' * self.has_bias}" if self.is_open else str(self.width)
+
+    @property
+    def rows(self) -> Sequence[int]:
+        """The numbers of rows that are looked at: all, unless it is a vocabulary's."""
+        return EVERY_ROW if self.width <= max(WIDTHS) else MANY_COLUMNS_ROWS
 
     @property
     def has_bias(self) -> bool:
@@ -123,23 +140,24 @@ class Product:
     def function(self) -> str:
         """The graph function."""
         family, depth, width = self.family, self.depth, self.width
-        own = family.weight or family.dtype
-        shape: tuple[int, ...] = (width, depth) if family.turned else (depth, width)
+        own, tag = family.weight or family.dtype, self.tag
+        columns = '"m"' if self.is_open else str(width)
+        shape = f"{columns}, {depth}" if family.turned else f"{depth}, {columns}"
         given = ""
         if family.experts:
-            shape = EXPERTS, *shape
+            shape = f"{EXPERTS}, {shape}"
             given = f'chosen: R.Tensor(("n", {CHOICES}), "int64"), '
-        params = f'w{width}: R.Tensor({shape}, "{own}")'
+        params = f'w{tag}: R.Tensor(({shape}), "{own}")'
         if self.has_bias:
-            params += f', b{width}: R.Tensor(({width},), "{family.dtype}")'
+            params += f', b{tag}: R.Tensor(({columns},), "{family.dtype}")'
         if family.experts:
-            value = f"R.nn.expert_linear(x, w{width}, chosen)"
+            value = f"R.nn.expert_linear(x, w{tag}, chosen)"
         elif family.is_integer:
-            value = f'R.matmul(x, w{width}, out_dtype="int32")'
+            value = f'R.matmul(x, w{tag}, out_dtype="int32")'
         else:
-            value = f"R.linear(x, w{width})" if family.turned else f"R.matmul(x, w{width})"
+            value = f"R.linear(x, w{tag})" if family.turned else f"R.matmul(x, w{tag})"
         if self.has_bias:
-            value = f"R.nn.relu(R.add({value}, b{width}))"
+            value = f"R.nn.relu(R.add({value}, b{tag}))"
         return f"""
 @R.function
 def {self.name}(x: R.Tensor(("n", {depth}), "{family.dtype}"), {given}{params}):
@@ -157,21 +175,35 @@ def {self.name}(x: R.Tensor(("n", {depth}), "{family.dtype}"), {given}{params}):
         shape = shape if family.turned else shape[::-1]
         if family.experts:
             shape = EXPERTS, *shape
-        found = {f"w{self.width}": _numbers(random, shape, family.weight or family.dtype)}
+        found = {f"w{self.tag}": _numbers(random, shape, family.weight or family.dtype)}
         if self.has_bias:
-            found[f"b{self.width}"] = _numbers(random, (self.width,), family.dtype)
+            found[f"b{self.tag}"] = _numbers(random, (self.width,), family.dtype)
         return found
 
     def inputs(self) -> list[np.ndarray]:
         """The rows, and the experts that they choose."""
         random = np.random.default_rng(self.width + 1)
-        found = [_numbers(random, (ROWS, self.depth), self.family.dtype)]
+        most = max(self.rows)
+        found = [_numbers(random, (most, self.depth), self.family.dtype)]
         if self.family.experts:
-            found.append(random.integers(0, EXPERTS, (ROWS, CHOICES)))
+            found.append(random.integers(0, EXPERTS, (most, CHOICES)))
         return found
 
     def expected(self, x: np.ndarray, chosen: np.ndarray | None = None) -> list[np.ndarray]:
         """The results of the weight that the codes mean, and those of all magnitudes."""
+        b, *added = self._meant
+        a = x.astype(b.dtype)
+
+        def total(a: np.ndarray, b: np.ndarray, *added: np.ndarray) -> np.ndarray:
+            sums = a @ b if chosen is None else np.einsum("ik,irkj->irj", a, b[chosen])
+            return np.maximum(sums + added[0], 0) if added else sums
+
+        with np.errstate(invalid="ignore"):
+            return [total(a, b, *added), total(*map(np.abs, (a, b, *added)))]
+
+    @cached_property
+    def _meant(self) -> list[np.ndarray]:
+        """The weight that the codes mean, depth first, and the bias, in a wide type."""
         family, scheme = self.family, self.family.scheme
         weight, *bias = self.weights().values()
         if scheme is not None:
@@ -181,30 +213,25 @@ def {self.name}(x: R.Tensor(("n", {depth}), "{family.dtype}"), {given}{params}):
             # The program computes floats of the rows' type.
             weight = weight.astype(_kind(family.dtype))
         wide = np.dtype("int64" if family.is_integer else "float64")
-        a, b = x.astype(wide), weight.astype(wide)
-        b = b.swapaxes(-1, -2) if family.turned else b
-        added = [each.astype(wide) for each in bias]
-
-        def total(a: np.ndarray, b: np.ndarray, *added: np.ndarray) -> np.ndarray:
-            sums = a @ b if chosen is None else np.einsum("ik,irkj->irj", a, b[chosen])
-            return np.maximum(sums + added[0], 0) if added else sums
-
-        return [total(a, b, *added), total(*map(np.abs, (a, b, *added)))]
+        weight = weight.swapaxes(-1, -2) if family.turned else weight
+        return [each.astype(wide) for each in (weight, *bias)]
 
     def problems(
-        self, call: Any, rows: Sequence[int] = EVERY_ROW, *, invariant: bool = True
+        self, call: Any, rows: Sequence[int] | None = None, *, invariant: bool = True
     ) -> Iterator[str]:
         """What is wrong with the results of a function of rows (and choices): numbers, NaN that gets lost, and, if the
         target is `invariant`, bits of a row that depend on others."""
         at, inputs = f"{self.width} columns, depth {self.depth}", self.inputs()
+        rows, most = self.rows if rows is None else rows, max(self.rows)
+        rows = [count for count in rows if count <= most]
         every = call(*inputs)
         want, size = self.expected(*inputs)
         if every.shape != want.shape:
             yield f"{at}: of shape {every.shape}"
             return
-        counts = [ROWS] if invariant else [ROWS, *rows]
+        counts = [most] if invariant else [most, *rows]
         for count in counts:
-            found = every if count == ROWS else call(*(each[:count] for each in inputs))
+            found = every if count == most else call(*(each[:count] for each in inputs))
             for what in self._far(found, want[:count], size[:count]):
                 yield f"{at}, {count} rows: {what} are wrong"
         if not self.family.is_integer:
@@ -214,7 +241,7 @@ def {self.name}(x: R.Tensor(("n", {depth}), "{family.dtype}"), {given}{params}):
         for count in rows:
             if not _same(call(*(each[:count] for each in inputs)), every[:count]):
                 yield f"{at}: the first {count} rows have other bits alone"
-        for row in range(ROWS) if len(rows) == ROWS else (0, ROWS - 1):
+        for row in sorted({0, self.width % most, self.width * 7 % most, most - 1}):
             if not _same(call(*(each[row : row + 1] for each in inputs)), every[row : row + 1]):
                 yield f"{at}: row {row} has other bits alone"
         if not _same(call(*(each[::-1].copy() for each in inputs)), every[::-1]):
@@ -233,16 +260,26 @@ def {self.name}(x: R.Tensor(("n", {depth}), "{family.dtype}"), {given}{params}):
     def _lost(
         self, call: Any, inputs: list[np.ndarray], every: np.ndarray, invariant: bool
     ) -> Iterator[str]:
-        """A NaN in a row is in all of its results, and in those of no other; so is an infinity, or NaN."""
+        """A NaN in a row is in all of its results, and in those of no other; an infinity gives what the weight's numbers
+        make of it."""
+        most = len(every)
         for value in (np.nan, np.inf):
-            for row, count in ((0, 1), (self.width % 7, 7), (self.width % ROWS, ROWS)):
+            for row, count in ((0, 1), (self.width % 7, 7), (self.width % most, most)):
                 spoiled = [each[:count].copy() for each in inputs]
                 spoiled[0][row, self.width % self.depth] = value
                 found = call(*spoiled)
                 others = np.arange(count) != row
                 with np.errstate(invalid="ignore"):
                     own = found[row].astype(np.float64)
-                    kept = np.isnan(own).all() if np.isnan(value) else not np.isfinite(own).all()
+                    want, _ = self.expected(*(each[row : row + 1] for each in spoiled))
+                    if self.family.activations is None:
+                        # NaN, 0 of relu, or an infinity: one term of the sum is not finite.
+                        kept = _same_kinds(own, want[0])
+                    else:
+                        # The scale of its neighbours is not finite, too.
+                        kept = (
+                            np.isnan(own).all() if np.isnan(value) else not np.isfinite(own).all()
+                        )
                     rest = found[others].astype(np.float64)
                 if not kept:
                     yield f"{value} in row {row} of {count} is lost"
@@ -267,6 +304,12 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
     return one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
+def _same_kinds(one: np.ndarray, other: np.ndarray) -> bool:
+    """Have the arrays the same infinities, NaN and finite numbers in the same places?"""
+    kinds = [np.where(np.isfinite(each), 0, each) for each in (one, other)]
+    return np.array_equal(*kinds, equal_nan=True)
+
+
 def _short(numbers: np.ndarray) -> str:
     few = ", ".join(map(str, numbers[:4]))
     return few if numbers.size <= 4 else f"{few}, … {numbers[-1]} ({numbers.size} of them)"
@@ -274,7 +317,7 @@ def _short(numbers: np.ndarray) -> str:
 
 def module_of(products: Sequence[Product]) -> IRModule:
     """A function for each product."""
-    functions = "".join(product.function() for product in products)
+    functions = "".join({product.name: product.function() for product in products}.values())
     text = textwrap.indent(functions, "    ")
     return relaxpy.parse(f"@I.ir_module\nclass Products:{text}")
 
@@ -284,36 +327,39 @@ def problems(
     widths: Sequence[int],
     target: Target | str,
     way: str,
-    rows: Sequence[int] = EVERY_ROW,
-    without: Sequence[str] = (),
+    rows: Sequence[int] | None = None,
+    without: Sequence[Sequence[str]] = ((),),
     *,
     invariant: bool = True,
 ) -> list[str]:
-    """What is wrong with the products of these widths, which are built together. Features in `without` count as missing
-    when they run."""
-    products = [Product(family, width) for width in widths]
+    """What is wrong with the products of these widths, which are built together. They run once for each of `without`:
+    features that count as missing. Rows: those of each product, unless given."""
+    products = [Product(family, width, way == OPEN) for width in widths]
     mod, weights = module_of(products), dict[str, np.ndarray]()
-    for product in products:
-        weights |= product.weights()
-    if family.scheme is not None:
-        step = QuantizeWeights(family.scheme, activations=family.activations)
-        mod, weights = step(mod), step.quantized_params(mod, weights)
+    if way != OPEN:
+        for product in products:
+            weights |= product.weights()
+        if family.scheme is not None:
+            step = QuantizeWeights(family.scheme, activations=family.activations)
+            mod, weights = step(mod), step.quantized_params(mod, weights)
     if way == "constant":
         mod = BindParams()(mod, PassContext(params=weights))
     exe = relaxpy.build(mod, target, cache=False, pack=way == "packed")
-    vm = relaxpy.VirtualMachine(exe, without_features=without)
-    packed = vm.pack(weights, keep=False) if way == "packed" else None
     found: list[str] = []
-    for product in products:
-        function, given = vm[product.name], list[Any]()
-        if packed is not None:
-            given = list(packed[product.name])
-        elif way == "given":
-            params = mod.graph_functions[product.name].params
-            given = [weights[param.name] for param in params[len(product.inputs()) :]]
+    for missing in without:
+        vm = relaxpy.VirtualMachine(exe, without_features=missing)
+        packed = vm.pack(weights, keep=False) if way == "packed" else None
+        for product in products:
+            function, given = vm[product.name], list[Any]()
+            if packed is not None:
+                given = list(packed[product.name])
+            elif way != "constant":
+                own = product.weights() if way == OPEN else weights
+                params = mod.graph_functions[product.name].params
+                given = [own[param.name] for param in params[len(product.inputs()) :]]
 
-        def call(*inputs: np.ndarray, function: Any = function, given: Any = given) -> np.ndarray:
-            return function(*inputs, *given).numpy()
+            def call(*inputs: np.ndarray, of: Any = function, given: Any = given) -> np.ndarray:
+                return of(*inputs, *given).numpy()
 
-        found += product.problems(call, rows, invariant=invariant)
+            found += product.problems(call, rows, invariant=invariant)
     return found

@@ -19,9 +19,10 @@ from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.runtime.devices.cpu import features
 from relaxpy.runtime.devices.cpu.features import host_features
+from relaxpy.target import Target
 from tests.backend.cpu.tile_places import emulated_tiles
 from tests.runtime.devices.cuda.emulation import COMPILER, compile_c
-from tests.sweeps import quick_target
+from tests.sweeps import FULL
 
 _DOTS = {"avxvnni": 256, "avx512vnni": 512}
 """Feature → the bits of the vectors that its instruction multiplies."""
@@ -64,12 +65,13 @@ class _ManyRegisters(CpuTarget):
 
 
 @contextmanager
-def running(level: Level) -> Iterator[CpuTarget]:
-    """A target of this level whose code runs in this process while the context is open; skips the test if there is
-    none."""
+def running(level: Level, optimised: bool = FULL) -> Iterator[CpuTarget]:
+    """A target of this level whose code runs in this process while the context is open, built with LLVM's optimisations
+    or without; skips the test if there is none."""
     if platform.machine() not in ("x86_64", "AMD64"):
         pytest.skip("x86 processors")
-    target: Any = quick_target(f"llvm {level.options}")
+    quick = "" if optimised else " -opt-level=0"
+    target: Any = Target.parse(f"llvm {level.options}{quick}")
     if level.registers > target.vector_registers:
         target = _ManyRegisters(**{name: getattr(target, name) for name in _FIELDS})
     needed = frozenset(target.required_features) - frozenset(level.without)
