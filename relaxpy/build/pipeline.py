@@ -18,6 +18,7 @@ from relaxpy.transform import (
     CombineParallelMatmul,
     ConvertToDataflow,
     DeadCodeElimination,
+    DecomposeOps,
     EliminateCommonSubexpr,
     FoldBatchNorm,
     FoldConstant,
@@ -58,9 +59,9 @@ STANDARD: tuple[Phase, ...] = (
             DeadCodeElimination(),
         ),
     ),
-    # 3. Every shape of known rank is named by symbols, and consecutive pure bindings form dataflow blocks, which later
-    # passes match.
-    Phase("normalise", (BindUnknownShapes(), ConvertToDataflow())),
+    # 3. Every shape of known rank is named by symbols, operators that are calls of others become those, and consecutive
+    # pure bindings form dataflow blocks, which later passes match.
+    Phase("normalise", (BindUnknownShapes(), DecomposeOps(), ConvertToDataflow())),
     # 4. Special patterns of operators, such as attention and wide products. Register library patterns and fusions of
     # your own here. What is computed only of weights that the caller packs moves to their packers.
     Phase("match", (FuseAttention(), TransposeLinear(), CombineParallelMatmul(), LiftPackers())),

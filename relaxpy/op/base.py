@@ -10,6 +10,8 @@ methods:
 * `legalize(out, x, …)`: the tensor program, written with `relaxpy.op.te`. It gets the deduced annotation and, for
   each argument, a te tensor, a tuple of them, a shape's dimensions, or a scalar's value. The class attribute is
   None for an operator that is an instruction or is lowered by a pass.
+* `decompose(emit, x, …)`, in place of `legalize`: the operator as calls of others. It gets an expression for each
+  argument (a list of them for a tuple, None for one that is left out); `emit` binds a call to a variable.
 * `reference(x, …)`: the same on numpy arrays: obviously right, and the oracle of the tests.
 * `samples()`: calls that must work, and calls that must be refused.
 
@@ -179,6 +181,7 @@ class Op(Operator):
 
     args: ClassVar[tuple[ArgSpec, ...]] = ()
     legalize: ClassVar[Callable[..., Any] | None]
+    decompose: ClassVar[Callable[..., Any] | None] = None
     packed: ClassVar[str] = ""
     """Name of the runtime function that computes it, for an operator without a tensor program."""
     scalar_args: ClassVar[bool] = False
@@ -487,7 +490,8 @@ def freeze_attr(value: Any, name: str, cls: type[Op]) -> Any:
             return DType(value)
         except RelaxError as error:
             raise error.about(name) from None
-    checks = [_ATTR_KINDS.get(part.strip().split("[")[0]) for part in kind.split("|")]
+    parts = map(str.strip, kind.split("|"))
+    checks = [_ATTR_KINDS.get(part) or _ATTR_KINDS.get(part.split("[")[0]) for part in parts]
     if None not in checks and not any(check(value) for check in checks if check is not None):
         raise DeduceError(
             "op-arguments", f"{cls.name}: {name} must be of type {kind}, got {_shown(value)}"
@@ -525,6 +529,9 @@ _ATTR_KINDS: dict[str, Callable[[Any], bool]] = {
     "bool": lambda value: isinstance(value, bool),
     "str": lambda value: isinstance(value, str),
     "tuple": lambda value: isinstance(value, tuple) and all(map(_is_int, value)),
+    "tuple[str, ...]": lambda value: (
+        isinstance(value, tuple) and all(isinstance(each, str) for each in value)
+    ),
     "None": lambda value: value is None,
 }
 """Type of an attribute → test of a value. Attributes of other types check their values themselves."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from relaxpy.ir.expr import Call
-from relaxpy.op.function import DTypeLike, TensorLike
+from relaxpy.op.function import DTypeLike, TensorLike, TupleLike
 
 def adaptive_avg_pool1d(
     data: TensorLike,
@@ -475,6 +475,46 @@ def group_norm(
     scale: Whether to multiply by gamma; otherwise it is ignored.
     """
 
+def gru(
+    x: TensorLike,
+    weights: TupleLike,
+    initial_h: TensorLike | None = None,
+    lengths: TensorLike | None = None,
+    num_layers: int = 1,
+    direction: str = "forward",
+    biases: int = 2,
+    batch_first: bool = False,
+    gates: str = "rzn",
+    activations: Sequence[str] = (),
+    clip: float | None = None,
+    reset_after: bool = True,
+) -> Call:
+    """Layers of gated recurrent units (Cho et al., 2014), as `torch.nn.GRU` and ONNX's `GRU`. `x` is (length, batch,
+    input). `weights` is a tuple: for each layer, for each of its D = 1 or 2 directions, the weight of the input (3 *
+    hidden, input), that of the state (3 * hidden, hidden), and `biases` biases (3 * hidden,). The first state,
+    `initial_h` (layers * D, batch, hidden), is zeros if left out. `lengths` (batch,) says how many steps each sequence
+    has: outputs after them are 0, the last state is that after the last of them, and backward directions begin there.
+    The result is a tuple: outputs (length, batch, D * hidden), and the last h.
+
+    num_layers: Layers, each of which takes the outputs of the one before.
+
+    direction: forward, reverse (from the end of each sequence to its start) or bidirectional (both, outputs side by side).
+
+    biases: Biases of each direction: 2 (of the input and of the state, as torch has them), 1 (their sum) or 0.
+
+    batch_first: Are `x` and the outputs (batch, length, …)? The states are (…, batch, …) either way.
+
+    gates: The order of the gates in weights and biases: reset, update, new. ONNX's is `zrn`.
+
+    activations: The activations of a direction, or of both one after the other: affine, elu, hard_sigmoid, leaky_relu, relu,
+    scaled_tanh, sigmoid, softplus, softsign, tanh, thresholded_relu, perhaps with numbers: `leaky_relu(0.2)`.
+
+    clip: Bound of the absolute values that activations take; None: none.
+
+    reset_after: Is the reset gate multiplied with the product of state and weight, bias included (torch; ONNX's
+    linear_before_reset=1), or with the state before the product?
+    """
+
 def instance_norm(
     data: TensorLike,
     gamma: TensorLike,
@@ -531,6 +571,56 @@ def log_softmax(data: TensorLike, axis: int = -1) -> Call:
     would.
 
     axis: Axis along which the probabilities sum to 1.
+    """
+
+def lstm(
+    x: TensorLike,
+    weights: TupleLike,
+    initial_h: TensorLike | None = None,
+    initial_c: TensorLike | None = None,
+    lengths: TensorLike | None = None,
+    num_layers: int = 1,
+    direction: str = "forward",
+    biases: int = 2,
+    batch_first: bool = False,
+    gates: str = "ifgo",
+    activations: Sequence[str] = (),
+    clip: float | None = None,
+    projection: bool = False,
+    peepholes: bool = False,
+    input_forget: bool = False,
+) -> Call:
+    """Layers of long short-term memory (Hochreiter and Schmidhuber, 1997), as `torch.nn.LSTM` and ONNX's `LSTM`. `x` is
+    (length, batch, input). `weights` is a tuple: for each layer, for each of its D = 1 or 2 directions, the weight of
+    the input (4 * hidden, input), that of the state (4 * hidden, state), `biases` biases (4 * hidden,), with
+    `projection` the weight (state, hidden) that maps outputs to states, and with `peepholes` the factors (3 * hidden,)
+    of the cell for all gates but g; without a projection `state` is `hidden`. The first states, `initial_h` (layers *
+    D, batch, state) and `initial_c` (layers * D, batch, hidden), are zeros if left out. `lengths` (batch,) says how
+    many steps each sequence has: outputs after them are 0, the last states are those after the last of them, and
+    backward directions begin there. The result is a tuple: outputs (length, batch, D * state), the last h and the last
+    c.
+
+    num_layers: Layers, each of which takes the outputs of the one before.
+
+    direction: forward, reverse (from the end of each sequence to its start) or bidirectional (both, outputs side by side).
+
+    biases: Biases of each direction: 2 (of the input and of the state, as torch has them), 1 (their sum) or 0.
+
+    batch_first: Are `x` and the outputs (batch, length, …)? The states are (…, batch, …) either way.
+
+    gates: The order of the gates in weights and biases: input, forget, cell (g), output. ONNX's is `iofg`. That of
+    peepholes is the same, without g.
+
+    activations: The activations of a direction, or of both one after the other: affine, elu, hard_sigmoid, leaky_relu, relu,
+    scaled_tanh, sigmoid, softplus, softsign, tanh, thresholded_relu, perhaps with numbers: `leaky_relu(0.2)`.
+
+    clip: Bound of the absolute values that activations take; None: none.
+
+    projection: Has each direction a weight that maps outputs to states?
+
+    peepholes: Has each direction factors of the cell for the gates?
+
+    input_forget: Is the forget gate 1 minus the input gate?
     """
 
 def max_pool1d(
@@ -712,6 +802,51 @@ def prelu(data: TensorLike, alpha: TensorLike, axis: int = 1) -> Call:
     axis: The channel axis: alpha is a vector along it.
     """
 
+def recurrent_steps(
+    inputs: TensorLike,
+    weight: TensorLike,
+    initial_h: TensorLike,
+    initial_c: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    peepholes: TensorLike | None = None,
+    projection: TensorLike | None = None,
+    lengths: TensorLike | None = None,
+    *,
+    cell: str,
+    direction: str = "forward",
+    batch_first: bool = False,
+    activations: Sequence[str] = (),
+    clip: float | None = None,
+    input_forget: bool = False,
+    reset_after: bool = True,
+) -> Call:
+    """The steps of an LSTM, a GRU or a simple recurrent layer, in D = 1 or 2 directions. `inputs` is (length, batch,
+    D * gates * hidden): the products of the inputs with their weights, biases included, in a dtype of the state's or
+    float32 where that is narrower. `weight` (D, gates * hidden, state) is that of the state, and `initial_h` (D, batch,
+    state) the state before the first step; an LSTM has `initial_c` (D, batch, hidden) too. The gates are in torch's
+    order. `bias` (D, hidden) is added to the state's product for the new gate of a GRU with `reset_after`. `peepholes`
+    (D, 3, hidden) are factors of an LSTM's cell state for the input, forget and output gate. `projection` (D, state,
+    hidden) maps the output of an LSTM; without, `state` is `hidden`. `lengths` (batch,) says how many steps each
+    sequence has, from 0 to the length: after them outputs are 0, the last state is that after the last one, and
+    backward directions begin there. The result is a tuple: outputs (length, batch, D * state), the last h, and of an
+    LSTM the last c. The state is rounded to its dtype after each step.
+
+    cell: lstm, gru or rnn.
+
+    direction: forward, reverse or bidirectional.
+
+    batch_first: Are `inputs` and outputs (batch, length, …)?
+
+    activations: Names of the activations, perhaps with numbers (`leaky_relu(0.2)`), of a direction or of both; (): the cell's
+    own.
+
+    clip: Bound of the absolute values that activations take; None: none.
+
+    input_forget: Is the forget gate of an LSTM 1 minus the input gate?
+
+    reset_after: Is the reset gate of a GRU multiplied with the state's product, not with the state before it?
+    """
+
 def relu(x: TensorLike) -> Call:
     """The rectified linear unit (ReLU): x where it is positive, else 0."""
 
@@ -729,6 +864,42 @@ def rms_norm(
     axes: Axes over which the statistics are computed.
 
     epsilon: Added to the variance (or mean square) under the root.
+    """
+
+def rnn(
+    x: TensorLike,
+    weights: TupleLike,
+    initial_h: TensorLike | None = None,
+    lengths: TensorLike | None = None,
+    num_layers: int = 1,
+    direction: str = "forward",
+    biases: int = 2,
+    batch_first: bool = False,
+    gates: str = "h",
+    activations: Sequence[str] = (),
+    clip: float | None = None,
+) -> Call:
+    """Layers of simple recurrent cells (Elman, 1990), as `torch.nn.RNN` and ONNX's `RNN`: h = tanh(W x + U h + b). `x`
+    is (length, batch, input). `weights` is a tuple: for each layer, for each of its D = 1 or 2 directions, the weight
+    of the input (hidden, input), that of the state (hidden, hidden), and `biases` biases (hidden,). The first state,
+    `initial_h` (layers * D, batch, hidden), is zeros if left out. `lengths` (batch,) says how many steps each sequence
+    has: outputs after them are 0, the last state is that after the last of them, and backward directions begin there.
+    The result is a tuple: outputs (length, batch, D * hidden), and the last h.
+
+    num_layers: Layers, each of which takes the outputs of the one before.
+
+    direction: forward, reverse (from the end of each sequence to its start) or bidirectional (both, outputs side by side).
+
+    biases: Biases of each direction: 2 (of the input and of the state, as torch has them), 1 (their sum) or 0.
+
+    batch_first: Are `x` and the outputs (batch, length, …)? The states are (…, batch, …) either way.
+
+    gates: The order of the gates: there is only one.
+
+    activations: The activations of a direction, or of both one after the other: affine, elu, hard_sigmoid, leaky_relu, relu,
+    scaled_tanh, sigmoid, softplus, softsign, tanh, thresholded_relu, perhaps with numbers: `leaky_relu(0.2)`.
+
+    clip: Bound of the absolute values that activations take; None: none.
     """
 
 def selu(x: TensorLike) -> Call:

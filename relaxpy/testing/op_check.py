@@ -17,6 +17,7 @@ from relaxpy.ir.annotation import Annotation, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, Expr, Tuple, Var
+from relaxpy.ir.module import IRModule
 from relaxpy.ir.structural import structural_equal
 from relaxpy.ir.visitor import free_sym_vars, free_vars
 from relaxpy.op.base import OPS, Op, Sample
@@ -26,6 +27,7 @@ from relaxpy.op.deduction import Deduction
 from relaxpy.script import parse
 from relaxpy.shape.lattice import Verdict, accepts, substitute
 from relaxpy.target import Target
+from relaxpy.testing.interpret import interpret
 from relaxpy.testing.kernels import Kernels
 from relaxpy.testing.op_samples import (
     Applied,
@@ -43,6 +45,7 @@ from relaxpy.testing.op_samples import (
 )
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.to_python import to_python
+from relaxpy.transform.decompose_ops import DecomposeOps
 
 SHOWN = 10
 """The number of problems in the error of `check_op`."""
@@ -56,6 +59,7 @@ def check_op(op: type[Op], target: Target | str | None = None) -> int:
     * the deduced annotation is that of the reference's result; with less known of the arguments (no shape, no dtype,
       no rank), less is said, and nothing wrong;
     * a program of the call prints as script that parses back to it;
+    * the calls of other operators that it consists of, if it does, give the reference's numbers;
     * the tensor program gives the reference's numbers: as loops in Python, and compiled for `target` (default: this
       machine), in every dtype that the operator accepts, with sizes 0 and 1, and with NaN, infinities, -0.0 and the
       limits of integers.
@@ -84,6 +88,8 @@ def check_op(op: type[Op], target: Target | str | None = None) -> int:
         checks.run(f"script: {what}", printed_and_parsed, s, symbolic)
         if op.legalize is not None:
             checks.run(f"legalize, as Python: {what}", computed_by_loops, s, symbolic)
+        if op.decompose is not None:
+            checks.run(f"decompose: {what}", decomposed, s, symbolic)
     if not checks.problems and op.legalize is not None:
         variants = [*checks.variants(right)]
         if variants and not checks.problems:
@@ -248,6 +254,22 @@ def computed_by_loops(s: Sample, symbolic: bool) -> None:
 
 def printed_and_parsed(s: Sample, symbolic: bool) -> None:
     """A function of the one call prints as script that parses back to it."""
+    mod = module_of(s, symbolic)
+    text = mod.script()
+    require(structural_equal(mod, parse(text)), f"this parses to another program:\n{text}")
+
+
+def decomposed(s: Sample, symbolic: bool) -> None:
+    """The calls of other operators that it consists of give the reference's numbers."""
+    mod = DecomposeOps()(module_of(s, symbolic))
+    found = interpret(mod, "main", *arrays_of(s))
+    results = found if isinstance(found, tuple) else (found,)
+    for got, want in zip(results, reference_arrays(s), strict=True):
+        assert_close(np.asarray(got), want, s, "the calls of others")
+
+
+def module_of(s: Sample, symbolic: bool) -> IRModule:
+    """A module of a function with the one call."""
     made = apply(s, symbolic).call
     # as the parser makes it: a -1 in a shape is replaced where it is known
     call = made.op(*made.args)  # type: ignore[operator]
@@ -260,8 +282,7 @@ def printed_and_parsed(s: Sample, symbolic: bool) -> None:
         params.append(Var("s", ShapeType(missing)))
     with bb.function("main", params, pure=s.op.pure):
         bb.emit_func_output(bb.emit(call))
-    text = bb.get().script()
-    require(structural_equal(bb.get(), parse(text)), f"this parses to another program:\n{text}")
+    return bb.get()
 
 
 def require(holds: Any, otherwise: str) -> None:

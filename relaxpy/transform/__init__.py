@@ -18,6 +18,7 @@ from relaxpy.transform.combine_parallel_matmul import CombineParallelMatmul
 from relaxpy.transform.convert_layout import ConvertLayout
 from relaxpy.transform.convert_to_dataflow import ConvertToDataflow
 from relaxpy.transform.dead_code_elimination import DeadCodeElimination
+from relaxpy.transform.decompose_ops import DecomposeOps
 from relaxpy.transform.eliminate_common_subexpr import EliminateCommonSubexpr
 from relaxpy.transform.fold_batch_norm import FoldBatchNorm
 from relaxpy.transform.fold_constant import FoldConstant
@@ -54,6 +55,7 @@ __all__ = [
     "ConvertLayout",
     "ConvertToDataflow",
     "DeadCodeElimination",
+    "DecomposeOps",
     "EliminateCommonSubexpr",
     "FoldBatchNorm",
     "FoldConstant",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from relaxpy.errors import PassError
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
@@ -27,9 +26,8 @@ from relaxpy.ir.visitor import free_sym_vars, map_annotation
 from relaxpy.op.base import Op, number_array
 from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
-from relaxpy.op.deduction import Deduction, Requirement
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.intrinsic import ScalarToTensor, TensorToScalar
-from relaxpy.op.memory import CheckDim
 from relaxpy.op.sorting import sorting_in_parts
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.buffer_limit import buffer_limit
@@ -192,33 +190,6 @@ class _Legalizer(Rebuilder):
         deduction.run()
         known = set(free_sym_vars([deduce(arg, self.mod) for arg in call.args]))
         self.check(r for r in deduction.requirements if known.issuperset(r.condition.vars))
-
-    def check(self, requirements: Iterable[Requirement]) -> None:
-        for requirement in requirements:
-            check = CheckDim(message=requirement.message)(PrimValue(requirement.condition))
-            self.emit(check, "_")
-
-    def require_dims(self, op: Op, annotation: Annotation | None) -> None:
-        match annotation:
-            case TupleType(fields=fields):
-                for item in fields:
-                    self.require_dims(op, item)
-            case TensorType() if annotation.dims is None or annotation.dtype is None:
-                missing = (
-                    "rank"
-                    if annotation.ndim < 0
-                    else "shape"
-                    if annotation.dims is None
-                    else "dtype"
-                )
-                raise PassError(
-                    "unknown-rank" if missing == "rank" else f"unknown-{missing}",
-                    f"{op.name}: the {missing} of an argument or of the result is unknown: {annotation}",
-                    span=self.span,
-                    help='declare it: R.match_cast(x, R.Tensor((n, m), dtype="float32"))',
-                )
-            case _:
-                pass
 
     def call_program(
         self,

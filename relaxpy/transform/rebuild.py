@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from relaxpy.errors import RelaxError, Span
-from relaxpy.ir.annotation import Annotation
+from relaxpy.errors import PassError, RelaxError, Span
+from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.expr import (
     Binding,
     BindingBlock,
@@ -22,6 +22,7 @@ from relaxpy.ir.expr import (
     Function,
     If,
     MatchCast,
+    PrimValue,
     SeqExpr,
     Tuple,
     TupleGetItem,
@@ -31,7 +32,10 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.names import FreshNames
 from relaxpy.ir.visitor import Rewriter, rebuild
+from relaxpy.op.base import Op
 from relaxpy.op.deduce import deduce
+from relaxpy.op.deduction import Requirement
+from relaxpy.op.memory import CheckDim
 from relaxpy.shape.lattice import Verdict, accepts
 from relaxpy.shape.prove import equal
 
@@ -208,6 +212,35 @@ class Rebuilder:
         var = self.new_var(name, annotation)
         self.bindings.append(MatchCast(var, value, annotation, span=self.span))
         return var
+
+    def check(self, requirements: Iterable[Requirement]) -> None:
+        """Check requirements of a deduction at run time, before the current binding."""
+        for requirement in requirements:
+            check = CheckDim(message=requirement.message)(PrimValue(requirement.condition))
+            self.emit(check, "_")
+
+    def require_dims(self, op: Op, annotation: Annotation | None) -> None:
+        """Refuse an argument or a result of an operator of which the shape or the dtype is unknown."""
+        match annotation:
+            case TupleType(fields=fields):
+                for item in fields:
+                    self.require_dims(op, item)
+            case TensorType() if annotation.dims is None or annotation.dtype is None:
+                missing = (
+                    "rank"
+                    if annotation.ndim < 0
+                    else "shape"
+                    if annotation.dims is None
+                    else "dtype"
+                )
+                raise PassError(
+                    "unknown-rank" if missing == "rank" else f"unknown-{missing}",
+                    f"{op.name}: the {missing} of an argument or of the result is unknown: {annotation}",
+                    span=self.span,
+                    help='declare it: R.match_cast(x, R.Tensor((n, m), dtype="float32"))',
+                )
+            case _:
+                pass
 
     def new_var(self, name: str, annotation: Annotation) -> Var:
         kind: Any = DataflowVar if self.in_dataflow else Var

@@ -7,3 +7,4 @@ from relaxpy.op.base import OPS, Op
 
 CLASSES = [cls for cls in OPS.values() if issubclass(cls, Op)]
 COMPILED = [cls for cls in CLASSES if cls.legalize is not None]
+DECOMPOSED = [cls for cls in CLASSES if cls.decompose is not None]

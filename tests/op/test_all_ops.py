@@ -11,6 +11,7 @@ from relaxpy.op.base import Op, Sample
 from relaxpy.testing.op_check import (
     computed_by_loops,
     covered,
+    decomposed,
     deduced_as_computed,
     deduced_of_less,
     explained,
@@ -19,7 +20,7 @@ from relaxpy.testing.op_check import (
     shown,
 )
 from relaxpy.testing.op_samples import samples
-from tests.op.support import CLASSES, COMPILED
+from tests.op.support import CLASSES, COMPILED, DECOMPOSED
 from tests.sweeps import part, sweep
 
 each_operator = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.name)
@@ -82,6 +83,12 @@ def test_wrong_calls_are_refused(cls: type[Op]) -> None:
 def test_programs_as_python_compute_the_reference(cls: type[Op], symbolic: bool) -> None:
     """A half of the samples, unless the sweep is in full."""
     for_all(part(with_sizes(cls, symbolic), 2), lambda s: computed_by_loops(s, symbolic))
+
+
+@pytest.mark.parametrize("cls", DECOMPOSED, ids=lambda cls: cls.name)
+@both
+def test_calls_of_others_compute_the_reference(cls: type[Op], symbolic: bool) -> None:
+    for_all(with_sizes(cls, symbolic), lambda s: decomposed(s, symbolic))
 
 
 @sweep

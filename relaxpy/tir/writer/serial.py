@@ -13,7 +13,7 @@ The loops run as they are written: one block. What may run in any order is said 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -47,11 +47,15 @@ class Serial(Program):
 
     @contextmanager
     def block(
-        self, name: str, extents: Sequence[Expr], apart: bool = False
+        self,
+        name: str,
+        extents: Sequence[Expr],
+        apart: bool = False,
+        attrs: Mapping[str, Any] | None = None,
     ) -> Iterator[list[Expr]]:
         """Loops over all indices of `extents`, in no fixed order, around a block of statements. Yields its axes.
         Without extents the statements are not put in a block. `apart` says that no two of them use one place, where
-        that cannot be proved."""
+        that cannot be proved. `attrs` are annotations of the block."""
         if not extents:
             yield []
             return
@@ -59,13 +63,14 @@ class Serial(Program):
         axes = [tirx.Var(f"v_{of}", "int64") for of in names]
         self._open.append([])
         yield list(axes)
+        notes = {**(attrs or {}), **({APART: 1} if apart else {})}
         # The read and write regions of the block are computed at the end (`relaxpy.tir.regions`).
         made = s_tir.SBlock(
             [
                 tirx.IterVar(tvm.ir.Range.from_min_extent(int64(0), extent), axis, _SPATIAL, "")
                 for axis, extent in zip(axes, extents, strict=True)
             ],
-            [], [], name, sequence(self._open.pop()), annotations={APART: 1} if apart else None,
+            [], [], name, sequence(self._open.pop()), annotations=notes,
         )  # fmt: skip
         loops = [tirx.Var(of, "int64") for of in names]
         nest: Any = s_tir.SBlockRealize(loops, tirx.const(True, "bool"), made)

@@ -1,0 +1,292 @@
+"""The steps of a recurrent layer as a tensor program: a row for every direction and sequence, which takes its steps one
+after the other.
+
+The state is in the outputs for the last state, and is updated in place when all gates of a step are computed. The
+block of the rows carries what a step computes as text (`CELL`), from which `relaxpy.tir.forms.recurrent` reads it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from relaxpy.ir.cell import ACTIVATIONS, Activation, Cell
+from relaxpy.ir.dim import Dim
+from relaxpy.ir.dtype import DType
+from relaxpy.tir import te
+from relaxpy.tir.analyzer import VarTable
+from relaxpy.tir.numerics import scalar
+from relaxpy.tir.writer.loops import Buffer, Expr
+from relaxpy.tir.writer.rows import cell, known, scratch
+from relaxpy.tir.writer.serial import Serial, serial
+
+CELL = "relaxpy.cell"
+"""Annotation of the block of the rows: what a step computes, and whether the batch is the first axis, as JSON."""
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The buffers (or tensors) of a recurrent layer, of D directions."""
+
+    inputs: Any
+    """(length, batch, D * gates * hidden), or (batch, length, …)."""
+    weight: Any
+    """(D, gates * hidden, state)."""
+    initial_h: Any
+    """(D, batch, state)."""
+    initial_c: Any = None
+    """(D, batch, hidden)."""
+    bias: Any = None
+    """(D, hidden)."""
+    peepholes: Any = None
+    """(D, 3, hidden)."""
+    projection: Any = None
+    """(D, state, hidden)."""
+    lengths: Any = None
+    """(batch,)."""
+
+    @property
+    def given(self) -> list[Any]:
+        """Those that there are."""
+        return [each for each in vars(self).values() if each is not None]
+
+    def of(self, buffers: Sequence[Any]) -> Operands:
+        """These buffers in the place of those that there are."""
+        left = iter(buffers)
+        return Operands(**{n: None if x is None else next(left) for n, x in vars(self).items()})
+
+
+def recurrent(step: Cell, operands: Operands, batch_first: bool) -> list[Any]:
+    """The outputs (length, batch, D * state), or (batch, length, …), the last h (D, batch, state), and of an LSTM the
+    last c, as tensors."""
+    table = VarTable(shared=True)
+    inputs, weight = (list(map(table.to_dim, x.shape)) for x in (operands.inputs, operands.weight))
+    batch = inputs[0 if batch_first else 1]
+    dtype = str(operands.weight.dtype)
+    directions = Dim.of(len(step.backward))
+    shapes = [[*inputs[:2], directions * weight[2]], [directions, batch, weight[2]]]
+    if operands.initial_c is not None:
+        hidden = list(map(table.to_dim, operands.initial_c.shape))[2]
+        shapes.append([directions, batch, hidden])
+
+    def fill(p: Serial, *buffers: Buffer) -> None:
+        outs, given = buffers[: len(shapes)], buffers[len(shapes) :]
+        extents = [te.dim(directions), te.dim(batch)]
+        with p.block("row", extents, apart=True, attrs={CELL: written(step, batch_first)}) as place:
+            _Row(p, step, operands.of(given), outs, batch_first, *place).write()
+
+    return serial([(shape, dtype) for shape in shapes], operands.given, fill, "recurrent")
+
+
+def written(step: Cell, batch_first: bool) -> str:
+    """What a step computes, and whether the batch is the first axis, as text."""
+    return json.dumps([asdict(step), batch_first])
+
+
+def read(text: str) -> tuple[Cell, bool]:
+    """What `written` wrote. Raises: ValueError, TypeError, KeyError for other texts."""
+    made, batch_first = json.loads(text)
+    return Cell(**{**made, "activations": tuple(made["activations"])}), bool(batch_first)
+
+
+class _Row:
+    """Writes the steps of a direction and a sequence."""
+
+    def __init__(
+        self, p: Serial, step: Cell, operands: Operands, outs: Sequence[Buffer], batch_first: bool,
+        direction: Expr, row: Expr,
+    ) -> None:  # fmt: skip
+        self.p, self.step, self.x, self.batch_first = p, step, operands, batch_first
+        self.y, self.h, *self.c = outs
+        self.direction, self.row = direction, row
+        dtype = DType(str(self.h.dtype))
+        self.wide = str(DType("float32") if dtype.is_narrow else dtype)
+        self.length = operands.inputs.shape[1 if batch_first else 0]
+        self.state = operands.weight.shape[2]
+        last = operands.initial_h if operands.initial_c is None else operands.initial_c
+        self.hidden = last.shape[2]
+
+    def write(self) -> None:
+        """Write the whole row."""
+        p, d, b = self.p, self.direction, self.row
+        for out, first in zip(
+            [self.h, *self.c], [self.x.initial_h, self.x.initial_c], strict=False
+        ):
+            with p.loop("j", out.shape[2]) as j:
+                p.write(out, d, b, j, value=p.read(first, d, b, j))
+        count = self.length
+        if self.x.lengths is not None:
+            own = scalar.cast(p.read(self.x.lengths, b), "int64")
+            clamped = scalar.maximum(scalar.minimum(own, count), te.dim(0))
+            count = known(p, "count", clamped)
+        table = VarTable(shared=True)
+        hidden = table.to_dim(self.hidden)
+        self.sums = scratch(p, "sums", hidden * self.step.gates, self.wide)
+        self.new = scratch(p, "new", hidden, self.wide)
+        with p.loop("t", count, about=64) as t:
+            self._step(known(p, "at", self._place(t, count)))
+        if self.x.lengths is not None:
+            with p.loop("t", self.length - count, about=1) as t, p.loop("j", self.state) as j:
+                zero = te.const(0.0, str(self.y.dtype))
+                self._write_output(count + t, j, zero)
+
+    def _place(self, t: Expr, count: Expr) -> Expr:
+        """The place of a step in the sequence."""
+        back = count - 1 - t
+        if self.step.direction == "bidirectional":
+            return te.select(scalar.equal(self.direction, te.dim(0)), t, back)
+        return back if self.step.direction == "reverse" else t
+
+    def _step(self, at: Expr) -> None:
+        p, d, b, x = self.p, self.direction, self.row, self.x
+        hidden, gates = self.hidden, self.step.gates
+        with p.loop("g", te.dim(gates) * hidden) as g:
+            self._product(self.sums, g, g, lambda k: self._float(self.h, d, b, k))
+        index = (b, at) if self.batch_first else (at, b)
+
+        def inputs(gate: int, u: Expr) -> Expr:
+            return self._float(x.inputs, *index, (d * gates + gate) * hidden + u)
+
+        with p.loop("u", hidden) as u:
+            sums = [p.read(self.sums, hidden * gate + u) for gate in range(gates)]
+            given = [known(p, f"x{gate}", inputs(gate, u)) for gate in range(gates)]
+            self._unit(u, given, [known(p, f"sum{g}", each) for g, each in enumerate(sums)])
+        if self.step.kind == "gru" and not self.step.reset_after:
+            self._new_gates(inputs)
+        self._write_state(at)
+
+    def _product(self, to: Buffer, place: Expr, row: Expr, factor: Callable[[Expr], Expr]) -> None:
+        """Set a sum to the product of a row of the weight and the state, whose elements `factor` gives."""
+        p = self.p
+        p.write(to, place, value=te.const(0.0, self.wide))
+        with p.loop("k", self.state, about=64) as k:
+            product = self._float(self.x.weight, self.direction, row, k) * factor(k)
+            p.write(to, place, value=p.read(to, place) + product)
+
+    def _unit(self, u: Expr, x: Sequence[Expr], sums: Sequence[Expr]) -> None:
+        """The new state of a unit; of a GRU that resets before, only the gates."""
+        p, d, b = self.p, self.direction, self.row
+        f = self._functions()
+        if self.step.kind == "rnn":
+            p.write(self.new, u, value=f[0](x[0] + sums[0]))
+            return
+        if self.step.kind == "gru":
+            r = known(p, "r", f[0](x[0] + sums[0]))
+            z = known(p, "z", f[0](x[1] + sums[1]))
+            if not self.step.reset_after:
+                p.write(self.sums, u, value=r)
+                p.write(self.sums, self.hidden + u, value=z)
+                return
+            own = sums[2] if self.x.bias is None else sums[2] + self._float(self.x.bias, d, u)
+            n = known(p, "n", f[1](x[2] + r * own))
+            p.write(self.new, u, value=_mixed(z, n, self._float(self.h, d, b, u)))
+            return
+        before = known(p, "before", self._float(self.c[0], d, b, u))
+
+        def peephole(number: int, state: Expr) -> Expr:
+            return self._float(self.x.peepholes, d, te.dim(number), u) * state
+
+        has_peepholes = self.x.peepholes is not None
+        s = [a + b for a, b in zip(x, sums, strict=True)]
+        i = known(p, "i", f[0](s[0] + peephole(0, before) if has_peepholes else s[0]))
+        forget = te.const(1.0, self.wide) - i
+        if not self.step.input_forget:
+            forget = f[0](s[1] + peephole(1, before) if has_peepholes else s[1])
+        forget = known(p, "f", forget)
+        c = known(p, "c", forget * before + i * known(p, "g", f[1](s[2])))
+        o = known(p, "o", f[0](s[3] + peephole(2, c) if has_peepholes else s[3]))
+        p.write(self.c[0], d, b, u, value=scalar.cast(c, str(self.h.dtype)))
+        p.write(self.new, u, value=o * f[2](c))
+
+    def _new_gates(self, inputs: Callable[[int, Expr], Expr]) -> None:
+        """The new state of a GRU that resets the state before its product."""
+        p, d, b, hidden = self.p, self.direction, self.row, self.hidden
+        f = self._functions()
+
+        def reset(k: Expr) -> Expr:
+            return p.read(self.sums, k) * self._float(self.h, d, b, k)
+
+        with p.loop("u", hidden) as u:
+            self._product(self.sums, hidden * 2 + u, hidden * 2 + u, reset)
+            n = known(p, "n", f[1](inputs(2, u) + p.read(self.sums, hidden * 2 + u)))
+            z = known(p, "z", p.read(self.sums, hidden + u))
+            p.write(self.new, u, value=_mixed(z, n, self._float(self.h, d, b, u)))
+
+    def _write_state(self, at: Expr) -> None:
+        """Write h after a step, and the output."""
+        p, d, b = self.p, self.direction, self.row
+        with p.loop("j", self.state) as j:
+            if self.x.projection is None:
+                found = p.read(self.new, j)
+            else:
+                total = cell(p, "total", te.const(0.0, self.wide))
+                with p.loop("u", self.hidden, about=64) as u:
+                    part = self._float(self.x.projection, d, j, u) * p.read(self.new, u)
+                    total.set(total.get() + part)
+                found = total.get()
+            value = known(p, "h", scalar.cast(found, str(self.h.dtype)))
+            p.write(self.h, d, b, j, value=value)
+            self._write_output(at, j, value)
+
+    def _write_output(self, at: Expr, j: Expr, value: Expr) -> None:
+        index = (self.row, at) if self.batch_first else (at, self.row)
+        self.p.write(self.y, *index, self.direction * self.state + j, value=value)
+
+    def _float(self, buffer: Buffer, *index: Any) -> Expr:
+        return scalar.cast(self.p.read(buffer, *index), self.wide)
+
+    def _functions(self) -> Sequence[Callable[[Expr], Expr]]:
+        """The activations, of whichever direction the row has."""
+        first = [function_of(each, self.step.clip) for each in self.step.functions(0)]
+        if self.step.direction != "bidirectional" or self.step.functions(0) == self.step.functions(
+            1
+        ):
+            return first
+        second = [function_of(each, self.step.clip) for each in self.step.functions(1)]
+        is_first = scalar.equal(self.direction, te.dim(0))
+
+        def either(
+            one: Callable[[Expr], Expr], other: Callable[[Expr], Expr]
+        ) -> Callable[[Expr], Expr]:
+            return lambda x: te.select(is_first, one(x), other(x))
+
+        return [either(*pair) for pair in zip(first, second, strict=True)]
+
+
+def function_of(activation: Activation, clip: float | None) -> Callable[[Expr], Expr]:
+    """An activation as a function of an element, which is clipped before."""
+    made = _FUNCTIONS[activation.name]
+    if clip is None:
+        return lambda x: made(x, *activation.numbers)
+    return lambda x: made(scalar.clip(x, -clip, clip), *activation.numbers)
+
+
+def _mixed(z: Expr, new: Expr, before: Expr) -> Expr:
+    """The state of a GRU after a step."""
+    return (_number(z, 1.0) - z) * new + z * before
+
+
+def _number(x: Expr, value: float) -> Expr:
+    return scalar.literal(value, x)
+
+
+def _where_negative(x: Expr, below: Expr) -> Expr:
+    return te.select(scalar.less(x, _number(x, 0.0)), below, x)
+
+
+_FUNCTIONS: dict[str, Callable[..., Expr]] = {
+    "affine": lambda x, a, b: _number(x, a) * x + _number(x, b),
+    "elu": lambda x, a: _where_negative(x, _number(x, a) * (scalar.exp(x) - _number(x, 1.0))),
+    "hard_sigmoid": lambda x, a, b: scalar.clip(_number(x, a) * x + _number(x, b), 0.0, 1.0),
+    "leaky_relu": lambda x, a: _where_negative(x, _number(x, a) * x),
+    "relu": lambda x: _where_negative(x, _number(x, 0.0)),
+    "scaled_tanh": lambda x, a, b: _number(x, a) * scalar.tanh(_number(x, b) * x),
+    "sigmoid": lambda x: scalar.sigmoid(x),
+    "softplus": lambda x: scalar.log_add_exp(x, _number(x, 0.0)),
+    "softsign": lambda x: x / (_number(x, 1.0) + scalar.absolute(x)),
+    "tanh": lambda x: scalar.tanh(x),
+    "thresholded_relu": lambda x, a: te.select(scalar.less(x, _number(x, a)), _number(x, 0.0), x),
+}
+assert _FUNCTIONS.keys() == ACTIVATIONS.keys()
