@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from relaxpy.ir.expr import Expr, Function, GlobalVar
 from relaxpy.ir.module import IRModule, TensorProgram
 from relaxpy.ir.recursion import deep_recursion
@@ -33,6 +35,52 @@ def with_callees(mod: IRModule, name: str) -> IRModule:
         found.update(new)
         waiting += [mod[other] for other in new]
     return mod.with_functions({other: f for other, f in mod.functions.items() if other in found})
+
+
+def call_cycles(mod: IRModule) -> dict[str, int]:
+    """The recursive functions of a module. Those that call each other have the same number."""
+    return cycles({name: tuple(mentioned_functions(f)) for name, f in mod.graph_functions.items()})
+
+
+def cycles(callees: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """The names on cycles, those on a common cycle with the same number: strongly connected components that contain an
+    edge, by Tarjan's algorithm."""
+    found: dict[str, int] = {}
+    entered: dict[str, int] = {}
+    low: dict[str, int] = {}
+    path: list[str] = []
+    """Functions whose component is not complete yet."""
+    for start in callees:
+        if start in entered:
+            continue
+        entered[start] = low[start] = len(entered)
+        path.append(start)
+        walk = [(start, iter(callees[start]))]
+        while walk:
+            name, left = walk[-1]
+            for callee in left:
+                if callee not in callees:
+                    continue
+                if callee not in entered:
+                    entered[callee] = low[callee] = len(entered)
+                    path.append(callee)
+                    walk.append((callee, iter(callees[callee])))
+                    break
+                low[name] = min(low[name], low.get(callee, low[name]))
+            else:
+                walk.pop()
+                if walk:
+                    caller = walk[-1][0]
+                    low[caller] = min(low[caller], low[name])
+                if low[name] == entered[name]:
+                    component = [path.pop()]
+                    while component[-1] != name:
+                        component.append(path.pop())
+                    if len(component) > 1 or name in callees[name]:
+                        found.update(dict.fromkeys(component, entered[name]))
+                    for each in component:
+                        del low[each]
+    return found
 
 
 def without_unused_programs(mod: IRModule, before: IRModule) -> IRModule:

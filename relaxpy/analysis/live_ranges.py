@@ -3,15 +3,18 @@
 Positions number the bindings in program order. Those of a branch's second arm follow those of the first, so a tensor
 that is used only in the first arm is dead in the second. Aliases are followed through views, tuples, branches and
 casts. A tensor leaves the call if it is returned, captured by a closure, or passed to a callee that may keep it:
-Python, a function value, or a function of the module that does one of these with its parameter.
+Python, a function value, or a function of the module that does one of these with its parameter. A tail call that is a
+step of a loop takes the place of its caller, so its arguments leave the call, too.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from relaxpy.analysis.called_functions import call_cycles
+from relaxpy.analysis.tail_calls import tail_calls
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, SymVar, product
 from relaxpy.ir.dtype import DType
@@ -65,9 +68,16 @@ _NONE: frozenset[Var] = frozenset()
 class Liveness:
     """The liveness of a function's tensors."""
 
-    def __init__(self, function: Function, leaks: Leaks) -> None:
+    def __init__(
+        self, function: Function, leaks: Leaks, loop: Collection[str] = frozenset()
+    ) -> None:
+        """`loop` are the functions that this one calls and that call it."""
         self._function = function
         self.leaks = leaks
+        steps = tail_calls(function).items() if loop else ()
+        self._steps = {
+            var for var, call in steps if isinstance(call.op, GlobalVar) and call.op.name in loop
+        }
         self.calls: set[str] = set()
         """The functions of the module that it calls."""
         self.ranges: dict[Var, LiveRange] = {}
@@ -138,6 +148,8 @@ class Liveness:
                 self._use(value)
                 for i in self.leaks[name]:
                     self._escape(self.roots(args[i]))
+                if var in self._steps:
+                    self._escape(root for arg in args for root in self.roots(arg) & self.ranges.keys())
             case Var():
                 self._alias(var, value)
             case Tuple(fields=fields):
@@ -199,13 +211,14 @@ def liveness(mod: IRModule) -> dict[str, Liveness]:
     Computed as a fixed point: callers are visited again when more is known about a callee."""
     functions = mod.graph_functions
     leaks: dict[str, frozenset[int]] = dict.fromkeys(functions, frozenset())
+    loops = _loops(mod)
     callers: defaultdict[str, dict[str, None]] = defaultdict(dict)
     found: dict[str, Liveness] = {}
     waiting = dict.fromkeys(functions)
     while waiting:
         name = next(iter(waiting))
         del waiting[name]
-        live = found[name] = Liveness(functions[name], leaks)
+        live = found[name] = Liveness(functions[name], leaks, loops.get(name, ()))
         for callee in live.calls:
             callers[callee][name] = None
         leaked = live.leaked_parameters()
@@ -213,3 +226,12 @@ def liveness(mod: IRModule) -> dict[str, Liveness]:
             leaks[name] = leaked
             waiting.update(callers[name])
     return found
+
+
+def _loops(mod: IRModule) -> dict[str, frozenset[str]]:
+    """For each recursive function, those on a call cycle with it."""
+    together: defaultdict[int, set[str]] = defaultdict(set)
+    cycle_of = call_cycles(mod)
+    for name, cycle in cycle_of.items():
+        together[cycle].add(name)
+    return {name: frozenset(together[cycle]) for name, cycle in cycle_of.items()}

@@ -17,6 +17,8 @@ the constants `q<i>`.
 
 Functions that call themselves through others, or call function values, become generators that yield their calls to a
 trampoline (`relaxpy.runtime.trampoline.drive`). So the depth of recursion is limited by memory, not by Python's stack.
+They return their tail calls to it, which then take their place. A tail call of the function itself becomes a step of a
+loop (`relaxpy.runtime.step_lines`).
 """
 
 from __future__ import annotations
@@ -71,6 +73,8 @@ from relaxpy.runtime.intervals import SlotRanges
 from relaxpy.runtime.match_lines import MatchLines
 from relaxpy.runtime.nesting import MAX_LEVELS, Arm
 from relaxpy.runtime.operands import Analysis, Value, analyse
+from relaxpy.runtime.step_lines import StepLines
+from relaxpy.runtime.tail_calls import replacing, steps
 from relaxpy.runtime.verifier.verify import Unproved
 
 
@@ -95,13 +99,15 @@ def translate(
     emitter: type[Emitter] | None = None,
     unproved: Unproved = frozenset(),
     devices: Devices = ONLY_HOST,
+    index: int = -1,
 ) -> Listing:
     """Translates a function to Python. `generators` are the functions whose calls are yielded to the trampoline.
     `emitter` replaces the class that writes the code (`relaxpy.runtime.inspect.watch`). The arguments of instructions
-    in `unproved` are checked at run time."""
+    in `unproved` are checked at run time. `index` is the function's own, by which it calls itself."""
     hosts = [slot for slot, lines in enumerate(devices.lines) if lines.shared]
     analysis = analyse(code, hosts)
-    return (emitter or Emitter)(code, analysis, generators, generator, unproved, devices).function()
+    written = (emitter or Emitter)(code, analysis, generators, generator, unproved, devices)
+    return written.function(index)
 
 
 @dataclass(slots=True)
@@ -169,6 +175,9 @@ class Emitter:
         """The graphs so far."""
         self.in_graph = False
         """Whether the current instruction is part of a recorded graph."""
+        self.replacing = replacing(code, analysis)
+        self.steps: StepLines | None = None
+        """Writes the steps, if the function is a loop."""
         self.home = tuple(
             devices.lines.index(lines) if lines.shared else slot
             for slot, lines in enumerate(devices.lines)
@@ -262,7 +271,7 @@ class Emitter:
         self.temps += 1
         return f"x{self.temps}"
 
-    def function(self) -> Listing:
+    def function(self, index: int = -1) -> Listing:
         params = ", ".join(f"r{i}" for i in range(len(self.code.params)))
         self.emit(f"def run({params}):")
         self.depth = 1
@@ -286,7 +295,15 @@ class Emitter:
             self.at = 0  # errors are located at the first parameter
             self.emit(f"require_own(({params},), {tuple(updated)})")
             self.at = -1
-        self.block(0, len(self.code.code), Scope())
+        start = 0
+        if found := steps(self.code, index, self.info):
+            self.steps = StepLines(self, found)
+            start = self.steps.start
+            self.block(0, start, Scope())
+            self.at = -1
+            self.emit("while True:")
+            self.depth = 3
+        self.block(start, len(self.code.code), Scope())
         self.at = -1
         self.depth = 1
         self.emit("except Exception as error:")
@@ -313,6 +330,9 @@ class Emitter:
 
     def start(self, framed: bool) -> None:
         """Called at the start of a call's code. `f` is its frame if it is `framed`."""
+
+    def next_step(self) -> None:
+        """Called before the next step of a loop."""
 
     def own_tensor(self, dims: str, dtype: str, nbytes: str) -> str:
         """An expression that allocates a tensor which owns its memory, of so many bytes."""
@@ -471,15 +491,20 @@ class Emitter:
                 )
             case Packed(dst=dst, index=index, args=args):
                 self.emit(f"r{dst} = to_value(p{index}({', '.join(map(self.operand, args))}))")
+            case Call(args=args) if self.steps is not None and at in self.steps.calls:
+                self.steps.step(at, args, scope.arm())
             case Call(dst=dst, index=index, args=args):
+                if index in self.generators and at in self.replacing:
+                    self.emit(f"return TailCall(f{index}({_regs(args)}))")
+                    return
                 wait = "yield " if index in self.generators else ""
                 self.emit(f"r{dst} = {wait}f{index}({_regs(args)})")
             case Closure(dst=dst, index=index, captured=captured):
                 self.emit(f"r{dst} = closure({index}, ({_regs(captured, ',')}))")
             case Invoke(dst=dst, closure=closure, args=args):
-                self.emit(
-                    f"if is_generator(r{closure}): r{dst} = yield begin(r{closure}, ({_regs(args, ',')}))"
-                )
+                begun = f"begin(r{closure}, ({_regs(args, ',')}))"
+                call = f"return TailCall({begun})" if at in self.replacing else f"r{dst} = yield {begun}"
+                self.emit(f"if is_generator(r{closure}): {call}")
                 self.emit(f"else: r{dst} = invoke(r{closure}, ({_regs(args, ',')}))")
             case MakeTuple(dst=dst, fields=fields):
                 self.emit(f"r{dst} = ({_regs(fields, ',')})")

@@ -92,7 +92,9 @@ class Translation:
         """Whether all its parameters are on the host."""
         with nesting_checked(code.name):
             emitter = WatchedEmitter if program.check_memory else program.emitter
-            listing = translate(code, generators, generator, emitter, unproved, program.devices)
+            listing = translate(
+                code, generators, generator, emitter, unproved, program.devices, index
+            )
         self.listing = listing
         self.source = listing.text
         self.origin = listing.origin

@@ -58,6 +58,8 @@ class Value:
     """The storage that holds it."""
     offset: int = 0
     """Offset in bytes in the storage."""
+    planned: bool = False
+    """Whether it lies in planned storage of the frame, or a part of it does."""
     slot: int = 0
     """The slot of a tensor."""
     constant: int = -1
@@ -97,7 +99,7 @@ def analyse(code: FunctionCode, hosts: Collection[int] = (HOST,)) -> Analysis:
     """The value of each operand of a function. `hosts` are the slots whose tensors are in this process's memory;
     kernels access these through records."""
     analysis = Analysis(code, hosts)
-    analysis.block(0, len(code.code), {i: Value() for i in range(len(code.params))}, {})
+    analysis.block(0, len(code.code), dict(enumerate(analysis.params)), {})
     return analysis
 
 
@@ -107,6 +109,7 @@ class Analysis:
     def __init__(self, code: FunctionCode, hosts: Collection[int] = (HOST,)) -> None:
         self.code = code
         self.hosts = hosts
+        self.params = tuple(Value() for _ in code.params)
         self.plan = FramePlan(list(code.heap_init))
         self._shared: dict[RecordPlan, int] = {}
         self.reads: dict[int, tuple[Value, ...]] = {}
@@ -176,15 +179,19 @@ class Analysis:
             case Alloc(
                 shape=shape, ndim=ndim, dtype=dtype, storage=storage, offset=offset, slot=slot
             ):
-                made = Value(ndim, dtype, shape, storage, offset, slot, is_unset=True, is_new=True)
+                made = Value(
+                    ndim, dtype, shape, storage, offset, storage >= 0, slot, is_unset=True, is_new=True
+                )
             case View(src=src, shape=shape, ndim=ndim, dtype=dtype, slot=slot):
                 (value,) = self._read(at, env, (src,), wanted=env[src].storage < 0)
-                made = Value(ndim, dtype, shape, value.storage, value.offset, slot)
+                made = Value(
+                    ndim, dtype, shape, value.storage, value.offset, value.planned, slot
+                )
             case Const(index=index, slot=slot):
                 made = Value(constant=index, slot=slot)
             case Copy(src=src, slot=slot):
-                self._read(at, env, (src,), wanted=True)
-                made = Value(slot=slot)
+                (value,) = self._read(at, env, (src,), wanted=True)
+                made = Value(slot=slot, planned=value.planned)
             case Read(src=src):
                 self._read(at, env, (src,), wanted=True)
                 made = Value(scalar=True, object=True, is_new=True)
@@ -214,10 +221,13 @@ class Analysis:
                 made = Value()
             case MakeTuple(fields=fields):
                 values = self._read(at, env, fields, wanted=True)
-                made = Value(is_new=all(value.is_new for value in values))
+                made = Value(
+                    is_new=all(value.is_new for value in values),
+                    planned=any(value.planned for value in values),
+                )
             case Item(src=src):
-                self._read(at, env, (src,), wanted=True)
-                made = Value()
+                (value,) = self._read(at, env, (src,), wanted=True)
+                made = Value(planned=value.planned)
             case Return(src=src):
                 (value,) = self._read(at, env, (src,), wanted=True)
                 self.gives_new &= value.is_new
@@ -276,7 +286,8 @@ def _join(env: dict[int, Value], then: dict[int, Value], other: dict[int, Value]
         if then[reg] is other[reg]:
             env[reg] = then[reg]
         else:
-            env[reg] = Value(arms=(then[reg], other[reg]))
+            planned = then[reg].planned or other[reg].planned
+            env[reg] = Value(planned=planned, arms=(then[reg], other[reg]))
 
 
 def _is_unset(value: Value) -> bool:

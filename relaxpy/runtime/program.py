@@ -59,7 +59,7 @@ from relaxpy.runtime.linked_function import LinkedFunction, Translation
 from relaxpy.runtime.packed_tensor import PackedTensor
 from relaxpy.runtime.patterns import enter, leave, prim_fits, to_value
 from relaxpy.runtime.tensor import Shape, Tensor, from_numpy, tensor_at
-from relaxpy.runtime.trampoline import drive, trampolined
+from relaxpy.runtime.trampoline import TailCall, drive, trampolined
 
 if TYPE_CHECKING:
     from relaxpy.runtime.executable import Executable
@@ -296,6 +296,7 @@ class BoundProgram:
             "invoke": invoke,
             "missing": MISSING,
             "drive": drive,
+            "TailCall": TailCall,
             "leave": leave,
         }
         if program.recorder is not None:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.bytecode import Call, FunctionCode, Invoke
+from relaxpy.runtime.tail_calls import steps
 
 Suspended: TypeAlias = Generator[Any, Any, Any]
 MAX_DEPTH = 100
@@ -19,7 +20,7 @@ MAX_CALLS = 1_000_000
 def trampolined(functions: tuple[FunctionCode, ...]) -> frozenset[int]:
     """Functions that run on the trampoline: those in a cycle of calls, those that call function values or have deep
     chains of calls, and callers of such functions."""
-    calls = [sorted({i.index for i in code.code if isinstance(i, Call)}) for code in functions]
+    calls = [_calls(n, code) for n, code in enumerate(functions)]
     result = {
         n for n, code in enumerate(functions) if any(isinstance(i, Invoke) for i in code.code)
     }
@@ -46,6 +47,24 @@ def trampolined(functions: tuple[FunctionCode, ...]) -> frozenset[int]:
     return frozenset(result)
 
 
+def _calls(index: int, code: FunctionCode) -> list[int]:
+    """The functions that function `index` calls, but for steps of a loop."""
+    loop = steps(code, index)
+    called = {
+        i.index for at, i in enumerate(code.code) if isinstance(i, Call) and at not in loop
+    }
+    return sorted(called)
+
+
+class TailCall:
+    """What a generator returns for a call that takes its place."""
+
+    __slots__ = ("called",)
+
+    def __init__(self, called: Suspended) -> None:
+        self.called = called
+
+
 def drive(running: Suspended) -> Any:
     """Runs a generator of a function, and those that it yields, on an explicit stack."""
     stack: list[Suspended] = []
@@ -56,6 +75,9 @@ def drive(running: Suspended) -> Any:
             called = running.send(value) if error is None else running.throw(error)
         except StopIteration as stop:
             value, error = stop.value, None
+            if value.__class__ is TailCall:
+                running, value = value.called, None
+                continue
             if not stack:
                 return value
             running = stack.pop()

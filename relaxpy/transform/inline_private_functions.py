@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from relaxpy.analysis.called_functions import mentioned_functions
+from relaxpy.analysis.called_functions import call_cycles, mentioned_functions
 from relaxpy.analysis.in_place import state
 from relaxpy.analysis.matched_call import matched_symbols
 from relaxpy.errors import RelaxError
@@ -113,8 +112,7 @@ class _Inliner(Rebuilder):
         if not plain:
             return
         calls = _Calls(mod)
-        callees = {name: tuple(mentioned_functions(f)) for name, f in mod.graph_functions.items()}
-        recursive = _recursive(callees)
+        recursive = call_cycles(mod)
         for name, function in plain.items():
             if name in calls.values or not calls.count[name] or name in recursive:
                 continue
@@ -241,46 +239,6 @@ class _Copy(FreshSymbols):
 def _may_be_inlined(function: Function) -> bool:
     """Is the function private and without attributes that forbid inlining?"""
     return not (function.attrs or state(function) or _mentions_constant(function.body.body))
-
-
-def _recursive(callees: Mapping[str, Sequence[str]]) -> set[str]:
-    """The functions on call cycles: those in strongly connected components (Tarjan's algorithm) that contain a call."""
-    found: set[str] = set()
-    entered: dict[str, int] = {}
-    low: dict[str, int] = {}
-    path: list[str] = []
-    """Functions whose component is not complete yet."""
-    for start in callees:
-        if start in entered:
-            continue
-        entered[start] = low[start] = len(entered)
-        path.append(start)
-        walk = [(start, iter(callees[start]))]
-        while walk:
-            name, left = walk[-1]
-            for callee in left:
-                if callee not in callees:
-                    continue
-                if callee not in entered:
-                    entered[callee] = low[callee] = len(entered)
-                    path.append(callee)
-                    walk.append((callee, iter(callees[callee])))
-                    break
-                low[name] = min(low[name], low.get(callee, low[name]))
-            else:
-                walk.pop()
-                if walk:
-                    caller = walk[-1][0]
-                    low[caller] = min(low[caller], low[name])
-                if low[name] == entered[name]:
-                    component = [path.pop()]
-                    while component[-1] != name:
-                        component.append(path.pop())
-                    if len(component) > 1 or name in callees[name]:
-                        found.update(component)
-                    for each in component:
-                        del low[each]
-    return found
 
 
 def _mentions_constant(result: Expr) -> bool:

@@ -11,6 +11,7 @@ from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import (
     BindingBlock,
     Call,
+    DataflowVar,
     Expr,
     Function,
     GlobalVar,
@@ -21,20 +22,22 @@ from relaxpy.ir.expr import (
     VarBinding,
 )
 from relaxpy.ir.module import BaseFunc, IRModule
-from relaxpy.ir.visitor import Rewriter, free_vars, used_symbols, used_vars
+from relaxpy.ir.visitor import Rewriter, Visitor, free_vars, used_symbols, used_vars
 from relaxpy.op.call import CrossLevelCall
 from relaxpy.op.memory import MakeClosure
 from relaxpy.shape.defined import defined_symbols
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.fresh_symbols import carriers
+from relaxpy.transform.lifted_weights import WithoutBindings
 from relaxpy.transform.rebuild import Rebuilder
 
 
 @dataclass(frozen=True)
 class LambdaLift(Pass):
     """Closure conversion (`LambdaLift` in TVM). A nested function becomes a private function of the module. Its last
-    parameters are the captured variables, and a shape with the captured symbols. In its place `vm.make_closure` binds
-    them. A function of the module that is used as a value becomes a closure without captured variables.
+    parameters are the captured variables, and a shape with the captured symbols. Calls by its name pass these, so a
+    local function that calls itself in the end is a loop. Where it is a value, `vm.make_closure` binds them. A function
+    of the module that is used as a value becomes a closure without captured variables.
 
     Before:
         @I.ir_module
@@ -58,8 +61,7 @@ class LambdaLift(Pass):
             @R.function
             def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
                 cls = Module
-                inner = R.vm.make_closure(cls.main_inner, x)
-                gv = inner(x)
+                gv = cls.main_inner(x, x)
                 return gv
 
             @R.function(private=True)
@@ -78,7 +80,7 @@ class LambdaLift(Pass):
         for name, function in mod.functions.items():
             if isinstance(function, Function):
                 lifter.prefix = name
-                functions[name] = lifter.function(function)
+                functions[name] = without_unused_closures(lifter.function(function))
             else:
                 functions[name] = function
         return mod.with_functions({**functions, **lifter.lifted})
@@ -90,6 +92,8 @@ class _Lifter(Rebuilder):
         self.prefix = ""
         self.lifted: dict[str, BaseFunc] = {}
         self.scope: frozenset[SymVar] = frozenset()
+        self.known: dict[Var, tuple[GlobalVar, tuple[Expr, ...]]] = {}
+        """Closures by name: the function, and its last arguments."""
 
     def seq(self, seq: SeqExpr, function: Function | None = None) -> SeqExpr:
         outer = self.scope
@@ -115,6 +119,10 @@ class _Lifter(Rebuilder):
         match value:
             case GlobalVar() if self._is_graph(value):
                 return MakeClosure()(value)
+            case Call(op=Var() as op, args=args) if op in self.known:
+                callee, captured = self.known[op]
+                given = tuple(map(self.closed, args))
+                return dataclasses.replace(value, op=callee, args=(*given, *captured))
             case Call(op=op, args=args):
                 names_callee = isinstance(op, (CrossLevelCall, MakeClosure))
                 new = tuple(
@@ -128,6 +136,23 @@ class _Lifter(Rebuilder):
                 return self.closed(value)
             case _:
                 return value
+
+    def define(self, var: Var, annotation: Annotation, value: Expr) -> Var:
+        new = super().define(var, annotation, value)
+        self.name_closure(new, value)
+        return new
+
+    def name_closure(self, var: Var, value: Expr) -> None:
+        """Remember which function a variable names. Where a variable of a dataflow block was captured, the function may
+        be called behind the block, which cannot name it."""
+        match value:
+            case Call(op=MakeClosure(), args=(GlobalVar() as callee, *captured)):
+                if isinstance(var, DataflowVar) or DataflowVar not in map(type, captured):
+                    self.known[var] = callee, tuple(captured)
+            case Var() if value in self.known:
+                self.known[var] = self.known[value]
+            case _:
+                pass
 
     def finish(self, function: Function, body: Expr) -> Expr:
         return self.closed(body)
@@ -179,15 +204,42 @@ class _Lifter(Rebuilder):
         self.mod = self.mod.with_function(name, lifted)
         saved = self.vars, self.bindings, self.in_dataflow, self.scope, self.prefix
         self.vars, self.bindings, self.scope, self.prefix = {}, [], frozenset(), name
-        self.lifted[name] = self.function(lifted)  # functions nested deeper
+        self.lifted[name] = without_unused_closures(self.function(lifted))  # and those in it
         self.vars, self.bindings, self.in_dataflow, self.scope, self.prefix = saved
         self.mod = self.mod.with_function(name, self.lifted[name])
         values = [*map(self.use, captured), *carried_values]
         closure = MakeClosure()(GlobalVar(name), *values)
+        self.name_closure(var, closure)
         self.bindings.append(VarBinding(var, closure, span=function.span))
 
     def _fresh_global(self, hint: str) -> str:
         return self.mod.fresh_name(hint)
+
+
+def without_unused_closures(function: Function) -> Function:
+    """Return the function without the closures that were only called."""
+    closures = _Closures()
+    closures.visit(function)
+    unused = closures.found - closures.used
+    return WithoutBindings(unused).rewrite(function) if unused else function
+
+
+class _Closures(Visitor):
+    """Finds the variables of closures, and all variables that are used."""
+
+    def __init__(self) -> None:
+        self.found: set[Var] = set()
+        self.used: set[Var] = set()
+
+    def visit_Var(self, node: Var) -> None:
+        self.used.add(node)
+
+    visit_DataflowVar = visit_Var
+
+    def visit_VarBinding(self, node: VarBinding) -> None:
+        if isinstance(node.value, Call) and isinstance(node.value.op, MakeClosure):
+            self.found.add(node.var)
+        self.visit(node.value)
 
 
 def _mentions(function: Function, var: Var) -> bool:

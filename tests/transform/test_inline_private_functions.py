@@ -17,7 +17,6 @@ from relaxpy.testing.before_after import check_example
 from relaxpy.testing.differential import Call, Ways, check
 from relaxpy.testing.pass_check import check_pass
 from relaxpy.transform import InlinePrivateFunctions, Normalize
-from relaxpy.transform.inline_private_functions import _recursive
 
 
 def module(main: str, others: str, params: str = 'x: R.Tensor(("n", 4), "float32")') -> IRModule:
@@ -203,51 +202,6 @@ def test_a_chain_of_calls(modules_round_trip: list[IRModule]) -> None:
     assert list(after.functions) == ["main"]
     assert after.script().count("R.exp") == count + 1
     modules_round_trip.clear()  # one a function, each with all that were read before it
-
-
-def leads_back(name: str, callees: Mapping[str, Sequence[str]]) -> bool:
-    """The definition: a function can be reached from what it calls."""
-    seen: set[str] = set()
-    waiting = list(callees[name])
-    while waiting:
-        callee = waiting.pop()
-        if callee not in seen:
-            seen.add(callee)
-            waiting += callees.get(callee, ())
-    return name in seen
-
-
-def test_recursive_functions_of_random_modules() -> None:
-    rng = random.Random(0)
-    for _ in range(300):
-        names = [f"f{i}" for i in range(rng.randint(1, 9))]
-        others = [*names, "a_tensor_program"]
-        calls = {n: tuple(rng.choices(others, k=rng.randint(0, 3))) for n in names}
-        assert _recursive(calls) == {n for n in names if leads_back(n, calls)}, calls
-
-
-class Counted(dict[str, tuple[str, ...]]):
-    """A mapping that counts how often a value is asked for."""
-
-    asked = 0
-
-    def __getitem__(self, name: str) -> tuple[str, ...]:
-        self.asked += 1
-        return super().__getitem__(name)
-
-
-@pytest.mark.parametrize("back", [False, True])
-def test_looking_for_recursion_is_linear(back: bool) -> None:
-    """In a chain of functions, and in a chain of which each calls the one before it, too."""
-
-    def asked(count: int) -> int:
-        calls = Counted({f"f{i}": (f"f{i + 1}",) for i in range(count)})
-        if back:
-            calls |= {f"f{i}": (f"f{i + 1}", f"f{i - 1}") for i in range(1, count, 2)}
-        assert len(_recursive(calls)) == (count if back else 0)
-        return calls.asked
-
-    assert asked(2000) <= 2.1 * asked(1000) < 10_000
 
 
 def test_what_has_grown_long_stays() -> None:

@@ -86,6 +86,9 @@ class DeviceLines:
     def matched(self, at: int, src: str, sizes: Sequence[str]) -> None:
         """Called after a tensor of these sizes was matched."""
 
+    def pointed(self, at: int, src: str) -> None:
+        """Called when another tensor takes the place of one that was matched, which had the same sizes."""
+
     def copy(self, dst: int, src: int) -> None:
         """Copy a tensor from any device to this slot's memory."""
         self.to.emit(f"r{dst} = copy_to{self.slot}(r{src})")

@@ -180,6 +180,8 @@ class WatchedEmitter(Emitter):
             for at, instr in enumerate(code.code)
             if isinstance(instr, Alloc) and instr.storage >= 0 and instr.slot in analysis.hosts
         }
+        self.watch = ""
+        """The line that begins a call."""
         self.taken = [sorted(taken & planned) for taken in lifetimes.taken]
         """For each instruction, its arguments in planned storage."""
         self.ended: dict[int, list[int]] = {}
@@ -189,7 +191,12 @@ class WatchedEmitter(Emitter):
                 self.ended.setdefault(at, []).append(root)
 
     def start(self, framed: bool) -> None:
-        self.emit(f"w = Watch({'f.buffers' if framed else '()'})")
+        self.watch = f"w = Watch({'f.buffers' if framed else '()'})"
+        self.emit(self.watch)
+
+    def next_step(self) -> None:
+        self.emit("w.done()")
+        self.emit(self.watch)
 
     def own_tensor(self, dims: str, dtype: str, nbytes: str) -> str:
         return f"w.empty({dims}, {dtype!r})"

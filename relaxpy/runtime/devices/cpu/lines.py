@@ -123,12 +123,17 @@ class CpuLines(DeviceLines):
         instr = self.to.code.code[at]
         assert isinstance(instr, Match)
         record = self.to.info.match_records.get(at, -1)
-        if record >= 0 and isinstance(instr.pattern, TensorPattern):
-            self.to.emit(f"d{record}.value = {src}.pointer")
+        if record >= 0:
+            self.pointed(at, src)
             offset = self.to.plan.records[record].shape
             for axis, size in enumerate(sizes):
                 if not size.isdigit():
                     self.to.emit(f"h[{offset + axis}] = {size}")
+
+    def pointed(self, at: int, src: str) -> None:
+        record = self.to.info.match_records.get(at, -1)
+        if record >= 0:
+            self.to.emit(f"d{record}.value = {src}.pointer")
 
     # Kernels
 
