@@ -74,9 +74,9 @@ class Liveness:
         """`loop` are the functions that this one calls and that call it."""
         self._function = function
         self.leaks = leaks
-        steps = tail_calls(function).items() if loop else ()
+        tail = tail_calls(function) if loop else ()
         self._steps = {
-            var for var, call in steps if isinstance(call.op, GlobalVar) and call.op.name in loop
+            call for call in tail if isinstance(call.op, GlobalVar) and call.op.name in loop
         }
         self.calls: set[str] = set()
         """The functions of the module that it calls."""
@@ -148,8 +148,10 @@ class Liveness:
                 self._use(value)
                 for i in self.leaks[name]:
                     self._escape(self.roots(args[i]))
-                if var in self._steps:
-                    self._escape(root for arg in args for root in self.roots(arg) & self.ranges.keys())
+                if value in self._steps:
+                    self._escape(
+                        root for arg in args for root in self.roots(arg) & self.ranges.keys()
+                    )
             case Var():
                 self._alias(var, value)
             case Tuple(fields=fields):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from relaxpy.ir.expr import Call, Function, GlobalVar, If, MatchCast, Var
+from relaxpy.ir.expr import Binding, Call, Function, GlobalVar, If, MatchCast, SeqExpr, Var
+from relaxpy.op.call import InvokeClosure
 from relaxpy.op.memory import Kill
 
 
-def tail_calls(function: Function) -> dict[Var, Call]:
-    """The calls of functions and function values in tail position, each with the variable that it is bound to: the last
-    bindings of the function, and of the arms of a branch that is such a binding."""
-    found: dict[Var, Call] = {}
-    waiting = [function.body]
+def tail_calls(function: Function) -> dict[Call, tuple[Binding, ...]]:
+    """The calls of functions and function values in tail position, each with the bindings that name its result: its
+    own first, then other names, and branches whose arms end with it."""
+    found: dict[Call, tuple[Binding, ...]] = {}
+    waiting: list[tuple[SeqExpr, tuple[Binding, ...]]] = [(function.body, ())]
     while waiting:
-        seq = waiting.pop()
+        seq, names = waiting.pop()
         result = seq.body
         for binding in reversed(tuple(seq.bindings)):
             value = binding.value
@@ -20,12 +21,13 @@ def tail_calls(function: Function) -> dict[Var, Call]:
                 continue
             if binding.var is not result or isinstance(binding, MatchCast):
                 break
-            if isinstance(value, Var):  # another name of the result
+            names = (binding, *names)
+            if isinstance(value, Var):
                 result = value
                 continue
             if isinstance(value, If):
-                waiting += (value.then, value.otherwise)
-            elif isinstance(value, Call) and isinstance(value.op, (GlobalVar, Var)):
-                found[binding.var] = value
+                waiting += ((value.then, names), (value.otherwise, names))
+            elif isinstance(value, Call) and isinstance(value.op, (GlobalVar, Var, InvokeClosure)):
+                found[value] = names
             break
     return found

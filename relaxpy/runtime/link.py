@@ -503,7 +503,11 @@ class Emitter:
                 self.emit(f"r{dst} = closure({index}, ({_regs(captured, ',')}))")
             case Invoke(dst=dst, closure=closure, args=args):
                 begun = f"begin(r{closure}, ({_regs(args, ',')}))"
-                call = f"return TailCall({begun})" if at in self.replacing else f"r{dst} = yield {begun}"
+                call = (
+                    f"return TailCall({begun})"
+                    if at in self.replacing
+                    else f"r{dst} = yield {begun}"
+                )
                 self.emit(f"if is_generator(r{closure}): {call}")
                 self.emit(f"else: r{dst} = invoke(r{closure}, ({_regs(args, ',')}))")
             case MakeTuple(dst=dst, fields=fields):

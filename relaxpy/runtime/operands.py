@@ -180,13 +180,19 @@ class Analysis:
                 shape=shape, ndim=ndim, dtype=dtype, storage=storage, offset=offset, slot=slot
             ):
                 made = Value(
-                    ndim, dtype, shape, storage, offset, storage >= 0, slot, is_unset=True, is_new=True
+                    ndim,
+                    dtype,
+                    shape,
+                    storage,
+                    offset,
+                    storage >= 0,
+                    slot,
+                    is_unset=True,
+                    is_new=True,
                 )
             case View(src=src, shape=shape, ndim=ndim, dtype=dtype, slot=slot):
                 (value,) = self._read(at, env, (src,), wanted=env[src].storage < 0)
-                made = Value(
-                    ndim, dtype, shape, value.storage, value.offset, value.planned, slot
-                )
+                made = Value(ndim, dtype, shape, value.storage, value.offset, value.planned, slot)
             case Const(index=index, slot=slot):
                 made = Value(constant=index, slot=slot)
             case Copy(src=src, slot=slot):

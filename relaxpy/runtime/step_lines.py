@@ -119,16 +119,16 @@ class StepLines:
         self.to.at = at
         emit("continue")
 
-    def match(
-        self, at: int, instr: Match, value: Value, scope: Scope, changed: set[int]
-    ) -> None:
+    def match(self, at: int, instr: Match, value: Value, scope: Scope, changed: set[int]) -> None:
         """Match an argument with the pattern of its parameter."""
         src = f"r{instr.src}"
         maker = self.made.get(value)
         match instr.pattern, maker:
             case TensorPattern() as pattern, Alloc() if self.fits(pattern, maker, changed):
                 self.to.devices[pattern.slot].pointed(at, src)
-            case PrimPattern(dtype="int64", value=Heap(slot)), MakePrim(dtype="int64", value=Heap() | int()):
+            case PrimPattern(dtype="int64", value=Heap(slot)), MakePrim(
+                dtype="int64", value=Heap() | int()
+            ):
                 self.to.emit(f"s{slot} = {src}")
                 self.to.slot_written(slot, scope)
                 self.to.guard((slot,), signed=True)
@@ -144,7 +144,9 @@ class StepLines:
             return False
         if pattern.dtype != made.dtype or self.to.home[pattern.slot] != self.to.home[made.slot]:
             return False
-        for wanted, slot in zip(pattern.shape, range(made.shape, made.shape + made.ndim), strict=True):
+        for wanted, slot in zip(
+            pattern.shape, range(made.shape, made.shape + made.ndim), strict=True
+        ):
             size = self.size(slot)
             if isinstance(wanted, Heap):
                 if wanted.index in changed or size != self.size(wanted.index):

@@ -50,9 +50,7 @@ def trampolined(functions: tuple[FunctionCode, ...]) -> frozenset[int]:
 def _calls(index: int, code: FunctionCode) -> list[int]:
     """The functions that function `index` calls, but for steps of a loop."""
     loop = steps(code, index)
-    called = {
-        i.index for at, i in enumerate(code.code) if isinstance(i, Call) and at not in loop
-    }
+    called = {i.index for at, i in enumerate(code.code) if isinstance(i, Call) and at not in loop}
     return sorted(called)
 
 

@@ -13,7 +13,8 @@ deduced annotation of its binding is a compiler bug and an error too (about a "b
 Modules may be lowered by any prefix of the pipeline. Storage is modelled as memory that tensors share according to the
 plan, and that is filled with invalid values when a tensor begins.
 
-Calls do not use Python's stack, so the depth of recursion is limited only by memory.
+Calls do not use Python's stack, so the depth of recursion is limited only by memory. Tail calls take the place of their
+callers.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from relaxpy.analysis.in_place import updatable, updated_parameters
+from relaxpy.analysis.tail_calls import tail_calls
 from relaxpy.errors import PassError, RelaxError, RuntimeCheckError, UsageError
 from relaxpy.ir.annotation import (
     TensorType,
 )
-from relaxpy.ir.dim import Dim
+from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
     Binding,
@@ -54,6 +56,7 @@ from relaxpy.ir.expr import (
     Var,
 )
 from relaxpy.ir.module import CHECK_INDICES, BufferParam, IRModule, TensorProgram
+from relaxpy.ir.visitor import free_sym_vars
 from relaxpy.op.base import Op
 from relaxpy.op.call import (
     CallInplacePacked,
@@ -150,6 +153,21 @@ class Activation:
 
     callee: Closure
     args: tuple[Value, ...]
+    promises: tuple[Promise, ...] | None = None
+    """For a tail call: what its caller promises of the result. The caller ends."""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a caller that has ended promised of its result. Steps of a loop promise the same again and again."""
+
+    subject: Subject
+    syms: tuple[tuple[SymVar, int], ...]
+    """The symbols of the annotation that have values."""
+
+    def check(self, value: Value) -> None:
+        """Raises the caller's error unless the value fits."""
+        check_fits(self.subject, value, Scope({}, dict(self.syms), self.subject.function))
 
 
 def interpret(
@@ -267,26 +285,38 @@ class Interpreter:
         self.references = References(mod, perturb)
         self.trace = trace
         self.entered: set[Function] = set()
+        self.tails: dict[Call, tuple[Binding, ...]] = {}
+        """The tail calls of the functions called so far, with the bindings that name their results."""
         self.updatable: set[tuple[Call, int]] = set()
         """Arguments of calls that may be updated in place, for the functions called so far."""
 
     def run(self, call: Activation) -> Value:
         """Runs a call and its nested calls on an explicit stack."""
-        stack = [self.enter(call)]
+        stack: list[tuple[Steps, dict[Promise, None]]] = [(self.enter(call), {})]
         sent: Value = None
         while stack:
+            steps, promised = stack[-1]
             try:
-                wanted = stack[-1].send(sent)
-            except StopIteration as done:
-                stack.pop()
-                sent = done.value
+                try:
+                    wanted = steps.send(sent)
+                except StopIteration as done:
+                    sent = done.value
+                    for promise in reversed(promised):
+                        promise.check(sent)
+                    stack.pop()
+                    continue
             except RelaxError:
-                for steps in stack:
+                for steps, _ in stack:
                     steps.close()
                 raise
+            if wanted.promises is None:
+                promised = {}
             else:
-                stack.append(self.enter(wanted))
-                sent = None
+                stack.pop()
+                steps.close()
+                promised.update(dict.fromkeys(wanted.promises))
+            stack.append((self.enter(wanted), promised))
+            sent = None
         return sent
 
     def enter(self, call: Activation) -> Steps:
@@ -295,10 +325,12 @@ class Interpreter:
         if function not in self.entered:
             self.entered.add(function)
             self.updatable |= updatable(function)
+            if self.trace is None:  # it is called after each binding
+                self.tails |= tail_calls(function)
         if len(call.args) != closure.arity:
             raise wrong_count(name, closure.arity, len(call.args))
         scope = closure.scope.inner()
-        scope.function, scope.attrs = name, function.attrs
+        scope.function, scope.attrs, scope.definition = name, function.attrs, function
         checks = Checks(scope)
         for param, value in zip(function.params, call.args, strict=True):
             scope.vars[param] = value
@@ -306,10 +338,7 @@ class Interpreter:
             checks.match(subject, value)
         checks.finish()
         result = yield from self.sequence(function.body, scope)
-        last = function.body.body
-        named = last.name if isinstance(last, Var) else "ret"
-        subject = Subject(name, "return value", named, function.ret, last.span or function.span)
-        check_fits(subject, result, scope)
+        check_fits(_returned(function, name), result, scope)
         return result
 
     def sequence(self, body: SeqExpr, scope: Scope) -> Steps:
@@ -333,18 +362,15 @@ class Interpreter:
 
     def check(self, binding: Binding, value: Value, scope: Scope) -> None:
         """Compares a value with the annotation of the program or the compiler."""
-        var = binding.var
         if isinstance(binding, MatchCast):
-            checks = Checks(scope)
+            var, checks = binding.var, Checks(scope)
             checks.match(
                 Subject(scope.function, "match_cast", var.name, binding.annotation, binding.span),
                 value,
             )
             checks.finish()
             return
-        what = "result" if _promises_nothing(binding.value) else "binding"
-        subject = Subject(scope.function, what, var.name, var.annotation, binding.span)
-        check_fits(subject, value, scope)
+        check_fits(_bound(binding, scope), value, scope)
 
     def value(self, expr: Expr, scope: Scope) -> Steps:
         """The value of an expression on the right-hand side of a binding."""
@@ -450,12 +476,32 @@ class Interpreter:
                 raise wrong_count(callee.function.name, callee.arity, len(args))
             args, callee = [*args, *callee.captured], callee.function
         if isinstance(callee, Closure) and callee.machine is self:
-            return (yield Activation(callee, tuple(args)))
+            return (yield Activation(callee, tuple(args), self.promises(call, scope)))
         if callable(callee):
             with _failures("callback-failed", "a function that was passed as an argument", scope):
                 return _plain(to_value(callee(*map(_to_runtime, args))))
         raise RuntimeCheckError(
             "not-callable", f"expected a function, got {describe(shown(callee))}", span=call.span
+        )
+
+    def promises(self, call: Call, scope: Scope) -> tuple[Promise, ...] | None:
+        """What the caller promises of the result of a tail call; None for any other call."""
+        bindings = self.tails.get(call)
+        if bindings is None:
+            return None
+        function = scope.definition
+        assert function is not None
+        subjects = [
+            _returned(function, scope.function),
+            *(_bound(binding, scope) for binding in reversed(bindings)),
+        ]
+        syms = scope.syms
+        return tuple(
+            Promise(
+                subject,
+                tuple((s, syms[s]) for s in free_sym_vars([subject.annotation]) if s in syms),
+            )
+            for subject in subjects
         )
 
     def cross_level(self, call: Call, args: list[Value], scope: Scope) -> Value:
@@ -581,6 +627,20 @@ def run_program(program: TensorProgram, values: Sequence[Value], name: str = "ma
         next(arrays) if isinstance(p, BufferParam) else next(scalars) for p in program.params
     ]
     to_python(program.func, program.attrs.get(CHECK_INDICES, name))(*ordered)
+
+
+def _returned(function: Function, name: str) -> Subject:
+    """The result of a function."""
+    last = function.body.body
+    named = last.name if isinstance(last, Var) else "ret"
+    return Subject(name, "return value", named, function.ret, last.span or function.span)
+
+
+def _bound(binding: Binding, scope: Scope) -> Subject:
+    """The value of a binding."""
+    var = binding.var
+    what = "result" if _promises_nothing(binding.value) else "binding"
+    return Subject(scope.function, what, var.name, var.annotation, binding.span)
 
 
 def _truth(value: Value) -> bool:

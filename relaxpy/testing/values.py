@@ -22,7 +22,7 @@ from relaxpy.ir.annotation import (
 )
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
-from relaxpy.ir.expr import Expr, PrimValue, ShapeExpr, Var
+from relaxpy.ir.expr import Expr, Function, PrimValue, ShapeExpr, Var
 from relaxpy.ir.visitor import map_annotation
 from relaxpy.runtime.bytecode import (
     CallablePattern,
@@ -54,6 +54,8 @@ class Scope:
     """The name of the function."""
     attrs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The function's attributes, which may declare bounds of symbols."""
+    definition: Function | None = None
+    """The function."""
 
     def inner(self) -> Scope:
         """A nested scope that can see this one."""

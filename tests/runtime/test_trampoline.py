@@ -39,7 +39,9 @@ def test_who_runs_on_the_trampoline() -> None:
 
 def test_a_recursion_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trampoline, "MAX_CALLS", 1000)
-    main = function("main", [("x", ObjectPattern())], [Call(0, 1, 0, (0,)), MakeTuple(0, 2, (1,)), Return(0, 2)])
+    main = function(
+        "main", [("x", ObjectPattern())], [Call(0, 1, 0, (0,)), MakeTuple(0, 2, (1,)), Return(0, 2)]
+    )
     vm = VirtualMachine(executable(main))
     for _ in range(2):
         with pytest.raises(RuntimeCheckError, match="nested more than 1000 deep") as caught:

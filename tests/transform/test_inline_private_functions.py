@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping, Sequence
 from time import process_time
 
 import numpy as np

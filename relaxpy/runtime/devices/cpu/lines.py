@@ -27,7 +27,6 @@ from relaxpy.runtime.bytecode import (
     Match,
     Operand,
     Reg,
-    TensorPattern,
     View,
 )
 from relaxpy.runtime.devices.cpu.kernels import (
