@@ -9,6 +9,7 @@ from relaxpy.testing.machine_suite.cases import Case
 from relaxpy.testing.machine_suite.control import branches_cases, calls_cases, values_cases
 from relaxpy.testing.machine_suite.matching import match_cases, refused_cases, sizes_cases
 from relaxpy.testing.machine_suite.memory import kernels_cases, memory_cases, slots_cases
+from relaxpy.testing.machine_suite.tails import tails_cases
 
 
 def instruction_cases() -> list[Case]:
@@ -20,6 +21,7 @@ def instruction_cases() -> list[Case]:
         *slots_cases(),
         *kernels_cases(),
         *calls_cases(),
+        *tails_cases(),
         *values_cases(),
         *branches_cases(),
         *refused_cases(),

@@ -136,6 +136,37 @@ function parameterPatterns(params, code, checks) {
   return params.map((_, i) => found[i] ?? ANYTHING);
 }
 
+/** The calls after which a function only returns their result; not those of function values that check the result. */
+function tailCalls(code) {
+  /** The end of the first arm of a branch, and where the code continues from there. */
+  const jumps = new Map();
+  code.forEach((instr, at) => {
+    if (instr.op !== "If") return;
+    const middle = at + 1 + instr.then_len;
+    jumps.set(middle, Math.max(jumps.get(middle) ?? 0, middle + instr.else_len));
+  });
+  const isLast = (start, dst) => {
+    let result = dst;
+    for (let at = start; at < code.length; ) {
+      const instr = code[at];
+      if ((jumps.get(at) ?? at) > at) {
+        at = jumps.get(at);
+        continue;
+      }
+      if (instr.op === "Return") return instr.src === result;
+      if (instr.op === "Move" && instr.src === result) result = instr.dst;
+      else if (instr.op !== "Kill" || instr.regs.includes(result)) return false;
+      at += 1;
+    }
+    return false;
+  };
+  const found = new Set();
+  code.forEach((instr, at) => {
+    if ((instr.op === "Call" || instr.op === "Invoke") && isLast(at + 1, instr.dst)) found.add(at);
+  });
+  return found;
+}
+
 /** A function, ready to run. */
 export function readFunction(code) {
   const found = record(code);
@@ -145,6 +176,7 @@ export function readFunction(code) {
   found.code = found.code.map(instruction);
   found.checks = found.checks.map(record);
   found.locations = found.locations.map(record);
+  found.tails = tailCalls(found.code);
   found.patterns = parameterPatterns(found.params, found.code, found.checks);
   return found;
 }

@@ -2,7 +2,8 @@
  * The virtual machine: runs functions of relaxpy's bytecode over devices.
  *
  * A call has a stack of frames of its own, so the depth of recursion is limited by memory, and several calls may be
- * under way at once. Instructions run without waiting, until one needs numbers of a device (`Read`, a copy to the
+ * under way at once. A tail call takes the place of its caller, so a loop that is written as recursion takes constant
+ * space. Instructions run without waiting, until one needs numbers of a device (`Read`, a copy to the
  * host) or a function of the caller.
  */
 
@@ -13,6 +14,8 @@ import { bind, enter, explain, fits, plain, primFits } from "./patterns.js";
 import { DTYPES, Float, FunctionValue, Shape, Tensor, countBytes, describe, dtypeInfo } from "./values.js";
 
 const HOST = 0;
+/** A loop has made at least this many buffers before those that it does not use any more are looked for. */
+const LEAST = 64;
 
 /** What a function needs while it runs. */
 class Frame {
@@ -36,6 +39,8 @@ class Call {
     this.frames = [];
     /** Buffers that tensors of the call own, with their devices. */
     this.owned = new Map();
+    /** The number of them at which those that nothing refers to any more are given back. */
+    this.most = LEAST;
   }
 }
 
@@ -182,6 +187,37 @@ export class Machine {
     return frame;
   }
 
+  /** Begin a call of a function: on top of the frame of its caller, or for a tail call in its place. */
+  #enter(call, stack, func, args, dst) {
+    const caller = stack[stack.length - 1];
+    const kept = new Set(caller.memory);
+    if (!caller.code.tails.has(caller.at) || args.flatMap(buffers).some((buffer) => kept.has(buffer))) {
+      stack.push(this.#frame(call, func, args, dst));
+      return;
+    }
+    const made = this.#frame(call, func, args, caller.dst);
+    this.#leaveFrame(call, stack);
+    stack.push(made);
+    if (call.owned.size > call.most) this.#sweep(call);
+  }
+
+  #leaveFrame(call, stack) {
+    const frame = stack.pop();
+    this.#release(frame);
+    call.frames.splice(call.frames.lastIndexOf(frame), 1);
+  }
+
+  /** Give the buffers back to which no frame of a call refers. */
+  #sweep(call) {
+    const kept = new Set(call.frames.flatMap((frame) => frame.regs.flatMap(buffers)));
+    for (const [buffer, device] of call.owned) {
+      if (kept.has(buffer)) continue;
+      call.owned.delete(buffer);
+      device.release(buffer);
+    }
+    call.most = Math.max(LEAST, 2 * call.owned.size);
+  }
+
   /** Run until the end (`result`), or until something has to be waited for (`waits`; `then` takes it). */
   #advance(call, stack) {
     for (;;) {
@@ -248,7 +284,7 @@ export class Machine {
         }
         case "Call": {
           const args = instr.args.map((reg) => regs[reg]);
-          stack.push(this.#frame(call, new FunctionValue(this.program.functions[instr.index], []), args, instr.dst));
+          this.#enter(call, stack, new FunctionValue(this.program.functions[instr.index], []), args, instr.dst);
           continue;
         }
         case "Closure":
@@ -267,7 +303,7 @@ export class Machine {
                 `${func.code.name} takes ${func.arity} arguments, a function value of it was called with ${args.length}`,
               );
             }
-            stack.push(this.#frame(call, func, args, instr.dst));
+            this.#enter(call, stack, func, args, instr.dst);
             continue;
           }
           if (typeof func !== "function") {
@@ -312,9 +348,7 @@ export class Machine {
         }
         case "Return": {
           const value = regs[instr.src];
-          stack.pop();
-          this.#release(frame);
-          call.frames.splice(call.frames.lastIndexOf(frame), 1);
+          this.#leaveFrame(call, stack);
           if (stack.length === 0) return { result: value };
           const caller = stack[stack.length - 1];
           caller.regs[frame.dst] = value;
