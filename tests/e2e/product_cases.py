@@ -1,4 +1,4 @@
-"""The contract of `tests/e2e/products.py` as cases, for every target, run whole:
+"""The contracts of `tests/e2e/products.py` and `tests/e2e/attentions.py` as cases, for every target, run whole:
 
     python -m tests.e2e.product_cases --log FILE [--targets AVX2,opencl] [--families bits] [--minutes 30] [--part 0/2]
 
@@ -9,7 +9,7 @@ Widths are grouped by *form*. A kernel cuts its columns into pieces, of a vector
 pieces, or with about as many and equally many modulo what panels have of them, and with the same kind of remainder
 (none, one column, all but one, others) the kernels are the same but for numbers (`test_widths_of_a_form`). Instruction sets whose
 kernels are the same are grouped as well. Of each form every group builds two widths, a packed one and one whose weight
-is an argument, in turn: all widths are of some case of each family.
+is an argument, in turn: all widths are of some case of each family. Attention is built with heads of all widths.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ from relaxpy.errors import BuildError
 from tests.backend.cpu.levels import LEVELS, running
 from tests.device_emulation import fake_metal
 from tests.device_emulation.runner import COMPILER
+from tests.e2e import attentions
+from tests.e2e.attentions import ATTENTIONS
 from tests.e2e.products import (
     EVERY_ROW,
     FAMILIES,
@@ -54,6 +56,8 @@ from tests.runtime.devices.cuda import emulation
 from tests.runtime.devices.opencl import support as opencl
 from tests.runtime.devices.webgpu import support as webgpu
 
+ATTENTION = "attention"
+"""The way of cases whose widths are those of heads."""
 TOGETHER = 8
 """Widths that are built together."""
 OPEN_ROWS = (1, 3, 8, 9, 16, 33, 40)
@@ -112,7 +116,7 @@ class Outcome:
     """What a case found."""
 
     checked: int
-    """Pairs of a width and a number of rows."""
+    """Pairs of a width and a number of rows, or of a width of heads and lengths."""
     wrong: tuple[str, ...]
     seconds: float
     """Of a processor."""
@@ -192,6 +196,19 @@ def cases_on_processors(name: str) -> Iterator[Case]:
             yield Case(draw.choice(levels), name, (min(each),), "packed")
 
 
+def cases_of_attention(name: str) -> Iterator[Case]:
+    widths, draw = attentions.WIDTHS, random.Random(zlib.crc32(name.encode()))
+    apart = [("AVX512_BF16",), ("AMX",)] if ATTENTIONS[name].dtype != "float32" else []
+    known = {level for each in apart for level in each}
+    for levels in (*(tuple(x for x in each if x not in known) for each in ALIKE), *apart):
+        mixed = draw.sample(widths, len(widths))
+        for start in range(0, len(mixed), TOGETHER):
+            part = tuple(sorted(mixed[start : start + TOGETHER]))
+            yield Case(draw.choice(levels), name, part, ATTENTION)
+    for device in DEVICES:
+        yield Case(device, name, tuple(sorted(draw.sample(widths, 2 * TOGETHER))), ATTENTION)
+
+
 def cases_on_devices(name: str) -> Iterator[Case]:
     family = FAMILIES[name]
     draw = random.Random(zlib.crc32(name.encode()))
@@ -221,16 +238,17 @@ def all_cases() -> Sequence[Case]:
     found = {case.key: case for name in FAMILIES for case in cases_on_processors(name)}
     found |= {case.key: case for name in FAMILIES for case in cases_on_devices(name)}
     cases = [*found.values()]
+    cases += [case for name in ATTENTIONS for case in cases_of_attention(name)]
     random.Random(0).shuffle(cases)
     return cases
 
 
 def run(case: Case, optimised: bool | None = None) -> Outcome:
     """Build and run a case. By its number it is built with LLVM's optimisations or not, unless that is given."""
-    family, start = FAMILIES[case.family], _seconds()
+    start = _seconds()
     if optimised is None:
         optimised = not case.number % OPTIMISED
-    rows: Sequence[int] | None = None
+    rows: Sequence[Any] | None = None
     if case.way == OPEN:
         rows = OPEN_ROWS
     elif case.target in DEVICES:
@@ -238,10 +256,15 @@ def run(case: Case, optimised: bool | None = None) -> Outcome:
     try:
         with _on(case.target, optimised) as (target, without):
             invariant = case.target not in DEVICES or "invariant" in case.option
-            options = [f"{target} {case.option}".strip()] if case.option else [target]
-            wrong = problems(
-                family, case.widths, options[0], case.way, rows, without, invariant=invariant
-            )
+            named = f"{target} {case.option}" if case.option else target
+            if case.way == ATTENTION:
+                kind = ATTENTIONS[case.family]
+                wrong = attentions.problems(kind, case.widths, named, without)
+            else:
+                family = FAMILIES[case.family]
+                wrong = problems(
+                    family, case.widths, named, case.way, rows, without, invariant=invariant
+                )
     except pytest.skip.Exception as skipped:
         return Outcome(0, (), 0, str(skipped.msg))
     except BuildError as error:
@@ -250,6 +273,8 @@ def run(case: Case, optimised: bool | None = None) -> Outcome:
         return Outcome(0, (), 0, error.message)
     except Exception as error:  # whatever a case raises is its outcome
         return Outcome(0, (f"{case.widths}: {type(error).__name__}: {error}",), _seconds() - start)
+    if case.way == ATTENTION:
+        rows = attentions.BATCHES if ATTENTIONS[case.family].page else attentions.LENGTHS
     known = EVERY_ROW if max(case.widths) <= max(WIDTHS) else MANY_COLUMNS_ROWS
     checked = len(case.widths) * len(rows or known) * len(without)
     return Outcome(checked, tuple(wrong), _seconds() - start)
