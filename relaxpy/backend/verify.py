@@ -15,7 +15,7 @@ from relaxpy.errors import BuildError
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.schedule import has_parallel_loop
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
-from relaxpy.tir.writer.loops import ABOUT, Expr, Stmt, constant
+from relaxpy.tir.writer.loops import ABOUT, AGAIN, Expr, Stmt, constant
 
 STACK_BYTES = 1024
 """Smaller allocations are on the stack and cost nothing."""
@@ -28,8 +28,9 @@ _OWN = ("author", "rows", "fallback")
 
 def check_scheduled(kernel: ScheduledKernel) -> None:
     """Raise `BuildError` (code `kernel-schedule`) for a kernel that violates a rule: its serial twin has no parallel
-    loops; parallel loops are outermost, or in a loop that is said to run a few times; and, if a rule of ours wrote the
-    loops, workspaces are outside of serial loops, and every loop over contiguous elements is vectorised."""
+    loops; parallel loops are outermost, or in a loop that is said to run a few times, or said to be launched again and
+    again (`AGAIN`); and, if a rule of ours wrote the loops, workspaces are outside of serial loops, and every loop over
+    contiguous elements is vectorised."""
     found = [*_findings(kernel)]
     if found:
         raise BuildError(
@@ -64,7 +65,8 @@ class _Place:
 def _walk(stmt: Stmt, place: _Place) -> Iterator[str]:
     match stmt:
         case tirx.For():
-            if stmt.kind == tirx.ForKind.PARALLEL and not all(map(_is_short, place.loops)):
+            is_inner = AGAIN not in stmt.annotations and not all(map(_is_short, place.loops))
+            if stmt.kind == tirx.ForKind.PARALLEL and is_inner:
                 yield f'the parallel loop "{stmt.loop_var.name}" is inside another loop'
             yield from _walk(stmt.body, replace(place, loops=(*place.loops, stmt)))
         case tirx.AllocBuffer():

@@ -30,6 +30,8 @@ ACTIVATIONS: dict[str, tuple[float, ...]] = {
     "thresholded_relu": (1.0,),
 }
 """The activations, with the defaults of their numbers (alpha, beta), which are ONNX's."""
+PANEL = 16
+"""Units that are side by side in a packed weight: a vector of the widest registers."""
 _WRITTEN = re.compile(r"([a-z_]+)(?:\(([^()]*)\))?")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -37,10 +37,6 @@ class Construction(ABC):
     @abstractmethod
     def program(self, program: TensorProgram, name: str) -> GlobalVar:
         """Add a tensor program to the module under construction (once); return its global variable."""
-
-    @abstractmethod
-    def once(self, key: Hashable, make: Callable[[BlockBuilder], GlobalVar]) -> GlobalVar:
-        """A function of the module for a layer's own use, made at the first request for `key`."""
 
     @abstractmethod
     def effect(self) -> None:

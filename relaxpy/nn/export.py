@@ -8,7 +8,7 @@ import difflib
 import inspect
 import keyword
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -106,8 +106,6 @@ class _Programs:
     def __init__(self, builder: BlockBuilder) -> None:
         self.builder = builder
         self.found: dict[int, list[tuple[TensorProgram, GlobalVar]]] = {}
-        self.made: dict[Hashable, GlobalVar] = {}
-        """Functions that layers made for themselves, by what they are."""
 
     def add(self, program: TensorProgram, name: str) -> GlobalVar:
         same = self.found.setdefault(program.structural_hash(), [])
@@ -188,12 +186,6 @@ class Exporter(Construction):
 
     def program(self, program: TensorProgram, name: str) -> GlobalVar:
         return self.programs.add(program, name)
-
-    def once(self, key: Hashable, make: Callable[[BlockBuilder], GlobalVar]) -> GlobalVar:
-        found = self.programs.made.get(key)
-        if found is None:
-            found = self.programs.made[key] = make(self.builder)
-        return found
 
     def effect(self) -> None:
         self.effects = True

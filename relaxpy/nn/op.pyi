@@ -1929,6 +1929,11 @@ class _nn:
         axis: The channel axis: alpha is a vector along it.
         """
     @staticmethod
+    def recurrent_panels(weight: TensorLike, gates: int) -> Tensor:
+        """A weight (D, gates * units, depth) in the order in which `nn.recurrent_steps` multiplies it: (D, panels, depth,
+        gates, 16), where panel p has units 16 * p to 16 * p + 15 of each gate. Units beyond the last one are zeros.
+        """
+    @staticmethod
     def recurrent_steps(
         inputs: TensorLike,
         weight: TensorLike,
@@ -1947,16 +1952,17 @@ class _nn:
         input_forget: bool = False,
         reset_after: bool = True,
     ) -> tuple[Tensor, ...]:
-        """The steps of an LSTM, a GRU or a simple recurrent layer, in D = 1 or 2 directions. `inputs` is (length, batch,
-        D * gates * hidden): the products of the inputs with their weights, biases included, in a dtype of the state's or
-        float32 where that is narrower. `weight` (D, gates * hidden, state) is that of the state, and `initial_h` (D, batch,
-        state) the state before the first step; an LSTM has `initial_c` (D, batch, hidden) too. The gates are in torch's
-        order. `bias` (D, hidden) is added to the state's product for the new gate of a GRU with `reset_after`. `peepholes`
-        (D, 3, hidden) are factors of an LSTM's cell state for the input, forget and output gate. `projection` (D, state,
-        hidden) maps the output of an LSTM; without, `state` is `hidden`. `lengths` (batch,) says how many steps each
-        sequence has, from 0 to the length: after them outputs are 0, the last state is that after the last one, and
-        backward directions begin there. The result is a tuple: outputs (length, batch, D * state), the last h, and of an
-        LSTM the last c. The state is rounded to its dtype after each step.
+        """The steps of an LSTM, a GRU or a simple recurrent layer, in D = 1 or 2 directions. `inputs` is (length, batch, D
+        * gates * hidden): the products of the inputs with their weights, biases included, in a dtype of the state's or
+        float32 where that is narrower. `weight` is that of the state, (D, gates * hidden, state) packed by
+        `nn.recurrent_panels`, and `initial_h` (D, batch, state) the state before the first step; an LSTM has `initial_c`
+        (D, batch, hidden) too. The gates are in torch's order. `bias` (D, hidden) is added to the state's product for the
+        new gate of a GRU with `reset_after`. `peepholes` (D, 3, hidden) are factors of an LSTM's cell state for the input,
+        forget and output gate. `projection` (D, state, hidden), packed likewise, maps the output of an LSTM; without,
+        `state` is `hidden`. `lengths` (batch,) says how many steps each sequence has, from 0 to the length: after them
+        outputs are 0, the last state is that after the last one, and backward directions begin there. The result is a
+        tuple: outputs (length, batch, D * state), the last h, and of an LSTM the last c. The state is rounded to its dtype
+        after each step.
 
         cell: lstm, gru or rnn.
 

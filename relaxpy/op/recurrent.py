@@ -31,7 +31,13 @@ from relaxpy.op.join import Concat, Split, Stack
 from relaxpy.op.linear_algebra import Linear
 from relaxpy.op.manipulate import ExpandDims
 from relaxpy.op.precision import widened
-from relaxpy.op.recurrent_steps import RecurrentSteps, need_cell, need_ranks, need_sizes
+from relaxpy.op.recurrent_steps import (
+    RecurrentPanels,
+    RecurrentSteps,
+    need_cell,
+    need_ranks,
+    need_sizes,
+)
 from relaxpy.op.slice import StridedSlice
 
 Emit = Callable[..., Var]
@@ -281,10 +287,12 @@ class Recurrent(Op):
                 inputs.append(sum(biases, total))
             stacked = np.stack([_ordered(each.state, order) for each in own])
             hidden = [stacked.shape[2]] * 2
+            panels = RecurrentPanels(len(order)).reference(stacked)
             projection = peepholes = None
             if own[0].projection is not None:
                 projection = np.stack([each.projection for each in own])
                 hidden[1] = projection.shape[2]
+                projection = RecurrentPanels(1).reference(projection)
             if own[0].peepholes is not None:
                 places = [(self.gates or "ifgo").replace("g", "").index(gate) for gate in "ifo"]
                 peepholes = np.stack([each.peepholes.reshape(3, -1)[places] for each in own])
@@ -295,7 +303,7 @@ class Recurrent(Op):
             ]
             states += [None] * (2 - len(states))
             x, *ends = self.steps.reference(
-                np.concatenate(inputs, -1), stacked, *states,
+                np.concatenate(inputs, -1), panels, *states,
                 np.stack(own_bias) if own_bias else None, peepholes, projection, lengths,
             )  # fmt: skip
             last.append(ends)
@@ -517,14 +525,18 @@ def _joined(op: Recurrent, emit: Emit, own: Sequence[_Direction]) -> _Direction:
             return emit(ExpandDims((0,))(parts[0]), "weight")
         return emit(Stack(0)(Tuple(tuple(parts))), "weight")
 
+    def packed(parts: Sequence[Any], gates: int) -> Any:
+        made = stacked(parts)
+        return None if made is None else emit(RecurrentPanels(gates)(made), "panels")
+
     def joined(parts: Sequence[Any]) -> Any:
         return parts[0] if len(parts) == 1 else emit(Concat(0)(Tuple(tuple(parts))), "weight")
 
     return _Direction(
         joined([each.input for each in own]),
-        stacked([each.state for each in own]),
+        packed([each.state for each in own], len(GATES[op.cell])),
         (stacked(biases),) if biases else (),
-        stacked([each.projection for each in own]),
+        packed([each.projection for each in own], 1),
         stacked([each.peepholes for each in own]),
         (joined(input_biases),) if input_biases else (),
     )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
-from relaxpy.ir.cell import ACTIVATIONS, DEFAULTS, DIRECTIONS, GATES, Activation, Cell
+from relaxpy.ir.cell import ACTIVATIONS, DEFAULTS, DIRECTIONS, GATES, PANEL, Activation, Cell
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.known import KnownTensor
@@ -21,16 +21,17 @@ from relaxpy.op.precision import narrowed, widened
 
 @define_op
 class RecurrentSteps(Op):
-    """The steps of an LSTM, a GRU or a simple recurrent layer, in D = 1 or 2 directions. `inputs` is (length, batch,
-    D * gates * hidden): the products of the inputs with their weights, biases included, in a dtype of the state's or
-    float32 where that is narrower. `weight` (D, gates * hidden, state) is that of the state, and `initial_h` (D, batch,
-    state) the state before the first step; an LSTM has `initial_c` (D, batch, hidden) too. The gates are in torch's
-    order. `bias` (D, hidden) is added to the state's product for the new gate of a GRU with `reset_after`. `peepholes`
-    (D, 3, hidden) are factors of an LSTM's cell state for the input, forget and output gate. `projection` (D, state,
-    hidden) maps the output of an LSTM; without, `state` is `hidden`. `lengths` (batch,) says how many steps each
-    sequence has, from 0 to the length: after them outputs are 0, the last state is that after the last one, and
-    backward directions begin there. The result is a tuple: outputs (length, batch, D * state), the last h, and of an
-    LSTM the last c. The state is rounded to its dtype after each step."""
+    """The steps of an LSTM, a GRU or a simple recurrent layer, in D = 1 or 2 directions. `inputs` is (length, batch, D
+    * gates * hidden): the products of the inputs with their weights, biases included, in a dtype of the state's or
+    float32 where that is narrower. `weight` is that of the state, (D, gates * hidden, state) packed by
+    `nn.recurrent_panels`, and `initial_h` (D, batch, state) the state before the first step; an LSTM has `initial_c`
+    (D, batch, hidden) too. The gates are in torch's order. `bias` (D, hidden) is added to the state's product for the
+    new gate of a GRU with `reset_after`. `peepholes` (D, 3, hidden) are factors of an LSTM's cell state for the input,
+    forget and output gate. `projection` (D, state, hidden), packed likewise, maps the output of an LSTM; without,
+    `state` is `hidden`. `lengths` (batch,) says how many steps each sequence has, from 0 to the length: after them
+    outputs are 0, the last state is that after the last one, and backward directions begin there. The result is a
+    tuple: outputs (length, batch, D * state), the last h, and of an LSTM the last c. The state is rounded to its dtype
+    after each step."""
 
     name = "nn.recurrent_steps"
     cell: str
@@ -70,12 +71,12 @@ class RecurrentSteps(Op):
         need_cell(d, self.cell, self.direction, self.activations, self.clip)
         ranks = {
             "inputs": (inputs, "length, batch, gates"),
-            "weight": (weight, "directions, gates, state"),
+            "weight": (weight, "directions, panels, state, gates, lanes"),
             "initial_h": (initial_h, "directions, batch, state"),
             "initial_c": (initial_c, "directions, batch, hidden"),
             "bias": (bias, "directions, hidden"),
             "peepholes": (peepholes, "directions, 3, hidden"),
-            "projection": (projection, "directions, state, hidden"),
+            "projection": (projection, "directions, panels, hidden, 1, lanes"),
             "lengths": (lengths, "batch"),
         }
         need_ranks(d, ranks)
@@ -92,18 +93,21 @@ class RecurrentSteps(Op):
         self._need_arguments(d, initial_c, bias, peepholes, projection)
         count, gates = len(DIRECTIONS[self.direction]), len(GATES[self.cell])
         batch = inputs.dims[0 if self.batch_first else 1]
-        directions, rows, state = weight.dims
-        hidden = state if projection is None else projection.dims[2]
+        directions, state = weight.dims[0], weight.dims[2]
+        hidden = state if initial_c is None else initial_c.dims[2]
+        lanes = Dim.of(PANEL)
         wanted = {
-            "weight": (weight, (Dim.of(count), hidden * gates, state)),
-            "inputs": (inputs, (*inputs.dims[:2], rows * count)),
+            "weight": (weight, (Dim.of(count), panels(hidden), state, Dim.of(gates), lanes)),
+            "inputs": (inputs, (*inputs.dims[:2], hidden * (gates * count))),
             "initial_h": (initial_h, (directions, batch, state)),
             "initial_c": (initial_c, (directions, batch, hidden)),
             "bias": (bias, (directions, hidden)),
             "peepholes": (peepholes, (directions, Dim.of(3), hidden)),
-            "projection": (projection, (directions, state, hidden)),
+            "projection": (projection, (directions, panels(state), hidden, Dim.of(1), lanes)),
             "lengths": (lengths, (batch,)),
         }
+        if self.cell == "lstm" and projection is None:
+            d.same_dim(state, hidden, "without a projection, h and c differ", arg="initial_c")
         need_sizes(d, wanted)
         if lengths is not None:
             d.need_int(lengths, "lengths")
@@ -154,11 +158,14 @@ class RecurrentSteps(Op):
     ) -> tuple[np.ndarray, ...]:  # fmt: skip
         x = widened(np.swapaxes(inputs, 0, 1) if self.batch_first else inputs)
         length, batch, _ = x.shape
-        count, rows, state = weight.shape
+        hidden = (initial_h if initial_c is None else initial_c).shape[2]
+        count, state = len(weight), initial_h.shape[2]
+        weight = unpacked(weight, hidden)
+        projection = None if projection is None else unpacked(projection, state)
         counts = np.full(batch, length) if lengths is None else lengths.astype(np.int64)
         y = np.zeros((length, batch, count, state), weight.dtype)
         h, c = initial_h.copy(), None if initial_c is None else initial_c.copy()
-        x = x.reshape(length, batch, count, rows)
+        x = x.reshape(length, batch, count, hidden * self.steps.gates)
         for d, is_backward in enumerate(self.steps.backward):
             fixed = _Weights(
                 *(
@@ -180,45 +187,48 @@ class RecurrentSteps(Op):
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         near = partial(sample, rtol=2e-5, atol=1e-5)
-        lstm = rand(5, 2, 12), rand(1, 12, 3), rand(1, 2, 3)
+        lstm = rand(5, 2, 12), packed(4, 1, 12, 3), rand(1, 2, 3)
         c = rand(1, 2, 3, low=-1, high=1)
-        dims = "t b 12, 1 12 3, 1 b 3, 1 b 3"
+        dims = "t b 12, 1 1 3 4 16, 1 b 3, 1 b 3"
         yield near(cls("lstm"), *lstm, c, dims=dims)
-        some = "t b 4*h, 1 4*h h, 1 b h, 1 b h"
+        some = "t b 4*h, 1 p h 4 16, 1 b h, 1 b h"
         yield near(cls("lstm"), *lstm, c, dims=some)
         turned = cls("lstm", "reverse", batch_first=True)
         states = rand(1, 5, 3), rand(1, 5, 3)
-        yield near(turned, *lstm[:2], *states, dims="b t 12, 1 12 3, 1 b 3, 1 b 3")
+        yield near(turned, *lstm[:2], *states, dims="b t 12, 1 1 3 4 16, 1 b 3, 1 b 3")
+        large = rand(3, 5, 76), packed(4, 1, 76, 19), rand(1, 5, 19), rand(1, 5, 19)
+        wide = "t b 76, 1 2 19 4 16, 1 b 19, 1 b 19"
+        yield near(cls("lstm"), *large, dims=wide, rtol=1e-4, atol=1e-4)
         lengths = np.array([3, 5], np.int64)
-        both = rand(5, 2, 24), rand(2, 12, 3), rand(2, 2, 3), rand(2, 2, 3)
-        two = "t b 24, 2 12 3, 2 b 3, 2 b 3, b"
+        both = rand(5, 2, 24), packed(4, 2, 12, 3), rand(2, 2, 3), rand(2, 2, 3)
+        two = "t b 24, 2 1 3 4 16, 2 b 3, 2 b 3, b"
         yield near(cls("lstm", "bidirectional"), *both, (), (), (), lengths, dims=two)
-        projected = rand(4, 3, 20), rand(1, 20, 2), rand(1, 3, 2), rand(1, 3, 5)
+        projected = rand(4, 3, 20), packed(4, 1, 20, 2), rand(1, 3, 2), rand(1, 3, 5)
         yield near(
             cls("lstm"),
             *projected,
             (),
             (),
-            rand(1, 2, 5),
-            dims="t b 20, 1 20 2, 1 b 2, 1 b 5, 1 2 5",
+            packed(1, 1, 2, 5),
+            dims="t b 20, 1 1 2 4 16, 1 b 2, 1 b 5, 1 1 5 1 16",
         )
         bounded = cls("lstm", clip=0.5, input_forget=True)
         beyond = (), rand(1, 3, 3), (), np.array([9, -1])
         yield near(bounded, *lstm, c, *beyond, dims=f"{dims}, 1 3 3, b")
         odd = ("hard_sigmoid(0.3, 0.4)", "softsign", "elu")
         yield near(cls("lstm", "reverse", activations=odd), *lstm, c, dims=dims)
-        gru = rand(5, 2, 9), rand(1, 9, 3), rand(1, 2, 3), ()
-        yield near(cls("gru"), *gru, rand(1, 3), dims="t b 9, 1 9 3, 1 b 3, 1 3")
-        yield near(cls("gru"), *gru, rand(1, 3), dims="t b 3*h, 1 3*h h, 1 b h, 1 h")
-        yield near(cls("gru", reset_after=False), *gru[:3], dims="t b 9, 1 9 3, 1 b 3")
+        gru = rand(5, 2, 9), packed(3, 1, 9, 3), rand(1, 2, 3), ()
+        yield near(cls("gru"), *gru, rand(1, 3), dims="t b 9, 1 1 3 3 16, 1 b 3, 1 3")
+        yield near(cls("gru"), *gru, rand(1, 3), dims="t b 3*h, 1 p h 3 16, 1 b h, 1 h")
+        yield near(cls("gru", reset_after=False), *gru[:3], dims="t b 9, 1 1 3 3 16, 1 b 3")
         pairs = ("sigmoid", "softplus", "scaled_tanh(1.5, 0.5)", "thresholded_relu(0.25)")
-        two = rand(5, 2, 18), rand(2, 9, 3), rand(2, 2, 3)
+        two = rand(5, 2, 18), packed(3, 2, 9, 3), rand(2, 2, 3)
         either = cls("gru", "bidirectional", activations=pairs)
-        yield near(either, *two, dims="t b 18, 2 9 3, 2 b 3")
-        rnn = rand(6, 2, 3), rand(1, 3, 3), rand(1, 2, 3)
-        yield near(cls("rnn"), *rnn, dims="t b 3, 1 3 3, 1 b 3")
-        few = rand(6, 2, 3), rand(1, 3, 3, low=-0.4, high=0.4), rand(1, 2, 3)
-        yield near(cls("rnn", activations=("relu",)), *few, dims="t b h, 1 h h, 1 b h")
+        yield near(either, *two, dims="t b 18, 2 1 3 3 16, 2 b 3")
+        rnn = rand(6, 2, 3), packed(1, 1, 3, 3), rand(1, 2, 3)
+        yield near(cls("rnn"), *rnn, dims="t b 3, 1 1 3 1 16, 1 b 3")
+        few = rand(6, 2, 3), packed(1, 1, 3, 3) * np.float32(0.25), rand(1, 2, 3)
+        yield near(cls("rnn", activations=("relu",)), *few, dims="t b h, 1 p h 1 16, 1 b h")
         yield near(cls("rnn", activations=("affine(0.5, 0.1)",), clip=2.0), *rnn)
         yield near(cls("rnn", activations=("leaky_relu",)), *few)
         half = [a.astype(np.float16) for a in (*lstm[1:], c)]
@@ -242,6 +252,75 @@ class RecurrentSteps(Op):
             cls("rnn"), rnn[0].astype(np.float64), *rnn[1:], code="op-dtype", match="inputs"
         )
         yield wrong(cls("rnn"), *rnn, (), (), (), (), rand(2), code="op-dtype", match="lengths")
+
+
+@define_op
+class RecurrentPanels(Op):
+    """A weight (D, gates * units, depth) in the order in which `nn.recurrent_steps` multiplies it: (D, panels, depth,
+    gates, 16), where panel p has units 16 * p to 16 * p + 15 of each gate. Units beyond the last one are zeros."""
+
+    name = "nn.recurrent_panels"
+    gates: int
+
+    def deduce(self, d: Deduction, weight: KnownTensor) -> TensorType:
+        need_ranks(d, {"weight": (weight, "directions, gates * units, depth")})
+        d.require(self.gates > 0, f"gates must be positive, got {self.gates}", arg="gates")
+        directions, rows, depth = weight.dims
+        units = rows // self.gates
+        d.same_dim(units * self.gates, rows, f"there are not {self.gates} gates", arg="weight")
+        return TensorType((directions, panels(units), depth, self.gates, PANEL), weight.dtype)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        (weight,) = args
+        return TensorType(None, weight.dtype if isinstance(weight, TensorType) else None, 5)
+
+    def legalize(self, out: KnownTensor, weight: te.Tensor) -> te.Tensor:
+        units = te.dim(te.dims(weight)[1] // self.gates)
+
+        def element(d: Any, panel: Any, k: Any, gate: Any, lane: Any) -> Any:
+            unit = panel * te.dim(PANEL) + lane
+            none = te.const(0, str(out.dtype))
+            return te.if_then_else(
+                unit < units, te.element(weight(d, gate * units + unit, k)), none
+            )
+
+        return te.compute(out.dims, element, "panels")
+
+    def reference(self, weight: np.ndarray) -> np.ndarray:
+        directions, rows, depth = weight.shape
+        units = rows // self.gates
+        split = weight.reshape(directions, self.gates, units, depth)
+        padded = np.pad(split, ((0, 0), (0, 0), (0, -units % PANEL), (0, 0)))
+        split = padded.reshape(directions, self.gates, -(-units // PANEL), PANEL, depth)
+        return np.ascontiguousarray(split.transpose(0, 2, 4, 1, 3))
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(4), rand(2, 12, 5), dims="d 4*h k")
+        yield sample(cls(1), rand(1, 35, 3), dims="1 h 3")
+        yield sample(cls(3), rand(2, 48, 2), dims="2 48 k")
+        yield sample(cls(2), rand(1, 0, 3), dims="1 2*h 3")
+        yield sample(cls(2), rand(1, 66, 3, dtype="int8"), dims="1 2*h 3")
+        yield wrong(cls(4), rand(1, 10, 3), code="shape-mismatch", match="4 gates")
+        yield wrong(cls(0), rand(1, 10, 3), code="op-arguments", match="positive")
+        yield wrong(cls(1), rand(10, 3), code="op-rank", match="weight must have 3")
+
+
+def panels(units: Dim) -> Dim:
+    """The number of panels of so many units."""
+    return (units + (PANEL - 1)) // PANEL
+
+
+def packed(gates: int, *shape: int) -> np.ndarray:
+    """Test values for a packed weight."""
+    return RecurrentPanels(gates).reference(rand(*shape))
+
+
+def unpacked(weight: np.ndarray, units: int) -> np.ndarray:
+    """The weight (D, gates * units, depth) that was packed."""
+    directions, count, depth, gates, lanes = weight.shape
+    rows = weight.transpose(0, 3, 1, 4, 2).reshape(directions, gates, count * lanes, depth)
+    return rows[:, :, :units].reshape(directions, gates * units, depth)
 
 
 def need_cell(

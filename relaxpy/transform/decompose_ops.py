@@ -16,6 +16,9 @@ from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.fold_constant import FoldConstant
 from relaxpy.transform.rebuild import Rebuilder
 
+LARGEST = 1 << 30
+"""The most bytes of a weight that is packed when building: packing may add to it."""
+
 
 @dataclass(frozen=True)
 class DecomposeOps(Pass):
@@ -43,8 +46,9 @@ class DecomposeOps(Pass):
         ):
             n = T.int64()
             weight = R.expand_dims(u, axis=[0])
+            panels = R.nn.recurrent_panels(weight, gates=1)
             inputs = R.linear(x, w)
-            steps = R.nn.recurrent_steps(inputs, weight, h, cell="rnn")
+            steps = R.nn.recurrent_steps(inputs, panels, h, cell="rnn")
             outputs = steps[0]
             last = steps[1]
             y = (outputs, last)
@@ -58,7 +62,7 @@ class DecomposeOps(Pass):
             return _Decomposer(mod).function(function) if _is_composed(function) else function
 
         found = mod.map_graph_functions(change)
-        return mod if found is mod else FoldConstant().run(found, ctx)
+        return mod if found is mod else FoldConstant(max_bytes=LARGEST).run(found, ctx)
 
 
 def _is_composed(function: Function) -> bool:

@@ -45,6 +45,7 @@ from relaxpy.op.gather import GatherElements, GatherND, IndexTensor, Take
 from relaxpy.op.intrinsic import ShapeOf, ShapeToTensor, TensorToShape
 from relaxpy.op.join import Concat, Split, Stack
 from relaxpy.op.manipulate import BroadcastTo, ExpandDims, PermuteDims, Squeeze
+from relaxpy.op.recurrent_steps import RecurrentPanels
 from relaxpy.op.repetition import Repeat, Tile
 from relaxpy.op.reverse import Flip
 from relaxpy.op.row_major import Flatten, Reshape, Size
@@ -84,6 +85,7 @@ MOVES: tuple[type[Operator], ...] = (
     Ones,
     OnesLike,
     Full,
+    RecurrentPanels,
     FullLike,
 )
 """Operators that only move or select elements: exact in every dtype."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+import relaxpy
 from relaxpy import nn
 from relaxpy.errors import UsageError
 from tests.nn.against_torch import Case, Layers, torch
+from tests.sweeps import quick_target
 
 SIZES = ({"l": 5, "b": 2}, {"l": 1, "b": 1}, {"l": 64, "b": 3})
 
@@ -48,6 +51,7 @@ CASES = {
         SIZES,
         atol=1e-4,
     ),
+    "lstm_projection": both("LSTM", "l b 3", num_layers=2, bidirectional=True, proj_size=2),
     "gru": both("GRU", "l b 3", num_layers=2),
     "rnn": both("RNN", "l b 3", nonlinearity="relu", bidirectional=True),
 }
@@ -63,10 +67,32 @@ def test_equals_torch(layers: Layers, name: str) -> None:
     layers.check(name)
 
 
-def test_layers_of_a_kind_share_their_steps(layers: Layers) -> None:
-    """The steps are one function for all layers and directions of the same size."""
-    names = [name for name in layers.mod.graph_functions if name.startswith("lstm_steps")]
-    assert len(names) == 2  # with and without bias
+def test_a_layer_is_one_operator(layers: Layers) -> None:
+    assert layers.mod.script().count("R.nn.lstm(") == sum("lstm" in name for name in CASES)
+
+
+def test_lengths() -> None:
+    """As torch's packed sequences."""
+    ours, theirs = nn.GRU(3, 4, bidirectional=True), torch.nn.GRU(3, 4, bidirectional=True)
+    ours.load_state_dict(theirs.state_dict())
+
+    class Padded(nn.Module):
+        def __init__(self) -> None:
+            self.gru = ours
+
+        def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> Any:
+            return self.gru(x, None, lengths)
+
+    spec = {"x": nn.spec.Tensor(("l", "b", 3)), "lengths": nn.spec.Tensor(("b",), "int64")}
+    mod, params = Padded().export({"forward": spec})
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, target=quick_target(), params=params))
+    x, lengths = torch.randn(6, 3, 3), torch.tensor([2, 6, 1])
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+    with torch.no_grad():
+        y, last = theirs(packed)
+    want = torch.nn.utils.rnn.pad_packed_sequence(y)[0], last
+    for got, each in zip(vm["forward"](x.numpy(), lengths.numpy()), want, strict=True):
+        np.testing.assert_allclose(got.numpy(), each.numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_wrong_options() -> None:
@@ -74,6 +100,8 @@ def test_wrong_options() -> None:
         nn.LSTM(3, 4, num_layers=0)
     with pytest.raises(UsageError, match="nonlinearity must be"):
         nn.RNN(3, 4, nonlinearity="gelu")
+    with pytest.raises(UsageError, match="proj_size must be 0 or below the hidden size 4"):
+        nn.LSTM(3, 4, proj_size=4)
 
     class Wrong(nn.Module):
         def __init__(self) -> None:

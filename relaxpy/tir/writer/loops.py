@@ -33,6 +33,10 @@ ABOUT = "relaxpy.about"
 GIVEN = "relaxpy_given"
 """The function whose result is its argument, in the place of an index (`relaxpy.tir.lowering.given`)."""
 
+AGAIN = "relaxpy.again"
+"""Annotation of a parallel loop that a serial loop around it launches each time: it needs what its last run has
+written, and each run is worth a launch."""
+
 ROLLED = "relaxpy.rolled"
 """Annotation of a loop of which the code generator is to keep one copy (`relaxpy.tir.lowering.rolled`)."""
 
@@ -324,10 +328,12 @@ class Program:
         parallel: bool = False,
         about: Index | None = None,
         rolled: bool = False,
+        again: bool = False,
     ) -> Iterator[Expr]:
         """`for name in range(extent)`; an extent of the constant 1 makes no loop. `about` is how often it runs, for
         the estimate of work (`relaxpy.tir.forms.cost`), where the extent does not say. `rolled` is for a loop that
-        copies or stores, or whose time is that of a loop inside: several copies of it would not be faster."""
+        copies or stores, or whose time is that of a loop inside: several copies of it would not be faster. `again` is
+        for a parallel loop that runs many times, each time with what the last one has written."""
         var = tirx.Var(name, "int64")
         self._open.append([])
         yield int64(0) if constant(extent) == 1 else var
@@ -337,6 +343,8 @@ class Program:
             annotations = {} if about is None else {ABOUT: int64(about)}
             if rolled:
                 annotations[ROLLED] = int64(1)
+            if again:
+                annotations[AGAIN] = int64(1)
             body = tirx.For(var, int64(0), int64(extent), kind, body, annotations=annotations)
         self._add(body)
 

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from relaxpy.ir.cell import ACTIVATIONS, Activation, Cell
+from relaxpy.ir.cell import ACTIVATIONS, PANEL, Activation, Cell
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
 from relaxpy.tir import te
 from relaxpy.tir.analyzer import VarTable
 from relaxpy.tir.numerics import scalar
-from relaxpy.tir.writer.loops import Buffer, Expr
-from relaxpy.tir.writer.rows import cell, known, scratch
+from relaxpy.tir.writer.loops import Buffer, Expr, constant, floordiv, floormod
+from relaxpy.tir.writer.rows import known, scratch
 from relaxpy.tir.writer.serial import Serial, serial
 
 CELL = "relaxpy.cell"
@@ -33,7 +33,7 @@ class Operands:
     inputs: Any
     """(length, batch, D * gates * hidden), or (batch, length, …)."""
     weight: Any
-    """(D, gates * hidden, state)."""
+    """(D, panels, state, gates, `PANEL`), as `nn.recurrent_panels` packs it."""
     initial_h: Any
     """(D, batch, state)."""
     initial_c: Any = None
@@ -43,7 +43,7 @@ class Operands:
     peepholes: Any = None
     """(D, 3, hidden)."""
     projection: Any = None
-    """(D, state, hidden)."""
+    """(D, panels, hidden, 1, `PANEL`), likewise."""
     lengths: Any = None
     """(batch,)."""
 
@@ -123,9 +123,13 @@ class _Row:
             count = known(p, "count", clamped)
         table = VarTable(shared=True)
         hidden = table.to_dim(self.hidden)
-        self.sums = scratch(p, "sums", hidden * self.step.gates, self.wide)
+        self.sums = scratch(p, "sums", _padded(hidden) * self.step.gates, self.wide)
         self.new = scratch(p, "new", hidden, self.wide)
-        with p.loop("t", count, about=64) as t:
+        self.projected = self.new
+        if self.x.projection is not None:
+            state = table.to_dim(self.state)
+            self.projected = scratch(p, "projected", _padded(state), self.wide)
+        with p.loop("t", count, about=64 if self.x.lengths is not None else None) as t:
             self._step(known(p, "at", self._place(t, count)))
         if self.x.lengths is not None:
             with p.loop("t", self.length - count, about=1) as t, p.loop("j", self.state) as j:
@@ -142,28 +146,49 @@ class _Row:
     def _step(self, at: Expr) -> None:
         p, d, b, x = self.p, self.direction, self.row, self.x
         hidden, gates = self.hidden, self.step.gates
-        with p.loop("g", te.dim(gates) * hidden) as g:
-            self._product(self.sums, g, g, lambda k: self._float(self.h, d, b, k))
+        every = range(2 if self.has_two_products else gates)
+        self._product(self.sums, x.weight, every, lambda k: self._float(self.h, d, b, k))
         index = (b, at) if self.batch_first else (at, b)
 
         def inputs(gate: int, u: Expr) -> Expr:
             return self._float(x.inputs, *index, (d * gates + gate) * hidden + u)
 
         with p.loop("u", hidden) as u:
-            sums = [p.read(self.sums, hidden * gate + u) for gate in range(gates)]
-            given = [known(p, f"x{gate}", inputs(gate, u)) for gate in range(gates)]
-            self._unit(u, given, [known(p, f"sum{g}", each) for g, each in enumerate(sums)])
-        if self.step.kind == "gru" and not self.step.reset_after:
+            sums = [known(p, f"sum{gate}", self._sum(gate, u)) for gate in every]
+            given = [known(p, f"x{gate}", inputs(gate, u)) for gate in every]
+            self._unit(u, given, sums)
+        if self.has_two_products:
             self._new_gates(inputs)
+        if x.projection is not None:
+            self._product(self.projected, x.projection, range(1), lambda k: p.read(self.new, k))
         self._write_state(at)
 
-    def _product(self, to: Buffer, place: Expr, row: Expr, factor: Callable[[Expr], Expr]) -> None:
-        """Set a sum to the product of a row of the weight and the state, whose elements `factor` gives."""
-        p = self.p
-        p.write(to, place, value=te.const(0.0, self.wide))
-        with p.loop("k", self.state, about=64) as k:
-            product = self._float(self.x.weight, self.direction, row, k) * factor(k)
-            p.write(to, place, value=p.read(to, place) + product)
+    @property
+    def has_two_products(self) -> bool:
+        """Is it a GRU whose new gate needs the reset gates of all units?"""
+        return self.step.kind == "gru" and not self.step.reset_after
+
+    def _sum(self, gate: int, u: Expr) -> Expr:
+        """The product of a unit: a panel's are side by side, gate after gate."""
+        panel, lane = floordiv(u, PANEL), floormod(u, PANEL)
+        return self.p.read(self.sums, (panel * self.step.gates + gate) * PANEL + lane)
+
+    def _product(
+        self, to: Buffer, weight: Buffer, gates: range, factor: Callable[[Expr], Expr]
+    ) -> None:
+        """Set sums to the product of the weight of some gates and a vector, whose elements `factor` gives."""
+        p, count = self.p, constant(weight.shape[3]) or 1
+        with p.loop("panel", weight.shape[1]) as panel:
+            start = (panel * count + gates.start) * PANEL
+            lanes = te.dim(len(gates) * PANEL)
+            with p.loop("j", lanes) as j:
+                p.write(to, start + j, value=te.const(0.0, self.wide))
+            with p.loop("k", weight.shape[2], about=64) as k:
+                number = known(p, "factor", factor(k))
+                with p.loop("g", te.dim(len(gates))) as g, p.loop("lane", te.dim(PANEL)) as lane:
+                    at = start + g * PANEL + lane
+                    part = self._float(weight, self.direction, panel, k, gates.start + g, lane)
+                    p.write(to, at, value=p.read(to, at) + part * number)
 
     def _unit(self, u: Expr, x: Sequence[Expr], sums: Sequence[Expr]) -> None:
         """The new state of a unit; of a GRU that resets before, only the gates."""
@@ -176,8 +201,7 @@ class _Row:
             r = known(p, "r", f[0](x[0] + sums[0]))
             z = known(p, "z", f[0](x[1] + sums[1]))
             if not self.step.reset_after:
-                p.write(self.sums, u, value=r)
-                p.write(self.sums, self.hidden + u, value=z)
+                p.write(self.new, u, value=r * self._float(self.h, d, b, u))
                 return
             own = sums[2] if self.x.bias is None else sums[2] + self._float(self.x.bias, d, u)
             n = known(p, "n", f[1](x[2] + r * own))
@@ -202,31 +226,20 @@ class _Row:
 
     def _new_gates(self, inputs: Callable[[int, Expr], Expr]) -> None:
         """The new state of a GRU that resets the state before its product."""
-        p, d, b, hidden = self.p, self.direction, self.row, self.hidden
+        p, d, b = self.p, self.direction, self.row
         f = self._functions()
-
-        def reset(k: Expr) -> Expr:
-            return p.read(self.sums, k) * self._float(self.h, d, b, k)
-
-        with p.loop("u", hidden) as u:
-            self._product(self.sums, hidden * 2 + u, hidden * 2 + u, reset)
-            n = known(p, "n", f[1](inputs(2, u) + p.read(self.sums, hidden * 2 + u)))
-            z = known(p, "z", p.read(self.sums, hidden + u))
+        self._product(self.sums, self.x.weight, range(2, 3), lambda k: p.read(self.new, k))
+        with p.loop("u", self.hidden) as u:
+            z = known(p, "z", f[0](inputs(1, u) + self._sum(1, u)))
+            n = known(p, "n", f[1](inputs(2, u) + self._sum(2, u)))
             p.write(self.new, u, value=_mixed(z, n, self._float(self.h, d, b, u)))
 
     def _write_state(self, at: Expr) -> None:
         """Write h after a step, and the output."""
         p, d, b = self.p, self.direction, self.row
         with p.loop("j", self.state) as j:
-            if self.x.projection is None:
-                found = p.read(self.new, j)
-            else:
-                total = cell(p, "total", te.const(0.0, self.wide))
-                with p.loop("u", self.hidden, about=64) as u:
-                    part = self._float(self.x.projection, d, j, u) * p.read(self.new, u)
-                    total.set(total.get() + part)
-                found = total.get()
-            value = known(p, "h", scalar.cast(found, str(self.h.dtype)))
+            value = scalar.cast(p.read(self.projected, j), str(self.h.dtype))
+            value = known(p, "h", value)
             p.write(self.h, d, b, j, value=value)
             self._write_output(at, j, value)
 
@@ -261,6 +274,11 @@ def function_of(activation: Activation, clip: float | None) -> Callable[[Expr], 
     if clip is None:
         return lambda x: made(x, *activation.numbers)
     return lambda x: made(scalar.clip(x, -clip, clip), *activation.numbers)
+
+
+def _padded(size: Dim) -> Dim:
+    """The size, rounded up to whole panels."""
+    return (size + (PANEL - 1)) // PANEL * PANEL
 
 
 def _mixed(z: Expr, new: Expr, before: Expr) -> Expr:

@@ -19,6 +19,7 @@ from relaxpy.backend.cpu.rules.fallback import schedule_any
 from relaxpy.backend.cpu.rules.matmul import matmul_program
 from relaxpy.backend.cpu.rules.paged_attention import paged_attention_program
 from relaxpy.backend.cpu.rules.quantized_matmul import quantized_matmul_program
+from relaxpy.backend.cpu.rules.recurrent import recurrent_program
 from relaxpy.backend.cpu.rules.reduction import schedule_reduction
 from relaxpy.backend.cpu.rules.rows import schedule_rows
 from relaxpy.backend.cpu.rules.tile_matmul import tile_matmul_program
@@ -50,6 +51,7 @@ CPU_RULES: tuple[Rule, ...] = (
     Rule("channel_convolution", _of_arithmetic(channel_convolution_program)),
     Rule("attention", attention_program),
     Rule("paged_attention", paged_attention_program),
+    Rule("recurrent", recurrent_program),
     Rule("elementwise", _of_arithmetic(schedule_elementwise)),
     Rule("window", _of_arithmetic(window_program)),
     Rule("reduction", _of_arithmetic(schedule_reduction)),
