@@ -23,6 +23,12 @@ class FreshNames:
         self._taken.add(name)
         return name
 
+    def copy(self) -> FreshNames:
+        """The same names, independent of later ones."""
+        other = FreshNames(self._taken, self._separator)
+        other._last.update(self._last)
+        return other
+
     def add(self, name: str) -> None:
         """Reserve a name."""
         self._taken.add(name)

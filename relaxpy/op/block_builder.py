@@ -366,6 +366,14 @@ class BlockBuilder:
         """`hint`, or `hint1`, `hint2`, … if it is taken in this function."""
         return self._names.fresh(hint)
 
+    def names(self) -> FreshNames:
+        """The names that are taken in this function."""
+        return self._names.copy()
+
+    def set_names(self, names: FreshNames) -> None:
+        """Forget the names taken since `names` was returned."""
+        self._names = names.copy()
+
     def _bind(self, expr: Expr, name: str, inner: bool, span: Span | None) -> Var:
         where = span or expr.span
         self.checked(expr, where)

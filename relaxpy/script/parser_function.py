@@ -27,7 +27,7 @@ from relaxpy.ir.expr import (
 from relaxpy.op.deduce import deduce
 from relaxpy.script.macro import Macro
 from relaxpy.script.parser_binding import fits
-from relaxpy.script.parser_macro import MacroParser
+from relaxpy.script.parser_loop import LoopParser
 from relaxpy.script.parser_signature import Signature
 from relaxpy.script.parser_statement import literal_attr
 from relaxpy.script.parser_value import returns
@@ -55,7 +55,7 @@ def refuse_private_symbol(name: str) -> NoReturn:
     )
 
 
-class FunctionParser(MacroParser):
+class FunctionParser(LoopParser):
     """Parses one function: its signature with `signature`, then its body with `function`."""
 
     def function(self, signature: Signature) -> Function:
@@ -64,6 +64,7 @@ class FunctionParser(MacroParser):
         if signature.broken:
             raise Skip
         self.symbols.mode = "use"  # the symbols of the parameters are all defined
+        self.pure = signature.pure
         for param in signature.params:
             self.bb.fresh_name(param.name)  # reserves the name
         with assuming(self.declared_bounds(signature.node)), self.bb.seq() as building:

@@ -41,11 +41,6 @@ from relaxpy.script.scope import (
 )
 
 REFUSED: dict[type[ast.stmt], tuple[str, str]] = {
-    ast.For: (
-        "a for loop",
-        "unroll it, call a recursive function, or write the loop in a @T.prim_func",
-    ),
-    ast.While: ("a while loop", "call a function that calls itself"),
     ast.Try: ("try", "there are no exceptions; check conditions with R.assert_op"),
     ast.Raise: ("raise", "use R.assert_op(condition)"),
     ast.Assert: ("assert", "write R.assert_op(condition)"),
@@ -59,8 +54,6 @@ REFUSED: dict[type[ast.stmt], tuple[str, str]] = {
     ast.AsyncFor: ("a for loop", "unroll it"),
     ast.AsyncWith: ("async with", "write with R.dataflow():"),
     ast.Match: ("match", "write if and else"),
-    ast.Break: ("break", "there are no loops"),
-    ast.Continue: ("continue", "there are no loops"),
 }
 
 
