@@ -25,6 +25,7 @@ from relaxpy.version import __version__
 
 if TYPE_CHECKING:
     from relaxpy.build import build as build
+    from relaxpy.frontend.torch import from_torch as from_torch
     from relaxpy.ir import IRModule as IRModule
     from relaxpy.ir.structural import assert_structural_equal as assert_structural_equal
     from relaxpy.ir.structural import structural_equal as structural_equal
@@ -56,6 +57,7 @@ _PUBLIC = {
     "assert_structural_equal": "relaxpy.ir.structural",
     "build": "relaxpy.build",
     "cpu": "relaxpy.runtime",
+    "from_torch": "relaxpy.frontend.torch",
     "load": "relaxpy.runtime",
     "num_threads": "relaxpy.runtime",
     "parse": "relaxpy.script",
@@ -119,7 +121,7 @@ _INSTEAD = {
     "function": ": from relaxpy.script import relax as R; @R.function",
     "ir_module": ": from relaxpy.script import ir as I; @I.ir_module",
     **dict.fromkeys(
-        ("from_torch", "from_onnx", "from_exported_program", "frontend", "export", "jit", "trace"),
+        ("from_onnx", "from_exported_program", "frontend", "export", "jit", "trace"),
         ": write the model with relaxpy.nn, and load its weights: model.load_state_dict(theirs.state_dict()); "
         "docs/from_pytorch.md has both side by side",
     ),

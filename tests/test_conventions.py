@@ -38,6 +38,7 @@ ALLOWED = {
     **{layer: {*LAYERS[:i], layer} for i, layer in enumerate(LAYERS)},
     "script": {*LAYERS[: LAYERS.index("transform")], "script"},
     "nn": {*LAYERS[: LAYERS.index("transform")], "nn"},
+    "frontend": {*LAYERS[: LAYERS.index("analysis")], "frontend"},
     "runtime": {"runtime"},
     "checkpoints": {"runtime", "checkpoints"},
     "serve": {"runtime", "serve"},

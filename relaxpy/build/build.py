@@ -163,10 +163,7 @@ def _no_module(given: object) -> UsageError:
         help = "parse its script: relaxpy.parse(mod.script(show_meta=True)); or import R, T and I from relaxpy.script"
     elif (library := _library(kind)) is not None:
         came = f"a {library} {kind.__name__}"
-        help = (
-            "write the model with relaxpy.nn, and load its weights: model.load_state_dict(theirs.state_dict()); "
-            "docs/from_pytorch.md has both side by side"
-        )
+        help = _IMPORT if library == "torch" else _REWRITE
     elif isinstance(given, str):
         came = "a text"
         help = "parse it first: relaxpy.build(relaxpy.parse(text)); text is a program or the path of a file"
@@ -189,6 +186,11 @@ def _no_module(given: object) -> UsageError:
     return UsageError("build-module", f"a module is expected, got {came}", help=help)
 
 
+_IMPORT = "import it: mod, params = relaxpy.from_torch(model, args=(x,)); build(mod, params=params)"
+_REWRITE = (
+    "write the model with relaxpy.nn, and load its weights: model.load_state_dict(theirs.state_dict()); "
+    "docs/from_pytorch.md has both side by side"
+)
 _EXPORT = 'export it first: mod, params = model.export({"forward": {"x": nn.spec.Tensor(("n", 4), "float32")}})'
 
 

@@ -1,0 +1,152 @@
+"""Tracing: a module of torch as an exported program, in operators that the table knows."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import wraps
+from typing import Any
+
+from relaxpy.errors import UsageError, caller_span
+from relaxpy.frontend.torch.arguments import has_names, unnamed
+from relaxpy.frontend.torch.spans import is_users, raised_in
+from relaxpy.frontend.torch.table import OPERATORS
+
+
+def exported(module: Any, args: Any, kwargs: Mapping[str, Any] | None, dynamic_shapes: Any) -> Any:
+    """The exported program of a module or function, traced without gradients; an exported program is itself."""
+    import torch
+
+    if isinstance(module, torch.export.ExportedProgram):
+        if args is not None or kwargs or dynamic_shapes is not None:
+            raise UsageError(
+                "torch-export",
+                "an ExportedProgram has its arguments and sizes already",
+                span=caller_span(),
+                help="call relaxpy.from_torch(program), or pass the module itself",
+            )
+        return module
+    if args is not None and not isinstance(args, (tuple, list)):
+        args = (args,)
+    register_caches()
+    args, kwargs = distinct((tuple(args or ()), dict(kwargs or {})))
+    given = (as_module(module), args, kwargs)
+    try:
+        return _export(*given, dynamic_shapes)
+    except Exception as error:
+        if has_names(dynamic_shapes):
+            with suppress(Exception):
+                return _export(*given, unnamed(dynamic_shapes))
+        raise UsageError(
+            "torch-export",
+            f"torch.export refuses {type(module).__name__}: {_first_lines(error)}",
+            span=raised_in(error) or caller_span(),
+            help="a size that cannot vary has no entry in dynamic_shapes; "
+            "torch.export.export(module, args, dynamic_shapes=…, strict=False) shows where it stops",
+        ) from error
+
+
+def distinct(tree: Any) -> Any:
+    """The arguments with a copy of each tensor that is there twice: torch would take the two to be one always."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    seen: set[int] = set()
+
+    def once(value: Any) -> Any:
+        if id(value) in seen and isinstance(value, torch.Tensor):
+            return value.detach().clone()
+        seen.add(id(value))
+        return value
+
+    return pytree.tree_map(once, tree)
+
+
+def _export(module: Any, args: Any, kwargs: Any, shapes: Any) -> Any:
+    import torch
+
+    with torch.no_grad(), quiet(), users_lines():
+        return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
+
+
+def decomposed(program: Any) -> Any:
+    """The program in core operators, and in those that the table knows as a whole."""
+    import torch
+
+    from relaxpy.frontend.torch.operators import load_operators
+
+    load_operators()
+    table = torch.export.default_decompositions()
+    for overload in list(table):
+        if str(overload) in OPERATORS:
+            table.pop(overload)
+    with torch.no_grad(), quiet():
+        return program.run_decompositions(table)
+
+
+@contextmanager
+def users_lines() -> Iterator[None]:
+    """Let torch keep the lines of all functions that the user calls: it keeps those of methods `forward` only."""
+    from torch.fx.proxy import TracerBase
+
+    own = TracerBase._filter_traceback_frames
+
+    def lines(tracer: Any, frames: Any) -> traceback.StackSummary:
+        first = next((i for i, frame in enumerate(frames) if frame.name == "forward"), len(frames))
+        return traceback.StackSummary.from_list(
+            [frame for frame in frames[first:] if is_users(frame.filename)]
+        ) or own(tracer, frames)
+
+    setattr(TracerBase, own.__name__, lines)
+    try:
+        yield
+    finally:
+        setattr(TracerBase, own.__name__, own)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep warnings that torch gives of its own code from the user."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+def as_module(module: Any) -> Any:
+    import torch
+
+    if isinstance(module, torch.nn.Module):
+        return module
+    if not callable(module):
+        raise UsageError(
+            "torch-export",
+            f"a torch module is expected, got a {type(module).__name__}",
+            span=caller_span(),
+            help="pass a torch.nn.Module, a function of tensors, or an ExportedProgram",
+        )
+
+    @wraps(module)  # whose signature names the inputs
+    def forward(*args: Any, **kwargs: Any) -> Any:  # torch keeps the lines of what `forward` calls
+        return module(*args, **kwargs)
+
+    made = torch.nn.Module()
+    made.forward = forward
+    return made
+
+
+def register_caches() -> None:
+    """Make transformers' caches trees of tensors for torch, if transformers is loaded."""
+    if "transformers" not in sys.modules:
+        return
+    from transformers.integrations.executorch import register_dynamic_cache_export_support
+
+    register_dynamic_cache_export_support()
+
+
+def _first_lines(error: BaseException) -> str:
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    return "\n".join(lines[:12]) or type(error).__name__

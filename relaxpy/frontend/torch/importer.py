@@ -1,0 +1,664 @@
+"""The walk over an exported program: parameters, sizes and guards, then one binding after the other."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from relaxpy.errors import RelaxError, Span, UsageError
+from relaxpy.frontend.torch.arguments import Leaf, limits, named_sizes, shapes_with_dims
+from relaxpy.frontend.torch.arrays import array_of, dtype_of
+from relaxpy.frontend.torch.export import as_module, decomposed, exported
+from relaxpy.frontend.torch.guards import Place, is_of_layout, places_of_guards, read_guard
+from relaxpy.frontend.torch.missing import name_of, refuse_missing
+from relaxpy.frontend.torch.signature import Input, Output, Signature
+from relaxpy.frontend.torch.sizes import Sizes
+from relaxpy.frontend.torch.spans import span_of
+from relaxpy.frontend.torch.table import OPERATORS
+from relaxpy.ir import (
+    Annotation,
+    Dim,
+    DType,
+    Expr,
+    IRModule,
+    PrimType,
+    PrimValue,
+    ShapeExpr,
+    SymVar,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    TupleType,
+    Var,
+)
+from relaxpy.ir.dim import DimOp, dim_op
+from relaxpy.ir.names import FreshNames
+from relaxpy.op import astype
+from relaxpy.op.block_builder import BlockBuilder
+from relaxpy.shape.bounds import LOWER, UPPER
+from relaxpy.shape.prove import prove
+
+RESERVED = (
+    "R",
+    "T",
+    "I",
+    "cls",
+    "metadata",
+    *"float int bool str len list tuple range dict".split(),
+)
+"""Names that have a meaning in script."""
+
+INVENTED = 2
+"""The least size that torch assumes of every dynamic one: a trace at larger sizes says nothing of 0 and 1."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A program of torch as IR."""
+
+    mod: IRModule
+    params: dict[str, np.ndarray]
+    """The weights, in torch's memory where that is contiguous."""
+    signature: Signature
+    state: dict[str, Any] = field(default_factory=dict)
+    """Torch's tensor of each buffer that a call changes, by parameter."""
+
+
+def from_torch(
+    module: Any,
+    args: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> tuple[IRModule, dict[str, np.ndarray]]:
+    """A torch module, function or `ExportedProgram` as a module of IR, and its weights, which share torch's memory.
+
+        mod, params = relaxpy.from_torch(model, args=(x,), dynamic_shapes={"x": {0: "batch"}})
+        exe = relaxpy.build(mod, params=params)
+
+    `args` and `kwargs` are an example call; `dynamic_shapes` says which sizes may vary, as `torch.export` takes it, or
+    by names. `main` takes the tensors of the arguments in order, then buffers that a call changes, then the weights; it
+    returns the tensors of the results in order, then the new values of what a call changes. A function of another
+    number of results than one returns a tuple.
+
+    Raises: UsageError (`torch-export`, `torch-operator`, `torch-size`, `torch-dtype`), with the user's lines.
+    """
+    found = import_program(module, args, kwargs, dynamic_shapes)
+    return found.mod, found.params
+
+
+def import_program(
+    module: Any,
+    args: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> Imported:
+    """The implementation of `from_torch`, with the signature."""
+    shapes = shapes_with_dims(dynamic_shapes)
+    program = exported(module, args, kwargs, shapes)
+    names = [] if program is module else named_sizes(program, as_module(module), shapes)
+    original = program
+    program = decomposed(program)
+    return Importer(program, original, names, type(module).__name__).run()
+
+
+class Importer:
+    """The function under construction."""
+
+    def __init__(self, program: Any, original: Any, names: Sequence[Leaf], title: str) -> None:
+        self.program = program
+        self.original = original
+        self.leaves = names
+        self.title = title if title.isidentifier() else "Module"
+        self.builder = BlockBuilder(IRModule(name=self.title))
+        self.sizes = Sizes()
+        self.values: dict[Any, Any] = {}
+        """Node → expression, size, number, or tuple of them."""
+        self.named: dict[str, SymVar] = {}
+        """The user's names of sizes."""
+        self.taken = FreshNames(RESERVED, separator="_")
+        self.inputs: list[Input] = []
+        self.weights: dict[str, Any] = {}
+        """Parameter → torch's tensor."""
+        self.state: dict[str, Any] = {}
+        self.bounds: dict[str, dict[str, int]] = {UPPER: {}, LOWER: {}}
+        self.conditions: list[tuple[Dim, str, Span | None]] = []
+        self.known: dict[SymVar, tuple[int | None, int | None]] = {}
+
+    def run(self) -> Imported:
+        refuse_missing(self.program)
+        graph = self.program.graph
+        placeholders = {node.name: node for node in graph.nodes if node.op == "placeholder"}
+        self._define_sizes(placeholders)
+        self._read_guards(placeholders)
+        arguments, buffers, weights = self._parameters(placeholders)
+        used = {node.name for node in placeholders.values() if node.users}
+        weights = [var for name, var in weights if name in used]
+        params = [*arguments, *buffers, *weights]
+        attrs: dict[str, Any] = {"num_input": len(arguments) + len(buffers)}
+        attrs |= {key: limits for key, limits in self.bounds.items() if limits}
+        outputs: list[Output] = []
+        with self.builder.function("main", params, attrs=attrs), self.builder.dataflow():
+            for condition, text, span in self.conditions:
+                self.check(condition, text, span)
+            results = self.nodes(graph)
+            specs = self.program.graph_signature.output_specs
+            pairs = sorted(
+                zip(specs, results, strict=True), key=lambda pair: "MUTATION" in pair[0].kind.name
+            )
+            values = [self._result(spec, value, outputs) for spec, value in pairs]
+            found = [value for value in values if value is not None]
+            output = found[0] if len(found) == 1 else Tuple(tuple(found))
+            self.builder.emit_func_output(self.builder.emit_output(output))
+        kept = {var.name for var in weights}
+        return Imported(
+            self.builder.get(),
+            {name: array_of(tensor) for name, tensor in self.weights.items() if name in kept},
+            self._signature(outputs),
+            self.state,
+        )
+
+    # Sizes
+
+    def _define_sizes(self, placeholders: Mapping[str, Any]) -> None:
+        """Name the symbols of the arguments' sizes."""
+        import torch
+
+        leaves = iter(self.leaves)
+        for spec in self.program.graph_signature.input_specs:
+            if spec.kind.name != "USER_INPUT":
+                continue
+            leaf = next(leaves, Leaf())
+            node = placeholders[spec.arg.name]
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor):
+                sizes, dims = list(value.shape), leaf.dims
+                defaults = [f"{node.name}_{axis}" for axis in range(len(sizes))]
+            elif isinstance(value, torch.SymInt):
+                sizes, dims, defaults = [value], {}, [node.name]
+            else:
+                continue
+            for axis, size in enumerate(sizes):
+                if isinstance(size, torch.SymInt):
+                    signed = isinstance(value, torch.SymInt)
+                    self.define(size.node.expr, dims.get(axis), defaults[axis], signed)
+        for symbol, interval in self.program.range_constraints.items():
+            self._bound(symbol, interval)
+
+    def define(self, expr: Any, given: Any, default: str, signed: bool = False) -> None:
+        """Define the symbols of a size. `given` is torch's `Dim` for it, which has a name."""
+        named = None if given is None else self._named(given)
+        unknown = [s for s in sorted(expr.free_symbols, key=str) if s.name not in self.sizes.known]
+        for symbol in unknown[1:]:
+            self.sizes.define(symbol.name, SymVar(self.fresh(symbol.name)).dim)
+        if not unknown:
+            if named is not None and named != self.sizes.expr(expr):
+                self.tie(dim_op("eq", named, self.sizes.expr(expr)))
+            return
+        symbol = unknown[0]
+        slope, base = expr.coeff(symbol), expr.subs(symbol, 0)
+        if expr == symbol:
+            own = SymVar(self.fresh(default), signed=signed).dim if named is None else named
+            self.sizes.define(symbol.name, own)
+        elif named is not None and slope.is_Integer and expr == slope * symbol + base:
+            rest = named - self.sizes.expr(base)  # `batch`, which is s1 + 1
+            whole = rest.divide_exact(int(slope))
+            self.sizes.define(symbol.name, rest // int(slope) if whole is None else whole)
+        else:
+            self.sizes.define(symbol.name, SymVar(self.fresh(symbol.name)).dim)
+
+    def _named(self, given: Any) -> Dim:
+        """A size with a name, or one derived of it."""
+        root = getattr(given, "root", given)
+        if root.__name__ not in self.named:
+            var = self.named[root.__name__] = SymVar(self.fresh(root.__name__))
+            low, high = limits(root)
+            if low is not None and low >= INVENTED:
+                self.bounds[LOWER][var.name] = low
+            if high is not None:
+                self.bounds[UPPER][var.name] = high
+        dim = self.named[root.__name__].dim
+        return dim if root is given else given.fn(dim)
+
+    def _bound(self, symbol: Any, limits: Any) -> None:
+        """Declare the range of a symbol; the lower bound that torch invents is none."""
+        from torch.utils._sympy.numbers import int_oo
+
+        if not symbol.is_Symbol or symbol.name not in self.sizes.known:
+            return
+        dim = self.sizes.known[symbol.name]
+        var = dim.vars[0] if dim.vars else None
+        if var is None:
+            return
+        shift = (dim - var.dim).value
+        low = None if limits.lower in (int_oo, -int_oo) else int(limits.lower)
+        high = None if limits.upper in (int_oo, -int_oo) else int(limits.upper)
+        if low is not None and low <= INVENTED:
+            low = None
+        if shift is None:
+            return
+        if high is not None and high < 2**62:
+            self.bounds[UPPER][var.name] = high - shift
+        if low is not None:
+            self.bounds[LOWER][var.name] = low - shift
+        self.known[var] = (
+            None if low is None else low - shift,
+            None if high is None else high - shift,
+        )
+
+    def _read_guards(self, placeholders: Mapping[str, Any]) -> None:
+        """Tie sizes that are equal, and keep the conditions that are to be checked."""
+        shapes = self._guard_inputs(placeholders)
+        paths = sorted(shapes, key=len, reverse=True)
+        texts = {text: text for text in self.original._guards_code}
+        for i, path in enumerate(paths):
+            texts = {text: code.replace(path, f"_input{i}_") for text, code in texts.items()}
+
+        def conditions() -> dict[str, Dim]:
+            inputs = {f"_input{i}_": self._sizes_of(shapes[path]) for i, path in enumerate(paths)}
+            found = {text: read_guard(code, inputs) for text, code in texts.items()}
+            return {text: condition for text, condition in found.items() if condition is not None}
+
+        for condition in conditions().values():
+            self.tie(condition)
+        places = self._guard_places()
+        for text, condition in conditions().items():
+            place = places.get(condition)
+            if place is not None and is_of_layout(place):
+                continue
+            self.conditions.append((condition, text, None if place is None else place.span))
+
+    def _guard_places(self) -> dict[Dim, Place]:
+        """Condition → where torch came upon it. Nothing is known of a program from a file."""
+        found: dict[Dim, Place] = {}
+        for place in places_of_guards(self.original):
+            with suppress(UsageError):
+                found.setdefault(self.sizes.expr(place.condition), place)
+        return found
+
+    def _ranges(self, condition: Dim) -> Any:
+        return {var: self.known[var] for var in condition.vars if var in self.known}
+
+    def _guard_inputs(self, placeholders: Mapping[str, Any]) -> dict[str, Any]:
+        """Text of an argument in guards → what torch knows of it."""
+        from torch.utils import _pytree as pytree
+
+        spec = self.original.call_spec.in_spec
+        args, kwargs = pytree.tree_unflatten(range(spec.num_leaves), spec)
+        names = _argument_names(self.original)
+        combined = {**dict(zip(names, args, strict=False)), **kwargs}
+        if len(args) > len(names):
+            combined |= {"args": args[len(names) :]}
+        paths = dict[int, Any](
+            (leaf, path) for path, leaf in pytree.tree_flatten_with_path(combined)[0]
+        )
+        users = [
+            placeholders[s.arg.name].meta.get("val")
+            if s.arg.name in placeholders
+            else getattr(s.arg, "value", None)
+            for s in self.program.graph_signature.input_specs
+            if s.kind.name == "USER_INPUT"
+        ]
+        return {"L" + pytree.keystr(paths[i]): value for i, value in enumerate(users) if i in paths}
+
+    def _sizes_of(self, value: Any) -> Any:
+        import torch
+
+        if isinstance(value, torch.Tensor):
+            return [self.sizes.of(size) for size in value.shape]
+        return self.sizes.of(value) if isinstance(value, torch.SymInt) else value
+
+    def tie(self, condition: Dim) -> None:
+        """Make an equality of sizes true by definition, where one of them is a variable of its own."""
+        atom = condition.atom
+        if not isinstance(atom, DimOp) or atom.op != "eq":
+            return
+        for one, other in (atom.args, atom.args[::-1]):
+            var = one.symbol
+            if (
+                var is not None
+                and not var.signed
+                and var not in other.vars
+                and (other.symbol is not None or other.value is not None)
+            ):
+                self.sizes.substitute(var, other)
+                for limits in self.bounds.values():
+                    bound = limits.pop(var.name, None)
+                    if bound is not None and other.symbol is not None:
+                        limits.setdefault(other.symbol.name, bound)
+                return
+
+    # Parameters
+
+    def fresh(self, name: str) -> str:
+        name = re.sub(r"\W", "_", name)
+        if keyword.iskeyword(name) or not name.isidentifier():
+            name = f"_{name}"
+        return self.taken.fresh(name)
+
+    def _parameters(
+        self, placeholders: Mapping[str, Any]
+    ) -> tuple[list[Var], list[Var], list[tuple[str, Var]]]:
+        """The parameters of `main`: arguments, buffers that change, weights (with the names of their nodes)."""
+        import torch
+
+        signature = self.program.graph_signature
+        changed = set(signature.buffers_to_mutate.values())
+        arguments: list[Var] = []
+        buffers: list[Var] = []
+        buffer_inputs: list[Input] = []
+        weights: list[tuple[str, Var]] = []
+        shared: dict[Any, Var] = {}
+        for spec in signature.input_specs:
+            node = placeholders.get(spec.arg.name)
+            value = node.meta.get("val") if node is not None else None
+            if spec.kind.name == "USER_INPUT":
+                if isinstance(value, torch.Tensor):
+                    var = Var(self.fresh(spec.arg.name), self.annotation(value, node))
+                    kind = "tensor"
+                elif isinstance(value, torch.SymInt):
+                    dim = self.sizes.of(value)
+                    var = Var(self.fresh(f"{spec.arg.name}_value"), PrimType("int64", dim))
+                    self.values[node] = dim
+                    arguments.append(var)
+                    self.inputs.append(Input("int", var.name))
+                    continue
+                else:
+                    constant = getattr(spec.arg, "value", value)
+                    self.values[node] = constant
+                    self.inputs.append(Input("constant", spec.arg.name, constant))
+                    continue
+                self.values[node] = var
+                arguments.append(var)
+                self.inputs.append(Input(kind, var.name))
+                continue
+            tensor = self._stored(spec)
+            key = _memory(tensor)
+            if spec.target in changed:
+                var = Var(self.fresh(spec.target), self.annotation(tensor, node))
+                buffers.append(var)
+                buffer_inputs.append(Input("buffer", var.name, spec.target))
+                self.state[var.name] = tensor
+            elif key in shared:
+                var = shared[key]
+            else:
+                var = shared[key] = Var(self.fresh(spec.target), self.annotation(tensor, node))
+                weights.append((spec.arg.name, var))
+                self.weights[var.name] = tensor
+            self.values[node] = var
+        self.inputs += buffer_inputs
+        return arguments, buffers, weights
+
+    def _stored(self, spec: Any) -> Any:
+        """The tensor of a parameter, buffer or constant."""
+        if spec.kind.name not in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
+            raise UsageError(
+                "torch-export",
+                f"the program has an input of the kind {spec.kind.name.lower()}: {spec.target}",
+                help="only tensors and numbers are taken",
+            )
+        for table in (self.program.state_dict, self.program.constants):
+            if spec.target in table:
+                return table[spec.target]
+        raise UsageError("torch-export", f"the program has no tensor {spec.target!r}")
+
+    def annotation(self, value: Any, node: Any = None) -> TensorType:
+        """The annotation of a tensor of torch."""
+        span = span_of(node) if node is not None else None
+        return TensorType([self.size(s) for s in value.shape], dtype_of(value, span))
+
+    def size(self, value: Any) -> Dim:
+        return self.sizes.of(value)
+
+    # Bindings
+
+    def nodes(self, graph: Any) -> Sequence[Any]:
+        """Bind the nodes of a graph whose placeholders are bound; return the values of its outputs."""
+        for node in graph.nodes:
+            if node.op == "call_function":
+                self.values[node] = self._node(node)
+            elif node.op == "get_attr":
+                self.values[node] = _attribute(graph.owning_module, node.target)
+            elif node.op == "output":
+                return [self.value(arg) for arg in node.args[0]]
+        return ()
+
+    def value(self, arg: Any) -> Any:
+        """The value of an argument of a node."""
+        import torch
+
+        if isinstance(arg, torch.fx.Node):
+            return self.values[arg]
+        if isinstance(arg, (list, tuple)):
+            return [self.value(each) for each in arg]
+        return arg
+
+    def _node(self, node: Any) -> Any:
+        import torch
+
+        value = node.meta.get("val")
+        if isinstance(value, (torch.SymInt, torch.SymBool)) and self._is_known(value):
+            return self.sizes.of(value)
+        span = span_of(node)
+        rule = OPERATORS[name_of(node)]
+        try:
+            return self.bound(
+                rule(Site(self, node, span), *self._arguments(node)), value, node, span
+            )
+        except RelaxError as error:
+            raise error.located(span) from None
+
+    def _is_known(self, value: Any) -> bool:
+        return all(s.name in self.sizes.known for s in value.node.expr.free_symbols)
+
+    def _arguments(self, node: Any) -> list[Any]:
+        """The arguments in the order of the operator's schema, with defaults."""
+        import torch
+
+        args = [self.value(arg) for arg in node.args]
+        if not isinstance(node.target, torch._ops.OpOverload):
+            return [*args, *(self.value(arg) for arg in node.kwargs.values())]
+        for parameter in node.target._schema.arguments[len(args) :]:
+            given = node.kwargs.get(parameter.name, parameter.default_value)
+            args.append(self.value(given))
+        return args
+
+    def bound(self, result: Any, value: Any, node: Any, span: Span | None) -> Any:
+        """Bind what a rule returns, with the dtype and shape that torch knows."""
+        import torch
+
+        if isinstance(value, (tuple, list)):
+            if isinstance(result, (tuple, list)):
+                parts: Sequence[Any] = result
+            else:
+                whole = self.builder.emit(result, node.name, span=span)
+                parts = [TupleGetItem(whole, i) for i in range(len(value))]
+            return tuple(
+                None if part is None else self.bound(part, each, node, span)
+                for part, each in zip(parts, value, strict=True)
+            )
+        if not isinstance(value, torch.Tensor) or not isinstance(result, Expr):
+            return result
+        return self.tensor(result, value, node.name, span)
+
+    def tensor(self, expr: Expr, value: Any, name: str, span: Span | None) -> Expr:
+        """Bind a tensor. Sizes that only the run knows are defined where they first occur."""
+        var = expr if isinstance(expr, Var) else self.builder.emit(expr, name, span=span)
+        dtype = dtype_of(value, span)
+        found = var.annotation
+        assert isinstance(found, TensorType), (name, found)
+        if found.dtype is not None and found.dtype != dtype:
+            var = self.builder.emit(astype(var, dtype), name, span=span)
+        new = [s for s in value.shape if isinstance(s, torch_symint()) and not self._is_known(s)]
+        if not new and found.dims is not None:
+            return var
+        for size in new:
+            self.define(size.node.expr, None, str(size.node.expr))
+        return self.builder.match_cast(var, self.annotation(value), name, span=span)
+
+    def check(self, condition: Dim, text: str, span: Span | None) -> None:
+        """Check a condition on sizes when the program runs, unless it is proved."""
+        if prove(condition, self._ranges(condition)):
+            return
+        if condition.value is not None:
+            raise UsageError("torch-size", f"{text} does not hold", span=span)
+        self.builder.match_cast(PrimValue(condition), PrimType("bool", 1), "guard", span=span)
+
+    # Results
+
+    def _result(self, spec: Any, value: Any, outputs: list[Output]) -> Expr | None:
+        kind = spec.kind.name
+        index = sum(output.index >= 0 for output in outputs)
+        if kind in ("BUFFER_MUTATION", "USER_INPUT_MUTATION"):
+            name = next(
+                i.name
+                for i in self.inputs
+                if spec.target in (i.value if i.kind == "buffer" else None, i.name)
+            )
+            outputs.append(Output("update", index, name))
+            return value
+        if kind != "USER_OUTPUT":
+            raise UsageError(
+                "torch-export",
+                f"the program has a result of the kind {kind.lower().replace('_', ' ')}",
+                help="export the module in eval mode, without gradients",
+            )
+        if isinstance(value, Expr):
+            outputs.append(Output("tensor", index))
+            return value
+        if isinstance(value, Dim):
+            outputs.append(Output("number", index))
+            return PrimValue(value)
+        outputs.append(Output("constant", value=value))
+        return None
+
+    def _signature(self, outputs: Sequence[Output]) -> Signature:
+        from torch.utils import _pytree as pytree
+
+        spec = self.original.call_spec
+        names = tuple(_argument_names(self.original))
+        return Signature(
+            tuple(self.inputs),
+            tuple(outputs),
+            pytree.treespec_dumps(spec.in_spec),
+            pytree.treespec_dumps(spec.out_spec),
+            names,
+        )
+
+
+def torch_symint() -> type:
+    import torch
+
+    return torch.SymInt
+
+
+def _argument_names(program: Any) -> Sequence[str]:
+    """The names of the positional parameters of the user's forward, as far as torch kept them."""
+    for module in program.module_call_graph:
+        if module.fqn == "" and module.signature is not None:
+            return module.signature.forward_arg_names or ()
+    return ()
+
+
+def _attribute(module: Any, path: str) -> Any:
+    for part in path.split("."):
+        module = getattr(module, part)
+    return module
+
+
+def _memory(tensor: Any) -> Any:
+    """Equal for tensors that are the same memory."""
+    if tensor.numel() == 0:
+        return id(tensor)
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype
+
+
+class Site:
+    """A call of an operator: what its rule asks and does."""
+
+    def __init__(self, importer: Importer, node: Any, span: Span | None) -> None:
+        self.importer = importer
+        self.node = node
+        self.span = span
+
+    @property
+    def val(self) -> Any:
+        """Torch's knowledge of the result."""
+        return self.node.meta["val"]
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the (first) result."""
+        value = self.val
+        return dtype_of(value[0] if isinstance(value, (tuple, list)) else value, self.span)
+
+    @property
+    def shape(self) -> list[Dim]:
+        """The sizes of the (first) result."""
+        value = self.val
+        return self.sizes((value[0] if isinstance(value, (tuple, list)) else value).shape)
+
+    def sizes(self, values: Sequence[Any]) -> list[Dim]:
+        """Sizes of torch as dimensions."""
+        return [each if isinstance(each, Dim) else self.importer.size(each) for each in values]
+
+    def emit(self, value: Any, name: str | None = None) -> Var:
+        """Bind an intermediate value."""
+        return self.importer.builder.emit(value, name or self.node.name, span=self.span)
+
+    def shape_of(self, x: Expr) -> list[Dim]:
+        """The sizes of a tensor."""
+        found = self.annotation(x).dims
+        assert found is not None, x
+        return list(found)
+
+    def ndim(self, x: Expr) -> int:
+        return self.annotation(x).ndim
+
+    def dtype_of(self, x: Any) -> DType:
+        found = self.annotation(x).dtype
+        assert found is not None
+        return found
+
+    def annotation(self, x: Expr) -> TensorType:
+        found = x.annotation if isinstance(x, Var) else self.emit(x).annotation
+        assert isinstance(found, TensorType), found
+        return found
+
+    def cast(self, x: Any, dtype: DType | str) -> Any:
+        """A tensor in this dtype; a number as it is."""
+        if not isinstance(x, Expr) or self.dtype_of(x) == dtype:
+            return x
+        return self.emit(astype(x, DType(dtype)))
+
+    def check(self, condition: Dim, text: str) -> None:
+        """Check a condition on sizes when the program runs."""
+        self.importer.check(condition, text, self.span)
+
+    def match(self, value: Expr, annotation: Annotation, name: str | None = None) -> Var:
+        """Bind with an annotation that is checked when the program runs."""
+        return self.importer.builder.match_cast(
+            value, annotation, name or self.node.name, span=self.span
+        )
+
+    def fail(self, code: str, message: str, help: str | None = None) -> UsageError:
+        """An error at this call."""
+        return UsageError(code, message, span=self.span, help=help)
+
+
+__all__ = [
+    "Callable",
+    "Counter",
+    "Imported",
+    "Importer",
+    "ShapeExpr",
+    "Site",
+    "TupleType",
+    "from_torch",
+]

@@ -1,0 +1,138 @@
+"""Shapes, slices, joining, gathering, and tensors made from nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relaxpy import op
+from relaxpy.frontend.torch.importer import Site
+from relaxpy.frontend.torch.table import operator
+from relaxpy.ir import Dim, Expr
+
+_LAST = 2**63 - 1
+
+
+@operator("view.default", "reshape.default", "_unsafe_view.default", "flatten.using_ints")
+@operator("unflatten.int")
+def reshape(at: Site, x: Expr, *rest: Any) -> Any:
+    return op.reshape(x, at.shape)
+
+
+@operator("expand.default")
+def expand(at: Site, x: Expr, *rest: Any) -> Any:
+    return op.broadcast_to(x, at.shape)
+
+
+@operator("permute.default")
+def permute(at: Site, x: Expr, axes: list[int]) -> Any:
+    return op.permute_dims(x, axes) if at.ndim(x) else x
+
+
+@operator("transpose.int")
+def transpose(at: Site, x: Expr, a: int, b: int) -> Any:
+    if not at.ndim(x):
+        return x
+    axes = list(range(at.ndim(x)))
+    axes[a], axes[b] = axes[b], axes[a]
+    return op.permute_dims(x, axes)
+
+
+@operator("unsqueeze.default")
+def unsqueeze(at: Site, x: Expr, axis: int) -> Any:
+    return op.expand_dims(x, axis)
+
+
+@operator("squeeze.dims", "squeeze.dim", "squeeze.default")
+def squeeze(at: Site, x: Expr, axes: Any = None) -> Any:
+    return op.reshape(x, at.shape)
+
+
+@operator("slice.Tensor")
+def slice_(at: Site, x: Expr, axis: int, start: Any, end: Any, step: Any) -> Any:
+    start = 0 if start is None else start
+    if end is None or (isinstance(end, int) and end >= _LAST):
+        if start == 0 and step == 1:
+            return x
+        end = at.shape_of(x)[axis]
+    return op.strided_slice(x, [axis], [start], [end], [step])
+
+
+@operator("select.int")
+def select(at: Site, x: Expr, axis: int, index: Any) -> Any:
+    size = at.shape_of(x)[axis]
+    at.check(_inside(index, size), f"the index {index} is in an axis of {size}")
+    first = Dim.of(index) if not (isinstance(index, int) and index < 0) else size + index
+    y = op.strided_slice(x, [axis], [first], [first + 1])
+    return op.reshape(y, at.shape)
+
+
+def _inside(index: Any, size: Dim) -> Dim:
+    from relaxpy.ir.dim import dim_op
+
+    if isinstance(index, int) and index < 0:
+        return dim_op("le", -index, size)
+    return dim_op("lt", index, size)
+
+
+@operator("cat.default")
+def cat(at: Site, tensors: list[Expr], axis: int = 0) -> Any:
+    # Torch takes empty 1-d tensors of any rank's company.
+    rank = len(at.shape)
+    kept = [x for x in tensors if at.ndim(x) == rank]
+    return op.concat([at.cast(x, at.dtype) for x in kept], axis=axis)
+
+
+@operator("stack.default")
+def stack(at: Site, tensors: list[Expr], axis: int = 0) -> Any:
+    return op.stack([at.cast(x, at.dtype) for x in tensors], axis=axis)
+
+
+@operator("split_with_sizes.default")
+def split_with_sizes(at: Site, x: Expr, sizes: list[Any], axis: int = 0) -> Any:
+    parts, start = [], Dim.of(0)
+    for size in sizes:
+        parts.append(op.strided_slice(x, [axis], [start], [start + size]))
+        start = start + size
+    return parts
+
+
+@operator("getitem", namespace="operator")
+def getitem(at: Site, values: Any, index: int) -> Any:
+    return values[index]
+
+
+@operator("embedding.default")
+def embedding(at: Site, weight: Expr, indices: Expr, *rest: Any) -> Any:
+    return op.take(weight, indices, axis=0)
+
+
+@operator("arange.start_step")
+def arange(at: Site, start: Any, end: Any, step: Any, *rest: Any) -> Any:
+    if any(isinstance(each, float) for each in (start, end, step)):
+        return op.float_arange(float(start), float(end), float(step), dtype=at.dtype)
+    return at.cast(at.emit(op.arange(start, end, step, dtype="int64")), at.dtype)
+
+
+@operator("full.default")
+def full(at: Site, size: list[Any], value: Any, *rest: Any) -> Any:
+    return op.full(at.shape, value, dtype=at.dtype)
+
+
+@operator("full_like.default")
+def full_like(at: Site, x: Expr, value: Any, *rest: Any) -> Any:
+    return op.full(at.shape, value, dtype=at.dtype)
+
+
+@operator("zeros.default", "zeros_like.default", "empty.memory_format", "new_zeros.default")
+def zeros(at: Site, *rest: Any) -> Any:
+    return op.zeros(at.shape, at.dtype)
+
+
+@operator("ones.default", "ones_like.default", "new_ones.default")
+def ones(at: Site, *rest: Any) -> Any:
+    return op.ones(at.shape, at.dtype)
+
+
+@operator("scalar_tensor.default")
+def scalar_tensor(at: Site, value: Any, *rest: Any) -> Any:
+    return op.full((), value, dtype=at.dtype)

@@ -1,0 +1,100 @@
+"""Sizes: sympy's expressions over torch's symbols as `Dim`s over ours, with the names that the user gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from relaxpy.errors import UsageError
+from relaxpy.ir import Dim, SymVar
+from relaxpy.ir.dim import dim_op, dim_sum, product
+
+
+class Sizes:
+    """Torch's symbols (`s77`) as dimensions. Symbols that guards tie together are one."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Dim] = {}
+        """Symbol of torch → its value."""
+
+    def define(self, symbol: str, value: Dim) -> None:
+        self.known[symbol] = value
+
+    def substitute(self, var: SymVar, value: Dim) -> None:
+        """Replace a variable everywhere."""
+        self.known = {name: dim.substitute({var: value}) for name, dim in self.known.items()}
+
+    def of(self, value: Any) -> Dim:
+        """A size of torch, an int or a SymInt, as a dimension."""
+        if isinstance(value, int):
+            return Dim.of(value)
+        return self.expr(value.node.expr if hasattr(value, "node") else value)
+
+    def expr(self, expr: Any) -> Dim:
+        """An expression of sympy as a dimension; comparisons give 0 or 1. UsageError (`torch-size`) for a function that
+        sizes do not have."""
+        import sympy
+
+        if expr is sympy.true or expr is sympy.false:
+            return Dim.of(int(expr is sympy.true))
+        if expr.is_Symbol:
+            if expr.name not in self.known:
+                raise UsageError("torch-size", f"the size {expr.name} is defined by no input")
+            return self.known[expr.name]
+        if expr.is_Integer:
+            return Dim.of(int(expr))
+        name = type(expr).__name__
+        if name not in FUNCTIONS:
+            raise UsageError(
+                "torch-size",
+                f"a size is {expr}, and {name} is no function of sizes here",
+                help="compute it with integers: +, -, *, //, %, min and max",
+            )
+        if name == "Pow":
+            return self.expr(expr.args[0]) ** int(expr.args[1])
+        return FUNCTIONS[name](*map(self.expr, expr.args))
+
+
+def _all(op: str) -> Callable[..., Dim]:
+    def joined(first: Dim, *rest: Dim) -> Dim:
+        for each in rest:
+            first = dim_op(op, first, each)
+        return first
+
+    return joined
+
+
+def _sum(*dims: Dim) -> Dim:
+    return dim_sum(dims)
+
+
+def _product(*dims: Dim) -> Dim:
+    return product(dims)
+
+
+FUNCTIONS: dict[str, Callable[..., Dim]] = {
+    "Pow": lambda a, b: a**b,
+    "Add": _sum,
+    "Mul": _product,
+    "FloorDiv": lambda a, b: a // b,
+    "CleanDiv": lambda a, b: a // b,
+    "CeilDiv": lambda a, b: -(-a // b),
+    "Mod": lambda a, b: a % b,
+    "PythonMod": lambda a, b: a % b,
+    "ModularIndexing": lambda a, b, c: (a // b) % c,
+    "Min": _all("min"),
+    "Max": _all("max"),
+    "Where": lambda c, a, b: dim_op("select", c, a, b),
+    "Equality": lambda a, b: dim_op("eq", a, b),
+    "Unequality": lambda a, b: dim_op("ne", a, b),
+    "StrictLessThan": lambda a, b: dim_op("lt", a, b),
+    "StrictGreaterThan": lambda a, b: dim_op("lt", b, a),
+    "LessThan": lambda a, b: dim_op("le", a, b),
+    "GreaterThan": lambda a, b: dim_op("le", b, a),
+    "And": _all("and"),
+    "Or": _all("or"),
+    "Not": lambda a: dim_op("not", a),
+    "ToFloat": lambda a: a,
+    "Identity": lambda a: a,
+}
+"""Class of sympy's or torch's functions of sizes → the dimension."""

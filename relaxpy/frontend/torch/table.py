@@ -1,0 +1,36 @@
+"""The table of torch's operators: name → a few lines over `relaxpy.op`.
+
+    @operator("relu.default")
+    def relu(at: Site, x: Expr) -> Expr:
+        return op.nn.relu(x)
+
+A function gets the `Site` of the call and the arguments of the operator's schema in its order, with defaults filled
+in: tensors as expressions, sizes as `Dim` or int, dtypes as torch's. It returns an expression, a size, or a tuple of
+them for several results. An operator that is in the table is not decomposed, where torch would otherwise do that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Rule = Callable[..., Any]
+
+OPERATORS: dict[str, Rule] = {}
+"""Name of an overload (`aten.relu.default`) → its rule."""
+
+REFUSED: dict[str, str] = {}
+"""Name of an operator that is not taken, or its beginning → what to write instead."""
+
+
+def operator(*names: str, namespace: str = "aten") -> Callable[[Rule], Rule]:
+    """Decorator: the rule of these overloads, e.g. `add.Tensor`."""
+
+    def register(rule: Rule) -> Rule:
+        for name in names:
+            full = f"{namespace}.{name}"
+            assert full not in OPERATORS, full
+            OPERATORS[full] = rule
+        return rule
+
+    return register

@@ -1,0 +1,94 @@
+"""Modules of torch, imported, beside themselves."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+from torch.nn import functional as F
+
+import relaxpy
+from relaxpy.errors import RelaxError
+from relaxpy.frontend.torch import import_program
+
+
+class Block(nn.Module):
+    """Linear, norm, attention, convolution; a buffer that a call changes; nested arguments and results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 16)
+        self.c = nn.Conv1d(5, 7, 3, padding=1)
+        self.n = nn.LayerNorm(16)
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x, more):
+        y = self.n(F.gelu(self.a(x)))
+        self.count.add_(1)
+        q = y[:, None]
+        y = F.scaled_dot_product_attention(q, q, q, is_causal=True)[:, 0] + more["z"][0]
+        return {"y": y, "rest": [y.sum(), self.c(y[:, :5])]}
+
+
+def test_a_block_at_every_size() -> None:
+    """One build, sizes down to none and one, and the new value of the buffer last."""
+    torch.manual_seed(0)
+    block = Block().eval()
+    x, z = torch.randn(4, 7, 8), torch.randn(4, 7, 16)
+    found = import_program(
+        block,
+        (x, {"z": (z,)}),
+        dynamic_shapes=({0: Dim.DYNAMIC, 1: "length"}, {"z": ({0: Dim.AUTO, 1: "length"},)}),
+    )
+    main = found.mod["main"]
+    assert [str(d) for d in main.params[0].annotation.shape] == ["x_0", "length", "8"]
+    vm = relaxpy.VirtualMachine(relaxpy.build(found.mod, params=found.params))
+    for batch, length in ((4, 7), (2, 13), (1, 5), (0, 6)):
+        x, z, count = torch.randn(batch, length, 8), torch.randn(batch, length, 16), torch.zeros(1)
+        with torch.no_grad():
+            want = block(x, {"z": (z,)})
+        y, total, short, count = map(torch.from_dlpack, vm["main"](x, z, count))
+        torch.testing.assert_close(y, want["y"])
+        torch.testing.assert_close(total, want["rest"][0])
+        torch.testing.assert_close(short, want["rest"][1])
+        assert count.item() == 1
+
+
+class Even(nn.Module):
+    def forward(self, x):
+        if x.shape[0] % 2 == 0:
+            return x + 1
+        return x * 3
+
+
+def test_a_condition_on_sizes_is_checked_at_its_line() -> None:
+    """Torch keeps it in the guards only: without it an odd size gives the other branch's numbers."""
+    mod, params = relaxpy.from_torch(Even(), (torch.ones(4, 3),), dynamic_shapes=({0: "n"},))
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, params=params))
+    assert vm["main"](torch.ones(6, 3)).numpy()[0, 0] == 2
+    with pytest.raises(RelaxError, match="shape\\[0\\] % 2 == 0"):
+        vm["main"](torch.ones(5, 3))
+
+
+def test_a_tensor_given_twice_is_two_arguments() -> None:
+    x = torch.ones(3)
+    mod, _ = relaxpy.from_torch(lambda a, b: a - b, (x, x))
+    assert relaxpy.VirtualMachine(relaxpy.build(mod))["main"](x, x + 1).numpy().tolist() == [-1] * 3
+
+
+def test_missing_operators_are_told_all_at_once() -> None:
+    """Each with its count and the first line."""
+
+    def program(x):
+        y = torch.fft.fft(x).real
+        z = torch.linalg.qr(x)[0]
+        return torch.linalg.qr(z)[0] + y
+
+    with pytest.raises(RelaxError) as caught:
+        relaxpy.from_torch(program, (torch.ones(3, 3),))
+    text = str(caught.value)
+    assert caught.value.code == "torch-operator"
+    assert "linalg_qr.default (2 times" in text
+    assert "_fft_r2c.default (once" in text
+    assert f"{__file__}:" in text
