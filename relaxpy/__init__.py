@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from relaxpy.runtime import set_num_threads as set_num_threads
     from relaxpy.script import parse as parse
     from relaxpy.target import Target as Target
+    from relaxpy.torch import compile as compile
 
 _PUBLIC = {
     "BlockBuilder": "relaxpy.op.block_builder",
@@ -56,6 +57,7 @@ _PUBLIC = {
     "VirtualMachine": "relaxpy.runtime",
     "assert_structural_equal": "relaxpy.ir.structural",
     "build": "relaxpy.build",
+    "compile": "relaxpy.torch",
     "cpu": "relaxpy.runtime",
     "from_torch": "relaxpy.frontend.torch",
     "load": "relaxpy.runtime",
@@ -93,7 +95,7 @@ for _name, _module in _PROVIDERS.items():
 
 _PACKAGES = (
     "analysis", "backend", "ir", "llm", "nn", "op", "runtime", "script", "serve", "shape", "testing", "tir",
-    "transform",
+    "torch", "transform",
 )  # fmt: skip
 """Packages available as attributes (`relaxpy.op.add`) without an explicit import."""
 
@@ -116,7 +118,6 @@ def __getattr__(name: str) -> Any:
 
 
 _INSTEAD = {
-    "compile": ": use relaxpy.build(module), which returns an executable",
     "run": ': relaxpy.VirtualMachine(relaxpy.build(module))["main"](…), or module.main(…)',
     "function": ": from relaxpy.script import relax as R; @R.function",
     "ir_module": ": from relaxpy.script import ir as I; @I.ir_module",

@@ -45,6 +45,7 @@ ALLOWED = {
     "llm": {"checkpoints", "runtime", "serve", "llm"},
     "server": {"checkpoints", "runtime", "serve", "llm", "server"},
     "web": {"runtime", "web"},
+    "torch": {*LAYERS, "frontend", "runtime", "torch"},
     "explain": {*LAYERS, *PRODUCERS, "runtime", "explain"},
     "testing": {*LAYERS, *PRODUCERS, "runtime", "testing"},
 }

@@ -18,8 +18,23 @@ def shapes_with_dims(shapes: Any) -> Any:
     """`dynamic_shapes` with torch's `Dim` for each name that is text; the same name is the same Dim."""
     from torch.export import Dim
 
+    if isinstance(shapes, str):
+        return shapes
     made: dict[str, Any] = {}
     return _each_size(shapes, lambda d: made.setdefault(d, Dim(d)) if isinstance(d, str) else d)
+
+
+def all_sizes(module: Any, args: Any, kwargs: Any) -> Any:
+    """`dynamic_shapes` in which every size of every tensor may vary, if the program lets it."""
+    import torch
+    from torch.export import Dim, ShapesCollection
+    from torch.utils import _pytree as pytree
+
+    shapes = ShapesCollection()
+    for leaf in pytree.tree_leaves((args, kwargs)):
+        if isinstance(leaf, torch.Tensor):
+            shapes[leaf] = dict.fromkeys(range(leaf.ndim), Dim.AUTO)
+    return shapes.dynamic_shapes(module, args, kwargs)
 
 
 def unnamed(shapes: Any) -> Any:
@@ -60,7 +75,7 @@ def _each_size(shapes: Any, convert: Callable[[Any], Any]) -> Any:
 
 def named_sizes(program: Any, module: Any, shapes: Any) -> list[Leaf]:
     """The names of sizes of each leaf of the arguments, in order."""
-    if shapes is None or program.example_inputs is None:
+    if shapes is None or isinstance(shapes, str) or program.example_inputs is None:
         return []
     from torch.export.dynamic_shapes import _combine_args
     from torch.utils import _pytree as pytree

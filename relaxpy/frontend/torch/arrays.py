@@ -47,3 +47,14 @@ def array_of(tensor: Any) -> np.ndarray:
         return tensor.numpy()
     raw = tensor.view(torch.uint8 if dtype.itemsize == 1 else torch.uint16)
     return raw.numpy().view(dtype.numpy)
+
+
+def tensor_of(array: np.ndarray) -> Any:
+    """An array as a torch tensor, in the same memory."""
+    import torch
+
+    dtype = DType(array.dtype)
+    if dtype.numpy.kind in "biuf" and not dtype.startswith(("bfloat", "float8")):
+        return torch.from_numpy(array)
+    raw = torch.from_numpy(array.view(np.uint8 if dtype.itemsize == 1 else np.uint16))
+    return raw.view(getattr(torch, dtype))

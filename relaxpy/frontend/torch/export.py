@@ -11,9 +11,10 @@ from functools import wraps
 from typing import Any
 
 from relaxpy.errors import UsageError, caller_span
-from relaxpy.frontend.torch.arguments import has_names, unnamed
+from relaxpy.frontend.torch.arguments import all_sizes, has_names, unnamed
 from relaxpy.frontend.torch.spans import is_users, raised_in
 from relaxpy.frontend.torch.table import OPERATORS
+from relaxpy.ir import IRModule
 
 
 def exported(module: Any, args: Any, kwargs: Mapping[str, Any] | None, dynamic_shapes: Any) -> Any:
@@ -34,6 +35,15 @@ def exported(module: Any, args: Any, kwargs: Mapping[str, Any] | None, dynamic_s
     register_caches()
     args, kwargs = distinct((tuple(args or ()), dict(kwargs or {})))
     given = (as_module(module), args, kwargs)
+    if isinstance(dynamic_shapes, str):
+        if dynamic_shapes != "auto":
+            raise UsageError(
+                "torch-export",
+                f"dynamic_shapes is {dynamic_shapes!r}",
+                span=caller_span(),
+                help='write {"x": {0: "batch"}} for each tensor, or "auto" for all sizes that can vary',
+            )
+        dynamic_shapes = all_sizes(*given)
     try:
         return _export(*given, dynamic_shapes)
     except Exception as error:
@@ -121,12 +131,14 @@ def as_module(module: Any) -> Any:
 
     if isinstance(module, torch.nn.Module):
         return module
-    if not callable(module):
+    if not callable(module) or isinstance(module, IRModule):
         raise UsageError(
             "torch-export",
-            f"a torch module is expected, got a {type(module).__name__}",
+            f"a torch module is expected, got {type(module).__name__}",
             span=caller_span(),
-            help="pass a torch.nn.Module, a function of tensors, or an ExportedProgram",
+            help="compile IR with relaxpy.build(module)"
+            if isinstance(module, IRModule)
+            else "pass a torch.nn.Module, a function of tensors, or an ExportedProgram",
         )
 
     @wraps(module)  # whose signature names the inputs

@@ -38,8 +38,8 @@ def places_of_guards(program: Any) -> Iterator[Place]:
         value = node.meta.get("val")
         mode = getattr(value, "fake_mode", None)
         if isinstance(value, torch.Tensor) and mode is not None:
-            env = mode.shape_env
-            for guard in () if env is None else env.guards:
+            env: Any = getattr(mode, "shape_env")  # noqa: B009  (of unknown type)
+            for guard in getattr(env, "guards", ()):
                 frame = guard.sloc.framework_loc
                 if isinstance(frame, FrameSummary):
                     own = is_users(frame.filename)

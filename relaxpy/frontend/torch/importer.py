@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,12 +29,10 @@ from relaxpy.ir import (
     IRModule,
     PrimType,
     PrimValue,
-    ShapeExpr,
     SymVar,
     TensorType,
     Tuple,
     TupleGetItem,
-    TupleType,
     Var,
 )
 from relaxpy.ir.dim import DimOp, dim_op
@@ -83,9 +80,9 @@ def from_torch(
         exe = relaxpy.build(mod, params=params)
 
     `args` and `kwargs` are an example call; `dynamic_shapes` says which sizes may vary, as `torch.export` takes it, or
-    by names. `main` takes the tensors of the arguments in order, then buffers that a call changes, then the weights; it
-    returns the tensors of the results in order, then the new values of what a call changes. A function of another
-    number of results than one returns a tuple.
+    by names (`"auto"`: all that can). `main` takes the tensors of the arguments in order, then buffers that a call
+    changes, then the weights; it returns the tensors of the results in order, then the new values of what a call
+    changes: a tuple, unless that is one tensor.
 
     Raises: UsageError (`torch-export`, `torch-operator`, `torch-size`, `torch-dtype`), with the user's lines.
     """
@@ -650,15 +647,3 @@ class Site:
     def fail(self, code: str, message: str, help: str | None = None) -> UsageError:
         """An error at this call."""
         return UsageError(code, message, span=self.span, help=help)
-
-
-__all__ = [
-    "Callable",
-    "Counter",
-    "Imported",
-    "Importer",
-    "ShapeExpr",
-    "Site",
-    "TupleType",
-    "from_torch",
-]

@@ -1,0 +1,20 @@
+"""Modules of torch, compiled: `relaxpy.compile` and `load`.
+
+    compiled = relaxpy.compile(model, x)     # one build for all sizes
+    y = compiled(x)                          # torch tensors in, torch tensors out
+    compiled.save("model.rxe")
+    compiled = relaxpy.torch.load("model.rxe")
+
+`relaxpy.frontend.torch` makes the IR; this package builds and runs it. Loading and running need torch for its tensors
+only: no operator of torch is called.
+"""
+
+from relaxpy.torch.compiled import CompiledModule as CompiledModule
+from relaxpy.torch.compiled import compile as compile
+from relaxpy.torch.saved import load as load
+
+__all__ = ["CompiledModule", "compile", "load"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,144 @@
+"""Compiled modules of torch: calls, structure, state, files, memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import relaxpy
+from relaxpy.errors import ExecutableError, RelaxError
+
+
+class Nested(nn.Module):
+    """Nested results with constants and sizes, a keyword, a buffer that changes, in bfloat16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 5)
+        self.register_buffer("calls", torch.zeros(2, dtype=torch.bfloat16))
+
+    def forward(self, x, y=None, *, scale=2):
+        self.calls.add_(1)
+        more = None if y is None else y + 1
+        return {"a": self.linear(x) * scale, "b": (x.sum(), more, 3, x.shape[0])}
+
+
+def compiled_nested() -> tuple[Nested, relaxpy.torch.CompiledModule]:
+    torch.manual_seed(0)
+    module = Nested().eval()
+    example = torch.randn(3, 4), torch.ones(3)
+    return module, relaxpy.compile(module, *example, kwargs={"scale": 3})
+
+
+def assert_same(module: nn.Module, compiled, *args, **kwargs) -> None:
+    with torch.no_grad():
+        want = module(*args, **kwargs)
+    torch.testing.assert_close(compiled(*args, **kwargs), want)
+
+
+def test_one_build_serves_every_size() -> None:
+    """Sizes 0 and 1, arguments by position and by name, strided ones; the buffer is the module's own."""
+    module, compiled = compiled_nested()
+    for rows, length in ((2, 3), (1, 0), (0, 1), (7, 5)):
+        module.calls.zero_()
+        found = compiled(torch.ones(rows, 4), torch.ones(length), scale=3)
+        assert module.calls.tolist() == [1, 1]
+        with torch.no_grad():
+            torch.testing.assert_close(
+                found, module(torch.ones(rows, 4), torch.ones(length), scale=3)
+            )
+    assert_same(module, compiled, torch.randn(4, 6).t()[:, ::1], y=torch.ones(4)[::2], scale=3)
+
+
+def test_other_arguments_than_the_program_was_traced_for_are_refused() -> None:
+    _, compiled = compiled_nested()
+    x, y = torch.ones(2, 4), torch.ones(3)
+    wrong = [
+        ((x,), {}, "arguments"), ((x, y), {"scale": 4}, "arguments"), ((x, y), {"scale": 3.0}, "arguments"),
+        ((torch.ones(2, 5), y), {"scale": 3}, "check"), ((x.double(), y), {"scale": 3}, "check"),
+    ]  # fmt: skip
+    for args, kwargs, code in wrong:
+        with pytest.raises(RelaxError) as caught:
+            compiled(*args, **kwargs)
+        assert caught.value.code == code, (args, kwargs)
+
+
+def test_a_saved_module_comes_back_without_the_compiler(tmp_path: Path) -> None:
+    """The same numbers and structure, and a state of its own that goes on; no code is pickled."""
+    _, compiled = compiled_nested()
+    x, y = torch.ones(2, 4), torch.ones(3)
+    want = compiled(x, y, scale=3)
+    path = tmp_path / "nested.rxe"
+    compiled.save(path)
+    code = (
+        "import sys, torch, relaxpy\n"
+        f"loaded = relaxpy.torch.load({str(path)!r})\n"
+        "x, y = torch.ones(2, 4), torch.ones(3)\n"
+        "r = loaded(x, y, scale=3)\n"
+        "print(r['a'].tolist(), r['b'][2:], loaded.state['calls'].tolist())\n"
+        "print([m for m in ('tvm', 'sympy', 'relaxpy.op') if m in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{want['a'].tolist()} (3, 2) [2.0, 2.0]", "[]"]
+    assert relaxpy.load(path).function("main").public
+
+
+def test_weights_of_a_large_model_are_packed_after_the_build(tmp_path: Path) -> None:
+    """They are in the file as they are, beside those of convolutions, which the build folds."""
+    torch.manual_seed(0)
+    parts = [
+        nn.Conv1d(3, 5, 3),
+        nn.BatchNorm1d(5),
+        nn.Linear(8, 4099),
+        nn.ReLU(),
+        nn.Linear(4099, 4099),
+    ]
+    module = nn.Sequential(*parts).eval()
+    compiled = relaxpy.compile(module, torch.randn(2, 3, 10))
+    assert sorted(compiled.weights) == ["_2_weight", "_4_weight"]
+    compiled.save(tmp_path / "large.rxe")
+    for each in (compiled, relaxpy.torch.load(tmp_path / "large.rxe")):
+        assert_same(module, each, torch.randn(3, 3, 10))
+
+
+def test_an_executable_is_no_compiled_module(tmp_path: Path) -> None:
+    _, compiled = compiled_nested()
+    compiled.executable.save(tmp_path / "plain.rxe")
+    with pytest.raises(ExecutableError, match=r"relaxpy\.load"):
+        relaxpy.torch.load(tmp_path / "plain.rxe")
+
+
+MEMORY = """
+import resource, torch, relaxpy
+from torch import nn
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+def network(width):
+    wide = [nn.Linear(width, width, bias) for bias in (True, False)]
+    return nn.Sequential(nn.Embedding(1024, width), wide[0], nn.GELU(), wide[1], nn.Linear(width, 64)).eval()
+
+x = torch.ones(4, 6, dtype=torch.long)
+
+relaxpy.compile(network(32), x, cache=False)(x[:, :3])
+model = network(5000)
+weights = sum(p.nbytes for p in model.parameters())
+before = peak()
+relaxpy.compile(model, x, cache=False)(x[:, :3])
+print((peak() - before) / weights)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB there")
+def test_import_and_build_take_little_more_than_the_weights() -> None:
+    """Parameters are torch's memory; what kernels read is packed once."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout) <= 1.2
