@@ -1,8 +1,8 @@
 """The functions of TVM's lowered programs that compute shapes, so that such programs run here.
 
-TVM keeps dimensions in a tensor, the shape heap, which a program allocates and passes to these functions. A dimension
-is described by two integers: an action (the codes below), and a number or a heap index. Our own lowering uses
-instructions instead (`relaxpy.op.memory`).
+TVM keeps dimensions in a tensor, the shape heap, which a program allocates and passes to these functions (a program
+without symbols passes the null value). A dimension is described by two integers: an action (the codes below), and a
+number or a heap index. Our own lowering uses instructions instead (`relaxpy.op.memory`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def alloc_shape_heap(size: int) -> Tensor:
     return heap
 
 
-def match_shape(value: Any, heap: Tensor, count: int, *rest: Any) -> tuple[()]:
+def match_shape(value: Any, heap: Tensor | None, count: int, *rest: Any) -> tuple[()]:
     """Compares each of the `count` dimensions of a tensor or shape, or stores it. The last argument is the context for
     errors.
 
@@ -42,45 +42,49 @@ def match_shape(value: Any, heap: Tensor, count: int, *rest: Any) -> tuple[()]:
 
 
 def match_prim_value(
-    value: int, heap: Tensor, code: int, operand: int, context: str = ""
+    value: int, heap: Tensor | None, code: int, operand: int, context: str = ""
 ) -> tuple[()]:
     """Compares a scalar, or stores it."""
     _match(int(value), heap, code, operand, context)
     return ()
 
 
-def _match(value: int, heap: Tensor, code: int, operand: int, what: str) -> None:
-    places = heap.numpy()
+def _match(value: int, heap: Tensor | None, code: int, operand: int, what: str) -> None:
     if code == STORE:
-        places[operand] = value
+        _places(heap)[operand] = value
     elif code in (EQUALS_NUMBER, EQUALS_HEAP):
-        expected = operand if code == EQUALS_NUMBER else int(places[operand])
+        expected = operand if code == EQUALS_NUMBER else int(_places(heap)[operand])
         if value != expected:
             _fail(what, f"must be {expected}, got {value}")
 
 
-def make_shape(heap: Tensor, count: int, *codes: int) -> Shape:
+def make_shape(heap: Tensor | None, count: int, *codes: int) -> Shape:
     """A shape of `count` dimensions."""
-    places = heap.numpy()
-    found = [int(places[n]) if code == LOAD else int(n) for code, n in _pairs(codes)]
+    found = [make_prim_value(heap, code, n) for code, n in _pairs(codes)]
     if len(found) != count:
         raise RuntimeCheckError("check", f"{count} dimensions are expected, got {len(found)}")
     return sizes(found)
 
 
-def make_prim_value(heap: Tensor, code: int, operand: int) -> int:
+def make_prim_value(heap: Tensor | None, code: int, operand: int) -> int:
     """A scalar."""
-    return int(heap.numpy()[operand]) if code == LOAD else int(operand)
+    return int(_places(heap)[operand]) if code == LOAD else int(operand)
+
+
+def _places(heap: Tensor | None) -> Any:
+    if heap is None:
+        raise RuntimeCheckError("check", "the shape heap is the null value, which has no places")
+    return heap.numpy()
 
 
 def check_tensor_info(value: Any, ndim: int, *rest: Any) -> tuple[()]:
-    """Checks that a value is a tensor of rank `ndim` (-1: any) and of this dtype (omitted or empty: any)."""
+    """Checks that a value is a tensor of rank `ndim` (-1: any) and of this dtype (omitted, null or empty: any)."""
     *dtype, context = rest
     if not isinstance(value, Tensor):
         _fail(context, f"a tensor is expected, got {type(value).__name__}")
     if ndim not in (-1, len(value.shape)):
         _fail(context, f"{ndim} dimensions are expected, got {len(value.shape)}")
-    if dtype and str(dtype[0]) not in ("", "void", value.dtype):
+    if dtype and str(dtype[0] or "") not in ("", "void", value.dtype):
         _fail(context, f"dtype {dtype[0]} is expected, got {value.dtype}")
     return ()
 

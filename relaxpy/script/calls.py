@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from relaxpy.errors import ScriptError
-from relaxpy.ir.expr import Call, ExternFunc, GlobalVar, PrimValue, StringImm
+from relaxpy.ir.expr import Call, ExternFunc, GlobalVar, PrimValue, StringImm, Tuple
 from relaxpy.op import call
 from relaxpy.op.base import as_expr
 from relaxpy.script.annotations import DimReader, as_annotation, as_dim
 from relaxpy.script.describe import describe
+from relaxpy.script.dialects.lowered import FUNCTIONS
 from relaxpy.script.dialects.older_words import KEYWORDS
 
 
@@ -95,6 +96,8 @@ def call_dps_library(func: Any, args: Any, out_ty: Any = None) -> Call:
 def call_packed(func: Any, *args: Any, ty_args: Any = ()) -> Call:
     """Call a registered function by name; it may have side effects."""
     name = _function_name("call_packed", func)
+    if name in FUNCTIONS:
+        return FUNCTIONS[name](*args)
     return call.call_packed(name, *args, ty_args=_annotations(ty_args))
 
 
@@ -102,6 +105,8 @@ def call_packed(func: Any, *args: Any, ty_args: Any = ()) -> Call:
 def call_pure_packed(func: Any, *args: Any, ty_args: Any = ()) -> Call:
     """Call a registered function without side effects by name."""
     name = _function_name("call_pure_packed", func)
+    if name in FUNCTIONS:
+        return FUNCTIONS[name](*args)
     return call.call_pure_packed(name, *args, ty_args=_annotations(ty_args))
 
 
@@ -121,6 +126,9 @@ def call_inplace_packed(
 def call_builtin_with_ctx(func: Any, args: Any = (), *, ty_args: Any = ()) -> Call:
     """Call a builtin of the virtual machine, as printed in TVM's lowered programs."""
     name = _function_name("call_builtin_with_ctx", func)
+    if name == "vm.builtin.invoke_closure":
+        func, *values = args.fields if isinstance(args, Tuple) else args
+        return call.invoke_closure(as_expr(func), tuple(values), _annotations(ty_args))
     return call.call_builtin(name, args, _annotations(ty_args))
 
 

@@ -369,6 +369,8 @@ class CoreParser:
         func = self.plain(func, node.func)
         args, kwargs = self.arguments(node)
         span = self.span(node)
+        if isinstance(func, Var) and func in self.externs:  # a function that is called by name
+            args, func = [self.externs[func], *args], calls.call_packed
         if isinstance(func, Expr):
             return self.call_value(func, args, kwargs, node)
         if not callable(func):

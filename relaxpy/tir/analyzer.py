@@ -166,6 +166,8 @@ class VarTable:
             case "Select":
                 parts = (expr.condition, expr.true_value, expr.false_value)
                 return dim_op("select", *map(self.to_dim, parts))
+            case "Call" if expr.op.name == "prim.if_then_else":
+                return dim_op("select", *map(self.to_dim, expr.args))
             case _ if kind in _READ:
                 return dim_op(_READ[kind], self.to_dim(expr.a), self.to_dim(expr.b))
             case _:

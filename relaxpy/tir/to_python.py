@@ -196,8 +196,10 @@ def quotient(a: Any, b: Any) -> Any:
 
 
 def remainder(a: Any, b: Any) -> Any:
-    """The remainder as in C, with the sign of a; 0 if b is 0."""
-    return a - quotient(a, b) * b if b else a * 0
+    """The remainder as in C, with the sign of a; 0 for an integer remainder by 0."""
+    if isinstance(a, (int, np.integer)):
+        return a - quotient(a, b) * b if b else a * 0
+    return np.fmod(a, b)
 
 
 _RUNTIME: dict[str, Any] = {

@@ -112,6 +112,55 @@ def test_every_stage_of_lowering(stage: str) -> None:
     )  # not overwritten by the next call
 
 
+@I.ir_module
+class Effects:
+    """What the lowered program does by functions of TVM's runtime. There is no symbol, so no heap of sizes."""
+
+    @R.function
+    def scaled(x: R.Tensor((3, 5), "float32"), by: R.Tensor((), "float32")):
+        return R.multiply(x, by)
+
+    @R.function(pure=False)
+    def main(x: R.Tensor((3, 5)), by: R.Tensor((), "float32")):
+        cls = Effects
+        known = R.match_cast(x, R.Tensor((3, 5), "float32"))
+        f = R.make_closure(cls.scaled, (by,))
+        y = R.invoke_closure(f, (known,), ty_args=(R.Tensor((3, 5), "float32"),))
+        values = R.unique(y, return_counts=True)
+        rows = R.unique(y, sorted=True, return_index=True, axis=0)
+        places = R.nonzero(y)
+        _ = R.print(by, format="scaled by {}")
+        _1 = R.assert_op(R.const(True), y, format="{}")
+        twice = R.ExternFunc("l1.twice")
+        z = R.call_dps_packed(twice, (y,), out_ty=R.Tensor((3, 5), "float32"))
+        return (y, values, rows, places, z)
+
+
+@pytest.mark.parametrize(
+    "stage", ["LegalizeOps", "CallTIRRewrite", "LowerRuntimeBuiltin", "VMShapeLower"]
+)
+def test_functions_of_the_runtime(stage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    mod = Effects
+    with tvm.target.Target("llvm"):
+        for each in STAGES[: STAGES.index(stage) + 1]:
+            mod = getattr(relax.transform, each)()(mod)
+    ours = read(mod)
+    x, by = np.float32([[1, 0, 1, 2, 2], [1, 0, 1, 2, 2], [3, 0, 0, 0, 1]]), np.array(2, "float32")
+    y = x * 2
+    rows, first = np.unique(y, return_index=True, axis=0)
+    expected = [y, *np.unique(y, return_counts=True), rows, first, np.array(np.nonzero(y)), y * 2]
+    vm = relaxpy.VirtualMachine(relaxpy.build(ours))
+    for found in (interpret(ours, "main", x, by), vm["main"](x, by)):
+        got, values, unique_rows, places, doubled = found
+        for one, wanted in zip(
+            [got, *values, *unique_rows, places, doubled], expected, strict=True
+        ):
+            np.testing.assert_array_equal(np.asarray(one), wanted)
+    assert capsys.readouterr().out == "scaled by 2.0\n" * 2
+    with pytest.raises(relaxpy.RelaxError, match=r"\(3, 5\)|must be 3|dimension 0"):
+        vm["main"](x[:2], by)
+
+
 big = np.arange(600, dtype="float32").reshape(3, 200)
 
 

@@ -66,6 +66,14 @@ def test_there_and_back(name: str) -> None:
         assert back.evaluate(values) == dim.evaluate(values)
 
 
+def test_both_choices_of_tvm() -> None:
+    """`if_then_else` is written in the sizes of slices, `Select` in others."""
+    a, b = to_tvm_var(n), to_tvm_var(m)
+    expected = dim_op("select", dim_op("lt", n, 1), n.dim + m.dim, n.dim)
+    for choice in (tirx.if_then_else, tirx.Select):
+        assert table().to_dim(choice(a < int64(1), a + b, a)) == expected
+
+
 def test_one_variable_for_one_symbol() -> None:
     assert to_tvm_var(n).same_as(to_tvm_var(n))
     assert not to_tvm_var(n).same_as(to_tvm_var(SymVar("n")))

@@ -42,6 +42,24 @@ def test_division_by_zero_is_zero() -> None:
     np.testing.assert_array_equal(fast, slow)
 
 
+def test_remainders_of_floats() -> None:
+    """`T.truncmod` is C's fmod: the sign of the first, NaN for a remainder by 0."""
+    text = """
+@T.prim_func
+def f(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32"), o: T.Buffer((8,), "float32")):
+    for i in range(8):
+        o[i] = T.truncmod(x[i], y[i])
+"""
+    x = np.array([1.25, -1.25, 7.5, -7.5, 5, 0, np.inf, 3], np.float32)
+    y = np.array([2, 2, -2, 0.7, 0, 3, 2, np.inf], np.float32)
+    slow, fast = np.zeros(8, np.float32), np.zeros(8, np.float32)
+    Kernels({"f": program(text)}).run("f", [x, y], [fast])
+    with np.errstate(invalid="ignore"):
+        to_python(program(text).func)(x, y, slow)
+        np.testing.assert_array_equal(slow, np.fmod(x, y))
+    np.testing.assert_array_equal(fast, slow)
+
+
 NESTED = """
 @T.prim_func
 def f(x: T.Buffer((2, 3, "n"), "float32"), o: T.Buffer((2,), "float32"), p: T.Buffer((2, 3), "float32")):

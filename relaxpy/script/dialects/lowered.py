@@ -27,7 +27,9 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.op.base import as_expr
 from relaxpy.op.call import call_pure_packed
+from relaxpy.op.intrinsic import AssertOp, Print, ShapeToTensor
 from relaxpy.op.memory import AllocStorage, AllocTensor, CallDPS, Kill, MakeClosure, View
+from relaxpy.op.set import Nonzero, Unique
 from relaxpy.script.annotations import as_dim
 from relaxpy.script.devices import numbered_device
 
@@ -131,6 +133,35 @@ def make_closure(func: Any, args: Any = ()) -> Call:
     return MakeClosure()(as_expr(func), *captured)
 
 
+def _make_closure(func: Any, *captured: Any) -> Call:
+    return make_closure(func, captured)
+
+
+def _unique(x: Any, *attrs: Any) -> Call:
+    """Four flags, and an axis unless all elements are compared."""
+    flags, axis = [bool(_number(attr)) for attr in attrs[:4]], None
+    if len(attrs) > 4:
+        axis = _number(attrs[4])
+    return Unique(*flags, axis=axis)(as_expr(x))
+
+
+def _number(attr: Any) -> int | None:
+    """The value of an attribute that is passed as an argument: a number or a boolean."""
+    if isinstance(attr, PrimValue):
+        attr = attr.value
+    dim = None if isinstance(attr, bool) else as_dim(attr)
+    return dim.value if dim is not None else int(attr)
+
+
+def _print(format: Any, *values: Any) -> Call:
+    return Print.make(*values, format=_text(format) or "")
+
+
+def _assert_op(condition: Any, format: Any = "", *values: Any) -> Call:
+    text = _text(format)
+    return AssertOp.make(condition, *values, **({"format": text} if text else {}))
+
+
 def null_value() -> Call:
     """`R.null_value()`: the null value, Python's None."""
     return call_pure_packed("vm.builtin.null_value", ty_args=ObjectType())
@@ -211,3 +242,13 @@ SPELLINGS: dict[str, Callable[..., Any]] = {
     "vm.kill_object": kill,
 }
 """Name after `R.` → function that reads the call. These take precedence over operators of the same names."""
+
+FUNCTIONS: dict[str, Callable[..., Call]] = {
+    "relax.run.assert_op": _assert_op,
+    "relax.run.nonzero": lambda x: Nonzero()(as_expr(x)),
+    "relax.run.print": _print,
+    "relax.run.shape_to_tensor": lambda shape: ShapeToTensor()(_shape(shape)),
+    "relax.run.unique": _unique,
+    "vm.builtin.make_closure": _make_closure,
+}
+"""TVM's runtime functions, as they are called by name → function that reads the call as our operator."""

@@ -259,11 +259,15 @@ function allocShapeHeap(size) {
   return int64s(this, [size], new Array(size).fill(0));
 }
 
+function places(heap) {
+  if (heap === null) throw mismatch("the shape heap is the null value, which has no places");
+  return items(heap);
+}
+
 function matchDim(came, heap, action, operand, what) {
-  const slots = items(heap);
-  if (action === 1) slots[operand] = BigInt(came);
+  if (action === 1) places(heap)[operand] = BigInt(came);
   if (action === 0 || action === 3) {
-    const wanted = action === 0 ? operand : Number(slots[operand]);
+    const wanted = action === 0 ? operand : Number(places(heap)[operand]);
     if (came !== wanted) throw mismatch(`${what}must be ${wanted}, got ${came}`);
   }
 }
@@ -281,7 +285,7 @@ function matchPrimValue(value, heap, action, operand, context = "") {
   return [];
 }
 
-const loaded = (heap, source, operand) => (source === 0 ? operand : element("int64", items(heap)[operand]));
+const loaded = (heap, source, operand) => (source === 0 ? operand : element("int64", places(heap)[operand]));
 
 function makeShape(heap, count, ...codes) {
   return shapeOf(Array.from({ length: count }, (_, i) => loaded(heap, codes[2 * i], codes[2 * i + 1])));
