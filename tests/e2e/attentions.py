@@ -49,6 +49,7 @@ ATTENTIONS = {
     "paged attention, bfloat16": Attending(9, 3, "bfloat16", page=16),
     "paged attention, float16": Attending(3, 3, "float16", page=16),
     "paged attention, int8 pages": Attending(8, 2, page=16, pages="int8"),
+    "paged attention, bfloat16, int8 pages": Attending(4, 1, "bfloat16", page=16, pages="int8"),
 }
 
 

@@ -205,8 +205,11 @@ def cases_of_attention(name: str) -> Iterator[Case]:
         for start in range(0, len(mixed), TOGETHER):
             part = tuple(sorted(mixed[start : start + TOGETHER]))
             yield Case(draw.choice(levels), name, part, ATTENTION)
+    tiles = [width for width in widths if width % 16 == 0 and width <= 128]
     for device in DEVICES:
-        yield Case(device, name, tuple(sorted(draw.sample(widths, 2 * TOGETHER))), ATTENTION)
+        others = draw.sample([width for width in widths if width % 16], TOGETHER)
+        for part in (tiles, sorted(others)):
+            yield Case(device, name, tuple(part), ATTENTION)
 
 
 def cases_on_devices(name: str) -> Iterator[Case]:

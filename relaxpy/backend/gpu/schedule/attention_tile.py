@@ -441,7 +441,8 @@ class AttentionTile(ABC, Generic[Row]):
         begin: tuple[Expr, Expr, Expr] | None = None
         for step in range(-(-count // THREADS)):
             number = self.thread + step * THREADS
-            with self.p.when(True if count % THREADS == 0 else number < count):
+            # All but the last chunks exist, and later ones begin where the first does.
+            with self.p.when((step + 1) * THREADS <= count or number < count):
                 if begin is None or not is_even:
                     row = self.p.let("row", floordiv(number, across))
                     column = self.p.let("column", floormod(number, across) * size)

@@ -24,6 +24,8 @@ SMALL = Case(heads=4, groups=2, width=16, column=16, size=16, dtype="float16")
 CASES = {
     "window": replace(SMALL, heads=6, column=48, size=8, op=PagedAttention(window_size=19)),
     "integers": replace(SMALL, dtype="bfloat16", pages="int8", sinks=True, size=32),
+    # Keys and values are no whole number of chunks for each thread.
+    "80 and 112": replace(SMALL, heads=2, width=80, column=112),
 }
 if FULL:
     CASES |= {
@@ -32,6 +34,9 @@ if FULL:
         "wide": Case(heads=4, groups=4, width=128, column=128, size=24, dtype="float16"),
         "everything": replace(SMALL, width=48, size=128, op=PagedAttention(causal=False)),
         "capped": replace(SMALL, op=PagedAttention(soft_cap=1.5, scale=0.3), sinks=True),
+        "80 and 112 of integers": replace(
+            SMALL, dtype="bfloat16", pages="int8", heads=2, width=112, column=80, size=32
+        ),
         "alone": replace(SMALL, heads=40, groups=1),
         "window of integers": replace(
             SMALL, pages="int8", column=48, op=PagedAttention(window_size=40)
