@@ -43,14 +43,21 @@ def collapse(
     if len(free) < 2 and len(reduced) < 2 and all(len(access.shape) < 2 for access in accesses):
         return stage
     bare = s.map_loads(stage.value, lambda node: tirx.const(0, node.ty.dtype))
-    joined: list[list[tuple[Var, Expr]]] = []
-    for axes in (free, reduced):
-        names = [axis for axis, _ in axes]
-        joined += [
-            run
-            for run in _runs(axes, accesses, bare)
-            if len(run) > 1 or any(access.hides(run[0][0], names) for access in accesses)
-        ]
+    names = [axis for axis, _ in (*free, *reduced)]
+    runs = [run for axes in (free, reduced) for run in _runs(axes, names, accesses, bare)]
+    merged = [axis for run in runs if len(run) > 1 for axis, _ in run]
+
+    def is_joined(run: Axes) -> bool:
+        (axis, _), *others = run
+        if others:
+            return True
+        if not any(access.hides(axis, names) for access in accesses):
+            return False
+        # An access that varies along it stays as it is, which one that uses merged axes cannot.
+        using = [access for access in accesses if any(map(access.uses, merged))]
+        return all(access.stride(axis, names) is not None for access in using)
+
+    joined = [run for run in runs if is_joined(run)]
     return _joined(p, stage, joined, shared) if joined else stage
 
 
@@ -110,14 +117,17 @@ class _Access:
         """Its stride along the axis; None if that varies, or if the access moves with the axis and must not be
         changed."""
         if self.is_kept:
-            return None if any(s.uses(index, axis) for index in self.indices) else int64(0)
+            return None if self.uses(axis) else int64(0)
         return stride(self.indices, self.shape, axis, axes)
+
+    def uses(self, axis: Var) -> bool:
+        return any(s.uses(index, axis) for index in self.indices)
 
     def hides(self, axis: Var, axes: Sequence[Var]) -> bool:
         """Are neighbours along the axis neighbours in memory, but not along the last dimension? Either the dimensions
         after it have extent 1, or it is split as in `x[i // 4, i % 4]`. Such an access is vectorised only after it is
         flattened."""
-        if self.is_kept or not self.indices or not any(s.uses(i, axis) for i in self.indices):
+        if self.is_kept or not self.indices or not self.uses(axis):
             return False
         last = stride(self.indices[-1:], self.shape[-1:], axis, axes)
         if last is not None and constant(last) != 0:
@@ -131,12 +141,11 @@ def _accesses(stage: Stage, shared: Collection[Buffer]) -> list[_Access]:
     return [own, *(_Access(r.indices, r.source.shape, r.source in shared) for r in stage.loads)]
 
 
-def _runs(axes: Axes, accesses: Sequence[_Access], bare: Expr) -> list[Axes]:
-    """The maximal runs of axes that can be merged."""
-    names = [axis for axis, _ in axes]
+def _runs(axes: Axes, names: Sequence[Var], accesses: Sequence[_Access], bare: Expr) -> list[Axes]:
+    """The maximal runs of axes that can be merged; `names` are those of all."""
     moves = {
         axis: None if s.uses(bare, axis) else [access.stride(axis, names) for access in accesses]
-        for axis in names
+        for axis, _ in axes
     }
     runs: list[Axes] = []
     for axis, extent in axes:

@@ -65,3 +65,19 @@ def test_reduced_axes_run_in_the_order_of_memory(tmp_path: Path, order: tuple[in
         np.testing.assert_allclose(
             kernel(value, out=shape[:1]), expected.astype("float32"), rtol=1e-5, atol=1e-4
         )
+
+
+def test_a_read_that_is_uneven_along_an_axis(tmp_path: Path) -> None:
+    """`w` is one long array along i, though not along its last dimension; `x` is uneven along i, and one array along
+    j and k: these become one axis, and i keeps its name."""
+    x, w = tensor(3, m, d, name="x"), tensor(6, 1, name="w")
+
+    def value(i: Any, j: Any, k: Any) -> Any:
+        return x[i // 2, j, k] * w[i, 0]
+
+    assert axes_left((6, m, d), value, x, w) == 2
+    kernel = Kernel(tmp_path, [x, w, compute((6, m, d), value)])
+    for rows, columns in ((1, 1), (4, 4), (5, 17), (0, 3)):
+        first, second = normal(3, rows, columns), normal(6, 1)
+        expected = first.repeat(2, axis=0) * second[:, :, None]
+        np.testing.assert_array_equal(kernel(first, second, out=(6, rows, columns)), expected)
