@@ -19,8 +19,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from relaxpy.backend.arrangement import Arrangement
+from relaxpy.backend.cpu.registers import vacate, with_vacant
 from relaxpy.backend.cpu.rules.attention_access import splat
-from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.backend.cpu.target import CACHE_LINE, CpuTarget
 from relaxpy.ir.cell import PANEL
 from relaxpy.tir.forms.recurrent import RecurrentForm, recurrent_of
 from relaxpy.tir.tvm import tirx
@@ -33,9 +34,12 @@ from relaxpy.tir.writer.vectors import mapped, vector_loop
 MOST_ROWS = 6
 """Rows of a tile, at most."""
 FEW_TASKS = 4
-"""Tasks of a direction that a small batch is divided into."""
+"""Tasks of a direction that a small batch is divided into, but of two rows at least, if there are as many: two take
+little longer than one, which waits for the weights."""
 CACHED = 384 << 10
 """Bytes of a layer's weights that stay in the cache of a core."""
+AHEAD = 2
+"""Steps between the prefetch of products of the input and their use."""
 CHAINS = 4
 """Vectors of sums that a row has in a tile: of several gates, or parts of a sum. The sums of a row have one order,
 whatever the rows beside it."""
@@ -78,11 +82,10 @@ class _Program:
     def __init__(self, form: RecurrentForm, target: CpuTarget) -> None:
         self.form, self.x, self.step = form, form.x, form.step
         self.program = p = loops.Program()
-        self.by_avx512 = target.has_avx512
+        self.target = target
         self.lanes = min(target.lanes(32), PANEL)
         self.vectors = PANEL // self.lanes
         """Vectors of a gate in a panel."""
-        self.registers = target.vector_registers
         self.directions, self.panels, self.state, self.gates, _ = map(_known, self.x.weight.shape)
         self.hidden = _known(form.outs[-1].shape[2]) if self.x.initial_c is not None else self.state
         time, batch = (1, 0) if form.batch_first else (0, 1)
@@ -108,6 +111,10 @@ class _Program:
         return self.step.kind == "gru" and not self.step.reset_after
 
     def body(self) -> Stmt:
+        """The whole program."""
+        return with_vacant(self._body(), self.target)
+
+    def _body(self) -> Stmt:
         """The parallel loop over tasks, or that over steps."""
         p = self.program
         if self.is_divided:
@@ -122,7 +129,8 @@ class _Program:
                 direction = p.let("direction", loops.floordiv(row, self.batch))
                 self._end(direction, row - direction * self.batch, row)
             return p.body()
-        span = loops.ceildiv(self.batch, FEW_TASKS)
+        pairs = tirx.Min(loops.ceildiv(self.batch, 2), int64(2))
+        span = tirx.Max(loops.ceildiv(self.batch, FEW_TASKS), pairs)
         span = p.let("span", tirx.Max(tirx.Min(span, int64(self._most_rows())), int64(1)))
         groups = p.let("groups", loops.ceildiv(self.batch, span))
         tasks = p.let("tasks", groups * self.directions)
@@ -198,6 +206,9 @@ class _Program:
         self.t = t
         self.now = p.let("now", (t & int64(1)) * self.copy)
         self.next = p.let("next", self.copy - self.now)
+        rows_of_step = int64(1) if self.form.batch_first else self.batch
+        ahead = rows_of_step * (AHEAD * self.directions * self.gates * self.hidden)
+        self.ahead = p.let("ahead", -ahead if self.step.direction == "reverse" else ahead)
         every = range(2 if self._resets_before() else self.gates)
         phases = [(self.panels, self.x.weight, every, self._source_h, self._units)]
         if self._resets_before():
@@ -221,8 +232,9 @@ class _Program:
 
     def _most_rows(self) -> int:
         """The rows of a tile: some registers are for what is multiplied."""
-        spare = 3 if self.registers < 32 else CHAINS + 1
-        return max(1, min(MOST_ROWS, (self.registers - spare) // CHAINS))
+        registers = self.target.vector_registers
+        spare = 3 if registers < 32 else CHAINS + 1
+        return max(1, min(MOST_ROWS, (registers - spare) // CHAINS))
 
     def _panel(
         self, rows: _Rows, memory: Expr, panel: Expr, weight: Buffer, gates: range,
@@ -259,9 +271,11 @@ class _Program:
     ) -> None:  # fmt: skip
         """The products of a panel and the vectors of so many rows."""
         p, lanes = self.program, self.lanes
+        vacate(p, self.target)
         _, panels, depth, stored, _ = map(_known, weight.shape)
         factors = self.h if source == self._source_h else self.between
-        lines = [p.let("source", source(row + r)) for r in range(height)]
+        line = p.let("source", source(row))
+        width = self.state_width if factors is self.h else self.width
         begin = p.let("begin", (direction * panels + panel) * (depth * stored * PANEL))
         view = self.views[weight]
         passes = (
@@ -269,34 +283,34 @@ class _Program:
         )
         for vectors in passes:
             parts = min(CHAINS // len(gates), depth)
-            made = [
-                [[p.allocate("sum", lanes, "float32") for _ in range(len(gates) * len(vectors))]
-                 for _ in range(height)]
+            count = len(gates) * len(vectors)
+            made: list[_Sums] = [
+                [[p.allocate("sum", lanes, "float32") for _ in range(count)] for _ in range(height)]
                 for _ in range(parts)
-            ]  # fmt: skip
-            for own in (each for part in made for line in part for each in line):
+            ]
+            for own in (each for part in made for rows in part for each in rows):
                 p.store(own, 0, splat(0.0, lanes), lanes)
 
-            def add(k: Expr, part: int, vectors: range = vectors, made: _Sums = made) -> None:
-                place = p.let("place", begin + k * (stored * PANEL))
-                found = [
-                    p.let("weight", self._wide(view, place + (g * PANEL + v * lanes)))
-                    for g in gates
-                    for v in vectors
-                ]
-                for line, own in zip(lines, made[part], strict=True):
-                    factor = p.let("factor", loops.broadcast(loops.load(factors, line + k), lanes))
+            across = [g * PANEL + v * lanes for g in gates for v in vectors]
+
+            def add(k: Expr, sums: _Sums, across: Sequence[int] = across) -> None:
+                place = p.given("place", begin + k * (stored * PANEL))
+                here = p.given("here", line + k)
+                found = [p.let("weight", self._wide(view, place + column)) for column in across]
+                for r, own in enumerate(sums):
+                    number = loops.load(factors, here + r * width)
+                    factor = p.let("factor", loops.broadcast(number, lanes))
                     for each, vector in zip(own, found, strict=True):
                         p.store(each, 0, loops.load(each, 0, lanes) + vector * factor, lanes)
 
             with p.loop("k", depth // parts) as k:
                 first = p.let("first", k * parts)
                 for part in range(parts):
-                    add(first + part, part)
+                    add(first + part, made[part])
             for k in range(depth // parts * parts, depth):
-                add(int64(k), k % parts)
+                add(int64(k), made[k % parts])
             for r in range(height):
-                for number in range(len(gates) * len(vectors)):
+                for number in range(count):
                     g, v = divmod(number, len(vectors))
                     total = loops.load(made[0][r][number], 0, lanes)
                     for part in range(1, parts):
@@ -383,7 +397,7 @@ class _Program:
         p = self.program
         function = function_of(self.functions[number], self.step.clip)
         made = mapped(function, p.let("x", x), self.lanes)
-        return p.let("activated", value_written_out(made, by_avx512=self.by_avx512))
+        return p.let("activated", value_written_out(made, by_avx512=self.target.has_avx512))
 
     def _unit_vectors(self, at: _Place, line: Expr) -> None:
         p, lanes = self.program, self.lanes
@@ -404,7 +418,12 @@ class _Program:
                 self._lstm(at, v, s, mask)
 
     def _inputs(self, at: _Place, gate: int, v: int, mask: Expr | None) -> Expr:
+        """A vector of products of the input; those of a later step are prefetched."""
+        p = self.program
         place = (at.line * self.gates + gate) * self.hidden + (at.unit + v * self.lanes)
+        place = p.let("place", place)
+        if v * self.lanes * 4 % CACHE_LINE == 0:
+            p.prefetch(self.views[self.x.inputs], place + self.ahead)
         return self._wide(self.views[self.x.inputs], place, mask)
 
     def _lstm(self, at: _Place, v: int, s: Sequence[Expr], mask: Expr | None) -> None:
@@ -504,8 +523,8 @@ class _Place:
     """The place in what has a number for each unit."""
 
 
-_Sums = list[list[list[Buffer]]]
-"""The sums of a tile: of each part, each row, and each vector across."""
+_Sums = list[list[Buffer]]
+"""The sums of a tile: of each row, and each vector across."""
 
 
 def _known(size: Expr) -> int:

@@ -178,9 +178,9 @@ def test_bits_are_those_of_a_sequence_alone(kernels: Kernels, name: str) -> None
     together = run(kernels, name, inputs)
     places = {0: axis, 2: 1, 3: 1, 7: 0}
 
-    def alone(number: int, x: Any) -> Any:
+    def alone(number: int, x: np.ndarray | tuple[()]) -> np.ndarray | tuple[()]:
         at = places.get(number)
-        return x if at is None or not isinstance(x, np.ndarray) else np.take(x, [4], at)
+        return x if at is None or isinstance(x, tuple) else np.take(x, [4], at)
 
     found = run(kernels, name, [alone(n, x) for n, x in enumerate(inputs)])
     for one, all_of, at in zip(found, together, (axis, 1, 1), strict=False):
