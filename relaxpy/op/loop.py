@@ -227,8 +227,8 @@ def build_loop(
         try:
             with bb.seq([*loop.params, loop.var]) as building:
                 building.result(write(loop))
-        except _Widened as found:
-            annotations = list(found.annotations)
+        except _Widened as wider:
+            annotations = list(wider.annotations)
             continue
         break
     bb.emit_binding(

@@ -110,7 +110,7 @@ class LoopParser(MacroParser):
                 partial(parser.ended, written),
             )
 
-        self.loop(node, "for_loop", write, [start], target.id)
+        self.loop(node, "for_loop", write, [start], target)
 
     def stmt_Break(self, node: ast.Break) -> None:
         self.misplaced(node, "break")
@@ -149,15 +149,17 @@ class LoopParser(MacroParser):
 
     def range(self, node: ast.expr) -> tuple[Dim, Dim, Dim]:
         """Start, stop and step of `range(…)`."""
-        is_range = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        if not is_range or node.func.id != "range" or node.keywords or not 1 <= len(node.args) <= 3:
-            self.refuse(
-                "a for loop over this",
-                node,
-                "write for i in range(stop), range(start, stop) or range(start, stop, step); "
-                "repeat the statements for items that are known",
-            )
-        numbers = [self.limit(arg) for arg in node.args]
+        match node:
+            case ast.Call(func=ast.Name(id="range"), args=args, keywords=[]) if 1 <= len(args) <= 3:
+                pass
+            case _:
+                self.refuse(
+                    "a for loop over this",
+                    node,
+                    "write for i in range(stop), range(start, stop) or range(start, stop, step); "
+                    "repeat the statements for items that are known",
+                )
+        numbers = [self.limit(arg) for arg in args]
         start, stop = numbers[:2] if len(numbers) > 1 else (Dim.of(0), numbers[0])
         step = numbers[2] if len(numbers) > 2 else Dim.of(1)
         zero = Dim.of(0)
@@ -167,7 +169,7 @@ class LoopParser(MacroParser):
                 "range: the step must not be 0"
                 if step == zero
                 else f"range: is the step {step} above or below 0?",
-                node.args[2],
+                args[2],
                 "write a number, 1 or -1",
             )
         return start, stop, step
@@ -199,11 +201,15 @@ class LoopParser(MacroParser):
         name: str,
         write: Callable[[LoopParser, _Step], Expr],
         counter: Sequence[Dim],
-        target: str = "",
+        target: ast.Name | None = None,
     ) -> None:
         """Parse a loop, and bind the last values of its variables."""
         bound = {each: found for found in reversed(node.body) for each in targets(found)}
-        carried = [each for each in bound if self.is_carried(each) and each != target]
+        carried = [
+            each
+            for each in bound
+            if self.is_carried(each) and (target is None or each != target.id)
+        ]
         span = self.span(node.test if isinstance(node, ast.While) else node.iter)
         poisoned = [each for each in carried if self.env[each] is POISON]
         if poisoned:
@@ -231,7 +237,7 @@ class LoopParser(MacroParser):
             found = build_loop(
                 self.bb,
                 [*counter, *(self.env[each] for each in carried)],
-                [*([target] * len(counter)), *carried],
+                [*([] if target is None else [target.id]), *carried],
                 step,
                 counters=len(counter),
                 name=name,
@@ -250,8 +256,9 @@ class LoopParser(MacroParser):
         for each, statement in bound.items():
             if each not in self.env:
                 self.env[each] = OnlyInLoop(each, self.span(statement), "")
-        if target:
-            self.env[target] = OnlyInLoop(target, self.span(node.target), "the loop's counter, ")
+        if target is not None:
+            place = self.span(target)
+            self.env[target.id] = OnlyInLoop(target.id, place, "the loop's counter, ")
 
     def last_value_of(self, value: Expr) -> Any:
         found = as_dim(value)

@@ -81,14 +81,16 @@ def test_several_ends() -> None:
 def test_a_variable_of_another_type() -> None:
     bb = BlockBuilder()
     x = Var("x", TensorType((3,), "float32"))
-    with pytest.raises(DeduceError, match=r"x is .*float32.* in one step of the loop") as caught:
-        with bb.function("main", [x]):
-            while_loop(
-                bb, lambda v: op.less(op.sum(v), ONE), lambda v: op.astype(v, "int64"), [x], ["x"]
-            )
+    with (
+        pytest.raises(DeduceError, match=r"x is .*float32.* in one step of") as caught,
+        bb.function("main", [x]),
+    ):
+        while_loop(
+            bb, lambda v: op.less(op.sum(v), ONE), lambda v: op.astype(v, "int64"), [x], ["x"]
+        )
     assert caught.value.code == "loop-variable"
     with (
-        pytest.raises(DeduceError, match="begin with a tensor.*i = R.const"),
+        pytest.raises(DeduceError, match=r"begin with a tensor.*i = R.const"),
         bb.function("other", [x]),
     ):
         while_loop(bb, lambda i: dim_op("lt", i, 3), lambda i: op.full((), i, "int64"), [0], ["i"])
