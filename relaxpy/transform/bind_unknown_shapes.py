@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from relaxpy.analysis.tail_calls import tail_calls
 from relaxpy.errors import PassError
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import SymVar
@@ -27,7 +28,7 @@ class BindUnknownShapes(Pass):
     it, and no annotation has a shape variable: `R.Tensor(s)` is a tensor of the dimensions that s
     was found to hold, so that it is checked like any other. Where s is a parameter, the signature
     says these dimensions. A scalar integer (`R.Prim("int32")`) gets a symbol in the same way: it is
-    a dimension then, which lives in the heap.
+    a dimension then, which lives in the heap. The result of a tail call stays as it is: nothing uses it here.
 
     Before:
         @R.function
@@ -53,8 +54,18 @@ class BindUnknownShapes(Pass):
 
 
 class _Binder(Rebuilder):
+    def __init__(self, mod: IRModule) -> None:
+        super().__init__(mod)
+        self.returned: set[Var] = set()
+        """The names of results of tail calls in the current function."""
+
     def function(self, function: Function) -> Function:
-        return super().function(self.signature(function))
+        outer = self.returned
+        names = tail_calls(function).values()
+        self.returned = {binding.var for bindings in names for binding in bindings}
+        new = super().function(self.signature(function))
+        self.returned = outer
+        return new
 
     def signature(self, function: Function) -> Function:
         """Return the function with symbols in place of the shape parameters that its signature uses as shapes: `(s:
@@ -111,7 +122,7 @@ class _Binder(Rebuilder):
         super().binding(binding)
         last = self.bindings[-1]
         var = last.var
-        if not _has_unknown(var.annotation):
+        if not _has_unknown(var.annotation) or original in self.returned:
             return
         known = with_dims(var.annotation, var.name)
         named = type(var)(self.fresh_name(var.name), known, span=var.span)
