@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
+from ctypes import c_bool
 from typing import Any
 
 from relaxpy.errors import RuntimeCheckError
@@ -31,6 +32,8 @@ def read(value: Any) -> Any:
 def truth(value: Any) -> bool:
     """The condition of an `If`: a bool or the element of a 0-d bool tensor."""
     if value.__class__ is Tensor:
+        if value.dtype == "bool" and not value.shape:
+            return c_bool.from_address(value.pointer).value
         return bool(value.numpy().item())
     if isinstance(value, bool):
         return value

@@ -129,6 +129,8 @@ class Emitter:
 
     records: ClassVar[bool] = True
     """Whether graphs are recorded. Otherwise their launches always run one by one."""
+    takes_turns: ClassVar[bool] = True
+    """Whether the tensors of a loop's variables take turns (`relaxpy.runtime.step_lines`)."""
 
     def __init__(
         self,
@@ -301,6 +303,7 @@ class Emitter:
             start = self.steps.start
             self.block(0, start, Scope())
             self.at = -1
+            self.steps.begin()
             self.emit("while True:")
             self.depth = 3
         self.block(start, len(self.code.code), Scope())
@@ -348,7 +351,7 @@ class Emitter:
             if isinstance(instr, If):
                 middle = at + 1 + instr.then_len
                 after = middle + instr.else_len
-                self.emit(f"if truth(r{instr.cond}):")
+                self.emit(f"if {self.condition(at, instr.cond)}:")
                 self.comment(instr)
                 self.arm(at + 1, middle, scope)
                 self.at = at
@@ -369,6 +372,20 @@ class Emitter:
                 self.registers_set.add(getattr(instr, "dst", -1))
             at += 1
         self.flush()
+
+    def condition(self, at: int, reg: int) -> str:
+        """The condition of an `If`, as an expression."""
+        (value,) = self.info.reads[at]
+        if value.is_bool:
+            return f"r{reg}"
+        if value.storage >= 0 and not value.object:
+            return f"truth_at(f.pointers[{value.storage}] + {value.offset}).value"
+        return f"truth(r{reg})"
+
+    def spare(self, at: int) -> str:
+        """A tensor that an instruction may use instead of a new one, or None, as an expression; empty if there is
+        never one."""
+        return self.steps.spares.get(at, "") if self.steps is not None else ""
 
     def may_precede(self, at: int, instr: Instr) -> bool:
         """Whether the pending kernels may run after this instruction instead of before it, or it is a kernel that joins

@@ -65,6 +65,8 @@ class Value:
     constant: int = -1
     """The index of the constant that it is."""
     scalar: bool = False
+    is_bool: bool = False
+    """Whether it is a Python bool."""
     record: int = -1
     """Its record in the frame, once something needs one."""
     object: bool = False
@@ -132,7 +134,7 @@ class Analysis:
         while at < end:
             instr = self.code.code[at]
             if isinstance(instr, If):
-                self._read(at, env, (instr.cond,), wanted=True)
+                self._read(at, env, (instr.cond,), wanted=not self._in_storage(env[instr.cond]))
                 middle = at + 1 + instr.then_len
                 after = middle + instr.else_len
                 arms = (dict(env), dict(env))
@@ -143,6 +145,11 @@ class Analysis:
                 continue
             self._instr(at, instr, env, matched)
             at += 1
+
+    def _in_storage(self, value: Value) -> bool:
+        """Whether a condition is read from planned storage, without an object."""
+        is_condition = value.ndim == 0 and value.dtype == "bool" and value.slot in self.hosts
+        return is_condition and value.storage >= 0
 
     def _read(
         self, at: int, env: dict[int, Value], regs: Sequence[int], wanted: bool
@@ -201,8 +208,8 @@ class Analysis:
             case Read(src=src):
                 self._read(at, env, (src,), wanted=True)
                 made = Value(scalar=True, object=True, is_new=True)
-            case MakePrim():
-                made = Value(scalar=True, object=True, is_new=True)
+            case MakePrim(dtype=dtype):
+                made = Value(scalar=True, object=True, is_new=True, is_bool=dtype == "bool")
             case Kernel(args=args):
                 values = self._read(at, env, _registers(args), wanted=False)
                 self.kernel_records[at] = tuple(self._record(value, matched) for value in values)

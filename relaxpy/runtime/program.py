@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import difflib
 from collections.abc import Collection, Mapping, Sequence
+from ctypes import c_bool
 from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -281,6 +282,7 @@ class BoundProgram:
             "Watch": Watch,
             "argument": argument,
             "truth": truth,
+            "truth_at": c_bool.from_address,
             "view_of": view_of,
             "shown": shown,
             "fit": self.fit,

@@ -2,6 +2,10 @@
 
 The parameters are matched once, before the loop. A step assigns the arguments to the parameters, and matches those that
 it changes. Sizes that are the same by the instructions that made the argument are not looked at again.
+
+A variable whose tensors are made by the loop, have the same sizes in every step, and are used by kernels only needs two
+of them, which take turns: `last<i>` is the tensor of this step, if the loop made it, and `spare<i>` that of the step
+before, which the next one may have. What leaves the loop is no longer used by it.
 """
 
 from __future__ import annotations
@@ -15,11 +19,14 @@ from relaxpy.runtime.bytecode import (
     Assert,
     Eval,
     Heap,
+    If,
     Instr,
     IntExpr,
+    Kernel,
     Kill,
     MakePrim,
     Match,
+    Move,
     PrimPattern,
     TensorPattern,
 )
@@ -50,8 +57,81 @@ class StepLines:
             value: code[at] for at, value in makers if isinstance(code[at], (Alloc, MakePrim))
         }
         """The instructions that make tensors of known shape, and scalars."""
+        self.takers: dict[int, set[int]] = {}
+        """Variables with two tensors that take turns, and the instructions that make them."""
+        self.spares: dict[int, str] = {}
+        """These instructions, and the tensor that they may use."""
         self.same = self._equal_slots(code)
         """Slots that have the value of another, and which."""
+
+    def begin(self) -> None:
+        """Write what precedes the loop."""
+        if self.to.takes_turns:
+            self._find_turns()
+        for param, makers in self.takers.items():
+            self.to.emit(f"spare{param} = last{param} = None")
+            self.spares |= dict.fromkeys(makers, f"spare{param}")
+
+    def _find_turns(self) -> None:
+        info, code = self.to.info, self.to.code.code
+        made_at = {value: at for at, value in info.defines.items() if isinstance(code[at], Alloc)}
+        readers: dict[Value, list[int]] = {}
+        joined: dict[Value, list[Value]] = {}
+        """Values that may be one of the arms of a branch, and what is read behind it."""
+        for at, values in info.reads.items():
+            for value in values:
+                readers.setdefault(value, []).append(at)
+                waiting = list(value.arms)
+                while waiting:
+                    arm = waiting.pop()
+                    joined.setdefault(arm, []).append(value)
+                    waiting += arm.arms
+
+        leading = self._leading()
+
+        def is_kept(value: Value) -> bool:
+            """Is a value used by kernels only, until the loop ends?"""
+            uses = (at for at in readers.get(value, ()) if at in leading)
+            return all(isinstance(code[at], (Match, Kernel, Kill, Move)) for at in uses)
+
+        patterns = {
+            instr.src: instr.pattern for instr in code[: self.start] if isinstance(instr, Match)
+        }
+        for param, value in enumerate(info.params):
+            pattern = patterns.get(param)
+            if not isinstance(pattern, TensorPattern) or not self.to.devices[pattern.slot].shared:
+                continue
+            kept = is_kept(value) and all(map(is_kept, joined.get(value, ())))
+            for call in self.calls if kept else ():
+                given = info.reads[call][param]
+                at = made_at.get(given, -1)
+                maker = code[at] if at >= 0 else None
+                if (
+                    isinstance(maker, Alloc)
+                    and maker.storage < 0
+                    and given not in joined
+                    and info.reads[call].count(given) == 1
+                    and all(
+                        each == call or isinstance(code[each], (Kernel, Kill))
+                        for each in readers[given]
+                    )
+                    and self.fits(pattern, maker, set())
+                ):
+                    self.takers.setdefault(param, set()).add(at)
+
+    def _leading(self) -> set[int]:
+        """The instructions after which another step may follow."""
+        code = self.to.code.code
+        branches = [(at, instr) for at, instr in enumerate(code) if isinstance(instr, If)]
+        found: set[int] = set()
+        for call in self.calls:
+            before = set(range(call))
+            for at, branch in branches:
+                middle = at + 1 + branch.then_len
+                if middle <= call < middle + branch.else_len:
+                    before.difference_update(range(at + 1, middle))
+            found |= before
+        return found
 
     def _equal_slots(self, code: Sequence[Instr]) -> dict[int, int]:
         writers = Counter(slot for instr in code for slot in sets_slots(instr))
@@ -85,6 +165,13 @@ class StepLines:
             for param, (reg, value) in enumerate(zip(args, values, strict=True))
             if reg != param or value is not info.params[param]
         }
+        for param, makers in self.takers.items():
+            maker = self.made.get(values[param])
+            if any(self.to.code.code[each] is maker for each in makers):
+                emit(f"spare{param} = last{param}")
+                emit(f"last{param} = r{args[param]}")
+            elif param in moved:
+                emit(f"spare{param} = last{param} = None")
         if moved:
             names = ", ".join(f"r{param}" for param in moved)
             emit(f"({names},) = ({', '.join(f'r{reg}' for reg in moved.values())},)")

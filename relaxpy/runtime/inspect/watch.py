@@ -163,6 +163,7 @@ class WatchedEmitter(Emitter):
     """Writes code with a check after every instruction. Kernels run one by one instead of as a row or graph."""
 
     records: ClassVar[bool] = False
+    takes_turns: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -82,7 +82,11 @@ class CpuLines(DeviceLines):
 
     def own(self, at: int, instr: Alloc, dims: str) -> None:
         made = self.to.own_tensor(dims, instr.dtype, self._nbytes(instr))
-        self.to.emit(f"r{instr.dst} = {made}")
+        if spare := self.to.spare(at):
+            self.to.emit(f"r{instr.dst} = {spare}")
+            self.to.emit(f"if r{instr.dst} is None: r{instr.dst} = {made}")
+        else:
+            self.to.emit(f"r{instr.dst} = {made}")
         self._point(self.to.info.defines[at], instr.dst)
 
     def _nbytes(self, instr: Alloc) -> str:
