@@ -50,7 +50,7 @@ class StepLines:
         for at, instr in enumerate(code):
             if isinstance(instr, (Match, Assert)):
                 self.start = at + 1
-            elif not isinstance(instr, Eval):
+            elif not isinstance(instr, (Eval, Move, Kill)):
                 break
         makers = emitter.info.defines.items()
         self.made = {
@@ -95,10 +95,12 @@ class StepLines:
             return all(isinstance(code[at], (Match, Kernel, Kill, Move)) for at in uses)
 
         patterns = {
-            instr.src: instr.pattern for instr in code[: self.start] if isinstance(instr, Match)
+            info.reads[at][0]: instr.pattern
+            for at, instr in reversed([*enumerate(code[: self.start])])
+            if isinstance(instr, Match)
         }
         for param, value in enumerate(info.params):
-            pattern = patterns.get(param)
+            pattern = patterns.get(value)
             if not isinstance(pattern, TensorPattern) or not self.to.devices[pattern.slot].shared:
                 continue
             kept = is_kept(value) and all(map(is_kept, joined.get(value, ())))
@@ -189,10 +191,13 @@ class StepLines:
             instr = self.to.code.code[number]
             self.to.at = number
             match instr:
-                case Match(src=src):
-                    if values[src] is not info.params[src]:
-                        self.match(number, instr, values[src], scope, changed)
+                case Match():
+                    param = info.params.index(info.reads[number][0])
+                    if values[param] is not info.params[param]:
+                        self.match(number, instr, values[param], scope, changed)
                         self.to.comment(instr)
+                case Move() | Kill():
+                    self.to.instr(number, instr, scope)
                 case Eval(dst=dst, expr=expr) if changed.intersection(slots_of(expr)):
                     self.to.instr(number, instr, scope)
                     changed.add(dst)
