@@ -5,16 +5,28 @@ from __future__ import annotations
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
 from relaxpy.errors import UsageError, caller_span
 from relaxpy.frontend.torch.arguments import all_sizes, has_names, unnamed
+from relaxpy.frontend.torch.comparisons import Comparison, comparisons
 from relaxpy.frontend.torch.spans import is_users, raised_in
 from relaxpy.frontend.torch.table import OPERATORS
 from relaxpy.ir import IRModule
+
+
+@dataclass(frozen=True)
+class Traced:
+    """An exported program, and how it was traced."""
+
+    program: Any
+    shapes: Any = None
+    """Its `dynamic_shapes`."""
+    comparisons: Sequence[Comparison] = ()
 
 
 def exported(module: Any, args: Any, kwargs: Mapping[str, Any] | None, dynamic_shapes: Any) -> Any:
@@ -29,7 +41,7 @@ def exported(module: Any, args: Any, kwargs: Mapping[str, Any] | None, dynamic_s
                 span=caller_span(),
                 help="call relaxpy.from_torch(program), or pass the module itself",
             )
-        return module
+        return Traced(module)
     if args is not None and not isinstance(args, (tuple, list)):
         args = (args,)
     register_caches()
@@ -45,11 +57,11 @@ def exported(module: Any, args: Any, kwargs: Mapping[str, Any] | None, dynamic_s
             )
         dynamic_shapes = all_sizes(*given)
     try:
-        return _export(*given, dynamic_shapes)
+        return trace(*given, dynamic_shapes)
     except Exception as error:
         if has_names(dynamic_shapes):
             with suppress(Exception):
-                return _export(*given, unnamed(dynamic_shapes))
+                return trace(*given, unnamed(dynamic_shapes))
         raise UsageError(
             "torch-export",
             f"torch.export refuses {type(module).__name__}: {_first_lines(error)}",
@@ -75,11 +87,16 @@ def distinct(tree: Any) -> Any:
     return pytree.tree_map(once, tree)
 
 
-def _export(module: Any, args: Any, kwargs: Any, shapes: Any) -> Any:
+def trace(module: Any, args: Any, kwargs: Any, shapes: Any) -> Traced:
+    """The exported program of a module. Raises what torch raises."""
     import torch
+    from torch.fx.experimental import _config
 
-    with torch.no_grad(), quiet(), users_lines():
-        return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
+    # Otherwise torch takes each size that varies to be at least 2, and leaves no guard where the program asks.
+    oblivious = _config.patch(backed_size_oblivious=True)
+    with torch.no_grad(), quiet(), users_lines(), oblivious, comparisons() as found:
+        program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
+    return Traced(program, shapes, found)
 
 
 def decomposed(program: Any) -> Any:

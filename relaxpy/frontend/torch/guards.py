@@ -7,12 +7,13 @@ sizes make two symbols one. Everything else that is not true for all sizes is ch
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from traceback import FrameSummary
 from typing import Any
 
 from relaxpy.errors import Span, UsageError
+from relaxpy.frontend.torch.comparisons import Comparison
 from relaxpy.frontend.torch.sizes import FUNCTIONS
 from relaxpy.frontend.torch.spans import is_users, line_span
 from relaxpy.ir import Dim
@@ -29,9 +30,15 @@ class Place:
     span: Span | None
     """The line, if it is not torch's own."""
 
+    @property
+    def is_inequality(self) -> bool:
+        """Does it say that two numbers differ?"""
+        return type(self.condition).__name__ == "Unequality"
 
-def places_of_guards(program: Any) -> Iterator[Place]:
+
+def places_of_guards(program: Any, comparisons: Sequence[Comparison]) -> Iterator[Place]:
     """The conditions of a program that was traced in this process."""
+    import sympy
     import torch
 
     for node in program.graph.nodes:
@@ -39,6 +46,11 @@ def places_of_guards(program: Any) -> Iterator[Place]:
         mode = getattr(value, "fake_mode", None)
         if isinstance(value, torch.Tensor) and mode is not None:
             env: Any = getattr(mode, "shape_env")  # noqa: B009  (of unknown type)
+            for each in comparisons:
+                relation = getattr(sympy, each.relation)
+                sides = env.replace(each.left), env.replace(each.right)
+                span = line_span(each.file, each.line)
+                yield Place(relation(*sides, evaluate=False), each.file, span)
             for guard in getattr(env, "guards", ()):
                 frame = guard.sloc.framework_loc
                 if isinstance(frame, FrameSummary):
@@ -46,12 +58,6 @@ def places_of_guards(program: Any) -> Iterator[Place]:
                     span = line_span(frame.filename, frame.lineno or 1) if own else None
                     yield Place(env.replace(guard.expr), frame.filename, span)
             return
-
-
-def is_of_layout(place: Place) -> bool:
-    """Is it a condition of torch itself that two numbers differ? Those tell layouts in memory apart: programs here have
-    one layout."""
-    return place.span is None and type(place.condition).__name__ == "Unequality"
 
 
 Inputs = Mapping[str, Any]

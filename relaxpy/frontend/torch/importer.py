@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,12 @@ import numpy as np
 from relaxpy.errors import RelaxError, Span, UsageError
 from relaxpy.frontend.torch.arguments import Leaf, limits, named_sizes, shapes_with_dims
 from relaxpy.frontend.torch.arrays import array_of, dtype_of
-from relaxpy.frontend.torch.export import as_module, decomposed, exported
-from relaxpy.frontend.torch.guards import Place, is_of_layout, places_of_guards, read_guard
+from relaxpy.frontend.torch.export import Traced, as_module, decomposed, exported
+from relaxpy.frontend.torch.guards import Place, places_of_guards, read_guard
 from relaxpy.frontend.torch.missing import name_of, refuse_missing
 from relaxpy.frontend.torch.signature import Input, Output, Signature
 from relaxpy.frontend.torch.sizes import Sizes
+from relaxpy.frontend.torch.small_sizes import same_at
 from relaxpy.frontend.torch.spans import span_of
 from relaxpy.frontend.torch.table import OPERATORS
 from relaxpy.ir import (
@@ -39,7 +41,7 @@ from relaxpy.ir.dim import DimOp, dim_op
 from relaxpy.ir.names import FreshNames
 from relaxpy.op import astype
 from relaxpy.op.block_builder import BlockBuilder
-from relaxpy.shape.bounds import LOWER, UPPER
+from relaxpy.shape.bounds import LOWER, UPPER, narrowed
 from relaxpy.shape.prove import prove
 
 RESERVED = (
@@ -97,20 +99,28 @@ def import_program(
     dynamic_shapes: Any = None,
 ) -> Imported:
     """The implementation of `from_torch`, with the signature."""
-    shapes = shapes_with_dims(dynamic_shapes)
-    program = exported(module, args, kwargs, shapes)
-    names = [] if program is module else named_sizes(program, as_module(module), shapes)
-    original = program
-    program = decomposed(program)
-    return Importer(program, original, names, type(module).__name__).run()
+    named = shapes_with_dims(dynamic_shapes)
+    traced = exported(module, args, kwargs, named)
+    names: Sequence[Leaf] = []
+    same: Callable[[set[str], int], bool] = lambda symbols, value: False  # noqa: E731
+    if traced.program is not module:
+        own = as_module(module)
+        names = named_sizes(traced.program, own, named)
+        same = partial(same_at, traced, own)
+    return Importer(traced, names, same, type(module).__name__).run()
 
 
 class Importer:
     """The function under construction."""
 
-    def __init__(self, program: Any, original: Any, names: Sequence[Leaf], title: str) -> None:
-        self.program = program
-        self.original = original
+    def __init__(
+        self, traced: Traced, names: Sequence[Leaf], same: Callable[[set[str], int], bool], title: str
+    ) -> None:
+        """`same` tells whether the trace is the same with some of torch's symbols at 0 or 1."""
+        self.trace = traced
+        self.original = traced.program
+        self.program = decomposed(traced.program)
+        self.same = same
         self.leaves = names
         self.title = title if title.isidentifier() else "Module"
         self.builder = BlockBuilder(IRModule(name=self.title))
@@ -126,6 +136,7 @@ class Importer:
         self.state: dict[str, Any] = {}
         self.bounds: dict[str, dict[str, int]] = {UPPER: {}, LOWER: {}}
         self.conditions: list[tuple[Dim, str, Span | None]] = []
+        self.traced: dict[tuple[frozenset[str], int], bool] = {}
         self.known: dict[SymVar, tuple[int | None, int | None]] = {}
 
     def run(self) -> Imported:
@@ -265,16 +276,42 @@ class Importer:
         for condition in conditions().values():
             self.tie(condition)
         places = self._guard_places()
-        for text, condition in conditions().items():
+        users = {c: str(p.condition) for c, p in places.items() if p.span is not None}
+        for condition, text in {**users, **{c: t for t, c in conditions().items()}}.items():
             place = places.get(condition)
-            if place is not None and is_of_layout(place):
+            if place is not None and self._is_no_check(condition, place):
                 continue
             self.conditions.append((condition, text, None if place is None else place.span))
+
+    def _is_no_check(self, condition: Dim, place: Place) -> bool:
+        """Is a condition of no consequence here? Of torch's own, those that two numbers differ tell layouts in memory
+        apart, and those that hold from 2 on keep torch from what is different for sizes of 0 and 1; operators here have
+        one layout, and are the same for all sizes. A user's condition that holds from 2 on decides nothing if the trace
+        is the same below."""
+        if prove(condition, self._ranges(condition)):
+            return True
+        large = {var: narrowed(self.known.get(var), (2, None)) for var in condition.vars}
+        is_small = prove(condition, large)
+        if place.span is None:
+            return place.is_inequality or is_small
+        if not is_small:
+            return False
+        symbols = {symbol.name for symbol in place.condition.free_symbols}
+        wrong = [
+            value for value in (1, 0) if not condition.evaluate(dict.fromkeys(condition.vars, value))
+        ]
+        return all(self._same(frozenset(symbols), value) for value in wrong)
+
+    def _same(self, symbols: frozenset[str], value: int) -> bool:
+        key = symbols, value
+        if key not in self.traced:
+            self.traced[key] = self.same(set(symbols), value)
+        return self.traced[key]
 
     def _guard_places(self) -> dict[Dim, Place]:
         """Condition → where torch came upon it. Nothing is known of a program from a file."""
         found: dict[Dim, Place] = {}
-        for place in places_of_guards(self.original):
+        for place in places_of_guards(self.original, self.trace.comparisons):
             with suppress(UsageError):
                 found.setdefault(self.sizes.expr(place.condition), place)
         return found
