@@ -274,6 +274,9 @@ def exp(x: TensorLike) -> Tensor:
 def expand_dims(x: TensorLike, axis: Sequence[int] | int) -> Tensor:
     """Insert axes of size 1 at these positions of the result."""
 
+def expm1(x: TensorLike) -> Tensor:
+    """e**x - 1, accurate near 0."""
+
 def eye(
     n: ScalarLike,
     m: ScalarLike | None = None,
@@ -428,6 +431,15 @@ def linear(
 
 def log(x: TensorLike) -> Tensor:
     """The natural logarithm: -infinity at 0, NaN below."""
+
+def log10(x: TensorLike) -> Tensor:
+    """The logarithm to base 10: -infinity at 0, NaN below."""
+
+def log1p(x: TensorLike) -> Tensor:
+    """log(1 + x), accurate near 0: -infinity at -1, NaN below."""
+
+def log2(x: TensorLike) -> Tensor:
+    """The logarithm to base 2: -infinity at 0, NaN below."""
 
 def log_add_exp(x1: Operand, x2: Operand) -> Tensor:
     """log(exp(x1) + exp(x2)) without overflow. Integer results are rounded toward 0."""
@@ -1781,6 +1793,36 @@ class _nn:
         out_layout: Layout of the result; None: the layout of data.
         """
     @staticmethod
+    def max_pool1d_indices(
+        data: TensorLike,
+        pool_size: Sequence[int] | int = 1,
+        strides: Sequence[int] | int = 1,
+        padding: Sequence[int] | int = 0,
+        dilation: Sequence[int] | int = 1,
+        ceil_mode: bool = False,
+        count_include_pad: bool = False,
+        layout: str = "NCW",
+        out_layout: str | None = None,
+    ) -> Tensor:
+        """Where the maximum of each window of `nn.max_pool1d` is: the first of equal elements, or the first NaN, int64.
+
+        pool_size: Window size: one number, or one for each spatial axis.
+
+        strides: Stride: one number, or one for each spatial axis.
+
+        padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+        all after.
+
+        dilation: Distance of the elements of a window: one number, or one for each spatial axis.
+
+        ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+        it.
+
+        count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
+
+        out_layout: Layout of the result; None: the layout of data.
+        """
+    @staticmethod
     def max_pool2d(
         data: TensorLike,
         pool_size: Sequence[int] | int = 1,
@@ -1812,6 +1854,37 @@ class _nn:
         out_layout: Layout of the result; None: the layout of data.
         """
     @staticmethod
+    def max_pool2d_indices(
+        data: TensorLike,
+        pool_size: Sequence[int] | int = 1,
+        strides: Sequence[int] | int = 1,
+        padding: Sequence[int] | int = 0,
+        dilation: Sequence[int] | int = 1,
+        ceil_mode: bool = False,
+        count_include_pad: bool = False,
+        layout: str = "NCHW",
+        out_layout: str | None = None,
+    ) -> Tensor:
+        """Where the maximum of each window of `nn.max_pool2d` is, in row-major order over its plane: the first of equal
+        elements, or the first NaN, int64.
+
+        pool_size: Window size: one number, or one for each spatial axis.
+
+        strides: Stride: one number, or one for each spatial axis.
+
+        padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+        all after.
+
+        dilation: Distance of the elements of a window: one number, or one for each spatial axis.
+
+        ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+        it.
+
+        count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
+
+        out_layout: Layout of the result; None: the layout of data.
+        """
+    @staticmethod
     def max_pool3d(
         data: TensorLike,
         pool_size: Sequence[int] | int = 1,
@@ -1825,6 +1898,37 @@ class _nn:
     ) -> Tensor:
         """3-D max pooling: the maximum of each window, NaN if it contains one. `strides` is the distance of windows. A
         window entirely outside of data gives minus infinity, or the smallest integer.
+
+        pool_size: Window size: one number, or one for each spatial axis.
+
+        strides: Stride: one number, or one for each spatial axis.
+
+        padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+        all after.
+
+        dilation: Distance of the elements of a window: one number, or one for each spatial axis.
+
+        ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+        it.
+
+        count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
+
+        out_layout: Layout of the result; None: the layout of data.
+        """
+    @staticmethod
+    def max_pool3d_indices(
+        data: TensorLike,
+        pool_size: Sequence[int] | int = 1,
+        strides: Sequence[int] | int = 1,
+        padding: Sequence[int] | int = 0,
+        dilation: Sequence[int] | int = 1,
+        ceil_mode: bool = False,
+        count_include_pad: bool = False,
+        layout: str = "NCDHW",
+        out_layout: str | None = None,
+    ) -> Tensor:
+        """Where the maximum of each window of `nn.max_pool3d` is, in row-major order over its volume: the first of equal
+        elements, or the first NaN, int64.
 
         pool_size: Window size: one number, or one for each spatial axis.
 

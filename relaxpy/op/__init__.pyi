@@ -249,6 +249,9 @@ def exp(x: TensorLike) -> Call:
 def expand_dims(x: TensorLike, axis: Sequence[int] | int) -> Call:
     """Insert axes of size 1 at these positions of the result."""
 
+def expm1(x: TensorLike) -> Call:
+    """e**x - 1, accurate near 0."""
+
 def eye(
     n: ScalarLike,
     m: ScalarLike | None = None,
@@ -399,6 +402,15 @@ def linear(
 
 def log(x: TensorLike) -> Call:
     """The natural logarithm: -infinity at 0, NaN below."""
+
+def log10(x: TensorLike) -> Call:
+    """The logarithm to base 10: -infinity at 0, NaN below."""
+
+def log1p(x: TensorLike) -> Call:
+    """log(1 + x), accurate near 0: -infinity at -1, NaN below."""
+
+def log2(x: TensorLike) -> Call:
+    """The logarithm to base 2: -infinity at 0, NaN below."""
 
 def log_add_exp(x1: Operand, x2: Operand) -> Call:
     """log(exp(x1) + exp(x2)) without overflow. Integer results are rounded toward 0."""

@@ -654,6 +654,36 @@ def max_pool1d(
     out_layout: Layout of the result; None: the layout of data.
     """
 
+def max_pool1d_indices(
+    data: TensorLike,
+    pool_size: Sequence[int] | int = 1,
+    strides: Sequence[int] | int = 1,
+    padding: Sequence[int] | int = 0,
+    dilation: Sequence[int] | int = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCW",
+    out_layout: str | None = None,
+) -> Call:
+    """Where the maximum of each window of `nn.max_pool1d` is: the first of equal elements, or the first NaN, int64.
+
+    pool_size: Window size: one number, or one for each spatial axis.
+
+    strides: Stride: one number, or one for each spatial axis.
+
+    padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    all after.
+
+    dilation: Distance of the elements of a window: one number, or one for each spatial axis.
+
+    ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+    it.
+
+    count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
+
+    out_layout: Layout of the result; None: the layout of data.
+    """
+
 def max_pool2d(
     data: TensorLike,
     pool_size: Sequence[int] | int = 1,
@@ -685,6 +715,37 @@ def max_pool2d(
     out_layout: Layout of the result; None: the layout of data.
     """
 
+def max_pool2d_indices(
+    data: TensorLike,
+    pool_size: Sequence[int] | int = 1,
+    strides: Sequence[int] | int = 1,
+    padding: Sequence[int] | int = 0,
+    dilation: Sequence[int] | int = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCHW",
+    out_layout: str | None = None,
+) -> Call:
+    """Where the maximum of each window of `nn.max_pool2d` is, in row-major order over its plane: the first of equal
+    elements, or the first NaN, int64.
+
+    pool_size: Window size: one number, or one for each spatial axis.
+
+    strides: Stride: one number, or one for each spatial axis.
+
+    padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    all after.
+
+    dilation: Distance of the elements of a window: one number, or one for each spatial axis.
+
+    ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+    it.
+
+    count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
+
+    out_layout: Layout of the result; None: the layout of data.
+    """
+
 def max_pool3d(
     data: TensorLike,
     pool_size: Sequence[int] | int = 1,
@@ -698,6 +759,37 @@ def max_pool3d(
 ) -> Call:
     """3-D max pooling: the maximum of each window, NaN if it contains one. `strides` is the distance of windows. A
     window entirely outside of data gives minus infinity, or the smallest integer.
+
+    pool_size: Window size: one number, or one for each spatial axis.
+
+    strides: Stride: one number, or one for each spatial axis.
+
+    padding: How far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    all after.
+
+    dilation: Distance of the elements of a window: one number, or one for each spatial axis.
+
+    ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+    it.
+
+    count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
+
+    out_layout: Layout of the result; None: the layout of data.
+    """
+
+def max_pool3d_indices(
+    data: TensorLike,
+    pool_size: Sequence[int] | int = 1,
+    strides: Sequence[int] | int = 1,
+    padding: Sequence[int] | int = 0,
+    dilation: Sequence[int] | int = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCDHW",
+    out_layout: str | None = None,
+) -> Call:
+    """Where the maximum of each window of `nn.max_pool3d` is, in row-major order over its volume: the first of equal
+    elements, or the first NaN, int64.
 
     pool_size: Window size: one number, or one for each spatial axis.
 

@@ -38,6 +38,52 @@ class Log(FloatUnary):
 
 
 @define_op
+class Log2(FloatUnary):
+    """The logarithm to base 2: -infinity at 0, NaN below."""
+
+    name = "log2"
+    ufunc = np.log2
+
+    def scalar(self, x: Any) -> Any:
+        return te.log(x) * te.literal(1 / math.log(2), x)
+
+
+@define_op
+class Log10(FloatUnary):
+    """The logarithm to base 10: -infinity at 0, NaN below."""
+
+    name = "log10"
+    ufunc = np.log10
+
+    def scalar(self, x: Any) -> Any:
+        return te.log(x) * te.literal(1 / math.log(10), x)
+
+
+@define_op
+class Log1p(FloatUnary):
+    """log(1 + x), accurate near 0: -infinity at -1, NaN below."""
+
+    name = "log1p"
+    ufunc = np.log1p
+
+
+@define_op
+class Expm1(FloatUnary):
+    """e**x - 1, accurate near 0."""
+
+    name = "expm1"
+    ufunc = np.expm1
+
+    def scalar(self, x: Any) -> Any:
+        # The error of e**x is that of its own logarithm (Kahan); far from 0 it does not matter.
+        one = te.literal(1, x)
+        power = te.exp(x)
+        near = (power - one) * (x / te.log(power))
+        far = te.logical_or(te.absolute(x) > te.literal(1, x), te.isnan(x))
+        return te.select(far, power - one, te.select(te.equal(power, one), x, near))
+
+
+@define_op
 class Sqrt(FloatUnary):
     """The square root: NaN below 0."""
 
