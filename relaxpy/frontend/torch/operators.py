@@ -8,9 +8,12 @@ from functools import cache
 FILES = (
     "operators_attention",
     "operators_elementwise",
+    "operators_index",
     "operators_linear",
     "operators_norm",
+    "operators_pool",
     "operators_reduce",
+    "operators_resample",
     "operators_shape",
     "operators_sizes",
 )

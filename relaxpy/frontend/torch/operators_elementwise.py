@@ -8,15 +8,15 @@ from typing import Any
 from relaxpy import op
 from relaxpy.frontend.torch.importer import Site
 from relaxpy.frontend.torch.table import operator
-from relaxpy.ir import DType, Expr
+from relaxpy.ir import Dim, Expr, PrimValue
 
 _UNARY: dict[str, Callable[..., Any]] = {
     "abs": op.abs, "acos": op.acos, "acosh": op.acosh, "asin": op.asin, "asinh": op.asinh,
     "atan": op.atan, "atanh": op.atanh, "bitwise_not": op.bitwise_not, "ceil": op.ceil,
     "cos": op.cos, "cosh": op.cosh, "erf": op.erf, "exp": op.exp, "floor": op.floor,
-    "log": op.log, "neg": op.negative, "relu": op.nn.relu, "round": op.round, "rsqrt": op.rsqrt,
-    "sigmoid": op.sigmoid, "sign": op.sign, "silu": op.nn.silu, "sin": op.sin, "sinh": op.sinh,
-    "sqrt": op.sqrt, "tan": op.tan, "tanh": op.tanh, "trunc": op.trunc,
+    "expm1": op.expm1, "log": op.log, "log10": op.log10, "log1p": op.log1p, "log2": op.log2, "neg": op.negative, "relu": op.nn.relu, "round": op.round, "rsqrt": op.rsqrt,
+    "sigmoid": op.sigmoid, "silu": op.nn.silu, "sin": op.sin, "sinh": op.sinh, "sqrt": op.sqrt,
+    "tan": op.tan, "tanh": op.tanh, "trunc": op.trunc,
 }  # fmt: skip
 """Functions of one tensor: the argument is converted to the dtype of the result first."""
 
@@ -41,12 +41,17 @@ def to_copy(at: Site, x: Expr, *rest: Any) -> Expr:
 
 @operator("isnan.default")
 def isnan(at: Site, x: Expr) -> Any:
-    return op.isnan(x)
+    return op.isnan(numbers(at, x))
 
 
 @operator("isinf.default")
 def isinf(at: Site, x: Expr) -> Any:
-    return op.isinf(x)
+    return op.isinf(numbers(at, x))
+
+
+def numbers(at: Site, x: Expr) -> Expr:
+    """A tensor whose bools are numbers."""
+    return at.cast(x, "int8") if at.dtype_of(x).is_bool else x
 
 
 @operator("gelu.default")
@@ -59,17 +64,53 @@ def leaky_relu(at: Site, x: Expr, slope: float) -> Any:
     return op.nn.leakyrelu(x, alpha=float(slope))
 
 
-@operator("clamp.default")
+@operator("sign.default", "sgn.default")
+def sign(at: Site, x: Expr) -> Any:
+    return x if at.dtype.is_bool else op.sign(x)
+
+
+@operator("reciprocal.default")
+def reciprocal(at: Site, x: Expr) -> Any:
+    return op.divide(number(at, 1), at.cast(x, at.dtype))
+
+
+@operator("round.decimals")
+def round_decimals(at: Site, x: Expr, decimals: int) -> Any:
+    if not at.dtype.is_float or not decimals:
+        return op.round(x)
+    scale = 10.0 ** abs(decimals)
+    wide = at.cast(x, "float64" if at.dtype == "float64" else "float32")
+    if decimals > 0:
+        return op.divide(op.round(op.multiply(wide, scale)), scale)
+    return op.multiply(op.round(op.divide(wide, scale)), scale)
+
+
+@operator("elu.default")
+def elu(at: Site, x: Expr, alpha: float, scale: float, input_scale: float) -> Any:
+    below = op.multiply(op.expm1(_times(x, input_scale)), float(alpha * scale))
+    return op.where(op.greater(x, 0.0), _times(x, scale), below)
+
+
+def _times(x: Any, factor: float) -> Any:
+    return x if factor == 1 else op.multiply(x, float(factor))
+
+
+@operator("hardtanh.default")
+def hardtanh(at: Site, x: Expr, low: Any, high: Any) -> Any:
+    return clamp(at, x, low, high)
+
+
+@operator("clamp.default", "clamp.Tensor")
 def clamp(at: Site, x: Expr, low: Any, high: Any) -> Any:
     x = at.cast(x, at.dtype)
     if low is not None:
-        x = op.maximum(x, low)
-    return x if high is None else op.minimum(x, high)
+        x = op.maximum(x, number(at, low))
+    return x if high is None else op.minimum(x, number(at, high))
 
 
 def promoted(at: Site, *values: Any) -> list[Any]:
     """Operands in the dtype of the result."""
-    return [at.cast(each, at.dtype) for each in values]
+    return [number(at, each) for each in values]
 
 
 def common(at: Site, *values: Any) -> list[Any]:
@@ -80,12 +121,17 @@ def common(at: Site, *values: Any) -> list[Any]:
 
     known = [arg.meta["val"] if hasattr(arg, "meta") else arg for arg in at.node.args]
     dtype = dtype_of(torch.result_type(known[0], known[1]))
-    return [at.cast(each, dtype) for each in values]
+    return [
+        at.cast(each, dtype) if isinstance(each, Expr) else op.full((), each, dtype)
+        for each in values
+    ]
 
 
 @operator("add.Tensor", "add.Scalar")
 def add(at: Site, x: Any, y: Any, alpha: Any = 1) -> Any:
     x, y = promoted(at, x, y)
+    if at.dtype.is_bool:
+        return op.logical_or(x, y) if alpha else x
     return op.add(x, y if alpha == 1 else op.multiply(y, alpha))
 
 
@@ -97,9 +143,8 @@ def sub(at: Site, x: Any, y: Any, alpha: Any = 1) -> Any:
 
 @operator("mul.Tensor", "mul.Scalar")
 def mul(at: Site, x: Any, y: Any) -> Any:
-    if at.dtype == DType("bool"):
-        return op.logical_and(x, y)
-    return op.multiply(*promoted(at, x, y))
+    function = op.logical_and if at.dtype.is_bool else op.multiply
+    return function(*promoted(at, x, y))
 
 
 @operator("div.Tensor", "div.Scalar")
@@ -107,18 +152,56 @@ def div(at: Site, x: Any, y: Any) -> Any:
     return op.divide(*promoted(at, x, y))
 
 
+@operator("div.Tensor_mode", "div.Scalar_mode")
+def div_mode(at: Site, x: Any, y: Any, mode: str | None) -> Any:
+    x, y = promoted(at, x, y)
+    if mode == "floor":
+        return op.floor_divide(x, y)
+    y = op.divide(x, y)
+    return op.trunc(y) if mode == "trunc" and at.dtype.is_float else y
+
+
+@operator("floor_divide.default", "floor_divide.Scalar")
+def floor_divide(at: Site, x: Any, y: Any) -> Any:
+    return op.floor_divide(*promoted(at, x, y))
+
+
+@operator("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
+def remainder(at: Site, x: Any, y: Any) -> Any:
+    return op.floor_mod(*promoted(at, x, y))
+
+
+@operator("fmod.Tensor", "fmod.Scalar")
+def fmod(at: Site, x: Any, y: Any) -> Any:
+    return op.mod(*promoted(at, x, y))
+
+
+@operator("atan2.default")
+def atan2(at: Site, x: Any, y: Any) -> Any:
+    return op.atan2(*promoted(at, x, y))
+
+
 @operator("maximum.default")
 def maximum(at: Site, x: Any, y: Any) -> Any:
-    return op.maximum(*promoted(at, x, y))
+    function = op.logical_or if at.dtype.is_bool else op.maximum
+    return function(*promoted(at, x, y))
 
 
 @operator("minimum.default")
 def minimum(at: Site, x: Any, y: Any) -> Any:
-    return op.minimum(*promoted(at, x, y))
+    function = op.logical_and if at.dtype.is_bool else op.minimum
+    return function(*promoted(at, x, y))
 
 
 @operator("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
 def power(at: Site, x: Any, y: Any) -> Any:
+    if y == 2 and not isinstance(y, Expr):
+        return op.square(at.cast(x, at.dtype))
+    if y == 0.5 and not isinstance(y, Expr):
+        return op.sqrt(at.cast(x, at.dtype))
+    if at.dtype.is_bool:  # x ** y: False only where x is False and y is True
+        x, y = promoted(at, x, y)
+        return op.logical_or(x, op.logical_not(y))
     return op.power(*promoted(at, x, y))
 
 
@@ -129,7 +212,10 @@ _COMPARISONS: dict[str, Callable[..., Any]] = {
 
 
 def _comparison(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda at, x, y: function(*common(at, x, y))
+    def rule(at: Site, x: Any, y: Any) -> Any:
+        return function(*(numbers(at, each) for each in common(at, x, y)))
+
+    return rule
 
 
 for _name, _function in _COMPARISONS.items():
@@ -145,7 +231,21 @@ def _bits(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 for _name, _function in _BITS.items():
-    operator(f"bitwise_{_name}.Tensor", f"bitwise_{_name}.Scalar")(_bits(_function))
+    operator(*(f"bitwise_{_name}.{each}" for each in ("Tensor", "Scalar", "Scalar_Tensor")))(
+        _bits(_function)
+    )
+
+
+@operator("bitwise_left_shift.Tensor", "bitwise_left_shift.Tensor_Scalar", "__lshift__.Tensor")
+@operator("__lshift__.Scalar")
+def left_shift(at: Site, x: Any, y: Any) -> Any:
+    return op.left_shift(*promoted(at, x, y))
+
+
+@operator("bitwise_right_shift.Tensor", "bitwise_right_shift.Tensor_Scalar", "__rshift__.Tensor")
+@operator("__rshift__.Scalar")
+def right_shift(at: Site, x: Any, y: Any) -> Any:
+    return op.right_shift(*promoted(at, x, y))
 
 
 def _truth(at: Site, x: Expr) -> Any:
@@ -160,6 +260,11 @@ def logical_and(at: Site, x: Expr, y: Expr) -> Any:
 @operator("logical_or.default")
 def logical_or(at: Site, x: Expr, y: Expr) -> Any:
     return op.logical_or(_truth(at, x), _truth(at, y))
+
+
+@operator("logical_xor.default")
+def logical_xor(at: Site, x: Expr, y: Expr) -> Any:
+    return op.logical_xor(_truth(at, x), _truth(at, y))
 
 
 @operator("logical_not.default")
@@ -183,8 +288,12 @@ def masked_fill(at: Site, x: Expr, mask: Expr, value: Any) -> Any:
 
 
 def number(at: Site, value: Any) -> Any:
-    """A number as a 0-d tensor of the result's dtype; a tensor in that dtype."""
-    return at.cast(value, at.dtype) if isinstance(value, Expr) else op.full((), value, at.dtype)
+    """A number or size as a 0-d tensor of the result's dtype; a tensor in that dtype."""
+    if isinstance(value, Dim) and value.value is None:
+        value = at.emit(op.scalar_to_tensor(PrimValue(value), dtype="int64"))
+    if isinstance(value, Expr):
+        return at.cast(value, at.dtype)
+    return op.full((), value if not isinstance(value, Dim) else value.value, at.dtype)
 
 
 @operator("dropout.default")

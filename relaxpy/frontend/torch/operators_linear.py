@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ def addmm(at: Site, base: Expr, x: Expr, y: Expr, beta: Any, alpha: Any) -> Any:
     return op.add(base if beta == 1 else op.multiply(base, beta), product)
 
 
-def _each(values: Any, count: int) -> list[int]:
+def each_axis(values: Any, count: int) -> list[int]:
     """One number for each spatial axis."""
     given = list(values) if isinstance(values, (list, tuple)) else [values]
     return [int(v) for v in (given * count if len(given) == 1 else given)]
@@ -44,13 +45,13 @@ def convolved(
     batched = at.ndim(x) == count + 2
     if not batched:
         x = op.expand_dims(x, 0)
-    strides, dilation = _each(strides, count), _each(dilation, count)
+    strides, dilation = each_axis(strides, count), each_axis(dilation, count)
     if isinstance(padding, str):
         kernel = [size.value or 0 for size in at.shape_of(weight)[2:]]
         total = [d * (k - 1) if padding == "same" else 0 for d, k in zip(dilation, kernel)]
         pads = [t // 2 for t in total] + [t - t // 2 for t in total]
     else:
-        pads = _each(padding, count) * 2
+        pads = each_axis(padding, count) * 2
     function = (op.nn.conv1d, op.nn.conv2d, op.nn.conv3d)[count - 1]
     y = function(x, weight, strides=strides, padding=pads, dilation=dilation, groups=groups)
     return finished(at, y, bias, count, batched)
@@ -101,7 +102,55 @@ def transposed_convolution(
         x = op.expand_dims(x, 0)
     function = (op.nn.conv1d_transpose, op.nn.conv2d_transpose, op.nn.conv3d_transpose)[count - 1]
     y = function(
-        x, weight, strides=_each(strides, count), padding=_each(padding, count) * 2,
-        output_padding=_each(output_padding, count), dilation=_each(dilation, count), groups=groups,
+        x, weight, strides=each_axis(strides, count), padding=each_axis(padding, count) * 2,
+        output_padding=each_axis(output_padding, count), dilation=each_axis(dilation, count), groups=groups,
     )  # fmt: skip
     return finished(at, y, bias, count, batched)
+
+
+@operator("_cdist_forward.default")
+def cdist(at: Site, x: Expr, y: Expr, p: float, mode: Any = None) -> Any:
+    x, y = at.emit(op.expand_dims(x, -2)), at.emit(op.expand_dims(y, -3))
+    return distances(at, at.emit(op.subtract(x, y)), p)
+
+
+@operator("_pdist_forward.default")
+def pdist(at: Site, x: Expr, p: float = 2) -> Any:
+    """The distances of rows i < j, in row-major order."""
+    rows = at.shape_of(x)[0]
+    grid = at.emit(op.triu(at.emit(op.ones((rows, rows), "int8")), 1))
+    pairs = at.emit(op.nonzero(grid))
+    first, second = (
+        at.emit(op.reshape(at.emit(op.strided_slice(pairs, [0], [k], [k + 1])), (-1,)))
+        for k in (0, 1)
+    )
+    apart = op.subtract(op.take(x, first, axis=0), op.take(x, second, axis=0))
+    found = distances(at, at.emit(apart), p)
+    return at.match(at.emit(found), at.importer.annotation(at.val))
+
+
+def distances(at: Site, apart: Expr, p: float) -> Any:
+    """The p-norm over the last axis."""
+    size = op.abs(apart)
+    if p == 0:
+        return op.sum(op.astype(op.not_equal(apart, 0.0), at.dtype), axis=-1)
+    if p == 1:
+        return op.sum(size, axis=-1)
+    if p == 2:
+        return op.sqrt(op.sum(op.square(apart), axis=-1))
+    if p == math.inf:
+        # Of no elements it is 0, not the least number.
+        return op.maximum(op.max(size, axis=-1), 0.0)
+    return op.power(op.sum(op.power(size, float(p)), axis=-1), 1.0 / p)
+
+
+@operator("grouped_mm_fallback.default", namespace="transformers")
+def grouped_product(at: Site, x: Expr, weight: Expr, ends: Expr) -> Any:
+    """Rows before `ends[0]` are multiplied by the first matrix, rows from there to `ends[1]` by the second, …"""
+    rows = at.shape_of(x)[0]
+    places = at.emit(op.arange(0, rows, 1, dtype="int64"))
+    ends = at.cast(ends, "int64")
+    group = at.emit(op.bucketize(places, ends, right=True))
+    choice = at.emit(op.reshape(at.cast(group, "int64"), (rows, 1)))
+    turned = at.emit(op.permute_dims(weight, [0, 2, 1]))
+    return op.reshape(at.emit(op.nn.expert_linear(x, turned, choice)), at.shape)

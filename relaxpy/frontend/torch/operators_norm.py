@@ -9,7 +9,8 @@ import numpy as np
 from relaxpy import op
 from relaxpy.frontend.torch.importer import Site
 from relaxpy.frontend.torch.table import operator
-from relaxpy.ir import Dim, Expr
+from relaxpy.ir import Dim, Expr, PrimValue, TupleGetItem
+from relaxpy.ir.dim import product
 
 
 def scales(at: Site, x: Expr, dims: list[Any], weight: Any, bias: Any) -> tuple[Any, Any]:
@@ -51,25 +52,101 @@ def group_norm(
     )
 
 
+def statistics(at: Site, x: Expr, axes: list[int], epsilon: float) -> tuple[Any, Any, Any]:
+    """The mean, the variance, and 1 / sqrt(variance + epsilon) over `axes`, which are kept, at least in float32."""
+    wide = at.cast(x, "float32" if at.dtype_of(x).is_narrow else at.dtype_of(x))
+    mean = at.emit(op.mean(wide, axis=axes, keepdims=True))
+    variance = at.emit(op.variance(wide, axis=axes, keepdims=True))
+    return mean, variance, op.rsqrt(op.add(variance, float(epsilon)))
+
+
+@operator("native_layer_norm.default")
+def native_layer_norm(
+    at: Site, x: Expr, dims: list[Any], weight: Any, bias: Any, epsilon: float
+) -> Any:
+    axes = list(range(-len(dims), 0))
+    mean, _, scale = statistics(at, x, axes, epsilon)
+    return layer_norm(at, x, dims, weight, bias, epsilon), mean, scale
+
+
+@operator("native_group_norm.default")
+def native_group_norm(
+    at: Site, x: Expr, weight: Any, bias: Any, batch: Any, channels: Any, size: Any, groups: int,
+    epsilon: float,
+) -> Any:  # fmt: skip
+    rows = at.emit(op.reshape(x, (batch, groups, Dim.of(channels) // groups * size)))
+    mean, _, scale = statistics(at, rows, [2], epsilon)
+    both = [at.emit(op.reshape(at.emit(each), (batch, groups))) for each in (mean, scale)]
+    return group_norm(at, x, groups, weight, bias, epsilon), *both
+
+
 @operator("_native_batch_norm_legit_no_training.default")
 def batch_norm(
-    at: Site,
-    x: Expr,
-    weight: Any,
-    bias: Any,
-    mean: Expr,
-    variance: Expr,
-    momentum: float,
+    at: Site, x: Expr, weight: Any, bias: Any, mean: Expr, variance: Expr, momentum: float,
     epsilon: float,
-) -> Any:
+) -> Any:  # fmt: skip
     gamma, beta = scales(at, x, [at.shape_of(x)[1]], weight, bias)
-    y = at.emit(
-        op.nn.batch_norm(x, gamma, beta, mean, variance, axis=1, epsilon=epsilon, training=False)
-    )
-    from relaxpy.ir import TupleGetItem
+    attrs: dict[str, Any] = {"axis": 1, "epsilon": epsilon, "training": False}
+    given = [gamma, beta, mean, variance]
+    if any(at.dtype_of(each) != at.dtype_of(x) for each in given):
+        dtype = at.dtype_of(mean)
+        x = at.cast(x, dtype)
+        given = [at.cast(each, dtype) for each in given]
+    y = at.emit(op.nn.batch_norm(x, *given, **attrs))
+    empty = op.zeros((0,), at.dtype_of(mean))
+    return at.cast(at.emit(TupleGetItem(y, 0)), at.dtype), empty, empty
 
-    empty = op.zeros((0,), at.dtype_of(x))
-    return TupleGetItem(y, 0), empty, empty
+
+def batch_statistics(
+    at: Site, x: Expr, weight: Any, bias: Any, epsilon: float
+) -> tuple[Any, Any, Any, Any]:
+    """Batch normalisation by the statistics of the batch: the result, the mean, the variance and the scale of each
+    channel."""
+    rank, channels = at.ndim(x), at.shape_of(x)[1]
+    mean, variance, scale = statistics(at, x, [0, *range(2, rank)], epsilon)
+    scale = at.emit(scale)
+    y = at.emit(op.multiply(op.subtract(at.cast(x, at.dtype_of(mean)), mean), scale))
+    column = (1, channels, *[1] * (rank - 2))
+    if weight is not None:
+        y = at.emit(op.multiply(y, op.reshape(at.cast(weight, at.dtype_of(y)), column)))
+    if bias is not None:
+        y = at.emit(op.add(y, op.reshape(at.cast(bias, at.dtype_of(y)), column)))
+    found = (at.emit(op.reshape(each, (channels,))) for each in (mean, variance, scale))
+    return y, *found
+
+
+@operator("_native_batch_norm_legit.no_stats")
+def batch_norm_without_statistics(
+    at: Site, x: Expr, weight: Any, bias: Any, training: bool, momentum: float, epsilon: float
+) -> Any:
+    y, mean, _, scale = batch_statistics(at, x, weight, bias, epsilon)
+    return y, mean, scale
+
+
+@operator("_native_batch_norm_legit_functional.default")
+def batch_norm_functional(
+    at: Site, x: Expr, weight: Any, bias: Any, mean: Any, variance: Any, training: bool,
+    momentum: float, epsilon: float,
+) -> Any:  # fmt: skip
+    if not training:
+        y, *empty = batch_norm(at, x, weight, bias, mean, variance, momentum, epsilon)
+        return y, *empty, mean, variance
+    y, new_mean, new_variance, scale = batch_statistics(at, x, weight, bias, epsilon)
+    sizes = at.shape_of(x)
+    count = product((sizes[0], *sizes[2:]))
+    # What is kept is the variance of a sample: over the count less one.
+    dtype = at.dtype_of(new_variance)
+    whole, less = (
+        op.astype(op.scalar_to_tensor(PrimValue(Dim.of(n)), dtype="int64"), dtype)
+        for n in (count, count - 1)
+    )
+    unbiased = at.emit(op.divide(op.multiply(new_variance, at.emit(whole)), at.emit(less)))
+
+    def moved(old: Expr, new: Expr) -> Any:
+        kept = op.multiply(at.cast(old, dtype), 1 - momentum)
+        return op.add(kept, op.multiply(new, float(momentum)))
+
+    return y, new_mean, scale, moved(mean, new_mean), moved(variance, unbiased)
 
 
 @operator("softmax.int", "_softmax.default")

@@ -1,4 +1,4 @@
-"""Sums, means, extrema over axes."""
+"""Sums, means, extrema over axes; running sums; sorting."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 from relaxpy import op
 from relaxpy.frontend.torch.importer import Site
+from relaxpy.frontend.torch.operators_elementwise import number, numbers
 from relaxpy.frontend.torch.table import operator
-from relaxpy.ir import Expr
+from relaxpy.ir import Dim, Expr
+from relaxpy.ir.dim import dim_op, product
 
 
 def axes_of(axes: Any) -> Any:
@@ -20,7 +22,7 @@ def axes_of(axes: Any) -> Any:
 
 def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
     def rule(at: Site, x: Expr, axes: Any = None, keep: bool = False, *rest: Any) -> Any:
-        x = at.cast(x, at.dtype)
+        x = numbers(at, at.cast(x, at.dtype))
         return function(x, axis=axes_of(axes), keepdims=bool(keep)) if at.ndim(x) else x
 
     return rule
@@ -30,30 +32,202 @@ operator("sum.dim_IntList")(_reduction(op.sum))
 operator("mean.dim")(_reduction(op.mean))
 operator("amax.default")(_reduction(op.max))
 operator("amin.default")(_reduction(op.min))
+operator("prod.dim_int")(_reduction(op.prod))
 
 
-@operator("sum.default")
-def total(at: Site, x: Expr, *rest: Any) -> Any:
-    return op.sum(at.cast(x, at.dtype))
+def _total(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda at, x, *rest: function(numbers(at, at.cast(x, at.dtype)))
 
 
-@operator("mean.default")
-def mean(at: Site, x: Expr, *rest: Any) -> Any:
-    return op.mean(at.cast(x, at.dtype))
+operator("sum.default")(_total(op.sum))
+operator("mean.default")(_total(op.mean))
+operator("prod.default")(_total(op.prod))
+operator("max.default")(_total(op.max))
+operator("min.default")(_total(op.min))
 
 
-@operator("any.default", "any.dim", "any.dims")
-def any_of(at: Site, x: Expr, axes: Any = None, keep: bool = False) -> Any:
-    x = at.cast(x, "bool")
-    return op.any(x, axis=axes_of(axes), keepdims=keep) if at.ndim(x) else x
+def _quantifier(function: Callable[..., Any]) -> Callable[..., Any]:
+    def rule(at: Site, x: Expr, axes: Any = None, keep: bool = False) -> Any:
+        x = at.cast(x, "bool")
+        return function(x, axis=axes_of(axes), keepdims=keep) if at.ndim(x) else x
+
+    return rule
+
+
+operator("any.default", "any.dim", "any.dims")(_quantifier(op.any))
+operator("all.default", "all.dim", "all.dims")(_quantifier(op.all))
+
+
+def count_of(at: Site, x: Expr, axes: Any) -> Dim:
+    """The number of elements that a reduction over `axes` takes into one."""
+    sizes = at.shape_of(x)
+    axes = range(len(sizes)) if axes is None else axes
+    return product(tuple(sizes[axis] for axis in axes))
+
+
+def variance(at: Site, x: Expr, axes: Any, correction: Any, keep: bool) -> Any:
+    """The sum of squared deviations over the number of elements less `correction`; NaN or infinite where that is not
+    positive."""
+    wide = at.cast(x, "float32" if at.dtype_of(x).is_narrow else at.dtype_of(x))
+    if at.ndim(wide) == 0:
+        wide, axes = at.emit(op.expand_dims(wide, 0)), None
+        keep = False
+    count = count_of(at, wide, axes)
+    mean = op.mean(wide, axis=axes, keepdims=True)
+    squares = op.sum(op.square(op.subtract(wide, mean)), axis=axes, keepdims=keep)
+    correction = 1 if correction is None else correction
+    if isinstance(correction, float) and not correction.is_integer():
+        size = op.astype(op.scalar_to_tensor(_scalar(count), dtype="int64"), at.dtype_of(wide))
+        rest = op.maximum(op.subtract(size, correction), 0.0)
+    else:
+        least = dim_op("max", count - int(correction), 0)
+        rest = op.astype(op.scalar_to_tensor(_scalar(least), dtype="int64"), at.dtype_of(wide))
+    return op.divide(squares, rest)
+
+
+def _scalar(value: Dim) -> Any:
+    from relaxpy.ir import PrimValue
+
+    return PrimValue(value)
+
+
+@operator("var.correction", "var.dim")
+def var(at: Site, x: Expr, axes: Any, correction: Any, keep: bool = False) -> Any:
+    return at.cast(at.emit(variance(at, x, axes_of(axes), correction, keep)), at.dtype)
+
+
+@operator("std.correction", "std.dim")
+def std(at: Site, x: Expr, axes: Any, correction: Any, keep: bool = False) -> Any:
+    return op.sqrt(variance(at, x, axes_of(axes), correction, keep))
 
 
 @operator("argmax.default")
 def argmax(at: Site, x: Expr, axis: int | None, keep: bool) -> Any:
-    return op.argmax(x, axis=axis, keepdims=keep)
+    return _arg(at, op.argmax, x, axis, keep)
+
+
+@operator("argmin.default")
+def argmin(at: Site, x: Expr, axis: int | None, keep: bool) -> Any:
+    return _arg(at, op.argmin, x, axis, keep)
+
+
+def _arg(at: Site, function: Any, x: Expr, axis: int | None, keep: bool) -> Any:
+    return function(x, axis=axis if at.ndim(x) else None, keepdims=keep and at.ndim(x) > 0)
+
+
+@operator("max.dim")
+def max_dim(at: Site, x: Expr, axis: int, keep: bool) -> Any:
+    return _extreme(at, op.max, op.argmax, x, axis, keep)
+
+
+@operator("min.dim")
+def min_dim(at: Site, x: Expr, axis: int, keep: bool) -> Any:
+    return _extreme(at, op.min, op.argmin, x, axis, keep)
+
+
+def _extreme(at: Site, value: Any, place: Any, x: Expr, axis: int, keep: bool) -> Any:
+    if not at.ndim(x):
+        return x, op.zeros((), "int64")
+    found = value(numbers(at, x), axis=axis, keepdims=keep)
+    return found, place(x, axis=axis, keepdims=keep)
 
 
 @operator("cumsum.default")
 def cumsum(at: Site, x: Expr, axis: int, *rest: Any) -> Any:
     x = at.cast(x, at.dtype)
     return op.cumsum(x, axis=axis) if at.ndim(x) else x
+
+
+@operator("cumprod.default")
+def cumprod(at: Site, x: Expr, axis: int, *rest: Any) -> Any:
+    x = at.cast(x, at.dtype)
+    return op.cumprod(x, axis=axis) if at.ndim(x) else x
+
+
+@operator("sort.default")
+def sort(at: Site, x: Expr, axis: int = -1, descending: bool = False) -> Any:
+    if not at.ndim(x):
+        return x, op.zeros((), "int64")
+    places = op.argsort(x, axis=axis, descending=descending, dtype="int64")
+    return op.sort(x, axis=axis, descending=descending), places
+
+
+@operator("sort.stable")
+def sort_stable(at: Site, x: Expr, stable: Any, axis: int = -1, descending: bool = False) -> Any:
+    return sort(at, x, axis, descending)
+
+
+@operator("argsort.default")
+def argsort(at: Site, x: Expr, axis: int = -1, descending: bool = False) -> Any:
+    return sort(at, x, axis, descending)[1]
+
+
+@operator("argsort.stable")
+def argsort_stable(at: Site, x: Expr, stable: Any, axis: int = -1, descending: bool = False) -> Any:
+    return sort(at, x, axis, descending)[1]
+
+
+@operator("topk.default")
+def topk(at: Site, x: Expr, k: Any, axis: int = -1, largest: bool = True, *rest: Any) -> Any:
+    if not at.ndim(x):
+        return _first(at, at.emit(op.expand_dims(x, 0)), k, 0, largest, ())
+    if isinstance(k, int) and k > 0:
+        return op.topk(x, k=k, axis=axis, largest=largest, dtype="int64")
+    return _first(at, x, k, axis, largest, None)
+
+
+def _first(at: Site, x: Expr, k: Any, axis: int, largest: bool, shape: Any) -> Any:
+    """The first k of all in order: for a k that is a size, or 0."""
+    found = [
+        op.strided_slice(each, [axis], [0], [k])
+        for each in (
+            at.emit(op.sort(x, axis=axis, descending=largest)),
+            at.emit(op.argsort(x, axis=axis, descending=largest, dtype="int64")),
+        )
+    ]
+    return [each if shape is None else op.reshape(at.emit(each), shape) for each in found]
+
+
+@operator("logsumexp.default")
+def logsumexp(at: Site, x: Expr, axes: Any, keep: bool = False) -> Any:
+    x = at.cast(x, at.dtype)
+    if not at.ndim(x):
+        return x
+    axes = axes_of(axes)
+    most = op.max(x, axis=axes, keepdims=True)
+    finite = at.emit(op.where(op.isfinite(most), most, number(at, 0.0)))
+    total = op.log(op.sum(op.exp(op.subtract(x, finite)), axis=axes, keepdims=True))
+    found = at.emit(op.add(total, finite))
+    return found if keep else op.reshape(found, at.shape)
+
+
+@operator("bucketize.Tensor")
+def bucketize(at: Site, x: Expr, bounds: Expr, int32: bool = False, right: bool = False) -> Any:
+    x, bounds = (at.cast(each, _common(at, x, bounds)) for each in (x, bounds))
+    return op.bucketize(x, bounds, out_int32=int32, right=right)
+
+
+@operator("searchsorted.Tensor")
+def searchsorted(
+    at: Site, bounds: Expr, x: Expr, int32: bool = False, right: bool = False, side: Any = None,
+    sorter: Any = None,
+) -> Any:  # fmt: skip
+    if sorter is not None:
+        bounds = at.emit(op.gather_elements(bounds, sorter, axis=-1))
+    right = right or side == "right"
+    if at.ndim(bounds) == 1:
+        return bucketize(at, x, bounds, int32, right)
+    # A row of bounds for each row of x: the number of bounds before an element; NaN is after all.
+    x, bounds = at.emit(op.expand_dims(x, -1)), at.emit(op.expand_dims(bounds, -2))
+    after = op.greater(bounds, x) if right else op.greater_equal(bounds, x)
+    return op.sum(op.astype(op.logical_not(after), "int64"), axis=-1)
+
+
+def _common(at: Site, x: Expr, y: Expr) -> Any:
+    """The dtype that represents both."""
+    import numpy as np
+
+    from relaxpy.ir import DType
+
+    a, b = at.dtype_of(x), at.dtype_of(y)
+    return a if a == b else DType(str(np.promote_types(a.numpy, b.numpy)))

@@ -6,6 +6,7 @@ from typing import Any
 
 from relaxpy import op
 from relaxpy.frontend.torch.importer import Site
+from relaxpy.frontend.torch.operators_elementwise import number
 from relaxpy.frontend.torch.table import operator
 from relaxpy.ir import Dim, Expr
 
@@ -96,14 +97,45 @@ def split_with_sizes(at: Site, x: Expr, sizes: list[Any], axis: int = 0) -> Any:
     return parts
 
 
+@operator("flip.default")
+def flip(at: Site, x: Expr, axes: list[int]) -> Any:
+    for axis in axes:
+        x = at.emit(op.flip(x, axis=axis)) if at.ndim(x) else x
+    return x
+
+
+@operator("repeat.default")
+def repeat(at: Site, x: Expr, repeats: list[Any]) -> Any:
+    """Each axis of size d is a row of `repeats` copies: (repeats, d), which is one axis again."""
+    sizes = [Dim.of(1)] * (len(repeats) - at.ndim(x)) + at.shape_of(x)
+    apart = [each for size in sizes for each in (Dim.of(1), size)]
+    wide = [each for count, size in zip(repeats, sizes) for each in (Dim.of(count), size)]
+    x = at.emit(op.broadcast_to(at.emit(op.reshape(x, apart)), wide))
+    return op.reshape(x, at.shape)
+
+
+@operator("fill.Scalar", "fill.Tensor")
+def fill(at: Site, x: Expr, value: Any) -> Any:
+    return op.broadcast_to(number(at, value), at.shape)
+
+
+@operator("copy.default")
+def copy(at: Site, x: Expr, source: Expr, *rest: Any) -> Any:
+    return op.broadcast_to(at.cast(source, at.dtype), at.shape)
+
+
+@operator("unbind.int")
+def unbind(at: Site, x: Expr, axis: int = 0) -> Any:
+    shape = at.shape
+    return [
+        op.reshape(at.emit(op.strided_slice(x, [axis], [k], [k + 1])), shape)
+        for k in range(len(at.val))
+    ]
+
+
 @operator("getitem", namespace="operator")
 def getitem(at: Site, values: Any, index: int) -> Any:
     return values[index]
-
-
-@operator("embedding.default")
-def embedding(at: Site, weight: Expr, indices: Expr, *rest: Any) -> Any:
-    return op.take(weight, indices, axis=0)
 
 
 @operator("arange.start_step")
@@ -113,17 +145,17 @@ def arange(at: Site, start: Any, end: Any, step: Any, *rest: Any) -> Any:
     return at.cast(at.emit(op.arange(start, end, step, dtype="int64")), at.dtype)
 
 
-@operator("full.default")
-def full(at: Site, size: list[Any], value: Any, *rest: Any) -> Any:
-    return op.full(at.shape, value, dtype=at.dtype)
-
-
-@operator("full_like.default")
-def full_like(at: Site, x: Expr, value: Any, *rest: Any) -> Any:
-    return op.full(at.shape, value, dtype=at.dtype)
+@operator("full.default", "full_like.default", "new_full.default")
+def full(at: Site, first: Any, *rest: Any) -> Any:
+    value = rest[0] if not isinstance(first, Expr) or not isinstance(rest[0], list) else rest[1]
+    if isinstance(value, (int, float)):
+        return op.full(at.shape, value, dtype=at.dtype)
+    return op.broadcast_to(number(at, value), at.shape)
 
 
 @operator("zeros.default", "zeros_like.default", "empty.memory_format", "new_zeros.default")
+@operator("empty_like.default", "new_empty.default", "empty_permuted.default")
+@operator("empty_strided.default", "new_empty_strided.default")
 def zeros(at: Site, *rest: Any) -> Any:
     return op.zeros(at.shape, at.dtype)
 
@@ -135,4 +167,4 @@ def ones(at: Site, *rest: Any) -> Any:
 
 @operator("scalar_tensor.default")
 def scalar_tensor(at: Site, value: Any, *rest: Any) -> Any:
-    return op.full((), value, dtype=at.dtype)
+    return number(at, value)

@@ -1,0 +1,344 @@
+"""Reading and writing at indices. An index that torch refuses is an error when the program runs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from relaxpy import op
+from relaxpy.frontend.torch.importer import Site
+from relaxpy.frontend.torch.operators_elementwise import number
+from relaxpy.frontend.torch.table import operator
+from relaxpy.ir import Dim, Expr, PrimType, PrimValue
+from relaxpy.ir.dim import dim_op, product
+
+
+def check_indices(at: Site, indices: Expr, size: Any, negative: bool = False) -> None:
+    """Check that the elements of `indices` are in an axis of this size; some operators count negative ones from the
+    end."""
+    indices = at.cast(indices, "int64")
+    size = Dim.of(size)
+    wrong = op.logical_or(
+        op.less(indices, _number(at, -size if negative else 0)),
+        op.greater_equal(indices, _number(at, size)),
+    )
+    count = at.emit(op.sum(op.astype(at.emit(wrong), "int64")), "out_of_range")
+    at.match(
+        at.emit(op.tensor_to_scalar(count), "out_of_range"), PrimType("int64", 0),
+        "indices_out_of_range",
+    )  # fmt: skip
+
+
+def _number(at: Site, value: Any) -> Any:
+    """An integer or size as a 0-d int64 tensor."""
+    value = Dim.of(value)
+    if value.value is not None:
+        return op.full((), value.value, "int64")
+    return at.emit(op.scalar_to_tensor(PrimValue(value), dtype="int64"))
+
+
+def _from_front(at: Site, indices: Expr, size: Any) -> Any:
+    """Indices with negative ones counted from the end, as int64."""
+    indices = at.cast(indices, "int64")
+    return op.where(
+        op.less(indices, _number(at, 0)), op.add(indices, _number(at, size)), indices
+    )
+
+
+@operator("embedding.default")
+def embedding(at: Site, weight: Expr, indices: Expr, *rest: Any) -> Any:
+    check_indices(at, indices, at.shape_of(weight)[0])
+    return op.take(weight, indices, axis=0)
+
+
+@operator("index_select.default")
+def index_select(at: Site, x: Expr, axis: int, indices: Expr) -> Any:
+    shape = at.shape
+    if not at.ndim(x):
+        x, axis = at.emit(op.expand_dims(x, 0)), 0
+    if not at.ndim(indices):
+        indices = at.emit(op.expand_dims(indices, 0))
+    check_indices(at, indices, at.shape_of(x)[axis])
+    found = op.take(x, indices, axis=axis)
+    return op.reshape(at.emit(found), shape) if len(shape) != at.ndim(x) else found
+
+
+@operator("gather.default")
+def gather(at: Site, x: Expr, axis: int, indices: Expr, *rest: Any) -> Any:
+    if not at.ndim(x) or not at.ndim(indices):
+        flat, places = at.emit(op.reshape(x, (-1,))), at.emit(op.reshape(indices, (-1,)))
+        check_indices(at, places, at.shape_of(flat)[0])
+        return op.reshape(at.emit(op.take(flat, places, axis=0)), at.shape)
+    check_indices(at, indices, at.shape_of(x)[axis])
+    return op.gather_elements(x, indices, axis=axis)
+
+
+@operator("take.default")
+def take(at: Site, x: Expr, indices: Expr) -> Any:
+    flat = at.emit(op.reshape(x, (product(tuple(at.shape_of(x))),)))
+    size = at.shape_of(flat)[0]
+    check_indices(at, indices, size, negative=True)
+    return op.take(flat, _from_front(at, indices, size), axis=0)
+
+
+def _named(at: Site, x: Expr, indices: list[Any]) -> tuple[Any, list[Expr], list[int], int]:
+    """The tensor with its indexed axes first, the indices of these axes, the permutation, and where the axes of the
+    indices go in the result: a mask is the indices of its true elements."""
+    axes: list[int] = []
+    named: list[Expr] = []
+    axis, places = 0, []
+    for position, index in enumerate(indices):
+        if index is None:
+            axis += 1
+            continue
+        places.append(position)
+        if at.dtype_of(index).is_bool:
+            rank = at.ndim(index)
+            found = at.emit(op.nonzero(index))
+            for k in range(rank):
+                row = at.emit(op.strided_slice(found, [0], [k], [k + 1]))
+                named.append(at.emit(op.reshape(row, (at.shape_of(row)[1],))))
+                axes.append(axis + k)
+            axis += rank
+        else:
+            check_indices(at, index, at.shape_of(x)[axis], negative=True)
+            named.append(index)
+            axes.append(axis)
+            axis += 1
+    together = places == list(range(places[0], places[-1] + 1))
+    order = [*axes, *(a for a in range(at.ndim(x)) if a not in axes)]
+    return order, named, axes, axes[0] if together else 0
+
+
+def _is_identity(order: list[int]) -> bool:
+    return order == list(range(len(order)))
+
+
+def _turned(x: Any, order: list[int]) -> Any:
+    return x if _is_identity(order) else op.permute_dims(x, order)
+
+
+def _back(order: list[int]) -> list[int]:
+    return sorted(range(len(order)), key=lambda i: order[i])
+
+
+@operator("index.Tensor", "_unsafe_index.Tensor")
+def index_tensor(at: Site, x: Expr, indices: list[Any]) -> Any:
+    order, named, _, front = _named(at, x, indices)
+    if len(named) == 1:
+        places = _from_front(at, named[0], at.shape_of(x)[order[0]])
+        return op.take(x, places, axis=order[0])
+    found = at.emit(op.index_tensor(at.emit(_turned(x, order)), named))
+    lead = at.ndim(found) - (at.ndim(x) - len(named))
+    # The axes of the indices stand where the first indexed axis was, if those were neighbours.
+    moved = [*range(lead, lead + front), *range(lead), *range(lead + front, at.ndim(found))]
+    return _turned(found, moved)
+
+
+@operator("index_put.default", "_unsafe_index_put.default")
+def index_put(at: Site, x: Expr, indices: list[Any], values: Expr, accumulate: bool = False) -> Any:
+    given = [index for index in indices if index is not None]
+    if (
+        len(given) == 1
+        and at.dtype_of(given[0]).is_bool
+        and indices[0] is given[0]
+        and not at.ndim(values)
+        and not accumulate
+    ):
+        mask = given[0]
+        rest = [1] * (at.ndim(x) - at.ndim(mask))
+        mask = at.emit(op.reshape(mask, (*at.shape_of(mask), *rest))) if rest else mask
+        return op.where(mask, at.cast(values, at.dtype), x)
+    order, named, _, front = _named(at, x, indices)
+    turned = at.emit(_turned(x, order))
+    values = at.cast(values, at.dtype)
+    lead = max(at.ndim(each) for each in named)
+    rank = lead + at.ndim(x) - len(named)
+    if front:
+        while at.ndim(values) < rank and at.ndim(values):
+            values = at.emit(op.expand_dims(values, 0))
+        if at.ndim(values):
+            moved = [*range(front, front + lead), *range(front), *range(front + lead, rank)]
+            values = at.emit(op.permute_dims(values, moved))
+    if at.dtype.is_bool:
+        put = op.index_put(
+            at.cast(turned, "int8"), named, at.cast(values, "int8"), accumulate=accumulate
+        )
+        put = op.astype(at.emit(put), "bool")
+    else:
+        put = op.index_put(turned, named, values, accumulate=accumulate)
+    return _turned(at.emit(put), _back(order))
+
+
+_REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}  # fmt: skip
+
+
+def scattered(
+    at: Site, x: Expr, axis: int, indices: Expr, updates: Expr, reduction: str = "update"
+) -> Any:
+    """`scatter_elements` with its indices checked, of 0-d tensors too."""
+    updates = at.cast(updates, at.dtype)
+    shape = at.shape_of(x)
+    x, indices, updates = (
+        each if at.ndim(each) else at.emit(op.reshape(each, (1,)))
+        for each in (x, indices, updates)
+    )
+    check_indices(at, indices, at.shape_of(x)[axis])
+    sizes = [
+        (0, size) for size, of in zip(at.shape_of(indices), at.shape_of(updates)) if size != of
+    ]
+    if sizes:
+        axes = list(range(at.ndim(indices)))
+        ends = at.shape_of(indices)
+        updates = at.emit(op.strided_slice(updates, axes, [0] * len(axes), ends))
+    is_bool = at.dtype_of(x).is_bool
+    if is_bool and reduction != "update":
+        x, updates = at.cast(x, "int8"), at.cast(updates, "int8")
+    found = op.scatter_elements(x, indices, updates, axis=axis, reduction=reduction)
+    if is_bool and reduction != "update":
+        found = op.astype(at.emit(found), "bool")
+    return found if shape else op.reshape(at.emit(found), ())
+
+
+@operator("scatter.src", "scatter.reduce")
+def scatter(
+    at: Site, x: Expr, axis: int, indices: Expr, updates: Expr, reduce: str | None = None
+) -> Any:
+    return scattered(at, x, axis, indices, updates, _REDUCTIONS.get(reduce or "", "update"))
+
+
+@operator("scatter.value", "scatter.value_reduce")
+def scatter_value(
+    at: Site, x: Expr, axis: int, indices: Expr, value: Any, reduce: str | None = None
+) -> Any:
+    updates = at.emit(op.broadcast_to(number(at, value), at.shape_of(indices)))
+    return scattered(at, x, axis, indices, updates, _REDUCTIONS.get(reduce or "", "update"))
+
+
+@operator("scatter_add.default")
+def scatter_add(at: Site, x: Expr, axis: int, indices: Expr, updates: Expr) -> Any:
+    return scattered(at, x, axis, indices, updates, "add")
+
+
+@operator("scatter_reduce.two")
+def scatter_reduce(
+    at: Site, x: Expr, axis: int, indices: Expr, updates: Expr, reduce: str, include: bool = True
+) -> Any:
+    kind = _REDUCTIONS.get(reduce, "add")
+    start = x
+    if not include:
+        low, high = (-math.inf, math.inf) if at.dtype.is_float else at.dtype.limits
+        neutral = {"add": 0, "mul": 1, "max": low, "min": high}[kind]
+        first = at.emit(op.broadcast_to(number(at, neutral), at.shape_of(indices)))
+        start = at.emit(scattered(at, x, axis, indices, first))
+    if reduce != "mean":
+        return scattered(at, start, axis, indices, updates, kind)
+    wide = at.cast(start, "float32") if at.dtype.is_narrow else start
+    total = _wide_scatter(at, wide, axis, indices, updates)
+    ones = at.emit(op.ones(at.shape_of(indices), at.dtype_of(wide)))
+    none = op.ones(at.shape_of(x), at.dtype_of(wide))
+    counts = at.emit(none if include else op.zeros(at.shape_of(x), at.dtype_of(wide)))
+    counts = _wide_scatter(at, counts, axis, indices, ones)
+    counts = op.maximum(counts, op.ones((), at.dtype_of(wide)))
+    divide = op.divide if at.dtype.is_float else op.floor_divide
+    return divide(total, counts)
+
+
+def _wide_scatter(at: Site, x: Expr, axis: int, indices: Expr, updates: Expr) -> Any:
+    dtype = at.dtype_of(x)
+    if not at.ndim(x):
+        found = op.scatter_elements(
+            at.emit(op.reshape(x, (1,))), at.emit(op.reshape(indices, (1,))),
+            at.cast(at.emit(op.reshape(updates, (1,))), dtype), axis=0, reduction="add",
+        )  # fmt: skip
+        return at.emit(op.reshape(at.emit(found), ()))
+    axes, ends = list(range(at.ndim(indices))), at.shape_of(indices)
+    updates = at.emit(op.strided_slice(updates, axes, [0] * len(axes), ends))
+    return at.emit(
+        op.scatter_elements(x, indices, at.cast(updates, dtype), axis=axis, reduction="add")
+    )
+
+
+@operator("slice_scatter.default")
+def slice_scatter(
+    at: Site, x: Expr, source: Expr, axis: int, start: Any, end: Any, step: Any
+) -> Any:
+    size = at.shape_of(x)[axis]
+    start = 0 if start is None else start
+    end = size if end is None or (isinstance(end, int) and end >= 2**62) else end
+    if start == 0 and step == 1 and Dim.of(end) == size:
+        return op.broadcast_to(at.cast(source, at.dtype), at.shape)
+    return op.slice_scatter(x, at.cast(source, at.dtype), start, end, step, axis=axis)
+
+
+@operator("select_scatter.default")
+def select_scatter(at: Site, x: Expr, source: Expr, axis: int, index: Any) -> Any:
+    size = at.shape_of(x)[axis]
+    first = Dim.of(index)
+    if isinstance(index, int) and index < 0:
+        first = size + index
+    at.check(dim_op("lt", first, size), f"the index {index} is in an axis of {size}")
+    axis %= at.ndim(x)
+    sizes = [Dim.of(1) if a == axis else d for a, d in enumerate(at.shape_of(x))]
+    source = at.emit(op.expand_dims(at.cast(source, at.dtype), axis))
+    source = at.emit(op.broadcast_to(source, sizes))
+    return op.slice_scatter(x, source, first, first + 1, 1, axis=axis)
+
+
+@operator("nonzero.default")
+def nonzero(at: Site, x: Expr) -> Any:
+    found = at.emit(op.permute_dims(at.emit(op.nonzero(x))))
+    return found if at.ndim(x) else op.strided_slice(found, [1], [0], [0])
+
+
+@operator("masked_scatter.default")
+def masked_scatter(at: Site, x: Expr, mask: Expr, source: Expr) -> Any:
+    shape = at.shape
+    x, mask = at.emit(op.broadcast_to(x, shape)), at.emit(op.broadcast_to(mask, shape))
+    flat = at.emit(op.reshape(mask, (product(tuple(shape)),)))
+    place = at.emit(op.cumsum(op.astype(flat, "int64"), axis=0))
+    place = at.emit(op.subtract(place, _number(at, 1)))
+    flat = at.emit(op.reshape(source, (product(tuple(at.shape_of(source))),)))
+    inside = op.logical_or(
+        op.less(place, _number(at, at.shape_of(flat)[0])), op.less(place, _number(at, 0))
+    )
+    count = at.emit(op.sum(op.astype(op.logical_not(at.emit(inside)), "int64")))
+    at.match(
+        at.emit(op.tensor_to_scalar(count)), PrimType("int64", 0), "elements_missing_in_source"
+    )
+    chosen = at.emit(op.reshape(at.emit(op.take(flat, place, axis=0)), shape))
+    return op.where(mask, at.cast(chosen, at.dtype), x)
+
+
+@operator("diagonal.default", "diagonal_copy.default")
+def diagonal(at: Site, x: Expr, offset: int = 0, a: int = 0, b: int = 1) -> Any:
+    rank = at.ndim(x)
+    a, b = a % rank, b % rank
+    order = [a, b, *(axis for axis in range(rank) if axis not in (a, b))]
+    count = at.shape[-1]
+    steps = at.emit(op.arange(0, count, 1, dtype="int64"))
+    rows = at.emit(op.add(steps, _number(at, max(-offset, 0))))
+    columns = at.emit(op.add(steps, _number(at, max(offset, 0))))
+    found = at.emit(op.index_tensor(at.emit(_turned(x, order)), [rows, columns]))
+    return _turned(found, [*range(1, rank - 1), 0])
+
+
+@operator("as_strided.default")
+def as_strided(at: Site, x: Expr, sizes: Any, strides: Any, offset: Any = 0) -> Any:
+    """Reads the memory of x, which is contiguous here."""
+    flat = at.emit(op.reshape(x, (product(tuple(at.shape_of(x))),)))
+    place: Any = _number(at, offset or 0)
+    last = Dim.of(offset or 0)
+    for axis, (size, stride) in enumerate(zip(at.shape, strides, strict=True)):
+        steps = op.multiply(
+            at.emit(op.arange(0, size, 1, dtype="int64")), _number(at, stride)
+        )
+        rest = len(at.shape) - 1 - axis
+        place = op.add(place, op.reshape(at.emit(steps), (size, *[1] * rest)))
+        last = last + (size - 1) * stride
+    empty = dim_op("eq", product(tuple(at.shape)), 0)
+    at.check(
+        dim_op("or", empty, dim_op("lt", last, at.shape_of(flat)[0])),
+        "as_strided stays within the memory of its tensor",
+    )
+    return op.take(flat, at.emit(place), axis=0)

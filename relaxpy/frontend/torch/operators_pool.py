@@ -1,0 +1,154 @@
+"""Pooling, padding and resampling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from relaxpy import op
+from relaxpy.frontend.torch.importer import Site
+from relaxpy.frontend.torch.operators_elementwise import number
+from relaxpy.frontend.torch.operators_linear import each_axis
+from relaxpy.frontend.torch.table import operator
+from relaxpy.ir import Dim, Expr
+from relaxpy.ir.dim import product
+
+
+def batched(at: Site, x: Expr, spatial: int) -> tuple[Any, Callable[[Any], Any]]:
+    """The tensor with a batch axis, and a function that takes it away again if torch's has none."""
+    if at.ndim(x) == spatial + 2:
+        return x, lambda y: y
+    return at.emit(op.expand_dims(x, 0)), lambda y: op.squeeze(at.emit(y), [0])
+
+
+_MAX = {1: (op.nn.max_pool1d, op.nn.max_pool1d_indices), 2: (op.nn.max_pool2d, op.nn.max_pool2d_indices), 3: (op.nn.max_pool3d, op.nn.max_pool3d_indices)}  # fmt: skip
+_AVERAGE = {1: op.nn.avg_pool1d, 2: op.nn.avg_pool2d, 3: op.nn.avg_pool3d}
+_ADAPTIVE = {
+    1: op.nn.adaptive_avg_pool1d, 2: op.nn.adaptive_avg_pool2d, 3: op.nn.adaptive_avg_pool3d,
+}  # fmt: skip
+
+
+def _max_pool(count: int, indices: bool) -> Callable[..., Any]:
+    def rule(
+        at: Site, x: Expr, kernel: Any, strides: Any, padding: Any, dilation: Any, ceil: bool
+    ) -> Any:
+        x, back = batched(at, x, count)
+        attrs: dict[str, Any] = {
+            "pool_size": each_axis(kernel, count),
+            "strides": each_axis(strides if strides not in ([], None) else kernel, count),
+            "padding": each_axis(padding, count) * 2,
+            "dilation": each_axis(dilation, count),
+            "ceil_mode": bool(ceil),
+        }
+        values, places = _MAX[count]
+        found = back(values(x, **attrs))
+        return (found, back(places(x, **attrs))) if indices else found
+
+    return rule
+
+
+for _count in (1, 2, 3):
+    operator(f"max_pool{_count}d.default")(_max_pool(_count, indices=False))
+    operator(f"max_pool{_count}d_with_indices.default")(_max_pool(_count, indices=True))
+
+
+def _average_pool(count: int) -> Callable[..., Any]:
+    def rule(
+        at: Site, x: Expr, kernel: Any, strides: Any, padding: Any, ceil: bool, include: bool,
+        divisor: int | None = None,
+    ) -> Any:  # fmt: skip
+        x, back = batched(at, x, count)
+        kernel = each_axis(kernel, count)
+        strides = each_axis(strides, count) if strides not in ([], None) else kernel
+        padding = each_axis(padding, count) * 2
+        attrs: dict[str, Any] = {"pool_size": kernel, "strides": strides}
+        if divisor is None:
+            attrs |= {"padding": padding, "ceil_mode": bool(ceil), "count_include_pad": include}
+            return back(_AVERAGE[count](x, **attrs))
+        # A sum over whole windows: with the padding, and what a last window has beyond it, as zeros.
+        beyond = [s - 1 if ceil else 0 for s in strides]
+        widths = [(p, p + more) for p, more in zip(padding[:count], beyond, strict=True)]
+        x = at.emit(op.nn.pad(x, [0, 0, 0, 0, *(w for pair in widths for w in pair)]))
+        mean = at.emit(_AVERAGE[count](x, **attrs))
+        sizes = at.shape[-count:]
+        axes = list(range(2, 2 + count))
+        mean = at.emit(op.strided_slice(mean, axes, [0] * count, sizes))
+        scale = 1.0
+        for size in kernel:
+            scale *= size
+        return back(op.multiply(mean, scale / divisor))
+
+    return rule
+
+
+for _count in (1, 2, 3):
+    operator(f"avg_pool{_count}d.default")(_average_pool(_count))
+
+
+def _adaptive_pool(count: int) -> Callable[..., Any]:
+    def rule(at: Site, x: Expr, sizes: Any) -> Any:
+        x, back = batched(at, x, count)
+        wanted = at.shape[-count:]
+        given = at.shape_of(x)[-count:]
+        if wanted == given:
+            return back(x) if at.ndim(x) != len(at.shape) else x
+        if any(size.value is None for size in wanted):
+            return back(_ragged(at, x, wanted, given))
+        return back(_ADAPTIVE[count](x, output_size=[size.value for size in wanted]))
+
+    return rule
+
+
+def _ragged(at: Site, x: Expr, wanted: list[Dim], given: list[Dim]) -> Any:
+    raise at.fail(
+        "torch-operator",
+        f"adaptive pooling to a size that is known only when it runs: {', '.join(map(str, wanted))}",
+        "give the sizes as numbers",
+    )
+
+
+for _count in (1, 2, 3):
+    operator(f"adaptive_avg_pool{_count}d.default")(_adaptive_pool(_count))
+    if _count > 1:
+        operator(f"_adaptive_avg_pool{_count}d.default")(_adaptive_pool(_count))
+
+
+@operator("constant_pad_nd.default")
+def constant_pad(at: Site, x: Expr, widths: list[Any], value: Any = 0) -> Any:
+    """Torch's pairs begin at the last axis; a negative width crops."""
+    rank = at.ndim(x)
+    pairs = [(0, 0)] * (rank - len(widths) // 2)
+    pairs += list(zip(widths[::2], widths[1::2], strict=True))[::-1]
+    for axis, (before, after) in enumerate(pairs):
+        size = at.shape_of(x)[axis]
+        crop = [-w if isinstance(w, int) and w < 0 else 0 for w in (before, after)]
+        if any(crop):
+            x = at.emit(op.strided_slice(x, [axis], [crop[0]], [size - crop[1]]))
+        for width, first in ((before, True), (after, False)):
+            if not isinstance(width, int):
+                x = _bordered(at, x, axis, Dim.of(width), value, first)
+    known = [w if isinstance(w, int) and w > 0 else 0 for pair in pairs for w in pair]
+    return op.nn.pad(x, known, "constant", float(value)) if any(known) else x
+
+
+def _bordered(at: Site, x: Expr, axis: int, width: Dim, value: Any, first: bool) -> Expr:
+    """The tensor with a border of a size that is known only when it runs."""
+    shape = [width if a == axis else size for a, size in enumerate(at.shape_of(x))]
+    border = at.emit(op.broadcast_to(number(at, value), shape))
+    return at.emit(op.concat([border, x] if first else [x, border], axis=axis))
+
+
+@operator("max_pool2d_with_indices_backward.default")
+def max_pool_backward(
+    at: Site, gradient: Expr, x: Expr, kernel: Any, strides: Any, padding: Any, dilation: Any,
+    ceil: bool, indices: Expr,
+) -> Any:  # fmt: skip
+    """Each gradient is added at the index of its window's maximum."""
+
+    def planes(y: Expr) -> Expr:
+        sizes = at.shape_of(y)
+        return at.emit(op.reshape(y, (product(tuple(sizes[:-2])), product(tuple(sizes[-2:])))))
+
+    zeros = at.emit(op.zeros(at.shape_of(planes(x)), at.dtype))
+    found = op.scatter_elements(zeros, planes(indices), planes(gradient), axis=1, reduction="add")
+    return op.reshape(at.emit(found), at.shape)
