@@ -1,0 +1,397 @@
+"""Torch's own samples of its operators (`OpInfo`), imported, run, and compared with eager torch.
+
+    python -m tests.frontend.torch.opinfo add cumsum        # these operators, and what is not equal
+    python -m tests.frontend.torch.opinfo --interpret       # all, by the interpreter: no kernels, minutes
+
+A sample is equal, wrong, or refused with a code. All samples of an operator and dtype are one program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.testing._internal import common_methods_invocations as invocations
+from torch.testing._internal.common_utils import set_default_dtype
+from torch.utils import _pytree as pytree
+
+import relaxpy
+from relaxpy.errors import RelaxError
+from relaxpy.frontend.torch import from_torch
+from relaxpy.testing.interpret import interpret
+
+DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
+MOST = 20
+"""Samples of an operator and dtype."""
+LIST = Path(__file__).with_name("core_operators.txt")
+"""The operators whose trace is core ATen: made by `core_names`."""
+
+
+@cache
+def operators() -> dict[str, Any]:
+    """Name, with the variant → OpInfo."""
+    return {full_name(info): info for info in invocations.op_db}
+
+
+def full_name(info: Any) -> str:
+    return f"{info.name}.{info.variant_test_name}" if info.variant_test_name else info.name
+
+
+def listed() -> list[str]:
+    return LIST.read_text().split()
+
+
+@dataclass
+class Case:
+    """One sample: a call of an operator."""
+
+    name: str
+    dtype: torch.dtype
+    number: int
+    call: Any
+    """The function of the tensors."""
+    tensors: list[torch.Tensor]
+    rest: Any
+    """What else the call has, to compare calls."""
+    want: list[Any]
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}[{str(self.dtype)[6:]}, {self.number}]"
+
+
+@dataclass
+class Outcome:
+    case: Case
+    kind: str
+    """"equal", "wrong", or "refused"."""
+    reason: str = ""
+
+
+def leaves(tree: Any) -> list[Any]:
+    return pytree.tree_leaves(tree)
+
+
+def case_of(name: str, dtype: torch.dtype, number: int, sample: Any) -> Case | None:
+    """The call of a sample. None where eager torch itself refuses it."""
+    info = operators()[name]
+    flat, spec = pytree.tree_flatten((sample.input, tuple(sample.args), dict(sample.kwargs)))
+    places = [i for i, leaf in enumerate(flat) if isinstance(leaf, torch.Tensor)]
+    fixed = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in flat]
+
+    def call(*tensors: torch.Tensor) -> Any:
+        values = list(fixed)
+        for place, tensor in zip(places, tensors, strict=True):
+            values[place] = tensor
+        first, args, kwargs = pytree.tree_unflatten(values, spec)
+        return info.op(first, *args, **kwargs)
+
+    tensors = [flat[i].detach() for i in places]
+    try:
+        want = eager(call, tensors)
+    except Exception:
+        return None
+    return Case(name, dtype, number, call, tensors, (repr(fixed), repr(spec)), want)
+
+
+def eager(call: Any, tensors: Sequence[torch.Tensor]) -> list[Any]:
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return leaves(call(*(tensor.clone() for tensor in tensors)))
+
+
+def cases(name: str, dtype: torch.dtype, most: int = MOST) -> Iterator[Case]:
+    """The samples of an operator in a dtype; none if it does not take the dtype."""
+    info = operators()[name]
+    if dtype not in info.supported_dtypes("cpu"):
+        return
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        samples = info.sample_inputs("cpu", dtype, requires_grad=False)
+        for number, sample in zip(range(most), samples):
+            found = case_of(name, dtype, number, sample)
+            if found is not None:
+                yield found
+
+
+class Program(torch.nn.Module):
+    """Calls of several cases."""
+
+    def __init__(self, calls: Sequence[Any]) -> None:
+        super().__init__()
+        self.calls = calls
+
+    def forward(self, inputs: Any) -> Any:
+        # A number or a size is a constant of the program.
+        return [
+            [leaf for leaf in leaves(call(*tensors)) if isinstance(leaf, torch.Tensor)]
+            for call, tensors in zip(self.calls, inputs, strict=True)
+        ]
+
+
+def results(found: Any) -> list[Any]:
+    return list(found) if isinstance(found, (tuple, list)) else [found]
+
+
+def run(found: Sequence[Case], interpreted: bool, target: str) -> list[Any]:
+    """The results of cases as one program."""
+    inputs = [case.tensors for case in found]
+    mod, params = from_torch(Program([case.call for case in found]), (inputs,))
+    given = [tensor for case in found for tensor in case.tensors]
+    if interpreted:
+        kept = [params[p.name] for p in mod["main"].params if p.name in params]
+        values = results(interpret(mod, "main", *(array(t) for t in given), *kept))
+        return [value if hasattr(value, "shape") else value for value in values]
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, params=params, target=target))
+    return [torch.from_dlpack(value) for value in results(vm["main"](*given))]
+
+
+def array(tensor: torch.Tensor) -> Any:
+    from relaxpy.frontend.torch.arrays import array_of
+
+    return array_of(tensor)
+
+
+def tensor_of(value: Any) -> torch.Tensor:
+    """An array of the interpreter as a tensor."""
+    import ml_dtypes
+    import numpy as np
+
+    if isinstance(value, torch.Tensor):
+        return value
+    value = np.ascontiguousarray(value).reshape(np.shape(value))
+    if value.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(value)
+
+
+def compared(case: Case, got: Sequence[Any]) -> str:
+    """What differs from eager torch, or ""."""
+    want = [leaf for leaf in case.want if isinstance(leaf, torch.Tensor)]
+    if len(want) != len(got):
+        return f"{len(got)} results, not {len(want)}"
+    for one, other in zip(want, got):
+        try:
+            torch.testing.assert_close(
+                tensor_of(other), one.detach(), equal_nan=True, check_stride=False,
+                **tolerance(case.name, one.dtype),
+            )  # fmt: skip
+        except AssertionError as error:
+            return " ".join(str(error).split())[:300]
+    return ""
+
+
+@cache
+def tolerance(name: str, dtype: torch.dtype) -> dict[str, float]:
+    """The tolerance of torch's own tests of an operator: that of the dtype, or what the operator's entry overrides."""
+    from torch.testing._internal.common_device_type import toleranceOverride
+
+    most = {"atol": 0.0, "rtol": 0.0}
+    for decorator in operators()[name].decorators:
+        for each in getattr(decorator, "decorators", [decorator]):
+            override = each.d.get(dtype) if isinstance(each, toleranceOverride) else None
+            if override is not None:
+                most = {key: max(most[key], getattr(override, key)) for key in most}
+    if dtype not in _DEFAULTS:
+        return {}
+    default = dict(zip(("rtol", "atol"), _DEFAULTS[dtype], strict=True))
+    return {key: max(value, most[key]) for key, value in default.items()}
+
+
+_DEFAULTS = {
+    torch.float32: (1.3e-6, 1e-5), torch.bfloat16: (1.6e-2, 1e-5), torch.float16: (1e-3, 1e-5),
+    torch.float64: (1e-7, 1e-7),
+}  # fmt: skip
+
+
+def outcomes(
+    found: Sequence[Case], interpreted: bool = False, target: str = "llvm -opt-level=0"
+) -> list[Outcome]:
+    """Each case's outcome: of all at once, or one by one if something is refused."""
+    if not found:
+        return []
+    try:
+        got = iter(run(found, interpreted, target))
+    except Exception as error:
+        if len(found) > 1:
+            half = len(found) // 2
+            return outcomes(found[:half], interpreted, target) + outcomes(
+                found[half:], interpreted, target
+            )
+        kind = "refused" if isinstance(error, RelaxError) else "crashed"
+        code = getattr(error, "code", type(error).__name__)
+        return [Outcome(found[0], kind, f"{code}: {' '.join(str(error).split())[:400]}")]
+    listed: list[Outcome] = []
+    for case in found:
+        count = sum(isinstance(leaf, torch.Tensor) for leaf in case.want)
+        difference = compared(case, [next(got) for _ in range(count)])
+        listed.append(Outcome(case, "wrong" if difference else "equal", difference))
+    return listed
+
+
+def resized(case: Case) -> Case | None:
+    """The call at other sizes: each size of at least 2 is three more. None where eager torch refuses that."""
+    torch.manual_seed(1)
+    tensors = []
+    for tensor in case.tensors:
+        shape = [size + 3 if size > 1 else size for size in tensor.shape]
+        source = tensor.reshape(-1)
+        if not source.numel():
+            tensors.append(tensor.new_zeros(shape))
+            continue
+        count = torch.Size(shape).numel()
+        drawn = torch.randint(0, source.numel(), (count,))
+        tensors.append(source[drawn].reshape(shape))
+    try:
+        want = eager(case.call, tensors)
+    except Exception:
+        return None
+    return Case(case.name, case.dtype, case.number, case.call, tensors, case.rest, want)
+
+
+def symbolic(case: Case, interpreted: bool = False, target: str = "llvm -opt-level=0") -> list[Outcome]:
+    """The outcomes of one build with all sizes symbolic: at the sample's own sizes, and at others. A condition of the
+    trace that does not hold is told, and no outcome."""
+    from torch.export import Dim
+
+    dims = [{i: Dim.AUTO for i in range(tensor.ndim)} for tensor in case.tensors]
+    program = Program([case.call])
+    try:
+        mod, params = from_torch(program, ([case.tensors],), dynamic_shapes={"inputs": [dims]})
+        kept = [params[p.name] for p in mod["main"].params if p.name in params]
+        if interpreted:
+            call = lambda tensors: results(  # noqa: E731
+                interpret(mod, "main", *(array(t) for t in tensors), *kept)
+            )
+        else:
+            vm = relaxpy.VirtualMachine(relaxpy.build(mod, params=params, target=target))
+            call = lambda tensors: [  # noqa: E731
+                torch.from_dlpack(v) for v in results(vm["main"](*tensors))
+            ]
+        listed = []
+        for each in (case, resized(case)):
+            if each is None:
+                continue
+            try:
+                got = call(each.tensors)
+            except RelaxError as error:
+                if each is not case and error.code in ("shape-mismatch", "assertion", "bound"):
+                    continue
+                raise
+            difference = compared(each, got)
+            listed.append(Outcome(each, "wrong" if difference else "equal", difference))
+        return listed
+    except Exception as error:
+        kind = "refused" if isinstance(error, RelaxError) else "crashed"
+        code = getattr(error, "code", type(error).__name__)
+        return [Outcome(case, kind, f"{code}: {' '.join(str(error).split())[:400]}")]
+
+
+def representative(found: Sequence[Case]) -> Case:
+    """The case for symbolic sizes: the first that has no size below 2, or else the largest."""
+    good = [c for c in found if c.tensors and all(s > 1 for t in c.tensors for s in t.shape)]
+    good = [c for c in good if any(t.ndim for t in c.tensors)] or good
+    return good[0] if good else max(found, key=lambda c: sum(t.numel() for t in c.tensors))
+
+
+def core_names() -> list[str]:
+    """The operators whose trace has core operators only: functionalised, with core decompositions, symbolic sizes."""
+    from torch._decomp import core_aten_decompositions
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.func import functionalize
+
+    names = []
+    table = core_aten_decompositions()
+    for name, info in operators().items():
+        dtypes = [d for d in DTYPES if d in info.supported_dtypes("cpu")]
+        try:
+            case = next(c for dtype in dtypes for c in cases(name, dtype, 4))
+            graph = make_fx(
+                functionalize(case.call), decomposition_table=table, tracing_mode="symbolic",
+                _allow_non_fake_inputs=True,
+            )(*case.tensors).graph  # fmt: skip
+        except Exception:
+            continue
+        targets = {n.target for n in graph.nodes if n.op == "call_function"}
+        overloads = [t for t in targets if isinstance(t, torch._ops.OpOverload)]
+        if all(
+            torch.Tag.core in t.tags or "sym_" in str(t) or str(t) == "aten.lift_fresh_copy.default"
+            for t in overloads
+        ):
+            names.append(name)
+    return names
+
+
+def summary(listed: Sequence[Outcome]) -> str:
+    counts = Counter(outcome.kind for outcome in listed)
+    total = len(listed) or 1
+    return ", ".join(f"{k} {n} ({100 * n / total:.1f} %)" for k, n in counts.most_common())
+
+
+class _TooLong(Exception):
+    pass
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--interpret", action="store_true")
+    parser.add_argument("--static", action="store_true", help="no symbolic sizes")
+    parser.add_argument("--dtype", action="append", default=[])
+    parser.add_argument("--write-names", action="store_true")
+    parser.add_argument("--most", type=int, default=MOST)
+    parser.add_argument("--part", default="0/1")
+    parser.add_argument("--seconds", type=int, default=600)
+    options = parser.parse_args()
+    if options.write_names:
+        LIST.write_text("\n".join(core_names()) + "\n")
+        return
+    dtypes = [d for d in DTYPES if not options.dtype or str(d)[6:] in options.dtype]
+    index, parts = map(int, options.part.split("/"))
+    names = options.names or listed()[index::parts]
+    every: list[Outcome] = []
+    dynamic: list[Outcome] = []
+
+    def stop(*_: object) -> None:
+        raise _TooLong
+
+    signal.signal(signal.SIGALRM, stop)
+    for name in names:
+        start = time.process_time()
+        some: list[Outcome] = []
+        one: list[Outcome] = []
+        signal.alarm(options.seconds)
+        try:
+            found = [case for dtype in dtypes for case in cases(name, dtype, options.most)]
+            some += outcomes(found, options.interpret)
+            if found and not options.static:
+                one = symbolic(representative(found), options.interpret)
+        except _TooLong:
+            print(f"LONG {name}")
+        signal.alarm(0)
+        every += some
+        dynamic += one
+        took = time.process_time() - start
+        print(f"== {name}: {summary(some)}; symbolic: {summary(one)}; {took:.1f} s", flush=True)
+        for kind, group in (("", some), ("symbolic ", one)):
+            for outcome in group:
+                if outcome.kind != "equal":
+                    print(f"{kind}{outcome.kind} {outcome.case.label} {outcome.reason}", flush=True)
+    print(f"ALL {summary(every)}; symbolic {summary(dynamic)}")
+
+
+if __name__ == "__main__":
+    with set_default_dtype(torch.float32):
+        main()
+    sys.exit()
