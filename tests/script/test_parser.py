@@ -18,6 +18,7 @@ from relaxpy.ir import (
     Constant,
     DataflowBlock,
     DataflowVar,
+    ExternFunc,
     Function,
     GlobalVar,
     If,
@@ -633,7 +634,15 @@ def test_ten_thousand_bindings_and_deep_nesting() -> None:
 
 
 def test_call_values() -> None:
+    """A function that is bound to a name is called by its own; a closure is called as a value."""
     func = main("f = R.ExternFunc('lib.f')\nreturn f(x)", decorator="@R.function(pure=False)")
+    call = list(func.body.bindings)[1].value
+    assert isinstance(call, Call)
+    assert isinstance(call.op, ExternFunc)
+    func = main(
+        "f: R.Callable = R.call_pure_packed('make', ty_args=R.Callable)\nreturn f(x)",
+        decorator="@R.function(pure=False)",
+    )
     call = list(func.body.bindings)[1].value
     assert isinstance(call, Call)
     assert isinstance(call.op, Var)
