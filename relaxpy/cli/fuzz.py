@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from relaxpy.testing.file_mutations import Finding
     from relaxpy.testing.fuzz import Outcome
+    from relaxpy.testing.on_device import Where
 
 
 @click.command(
@@ -25,6 +27,10 @@ Examples:
   relaxpy fuzz --count 3000 --jobs 2      more of them, in two processes
   relaxpy fuzz --seed 17 --count 1        one program again
   relaxpy fuzz --count 500 --keep found   and write what fails to found/seed-….txt
+  relaxpy fuzz --count 500 --target vulkan
+                                          on a device, beside the interpreter
+  relaxpy fuzz --target 'llvm -mtriple=aarch64-linux-gnu' --compile-only
+                                          compiled for another processor, and not run
   relaxpy fuzz --files 20000              no programs, but files that somebody has changed
 """,
 )
@@ -55,17 +61,29 @@ Examples:
     help="Write reduced failing programs to this folder.",
 )
 @click.option(
+    "--target",
+    help="Run the programs on this target instead (opencl, vulkan, webgpu, cuda, or a processor).",
+)
+@click.option("--compile-only", is_flag=True, help="Build the programs for --target and run none.")
+@click.option(
     "--files",
     type=click.IntRange(min=1),
     help="Mutate this number of executables instead, with valid checksums, and load and run them.",
 )
 @json_option
 def fuzz(
-    count: int, seed: int, jobs: int, keep: Path | None, files: int | None, as_json: bool
+    count: int,
+    seed: int,
+    jobs: int,
+    keep: Path | None,
+    target: str | None,
+    compile_only: bool,
+    files: int | None,
+    as_json: bool,
 ) -> None:
     """Generate random dynamic programs and check that every way to run them gives the same result: the interpreter
     before and after each pass (of the default pipeline, or of one with passes left out and moved), the kernels, the
-    virtual machine in two threads, a fresh process.
+    virtual machine in two threads, a fresh process. With --target: the programs there, and the interpreter.
 
     A failing program is reduced and shown. The exit code is then 1.
     """
@@ -73,14 +91,23 @@ def fuzz(
     from relaxpy.testing.fuzz import fuzz as outcomes_of
 
     if files is not None:
+        if target is not None or compile_only:
+            raise click.UsageError(
+                "--files changes executables of this machine: leave --target out"
+            )
         _fuzz_files(files, seed, jobs, as_json)
         return
+    if compile_only and target is None:
+        raise click.UsageError("--compile-only needs a --target to compile for")
+    where = None if target is None else _where(target, compile_only)
+    refused = 0
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
     failed: list[Outcome] = []
     with _bar() as progress:
         task = progress.add_task("programs", total=count)
-        for outcome in outcomes_of(count, seed, jobs):
+        for outcome in outcomes_of(count, seed, jobs, where=where):
+            refused += bool(outcome.refused)
             if outcome.failure is not None:
                 failed.append(outcome)
                 progress.console.print(
@@ -96,13 +123,25 @@ def fuzz(
             {"seed": each.seed, "failure": str(each.failure), "program": each.program}
             for each in failed
         ]
-        print_json({"programs": count, "seed": seed, "failed": failures})
+        on = {} if where is None else {"target": str(where.target), "refused": refused}
+        print_json({"programs": count, "seed": seed, **on, "failed": failures})
     else:
-        click.echo(f"{count} programs from seed {seed}: {len(failed) or 'none'} failed")
+        on = f" on {target}" if where is not None else ""
+        less = f", {refused} refused" if refused else ""
+        click.echo(f"{count} programs from seed {seed}{on}: {len(failed) or 'none'} failed{less}")
     if failed:
-        where = f"; small programs are in {keep}" if keep is not None else ""
-        click.echo(f"again: relaxpy fuzz --count 1 --seed {failed[0].seed}{where}", err=True)
+        kept = f"; small programs are in {keep}" if keep is not None else ""
+        same = "" if target is None else f" --target {shlex.quote(target)}"
+        same += " --compile-only" * compile_only
+        click.echo(f"again: relaxpy fuzz --count 1 --seed {failed[0].seed}{same}{kept}", err=True)
         sys.exit(1)
+
+
+def _where(target: str, compile_only: bool) -> Where:
+    from relaxpy.target import Target
+    from relaxpy.testing.on_device import Where
+
+    return Where(Target.parse(target), compile_only)
 
 
 def _bar() -> Progress:

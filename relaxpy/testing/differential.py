@@ -167,15 +167,15 @@ class _Trial:
 
     def read(self) -> None:
         """Verifies the program, prints and parses it."""
-        with _reported("verify", self.found):
+        with reported("verify", self.found):
             check_well_formed(self.mod)
-        with _reported("print", self.found):
+        with reported("print", self.found):
             assert_structural_equal(self.mod, parse(self.mod.script()))
 
     def interpret(self) -> None:
         """Interprets the source program."""
         for call in self.calls:
-            with _reported("interpret", self.found, call):
+            with reported("interpret", self.found, call):
                 expected = call.expected
                 if isinstance(expected, RelaxError) and ": binding " in expected.message:
                     self.found.append(Failure("interpret", "deduction", expected.message, call))
@@ -189,7 +189,7 @@ class _Trial:
                 self.steps.append((step, after))
 
         target = self.ways.target
-        with _reported("build", self.found), deep_recursion():
+        with reported("build", self.found), deep_recursion():
             lowered = self.ways.pipeline.run(self.mod, PassContext(target, {}, (keep,)))
             self.executable = link(lowered, generate(lowered, target), target)
 
@@ -201,11 +201,11 @@ class _Trial:
         observed = next((mod for _, mod in self.steps if names <= mod.prim_funcs.keys()), None)
         for step, mod in self.steps:
             if self.ways.print_passes:
-                with _reported("print", self.found, where=f"after {step.name}: "):
+                with reported("print", self.found, where=f"after {step.name}: "):
                     assert_structural_equal(mod, parse(mod.script()))
             observe = observer if mod is observed else None
             for call in self.calls:
-                with _reported("pass", self.found, call, f"after {step.name}: "):
+                with reported("pass", self.found, call, f"after {step.name}: "):
                     problem = call.disagreement(call.run(mod, observe=observe))
                     if problem:
                         text = f"after {step.name}: {problem}"
@@ -217,7 +217,7 @@ class _Trial:
 
     def run(self) -> None:
         """Runs the executable in the virtual machine."""
-        with _reported("vm", self.found):
+        with reported("vm", self.found):
             machine = VirtualMachine(self.executable)
             self.results = _run_machine(machine, self.calls, self.found)
             checking = VirtualMachine(self.executable, check_memory=True)
@@ -226,12 +226,12 @@ class _Trial:
     def replay(self) -> None:
         """Runs the executable from a file."""
         if self.ways.fresh_process:
-            with _reported("file", self.found):
+            with reported("file", self.found):
                 self.found += _replay(self.executable, self.calls, self.results)
 
 
 @contextmanager
-def _reported(
+def reported(
     stage: str, found: list[Failure], call: Call | None = None, where: str = ""
 ) -> Iterator[None]:
     """Converts an exception raised inside to a failure, with `where` before its message."""

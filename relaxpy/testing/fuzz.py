@@ -25,6 +25,7 @@ from relaxpy.shape.declare import with_bounds
 from relaxpy.target import Target
 from relaxpy.testing.differential import Call, Failure, Ways, check
 from relaxpy.testing.kept import text_of
+from relaxpy.testing.on_device import Where, check_on
 from relaxpy.testing.random_pipeline import random_pipeline
 from relaxpy.testing.random_program import Program, random_module
 from relaxpy.testing.shrink import shrink
@@ -51,6 +52,8 @@ class Outcome:
     """The first failure found."""
     program: str = ""
     """The reduced program in the format of `relaxpy.testing.kept`; "" if there is none."""
+    refused: str = ""
+    """What the target refuses of the program, which the processor compiles; "" if nothing."""
 
 
 def calls_of(program: Program) -> list[Call]:
@@ -123,6 +126,27 @@ def check_seeds(seeds: Sequence[int]) -> list[Failure]:
     return check(calls, ways_of(seeds[0]))
 
 
+def outcomes_on(seeds: Sequence[int], where: Where) -> list[Outcome]:
+    """Checks the programs of these seeds, each by itself, on a target."""
+    found: list[Outcome] = []
+    for seed in seeds:
+        try:
+            calls = calls_of(random_module([seed])[1][0])
+        except Exception:
+            failure = Failure("generate", "crash", traceback.format_exc(limit=-4))
+            found.append(Outcome(seed, failure))
+            continue
+        failures, refused = check_on(calls, where)
+        if not failures:
+            found.append(Outcome(seed, refused=refused))
+            continue
+        call = failures[0].call or calls[0]
+        call, failure = shrink(call, failures[0], lambda calls: check_on(calls, where)[0])
+        text = text_of(call, f"Found by seed {seed} on {where.target}. {failure}")
+        found.append(Outcome(seed, replace(failure, call=None), text))
+    return found
+
+
 def shrunk(seed: int) -> Outcome:
     """The failure of one seed, reduced."""
     found = check_seeds([seed])
@@ -141,11 +165,20 @@ def shrunk(seed: int) -> Outcome:
     return Outcome(seed, replace(failure, call=None), text_of(call, reason))
 
 
-def fuzz(count: int, seed: int = 0, jobs: int = 1, keep_going: bool = True) -> Iterator[Outcome]:
-    """Checks `count` programs with seeds from `seed` on, in `jobs` processes. Yields an outcome for each seed when it
-    is done. Without `keep_going` it stops after the first failure."""
+def fuzz(
+    count: int,
+    seed: int = 0,
+    jobs: int = 1,
+    keep_going: bool = True,
+    where: Where | None = None,
+) -> Iterator[Outcome]:
+    """Checks `count` programs with seeds from `seed` on, in `jobs` processes: in all ways on this processor, or on
+    another target. Yields an outcome for each seed when it is done. Without `keep_going` it stops after the first
+    failure. Raises UsageError if the target's device is not here."""
     if count < 0 or jobs < 1:
         raise UsageError("fuzz", f"cannot check {count} programs in {jobs} processes")
+    if where is not None:
+        where.check()
     batches = batches_of(count, seed)
     workers: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
     made = [_Worker() for _ in range(min(jobs, len(batches)))]
@@ -155,7 +188,7 @@ def fuzz(count: int, seed: int = 0, jobs: int = 1, keep_going: bool = True) -> I
     def run(batch: Sequence[int]) -> list[Outcome]:
         worker = workers.get()
         try:
-            return worker.check(batch)
+            return worker.check(batch) if where is None else worker.check_on(batch, where)
         finally:
             workers.put(worker)
 
@@ -191,6 +224,17 @@ class _Worker:
             text = f"seeds {seeds[0]} to {seeds[-1]} fail only in one module: {reason}"
             together = Failure("vm", "batch", text)
             return [Outcome(seeds[0], together), *found[1:]]
+        return found
+
+    def check_on(self, seeds: Sequence[int], where: Where) -> list[Outcome]:
+        """Checks each seed on a target."""
+        found: list[Outcome] = []
+        for seed in seeds:
+            answer = self.ask("on", ([seed], where), SECONDS + SHRINK_SECONDS)
+            if isinstance(answer, list):
+                found += answer
+            else:
+                found.append(Outcome(seed, Failure("vm", "crash", str(answer))))
         return found
 
     def one(self, seed: int) -> Outcome:
@@ -248,6 +292,8 @@ def _serve(connection: Connection) -> None:
         try:
             if what == "check":
                 answer = [replace(failure, call=None) for failure in check_seeds(argument)]
+            elif what == "on":
+                answer = outcomes_on(*argument)
             else:
                 answer = shrunk(argument)
             connection.send(answer)

@@ -1,5 +1,5 @@
-"""Products with weights of odd widths, of floats and of codes, in random programs; expressions that are used many times;
-updates of narrow elements; the smallest integers."""
+"""Odd widths in random programs, of operators and of products with weights of floats and of codes; expressions that are
+used many times; updates of narrow elements; the smallest integers."""
 
 from __future__ import annotations
 

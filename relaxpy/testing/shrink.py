@@ -8,7 +8,9 @@ simplify the numbers in arguments.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -36,27 +38,32 @@ from relaxpy.testing.differential import Call, Failure, Ways, check
 from relaxpy.testing.interpret import interpret
 from relaxpy.testing.values import Value
 
+Checks: TypeAlias = Callable[[Sequence[Call]], list[Failure]]
+"""Finds the failures of calls."""
 BUDGET = 150
 """The most programs to try."""
 
 
 def shrink(
-    call: Call, failure: Failure, ways: Ways | None = None, budget: int = BUDGET
+    call: Call, failure: Failure, ways: Ways | Checks | None = None, budget: int = BUDGET
 ) -> tuple[Call, Failure]:
     """A call that is no larger and fails in the same stage with the same kind, and its failure. `ways` are those in
-    which the failure was found."""
-    ways = dataclasses.replace(
-        ways or Ways(),
-        print_passes=failure.stage == "print",
-        fresh_process=failure.stage == "file",
-    )
+    which the failure was found, or what finds failures."""
+    ways = ways or Ways()
+    if isinstance(ways, Ways):
+        ways = dataclasses.replace(
+            ways, print_passes=failure.stage == "print", fresh_process=failure.stage == "file"
+        )
+        checks: Checks = partial(check, ways=ways)
+    else:
+        checks = ways
     left = budget
 
     def attempt(candidate: Call) -> Failure | None:
         nonlocal left
         left -= 1
         try:
-            found = check([candidate], ways)
+            found = checks([candidate])
         except Exception:  # the candidate is no program at all
             return None
         return next((f for f in found if (f.stage, f.kind) == (failure.stage, failure.kind)), None)

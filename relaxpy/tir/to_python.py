@@ -12,7 +12,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -144,22 +144,32 @@ def check_shape(array: np.ndarray, shape: tuple[int, ...], dtype: str, name: str
 def convert(value: Any, dtype: str) -> Any:
     """Convert a scalar to another dtype: integers modulo 2**bits, floats to integers by truncation and saturation (NaN
     gives 0)."""
-    kind = DType(dtype)
-    if not kind.is_int:
-        return kind.numpy.type(value)
-    low, high = np.iinfo(kind.numpy).min, np.iinfo(kind.numpy).max
+    make, limits = _numbers(dtype)
+    if limits is None:
+        return make(value)
+    low, high = limits
     if isinstance(value, (int, np.integer, np.bool_)):
-        return kind.numpy.type((int(value) - low) % (1 << kind.bits) + low)
+        return make((int(value) - low) % (high - low + 1) + low)
     number = float(value)
     if math.isnan(number):
-        return kind.numpy.type(0)
-    return kind.numpy.type(
+        return make(0)
+    return make(
         min(max(number, low), high) if math.isinf(number) else min(max(int(number), low), high)
     )
 
 
+@cache
+def _numbers(dtype: str) -> tuple[Callable[[Any], Any], tuple[int, int] | None]:
+    """What makes numbers of a dtype, and the limits of an integer one."""
+    kind = DType(dtype)
+    limits = np.iinfo(kind.numpy) if kind.is_int else None
+    return kind.numpy.type, None if limits is None else (int(limits.min), int(limits.max))
+
+
 def reinterpret(value: Any, source: str, dtype: str) -> Any:
     """Reinterpret the bits of a scalar as another dtype."""
+    if _numbers(source)[1] is not None and _numbers(dtype)[1] is not None:
+        return convert(value, dtype)
     return np.asarray(value, DType(source).numpy).reshape(1).view(DType(dtype).numpy)[0]
 
 

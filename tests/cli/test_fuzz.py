@@ -14,6 +14,7 @@ from relaxpy.cli.main import cli
 from relaxpy.testing.differential import Failure
 from relaxpy.testing.file_mutations import Finding
 from relaxpy.testing.fuzz import Outcome
+from relaxpy.testing.on_device import Where
 
 
 def test_clean() -> None:
@@ -26,8 +27,8 @@ def test_clean() -> None:
 def test_failures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What failed is shown small and kept, and how to see it again is said."""
 
-    def outcomes(count: int, seed: int, jobs: int) -> Iterator[Outcome]:
-        assert (count, seed, jobs) == (2, 5, 1)
+    def outcomes(count: int, seed: int, jobs: int, where: Where | None) -> Iterator[Outcome]:
+        assert (count, seed, jobs, where) == (2, 5, 1, None)
         yield Outcome(5)
         yield Outcome(
             6, Failure("vm", "value", "1 of 1 elements differ"), "# call: main []\nprogram\n"
@@ -42,6 +43,39 @@ def test_failures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "again: relaxpy fuzz --count 1 --seed 6" in result.output
     assert (folder / "seed-6.txt").read_text() == "# call: main []\nprogram\n"
     assert [path.name for path in folder.iterdir()] == ["seed-6.txt"]
+
+
+def test_on_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it refuses is counted, and how to see a failure again names it."""
+
+    def outcomes(count: int, seed: int, jobs: int, where: Where) -> Iterator[Outcome]:
+        assert (str(where.target.kind), where.compile_only) == ("vulkan", True)
+        yield Outcome(5, refused="float64 is not computed there")
+        yield Outcome(6, Failure("build", "crash", "no kernel"))
+
+    monkeypatch.setattr("relaxpy.testing.fuzz.fuzz", outcomes)
+    args = ["fuzz", "--count", "2", "--seed", "5", "--target", "vulkan", "--compile-only"]
+    result = CliRunner().invoke(cli, args)
+    assert result.exit_code == 1
+    assert "2 programs from seed 5 on vulkan: 1 failed, 1 refused" in result.output
+    assert "again: relaxpy fuzz --count 1 --seed 6 --target vulkan --compile-only" in result.output
+    found = json.loads(CliRunner().invoke(cli, [*args, "--json"]).stdout)
+    assert (found["target"].split()[0], found["refused"]) == ("vulkan", 1)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--compile-only"], "--compile-only needs a --target"),
+        (["--files", "5", "--target", "opencl"], "leave --target out"),
+        (["--target", "vulcan"], "did you mean vulkan?"),
+        (["--target", "llvm -mtriple=aarch64-linux-gnu"], "do not run on this machine"),
+    ],
+)
+def test_targets_that_do_not_fit(args: list[str], words: str) -> None:
+    result = CliRunner().invoke(cli, ["fuzz", *args])
+    assert result.exit_code != 0
+    assert words in result.output or words in str(result.exception)
 
 
 def test_files() -> None:
@@ -65,7 +99,7 @@ def test_files_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_json_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    def outcomes(*_: object) -> Iterator[Outcome]:
+    def outcomes(*_: object, **__: object) -> Iterator[Outcome]:
         yield Outcome(5)
         yield Outcome(6, Failure("vm", "value", "1 of 1 elements differ"), "program\n")
 

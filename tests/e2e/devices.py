@@ -16,10 +16,10 @@ from relaxpy.ir.visitor import free_sym_vars, free_vars
 from relaxpy.op.base import Op, Sample
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.op.deduce import deduce
-from relaxpy.testing.differential import outcome_of
-from relaxpy.testing.fuzz import calls_of
+from relaxpy.target import Target
+from relaxpy.testing.fuzz import outcomes_on
+from relaxpy.testing.on_device import Where
 from relaxpy.testing.op_samples import Applied, apply, assert_close, reference_arrays, samples
-from relaxpy.testing.random_program import random_program
 from tests.op.support import COMPILED
 
 
@@ -134,46 +134,12 @@ def wrong_programs(seeds: Sequence[int], target: str) -> tuple[list[str], list[s
     compiled, each with the reason."""
     wrong: list[str] = []
     refused: list[str] = []
-    for seed in seeds:
-        program = random_program(seed)
-        try:
-            vm = machine(program.mod, target)
-        except relaxpy.RelaxError as error:
-            (refused if error.code in REFUSALS else wrong).append(f"seed {seed}: {error.message}")
-            continue
-        for call in calls_of(program):
-            got = outcome_of(vm, call)
-            if getattr(got, "code", "") == "update-lost":
-                uploading: Any = _Uploading(vm)
-                got = outcome_of(uploading, call)
-            if TOO_LARGE in str(got):
-                refused.append(f"{call.label}: {got}")
-                break
-            problem = call.disagreement(got)
-            if problem:
-                wrong.append(f"{call.label}: {problem}")
+    for outcome in outcomes_on(seeds, Where(Target.parse(target))):
+        if outcome.failure is not None:
+            wrong.append(f"seed {outcome.seed}: {outcome.failure}\n{outcome.program}")
+        elif outcome.refused:
+            refused.append(f"seed {outcome.seed}: {outcome.refused}")
     return wrong, refused
-
-
-class _Uploading:
-    """A machine whose functions may update their arguments in place: these must be on its device."""
-
-    def __init__(self, vm: relaxpy.VirtualMachine) -> None:
-        self.vm = vm
-
-    def __getitem__(self, name: str) -> Any:
-        def call(*args: Any) -> Any:
-            return self.vm[name](
-                *(self.vm.upload(x) if isinstance(x, np.ndarray) else x for x in args)
-            )
-
-        return call
-
-
-REFUSALS = ("device-assert", "device-scratch", "device-dtype", "launch-buffers")
-"""What a program may be refused for, that the processor compiles."""
-TOO_LARGE = "beyond the 32 bits of WGSL's integers"
-"""What a launch may be refused for."""
 
 
 def sample_key(sample: Sample) -> str:

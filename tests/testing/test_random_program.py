@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 
 import pytest
 
 from relaxpy.analysis.prim_func_call import is_program_call, needed_types
-from relaxpy.ir import Call, Operator, TensorType
+from relaxpy.ir import Call, Constant, Function, Operator, TensorType
 from relaxpy.ir.visitor import Visitor
 from relaxpy.op import OPS
 from relaxpy.testing.random_operators import operator_names
@@ -127,3 +129,94 @@ def test_what_may_not_fit() -> None:
             assert values <= set(PLACES)
     assert undecided > 2
     assert anywhere > 5
+
+
+KINDS: dict[str, Callable[[str], bool]] = {
+    "an index through a narrow integer": lambda text: bool(
+        re.search(r"x\w*\[[^\]]*T.Cast\(.(u?int8|u?int16|int32)", text)
+    ),
+    "narrow index arithmetic": lambda text: bool(
+        re.search(r'T.Cast\("u?int(8|16)", [^"]+\) [-+*]', text)
+    ),
+    "strides that are variables": lambda text: bool(re.search(r'strides=\([^)]*"s\d', text)),
+    "an offset that is a variable": lambda text: 'elem_offset="s' in text,
+    "a view of a region": lambda text: "T.match_buffer(" in text,
+    "the layout of a view": lambda text: bool(re.search(r"match_buffer\(.*strides=", text)),
+    "the remainder of a difference": lambda text: bool(re.search(r"\d\)? - [a-z]\w*\) % ", text)),
+    "the quotient of a difference": lambda text: bool(re.search(r" - [^()]+\) // ", text)),
+    "differences in several nests": lambda text: (
+        len(re.findall(r"^    for ", text, re.MULTILINE)) > 1 and ") % n" in text
+    ),
+    "an update of few bits": lambda text: (
+        bool(re.search(r'y: T.Buffer\(\S+, "u?int(8|16)"', text))
+        and bool(re.search(r"(y\[.+?\]) = .*\1", text))
+    ),
+    "a chain of names": lambda text: text.count("T.let[T.int64]") > 3,
+    "a name of a value": lambda text: bool(re.search(r"T.let\[T.(float|uint|int8|int16)", text)),
+    "a loop whose range a loop decides": lambda text: bool(
+        re.search(r"for \w+ in range\([^:]*\bi\d+", text)
+    ),
+    "a loop whose range data decide": lambda text: bool(
+        re.search(r"for \w+ in range\([^:]*\bd\[", text)
+    ),
+    "the smallest integer": lambda text: bool(
+        re.search(r"T.int(8\(-128|16\(-32768|32\(-2147483648)", text)
+    ),
+    "a quotient by -1": lambda text: bool(re.search(r"// T.int\d+\(-1\)", text)),
+    "a remainder by -1": lambda text: bool(re.search(r"% T.int\d+\(-1\)", text)),
+    "a magnitude": lambda text: bool(re.search(r", T.int\d+\(0\) - ", text)),
+    "a negative": lambda text: bool(re.search(r"\* T.int\d+\(-1\)", text)),
+}
+"""What is in the text of some tensor programs."""
+
+
+class Used(Visitor):
+    """Which kinds of calls are in a graph function."""
+
+    def __init__(self) -> None:
+        self.found: Counter[str] = Counter()
+
+    def visit_Call(self, node: Call) -> None:
+        kinds = [getattr(arg, "annotation", None) for arg in node.args]
+        name = node.op.name if isinstance(node.op, Operator) else ""
+        sizes = [
+            dim.value for kind in kinds if isinstance(kind, TensorType) for dim in kind.dims or ()
+        ]
+        is_odd = any(size is not None and size > 6 and size % 2 == 1 for size in sizes)
+        first = kinds[0] if kinds else None
+        if name in ("matmul", "linear"):
+            is_code = isinstance(kinds[1], TensorType) and not isinstance(node.args[1], Constant)
+            self.found["a product"] += is_odd
+            self.found["a product with codes"] += is_odd and is_code
+        elif is_odd:
+            self.found["an operator of odd width"] += 1
+        if isinstance(first, TensorType):
+            is_narrow = str(first.dtype) in ("int8", "uint8", "int16", "uint16")
+            self.found["narrow scatter_elements"] += name == "scatter_elements" and is_narrow
+        if name in ("floor_divide", "floor_mod", "mod", "abs", "negative"):
+            self.found[name] += 1
+        if name in ("add", "maximum", "minimum", "subtract") and node.args[0] is node.args[1]:
+            self.found["used twice"] += 1
+        super().visit_Call(node)
+
+
+def test_what_they_are_taught() -> None:
+    """Every kind of construct that compilers got wrong is in some of the first programs."""
+    found: Counter[str] = Counter()
+    used = Used()
+    for seed in range(250):
+        mod = drawn(seed).mod
+        for name, function in mod.functions.items():
+            if isinstance(function, Function):
+                used.visit(function)
+            elif "nests" in name:
+                text = function.script(name)
+                found.update(kind for kind, is_in in KINDS.items() if is_in(text))
+    missing = {kind: found[kind] for kind in KINDS if found[kind] < 3}
+    assert not missing
+    wanted = (
+        "a product", "a product with codes", "an operator of odd width", "narrow scatter_elements", "used twice",
+        "floor_divide", "floor_mod", "mod", "abs", "negative",
+    )  # fmt: skip
+    missing = {kind: used.found[kind] for kind in wanted if used.found[kind] < 3}
+    assert not missing
