@@ -59,13 +59,15 @@ def product(g: Body) -> bool:
     width, depth = _sizes(g)
     dtype = g.rng.choice(("float32", "float32", "bfloat16", "float16", "int8"))
     x = _rows(g, depth, dtype)
-    out = {"out_dtype": "int32"} if dtype == "int8" else {}
+    out = "int32" if dtype == "int8" else None
     if g.rng.random() < 0.5:
-        value: Expr = op.linear(x, Constant(_weight(g, (width, depth), dtype), dtype), **out)
+        value: Expr = op.linear(
+            x, Constant(_weight(g, (width, depth), dtype), dtype), out_dtype=out
+        )
     else:
-        value = op.matmul(x, Constant(_weight(g, (depth, width), dtype), dtype), **out)
+        value = op.matmul(x, Constant(_weight(g, (depth, width), dtype), dtype), out_dtype=out)
     found = g.emit(value)
-    if g.rng.random() < 0.5 and not out:
+    if g.rng.random() < 0.5 and out is None:
         g.emit(op.nn.relu(op.add(found, Constant(_weight(g, (width,), dtype), dtype))))
     return True
 
@@ -144,14 +146,14 @@ def smallest(g: Body) -> bool:
     x = g.emit(op.astype(g.tensor("int"), dtype=dtype))
     is_small = g.emit(op.less(x, Constant(g.rng.choice((1, 2)), dtype)))
     value = g.emit(op.where(is_small, Constant(least, dtype), x))
-    make = g.rng.choice((op.abs, op.negative, op.floor_divide, op.floor_mod, op.mod))
-    if make in (op.abs, op.negative):
-        g.emit(make(value))
+    name = g.rng.choice(("abs", "negative", "floor_divide", "floor_mod", "mod"))
+    if name in ("abs", "negative"):
+        g.emit(op.OPS[name].make(value))
         return True
     divisor = Constant(-1, dtype)
     if g.rng.random() < 0.5:
         divisor = g.emit(op.where(is_small, divisor, Constant(g.rng.choice((0, 3)), dtype)))
-    g.emit(make(value, divisor))
+    g.emit(op.OPS[name].make(value, divisor))
     return True
 
 
