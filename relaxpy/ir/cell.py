@@ -69,7 +69,7 @@ class Cell:
     activations: tuple[str, ...] = ()
     """As they are written: those of a direction, or of both one after the other; none: the defaults."""
     clip: float | None = None
-    """Bound of the absolute values that activations take; None: none."""
+    """Bound of the absolute values that the gates' activations take, but not that of the cell's state; None: none."""
     input_forget: bool = False
     """Of an LSTM: is the forget gate 1 minus the input gate?"""
     reset_after: bool = True

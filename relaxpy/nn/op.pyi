@@ -1648,7 +1648,7 @@ class _nn:
         activations: The activations of a direction, or of both one after the other: affine, elu, hard_sigmoid, leaky_relu, relu,
         scaled_tanh, sigmoid, softplus, softsign, tanh, thresholded_relu, perhaps with numbers: `leaky_relu(0.2)`.
 
-        clip: Bound of the absolute values that activations take; None: none.
+        clip: Bound of the absolute values that the gates' activations take, but not that of the cell's state; None: none.
 
         reset_after: Is the reset gate multiplied with the product of state and weight, bias included (torch; ONNX's
         linear_before_reset=1), or with the state before the product?
@@ -1753,7 +1753,7 @@ class _nn:
         activations: The activations of a direction, or of both one after the other: affine, elu, hard_sigmoid, leaky_relu, relu,
         scaled_tanh, sigmoid, softplus, softsign, tanh, thresholded_relu, perhaps with numbers: `leaky_relu(0.2)`.
 
-        clip: Bound of the absolute values that activations take; None: none.
+        clip: Bound of the absolute values that the gates' activations take, but not that of the cell's state; None: none.
 
         projection: Has each direction a weight that maps outputs to states?
 
@@ -2077,7 +2077,7 @@ class _nn:
         activations: Names of the activations, perhaps with numbers (`leaky_relu(0.2)`), of a direction or of both; (): the cell's
         own.
 
-        clip: Bound of the absolute values that activations take; None: none.
+        clip: Bound of the absolute values that the gates' activations take, but not that of the cell's state; None: none.
 
         input_forget: Is the forget gate of an LSTM 1 minus the input gate?
 
@@ -2136,7 +2136,7 @@ class _nn:
         activations: The activations of a direction, or of both one after the other: affine, elu, hard_sigmoid, leaky_relu, relu,
         scaled_tanh, sigmoid, softplus, softsign, tanh, thresholded_relu, perhaps with numbers: `leaky_relu(0.2)`.
 
-        clip: Bound of the absolute values that activations take; None: none.
+        clip: Bound of the absolute values that the gates' activations take, but not that of the cell's state; None: none.
         """
     @staticmethod
     def selu(x: TensorLike) -> Tensor:

@@ -509,7 +509,7 @@ def gru(
     activations: The activations of a direction, or of both one after the other: affine, elu, hard_sigmoid, leaky_relu, relu,
     scaled_tanh, sigmoid, softplus, softsign, tanh, thresholded_relu, perhaps with numbers: `leaky_relu(0.2)`.
 
-    clip: Bound of the absolute values that activations take; None: none.
+    clip: Bound of the absolute values that the gates' activations take, but not that of the cell's state; None: none.
 
     reset_after: Is the reset gate multiplied with the product of state and weight, bias included (torch; ONNX's
     linear_before_reset=1), or with the state before the product?
@@ -614,7 +614,7 @@ def lstm(
     activations: The activations of a direction, or of both one after the other: affine, elu, hard_sigmoid, leaky_relu, relu,
     scaled_tanh, sigmoid, softplus, softsign, tanh, thresholded_relu, perhaps with numbers: `leaky_relu(0.2)`.
 
-    clip: Bound of the absolute values that activations take; None: none.
+    clip: Bound of the absolute values that the gates' activations take, but not that of the cell's state; None: none.
 
     projection: Has each direction a weight that maps outputs to states?
 
@@ -938,7 +938,7 @@ def recurrent_steps(
     activations: Names of the activations, perhaps with numbers (`leaky_relu(0.2)`), of a direction or of both; (): the cell's
     own.
 
-    clip: Bound of the absolute values that activations take; None: none.
+    clip: Bound of the absolute values that the gates' activations take, but not that of the cell's state; None: none.
 
     input_forget: Is the forget gate of an LSTM 1 minus the input gate?
 
@@ -997,7 +997,7 @@ def rnn(
     activations: The activations of a direction, or of both one after the other: affine, elu, hard_sigmoid, leaky_relu, relu,
     scaled_tanh, sigmoid, softplus, softsign, tanh, thresholded_relu, perhaps with numbers: `leaky_relu(0.2)`.
 
-    clip: Bound of the absolute values that activations take; None: none.
+    clip: Bound of the absolute values that the gates' activations take, but not that of the cell's state; None: none.
     """
 
 def selu(x: TensorLike) -> Call:

@@ -64,7 +64,7 @@ class Recurrent(Op):
     """The activations of a direction, or of both one after the other: affine, elu, hard_sigmoid, leaky_relu, relu,
     scaled_tanh, sigmoid, softplus, softsign, tanh, thresholded_relu, perhaps with numbers: `leaky_relu(0.2)`."""
     clip: float | None = None
-    """Bound of the absolute values that activations take; None: none."""
+    """Bound of the absolute values that the gates' activations take, but not that of the cell's state; None: none."""
 
     def has(self, name: str) -> bool:
         """An option that only some cells have."""

@@ -44,7 +44,7 @@ class RecurrentSteps(Op):
     """Names of the activations, perhaps with numbers (`leaky_relu(0.2)`), of a direction or of both; (): the cell's
     own."""
     clip: float | None = None
-    """Bound of the absolute values that activations take; None: none."""
+    """Bound of the absolute values that the gates' activations take, but not that of the cell's state; None: none."""
     input_forget: bool = False
     """Is the forget gate of an LSTM 1 minus the input gate?"""
     reset_after: bool = True
@@ -390,7 +390,8 @@ def _wide(x: np.ndarray | None) -> Any:
 
 def _step(cell: Cell, d: int, x: Any, w: _Weights, h: Any, c: Any) -> tuple[Any, Any]:
     """The state (h, c) after a step of direction `d`, given the products of its input."""
-    f, *others = (_function(a, cell.clip) for a in cell.functions(d))
+    clips = (cell.clip, cell.clip, None)  # as ONNX Runtime: not before the cell's own
+    f, *others = map(_function, cell.functions(d), clips)
     hidden = len(x) // cell.gates
     x = x.reshape(cell.gates, hidden)
     weight = w.weight.reshape(cell.gates, hidden, len(h))

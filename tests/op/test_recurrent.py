@@ -111,6 +111,8 @@ class Onnx:
             return lambda x: function(np.clip(x, -bound, bound))
 
         self.functions = [clipped(ACTIVATIONS[name]) for name in functions]
+        if kind == "LSTM":  # the cell's own is not clipped, as in ONNX Runtime
+            self.functions[2] = ACTIVATIONS[functions[2]]
 
     def step(self, x: Any, h: Any, c: Any, w: Any, r: Any, b: Any, p: Any) -> tuple[Any, Any]:
         f = self.functions

@@ -252,12 +252,12 @@ class _Row:
 
     def _functions(self) -> Sequence[Callable[[Expr], Expr]]:
         """The activations, of whichever direction the row has."""
-        first = [function_of(each, self.step.clip) for each in self.step.functions(0)]
+        first = functions_of(self.step, 0)
         if self.step.direction != "bidirectional" or self.step.functions(0) == self.step.functions(
             1
         ):
             return first
-        second = [function_of(each, self.step.clip) for each in self.step.functions(1)]
+        second = functions_of(self.step, 1)
         is_first = scalar.equal(self.direction, te.dim(0))
 
         def either(
@@ -268,8 +268,15 @@ class _Row:
         return [either(*pair) for pair in zip(first, second, strict=True)]
 
 
-def function_of(activation: Activation, clip: float | None) -> Callable[[Expr], Expr]:
-    """An activation as a function of an element, which is clipped before."""
+def functions_of(step: Cell, direction: int) -> list[Callable[[Expr], Expr]]:
+    """The activations of a direction as functions of an element; those of gates clip it."""
+    return [
+        _function_of(each, step.clip if number < 2 else None)
+        for number, each in enumerate(step.functions(direction))
+    ]
+
+
+def _function_of(activation: Activation, clip: float | None) -> Callable[[Expr], Expr]:
     made = _FUNCTIONS[activation.name]
     if clip is None:
         return lambda x: made(x, *activation.numbers)

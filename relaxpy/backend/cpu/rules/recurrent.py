@@ -28,7 +28,7 @@ from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.elementary import value_written_out
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Stmt, int64
-from relaxpy.tir.writer.recurrent import function_of
+from relaxpy.tir.writer.recurrent import functions_of
 from relaxpy.tir.writer.vectors import mapped, vector_loop
 
 MOST_ROWS = 6
@@ -95,7 +95,7 @@ class _Program:
         self.has_c = self.x.initial_c is not None
         self.state_width = -(-self.state // PANEL) * PANEL
         self.width = self.panels * PANEL
-        self.functions = form.step.functions(0)
+        self.functions = functions_of(form.step, 0)
         self.has_phases = self.x.projection is not None or self._resets_before()
         size = 4 if self.dtype == "float32" else 2
         weights = self.panels * self.state * self.gates * PANEL * size
@@ -395,8 +395,7 @@ class _Program:
     def _activation(self, number: int, x: Expr) -> Expr:
         """An activation of a vector."""
         p = self.program
-        function = function_of(self.functions[number], self.step.clip)
-        made = mapped(function, p.let("x", x), self.lanes)
+        made = mapped(self.functions[number], p.let("x", x), self.lanes)
         return p.let("activated", value_written_out(made, by_avx512=self.target.has_avx512))
 
     def _unit_vectors(self, at: _Place, line: Expr) -> None:
