@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import relaxpy
+from relaxpy import nn
 from relaxpy.op.base import OPS
 from relaxpy.op.recurrent import Gru, Lstm, Recurrent, Rnn
 from tests.sweeps import quick_target
@@ -243,6 +244,16 @@ def main(
     text = exe.as_text()
     assert "float32[2, 2, 20, 4, 16]" in text
     assert not any(f"  {name}" in text for name in ("recurrent_panels", "stack", "concat", "split"))
+
+
+def test_weights_are_packed_by_the_caller() -> None:
+    """Padding makes them larger, and they are packed before the first call all the same."""
+    layer = nn.LSTM(4, 19, bidirectional=True)
+    mod, _ = layer.export({"forward": {"x": nn.spec.Tensor(("n", "b", 4))}})
+    exe = relaxpy.build(mod, target=quick_target(), pack=True)
+    main = exe.as_text().split("func forward(")[1].split("\nfunc")[0]
+    assert "float32[2, 2, 19, 4, 16] for parameter" in main
+    assert "recurrent_panels" not in main
 
 
 def test_a_call_cannot_have_weights_too_few() -> None:
