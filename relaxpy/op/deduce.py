@@ -7,6 +7,8 @@ bound are erased, which leaves a coarser annotation. The callee's body is never 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from relaxpy.errors import DeduceError
@@ -42,6 +44,7 @@ from relaxpy.ir.op import Operator
 from relaxpy.ir.visitor import free_sym_vars, free_vars
 from relaxpy.op.call import packed_result
 from relaxpy.op.deduction import show_argument
+from relaxpy.shape.defined import defined_symbols, matched_dims
 from relaxpy.shape.lattice import Verdict, accepts, erase, join, rounds, substitute
 from relaxpy.shape.prove import equal
 
@@ -169,7 +172,24 @@ def deduce_result(call: Call, callee: CallableType, mod: IRModule | None) -> Ann
                 raise error
     ret = substitute(callee.ret, bound)
     unbound = set(free_sym_vars([*callee.params, callee.ret])) - set(bound)
+    if unbound:
+        unbound -= _captured(callee.params, actuals, unbound)
     return erase(ret, lambda var: var not in unbound)
+
+
+def _captured(
+    params: Sequence[Annotation], actuals: Sequence[Annotation], unbound: set[SymVar]
+) -> set[SymVar]:
+    """Those of these symbols that a local function has from the function around it. No parameter defines them, and an
+    argument has the same dimension: `m * n` for `m * n`."""
+    outer = unbound - defined_symbols(params)
+    found: set[SymVar] = set()
+    for param, actual in zip(params, actuals, strict=True) if outer else ():
+        wanted, dims = matched_dims(param), matched_dims(actual)
+        if len(wanted) == len(dims):
+            same = (dim for dim, given in zip(wanted, dims, strict=True) if dim == given)
+            found.update(symbol for dim in same for symbol in dim.vars)
+    return outer & found
 
 
 def _purity_help(wanted: CallableType, actual: CallableType) -> str | None:

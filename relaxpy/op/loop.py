@@ -65,6 +65,7 @@ class Loop:
         own: set[SymVar],
         fresh: Fresh,
         pure: bool,
+        ret: Annotation | None,
         span: Span | None,
     ) -> None:
         self._bb = bb
@@ -80,7 +81,7 @@ class Loop:
         )
         """The variables of a step."""
         results = [erase(each, lambda symbol: symbol not in own) for each in annotations[counters:]]
-        self.ret = results[0] if len(results) == 1 else TupleType(results)
+        self.ret = ret or (results[0] if len(results) == 1 else TupleType(results))
         """The annotation of the result: the last value of the only variable, or a tuple."""
         shell = Function(self.params, SeqExpr((), Tuple(())), self.ret, pure)
         self.var = Var(name, shell.annotation, span=span)
@@ -219,10 +220,21 @@ def build_loop(
         _counted(deduce(e, bb.get()), n, own, fresh) for e, n in zip(first, names, strict=True)
     ]
     reserved = bb.names()
+    ret: Annotation | None = None
     while True:
         bb.set_names(reserved)
         loop = Loop(
-            bb, bb.fresh_name(name), annotations, names, first, counters, own, fresh, pure, span
+            bb,
+            bb.fresh_name(name),
+            annotations,
+            names,
+            first,
+            counters,
+            own,
+            fresh,
+            pure,
+            ret,
+            span,
         )
         try:
             with bb.seq([*loop.params, loop.var]) as building:
@@ -230,7 +242,10 @@ def build_loop(
         except _Widened as wider:
             annotations = list(wider.annotations)
             continue
-        break
+        known = deduce(building.seq, bb.get())
+        if accepts(loop.ret, known, None, equal) is Verdict.YES:
+            break
+        ret = known  # less exact: a cast in the function would be done after its last call
     bb.emit_binding(
         VarBinding(
             loop.var, Function(loop.params, building.seq, loop.ret, pure, {}, span=span), span=span
@@ -327,9 +342,10 @@ def _sized(
     fresh: Fresh,
     span: Span | None,
 ) -> Expr:
-    """The last value of a variable, with names for the sizes that the loop changes."""
+    """The last value of a variable, with what is known of its annotation, and names for the sizes that changed."""
     changed = [symbol for symbol in free_sym_vars([annotation]) if symbol in own]
-    if not changed:
-        return value
     named = {symbol: symbol.renamed(fresh(symbol.name)).dim for symbol in changed}
-    return bb.match_cast(value, substitute(annotation, named), name, span=span)
+    known = substitute(annotation, named)
+    if accepts(known, deduce(value, bb.get()), None, equal) is Verdict.YES:
+        return value
+    return bb.match_cast(value, known, name, span=span)

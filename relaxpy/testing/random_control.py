@@ -33,14 +33,15 @@ COUNTER = TensorType((), "int64")
 """The type of a recursion's counter."""
 
 
-def _leave_dataflow(g: Body) -> None:
+def leave_dataflow(g: Body) -> None:
+    """Raises DeduceError where no control flow may be."""
     if g.dataflow or g.depth >= DEEPEST:
         raise DeduceError("op-arguments", "control flow is not allowed here")
 
 
 def branch(g: Body) -> bool:
     """One of two values, selected by a condition. Their shapes may differ."""
-    _leave_dataflow(g)
+    leave_dataflow(g)
     condition = g.condition()
     wanted = g.tensor().annotation
     assert isinstance(wanted, TensorType)
@@ -62,7 +63,7 @@ def branch(g: Body) -> bool:
     return True
 
 
-def _calm(g: Body, x: Var) -> Var:
+def calm(g: Body, x: Var) -> Var:
     """An elementwise function of x with the same annotation."""
     kind = x.annotation
     assert isinstance(kind, TensorType)
@@ -97,7 +98,7 @@ def _some_steps(x: Var) -> Callable[[Body], Expr]:
     """A few random bindings; returns the last value."""
 
     def body(inner: Body) -> Expr:
-        _calm(inner, x)
+        calm(inner, x)
         inner.steps(inner.rng.choice((1, 2)))
         fits = [v for v in inner.pool if inner.comparable(v)]
         return fits[-1]
@@ -108,7 +109,7 @@ def _some_steps(x: Var) -> Callable[[Body], Expr]:
 def closure(g: Body) -> bool:
     """A nested function of a tensor, called once or twice. Its parameter uses captured symbols, or symbols of its
     own."""
-    _leave_dataflow(g)
+    leave_dataflow(g)
     x = g.tensor()
     kind = x.annotation
     assert isinstance(kind, TensorType)
@@ -125,14 +126,14 @@ def closure(g: Body) -> bool:
 
 def function_value(g: Body) -> bool:
     """Function values: selected by a branch, stored in a tuple, passed to a function, or returned by one."""
-    _leave_dataflow(g)
+    leave_dataflow(g)
     x = g.tensor()
     kind = x.annotation
     assert isinstance(kind, TensorType)
     made: list[Var] = []
     for _ in range(2):
         param = Var(g.builder.fresh_name("p"), kind)
-        function = _nested(g, [param], lambda inner, p=param: _calm(inner, p), kind)
+        function = _nested(g, [param], lambda inner, p=param: calm(inner, p), kind)
         made.append(g.builder.emit(function, "f"))
     choice = g.rng.randrange(4)
     if choice == 0:
@@ -175,7 +176,7 @@ def function_value(g: Body) -> bool:
 
 def recursion(g: Body) -> bool:
     """A nested function that calls itself until its counter is 0, as a tail call or before the last step."""
-    _leave_dataflow(g)
+    leave_dataflow(g)
     x = g.tensor()
     kind = x.annotation
     counter = Var(g.builder.fresh_name("i"), COUNTER)
@@ -202,9 +203,9 @@ def _count_down(g: Body, itself: Expr, counter: Var, value: Var) -> Expr:
     with g.arm() as (inner, go_on):
         less = inner.builder.emit(op.subtract(counter, 1))
         if g.rng.random() < 0.5:
-            go_on.result(inner.builder.emit(Call(itself, (less, _calm(inner, value)))))
+            go_on.result(inner.builder.emit(Call(itself, (less, calm(inner, value)))))
         else:
-            go_on.result(_calm(inner, inner.builder.emit(Call(itself, (less, value)))))
+            go_on.result(calm(inner, inner.builder.emit(Call(itself, (less, value)))))
     return g.builder.emit_if(done, stop.seq, go_on.seq)
 
 

@@ -27,6 +27,7 @@ from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.testing import (
     random_control,
     random_levels,
+    random_loops,
     random_operators,
     random_shapes,
     random_widths,
@@ -50,6 +51,7 @@ RULES: Mapping[Rule, int] = {
     **random_control.RULES,
     **random_levels.RULES,
     **random_widths.RULES,
+    **random_loops.RULES,
 }
 """The rules that create the next binding, with their weights."""
 
