@@ -66,7 +66,7 @@ def _weight_only(mod: IRModule, function: Function, weights: Sequence[Var]) -> l
             and uses
             and own.issuperset(uses)
             and symbols.issuperset(used_symbols(binding))
-            and _is_no_larger(binding, mod)
+            and is_no_larger(binding, mod)
             and removable(binding)
         ):
             own.add(binding.var)
@@ -82,7 +82,7 @@ def _weight_only(mod: IRModule, function: Function, weights: Sequence[Var]) -> l
     return [binding for binding in found if binding.var in needed]
 
 
-def _is_no_larger(binding: VarBinding, mod: IRModule) -> bool:
+def is_no_larger(binding: VarBinding, mod: IRModule) -> bool:
     """Is a value computed by operators or tensor programs, and no larger in bytes than its inputs? What an operator
     packs for a kernel may be larger by its padding."""
     match binding.value:

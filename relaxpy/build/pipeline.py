@@ -25,6 +25,7 @@ from relaxpy.transform import (
     FuseAttention,
     FuseOps,
     FuseTensorIR,
+    HoistInvariants,
     InlinePrivateFunctions,
     LambdaLift,
     LegalizeOps,
@@ -32,6 +33,7 @@ from relaxpy.transform import (
     LiftWorkspace,
     LowerCallTIR,
     LowerShapes,
+    NestLoops,
     Normalize,
     PlanMemory,
     RemoveUnusedOutputs,
@@ -44,13 +46,15 @@ from relaxpy.transform.phases import Phase, Pipeline
 STANDARD: tuple[Phase, ...] = (
     # 1. The source program: bind parameters, A-normal form. Assumptions of tensor programs are proved or become checks.
     Phase("prepare", (BindParams(), Normalize(), CheckTensorPrograms(), CheckCalls())),
-    # 2. Simplification: inlining of small functions, copy propagation, constant folding, common subexpressions, dead
-    # code.
+    # 2. Simplification: inlining of small functions, copy propagation, what is the same in all steps of a loop,
+    # constant folding, common subexpressions, dead code.
     Phase(
         "simplify",
         (
             InlinePrivateFunctions(),
             CanonicalizeBindings(),
+            NestLoops(),
+            HoistInvariants(),
             FoldConstant(),
             CanonicalizeBindings(),
             FoldBatchNorm(),

@@ -25,11 +25,13 @@ import select
 import signal
 import sys
 import tempfile
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
+from types import FrameType
 from typing import Any
 
 from relaxpy.errors import ExecutableError, RelaxError
@@ -40,6 +42,8 @@ from relaxpy.testing.file_corpus import Sample, write_corpus
 from relaxpy.testing.guard_pages import allocate, guarded
 
 SECONDS = 30.0
+LONG = 4.0
+"""Seconds between two looks at a running call."""
 """The time limit for one file in seconds."""
 MEMORY = 6 << 30
 """The memory limit of a process in bytes."""
@@ -205,6 +209,26 @@ class _Child:
 # Code of the process
 
 
+class Interrupted(BaseException):
+    """Raised in a call that takes too long."""
+
+
+def _interrupt(*_: object) -> None:
+    """Ends the call of a function of an executable, if one is running: a file may say a loop without an end. Anything
+    else that does not end is a finding."""
+    global _began
+    frames = [frame for frame, _ in traceback.walk_stack(None)]
+    ours = [frame for frame in frames if frame.f_code.co_filename.startswith("<relaxpy ")]
+    before, _began = _began, ours[-1] if ours else None
+    if ours and ours[-1] is before:
+        _began = None
+        raise Interrupted
+
+
+_began: FrameType | None = None
+"""The function of an executable that was running when the alarm last went."""
+
+
 def _work(corpus: Sequence[Pieces], seeds: Sequence[int], pipe: int) -> None:
     faulthandler.disable()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -213,6 +237,8 @@ def _work(corpus: Sequence[Pieces], seeds: Sequence[int], pipe: int) -> None:
     os.dup2(null, 1)
     os.dup2(null, 2)
     trampoline.MAX_CALLS = DEEP
+    signal.signal(signal.SIGALRM, _interrupt)
+    signal.setitimer(signal.ITIMER_REAL, LONG, LONG)
     events: list[str] = []
     sys.addaudithook(lambda event, args: _listen(event, args, events))
     tensor.allocate = pool.allocate = allocate  # type: ignore[assignment]
@@ -269,6 +295,8 @@ def try_file(corpus: Sequence[Pieces], seed: int, folder: Path) -> str:
             except RelaxError as error:
                 str(error)
                 outcome = "error"
+            except Interrupted:
+                outcome = "ran"  # a loop that does not end
         if not check_memory and seed % 8 == 0:
             outcome = _look(vm, pieces.sample, outcome)
     return outcome
@@ -282,6 +310,8 @@ def _look(vm: VirtualMachine, sample: Sample, outcome: str) -> str:
         str(vm.executable.memory_plan())
     except RelaxError:
         return "error"
+    except Interrupted:
+        return "ran"
     return outcome
 
 

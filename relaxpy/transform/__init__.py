@@ -26,6 +26,7 @@ from relaxpy.transform.fuse_attention import FuseAttention
 from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_ops_by_pattern import FuseOpsByPattern, FusionPattern
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
+from relaxpy.transform.hoist_invariants import HoistInvariants
 from relaxpy.transform.inline_private_functions import InlinePrivateFunctions
 from relaxpy.transform.lambda_lift import LambdaLift
 from relaxpy.transform.legalize_ops import LegalizeOps
@@ -35,6 +36,7 @@ from relaxpy.transform.lift_workspace import LiftWorkspace
 from relaxpy.transform.lower_call_tir import LowerCallTIR
 from relaxpy.transform.lower_shapes import LowerShapes
 from relaxpy.transform.lower_to_library import LibraryPattern, LowerToLibrary
+from relaxpy.transform.nest_loops import NestLoops
 from relaxpy.transform.normalize import Normalize
 from relaxpy.transform.plan_memory import PlanMemory
 from relaxpy.transform.quantize_weights import QuantizeWeights
@@ -64,6 +66,7 @@ __all__ = [
     "FuseOpsByPattern",
     "FuseTensorIR",
     "FusionPattern",
+    "HoistInvariants",
     "InlinePrivateFunctions",
     "Instrument",
     "LambdaLift",
@@ -75,6 +78,7 @@ __all__ = [
     "LowerCallTIR",
     "LowerShapes",
     "LowerToLibrary",
+    "NestLoops",
     "Normalize",
     "Pass",
     "PassContext",
