@@ -48,7 +48,21 @@ SMALL_LIST = {
 }
 """Names of lists of integers → the small value of each (sizes grow, as 16, 32, …)."""
 
-TOKENS = ("pad", "bos", "eos", "decoder_start", "sep", "cls", "mask", "unk", "image", "video", "audio", "boi", "eoi")
+TOKENS = (
+    "pad",
+    "bos",
+    "eos",
+    "decoder_start",
+    "sep",
+    "cls",
+    "mask",
+    "unk",
+    "image",
+    "video",
+    "audio",
+    "boi",
+    "eoi",
+)
 
 
 def _small(name: str, value: Any) -> Any:
@@ -65,7 +79,9 @@ def _small(name: str, value: Any) -> Any:
         for pattern, small in SMALL_LIST.items():
             if re.fullmatch(pattern, name):
                 if small == 16:
-                    return type(value)(16 * 2**i if name != "conv_dim" else 16 for i in range(len(value)))
+                    return type(value)(
+                        16 * 2**i if name != "conv_dim" else 16 for i in range(len(value))
+                    )
                 return type(value)(min(v, small) for v in value)
         if "token_id" in name:
             return type(value)(min(v, 90) for v in value)
@@ -79,7 +95,9 @@ def tiny_config(cls: type) -> Any:
 
 
 def _fields(cls: type, plain: Any) -> dict[str, Any]:
-    names = [n for n in inspect.signature(cls.__init__).parameters if n not in ("self", "kwargs", "args")]
+    names = [
+        n for n in inspect.signature(cls.__init__).parameters if n not in ("self", "kwargs", "args")
+    ]
     subs = getattr(cls, "sub_configs", None) or {}
     given: dict[str, Any] = {}
     for name in names:
@@ -154,7 +172,9 @@ def _find(config: Any, *names: str) -> Any:
     return None
 
 
-def make_inputs(model: Any, config: Any, batch: int, length: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def make_inputs(
+    model: Any, config: Any, batch: int, length: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments of `forward` by name, and the sizes that vary."""
     rng = torch.Generator().manual_seed(batch * 1000 + length)
     names = inspect.signature(model.forward).parameters
@@ -163,10 +183,10 @@ def make_inputs(model: Any, config: Any, batch: int, length: int) -> tuple[dict[
     image = _find(config, "image_size", "img_size") or 32
     image = image if isinstance(image, (tuple, list)) else (image, image)
     channels = _find(config, "num_channels", "in_channels", "in_chans") or 3
-    ids = lambda n: torch.randint(3, vocab, (batch, n), generator=rng)  # noqa: E731
+    ids = lambda n: torch.randint(3, vocab, (batch, n), generator=rng)
     made: dict[str, Any] = {}
     sizes: dict[str, Any] = {}
-    if "input_ids" in names and "inputs_embeds" not in names or "input_ids" in names:
+    if ("input_ids" in names and "inputs_embeds" not in names) or "input_ids" in names:
         made["input_ids"], sizes["input_ids"] = ids(length), {0: "batch", 1: "length"}
         if "attention_mask" in names:
             mask = torch.ones(batch, length, dtype=torch.long)
@@ -177,22 +197,43 @@ def make_inputs(model: Any, config: Any, batch: int, length: int) -> tuple[dict[
             made["bbox"] = torch.randint(0, 9, (batch, length, 4), generator=rng).sort(-1).values
             sizes["bbox"] = {0: "batch", 1: "length"}
     if "decoder_input_ids" in names:
-        made["decoder_input_ids"], sizes["decoder_input_ids"] = ids(length), {0: "batch", 1: "length"}
+        made["decoder_input_ids"], sizes["decoder_input_ids"] = (
+            ids(length),
+            {0: "batch", 1: "length"},
+        )
     if "pixel_values" in names:
         made["pixel_values"] = torch.randn(batch, channels, *image[:2], generator=rng)
         sizes["pixel_values"] = {0: "batch"}
     if "pixel_values_videos" in names and "pixel_values" not in names:
         frames = _find(config, "num_frames", "frames_per_clip") or 2
-        made["pixel_values_videos"] = torch.randn(batch, frames, channels, *image[:2], generator=rng)
+        made["pixel_values_videos"] = torch.randn(
+            batch, frames, channels, *image[:2], generator=rng
+        )
         sizes["pixel_values_videos"] = {0: "batch"}
     if "input_values" in names and "input_ids" not in names:
         made["input_values"] = torch.randn(batch, 1200 + 100 * length, generator=rng)
         sizes["input_values"] = {0: "batch", 1: "samples"}
     if "input_features" in names and "input_ids" not in names:
-        mels = _find(config, "num_mel_bins", "feature_size", "input_feat_per_channel", "feature_projection_input_dim") or 16
+        mels = (
+            _find(
+                config,
+                "num_mel_bins",
+                "feature_size",
+                "input_feat_per_channel",
+                "feature_projection_input_dim",
+            )
+            or 16
+        )
         frames = 2 * (_find(config, "max_source_positions") or 32)
-        if (getattr(model, "main_input_name", "") == "input_features") and "conv1" in str(model)[:4000] and "whisper" in config.model_type:
-            made["input_features"], sizes["input_features"] = torch.randn(batch, mels, frames, generator=rng), {0: "batch"}
+        if (
+            (getattr(model, "main_input_name", "") == "input_features")
+            and "conv1" in str(model)[:4000]
+            and "whisper" in config.model_type
+        ):
+            made["input_features"], sizes["input_features"] = (
+                torch.randn(batch, mels, frames, generator=rng),
+                {0: "batch"},
+            )
         else:
             made["input_features"] = torch.randn(batch, 40 + 4 * length, mels, generator=rng)
             sizes["input_features"] = {0: "batch", 1: "frames"}

@@ -1,5 +1,5 @@
-"""Comparisons of sizes that torch decides without a guard: it takes every size to be positive, so `x.shape[0] > 0` is true
-and `x.numel() == 0` false in its traces, even of an example of no rows."""
+"""Comparisons of sizes that torch decides without a guard: it takes every size to be positive, so `x.shape[0] > 0` is
+true and `x.numel() == 0` false in its traces, even of an example of no rows."""
 
 from __future__ import annotations
 

@@ -14,8 +14,9 @@ from typing import Any
 from relaxpy.errors import UsageError, caller_span
 from relaxpy.frontend.torch.arguments import all_sizes, has_names, unnamed
 from relaxpy.frontend.torch.comparisons import Comparison, comparisons
+from relaxpy.frontend.torch.recurrent import whole_layers
 from relaxpy.frontend.torch.spans import is_users, raised_in
-from relaxpy.frontend.torch.table import OPERATORS
+from relaxpy.frontend.torch.table import OPERATORS, REFUSED
 from relaxpy.ir import IRModule
 
 
@@ -94,7 +95,7 @@ def trace(module: Any, args: Any, kwargs: Any, shapes: Any) -> Traced:
 
     # Otherwise torch takes each size that varies to be at least 2, and leaves no guard where the program asks.
     oblivious = _config.patch(backed_size_oblivious=True)
-    with torch.no_grad(), quiet(), users_lines(), oblivious, comparisons() as found:
+    with torch.no_grad(), quiet(), users_lines(), whole_layers(), oblivious, comparisons() as found:
         program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
     return Traced(program, shapes, found)
 
@@ -108,7 +109,7 @@ def decomposed(program: Any) -> Any:
     load_operators()
     table = torch.export.default_decompositions()
     for overload in list(table):
-        if str(overload) in OPERATORS:
+        if str(overload) in OPERATORS or str(overload) in REFUSED:
             table.pop(overload)
     with torch.no_grad(), quiet():
         return program.run_decompositions(table)
@@ -140,6 +141,10 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
+        # The list of weights of a recurrent layer, which are its parameters, too.
+        warnings.filterwarnings(
+            "ignore", r"The tensor attributes? self\S*\._flat_weights", UserWarning
+        )
         yield
 
 

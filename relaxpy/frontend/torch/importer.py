@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ from relaxpy.frontend.torch.spans import span_of
 from relaxpy.frontend.torch.table import OPERATORS
 from relaxpy.ir import (
     Annotation,
+    Constant,
     Dim,
     DType,
     Expr,
@@ -39,7 +40,7 @@ from relaxpy.ir import (
 )
 from relaxpy.ir.dim import DimOp, dim_op
 from relaxpy.ir.names import FreshNames
-from relaxpy.op import astype
+from relaxpy.op import astype, full
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.shape.bounds import LOWER, UPPER, narrowed
 from relaxpy.shape.prove import prove
@@ -53,6 +54,10 @@ RESERVED = (
     *"float int bool str len list tuple range dict".split(),
 )
 """Names that have a meaning in script."""
+
+_WRITTEN = 1024
+"""Constants of so many bytes are written into the program; larger ones are weights."""
+_BRANCHES = frozenset(f"higher_order.{name}" for name in ("cond", "while_loop", "map_impl", "scan"))
 
 INVENTED = 2
 """The least size that torch assumes of every dynamic one: a trace at larger sizes says nothing of 0 and 1."""
@@ -102,11 +107,11 @@ def import_program(
     named = shapes_with_dims(dynamic_shapes)
     traced = exported(module, args, kwargs, named)
     names: Sequence[Leaf] = []
-    same: Callable[[set[str], int], bool] = lambda symbols, value: False  # noqa: E731
+    own = None
     if traced.program is not module:
         own = as_module(module)
         names = named_sizes(traced.program, own, named)
-        same = partial(same_at, traced, own)
+    same = partial(same_at, traced, own)
     return Importer(traced, names, same, type(module).__name__).run()
 
 
@@ -114,7 +119,11 @@ class Importer:
     """The function under construction."""
 
     def __init__(
-        self, traced: Traced, names: Sequence[Leaf], same: Callable[[set[str], int], bool], title: str
+        self,
+        traced: Traced,
+        names: Sequence[Leaf],
+        same: Callable[[set[str], int], bool],
+        title: str,
     ) -> None:
         """`same` tells whether the trace is the same with some of torch's symbols at 0 or 1."""
         self.trace = traced
@@ -152,7 +161,9 @@ class Importer:
         attrs: dict[str, Any] = {"num_input": len(arguments) + len(buffers)}
         attrs |= {key: limits for key, limits in self.bounds.items() if limits}
         outputs: list[Output] = []
-        with self.builder.function("main", params, attrs=attrs), self.builder.dataflow():
+        block = nullcontext() if self._branches() else self.builder.dataflow()
+        emit = self.builder.emit if self._branches() else self.builder.emit_output
+        with self.builder.function("main", params, attrs=attrs), block:
             for condition, text, span in self.conditions:
                 self.check(condition, text, span)
             results = self.nodes(graph)
@@ -163,13 +174,19 @@ class Importer:
             values = [self._result(spec, value, outputs) for spec, value in pairs]
             found = [value for value in values if value is not None]
             output = found[0] if len(found) == 1 else Tuple(tuple(found))
-            self.builder.emit_func_output(self.builder.emit_output(output))
+            self.builder.emit_func_output(emit(output))
         kept = {var.name for var in weights}
         return Imported(
             self.builder.get(),
             {name: array_of(tensor) for name, tensor in self.weights.items() if name in kept},
             self._signature(outputs),
             self.state,
+        )
+
+    def _branches(self) -> bool:
+        """Are there branches or loops, which no dataflow block has?"""
+        return any(
+            name_of(n) in _BRANCHES for n in self.program.graph.nodes if n.op == "call_function"
         )
 
     # Sizes
@@ -298,7 +315,9 @@ class Importer:
             return False
         symbols = {symbol.name for symbol in place.condition.free_symbols}
         wrong = [
-            value for value in (1, 0) if not condition.evaluate(dict.fromkeys(condition.vars, value))
+            value
+            for value in (1, 0)
+            if not condition.evaluate(dict.fromkeys(condition.vars, value))
         ]
         return all(self._same(frozenset(symbols), value) for value in wrong)
 
@@ -413,6 +432,9 @@ class Importer:
                 self.inputs.append(Input(kind, var.name))
                 continue
             tensor = self._stored(spec)
+            if spec.kind.name == "CONSTANT_TENSOR" and tensor.nbytes <= _WRITTEN:
+                self.values[node] = Constant(array_of(tensor))
+                continue
             key = _memory(tensor)
             if spec.target in changed:
                 var = Var(self.fresh(spec.target), self.annotation(tensor, node))
@@ -460,8 +482,17 @@ class Importer:
             elif node.op == "get_attr":
                 self.values[node] = _attribute(graph.owning_module, node.target)
             elif node.op == "output":
-                return [self.value(arg) for arg in node.args[0]]
+                found = node.args[0]
+                return [
+                    self.value(a) for a in (found if isinstance(found, (list, tuple)) else [found])
+                ]
         return ()
+
+    def subgraph(self, module: Any, values: Sequence[Any]) -> list[Any]:
+        """Bind the nodes of a nested graph, called with these values."""
+        places = [node for node in module.graph.nodes if node.op == "placeholder"]
+        self.values.update(zip(places, values, strict=True))
+        return list(self.nodes(module.graph))
 
     def value(self, arg: Any) -> Any:
         """The value of an argument of a node."""
@@ -601,9 +632,11 @@ def _argument_names(program: Any) -> Sequence[str]:
 
 
 def _attribute(module: Any, path: str) -> Any:
+    import torch
+
     for part in path.split("."):
         module = getattr(module, part)
-    return module
+    return Constant.shared(array_of(module)) if isinstance(module, torch.Tensor) else module
 
 
 def _memory(tensor: Any) -> Any:
@@ -661,9 +694,19 @@ class Site:
         return found
 
     def annotation(self, x: Expr) -> TensorType:
+        if isinstance(x, Constant):
+            return TensorType(x.data.shape, str(DType(x.data.dtype)))
         found = x.annotation if isinstance(x, Var) else self.emit(x).annotation
         assert isinstance(found, TensorType), found
         return found
+
+    def dtype_of_val(self, value: Any) -> DType:
+        """The dtype of a tensor of torch."""
+        return dtype_of(value, self.span)
+
+    def number(self, value: Any, dtype: DType | str) -> Expr:
+        """A number or a size as a tensor without dimensions."""
+        return self.emit(full((), value, dtype=DType(dtype)))
 
     def cast(self, x: Any, dtype: DType | str) -> Any:
         """A tensor in this dtype; a number as it is."""

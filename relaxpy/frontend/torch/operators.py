@@ -7,11 +7,13 @@ from functools import cache
 
 FILES = (
     "operators_attention",
+    "operators_control",
     "operators_elementwise",
     "operators_index",
     "operators_linear",
     "operators_norm",
     "operators_pool",
+    "operators_recurrent",
     "operators_reduce",
     "operators_resample",
     "operators_shape",

@@ -1,7 +1,7 @@
 """Sizes of 0 and 1, at which a program may take another branch than it took when it was traced.
 
-`if x.shape[0] > 1` is true for all larger sizes, so one trace serves these. Whether it serves a size of 1 as well is found
-by tracing again at that size: often the condition decides nothing, as where a mask is given anyway.
+`if x.shape[0] > 1` is true for all larger sizes, so one trace serves these. Whether it serves a size of 1 as well is
+found by tracing again at that size: often the condition decides nothing, as where a mask is given anyway.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from relaxpy.frontend.torch.export import Traced, trace
 
 
 def same_at(traced: Traced, module: Any, symbols: Collection[str], value: int) -> bool:
-    """Is the trace the same with these symbols of sizes at `value`? A size that cannot be traced is not the same."""
+    """Is the trace the same with these symbols of sizes at `value`? A size that cannot be traced is not the same, and
+    without the module none can."""
     import torch
     from torch.utils import _pytree as pytree
 
     program = traced.program
+    if module is None:
+        return False
     users = [s for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     leaves, spec = pytree.tree_flatten(program.example_inputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sysconfig
 from functools import cache, lru_cache
 from typing import Any
 
@@ -28,9 +29,15 @@ def _span(trace: str) -> Span | None:
     return line_span(*(own or frames)[-1])
 
 
+_STANDARD = sysconfig.get_path("stdlib") + os.sep
+_PACKAGES = tuple(sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib"))
+
+
+@lru_cache(maxsize=4096)
 def is_users(file: str) -> bool:
-    """Is it neither a file of torch nor of relaxpy?"""
-    return not file.startswith((torch_folder(), _OURS))
+    """Is it a file of the user, or of a package that is neither torch nor relaxpy nor Python's own?"""
+    standard = file.startswith(_STANDARD) and not file.startswith(_PACKAGES)
+    return not standard and not file.startswith((torch_folder(), _OURS, "<"))
 
 
 def line_span(file: str, line: int) -> Span:
