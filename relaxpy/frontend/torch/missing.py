@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from relaxpy.errors import Span, UsageError
+from relaxpy.frontend.torch.refused import REFUSED
 from relaxpy.frontend.torch.spans import span_of
-from relaxpy.frontend.torch.table import OPERATORS, REFUSED
+from relaxpy.frontend.torch.table import OPERATORS
 
 
 def name_of(node: Any) -> str:

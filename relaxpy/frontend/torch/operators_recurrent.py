@@ -7,16 +7,8 @@ from typing import Any
 
 from relaxpy import op
 from relaxpy.frontend.torch.importer import Site
-from relaxpy.frontend.torch.table import REFUSED, operator
+from relaxpy.frontend.torch.table import operator
 from relaxpy.ir import Expr, TupleGetItem
-
-for _name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
-    REFUSED[f"aten.{_name}.input"] = (
-        "torch.export freezes the length of a recurrent layer; pass the module itself to relaxpy.from_torch, which "
-        "keeps it"
-    )
-    REFUSED[f"aten.{_name}.data"] = "a packed sequence: pass padded sequences"
-
 
 def _rule(function: Callable[..., Any], **attributes: Any) -> Callable[..., Any]:
     def rule(

@@ -19,8 +19,6 @@ Rule = Callable[..., Any]
 OPERATORS: dict[str, Rule] = {}
 """Name of an overload (`aten.relu.default`) → its rule."""
 
-REFUSED: dict[str, str] = {}
-"""Name of an operator that is not taken, or its beginning → what to write instead."""
 
 
 def operator(*names: str, namespace: str = "aten") -> Callable[[Rule], Rule]:
