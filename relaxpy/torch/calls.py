@@ -15,7 +15,9 @@ class Calls:
 
     def __init__(self, signature: Signature) -> None:
         self.signature = signature
-        self.arguments = [i for i in signature.inputs if i.kind != "buffer"]
+        self.arguments = [i for i in signature.inputs if i.kind not in ("buffer", "seed")]
+        self.draws = any(i.kind == "seed" for i in signature.inputs)
+        """Whether `main` takes a seed after the arguments."""
         self.returned = [o for o in signature.outputs if o.kind != "update"]
         self.updates = [o for o in signature.outputs if o.kind == "update"]
         self.values = sum(o.index >= 0 for o in signature.outputs)
@@ -52,9 +54,8 @@ class Calls:
 
         fits = self.flat and not kwargs and len(args) == len(self.arguments)
         if fits and all(isinstance(arg, torch.Tensor) for arg in args):
-            return list(
-                args
-            )  # calls of small models pass here: trees take longer than their kernels
+            # Calls of small models pass here: trees take longer than their kernels.
+            return [*args, new_seed()] if self.draws else list(args)
         leaves, structure = pytree.tree_flatten((tuple(args), dict(kwargs)))
         if structure != self.expected:
             args, kwargs = self._as_traced(args, kwargs)
@@ -68,9 +69,10 @@ class Calls:
         for given, wanted in zip(leaves, self.arguments, strict=True):
             if wanted.kind == "constant":
                 check_constant(given, wanted)
-        return [
+        found = [
             g for g, wanted in zip(leaves, self.arguments, strict=True) if wanted.kind != "constant"
         ]
+        return [*found, new_seed()] if self.draws else found
 
     def _as_traced(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -92,6 +94,13 @@ class Calls:
 
         leaves = [o.value if o.kind == "constant" else found[o.index] for o in self.returned]
         return pytree.tree_unflatten(leaves, self.results)
+
+
+def new_seed() -> Any:
+    """A seed by torch's own generator, which `torch.manual_seed` sets."""
+    import torch
+
+    return torch.randint(0, 2**62, (), dtype=torch.int64)
 
 
 def check_constant(given: Any, wanted: Input) -> None:

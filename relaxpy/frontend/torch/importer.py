@@ -17,7 +17,7 @@ from relaxpy.frontend.torch.arguments import Leaf, limits, named_sizes, shapes_w
 from relaxpy.frontend.torch.arrays import array_of, dtype_of
 from relaxpy.frontend.torch.export import Traced, as_module, decomposed, exported
 from relaxpy.frontend.torch.guards import Place, places_of_guards, read_guard
-from relaxpy.frontend.torch.missing import name_of, refuse_missing
+from relaxpy.frontend.torch.missing import draws_numbers, name_of, refuse_missing
 from relaxpy.frontend.torch.signature import Input, Output, Signature
 from relaxpy.frontend.torch.sizes import Sizes
 from relaxpy.frontend.torch.small_sizes import same_at
@@ -143,6 +143,10 @@ class Importer:
         self.weights: dict[str, Any] = {}
         """Parameter → torch's tensor."""
         self.state: dict[str, Any] = {}
+        self.seed: Var | None = None
+        """The argument that random numbers are drawn with, if there are any."""
+        self.streams = 0
+        """How many tensors of random numbers there are so far."""
         self.bounds: dict[str, dict[str, int]] = {UPPER: {}, LOWER: {}}
         self.conditions: list[tuple[Dim, str, Span | None]] = []
         self.traced: dict[tuple[frozenset[str], int], bool] = {}
@@ -448,6 +452,10 @@ class Importer:
                 weights.append((spec.arg.name, var))
                 self.weights[var.name] = tensor
             self.values[node] = var
+        if draws_numbers(self.program):
+            self.seed = Var(self.fresh("seed"), TensorType((), "int64"))
+            arguments.append(self.seed)
+            self.inputs.append(Input("seed", self.seed.name))
         self.inputs += buffer_inputs
         return arguments, buffers, weights
 

@@ -9,7 +9,7 @@ from typing import Any
 from relaxpy.errors import Span, UsageError
 from relaxpy.frontend.torch.refused import REFUSED
 from relaxpy.frontend.torch.spans import span_of
-from relaxpy.frontend.torch.table import OPERATORS
+from relaxpy.frontend.torch.table import OPERATORS, RANDOM
 
 
 def name_of(node: Any) -> str:
@@ -55,6 +55,11 @@ def refuse_missing(program: Any) -> None:
         span=places[first],
         help="write it with other operators (docs/from_torch.md lists what is not taken, and what to write)",
     )
+
+
+def draws_numbers(program: Any) -> bool:
+    """Does the program draw random numbers?"""
+    return any(name_of(node) in RANDOM for node in _calls(program.graph_module))
 
 
 def _times(count: int) -> str:

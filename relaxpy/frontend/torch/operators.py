@@ -13,6 +13,7 @@ FILES = (
     "operators_linear",
     "operators_norm",
     "operators_pool",
+    "operators_random",
     "operators_recurrent",
     "operators_reduce",
     "operators_resample",

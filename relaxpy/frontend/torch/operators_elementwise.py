@@ -14,7 +14,8 @@ _UNARY: dict[str, Callable[..., Any]] = {
     "abs": op.abs, "acos": op.acos, "acosh": op.acosh, "asin": op.asin, "asinh": op.asinh,
     "atan": op.atan, "atanh": op.atanh, "bitwise_not": op.bitwise_not, "ceil": op.ceil,
     "cos": op.cos, "cosh": op.cosh, "erf": op.erf, "exp": op.exp, "floor": op.floor,
-    "expm1": op.expm1, "log": op.log, "log10": op.log10, "log1p": op.log1p, "log2": op.log2, "neg": op.negative, "relu": op.nn.relu, "round": op.round, "rsqrt": op.rsqrt,
+    "expm1": op.expm1, "log": op.log, "log10": op.log10,
+    "log1p": op.log1p, "log2": op.log2, "neg": op.negative, "relu": op.nn.relu, "round": op.round, "rsqrt": op.rsqrt,
     "sigmoid": op.sigmoid, "silu": op.nn.silu, "sin": op.sin, "sinh": op.sinh, "sqrt": op.sqrt,
     "tan": op.tan, "tanh": op.tanh, "trunc": op.trunc,
 }  # fmt: skip
@@ -104,8 +105,8 @@ def hardtanh(at: Site, x: Expr, low: Any, high: Any) -> Any:
 def clamp(at: Site, x: Expr, low: Any, high: Any) -> Any:
     x = at.cast(x, at.dtype)
     if low is not None:
-        x = op.maximum(x, number(at, low))
-    return x if high is None else op.minimum(x, number(at, high))
+        x = maximum(at, x, low)
+    return x if high is None else minimum(at, x, high)
 
 
 def promoted(at: Site, *values: Any) -> list[Any]:
@@ -294,14 +295,3 @@ def number(at: Site, value: Any) -> Any:
     if isinstance(value, Expr):
         return at.cast(value, at.dtype)
     return op.full((), value if not isinstance(value, Dim) else value.value, at.dtype)
-
-
-@operator("dropout.default")
-def dropout(at: Site, x: Expr, p: float, train: bool) -> Any:
-    if train and p > 0:
-        raise at.fail(
-            "torch-operator",
-            "dropout in training mode draws random numbers",
-            "call module.eval() before the import",
-        )
-    return x

@@ -9,7 +9,7 @@ from relaxpy import op
 from relaxpy.frontend.torch.importer import Site
 from relaxpy.frontend.torch.operators_elementwise import number
 from relaxpy.frontend.torch.table import operator
-from relaxpy.ir import Dim, Expr, PrimType, PrimValue
+from relaxpy.ir import Dim, Expr, PrimType, PrimValue, SymVar, TensorType
 from relaxpy.ir.dim import dim_op, product
 
 
@@ -40,9 +40,7 @@ def _number(at: Site, value: Any) -> Any:
 def _from_front(at: Site, indices: Expr, size: Any) -> Any:
     """Indices with negative ones counted from the end, as int64."""
     indices = at.cast(indices, "int64")
-    return op.where(
-        op.less(indices, _number(at, 0)), op.add(indices, _number(at, size)), indices
-    )
+    return op.where(op.less(indices, _number(at, 0)), op.add(indices, _number(at, size)), indices)
 
 
 @operator("embedding.default")
@@ -81,6 +79,14 @@ def take(at: Site, x: Expr, indices: Expr) -> Any:
     return op.take(flat, _from_front(at, indices, size), axis=0)
 
 
+def true_places(at: Site, mask: Expr) -> list[Expr]:
+    """The indices of the elements that are not 0, for each axis."""
+    rank, count = at.ndim(mask), SymVar(at.importer.fresh("count")).dim
+    rows = at.match(at.emit(op.nonzero(mask)), TensorType((rank, count), "int64"))
+    parts = (at.emit(op.strided_slice(rows, [0], [k], [k + 1])) for k in range(rank))
+    return [at.emit(op.reshape(part, (count,))) for part in parts]
+
+
 def _named(at: Site, x: Expr, indices: list[Any]) -> tuple[Any, list[Expr], list[int], int]:
     """The tensor with its indexed axes first, the indices of these axes, the permutation, and where the axes of the
     indices go in the result: a mask is the indices of its true elements."""
@@ -93,13 +99,10 @@ def _named(at: Site, x: Expr, indices: list[Any]) -> tuple[Any, list[Expr], list
             continue
         places.append(position)
         if at.dtype_of(index).is_bool:
-            rank = at.ndim(index)
-            found = at.emit(op.nonzero(index))
-            for k in range(rank):
-                row = at.emit(op.strided_slice(found, [0], [k], [k + 1]))
-                named.append(at.emit(op.reshape(row, (at.shape_of(row)[1],))))
-                axes.append(axis + k)
-            axis += rank
+            found = true_places(at, index)
+            named += found
+            axes += range(axis, axis + len(found))
+            axis += len(found)
         else:
             check_indices(at, index, at.shape_of(x)[axis], negative=True)
             named.append(index)
@@ -180,8 +183,7 @@ def scattered(
     updates = at.cast(updates, at.dtype)
     shape = at.shape_of(x)
     x, indices, updates = (
-        each if at.ndim(each) else at.emit(op.reshape(each, (1,)))
-        for each in (x, indices, updates)
+        each if at.ndim(each) else at.emit(op.reshape(each, (1,))) for each in (x, indices, updates)
     )
     check_indices(at, indices, at.shape_of(x)[axis])
     sizes = [
@@ -191,11 +193,12 @@ def scattered(
         axes = list(range(at.ndim(indices)))
         ends = at.shape_of(indices)
         updates = at.emit(op.strided_slice(updates, axes, [0] * len(axes), ends))
-    is_bool = at.dtype_of(x).is_bool
-    if is_bool and reduction != "update":
+    is_bool = at.dtype_of(x).is_bool and reduction != "update"
+    if is_bool:
         x, updates = at.cast(x, "int8"), at.cast(updates, "int8")
+        reduction = {"add": "max", "mul": "min"}.get(reduction, reduction)
     found = op.scatter_elements(x, indices, updates, axis=axis, reduction=reduction)
-    if is_bool and reduction != "update":
+    if is_bool:
         found = op.astype(at.emit(found), "bool")
     return found if shape else op.reshape(at.emit(found), ())
 
@@ -227,7 +230,9 @@ def scatter_reduce(
     kind = _REDUCTIONS.get(reduce, "add")
     start = x
     if not include:
-        low, high = (-math.inf, math.inf) if at.dtype.is_float else at.dtype.limits
+        low, high = (-math.inf, math.inf) if at.dtype.is_float else (0, 1)
+        if at.dtype.is_int and not at.dtype.is_bool:
+            low, high = at.dtype.limits
         neutral = {"add": 0, "mul": 1, "max": low, "min": high}[kind]
         first = at.emit(op.broadcast_to(number(at, neutral), at.shape_of(indices)))
         start = at.emit(scattered(at, x, axis, indices, first))
@@ -330,9 +335,7 @@ def as_strided(at: Site, x: Expr, sizes: Any, strides: Any, offset: Any = 0) -> 
     place: Any = _number(at, offset or 0)
     last = Dim.of(offset or 0)
     for axis, (size, stride) in enumerate(zip(at.shape, strides, strict=True)):
-        steps = op.multiply(
-            at.emit(op.arange(0, size, 1, dtype="int64")), _number(at, stride)
-        )
+        steps = op.multiply(at.emit(op.arange(0, size, 1, dtype="int64")), _number(at, stride))
         rest = len(at.shape) - 1 - axis
         place = op.add(place, op.reshape(at.emit(steps), (size, *[1] * rest)))
         last = last + (size - 1) * stride

@@ -8,8 +8,9 @@ from typing import Any
 
 from relaxpy import op
 from relaxpy.frontend.torch.importer import Site
+from relaxpy.frontend.torch.operators_index import true_places
 from relaxpy.frontend.torch.table import operator
-from relaxpy.ir import Expr
+from relaxpy.ir import Expr, TensorType
 
 
 @operator("linear.default")
@@ -24,10 +25,52 @@ def matmul(at: Site, x: Expr, y: Expr) -> Any:
 
 @operator("addmm.default")
 def addmm(at: Site, base: Expr, x: Expr, y: Expr, beta: Any, alpha: Any) -> Any:
-    product = op.matmul(x, y)
-    if alpha != 1:
-        product = op.multiply(product, alpha)
-    return op.add(base if beta == 1 else op.multiply(base, beta), product)
+    wide = "float32" if at.dtype.is_narrow else None
+    product = at.emit(op.matmul(x, y, out_dtype=wide))
+    return combined(at, base, product, beta, alpha)
+
+
+@operator("baddbmm.default")
+def baddbmm(at: Site, base: Expr, x: Expr, y: Expr, beta: Any, alpha: Any) -> Any:
+    return addmm(at, base, x, y, beta, alpha)
+
+
+@operator("addr.default")
+def addr(at: Site, base: Expr, x: Expr, y: Expr, beta: Any, alpha: Any) -> Any:
+    wide = "float32" if at.dtype.is_narrow else at.dtype
+    x, y = (at.cast(each, wide) for each in (x, y))
+    if at.dtype.is_bool:
+        x, y, base = (at.cast(each, "int8") for each in (x, y, base))
+    return combined(at, base, at.emit(op.outer(x, y)), beta, alpha)
+
+
+def combined(at: Site, base: Expr, product: Expr, beta: Any, alpha: Any) -> Any:
+    """Beta * base + alpha * product in the product's dtype; a base times 0 is left out, NaN or not."""
+
+    def times(x: Any, factor: Any) -> Any:
+        return x if factor == 1 else op.multiply(x, op.full((), factor, at.dtype_of(product)))
+
+    if beta == 0:
+        return at.emit(op.broadcast_to(times(product, alpha), at.shape))
+    return op.add(times(at.cast(base, at.dtype_of(product)), beta), times(product, alpha))
+
+
+@operator("linalg_cross.default")
+def cross(at: Site, x: Expr, y: Expr, axis: int = -1) -> Any:
+    wide = "float32" if at.dtype.is_narrow else at.dtype
+    axis %= len(at.shape)
+    x, y = (at.emit(op.broadcast_to(at.cast(each, wide), at.shape)) for each in (x, y))
+
+    def part(z: Expr, k: int) -> Any:
+        return at.emit(op.strided_slice(z, [axis], [k % 3], [k % 3 + 1]))
+
+    rows = [
+        op.subtract(
+            op.multiply(part(x, k + 1), part(y, k + 2)), op.multiply(part(x, k + 2), part(y, k + 1))
+        )
+        for k in range(3)
+    ]
+    return op.concat([at.emit(row) for row in rows], axis=axis)
 
 
 def each_axis(values: Any, count: int) -> list[int]:
@@ -53,14 +96,24 @@ def convolved(
     else:
         pads = each_axis(padding, count) * 2
     function = (op.nn.conv1d, op.nn.conv2d, op.nn.conv3d)[count - 1]
-    y = function(x, weight, strides=strides, padding=pads, dilation=dilation, groups=groups)
+    y = function(
+        x, weight, strides=strides, padding=pads, dilation=dilation, groups=groups,
+        out_dtype=sum_dtype(at, bias),
+    )  # fmt: skip
     return finished(at, y, bias, count, batched)
+
+
+def sum_dtype(at: Site, bias: Expr | None) -> str | None:
+    """The dtype of a sum that a bias is added to, which is rounded once; None: that of the operands."""
+    return "float32" if bias is not None and at.dtype.is_narrow else None
 
 
 def finished(at: Site, y: Any, bias: Expr | None, count: int, batched: bool) -> Any:
     """Add the bias of the channels, and take the batch away that was added."""
     if bias is not None:
-        y = op.add(y, op.reshape(bias, (1, at.shape_of(bias)[0], *[1] * count)))
+        y = at.emit(y)
+        column = op.reshape(at.cast(bias, at.dtype_of(y)), (1, at.shape_of(bias)[0], *[1] * count))
+        y = at.cast(at.emit(op.add(y, column)), at.dtype)
     return y if batched else op.squeeze(y, [0])
 
 
@@ -103,7 +156,8 @@ def transposed_convolution(
     function = (op.nn.conv1d_transpose, op.nn.conv2d_transpose, op.nn.conv3d_transpose)[count - 1]
     y = function(
         x, weight, strides=each_axis(strides, count), padding=each_axis(padding, count) * 2,
-        output_padding=each_axis(output_padding, count), dilation=each_axis(dilation, count), groups=groups,
+        output_padding=each_axis(output_padding, count), dilation=each_axis(dilation, count),
+        groups=groups, out_dtype=sum_dtype(at, bias),
     )  # fmt: skip
     return finished(at, y, bias, count, batched)
 
@@ -119,14 +173,10 @@ def pdist(at: Site, x: Expr, p: float = 2) -> Any:
     """The distances of rows i < j, in row-major order."""
     rows = at.shape_of(x)[0]
     grid = at.emit(op.triu(at.emit(op.ones((rows, rows), "int8")), 1))
-    pairs = at.emit(op.nonzero(grid))
-    first, second = (
-        at.emit(op.reshape(at.emit(op.strided_slice(pairs, [0], [k], [k + 1])), (-1,)))
-        for k in (0, 1)
-    )
+    first, second = true_places(at, grid)
     apart = op.subtract(op.take(x, first, axis=0), op.take(x, second, axis=0))
     found = distances(at, at.emit(apart), p)
-    return at.match(at.emit(found), at.importer.annotation(at.val))
+    return at.match(at.emit(found), TensorType(at.shape, at.dtype))
 
 
 def distances(at: Site, apart: Expr, p: float) -> Any:

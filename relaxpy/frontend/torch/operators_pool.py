@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,11 @@ def batched(at: Site, x: Expr, spatial: int) -> tuple[Any, Callable[[Any], Any]]
     return at.emit(op.expand_dims(x, 0)), lambda y: op.squeeze(at.emit(y), [0])
 
 
-_MAX = {1: (op.nn.max_pool1d, op.nn.max_pool1d_indices), 2: (op.nn.max_pool2d, op.nn.max_pool2d_indices), 3: (op.nn.max_pool3d, op.nn.max_pool3d_indices)}  # fmt: skip
+_MAX = {
+    1: (op.nn.max_pool1d, op.nn.max_pool1d_indices),
+    2: (op.nn.max_pool2d, op.nn.max_pool2d_indices),
+    3: (op.nn.max_pool3d, op.nn.max_pool3d_indices),
+}
 _AVERAGE = {1: op.nn.avg_pool1d, 2: op.nn.avg_pool2d, 3: op.nn.avg_pool3d}
 _ADAPTIVE = {
     1: op.nn.adaptive_avg_pool1d, 2: op.nn.adaptive_avg_pool2d, 3: op.nn.adaptive_avg_pool3d,
@@ -69,13 +74,13 @@ def _average_pool(count: int) -> Callable[..., Any]:
         beyond = [s - 1 if ceil else 0 for s in strides]
         widths = [(p, p + more) for p, more in zip(padding[:count], beyond, strict=True)]
         x = at.emit(op.nn.pad(x, [0, 0, 0, 0, *(w for pair in widths for w in pair)]))
+        x = at.cast(x, "float64" if at.dtype.is_int or at.dtype == "float64" else "float32")
         mean = at.emit(_AVERAGE[count](x, **attrs))
         sizes = at.shape[-count:]
         axes = list(range(2, 2 + count))
         mean = at.emit(op.strided_slice(mean, axes, [0] * count, sizes))
-        scale = 1.0
-        for size in kernel:
-            scale *= size
+        # Of integers the mean would be rounded before it is a sum.
+        scale = math.prod(kernel)
         return back(op.multiply(mean, scale / divisor))
 
     return rule

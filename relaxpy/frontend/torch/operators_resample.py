@@ -135,7 +135,12 @@ def _weights(at: Site, t: Any, method: str) -> list[Any]:
     outer = (a, -5 * a, 8 * a, -4 * a)  # at a distance of 1 to 2
     inner = (a + 2, -(a + 3), 0.0, 1.0)
     far, near = (at.emit(op.add(each, 1.0)) for each in (t, back))
-    return [polynomial(far, *outer), polynomial(t, *inner), polynomial(back, *inner), polynomial(near, *outer)]  # fmt: skip
+    return [
+        polynomial(far, *outer),
+        polynomial(t, *inner),
+        polynomial(back, *inner),
+        polynomial(near, *outer),
+    ]
 
 
 for _count in (1, 2, 3):

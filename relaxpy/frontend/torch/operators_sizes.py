@@ -15,14 +15,14 @@ from relaxpy.ir.dim import dim_op
 def item(at: Site, x: Expr) -> Any:
     dtype = at.dtype_of(x)
     value = at.val
-    if not dtype.is_int:
+    if not dtype.is_int and not dtype.is_bool:
         return op.reshape(x, ())
-    symbol = value.node.expr
+    (symbol,) = value.node.expr.free_symbols  # a bool is `symbol == 1`
     var = SymVar(at.importer.fresh(symbol.name), signed=True)
     scalar = at.emit(op.tensor_to_scalar(op.reshape(op.astype(x, "int64"), ())))
     at.match(scalar, PrimType("int64", var.dim))
     at.importer.sizes.define(symbol.name, var.dim)
-    return var.dim
+    return at.importer.sizes.of(value)
 
 
 @operator("sym_size.int")

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Input:
-    """A leaf of the arguments, or a buffer that a call changes."""
+    """A leaf of the arguments, the seed of random numbers, or a buffer that a call changes."""
 
-    kind: Literal["tensor", "int", "constant", "buffer"]
+    kind: Literal["tensor", "int", "constant", "seed", "buffer"]
     name: str
     """The parameter of `main`; for a constant, what it is in the arguments."""
     value: Any = None
@@ -38,7 +38,7 @@ class Signature:
     """How arguments become parameters of `main`, and results of `main` those of the call."""
 
     inputs: tuple[Input, ...]
-    """Leaves of the arguments in order, then the buffers that a call changes."""
+    """Leaves of the arguments in order, a seed if random numbers are drawn, then the buffers that a call changes."""
     outputs: tuple[Output, ...]
     """Leaves of the results in order, and the updates."""
     arguments: str

@@ -44,6 +44,11 @@ class Sizes:
         if expr.is_Integer:
             return Dim.of(int(expr))
         name = type(expr).__name__
+        if name == "Piecewise":
+            found = self.expr(expr.args[-1].expr)
+            for pair in reversed(expr.args[:-1]):
+                found = dim_op("select", self.expr(pair.cond), self.expr(pair.expr), found)
+            return found
         if name not in FUNCTIONS:
             raise UsageError(
                 "torch-size",

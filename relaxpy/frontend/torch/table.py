@@ -19,16 +19,21 @@ Rule = Callable[..., Any]
 OPERATORS: dict[str, Rule] = {}
 """Name of an overload (`aten.relu.default`) → its rule."""
 
+RANDOM: set[str] = set()
+"""Operators that draw random numbers: a program with one of them takes a seed."""
 
 
-def operator(*names: str, namespace: str = "aten") -> Callable[[Rule], Rule]:
-    """Decorator: the rule of these overloads, e.g. `add.Tensor`."""
+
+def operator(*names: str, namespace: str = "aten", random: bool = False) -> Callable[[Rule], Rule]:
+    """Decorator: the rule of these overloads, e.g. `add.Tensor`. `random`: it draws random numbers."""
 
     def register(rule: Rule) -> Rule:
         for name in names:
             full = f"{namespace}.{name}"
             assert full not in OPERATORS, full
             OPERATORS[full] = rule
+            if random:
+                RANDOM.add(full)
         return rule
 
     return register
