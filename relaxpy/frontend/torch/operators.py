@@ -9,6 +9,7 @@ FILES = (
     "operators_attention",
     "operators_control",
     "operators_elementwise",
+    "operators_histogram",
     "operators_index",
     "operators_linear",
     "operators_norm",

@@ -1,0 +1,43 @@
+"""Torch's own examples of what export takes (`torch._export.db`), beside themselves."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch._export.db.examples import all_examples
+from torch.utils import _pytree as pytree
+
+import relaxpy
+from relaxpy.errors import RelaxError
+from tests.sweeps import part, sweep
+
+EXAMPLES = all_examples()
+REFUSED_BY_TORCH = {"dynamic_shape_round"}
+"""Their traces contradict the sizes that they declare."""
+
+
+@sweep
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", part(sorted(EXAMPLES), 3))
+def test_an_example_gives_its_own_results(name: str) -> None:
+    """At the example's sizes, and at others where there are some."""
+    example = EXAMPLES[name]
+    given = copy.deepcopy((example.example_args, dict(example.example_kwargs or {})))
+    if name in REFUSED_BY_TORCH:
+        with pytest.raises(RelaxError, match=r"torch\.export refuses"):
+            relaxpy.compile(
+                example.model, *given[0], kwargs=given[1], dynamic_shapes=example.dynamic_shapes
+            )
+        return
+    compiled = relaxpy.compile(
+        example.model, *given[0], kwargs=given[1], dynamic_shapes=example.dynamic_shapes,
+        target="llvm -opt-level=0",
+    )  # fmt: skip
+    for args, kwargs in (given, *([(example.extra_args, {})] if example.extra_args else [])):
+        model, own = copy.deepcopy((example.model, (args, kwargs)))
+        with torch.no_grad():
+            want = model(*own[0], **own[1])
+        found = compiled(*copy.deepcopy(args), **kwargs)
+        torch.testing.assert_close(pytree.tree_leaves(found), pytree.tree_leaves(want))
