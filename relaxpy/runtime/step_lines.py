@@ -89,10 +89,16 @@ class StepLines:
 
         leading = self._leading()
 
-        def is_kept(value: Value) -> bool:
-            """Is a value used by kernels only, until the loop ends?"""
-            uses = (at for at in readers.get(value, ()) if at in leading)
-            return all(isinstance(code[at], (Match, Kernel, Kill, Move)) for at in uses)
+        def is_kept(value: Value, param: int = -1) -> bool:
+            """Is a value used by kernels only, until the loop ends? It may stay this parameter."""
+            for at in readers.get(value, ()):
+                given = info.reads[at]
+                stays = at in self.calls and given.count(value) == 1 and param >= 0
+                if at not in leading or (stays and given[param] is value):
+                    continue
+                if not isinstance(code[at], (Match, Kernel, Kill, Move)):
+                    return False
+            return True
 
         patterns = {
             info.reads[at][0]: instr.pattern
@@ -103,7 +109,7 @@ class StepLines:
             pattern = patterns.get(value)
             if not isinstance(pattern, TensorPattern) or not self.to.devices[pattern.slot].shared:
                 continue
-            kept = is_kept(value) and all(map(is_kept, joined.get(value, ())))
+            kept = is_kept(value, param) and all(map(is_kept, joined.get(value, ())))
             for call in self.calls if kept else ():
                 given = info.reads[call][param]
                 at = made_at.get(given, -1)
@@ -127,7 +133,7 @@ class StepLines:
         branches = [(at, instr) for at, instr in enumerate(code) if isinstance(instr, If)]
         found: set[int] = set()
         for call in self.calls:
-            before = set(range(call))
+            before = set(range(call + 1))
             for at, branch in branches:
                 middle = at + 1 + branch.then_len
                 if middle <= call < middle + branch.else_len:

@@ -114,3 +114,24 @@ def test_what_stays(name: str) -> None:
 
 def test_random_programs() -> None:
     check_pass(NestLoops(), range(40), before=Normalize())
+
+
+def test_what_is_passed_is_packed_once() -> None:
+    """Weights that are no constants, and that no caller packs."""
+    text = TEXT.replace("(8, 8)", "(64, 64)").replace(", 8), ", ", 64), ")
+    for values, number in (("[1, 2, 3, 4, 5, 6, 7, 8]", 1.0), ("[8, 7, 6, 5, 4, 3, 2, 1]", 2.0)):
+        text = text.replace(values, str([number] * 64))
+    mod = relaxpy.parse(text)
+    exe = relaxpy.build(mod)
+    launched = {
+        code.name: [exe.kernels[i.index].name for i in code.code if isinstance(i, Kernel)]
+        for code in exe.functions
+    }
+    main = launched.pop("main")
+    assert sum("pack" in name for name in main) >= 1
+    for names in launched.values():
+        assert any(name.endswith("_packed") for name in names)
+        assert not any("permute" in name or name.startswith("pack") for name in names)
+    args = [np.array(3), rand(5, 64), rand(64, 64)]
+    found = relaxpy.VirtualMachine(exe)["main"](*args).numpy()
+    np.testing.assert_allclose(found, interpret(mod, "main", *args), rtol=1e-4, atol=1e-5)

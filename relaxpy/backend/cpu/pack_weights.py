@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from relaxpy.analysis.called_functions import called_functions, without_unused_programs
@@ -13,6 +13,7 @@ from relaxpy.backend.cpu.packers import (
     Layout,
     Packers,
     known_shape,
+    pack_program,
     packed_type,
     without_unused_packers,
 )
@@ -23,10 +24,20 @@ from relaxpy.backend.cpu.rules.matmul_formula import wanted_formula_tiles
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.slots import slots_of
 from relaxpy.ir.annotation import Annotation, TensorType
-from relaxpy.ir.expr import Call, Constant, Expr, Function, GlobalVar, Tuple, Var
+from relaxpy.ir.expr import (
+    Binding,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    Tuple,
+    Var,
+    VarBinding,
+)
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.names import FreshNames
-from relaxpy.ir.visitor import Rewriter, used_vars
+from relaxpy.ir.visitor import Rewriter, free_vars, used_vars
 from relaxpy.op.call import CallTIR
 from relaxpy.tir.forms.pattern_kind import PatternKind, pattern_kind
 from relaxpy.tir.prim_func import PrimFunc
@@ -45,6 +56,8 @@ class PackWeights(Pass):
 
     Where a product reads a packed parameter in tiles, programs that only move or map its elements read the tiles, too:
     a table of embeddings that is the head as well is in memory once.
+
+    What a loop, a local function that calls itself, captures of known extents is packed before it.
 
     Weights that the caller packs (`packed_params`, an attribute of a function) are packed likewise, by functions of the
     module, the *packers*: `packers`, another attribute, names the one of each parameter. A weight that some calls read
@@ -120,6 +133,20 @@ class PackWeights(Pass):
         return without_unused_programs(result, mod)
 
 
+@dataclass(eq=False)
+class _Loop:
+    """A local function that calls itself."""
+
+    captured: frozenset[Var]
+    kind: type[Var]
+    """The kind of its variable, and of those that are bound before it."""
+    names: FreshNames
+    packed: dict[tuple[Var, Packing | RowTiles], VarBinding] = field(
+        default_factory=dict[tuple[Var, Packing | RowTiles], VarBinding]
+    )
+    """What is packed before it."""
+
+
 class _Packer(Rebuilder):
     """Replaces calls with a weight as a factor by calls of programs that read it packed."""
 
@@ -139,6 +166,8 @@ class _Packer(Rebuilder):
         """The weights that the caller of the current function packs."""
         self.packed_vars: dict[tuple[Var, Packing | RowTiles], Var] = {}
         """The packed forms of these weights."""
+        self.loops: list[_Loop] = []
+        """The loops around the current binding, the innermost last."""
         self.tiles: dict[Expr, RowTiles] = {}
         """The weights of the current function that only have a form in tiles."""
         self.readers: dict[tuple[str, tuple[RowTiles, ...]], str] = {}
@@ -214,6 +243,16 @@ class _Packer(Rebuilder):
         """Is an output annotated to live on the host? Without an annotation it may be computed anywhere."""
         vdevice = out.vdevice if isinstance(out, TensorType) else None
         return vdevice is not None and self.devices.number(vdevice) == 0
+
+    def binding(self, binding: Binding) -> None:
+        value, var = binding.value, binding.var
+        if not isinstance(value, Function) or var not in used_vars(value):
+            super().binding(binding)
+            return
+        captured = frozenset(free_vars(value)) - {var}
+        self.loops.append(_Loop(captured, type(var), self.names))
+        super().binding(binding)
+        self.bindings[-1:-1] = self.loops.pop().packed.values()
 
     def value(self, value: Expr) -> Expr:
         match value:
@@ -292,12 +331,31 @@ class _Packer(Rebuilder):
         )
 
     def may_be_packed(self, arg: Expr) -> bool:
-        """Is an argument a constant, or a weight of known extents that the caller packs?"""
-        known = arg in self.weights and isinstance(arg, Var) and known_shape(arg.annotation)
-        return isinstance(arg, Constant) or bool(known)
+        """Is an argument a constant, or a weight of known extents that the caller packs, or that a loop captures?"""
+        if not isinstance(arg, Var):
+            return isinstance(arg, Constant)
+        is_weight = arg in self.weights or any(arg in loop.captured for loop in self.loops)
+        return is_weight and bool(known_shape(arg.annotation))
+
+    def packed_before(self, loop: _Loop, weight: Var, packing: Packing | RowTiles) -> Expr:
+        """What a loop captures, packed before it."""
+        form = weight, packing
+        if form not in loop.packed:
+            annotation = weight.annotation
+            assert isinstance(annotation, TensorType)
+            program = self.program_names.fresh("pack")
+            self.programs[program] = pack_program(annotation, packing)
+            out = packed_type(annotation, packing)
+            call = Call(CallTIR(), (GlobalVar(program), Tuple((weight,))), (out,))
+            var = loop.kind(loop.names.fresh(f"{weight.name}_packed"), out, span=weight.span)
+            loop.packed[form] = VarBinding(var, call, span=weight.span)
+        return loop.packed[form].var
 
     def packed(self, weight: Expr, packing: Packing | RowTiles) -> Expr:
         """The weight in panels or tiles: one object for all its calls."""
+        if isinstance(weight, Var) and weight not in self.weights:
+            loop = next(loop for loop in self.loops if weight in loop.captured)
+            return self.packed_before(loop, weight, packing)
         if isinstance(weight, Var):
             form = weight, packing
             if form not in self.packed_vars:
