@@ -64,12 +64,17 @@ PLAIN = [name for name, family in FAMILIES.items() if family.scheme is None]
 
 
 @sweep
-@pytest.mark.parametrize(("name", "level"), part([(n, x) for n in PLAIN for x in LEVELS], 40))
+@pytest.mark.parametrize(("name", "level"), part([(n, x) for n in PLAIN for x in LEVELS], 75))
 def test_kernels_for_any_width(name: str, level: str) -> None:
     own = LEVELS[level]
     with running(own) as target:
         found = problems(
-            FAMILIES[name], WIDTHS[::5], target, OPEN, (1, 9, 40), without=[own.without]
+            FAMILIES[name],
+            WIDTHS[:: 5 if FULL else 19],
+            target,
+            OPEN,
+            (1, 9, 40),
+            without=[own.without],
         )
     assert not found, "\n".join(found)
 
@@ -132,7 +137,7 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @sweep
-@pytest.mark.parametrize("seed", part(range(60), 15))
+@pytest.mark.parametrize("seed", part(range(60), 20))
 def test_widths_of_a_form(seed: int, texts: list[str]) -> None:
     """The kernels of two widths of a form differ in numbers only, and those of an instruction set from those of
     another that is said to have the same."""
