@@ -455,12 +455,12 @@ def mean(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool 
 
 def median(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Call:
     """The median along `axis`, as `torch.median`: the middle of the sorted elements, the lower of the two middle ones
-    for an even number, or the first NaN if there is one. With a given axis the result is a tuple of the median and its
+    for an even number, or the first NaN if there is one. With one axis the result is a tuple of the median and its
     index (int64). The index is that of the median in a stable sort. An axis of size 0 is refused.
 
-    axis: A single axis; None: the flattened tensor.
+    axis: One or several axes; None: all.
 
-    keepdims: Whether the axis is kept with size 1.
+    keepdims: Whether the axes are kept with size 1.
     """
 
 def meshgrid(tensors: TupleLike, indexing: str = "ij") -> Call:

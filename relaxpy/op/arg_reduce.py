@@ -116,47 +116,46 @@ class Argmin(ArgExtreme):
 @define_op
 class Median(Op):
     """The median along `axis`, as `torch.median`: the middle of the sorted elements, the lower of the two middle ones
-    for an even number, or the first NaN if there is one. With a given axis the result is a tuple of the median and its
+    for an even number, or the first NaN if there is one. With one axis the result is a tuple of the median and its
     index (int64). The index is that of the median in a stable sort. An axis of size 0 is refused."""
 
     name = "median"
     axis: tuple[int, ...] | int | None = None
-    """A single axis; None: the flattened tensor."""
+    """One or several axes; None: all."""
     keepdims: bool = False
-    """Whether the axis is kept with size 1."""
+    """Whether the axes are kept with size 1."""
 
     def deduce(self, d: Deduction, x: KnownTensor) -> Annotation:
         d.require(x.dtype != "bool", "x must be numbers, got bool", arg="x", code="op-dtype")
-        if isinstance(self.axis, tuple):
-            d.require(
-                len(self.axis) == 1,
-                f"takes one axis, got {list(self.axis)}",
-                arg="axis",
-                code="op-axis",
-            )
         gone = d.axes(self.axis, x.ndim)
         require_elements(d, x, self.axis)
         kept = [Dim.of(1) if i in gone else size for i, size in enumerate(x.dims)]
         if not self.keepdims:
             kept = [size for i, size in enumerate(kept) if i not in gone]
         values = TensorType(tuple(kept), x.dtype)
-        return values if self.axis is None else TupleType((values, TensorType(kept, "int64")))
+        return TupleType((values, TensorType(kept, "int64"))) if self._has_index else values
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         (x,) = args
         assert isinstance(x, TensorType)
-        if self.axis is None:
-            return TensorType(None, x.dtype, -1 if self.keepdims else 0)
-        return TupleType((TensorType(None, x.dtype), TensorType(None, "int64")))
+        if self._has_index:
+            return TupleType((TensorType(None, x.dtype), TensorType(None, "int64")))
+        return TensorType(None, x.dtype, 0 if self.axis is None and not self.keepdims else -1)
 
     def legalize(self, out: Annotation, x: te.Tensor) -> list[te.Tensor]:
         values = out.fields[0] if isinstance(out, TupleType) else out
         assert isinstance(values, KnownTensor)
-        axis = self._axis(len(x.shape))
+        gone = self._axes(len(x.shape))
         wide = te.compute(te.dims(x), lambda *i: te.widen(x(*i)), "wide")
-        if axis is None:
-            flat = KnownTensor((product(te.dims(x)),), str(wide.dtype))
-            wide, axis = reindexed(flat, wide, "flat"), 0
+        axis = gone[0] if self._has_index else len(x.shape) - len(gone)
+        if not self._has_index:
+            order = (*(a for a in range(len(x.shape)) if a not in gone), *gone)
+            dims = tuple(te.dims(x)[a] for a in order)
+            last = te.compute(
+                dims, lambda *i: wide(*(i[order.index(a)] for a in range(len(i)))), "t"
+            )
+            flat = KnownTensor((*dims[:axis], product(dims[axis:])), str(wide.dtype))
+            wide = reindexed(flat, last, "flat")
         sizes = te.dims(wide)
         rows = sorted_along(wide, axis, False, order=DType("int64"))
         others = (*sizes[:axis], *sizes[axis + 1 :])
@@ -181,9 +180,7 @@ class Median(Op):
 
         def picked(row: te.Tensor, dtype: DType) -> te.Tensor:
             def element(*i: Any) -> Any:
-                outer = i
-                if self.keepdims:
-                    outer = () if self.axis is None else (*i[:axis], *i[axis + 1 :])
+                outer = tuple(j for a, j in enumerate(i) if a not in gone) if self.keepdims else i
                 return te.cast(row(*outer[:axis], places(*outer), *outer[axis:]), dtype)
 
             return te.compute(values.dims, element, "median")
@@ -193,27 +190,33 @@ class Median(Op):
         return [picked(row, dtype) for row, dtype in zip(rows, wanted, strict=False)]
 
     def reference(self, x: np.ndarray) -> Any:
-        axis, rank = self._axis(x.ndim), x.ndim
-        if axis is None:
-            x = x.reshape(-1)
-        along = axis or 0
-        size = x.shape[along]
-        order = order_of(x, along, descending=False)
-        nans = np.sum(np.isnan(widened(x)), along, keepdims=True)
+        gone = self._axes(x.ndim)
+        shape = [1 if a in gone else n for a, n in enumerate(x.shape)]
+        if not self.keepdims:
+            shape = [n for a, n in enumerate(x.shape) if a not in gone]
+        kept = [n for a, n in enumerate(x.shape) if a not in gone]
+        x = np.moveaxis(x, gone, range(-len(gone), 0)).reshape(*kept, -1 if x.size else 0)
+        order = order_of(x, -1, descending=False)
+        size = x.shape[-1]
+        nans = np.sum(np.isnan(widened(x)), -1, keepdims=True)
         place = np.where(nans > 0, size - nans, (size - 1) // 2)
-        index = np.take_along_axis(order, place, along)
-        values = np.take_along_axis(x, index, along)
-        if axis is None:
-            return values.reshape((1,) * rank if self.keepdims else ())
-        if self.keepdims:
-            return values, index
-        return values.squeeze(along), index.squeeze(along)
+        index = np.take_along_axis(order, place, -1)
+        values = np.take_along_axis(x, index, -1)
+        return (
+            (values.reshape(shape), index.reshape(shape))
+            if self._has_index
+            else values.reshape(shape)
+        )
 
-    def _axis(self, ndim: int) -> int | None:
-        """The axis as a non-negative number."""
-        if self.axis is None:
-            return None
-        return (self.axis[0] if isinstance(self.axis, tuple) else self.axis) % ndim
+    @property
+    def _has_index(self) -> bool:
+        """Has the result an index? That of one axis has."""
+        return isinstance(self.axis, int) or (self.axis is not None and len(self.axis) == 1)
+
+    def _axes(self, ndim: int) -> tuple[int, ...]:
+        """The axes as non-negative numbers, in ascending order."""
+        axes = (self.axis,) if isinstance(self.axis, int) else self.axis
+        return tuple(range(ndim)) if axes is None else tuple(sorted(a % ndim for a in axes))
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -229,7 +232,13 @@ class Median(Op):
         yield sample(cls(), specials[1], dims="n")
         yield sample(cls(), rand())
         yield wrong(cls(axis=2), few, code="op-axis", match="2")
-        yield wrong(cls(axis=(0, 1)), few, code="op-axis", match="one axis")
+        yield sample(cls(axis=(0, 2)), rand(3, 5, 2), dims="n m k")
+        yield sample(
+            cls(axis=(-1, 0), keepdims=True),
+            rand(3, 4, 5, dtype="int8", low=-5, high=5),
+            dims="n 4 m",
+        )
+        yield wrong(cls(axis=(0, 0)), few, code="op-axis", match="0")
         yield wrong(
             cls(axis=0), rand(0, 3), code="shape-mismatch", match="at least one element is needed"
         )

@@ -74,7 +74,24 @@ class Einsum(Op):
         (operands,) = args
         fields = operands.fields if isinstance(operands, TupleType) else ()
         known = [x.dtype for x in fields if isinstance(x, TensorType) and x.dtype is not None]
-        return TensorType(None, known[0] if known else None)
+        return TensorType(None, known[0] if known else None, self._rank(fields))
+
+    def _rank(self, operands: Sequence[Annotation]) -> int:
+        """The rank of the result, -1 if it is not known: letters tell an operand's rank, and "..." does not."""
+        terms = self.subscripts.replace(" ", "").partition("->")[0].split(",")
+        ranks = [x.ndim if isinstance(x, TensorType) else -1 for x in operands]
+        if len(terms) != len(ranks):
+            return -1
+        told = [
+            len(term) if "..." not in term and rank < 0 else rank
+            for term, rank in zip(terms, ranks)
+        ]
+        if any(rank < 0 for rank in told):
+            return -1
+        try:
+            return len(parse(self.subscripts, told).output)
+        except ValueError:
+            return -1
 
     def legalize(self, out: KnownTensor, operands: tuple[te.Tensor, ...]) -> te.Tensor:
         spec = parse(self.subscripts, [len(x.shape) for x in operands])

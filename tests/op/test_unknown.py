@@ -91,6 +91,31 @@ def test_unknown_ranks(name: str, arguments: list[Annotation], expected: Annotat
     assert deduce(call(name, *arguments)) == expected
 
 
+@pytest.mark.parametrize(
+    ("subscripts", "rank"),
+    [
+        ("ij,jk->ik", 2),  # the letters tell the rank of the unknown operand
+        ("ij,jk", 2),
+        ("ij,jkl->", 0),
+        ("i...,j->...ij", 4),  # the operand with "..." is known
+        ("ij,...j->...i", -1),  # the dots of the other stand for any number of axes
+    ],
+)
+def test_the_rank_of_a_sum_of_unknown_operands(subscripts: str, rank: int) -> None:
+    first = TensorType(None, "float32", 3 if "..." in subscripts.partition(",")[0] else 2)
+    both = Tuple((Var("x", first), Var("y", TensorType())))
+    found = deduce(OPS["einsum"].make(both, subscripts=subscripts))  # type: ignore[attr-defined]
+    assert found == TensorType(None, "float32", rank)
+
+
+def test_the_rank_of_a_median_of_unknown_data() -> None:
+    x = Var("x", TensorType(None, "float32"))
+    several = OPS["median"].make(x, axis=[0, 2])  # type: ignore[attr-defined]
+    assert deduce(several) == TensorType(None, "float32")
+    one = OPS["median"].make(x, axis=[2])  # type: ignore[attr-defined]
+    assert deduce(one) == TupleType((TensorType(None, "float32"), TensorType(None, "int64")))
+
+
 def test_what_no_rank_allows_is_refused() -> None:
     with pytest.raises(DeduceError, match="float"):
         deduce(call("exp", TensorType(None, "int32")))
