@@ -161,6 +161,24 @@ def test_functions_of_the_runtime(stage: str, capsys: pytest.CaptureFixture[str]
         vm["main"](x[:2], by)
 
 
+def test_a_program_that_sorts_by_tvms_runtime() -> None:
+    """Its call takes pointers, and values of floats, neither of which is an operation."""
+
+    @I.ir_module
+    class Middle:
+        @R.function
+        def main(x: R.Tensor((3, 5), "float32")):
+            return R.median(x, axis=[1])
+
+    mod = relax.transform.LegalizeOps()(Middle)
+    assert "tvm.contrib.sort.argsort" in mod.script()
+    vm = relaxpy.VirtualMachine(relaxpy.build(read(mod)))
+    x = np.float32([[3, 1, 4, 1.5, 9], [2, 6, 5, 3.5, -8], [0, -1, -2, -3, -4]])
+    values, index = vm["main"](x)
+    np.testing.assert_array_equal(values.numpy(), np.median(x, 1))
+    np.testing.assert_array_equal(index.numpy(), [0, 3, 2])
+
+
 big = np.arange(600, dtype="float32").reshape(3, 200)
 
 

@@ -270,7 +270,7 @@ def _float_operations(value: Any) -> int:
 
     def weight(node: Any, kind: str) -> int:
         each = _FLOAT_CALLS.get(_called(node), 1) if kind == "Call" else int(kind in _FLOATING)
-        dtype = node.ty.dtype if each else ""
+        dtype = getattr(node.ty, "dtype", "") if each else ""  # a pointer has none
         return each * dtype.lanes if "float" in dtype else 0
 
     return _sum_of(value, weight)
