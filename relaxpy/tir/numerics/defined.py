@@ -8,6 +8,7 @@ And indices of few bits that wrap around. TVM's analyser, which schedules and pa
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,9 @@ from relaxpy.tir.ranges import Ranges
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import contains, rewritten
 
+_ORDERS = {
+    tirx.LT: operator.lt, tirx.LE: operator.le, tirx.GT: operator.gt, tirx.GE: operator.ge,
+}  # fmt: skip
 _SHIFTS = {tirx.LShift: integer.left_shift, tirx.RShift: integer.right_shift}
 
 
@@ -42,7 +46,16 @@ def _with_saturation(func: Any) -> Any:
             return node
         return _SHIFTS[type(node)](node.a, node.b)
 
-    return with_body(func, rewritten(func.body, (tirx.Cast, convert), (tuple(_SHIFTS), shift)))
+    conversions = (tirx.Cast, convert), (tuple(_SHIFTS), shift)
+    return with_body(func, rewritten(func.body, *conversions, (tuple(_ORDERS), _known)))
+
+
+def _known(node: Any) -> Any:
+    """The result of a comparison of literals. TVM's simplifier subtracts them, and refuses a negative unsigned one."""
+    a, b = node.a, node.b
+    if not (isinstance(a, tirx.IntImm) and isinstance(b, tirx.IntImm)):
+        return node
+    return tirx.const(_ORDERS[type(node)](int(a.value), int(b.value)), "bool")
 
 
 def _with_hidden_wraps(func: Any) -> Any:

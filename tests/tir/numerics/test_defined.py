@@ -7,7 +7,10 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+import relaxpy
 
 READ, WRITE = "y[v] = x[{}]", "y[{}] = x[v]"
 LOOPS = {
@@ -80,3 +83,34 @@ def test_indices_of_few_bits(loops: str, access: str) -> None:
     # The first index leaves a tensor of more than 128 elements, and no smaller one.
     assert [isinstance(case[2], list) for case in found[:6]] == [True] * 4 + [False] * 2
     assert {case[2] for case in found if isinstance(case[2], str)} == {"tir-bounds"}
+
+
+COMPARED = {
+    "T.uint8(0) < T.uint8(4)": True,
+    "T.uint8(4) > T.uint8(0)": True,
+    "T.uint16(0) <= T.uint16(65535)": True,
+    "T.uint32(0) >= T.uint32(7)": False,
+    "T.uint64(0) < T.uint64(1)": True,
+    'T.Cast("uint16", v - v) < T.uint16(5)': True,
+}
+
+
+@pytest.mark.parametrize("text", COMPARED)
+def test_unsigned_literals_are_compared(text: str) -> None:
+    """In an index and in a value."""
+    mod = relaxpy.parse(f"""
+@I.ir_module
+class M:
+    @T.prim_func
+    def f(x: T.Buffer(("n",), "int64"), y: T.Buffer(("n",), "int64")):
+        for v in range(n):
+            y[v] = x[T.if_then_else({text}, v, 0)] + T.if_then_else({text}, v, n)
+
+    @R.function
+    def main(x: R.Tensor(("n",), "int64")):
+        n = T.int64()
+        return R.call_tir(M.f, (x,), out_ty=R.Tensor((n,), "int64"))
+""")
+    x = np.array([5, 7, 9])
+    got = relaxpy.VirtualMachine(relaxpy.build(mod, "llvm -opt-level=0"))["main"](x).numpy()
+    assert got.tolist() == ([5, 8, 11] if COMPARED[text] else [8, 8, 8])
