@@ -16,6 +16,7 @@ from relaxpy.errors import BuildError
 from relaxpy.ir.module import CHECK_INDICES, IRModule
 from relaxpy.tir.allowed import refusals
 from relaxpy.tir.numerics.defined import with_defined_results
+from relaxpy.tir.numerics.shallow import with_shallow_integers
 from relaxpy.tir.plain import plain
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform.base import Pass, PassContext
@@ -78,7 +79,7 @@ class CheckTensorPrograms(Pass):
 def _checked(func: Any, name: str) -> Any:
     for found in refusals(func):
         raise BuildError("tir-extern", found.message, help=found.help)
-    func = in_order(with_defined_results(plain(func)))
+    func = in_order(with_defined_results(with_shallow_integers(plain(func))))
     if checks_of(func, eager=True):
         func = with_choices(func)
         if checks_of(func) and not is_checked(func):

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from functools import reduce
 
 from relaxpy.tir.lowering.exact import compared
-from relaxpy.tir.nodes import dtype_of, size_vars, with_body
+from relaxpy.tir.name_length import DEEPEST, levels
+from relaxpy.tir.nodes import dtype_of, operator_of, size_vars, with_body
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains, contains_any, rewritten, walk
 
@@ -38,7 +39,8 @@ def _guard(kind: Callable[..., Expr], places: _Places) -> Callable[[Expr], Expr]
         if not may_be_zero and not may_overflow:
             return node
         bound: list[tuple[Expr, Expr]] = []
-        a, b = _once(node.a, bound) if may_overflow else node.a, _once(node.b, bound)
+        a = _once(node.a, bound, is_place=False) if may_overflow else node.a
+        b = _once(node.b, bound, is_place=not may_overflow)
         zero, one = (_same(value, b) for value in (0, 1))
         by_zero = tirx.EQ(b, zero)
         traps = [by_zero] if may_be_zero else []
@@ -57,6 +59,10 @@ def _guard(kind: Callable[..., Expr], places: _Places) -> Callable[[Expr], Expr]
 
 
 _ZERO, _OVERFLOW = "zero", "overflow"
+_READS = (
+    (tvm.ir.TensorLoad, lambda _: True),
+    (tvm.ir.Call, lambda call: operator_of(call) == "tirx.masked_load"),
+)
 
 
 def _guarded(divisor: Expr) -> set[str]:
@@ -72,7 +78,7 @@ def _guarded(divisor: Expr) -> set[str]:
             parts += [part.a, part.b]
         elif _tests(part, divisor.false_value, 0):
             found.add(_ZERO)
-        elif isinstance(part, tirx.And) and _tests(part.a, divisor.false_value, -1):
+        elif _tests(part.a if isinstance(part, tirx.And) else part, divisor.false_value, -1):
             found.add(_OVERFLOW)
     return found if _ZERO in found else set()
 
@@ -88,13 +94,17 @@ def _tests(condition: Expr, operand: Expr, value: int) -> bool:
 
 
 def _is_number(expr: Expr, value: int) -> bool:
+    if isinstance(expr, tirx.Broadcast):
+        return _is_number(expr.value, value)
     return isinstance(expr, tirx.IntImm) and int(expr.value) == value
 
 
-def _once(operand: Expr, bound: list[tuple[Expr, Expr]]) -> Expr:
-    """The operand, or a name for it: it is used several times, and chains of divisions would double with each. Indices
-    and sizes keep theirs, since passes simplify them."""
-    if not contains(operand, _GUARDED) or not contains(operand, tvm.ir.TensorLoad):
+def _once(operand: Expr, bound: list[tuple[Expr, Expr]], *, is_place: bool) -> Expr:
+    """The operand, or a name for it: it is used several times, and chains of divisions would double with each. Places
+    and sizes stay while they are short, since passes simplify them."""
+    if not contains(operand, _GUARDED):
+        return operand
+    if is_place and levels(operand) <= DEEPEST and not contains_any(operand, *_READS):
         return operand
     var = tirx.Var("operand", operand.ty)
     bound.append((var, operand))

@@ -91,10 +91,10 @@ def _unnested(body: Stmt) -> Stmt:
 
 
 def _keeps_its_name(var: tvm.ir.Var, value: Expr, lengths: NameLengths) -> bool:
-    """May the code generator put this value for the variable: a pointer, a plain read, or a short integer?"""
-    if isinstance(value.ty, tvm.ir.PointerType) or _is_read(value):
+    """May the code generator put this value for the variable: a pointer, or a short read or integer?"""
+    if isinstance(value.ty, tvm.ir.PointerType):
         return True
-    return _is_integer(value) and lengths.keeps(var, value)
+    return (_is_read(value) or _is_integer(value)) and lengths.keeps(var, value)
 
 
 class _Unnester:

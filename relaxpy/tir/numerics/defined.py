@@ -9,11 +9,12 @@ And indices of few bits that wrap around. TVM's analyser, which schedules and pa
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from relaxpy.tir.nodes import dtype_of, operator_of, with_body
 from relaxpy.tir.numerics import integer, scalar
+from relaxpy.tir.numerics.floats import is_compound, let
 from relaxpy.tir.ranges import Ranges
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import contains, rewritten
@@ -44,7 +45,7 @@ def _with_saturation(func: Any) -> Any:
         is_scalar = "x" not in dtype_of(node)
         if not is_scalar or (low >= 0 and high < tvm.DataType(dtype_of(node)).bits):
             return node
-        return _SHIFTS[type(node)](node.a, node.b)
+        return _shifted(_SHIFTS[type(node)], node.a, node.b)
 
     conversions = (tirx.Cast, convert), (tuple(_SHIFTS), shift)
     return with_body(func, rewritten(func.body, *conversions, (tuple(_ORDERS), _known)))
@@ -56,6 +57,15 @@ def _known(node: Any) -> Any:
     if not (isinstance(a, tirx.IntImm) and isinstance(b, tirx.IntImm)):
         return node
     return tirx.const(_ORDERS[type(node)](int(a.value), int(b.value)), "bool")
+
+
+def _shifted(shift: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    """A shift, which uses its operands several times."""
+    if is_compound(a):
+        return let("shifted", a, lambda name: _shifted(shift, name, b))
+    if is_compound(b):
+        return let("places", b, lambda name: shift(a, name))
+    return shift(a, b)
 
 
 def _with_hidden_wraps(func: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from relaxpy.ir.dtype import DType
 from relaxpy.tir.tvm import te, tirx, tvm
+from relaxpy.tir.walk import contains
 
 Expr = tvm.ir.Expr
 
@@ -38,6 +39,9 @@ def through_float32(
     return intrinsic(*xs)
 
 
+DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
+
+
 def libm(name: str) -> Callable[..., Expr]:
     """The C library's function on float64 or float32, for functions without a TVM intrinsic, or with one that is a less
     accurate series."""
@@ -62,6 +66,12 @@ def let(name: str, value: Expr, body: Callable[[Expr], Expr]) -> Expr:
     """Compute `value` once, bound to a name in `body`."""
     var = tirx.Var(name, str(value.ty.dtype))
     return tirx.Let(var, value, body(var))
+
+
+def is_compound(value: Expr) -> bool:
+    """Must a value that is used several times have a name? Chains of such would double with each, and the names within
+    it may be defined only once. (Divisions become choices, too.)"""
+    return contains(value, (tirx.Let, tirx.Select, *DIVISIONS))
 
 
 def f32(value: float) -> Expr:

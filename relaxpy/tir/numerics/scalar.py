@@ -16,9 +16,8 @@ from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
 from relaxpy.tir.analyzer import PrimExpr, to_tvm
 from relaxpy.tir.numerics import integer
-from relaxpy.tir.numerics.floats import from_bits, i32, let, to_bits
+from relaxpy.tir.numerics.floats import from_bits, i32, is_compound, let, to_bits
 from relaxpy.tir.tvm import te, tirx
-from relaxpy.tir.walk import contains
 
 infinity = float("inf")
 log_of_2 = 0.6931471805599453
@@ -91,7 +90,7 @@ def cast(x: Any, dtype: str) -> PrimExpr:
     if not (source.is_float and target.is_int):
         return x.astype(str(target))
     x = widen(x)
-    if contains(x, tirx.Let):  # names may be defined once only, and the value is used several times
+    if is_compound(x):
         return let("x", x, lambda value: cast(value, target))
     low, high = integer_range(target)
     # Values out of range must not reach the conversion, whose result is undefined for them.

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import TypeGuard
 
-from relaxpy.tir.name_length import LONGEST
+from relaxpy.tir.name_length import DEEPEST, LONGEST
 from relaxpy.tir.tree.namespace import call_attribute
 
 REGIONS = "__relaxpy_regions"
@@ -27,7 +27,7 @@ def declare_regions(
     """Declare the regions of blocks that lack them and have an index of a variable whose value TVM does not know; of
     `every` block if asked, or if a value with its names written out is long. `others` are names that denote no
     buffers."""
-    every = every or _is_long(function)
+    every = every or _is_long(function) or _is_deep(function)
     for part in ast.walk(function):
         if _is_block(part) and (every or _is_unknown_in(part)):
             _declare(part, others)
@@ -81,6 +81,24 @@ def _is_long(function: ast.FunctionDef) -> bool:
                 if lengths[name] > LONGEST:
                     return True
     return False
+
+
+def _is_deep(function: ast.FunctionDef) -> bool:
+    """Are more divisions nested in one expression than TVM's analyser should see?"""
+    divisions = [part for part in ast.walk(function) if _is_division(part)]
+    if len(divisions) <= DEEPEST:
+        return False
+    depths: dict[ast.AST, int] = {}
+    for part in reversed(divisions):  # ast.walk goes from the outside to the inside
+        inner = (depths.get(each, 0) for each in ast.walk(part) if each is not part)
+        depths[part] = 1 + max(inner)
+        if depths[part] > DEEPEST:
+            return True
+    return False
+
+
+def _is_division(part: ast.AST) -> bool:
+    return isinstance(part, ast.BinOp) and isinstance(part.op, (ast.FloorDiv, ast.Mod))
 
 
 def _in_order(node: ast.AST) -> Iterator[ast.stmt]:
