@@ -22,6 +22,7 @@ PACKAGES = (
     ".serve",
     ".llm",
     ".script",
+    ".torch",
 )
 """Packages whose `__all__` is the public interface."""
 
