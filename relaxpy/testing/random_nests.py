@@ -72,6 +72,8 @@ class Nests:
     count: int = 0
     may_leave: bool = False
     """May an index be out of range?"""
+    may_guard: bool = False
+    """May a condition decide whether an index is in range? Few of these are proved, and devices refuse the others."""
 
     @property
     def sizes(self) -> Sequence[str]:
@@ -79,7 +81,8 @@ class Nests:
 
     def text(self, name: str) -> str:
         """The whole program."""
-        self.may_leave = self.rng.random() < 0.1
+        kind = self.rng.random()
+        self.may_leave, self.may_guard = kind < 0.08, kind > 0.85
         shape = ", ".join(f'"{size}"' for size in self.sizes) + ","
         params = [
             f'x: T.Buffer(({shape}), "{self.dtype}"{self.layout()})',
@@ -280,7 +283,7 @@ class Nests:
             found = f"x[{self.place()}]"
         else:
             found = f"{self.source}{self.place(1)}]"
-        if self.rng.random() < 0.15 and not self.may_leave:
+        if self.may_guard and self.rng.random() < 0.3:
             index, size = self.wide(2), self.sizes[-1]
             other = f"T.Cast('{self.dtype}', 7)"
             first = f"{self.within('n')}, " if self.rank == 2 else ""

@@ -8,7 +8,6 @@ And indices of few bits that wrap around. TVM's analyser, which schedules and pa
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,9 +18,7 @@ from relaxpy.tir.ranges import Ranges
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import contains, rewritten
 
-_ORDERS = {
-    tirx.LT: operator.lt, tirx.LE: operator.le, tirx.GT: operator.gt, tirx.GE: operator.ge,
-}  # fmt: skip
+_ORDERS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 _SHIFTS = {tirx.LShift: integer.left_shift, tirx.RShift: integer.right_shift}
 
 
@@ -48,15 +45,34 @@ def _with_saturation(func: Any) -> Any:
         return _shifted(_SHIFTS[type(node)], node.a, node.b)
 
     conversions = (tirx.Cast, convert), (tuple(_SHIFTS), shift)
-    return with_body(func, rewritten(func.body, *conversions, (tuple(_ORDERS), _known)))
+    return with_body(func, rewritten(func.body, *conversions, (_ORDERS, _signed_order)))
 
 
-def _known(node: Any) -> Any:
-    """The result of a comparison of literals. TVM's simplifier subtracts them, and refuses a negative unsigned one."""
-    a, b = node.a, node.b
-    if not (isinstance(a, tirx.IntImm) and isinstance(b, tirx.IntImm)):
+def _signed_order(node: Any) -> Any:
+    """A comparison of unsigned integers as one of int64: TVM's simplifier subtracts what is compared, and refuses a
+    negative number of an unsigned type. Elements are not simplified, except beside a 0."""
+    a, b, dtype = node.a, node.b, dtype_of(node.a)
+    if not dtype.startswith("uint") or "x" in dtype:
         return node
-    return tirx.const(_ORDERS[type(node)](int(a.value), int(b.value)), "bool")
+    if isinstance(a, tirx.IntImm) and isinstance(b, tirx.IntImm):
+        left, right = int(a.value), int(b.value)
+        return _literal(node, (left > right) - (left < right))
+    if _is_zero(b) and isinstance(node, (tirx.LT, tirx.GE)):
+        return _literal(node, 0)
+    if _is_zero(a) and isinstance(node, (tirx.GT, tirx.LE)):
+        return _literal(node, 0)
+    if dtype == "uint64" or contains(node, tvm.ir.TensorLoad):
+        return node
+    return type(node)(a.astype("int64"), b.astype("int64"))
+
+
+def _literal(node: Any, order: int) -> Any:
+    """A comparison of literals that has the result of one whose sides are ordered so."""
+    return type(node)(tirx.const(order, "int64"), tirx.const(0, "int64"))
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, tirx.IntImm) and int(value.value) == 0
 
 
 def _shifted(shift: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
