@@ -45,6 +45,7 @@ from tests.e2e.products import (
     FAMILIES,
     FEW_ROWS,
     MANY_COLUMNS_ROWS,
+    MANY_ROWS,
     OPEN,
     VOCABULARIES,
     WIDTHS,
@@ -60,6 +61,8 @@ ATTENTION = "attention"
 """The way of cases whose widths are those of heads."""
 TOGETHER = 8
 """Widths that are built together."""
+MANY_ON_DEVICES = 70
+"""More rows than narrow tiles have."""
 OPEN_ROWS = (1, 3, 8, 9, 16, 33, 40)
 """Numbers of rows of kernels for any width."""
 OPTIMISED = 8
@@ -259,6 +262,7 @@ def run(case: Case, optimised: bool | None = None) -> Outcome:
     try:
         with _on(case.target, optimised) as (target, without):
             invariant = case.target not in DEVICES or "invariant" in case.option
+            many = MANY_ON_DEVICES if case.target in DEVICES else MANY_ROWS
             named = f"{target} {case.option}" if case.option else target
             if case.way == ATTENTION:
                 kind = ATTENTIONS[case.family]
@@ -266,7 +270,14 @@ def run(case: Case, optimised: bool | None = None) -> Outcome:
             else:
                 family = FAMILIES[case.family]
                 wrong = problems(
-                    family, case.widths, named, case.way, rows, without, invariant=invariant
+                    family,
+                    case.widths,
+                    named,
+                    case.way,
+                    rows,
+                    without,
+                    invariant=invariant,
+                    many=many,
                 )
     except pytest.skip.Exception as skipped:
         return Outcome(0, (), 0, str(skipped.msg))

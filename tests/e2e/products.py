@@ -26,6 +26,8 @@ from relaxpy.transform.base import PassContext
 ROWS = 40
 EVERY_ROW = range(1, ROWS + 1)
 MANY_COLUMNS_ROWS = (1, 2, 9, 17)
+MANY_ROWS = 197
+"""More than a task has, for one of three widths."""
 FEW_ROWS = (1, 2, 9, 33)
 EXPERTS, CHOICES = 3, 2
 
@@ -112,6 +114,7 @@ class Product:
     width: int
     is_open: bool = False
     """Is the function for any width?"""
+    many: int = MANY_ROWS
 
     @property
     def depth(self) -> int:
@@ -130,7 +133,9 @@ class Product:
     @property
     def rows(self) -> Sequence[int]:
         """The numbers of rows that are looked at: all, unless it is a vocabulary's."""
-        return EVERY_ROW if self.width <= max(WIDTHS) else MANY_COLUMNS_ROWS
+        if self.width > max(WIDTHS):
+            return MANY_COLUMNS_ROWS
+        return (*EVERY_ROW, self.many) if self.width % 3 == 0 else EVERY_ROW
 
     @property
     def has_bias(self) -> bool:
@@ -331,10 +336,11 @@ def problems(
     without: Sequence[Sequence[str]] = ((),),
     *,
     invariant: bool = True,
+    many: int = MANY_ROWS,
 ) -> list[str]:
     """What is wrong with the products of these widths, which are built together. They run once for each of `without`:
     features that count as missing. Rows: those of each product, unless given."""
-    products = [Product(family, width, way == OPEN) for width in widths]
+    products = [Product(family, width, way == OPEN, many) for width in widths]
     mod, weights = module_of(products), dict[str, np.ndarray]()
     if way != OPEN:
         for product in products:
@@ -356,7 +362,7 @@ def problems(
             elif way != "constant":
                 own = product.weights() if way == OPEN else weights
                 params = mod.graph_functions[product.name].params
-                given = [own[param.name] for param in params[len(product.inputs()) :]]
+                given = [own[param.name] for param in params[1 + family.experts :]]
 
             def call(*inputs: np.ndarray, of: Any = function, given: Any = given) -> np.ndarray:
                 return of(*inputs, *given).numpy()
