@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -43,8 +44,9 @@ class InlinePrivateFunctions(Pass):
     """Inline private functions that are called once or are short (`InlinePrivateFunctions` in TVM), so that passes see
     caller and callee together. Functions without remaining uses are removed.
 
-    Not inlined are recursive functions, functions with attributes (`Primitive`), functions that update a parameter in
-    place, and calls whose arguments are checked at run time.
+    Not inlined are functions that call themselves, functions with attributes (`Primitive`), functions that update a
+    parameter in place, and calls whose arguments are checked at run time. Of functions that call each other, some are
+    inlined until the others call only themselves: a loop by turns becomes a loop of one function.
 
     Before:
         @I.ir_module
@@ -112,7 +114,7 @@ class _Inliner(Rebuilder):
         if not plain:
             return
         calls = _Calls(mod)
-        recursive = call_cycles(mod)
+        recursive = call_cycles(mod).keys() - self.turns(mod, plain, calls)
         for name, function in plain.items():
             if name in calls.values or not calls.count[name] or name in recursive:
                 continue
@@ -120,6 +122,24 @@ class _Inliner(Rebuilder):
                 self.once.add(name)
             if calls.count[name] == 1 or self.is_short(function):
                 self.bodies[name] = function
+
+    def turns(self, mod: IRModule, plain: Mapping[str, Function], calls: _Calls) -> set[str]:
+        """Functions on call cycles that may be inlined: those without which the others call only themselves."""
+        cycle = call_cycles(mod)
+        callees = {n: cycle.keys() & mentioned_functions(mod.graph_functions[n]) for n in cycle}
+        found: set[str] = set()
+        for name in cycle:
+            function = plain.get(name)
+            if function is None or name in calls.values or name in callees[name]:
+                continue
+            if calls.count[name] > 1 and not self.is_short(function):
+                continue
+            found.add(name)
+            inner = callees.pop(name)
+            for caller, called in callees.items():
+                if name in called:
+                    callees[caller] = (called - {name}) | inner
+        return found
 
     def run(self) -> IRModule:
         """Return the module with calls inlined, without the inlined functions that nothing calls any more."""

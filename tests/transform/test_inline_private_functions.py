@@ -221,4 +221,69 @@ def test_in_a_build() -> None:
 
 
 def test_random_programs() -> None:
-    assert check_pass(InlinePrivateFunctions(), range(60), before=Normalize()) > 3
+    assert check_pass(InlinePrivateFunctions(), range(90), before=Normalize()) > 3
+
+
+BY_TURNS = """
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor((3,), "float32"), times: R.Tensor((), "int64")) -> R.Tensor((3,), "float32"):
+        cls = Module
+        return cls.first(times, x)
+
+    @R.function(private=True)
+    def first(i: R.Tensor((), "int64"), x: R.Tensor((3,), "float32")) -> R.Tensor((3,), "float32"):
+        cls = Module
+        if i == 0:
+            r = x
+        else:
+            r = cls.second(i - R.const(1, "int64"), R.negative(x))
+        return r
+
+    @R.function(private=True)
+    def second(i: R.Tensor((), "int64"), x: R.Tensor((3,), "float32")) -> R.Tensor((3,), "float32"):
+        cls = Module
+        if i == 0:
+            r = R.add(x, x)
+        else:
+            r = cls.third(i - R.const(1, "int64"), R.add(x, R.const(1, "float32")))
+        return r
+
+    @R.function(private=True)
+    def third(i: R.Tensor((), "int64"), x: R.Tensor((3,), "float32")) -> R.Tensor((3,), "float32"):
+        cls = Module
+        if i == 0:
+            r = R.exp(x)
+        else:
+            r = cls.first(i - R.const(1, "int64"), R.multiply(x, R.const(0.5, "float32")))
+        return r
+"""
+
+
+def test_a_loop_by_turns_becomes_a_loop_of_one_function() -> None:
+    mod = relaxpy.parse(BY_TURNS)
+    after = InlinePrivateFunctions()(Normalize()(mod))
+    check_well_formed(after)
+    assert len(after.functions) == 2
+    (loop,) = after.functions.keys() - {"main"}
+    assert after.script().count(f"cls.{loop}(") == 2  # from main, and from itself
+    x = np.array([1, -2, 3], np.float32)
+    assert not check([Call(mod, "main", [x, np.array(times)]) for times in range(5)])
+
+
+def test_a_function_that_two_long_ones_call_stays() -> None:
+    """It is neither short nor called once, and without it the cycle goes on."""
+    more = "\n        ".join(f'x = R.add(x, R.const({i}, "float32"))' for i in range(9))
+    text = BY_TURNS
+    for name in ("first", "second", "third"):
+        text = text.replace(
+            f'    def {name}(i: R.Tensor((), "int64"), x: R.Tensor((3,), "float32")) -> R.Tensor((3,), "float32"):\n        cls = Module',
+            f'    def {name}(i: R.Tensor((), "int64"), x: R.Tensor((3,), "float32")) -> R.Tensor((3,), "float32"):\n        cls = Module\n        {more}',
+        )
+    text = text.replace(
+        "return cls.first(times, x)",
+        "y = cls.second(times, cls.third(times, x))\n        return cls.first(times, y)",
+    )
+    mod = relaxpy.parse(text)
+    assert len(InlinePrivateFunctions()(Normalize()(mod)).functions) == 4
