@@ -38,7 +38,7 @@ def call_tir(
     spec of the output, or a list of several; `tir_vars` are the integers that the program takes after its buffers.
     `name` is its name in the module."""
     gvar = Construction.current().program(_program(program), name)
-    call = ir_call.call_tir(gvar, _args(args), _outputs(out_ty), _integers(tir_vars))
+    call = ir_call.call_tir(gvar, as_arguments(args), _outputs(out_ty), _integers(tir_vars))
     return _emit(call, name)
 
 
@@ -63,7 +63,7 @@ def call_tir_inplace(
                 f"argument {i} is a weight, which cannot be updated in place",
                 help="use an nn.Buffer, or an argument of the method",
             )
-    exprs = _args(values)
+    exprs = as_arguments(values)
     if out_ty is None:
         if any(not 0 <= i < len(values) for i in indices):
             raise mistake(
@@ -88,13 +88,15 @@ def call_te(
     """Call the tensor program that a function of te tensors describes (`relaxpy.op.te`)."""
     construction = Construction.current()
     title = name or str(getattr(function, "__name__", "te_function")).strip("<>")
-    made = construction.builder.call_te(function, *_args(args), name=title, **kwargs)
+    made = construction.builder.call_te(function, *as_arguments(args), name=title, **kwargs)
     return _emit(made, title)
 
 
 def call_dps_library(function: str, args: Any, out_ty: Any) -> Any:
     """Call a registered function of a library that writes new outputs (`relaxpy.register_library`)."""
-    return _emit(ir_call.call_dps_library(function, _args(args), _outputs(out_ty)), "library")
+    return _emit(
+        ir_call.call_dps_library(function, as_arguments(args), _outputs(out_ty)), "library"
+    )
 
 
 def call_packed(function: str, *args: Any, ty_args: Any = ()) -> Any:
@@ -102,13 +104,13 @@ def call_packed(function: str, *args: Any, ty_args: Any = ()) -> Any:
     of its result; without one, the result is an object."""
     Construction.current().effect()
     types = _outputs(ty_args) if ty_args != () else ()
-    return _emit(ir_call.call_packed(function, *_args(args), ty_args=types), "packed")
+    return _emit(ir_call.call_packed(function, *as_arguments(args), ty_args=types), "packed")
 
 
 def call_pure_packed(function: str, *args: Any, ty_args: Any = ()) -> Any:
     """Call a registered Python function without effects; `ty_args` as in `call_packed`."""
     types = _outputs(ty_args) if ty_args != () else ()
-    return _emit(ir_call.call_pure_packed(function, *_args(args), ty_args=types), "packed")
+    return _emit(ir_call.call_pure_packed(function, *as_arguments(args), ty_args=types), "packed")
 
 
 def call_inplace_packed(
@@ -116,7 +118,7 @@ def call_inplace_packed(
 ) -> Any:
     """Call a registered Python function that changes the arguments `inplace_indices` in place and returns them. The
     exported function is impure."""
-    exprs = _args(args)
+    exprs = as_arguments(args)
     types = [deduce(exprs[i]) for i in inplace_indices] if ty_args is None else ty_args
     Construction.current().effect()
     call = ir_call.call_inplace_packed(
@@ -156,7 +158,7 @@ def _sequence(args: Any) -> tuple[Any, ...]:
     return tuple(args) if isinstance(args, (tuple, list)) else (args,)
 
 
-def _args(args: Any) -> list[Expr]:
+def as_arguments(args: Any) -> list[Expr]:
     """Arguments as expressions: tensors, arrays and numbers (constants), tuples."""
     found: list[Expr] = []
     for arg in _sequence(args):

@@ -23,6 +23,7 @@ from relaxpy.nn.calls import call_tir as call_tir
 from relaxpy.nn.calls import call_tir_inplace as call_tir_inplace
 from relaxpy.nn.construction import Construction, caller_span
 from relaxpy.nn.function import function_on_tensors
+from relaxpy.nn.loops import while_loop as while_loop
 from relaxpy.nn.tensor import Tensor, Value
 from relaxpy.op import OPS
 from relaxpy.op import call as ir_call
@@ -37,8 +38,9 @@ CALLS = (
     "call_te",
     "call_tir",
     "call_tir_inplace",
+    "while_loop",
 )
-"""The calls of `relaxpy.nn.calls`."""
+"""The calls of `relaxpy.nn.calls`, and loops (`relaxpy.nn.loops`)."""
 
 
 def match_cast(x: Value, shape: Sequence[DimLike], dtype: str | None = None) -> Tensor:

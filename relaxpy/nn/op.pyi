@@ -11,6 +11,7 @@ from relaxpy.nn.calls import call_pure_packed as call_pure_packed
 from relaxpy.nn.calls import call_te as call_te
 from relaxpy.nn.calls import call_tir as call_tir
 from relaxpy.nn.calls import call_tir_inplace as call_tir_inplace
+from relaxpy.nn.loops import while_loop as while_loop
 from relaxpy.nn.tensor import Tensor
 from relaxpy.nn.tensor import Value
 from relaxpy.op import call as ir_call

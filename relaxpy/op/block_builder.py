@@ -217,6 +217,11 @@ class BlockBuilder:
         scope.close_block()
         scope.dataflow = False
 
+    @property
+    def in_dataflow(self) -> bool:
+        """Is a dataflow block open here?"""
+        return self._scope().dataflow
+
     @contextmanager
     def seq(self, params: Sequence[Var] = ()) -> Iterator[SeqBuilder]:
         """Build a body of its own: a branch, or the body of a local function with parameters `params` (which include

@@ -29,6 +29,7 @@ from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
     Call,
     Constant,
+    DataflowVar,
     Expr,
     Function,
     If,
@@ -84,7 +85,8 @@ class Loop:
         self.ret = ret or (results[0] if len(results) == 1 else TupleType(results))
         """The annotation of the result: the last value of the only variable, or a tuple."""
         shell = Function(self.params, SeqExpr((), Tuple(())), self.ret, pure)
-        self.var = Var(name, shell.annotation, span=span)
+        kind = DataflowVar if bb.in_dataflow else Var
+        self.var = kind(name, shell.annotation, span=span)
         """The function."""
 
     def again(self, values: Iterable[Any], name: str = "gv", span: Span | None = None) -> Expr:
