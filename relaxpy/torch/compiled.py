@@ -57,7 +57,7 @@ class CompiledModule:
         results = [found] if calls.values == 1 else found
         results = [_as_torch(each) for each in results]
         if calls.updates:
-            named = dict(zip(self._parameters, leaves, strict=True)) | self.state
+            named = dict(zip(self._parameters, leaves, strict=False)) | self.state
             for update in calls.updates:
                 _update(named[update.value], results[update.index])
         return calls.unflatten(results)

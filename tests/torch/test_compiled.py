@@ -106,6 +106,18 @@ def test_weights_of_a_large_model_are_packed_after_the_build(tmp_path: Path) -> 
         assert_same(module, each, torch.randn(3, 3, 10))
 
 
+def test_random_numbers_follow_the_seed_of_torch() -> None:
+    """Each call draws others, and the same after the same seed."""
+    compiled = relaxpy.compile(lambda x: x + torch.rand_like(x), torch.zeros(50, 40))
+    torch.manual_seed(3)
+    first, second = compiled(torch.zeros(50, 40)), compiled(torch.zeros(50, 40))
+    torch.manual_seed(3)
+    assert torch.equal(first, compiled(torch.zeros(50, 40)))
+    assert not torch.equal(first, second)
+    assert abs(first.mean() - 0.5) < 0.03
+    assert 0 <= first.min() < first.max() < 1
+
+
 def test_an_executable_is_no_compiled_module(tmp_path: Path) -> None:
     _, compiled = compiled_nested()
     compiled.executable.save(tmp_path / "plain.rxe")

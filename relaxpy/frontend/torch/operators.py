@@ -11,6 +11,7 @@ FILES = (
     "operators_elementwise",
     "operators_histogram",
     "operators_index",
+    "operators_linalg",
     "operators_linear",
     "operators_norm",
     "operators_pool",
