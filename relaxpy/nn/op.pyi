@@ -195,6 +195,38 @@ def cos(x: TensorLike) -> Tensor:
 def cosh(x: TensorLike) -> Tensor:
     """The hyperbolic cosine."""
 
+def cummax(
+    data: TensorLike,
+    axis: int | None = None,
+    dtype: DTypeLike | None = None,
+    exclusive: bool = False,
+) -> Tensor:
+    """Running maxima along `axis`; NaN from the first NaN on. A float converted to an integer `dtype` is truncated and
+    saturated.
+
+    axis: The axis; None: the flattened tensor, in row-major order.
+
+    dtype: Dtype that elements are converted to before the scan; None: the dtype of the argument.
+
+    exclusive: Whether each result excludes its own element; the first result is then `start`.
+    """
+
+def cummin(
+    data: TensorLike,
+    axis: int | None = None,
+    dtype: DTypeLike | None = None,
+    exclusive: bool = False,
+) -> Tensor:
+    """Running minima along `axis`; NaN from the first NaN on. A float converted to an integer `dtype` is truncated and
+    saturated.
+
+    axis: The axis; None: the flattened tensor, in row-major order.
+
+    dtype: Dtype that elements are converted to before the scan; None: the dtype of the argument.
+
+    exclusive: Whether each result excludes its own element; the first result is then `start`.
+    """
+
 def cumprod(
     data: TensorLike,
     axis: int | None = None,
@@ -265,6 +297,9 @@ def equal(x1: Operand, x2: Operand) -> Tensor:
 
 def erf(x: TensorLike) -> Tensor:
     """The error function."""
+
+def erfinv(x: TensorLike) -> Tensor:
+    """The inverse of the error function: infinite at 1 and -1, NaN beyond."""
 
 def ewise_fma(x1: Operand, x2: Operand, x3: Operand) -> Tensor:
     """Multiply and add: x1 * x2 + x3; integers modulo 2**bits."""

@@ -169,6 +169,38 @@ def cos(x: TensorLike) -> Call:
 def cosh(x: TensorLike) -> Call:
     """The hyperbolic cosine."""
 
+def cummax(
+    data: TensorLike,
+    axis: int | None = None,
+    dtype: DTypeLike | None = None,
+    exclusive: bool = False,
+) -> Call:
+    """Running maxima along `axis`; NaN from the first NaN on. A float converted to an integer `dtype` is truncated and
+    saturated.
+
+    axis: The axis; None: the flattened tensor, in row-major order.
+
+    dtype: Dtype that elements are converted to before the scan; None: the dtype of the argument.
+
+    exclusive: Whether each result excludes its own element; the first result is then `start`.
+    """
+
+def cummin(
+    data: TensorLike,
+    axis: int | None = None,
+    dtype: DTypeLike | None = None,
+    exclusive: bool = False,
+) -> Call:
+    """Running minima along `axis`; NaN from the first NaN on. A float converted to an integer `dtype` is truncated and
+    saturated.
+
+    axis: The axis; None: the flattened tensor, in row-major order.
+
+    dtype: Dtype that elements are converted to before the scan; None: the dtype of the argument.
+
+    exclusive: Whether each result excludes its own element; the first result is then `start`.
+    """
+
 def cumprod(
     data: TensorLike,
     axis: int | None = None,
@@ -239,6 +271,9 @@ def equal(x1: Operand, x2: Operand) -> Call:
 
 def erf(x: TensorLike) -> Call:
     """The error function."""
+
+def erfinv(x: TensorLike) -> Call:
+    """The inverse of the error function: infinite at 1 and -1, NaN beyond."""
 
 def ewise_fma(x1: Operand, x2: Operand, x3: Operand) -> Call:
     """Multiply and add: x1 * x2 + x3; integers modulo 2**bits."""

@@ -1,7 +1,8 @@
-"""Running sums and products along an axis."""
+"""Running sums, products and extrema along an axis."""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -120,3 +121,57 @@ class Cumprod(Scan):
     start = 1
     neutral = 1
     ufunc = np.multiply
+
+
+@dataclass(frozen=True)
+class ScanExtreme(Scan):
+    """Base of running extrema: NaN from the first NaN on. Excluding its own element, the first result is that of no
+    elements: the limit of the dtype, infinite for floats."""
+
+    is_max: ClassVar[bool]
+
+    def limit(self, dtype: DType) -> float:
+        """The extremum of no elements."""
+        low, high = (-math.inf, math.inf) if dtype.is_float else dtype.limits
+        return low if self.is_max else high
+
+    def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:
+        from relaxpy.tir.writer.scan import scan
+
+        shape, axis = te.dims(data), self.axis
+        axis = None if axis is None else axis % len(shape)
+        combine = te.maximum if self.is_max else te.minimum
+        start = self.limit(out.dtype)
+        return scan(data, shape, axis, out.dtype, combine, start, self.exclusive)
+
+    def reference(self, data: np.ndarray) -> np.ndarray:
+        dtype = self.dtype or DType(data.dtype)
+        x = widened(converted(data, dtype))
+        axis = 0 if self.axis is None else self.axis % x.ndim
+        if self.axis is None:
+            x = x.reshape(-1)
+        if self.exclusive:
+            first = [1 if a == axis else size for a, size in enumerate(x.shape)]
+            limit = np.full(first, self.limit(dtype), x.dtype)
+            x = np.delete(np.concatenate([limit, x], axis), -1, axis)
+        return self.ufunc.accumulate(x, axis).astype(dtype.numpy)
+
+
+@define_op
+class Cummax(ScanExtreme):
+    """Running maxima along `axis`; NaN from the first NaN on. A float converted to an integer `dtype` is truncated and
+    saturated."""
+
+    name = "cummax"
+    is_max = True
+    ufunc = np.maximum
+
+
+@define_op
+class Cummin(ScanExtreme):
+    """Running minima along `axis`; NaN from the first NaN on. A float converted to an integer `dtype` is truncated and
+    saturated."""
+
+    name = "cummin"
+    is_max = False
+    ufunc = np.minimum

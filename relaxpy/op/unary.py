@@ -208,6 +208,47 @@ class Erf(FloatUnary):
 
 
 @define_op
+class Erfinv(FloatUnary):
+    """The inverse of the error function: infinite at 1 and -1, NaN beyond."""
+
+    name = "erfinv"
+
+    def scalar(self, x: Any) -> Any:
+        one = te.literal(1, x)
+        w = te.negative(te.log((one - x) * (one + x)))
+        middle = _polynomial(_ERFINV_MIDDLE, w - te.literal(2.5, x))
+        end = _polynomial(_ERFINV_END, te.sqrt(w) - te.literal(3, x))
+        found = te.select(w < te.literal(5, x), middle, end) * x
+        if te.dtype_of(x) == "float64":
+            for _ in range(2):  # Newton: the derivative of erf(y) is 2 / sqrt(pi) * exp(-y * y)
+                slope = te.exp(te.negative(found * found)) * te.literal(2 / math.sqrt(math.pi), x)
+                found = found - (te.erf(found) - x) / slope
+        limit = x * te.literal(math.inf, x)
+        return te.select(te.equal(te.absolute(x), one), limit, found)
+
+    def numpy(self, x: np.ndarray) -> Any:
+        return erfinv(x)
+
+
+_ERFINV_MIDDLE = (
+    2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
+    -0.00417768164, 0.246640727, 1.50140941,
+)  # fmt: skip
+_ERFINV_END = (
+    -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
+    0.00943887047, 1.00167406, 2.83297682,
+)  # fmt: skip
+# Giles, Approximating the erfinv function (2012): in w - 2.5 and sqrt(w) - 3, w = -log(1 - x*x).
+
+
+def _polynomial(coefficients: tuple[float, ...], x: Any) -> Any:
+    found = te.literal(coefficients[0], x)
+    for each in coefficients[1:]:
+        found = found * x + te.literal(each, x)
+    return found
+
+
+@define_op
 class Sigmoid(FloatUnary):
     """The logistic sigmoid 1 / (1 + exp(-x))."""
 
@@ -429,3 +470,20 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     """The logistic sigmoid on an array, without overflow."""
     small = np.exp(-np.abs(x))
     return np.where(x >= 0, 1 / (1 + small), small / (1 + small))
+
+
+def erfinv(x: np.ndarray) -> np.ndarray:
+    """The inverse of the error function on an array, in double precision: bisection of `math.erfc` from the near end."""
+
+    def one(value: float) -> float:
+        if not -1 < value < 1:
+            return math.copysign(math.inf, value) if abs(value) == 1 else math.nan
+        found, target = 0.0, 1 - abs(value)
+        low, high = 0.0, 6.0
+        for _ in range(100):
+            found = (low + high) / 2
+            less = math.erf(found) < abs(value) if target > 0.5 else math.erfc(found) > target
+            low, high = (found, high) if less else (low, found)
+        return math.copysign(found, value)
+
+    return np.vectorize(one, otypes=[np.float64])(x)

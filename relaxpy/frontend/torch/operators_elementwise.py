@@ -13,7 +13,7 @@ from relaxpy.ir import Dim, Expr, PrimValue
 _UNARY: dict[str, Callable[..., Any]] = {
     "abs": op.abs, "acos": op.acos, "acosh": op.acosh, "asin": op.asin, "asinh": op.asinh,
     "atan": op.atan, "atanh": op.atanh, "bitwise_not": op.bitwise_not, "ceil": op.ceil,
-    "cos": op.cos, "cosh": op.cosh, "erf": op.erf, "exp": op.exp, "floor": op.floor,
+    "cos": op.cos, "cosh": op.cosh, "erf": op.erf, "erfinv": op.erfinv, "exp": op.exp, "floor": op.floor,
     "expm1": op.expm1, "log": op.log, "log10": op.log10,
     "log1p": op.log1p, "log2": op.log2, "neg": op.negative, "relu": op.nn.relu, "round": op.round, "rsqrt": op.rsqrt,
     "sigmoid": op.sigmoid, "silu": op.nn.silu, "sin": op.sin, "sinh": op.sinh, "sqrt": op.sqrt,
@@ -295,3 +295,35 @@ def number(at: Site, value: Any) -> Any:
     if isinstance(value, Expr):
         return at.cast(value, at.dtype)
     return op.full((), value if not isinstance(value, Dim) else value.value, at.dtype)
+
+
+@operator("exp2.default")
+def exp2(at: Site, x: Expr) -> Any:
+    return op.power(number(at, 2), at.cast(x, at.dtype))
+
+
+@operator("hypot.default")
+def hypot(at: Site, x: Expr, y: Expr) -> Any:
+    """In multiples of the larger one, so that squares neither overflow nor vanish."""
+    x, y = (at.emit(op.abs(each)) for each in promoted(at, x, y))
+    large, small = at.emit(op.maximum(x, y)), at.emit(op.minimum(x, y))
+    part = op.where(op.equal(large, 0.0), number(at, 0), op.divide(small, large))
+    found = op.multiply(large, op.sqrt(op.add(op.square(at.emit(part)), 1.0)))
+    return op.where(op.isinf(large), large, at.emit(found))
+
+
+@operator("signbit.default")
+def signbit(at: Site, x: Expr) -> Any:
+    x = numbers(at, x)
+    zero = op.full((), 0, at.dtype_of(x))
+    if not at.dtype_of(x).is_float:
+        return op.less(x, zero)
+    one = op.full((), 1, at.dtype_of(x))
+    return op.logical_or(op.less(x, zero), op.less(op.divide(one, x), zero))
+
+
+@operator("copysign.Tensor", "copysign.Scalar")
+def copysign(at: Site, x: Expr, y: Any) -> Any:
+    x, y = promoted(at, x, y)
+    x = at.emit(op.abs(x))
+    return op.where(at.emit(signbit(at, at.emit(y))), op.negative(x), x)

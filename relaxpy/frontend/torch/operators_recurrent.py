@@ -10,6 +10,7 @@ from relaxpy.frontend.torch.importer import Site
 from relaxpy.frontend.torch.table import operator
 from relaxpy.ir import Expr, TupleGetItem
 
+
 def _rule(function: Callable[..., Any], **attributes: Any) -> Callable[..., Any]:
     def rule(
         at: Site, x: Expr, state: Any, weights: Sequence[Expr], bias: bool, layers: int, dropout: float,

@@ -231,3 +231,66 @@ def _common(at: Site, x: Expr, y: Expr) -> Any:
 
     a, b = at.dtype_of(x), at.dtype_of(y)
     return a if a == b else DType(str(np.promote_types(a.numpy, b.numpy)))
+
+
+@operator("cummax.default")
+def cummax(at: Site, x: Expr, axis: int) -> Any:
+    return _running(at, op.cummax, x, axis)
+
+
+@operator("cummin.default")
+def cummin(at: Site, x: Expr, axis: int) -> Any:
+    return _running(at, op.cummin, x, axis)
+
+
+def _running(at: Site, scan: Callable[..., Any], x: Expr, axis: int) -> Any:
+    """A running extremum, and the last index at which it was reached."""
+    if not at.ndim(x):
+        return x, op.zeros((), "int64")
+    dtype = at.dtype_of(x)
+    x = numbers(at, x)
+    values = at.emit(scan(x, axis=axis))
+    reached = at.emit(op.equal(x, values))
+    if dtype.is_float:
+        reached = at.emit(op.logical_or(reached, op.isnan(x)))
+    size = at.shape_of(x)[axis]
+    steps = at.emit(op.arange(0, size, 1, dtype="int64"))
+    column = at.emit(op.reshape(steps, (size, *[1] * (at.ndim(x) - 1 - axis % at.ndim(x)))))
+    places = at.emit(op.where(reached, column, op.full((), 0, "int64")))
+    return at.cast(values, dtype), op.cummax(places, axis=axis)
+
+
+@operator("median.default")
+def median(at: Site, x: Expr) -> Any:
+    return op.median(x)
+
+
+@operator("median.dim")
+def median_dim(at: Site, x: Expr, axis: int, keep: bool = False) -> Any:
+    if not at.ndim(x):
+        return x, op.zeros((), "int64")
+    return op.median(x, axis=axis, keepdims=keep)
+
+
+@operator("histc.default")
+def histc(at: Site, x: Expr, bins: int, low: Any, high: Any) -> Any:
+    """The elements in each of `bins` parts of [low, high]; others are not counted."""
+    dtype = at.dtype
+    wide = "float64" if dtype == "float64" or dtype.is_int else "float32"
+    flat = at.cast(at.emit(op.reshape(x, (product(tuple(at.shape_of(x))),))), wide)
+    if low == high:  # the range of x itself; one value is in the middle of a range of 2
+        ends = [at.emit(op.min(flat)), at.emit(op.max(flat))]
+        alone = at.emit(op.equal(*ends))
+        first, last = (
+            at.emit(op.where(alone, op.add(end, step), end)) for end, step in zip(ends, (-1.0, 1.0))
+        )
+    else:
+        first, last = (at.emit(op.full((), float(end), wide)) for end in (low, high))
+    part = op.divide(op.multiply(op.subtract(flat, first), float(bins)), op.subtract(last, first))
+    place = op.minimum(op.astype(op.floor(part), "int64"), op.full((), bins - 1, "int64"))
+    inside = op.logical_and(op.greater_equal(flat, first), op.less_equal(flat, last))
+    place = at.emit(op.where(at.emit(inside), place, op.full((), bins, "int64")))
+    counts = at.emit(op.zeros((bins + 1,), "int64"))
+    ones = at.emit(op.ones(at.shape_of(flat), "int64"))
+    counts = at.emit(op.scatter_elements(counts, place, ones, axis=0, reduction="add"))
+    return at.cast(at.emit(op.strided_slice(counts, [0], [0], [bins])), dtype)

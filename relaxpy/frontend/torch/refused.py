@@ -8,9 +8,7 @@ from __future__ import annotations
 _COMPLEX = "complex numbers: keep the real and the imaginary part in two tensors"
 _FACTORS = "a factorisation or a solver: compute it outside, and pass its results"
 _RANDOM = "random numbers: draw them outside, and pass them as an argument"
-_FROZEN = (
-    "torch.export froze the length of a recurrent layer: pass the module itself to relaxpy.from_torch, which keeps it"
-)
+_FROZEN = "torch.export froze the length of a recurrent layer: pass the module itself to relaxpy.from_torch, which keeps it"
 _PACKED = "a packed sequence: pass padded sequences, and mask the results"
 
 REFUSED: dict[str, str] = {
@@ -26,13 +24,10 @@ REFUSED: dict[str, str] = {
     "aten.triangular_solve": _FACTORS,
     "aten.geqrf": _FACTORS,
     "aten.ormqr": _FACTORS,
-    "aten.rand": _RANDOM,
     "aten.normal": _RANDOM,
-    "aten.bernoulli": _RANDOM,
     "aten.multinomial": _RANDOM,
     "aten.poisson": _RANDOM,
     "aten.uniform": _RANDOM,
-    "aten.native_dropout": "dropout in training mode: call module.eval() before the import",
     "aten.lstm.input": _FROZEN,
     "aten.gru.input": _FROZEN,
     "aten.rnn_tanh.input": _FROZEN,
@@ -45,7 +40,6 @@ REFUSED: dict[str, str] = {
     "aten._to_sparse": "sparse tensors: write the product with dense ones, or gather and scatter",
     "aten._sparse": "sparse tensors: write the product with dense ones, or gather and scatter",
     "aten.sparse": "sparse tensors: write the product with dense ones, or gather and scatter",
-    "aten.as_strided": "strides: write it with unfold, slices or reshape",
     "higher_order.flex_attention": "torch.nn.functional.scaled_dot_product_attention with a mask",
     "higher_order.triton_kernel": "a Triton kernel: write it with torch's operators, or as an @T.prim_func",
     "torchvision.": "an operator of torchvision: write it with torch's operators (NMS and RoI align are R.vision)",

@@ -23,7 +23,6 @@ RANDOM: set[str] = set()
 """Operators that draw random numbers: a program with one of them takes a seed."""
 
 
-
 def operator(*names: str, namespace: str = "aten", random: bool = False) -> Callable[[Rule], Rule]:
     """Decorator: the rule of these overloads, e.g. `add.Tensor`. `random`: it draws random numbers."""
 

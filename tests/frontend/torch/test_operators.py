@@ -1,0 +1,138 @@
+"""Operators of torch beyond its own samples: NaN, empty tensors, ties, limits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import relaxpy
+
+NAN, INF = float("nan"), float("inf")
+SPECIAL = torch.tensor(
+    [[1.0, NAN, -0.0, INF, 0.0, -INF, -2.5], [3.0, 3.0, -3.0, 2.0, 3.0, -3.0, 0.5]]
+)
+BOOLS = SPECIAL > 0
+
+FLOATS = {
+    "extrema": lambda x: [x.amax(1), x.amin(1), *x.max(1), *x.min(1), x.argmax(), x.argmin(1)],
+    "clamp": lambda x: [x.clamp(-1, 2), x.clamp(min=x[0]), x.clamp(2, -1), F.hardtanh(x), F.relu6(x)],
+    "binary": lambda x: [torch.maximum(x, x[0]), torch.minimum(x, x[0]), x.fmod(2), x % -2, x // 0.5],
+    "sorted": lambda x: [*x.sort(1, stable=True), *x.sort(0, True, stable=True), x.topk(7)[0]],
+    "running": lambda x: [*x.cummax(1), *x.cummin(0), x.cumsum(1), x.cumprod(1)],
+    "signs": lambda x: [x.sign(), x.sgn(), x.signbit(), torch.copysign(x, x[0]), torch.hypot(x, x[0])],
+    "logarithms": lambda x: [x.log1p(), x.expm1(), x.log2(), x.log10(), x.exp2(), x.erfinv()],
+    "activations": lambda x: [F.elu(x), F.selu(x), F.celu(x, 2.0), F.hardswish(x), F.mish(x), F.gelu(x)],
+    "questions": lambda x: [x.isnan(), x.isinf(), x.isfinite(), x == x, x.bool(), x.any(1), x.all()],
+    "rounded": lambda x: [x.round(decimals=1), x.div(2, rounding_mode="trunc"), x.trunc(), x.frac()],
+    "masks": lambda x: [x.nan_to_num(), x.masked_fill(x > 0, -1.0), torch.where(x > 0, x, 2.0)],
+    "spread": lambda x: [x.var(1), x.var(0, correction=2), x.std(), x[:, :1].var(1), x.logsumexp(1)],
+}  # fmt: skip
+
+
+def check(function, *args, sizes=None) -> None:
+    """One build at the sizes of `args`, or for all sizes at the sizes of other arguments."""
+    mod, params = relaxpy.from_torch(function, args, dynamic_shapes=sizes and sizes[0])
+    exe = relaxpy.build(mod, params=params, target="llvm -opt-level=0")
+    vm = relaxpy.VirtualMachine(exe)
+    for given in (args, *(sizes[1] if sizes else ())):
+        for got, want in zip(vm["main"](*given), function(*given), strict=True):
+            torch.testing.assert_close(torch.from_dlpack(got), want, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_special_numbers(name: str) -> None:
+    """NaN, infinities and zeros of both signs, as in torch."""
+    check(FLOATS[name], SPECIAL)
+
+
+def test_bools() -> None:
+    def function(x):
+        return [
+            x + x[0], x * x[0], x | x[0], x ^ x[0], ~x, x < x[0], x >= x[0], torch.maximum(x, x[0]), x.sum(1),
+            x.cumsum(0), x.any(0), x.all(1), x.amax(1), x.float().mean(1), x.logical_xor(x[0]), x.argmax(1), x.sort(1)[0],
+            x.clamp(max=x[0]), x + 1, x * 2.5, -x.long(), x.prod(1),
+        ]  # fmt: skip
+
+    check(function, BOOLS)
+
+
+def test_integers() -> None:
+    x = torch.tensor([[7, -7, 2**62, -(2**63)], [3, -3, 5, 2**63 - 1]])
+
+    def function(x):
+        y = torch.tensor([[2], [-2]])
+        return [
+            x // y, x % y, x.fmod(y), x.div(y, rounding_mode="trunc"), x.div(y, rounding_mode="floor"), x << 1, x >> 1,
+            x & 6, x | 1, ~x, x.abs(), x.sign(), x.sum(1), x.prod(0), x.clamp(-5, 6), x.int(), x == 7, (x % 100) / 3, x.amax(1),
+            (x % 5) ** 3, x.max(1)[1], x.cumsum(1), x.float(),
+        ]  # fmt: skip
+
+    check(function, x)
+
+
+def test_dtypes_are_promoted_as_by_torch() -> None:
+    half, number = torch.tensor([1.5, 2.5], dtype=torch.bfloat16), torch.tensor(3.14159)
+
+    def function(h, n, i):
+        return [
+            h * n,
+            h + i,
+            i / 2,
+            i * 0.5,
+            i + True,
+            h * 2,
+            n + i,
+            i // 2.0,
+            h == n,
+            torch.where(h > 2, h, n),
+        ]
+
+    check(function, half, number, torch.tensor([3, -4], dtype=torch.int32))
+
+
+def test_one_build_for_empty_tensors_and_single_rows() -> None:
+    def function(x):
+        y = x.reshape(-1, 3)
+        return [
+            x.sum(0), x.mean(0), x.var(0, correction=0), x.cumsum(0), x.sort(0)[0], x.flip(0), y.prod(1), x.repeat(2, 2),
+            x.any(0), F.softmax(x, 0), torch.cat([x, x]), x.diagonal(0, 1, 2) if x.ndim > 2 else x.T, F.pad(x, (1, 2, 0, 1)),
+            x.roll(1, 0), x.tril(), x[1:], x.std(0), F.layer_norm(x, (3,)), x.masked_fill(x > 0, 0.0).nansum(0),
+        ]  # fmt: skip
+
+    others = [(torch.randn(n, 3),) for n in (1, 0, 5, 2)]
+    check(function, torch.randn(7, 3), sizes=(({0: "n"},), others))
+
+
+def test_histogram() -> None:
+    x = torch.tensor([0.0, 1.0, 1.5, 4.0, 3.999, -1.0, 9.0, 2.0])
+    check(lambda x: [torch.histc(x, 4, 0, 4), torch.histc(x, 5), torch.histc(x * 0 + 2, 3)], x)
+
+
+def test_pooling_with_indices() -> None:
+    """The first of equal elements; what torch's inverse takes."""
+
+    def function(x):
+        y, i = F.max_pool2d(x, 3, 2, 1, return_indices=True)
+        z, j = F.max_pool3d(x[:, None], 2, return_indices=True)
+        w, k = F.max_pool1d(x[0], 2, return_indices=True)
+        return y, i, z, j, w, k, F.max_unpool1d(w, k, 2)
+
+    check(function, torch.randint(0, 4, (2, 3, 8, 6)).float())
+
+
+RESIZED = {
+    "nearest": {"scale_factor": 2.0},
+    "nearest-exact": {"size": (9, 4)},
+    "bilinear": {"scale_factor": 1.7},
+    "bicubic": {"size": (3, 11)},
+}
+
+
+@pytest.mark.parametrize("mode", RESIZED)
+def test_interpolation_at_all_sizes(mode: str) -> None:
+    def function(x):
+        return [F.interpolate(x, mode=mode, **RESIZED[mode])]
+
+    others = [(torch.randn(n, 3, h, w),) for n, h, w in ((1, 4, 9), (3, 7, 2))]
+    check(function, torch.randn(2, 3, 5, 7), sizes=(({0: "n", 2: "h", 3: "w"},), others))
