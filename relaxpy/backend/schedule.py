@@ -27,7 +27,13 @@ from relaxpy.ir.module import CHECK_INDICES
 from relaxpy.target import Target
 from relaxpy.tir.lowering.workspace import Launches, handed_on, lifted, not_given, with_given
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.schedule import FINISHED, asserts, is_scheduled, serial_twin
+from relaxpy.tir.schedule import (
+    FINISHED,
+    asserts,
+    is_scheduled,
+    serial_twin,
+    with_initial_values,
+)
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer.loops import Buffer
 
@@ -69,9 +75,10 @@ def schedule_by_rules(
         return _checked(func, target, choices, rules)
     if asserts(func):
         # TVM's thread pool may lose an error: a worker counts as done before its error is recorded.
-        alone = serial_twin(func)
+        alone = serial_twin(with_initial_values(func))
         return ScheduledKernel(alone, alone, "asserting")
     if is_scheduled(func):
+        func = with_initial_values(func)
         return ScheduledKernel(func, serial_twin(func), "author")
     chosen = tuple(sorted(choices.items()))
     rule, arrangement = _arrangement(func, target, chosen, rules)
@@ -126,7 +133,7 @@ def _checked(
     bare = func.without_attr(CHECK_INDICES)
     first = with_checks_first(func)
     if first is None:
-        body = with_checks_inside(func)
+        body = with_checks_inside(with_initial_values(func))
         return ScheduledKernel(body, body, "checked")
     kernel = schedule_by_rules(bare, target, choices, rules)
     if FINISHED in (

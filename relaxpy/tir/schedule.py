@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Any
+
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
-from relaxpy.tir.walk import contains
+from relaxpy.tir.walk import contains, walk
 
 SCHEDULED = "tirx.is_scheduled"
 """Attribute of a PrimFunc whose loops its author has scheduled; no rule changes it."""
@@ -86,12 +89,65 @@ def parallelise_outer_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return schedule.mod["main"]
 
 
+def with_initial_values(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return the function, in which reductions that may be empty write their initial values before their loops, which
+    TVM's lowering puts into the first iteration."""
+    if not contains(func.body, s_tir.SBlock, _may_be_empty):
+        return func
+    # As above: the scheduler gets loops of its own.
+    copied = tvm_ffi.structural_map(func, (tirx.For, lambda loop: with_kind(loop, loop.kind)))
+    try:
+        schedule = s_tir.Schedule(tvm.IRModule({"main": copied}))
+        blocks = schedule.get_child_blocks(schedule.get_sblock("root", func_name="main"))
+    except (s_tir.ScheduleError, ValueError, RuntimeError):
+        return func
+    for block in blocks:
+        if not _may_be_empty(schedule.get(block)):
+            continue
+        with suppress(s_tir.ScheduleError):
+            reduced = [
+                loop for loop in schedule.get_loops(block) if _reduces(schedule, block, loop)
+            ]
+            if reduced:
+                schedule.decompose_reduction(block, reduced[0])
+    return schedule.mod["main"]
+
+
+def _may_be_empty(block: s_tir.SBlock) -> bool:
+    """Has a block an initial value, and a reduction of maybe no elements?"""
+    extents = [v.dom.extent for v in block.iter_vars if v.iter_type == tirx.IterVar.CommReduce]
+    return block.init is not None and not all(
+        isinstance(extent, tirx.IntImm) and extent.value > 0 for extent in extents
+    )
+
+
+def _reduces(schedule: s_tir.Schedule, block: s_tir.SBlock, loop: Any) -> bool:
+    """Is an axis of a block that is reduced made of this loop?"""
+    var = schedule.get(loop).loop_var
+    realize = _realize(schedule, block)
+    return any(
+        axis.iter_type == tirx.IterVar.CommReduce
+        and contains(value, tvm.ir.Var, lambda found: found.same_as(var))
+        for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
+    )
+
+
+def _realize(schedule: s_tir.Schedule, block: s_tir.SBlock) -> Any:
+    node, found = schedule.get(block), list[Any]()
+    walk(
+        schedule.mod["main"].body,
+        (
+            s_tir.SBlockRealize,
+            lambda each: found.append(each) if each.block.same_as(node) else None,
+        ),
+    )
+    return found[0]
+
+
 def _with_initial_value_apart(schedule: s_tir.Schedule, block: s_tir.SBlock) -> list[s_tir.SBlock]:
     """Return the block. If its reduction may be empty, and so would never write the initial value, the initialisation
     is split off."""
-    node = schedule.get(block)
-    extents = [v.dom.extent for v in node.iter_vars if v.iter_type == tirx.IterVar.CommReduce]
-    if node.init is None or all(isinstance(e, tirx.IntImm) and e.value > 0 for e in extents):
+    if not _may_be_empty(schedule.get(block)):
         return [block]
     try:
         loops = schedule.get_loops(block)
