@@ -50,8 +50,20 @@ def levels(node: Any, of_names: Mapping[Any, int] | None = None) -> int:
     return deepest
 
 
+def nested_reads(node: Any) -> int:
+    """How deeply reads from memory are nested, each in the index of another."""
+    reads: list[Any] = []
+
+    def read(part: Any) -> Any:
+        reads.append(part)
+        return tvm_ffi.WalkResult.SKIP
+
+    tvm_ffi.structural_walk(node, ((tvm.ir.TensorLoad, read),), order="pre")
+    return max((1 + max(map(nested_reads, part.indices), default=0) for part in reads), default=0)
+
+
 class NameLengths:
-    """The lengths and levels of names whose values are known; others, and plain variables, have length 1 and level 0."""
+    """The lengths and levels of names whose values are known. Others, and plain variables, have length 1, level 0."""
 
     def __init__(self) -> None:
         self._lengths: dict[tvm.ir.Var, int] = {}

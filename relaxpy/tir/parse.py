@@ -22,6 +22,7 @@ from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.python_operator import is_too_large
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.tir.analyzer import int64, to_tvm
+from relaxpy.tir.expression_size import HELP, Sizes
 from relaxpy.tir.extents import whole
 from relaxpy.tir.message import informative
 from relaxpy.tir.prim_func import PrimFunc
@@ -101,7 +102,7 @@ def _parse(prepared: Prepared, where: Source) -> Any:
     values |= {name: tirx.Var(name, dtype) for name, dtype in prepared.symbols.items()}
     iterated = _Iterated()
     values |= {"T": script_tirx, **_FUNCTIONS, ITERATED: iterated, STARRED: iterated.starred}
-    parser = _Parser(_Text(prepared.node, where), {})
+    parser = _Parser(_Text(prepared.node, where))
     with IRBuilder() as builder:
         parser.parse(extra_vars=values)
     return builder.get()
@@ -345,7 +346,11 @@ class _Text(script_core.diagnostics.Source):
 
 
 class _Parser(script_core.parser.Parser):
-    """TVM's parser with our error messages."""
+    """TVM's parser with our error messages, which refuses expressions that are too large."""
+
+    def __init__(self, source: _Text) -> None:
+        super().__init__(source, {})
+        self._sizes = Sizes()
 
     def get_dispatch_token(self, node: Any) -> str:
         # TVM evaluates the decorator here by inspecting the stack, which takes longer than everything else.
@@ -354,6 +359,14 @@ class _Parser(script_core.parser.Parser):
         ):
             return "tirx"
         return super().get_dispatch_token(node)
+
+    def eval_expr(self, node: Any, extra_vars: dict[str, Any] | None = None) -> Any:
+        value = super().eval_expr(node, extra_vars)
+        for part in value if isinstance(value, (tuple, list)) else (value,):
+            problem = self._sizes.problem(part) if isinstance(part, tvm.ir.Expr) else None
+            if problem is not None:
+                self.report_error(node, ScriptError("tir-script", problem, help=HELP))
+        return value
 
     def report_error(self, node: Any, err: Exception | str) -> NoReturn:
         if isinstance(err, script_core.error.ParserError):

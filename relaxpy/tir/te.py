@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from relaxpy.errors import UsageError
 from relaxpy.ir.dim import Dim, DimLike, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.tir.analyzer import PrimExpr, int64, to_tvm, to_tvm_var
+from relaxpy.tir.expression_size import Sizes
 from relaxpy.tir.tvm import te as _te
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 
@@ -59,8 +61,20 @@ def compute(shape: Sequence[Index], body: Callable[..., PrimExpr], name: str = "
     argument."""
     dims = [dim(d) for d in shape]
     if not dims:
-        return _te.compute((), lambda *_: body(), name=name)
-    return _te.compute(dims, lambda *i: body(*i), name=name)
+        return _te.compute((), lambda *_: _bounded(body(), name), name=name)
+    return _te.compute(dims, lambda *i: _bounded(body(*i), name), name=name)
+
+
+def _bounded(value: Any, name: str) -> Any:
+    """The value, if it is not too large as a tree."""
+    problem = Sizes().problem(value) if isinstance(value, tvm.ir.Expr) else None
+    if problem is None:
+        return value
+    raise UsageError(
+        "tir-script",
+        f"the value of {name} is too large: {problem}",
+        help="compute a part of it in a te.compute of its own",
+    )
 
 
 def as_tensor(value: Tensor | Scalar) -> Tensor:

@@ -15,13 +15,13 @@ from relaxpy.tir.lowering.conversions import without_conversions
 from relaxpy.tir.lowering.exact import sealed, unnamed, unsealed, wrapped
 from relaxpy.tir.lowering.flat import flatten_buffers
 from relaxpy.tir.lowering.given import with_given
-from relaxpy.tir.lowering.intrinsics import lower_intrinsics
+from relaxpy.tir.lowering.intrinsics import lower_intrinsics, name_dividends
 from relaxpy.tir.lowering.masked import with_kept_truncations
 from relaxpy.tir.lowering.rolled import kept_rolled
 from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.lowering.truth import chosen_by_truth
 from relaxpy.tir.lowering.unnest import unnest_lets, unnest_new_lets
-from relaxpy.tir.name_length import has_long_values
+from relaxpy.tir.name_length import has_long_values, nested_reads
 from relaxpy.tir.nodes import with_body
 from relaxpy.tir.schedule import CHECKED, FINISHED, asserts
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
@@ -131,11 +131,23 @@ def loop_passes() -> list[tvm.transform.Pass]:
     ]
 
 
+@tvm.transform.module_pass(opt_level=0, name="relaxpy.NarrowDataType")
+def _narrow_data_type(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Indices of 32 bits where these suffice. Not in functions that read at what they have read at what they have read
+    and so on: TVM's pass goes through an index twice, and through one in it four times."""
+    few = {var: f for var, f in mod.functions.items() if nested_reads(f.body) <= _MOST_NESTED_READS}
+    narrow = tirx.transform.NarrowDataType(32)(tvm.IRModule(few))
+    return tvm.IRModule({**dict(mod.functions.items()), **dict(narrow.functions.items())})
+
+
+_MOST_NESTED_READS = 6
+
+
 def _vector_passes() -> list[tvm.transform.Pass]:
     return [
         flatten_buffers,
         tirx.transform.BF16ComputeLegalize(),
-        tirx.transform.NarrowDataType(32),
+        _narrow_data_type,
         s_tir.transform.LoopPartition(),
         tirx.transform.VectorizeLoop(True),
         _share_storage,
@@ -267,11 +279,12 @@ def _pipeline() -> tuple[object, object, object]:
 
 
 def _finish_host() -> tvm.transform.Pass:
-    """TVM's last passes for host code, with the second one replaced by ours."""
+    """TVM's last passes for host code, with `LowerIntrin` replaced by ours."""
     return tvm.transform.Sequential(
         [
             tirx.transform.LowerTVMBuiltin(),
             _sizes_from_0,
+            name_dividends,
             unnest_lets,
             lower_intrinsics,
             unnest_new_lets,

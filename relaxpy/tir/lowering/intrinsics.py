@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 
+from relaxpy.tir.name_length import levels
 from relaxpy.tir.nodes import dtype_of, operator_of, with_body
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import contains, rewritten
@@ -42,6 +43,29 @@ def lower_intrinsics(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRM
         done |= {var: _with_zeros(func) for var, func in left.functions.items()}
     # In the original order, in which they are emitted.
     return tvm.IRModule({var: done[var] for var in mod.functions})
+
+
+@tvm.transform.module_pass(opt_level=0, name="relaxpy.NameDividends")
+def name_dividends(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Return the module with names for integers that are divided, as `Let`s, where divisions are nested: `LowerIntrin`
+    writes a dividend twice."""
+    return tvm.IRModule({var: _with_named_dividends(func) for var, func in mod.functions.items()})
+
+
+def _with_named_dividends(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    def named(node: Expr) -> Expr:
+        if levels(node.a) < _NESTED:
+            return node
+        var = tirx.Var("dividend", node.a.ty)
+        return tirx.Let(var, node.a, type(node)(var, node.b))
+
+    if levels(func.body) <= _NESTED:
+        return func
+    return with_body(func, rewritten(func.body, (_DIVISIONS, named)))
+
+
+_NESTED = 3
+"""Levels of a dividend that has a name."""
 
 
 def _is_for_x86(func: tirx.PrimFunc) -> bool:

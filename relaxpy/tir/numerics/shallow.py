@@ -119,7 +119,9 @@ def _with_whole_regions(block: Any) -> Any:
         return tirx.BufferRegion(region.source, [*map(whole, region.source.shape)])
 
     reads, writes = ([*map(wide, regions)] for regions in (block.reads, block.writes))
-    if all(a.same_as(b) for a, b in zip([*reads, *writes], [*block.reads, *block.writes], strict=True)):
+    if all(
+        a.same_as(b) for a, b in zip([*reads, *writes], [*block.reads, *block.writes], strict=True)
+    ):
         return block
     return s_tir.SBlock(
         block.iter_vars, reads, writes, block.name_hint, block.body, block.init, block.alloc_buffers,

@@ -2,8 +2,9 @@
 
 TVM finds the regions of a block that declares none by putting the values of bound variables into the indices, and again
 into these: the time doubles with every variable that is used twice in the value of another. Of some variables it does
-not know the value: of those that are assigned, and in a block around the indices. Such blocks are declared to read and
-write whole buffers. A region as long as that would tell nobody anything.
+not know the value: of those that are assigned, and in a block around the indices. The analyser that it asks takes twice
+as long with every division in another one. Such blocks are declared to read and write whole buffers. A region as long
+as that would tell nobody anything.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from relaxpy.tir.tree.namespace import call_attribute
 
 REGIONS = "__relaxpy_regions"
 """Name, in the tree for TVM's parser, of the function that returns the regions of those arguments that are buffers."""
+MOST_READS = 100
+"""The most reads in a block whose regions TVM unites: the time grows with their square."""
 _BLOCKS = frozenset({"sblock", "block"})
 
 
@@ -29,7 +32,7 @@ def declare_regions(
     buffers."""
     every = every or _is_long(function) or _is_deep(function)
     for part in ast.walk(function):
-        if _is_block(part) and (every or _is_unknown_in(part)):
+        if _is_block(part) and (every or _is_unknown_in(part) or _reads_often(part)):
             _declare(part, others)
 
 
@@ -37,6 +40,11 @@ def _is_block(part: ast.AST) -> TypeGuard[ast.With]:
     return isinstance(part, ast.With) and any(
         call_attribute(item.context_expr) in _BLOCKS for item in part.items
     )
+
+
+def _reads_often(block: ast.With) -> bool:
+    """Are there so many reads that TVM would take long to unite their regions?"""
+    return sum(isinstance(part, ast.Subscript) for part in ast.walk(block)) > MOST_READS
 
 
 def _is_unknown_in(block: ast.With) -> bool:

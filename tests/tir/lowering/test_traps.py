@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from relaxpy import VirtualMachine, build
 from relaxpy.script.parser import parse
 from relaxpy.target import Target
+from relaxpy.testing.interpret import interpret
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import te
@@ -154,3 +156,18 @@ def main(x: T.Buffer((3,), "int32"), y: T.Buffer((3,), "int32"), z: T.Buffer((3,
         for _ in range(24):
             want = (python(want, b) if b else 0) + a
         assert got == want
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64"])
+def test_chains_of_operators(dtype: str) -> None:
+    """Operators have guards of their own, and the rest of a row is read by masks: nothing doubles with each."""
+    steps = "    x = (x + y) % y\n" * 24
+    mod = parse(f"""@R.function
+def main(x: R.Tensor(("n",), "{dtype}"), y: R.Tensor(("n",), "{dtype}")):
+{steps}    return x
+""")
+    info = np.iinfo(dtype)
+    x = np.array([info.min, 100, -7, 0, 5] * 4, dtype)
+    y = np.array([-1, 3, 2, 9, 0] * 4, dtype)
+    machine = VirtualMachine(build(mod, "llvm -opt-level=0", cache=False))
+    np.testing.assert_array_equal(machine["main"](x, y).numpy(), interpret(mod, "main", x, y))
