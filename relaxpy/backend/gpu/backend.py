@@ -13,6 +13,7 @@ from relaxpy.backend.gpu.launches import launches_of
 from relaxpy.backend.gpu.schedule.attention import arrange_attention
 from relaxpy.backend.gpu.schedule.matmul import arrange_matmul
 from relaxpy.backend.gpu.schedule.paged_attention import arrange_paged_attention
+from relaxpy.backend.gpu.schedule.recurrent import arrange_recurrent
 from relaxpy.backend.gpu.schedule.rows import arrange_rows
 from relaxpy.backend.gpu.target import GpuTarget
 from relaxpy.backend.gpu.threads import bind_threads
@@ -39,6 +40,7 @@ RULES = (
     Rule("matmul", arrange_matmul),
     Rule("attention", arrange_attention),
     Rule("paged_attention", arrange_paged_attention),
+    Rule("recurrent", arrange_recurrent),
     Rule("rows", arrange_rows),
 )
 """The rules of all GPUs."""

@@ -14,7 +14,9 @@ from relaxpy.ir import Expr
 def histc(at: Site, x: Expr, bins: int, low: Any, high: Any) -> Any:
     """Bins of equal width from `low` to `high`, or from the least to the largest element where these are equal. Elements
     outside count nowhere."""
-    values = at.cast(at.emit(op.flatten(x)), "float64" if at.dtype_of(x) == "float64" else "float32")
+    values = at.cast(
+        at.emit(op.flatten(x)), "float64" if at.dtype_of(x) == "float64" else "float32"
+    )
     dtype = at.dtype_of(values)
     if low == high:
         least, most = at.emit(op.min(values)), at.emit(op.max(values))
@@ -23,7 +25,9 @@ def histc(at: Site, x: Expr, bins: int, low: Any, high: Any) -> Any:
         last = at.emit(op.where(flat, op.add(most, 1.0), most))
     else:
         first, last = (op.full((), float(v), dtype=dtype) for v in (low, high))
-    place = op.multiply(op.divide(op.subtract(values, first), op.subtract(last, first)), float(bins))
+    place = op.multiply(
+        op.divide(op.subtract(values, first), op.subtract(last, first)), float(bins)
+    )
     inside = op.logical_and(op.greater_equal(values, first), op.less_equal(values, last))
     # The largest element is in the last bin, and one outside in none.
     index = at.emit(op.minimum(op.floor(place), float(bins - 1)))

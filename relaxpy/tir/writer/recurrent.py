@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -75,7 +76,7 @@ def recurrent(step: Cell, operands: Operands, batch_first: bool) -> list[Any]:
         outs, given = buffers[: len(shapes)], buffers[len(shapes) :]
         extents = [te.dim(directions), te.dim(batch)]
         with p.block("row", extents, apart=True, attrs={CELL: written(step, batch_first)}) as place:
-            _Row(p, step, operands.of(given), outs, batch_first, *place).write()
+            Row(p, step, operands.of(given), outs, batch_first, *place).write()
 
     return serial([(shape, dtype) for shape in shapes], operands.given, fill, "recurrent")
 
@@ -91,8 +92,9 @@ def read(text: str) -> tuple[Cell, bool]:
     return Cell(**{**made, "activations": tuple(made["activations"])}), bool(batch_first)
 
 
-class _Row:
-    """Writes the steps of a direction and a sequence."""
+class Row:
+    """Writes the steps of a direction and a sequence: one statement after the other. Schedules for several threads
+    override what says which elements a thread computes, and when it waits for others."""
 
     def __init__(
         self, p: Serial, step: Cell, operands: Operands, outs: Sequence[Buffer], batch_first: bool,
@@ -108,14 +110,47 @@ class _Row:
         last = operands.initial_h if operands.initial_c is None else operands.initial_c
         self.hidden = last.shape[2]
 
+    # What threads override
+
+    def each(self, name: str, extent: Expr) -> AbstractContextManager[Expr]:
+        """A loop over elements that are independent of each other."""
+        return self.p.loop(name, extent)
+
+    def meet(self) -> None:
+        """From here on, threads see what others have written."""
+
+    def memory(self, name: str, size: Dim) -> Buffer:
+        """Memory of the row, in `wide` numbers."""
+        return scratch(self.p, name, size, self.wide)
+
+    def product(
+        self, to: Buffer, weight: Buffer, gates: range, factor: Callable[[Expr], Expr]
+    ) -> None:
+        """Set sums to the product of the weight of some gates and a vector, whose elements `factor` gives."""
+        p, count = self.p, constant(weight.shape[3]) or 1
+        with p.loop("panel", weight.shape[1]) as panel:
+            start = (panel * count + gates.start) * PANEL
+            lanes = te.dim(len(gates) * PANEL)
+            with p.loop("j", lanes) as j:
+                p.write(to, start + j, value=te.const(0.0, self.wide))
+            with p.loop("k", weight.shape[2], about=64) as k:
+                number = known(p, "factor", factor(k))
+                with p.loop("g", te.dim(len(gates))) as g, p.loop("lane", te.dim(PANEL)) as lane:
+                    at = start + g * PANEL + lane
+                    part = self.number(weight, self.direction, panel, k, gates.start + g, lane)
+                    p.write(to, at, value=p.read(to, at) + part * number)
+
+    # The steps
+
     def write(self) -> None:
         """Write the whole row."""
         p, d, b = self.p, self.direction, self.row
         for out, first in zip(
             [self.h, *self.c], [self.x.initial_h, self.x.initial_c], strict=False
         ):
-            with p.loop("j", out.shape[2]) as j:
+            with self.each("j", out.shape[2]) as j:
                 p.write(out, d, b, j, value=p.read(first, d, b, j))
+        self.meet()
         count = self.length
         if self.x.lengths is not None:
             own = scalar.cast(p.read(self.x.lengths, b), "int64")
@@ -123,16 +158,16 @@ class _Row:
             count = known(p, "count", clamped)
         table = VarTable(shared=True)
         hidden = table.to_dim(self.hidden)
-        self.sums = scratch(p, "sums", _padded(hidden) * self.step.gates, self.wide)
-        self.new = scratch(p, "new", hidden, self.wide)
+        self.sums = self.memory("sums", _padded(hidden) * self.step.gates)
+        self.new = self.memory("new", hidden)
         self.projected = self.new
         if self.x.projection is not None:
             state = table.to_dim(self.state)
-            self.projected = scratch(p, "projected", _padded(state), self.wide)
+            self.projected = self.memory("projected", _padded(state))
         with p.loop("t", count, about=64 if self.x.lengths is not None else None) as t:
             self._step(known(p, "at", self._place(t, count)))
         if self.x.lengths is not None:
-            with p.loop("t", self.length - count, about=1) as t, p.loop("j", self.state) as j:
+            with p.loop("t", self.length - count, about=1) as t, self.each("j", self.state) as j:
                 zero = te.const(0.0, str(self.y.dtype))
                 self._write_output(count + t, j, zero)
 
@@ -147,21 +182,25 @@ class _Row:
         p, d, b, x = self.p, self.direction, self.row, self.x
         hidden, gates = self.hidden, self.step.gates
         every = range(2 if self.has_two_products else gates)
-        self._product(self.sums, x.weight, every, lambda k: self._float(self.h, d, b, k))
+        self.product(self.sums, x.weight, every, lambda k: self.number(self.h, d, b, k))
+        self.meet()
         index = (b, at) if self.batch_first else (at, b)
 
         def inputs(gate: int, u: Expr) -> Expr:
-            return self._float(x.inputs, *index, (d * gates + gate) * hidden + u)
+            return self.number(x.inputs, *index, (d * gates + gate) * hidden + u)
 
-        with p.loop("u", hidden) as u:
+        with self.each("u", hidden) as u:
             sums = [known(p, f"sum{gate}", self._sum(gate, u)) for gate in every]
             given = [known(p, f"x{gate}", inputs(gate, u)) for gate in every]
             self._unit(u, given, sums)
+        self.meet()
         if self.has_two_products:
             self._new_gates(inputs)
         if x.projection is not None:
-            self._product(self.projected, x.projection, range(1), lambda k: p.read(self.new, k))
+            self.product(self.projected, x.projection, range(1), lambda k: p.read(self.new, k))
+            self.meet()
         self._write_state(at)
+        self.meet()
 
     @property
     def has_two_products(self) -> bool:
@@ -172,23 +211,6 @@ class _Row:
         """The product of a unit: a panel's are side by side, gate after gate."""
         panel, lane = floordiv(u, PANEL), floormod(u, PANEL)
         return self.p.read(self.sums, (panel * self.step.gates + gate) * PANEL + lane)
-
-    def _product(
-        self, to: Buffer, weight: Buffer, gates: range, factor: Callable[[Expr], Expr]
-    ) -> None:
-        """Set sums to the product of the weight of some gates and a vector, whose elements `factor` gives."""
-        p, count = self.p, constant(weight.shape[3]) or 1
-        with p.loop("panel", weight.shape[1]) as panel:
-            start = (panel * count + gates.start) * PANEL
-            lanes = te.dim(len(gates) * PANEL)
-            with p.loop("j", lanes) as j:
-                p.write(to, start + j, value=te.const(0.0, self.wide))
-            with p.loop("k", weight.shape[2], about=64) as k:
-                number = known(p, "factor", factor(k))
-                with p.loop("g", te.dim(len(gates))) as g, p.loop("lane", te.dim(PANEL)) as lane:
-                    at = start + g * PANEL + lane
-                    part = self._float(weight, self.direction, panel, k, gates.start + g, lane)
-                    p.write(to, at, value=p.read(to, at) + part * number)
 
     def _unit(self, u: Expr, x: Sequence[Expr], sums: Sequence[Expr]) -> None:
         """The new state of a unit; of a GRU that resets before, only the gates."""
@@ -201,16 +223,16 @@ class _Row:
             r = known(p, "r", f[0](x[0] + sums[0]))
             z = known(p, "z", f[0](x[1] + sums[1]))
             if not self.step.reset_after:
-                p.write(self.new, u, value=r * self._float(self.h, d, b, u))
+                p.write(self.new, u, value=r * self.number(self.h, d, b, u))
                 return
-            own = sums[2] if self.x.bias is None else sums[2] + self._float(self.x.bias, d, u)
+            own = sums[2] if self.x.bias is None else sums[2] + self.number(self.x.bias, d, u)
             n = known(p, "n", f[1](x[2] + r * own))
-            p.write(self.new, u, value=_mixed(z, n, self._float(self.h, d, b, u)))
+            p.write(self.new, u, value=_mixed(z, n, self.number(self.h, d, b, u)))
             return
-        before = known(p, "before", self._float(self.c[0], d, b, u))
+        before = known(p, "before", self.number(self.c[0], d, b, u))
 
         def peephole(number: int, state: Expr) -> Expr:
-            return self._float(self.x.peepholes, d, te.dim(number), u) * state
+            return self.number(self.x.peepholes, d, te.dim(number), u) * state
 
         has_peepholes = self.x.peepholes is not None
         s = [a + b for a, b in zip(x, sums, strict=True)]
@@ -228,16 +250,18 @@ class _Row:
         """The new state of a GRU that resets the state before its product."""
         p, d, b = self.p, self.direction, self.row
         f = self._functions()
-        self._product(self.sums, self.x.weight, range(2, 3), lambda k: p.read(self.new, k))
-        with p.loop("u", self.hidden) as u:
+        self.product(self.sums, self.x.weight, range(2, 3), lambda k: p.read(self.new, k))
+        self.meet()
+        with self.each("u", self.hidden) as u:
             z = known(p, "z", f[0](inputs(1, u) + self._sum(1, u)))
             n = known(p, "n", f[1](inputs(2, u) + self._sum(2, u)))
-            p.write(self.new, u, value=_mixed(z, n, self._float(self.h, d, b, u)))
+            p.write(self.new, u, value=_mixed(z, n, self.number(self.h, d, b, u)))
+        self.meet()
 
     def _write_state(self, at: Expr) -> None:
         """Write h after a step, and the output."""
         p, d, b = self.p, self.direction, self.row
-        with p.loop("j", self.state) as j:
+        with self.each("j", self.state) as j:
             value = scalar.cast(p.read(self.projected, j), str(self.h.dtype))
             value = known(p, "h", value)
             p.write(self.h, d, b, j, value=value)
@@ -247,7 +271,8 @@ class _Row:
         index = (self.row, at) if self.batch_first else (at, self.row)
         self.p.write(self.y, *index, self.direction * self.state + j, value=value)
 
-    def _float(self, buffer: Buffer, *index: Any) -> Expr:
+    def number(self, buffer: Buffer, *index: Any) -> Expr:
+        """A number in memory, as numbers are computed with."""
         return scalar.cast(self.p.read(buffer, *index), self.wide)
 
     def _functions(self) -> Sequence[Callable[[Expr], Expr]]:
