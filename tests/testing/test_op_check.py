@@ -73,6 +73,19 @@ def test_an_operator_of_relaxpy() -> None:
     assert check_op(OPS["nn.relu"]) > 20  # type: ignore[arg-type]
 
 
+def negated(self: Op, emit: Callable[..., Any], x: Any) -> Any:
+    return OPS["negative"].make(emit(OPS["abs"].make(x)))
+
+
+def test_an_operator_of_others(operator: Make) -> None:
+    """The calls that it consists of are compared with its reference."""
+    of_others = {"legalize": None, "decompose": negated}
+    right = operator(**of_others, reference=lambda _, x: -np.abs(x))
+    assert check_op(right) > 5
+    with pytest.raises(AssertionError, match="the calls of others"):
+        check_op(operator(**of_others))
+
+
 def a_shape_of_less(self: Op, d: Deduction, x: KnownTensor) -> TensorType:
     return TensorType(x.dims[:-1], x.dtype)
 
