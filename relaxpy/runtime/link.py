@@ -68,13 +68,13 @@ from relaxpy.runtime.entry import entry_tests
 from relaxpy.runtime.formulas import Formulas
 from relaxpy.runtime.function_listing import Listing
 from relaxpy.runtime.graph_key import GraphPlan, graph_key
-from relaxpy.runtime.integers import by_slot
+from relaxpy.runtime.integers import by_slot, slots_of
 from relaxpy.runtime.intervals import SlotRanges
 from relaxpy.runtime.match_lines import MatchLines
 from relaxpy.runtime.nesting import MAX_LEVELS, Arm
-from relaxpy.runtime.operands import Analysis, Value, analyse
+from relaxpy.runtime.operands import Analysis, Value, analyse, sets_slots
 from relaxpy.runtime.step_lines import StepLines
-from relaxpy.runtime.tail_calls import replacing, steps
+from relaxpy.runtime.tail_calls import promised, replacing, steps
 from relaxpy.runtime.verifier.verify import Unproved
 
 
@@ -512,7 +512,7 @@ class Emitter:
                 self.steps.step(at, args, scope.arm())
             case Call(dst=dst, index=index, args=args):
                 if index in self.generators and at in self.replacing:
-                    self.emit(f"return TailCall(f{index}({_regs(args)}))")
+                    self.emit(self.tail_call(at, f"f{index}({_regs(args)})"))
                     return
                 wait = "yield " if index in self.generators else ""
                 self.emit(f"r{dst} = {wait}f{index}({_regs(args)})")
@@ -520,11 +520,8 @@ class Emitter:
                 self.emit(f"r{dst} = closure({index}, ({_regs(captured, ',')}))")
             case Invoke(dst=dst, closure=closure, args=args):
                 begun = f"begin(r{closure}, ({_regs(args, ',')}))"
-                call = (
-                    f"return TailCall({begun})"
-                    if at in self.replacing
-                    else f"r{dst} = yield {begun}"
-                )
+                is_tail = at in self.replacing
+                call = self.tail_call(at, begun) if is_tail else f"r{dst} = yield {begun}"
                 self.emit(f"if is_generator(r{closure}): {call}")
                 self.emit(f"else: r{dst} = invoke(r{closure}, ({_regs(args, ',')}))")
             case MakeTuple(dst=dst, fields=fields):
@@ -555,6 +552,21 @@ class Emitter:
                 self.emit(f"return r{src}")
             case _:
                 raise AssertionError(f"no translation of {type(instr).__name__}")
+
+    def tail_call(self, at: int, begun: str) -> str:
+        """The line of a call that takes the place of this one."""
+        instrs = promised(self.code, self.replacing[at])
+        if not instrs:
+            return f"return TailCall({begun})"
+        bound: set[int] = set()
+        needed: set[int] = set()
+        for number in instrs:
+            instr = self.code.code[number]
+            if isinstance(instr, Assert):
+                needed.update({*slots_of(instr.lhs), *slots_of(instr.rhs)} - bound)
+            bound.update(sets_slots(instr))
+        slots = [f"({slot}, {self.expr(Heap(slot))})" for slot in sorted(needed)]
+        return f"return TailCall({begun}, promise({instrs}, {_tuple(slots)}))"
 
     def slot_written(self, slot: int, scope: Scope) -> None:
         self.slots_change |= slot in self.slots_set

@@ -43,6 +43,7 @@ from relaxpy.runtime.inspect.watch import WatchedEmitter
 from relaxpy.runtime.link import translate
 from relaxpy.runtime.nesting import compile_nested, nesting_checked
 from relaxpy.runtime.patterns import describe, explain
+from relaxpy.runtime.promises import Promise
 from relaxpy.runtime.tensor import Tensor
 from relaxpy.runtime.updates import require_own
 from relaxpy.runtime.verifier.verify import Unproved
@@ -173,6 +174,7 @@ class LinkedFunction:
             "mismatch": self.mismatch,
             "unequal": self.unequal,
             "require_own": self.require_own,
+            "promise": self.promise,
         }
         self.devices = listing.devices
         for lines in listing.devices:
@@ -260,6 +262,20 @@ class LinkedFunction:
         if located.code == "out-of-memory":
             located.notes = (*located.notes, *self._plan(error.__traceback__))
         return located
+
+    def promise(self, instrs: tuple[int, ...], slots: tuple[tuple[int, int], ...]) -> Promise:
+        """What these instructions, behind a tail call, compare its result with."""
+        return Promise(self, instrs, slots)
+
+    def placed(self, error: RuntimeCheckError, at: int) -> RuntimeCheckError:
+        """An error of an instruction of a call that has ended."""
+        place = self.code.place(self.code.code[at])
+        binding = f", in the binding of {place.binding}" if place.binding else ""
+        where = f", {place.file}:{place.line}" if place.file else ""
+        if place.file:
+            error.located(place.span)
+        error.notes = (*error.notes, f"in function {self.code.name}{binding}{where}")
+        return error
 
     def _plan(self, trace: TracebackType | None) -> list[str]:
         """A note with the memory that the failing call needs, if the sizes that it depends on were known by then."""

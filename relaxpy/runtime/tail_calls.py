@@ -7,7 +7,7 @@ steps of a loop elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from relaxpy.runtime.bytecode import (
     Assert,
@@ -44,23 +44,24 @@ def tail_calls(code: FunctionCode) -> dict[int, tuple[int, ...]]:
 def _rest(
     code: FunctionCode, at: int, result: int, jumps: Mapping[int, int]
 ) -> tuple[int, ...] | None:
-    """The instructions up to the return of the register `result`; None if they do more."""
+    """The instructions up to the return of what is in register `result`; None if they do more."""
     rest: list[int] = []
+    names = {result}
     while at < len(code.code):
         if jumps.get(at, at) > at:
             at = jumps[at]
             continue
         match code.code[at]:
-            case Move(dst=dst, src=src) if src == result:
-                result = dst
-            case Kill(regs=regs) if result not in regs:
-                pass
-            case Match(src=src) if src == result:
+            case Move(dst=dst, src=src) if src in names:
+                names.add(dst)
+            case Kill(regs=regs):
+                names.difference_update(regs)
+            case Match(src=src) if src in names:
                 pass
             case Assert():
                 pass
             case Return(src=src):
-                return tuple(rest) if src == result else None
+                return tuple(rest) if src in names else None
             case _:
                 return None
         rest.append(at)
@@ -69,7 +70,8 @@ def _rest(
 
 
 def replacing(code: FunctionCode, analysis: Analysis | None = None) -> dict[int, tuple[int, ...]]:
-    """The tail calls before which the frame may be given up, each with the instructions after it."""
+    """The tail calls before which the frame may be given up, each with the instructions after it. What they compare
+    with an annotation is promised (`relaxpy.runtime.promises`)."""
     found = tail_calls(code)
     if not found:
         return found
@@ -78,8 +80,12 @@ def replacing(code: FunctionCode, analysis: Analysis | None = None) -> dict[int,
         at: rest
         for at, rest in found.items()
         if not any(value.planned for value in analysis.reads[at])
-        and not any(isinstance(code.code[each], (Match, Assert)) for each in rest)
     }
+
+
+def promised(code: FunctionCode, rest: Sequence[int]) -> tuple[int, ...]:
+    """Those of the instructions behind a tail call that compare the result."""
+    return tuple(at for at in rest if isinstance(code.code[at], (Match, Assert)))
 
 
 def steps(code: FunctionCode, index: int, analysis: Analysis | None = None) -> frozenset[int]:
@@ -88,6 +94,7 @@ def steps(code: FunctionCode, index: int, analysis: Analysis | None = None) -> f
         return frozenset()
     return frozenset(
         at
-        for at in replacing(code, analysis)
+        for at, rest in replacing(code, analysis).items()
         if isinstance(instr := code.code[at], Call) and instr.index == index
+        if not promised(code, rest)
     )

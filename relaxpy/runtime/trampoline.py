@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, TypeAlias
 
-from relaxpy.errors import RuntimeCheckError
+from relaxpy.errors import RelaxError, RuntimeCheckError
 from relaxpy.runtime.bytecode import Call, FunctionCode, Invoke
+from relaxpy.runtime.promises import Promise
 from relaxpy.runtime.tail_calls import steps
 
 Suspended: TypeAlias = Generator[Any, Any, Any]
+Promises: TypeAlias = "dict[Promise, None] | None"
 MAX_DEPTH = 100
 """Deeper chains of calls run on the trampoline, as recursion does."""
 MAX_CALLS = 1_000_000
@@ -57,15 +59,19 @@ def _calls(index: int, code: FunctionCode) -> list[int]:
 class TailCall:
     """What a generator returns for a call that takes its place."""
 
-    __slots__ = ("called",)
+    __slots__ = ("called", "promise")
 
-    def __init__(self, called: Suspended) -> None:
+    def __init__(self, called: Suspended, promise: Promise | None = None) -> None:
         self.called = called
+        self.promise = promise
+        """What the generator promised of its result."""
 
 
 def drive(running: Suspended) -> Any:
     """Runs a generator of a function, and those that it yields, on an explicit stack."""
-    stack: list[Suspended] = []
+    stack: list[tuple[Suspended, Promises]] = []
+    promised: Promises = None
+    """The promises of functions that the running one has taken the place of."""
     value: Any = None
     error: BaseException | None = None
     while True:
@@ -74,17 +80,28 @@ def drive(running: Suspended) -> Any:
         except StopIteration as stop:
             value, error = stop.value, None
             if value.__class__ is TailCall:
+                if value.promise is not None:
+                    promised = {} if promised is None else promised
+                    promised[value.promise] = None
                 running, value = value.called, None
                 continue
+            if promised is not None:
+                try:
+                    for promise in reversed(promised):
+                        promise.check(value)
+                except RelaxError as broken:
+                    value, error = None, broken
             if not stack:
+                if error is not None:
+                    raise error from None
                 return value
-            running = stack.pop()
+            running, promised = stack.pop()
         except BaseException as raised:
             # Every function on the stack receives the exception, to locate it and to release its frame.
             if not stack:
                 raise
             value, error = None, raised
-            running = stack.pop()
+            running, promised = stack.pop()
         else:
             if len(stack) >= MAX_CALLS:
                 called.close()
@@ -92,5 +109,5 @@ def drive(running: Suspended) -> Any:
                 help = "does the recursion end for these arguments?"
                 value, error = None, RuntimeCheckError("recursion", message, help=help)
                 continue
-            stack.append(running)
-            running, value, error = called, None, None
+            stack.append((running, promised))
+            running, promised, value, error = called, None, None, None

@@ -95,7 +95,37 @@ class Module:
             r = f(f, i - R.const(1, "int64"), R.multiply(x, R.const(0.5, "float32")))
         return r
 """
-PROGRAMS = {"itself": ITSELF, "others": OTHERS, "a closure": CLOSURE, "a value": VALUE}
+TYPED = """
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("n",), "float32"), times: R.Tensor((), "int64")) -> R.Tensor(("n",), "float32"):
+        cls = Module
+        return cls.loop(times, x)
+
+    @R.function(private=True)
+    def loop(i: R.Tensor((), "int64"), x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        n = T.int64()
+        cls = Module
+
+        @R.function
+        def go_on(y: R.Tensor((n,), "float32")) -> R.Tensor((n,), "float32"):
+            return cls.loop(i - R.const(1, "int64"), R.add(y, x))
+
+        if i == 0:
+            r = x
+        else:
+            r = cls.apply(go_on, R.multiply(x, R.const(0.25, "float32")))
+        return r
+
+    @R.function(private=True)
+    def apply(
+        f: R.Callable((R.Tensor(("m",), "float32"),), R.Tensor(("m",), "float32")), x: R.Tensor(("m",), "float32")
+    ) -> R.Tensor(("m",), "float32"):
+        y = R.multiply(x, R.const(0.5, "float32"))
+        return f(y)
+"""
+PROGRAMS = {"itself": ITSELF, "others": OTHERS, "a closure": CLOSURE, "a value": VALUE, "a value with a type": TYPED}
 each = pytest.mark.parametrize("text", PROGRAMS.values(), ids=PROGRAMS)
 
 

@@ -20,7 +20,7 @@ from relaxpy.runtime.bytecode import (
     Return,
     View,
 )
-from relaxpy.runtime.tail_calls import replacing, steps, tail_calls
+from relaxpy.runtime.tail_calls import promised, replacing, steps, tail_calls
 from tests.runtime.support import function
 
 
@@ -35,6 +35,7 @@ def test_the_last_call_is_one() -> None:
     assert tail_calls(code(call, back)) == {0: ()}
     assert tail_calls(code(call, kill, back)) == {0: (1,)}
     assert tail_calls(code(call, Move(0, 2, 1), kill, Return(0, 2))) == {0: (1, 2)}
+    assert tail_calls(code(call, Move(0, 2, 1), Kill(0, (2,)), back)) == {0: (1, 2)}
     assert tail_calls(code(call, Call(0, 1, 0, (1,)), back)) == {1: ()}
 
 
@@ -55,7 +56,8 @@ def test_arms_continue_behind_their_branch() -> None:
         Kill(0, (0,)),
     ]
     assert tail_calls(code(*arms, Return(0, 2))) == {2: (3, 8), 4: (5, 8), 6: (7, 8)}
-    assert tail_calls(code(*arms, Return(0, 1))) == {}
+    assert tail_calls(code(*arms, Return(0, 1))) == {2: (3, 8), 4: (5, 8)}
+    assert tail_calls(code(*arms, Return(0, 5))) == {}
     empty = [If(0, 0, 1, 0), If(0, 0, 0, 0), Call(0, 1, 0, (0,)), Return(0, 1)]
     assert tail_calls(code(*empty)) == {2: ()}
 
@@ -71,13 +73,15 @@ def test_arguments_in_planned_storage_need_their_frame() -> None:
     assert replacing(code(*chosen, call, back, storages=(64,))) == {}
 
 
-def test_results_that_are_checked_need_their_frame() -> None:
+def test_results_that_are_checked_are_promised() -> None:
     match = Match(0, 1, ObjectPattern(), 0)
     equal = Assert(0, Heap(0), Heap(1), 0)
     for check in (match, equal):
         found = code(Invoke(0, 1, 0, ()), check, Return(0, 1))
-        assert tail_calls(found) == {0: (1,)}
-        assert replacing(found) == {}
+        assert replacing(found) == {0: (1,)}
+        assert promised(found, (1,)) == (1,)
+        own = code(Call(0, 1, 7, (0,)), check, Return(0, 1))
+        assert steps(own, 7) == set()
 
 
 def test_steps_are_calls_of_the_function_itself() -> None:

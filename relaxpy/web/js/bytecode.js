@@ -146,16 +146,17 @@ function tailCalls(code) {
     jumps.set(middle, Math.max(jumps.get(middle) ?? 0, middle + instr.else_len));
   });
   const isLast = (start, dst) => {
-    let result = dst;
+    const names = new Set([dst]);
     for (let at = start; at < code.length; ) {
       const instr = code[at];
       if ((jumps.get(at) ?? at) > at) {
         at = jumps.get(at);
         continue;
       }
-      if (instr.op === "Return") return instr.src === result;
-      if (instr.op === "Move" && instr.src === result) result = instr.dst;
-      else if (instr.op !== "Kill" || instr.regs.includes(result)) return false;
+      if (instr.op === "Return") return names.has(instr.src);
+      if (instr.op === "Move" && names.has(instr.src)) names.add(instr.dst);
+      else if (instr.op === "Kill") for (const reg of instr.regs) names.delete(reg);
+      else return false;
       at += 1;
     }
     return false;
