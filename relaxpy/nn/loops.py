@@ -40,5 +40,6 @@ def while_loop(
 
 def _shown(value: Dim | Expr) -> Any:
     """A value of the program in `forward`."""
-    is_tensor = isinstance(value, Var) and isinstance(value.annotation, TensorType)
-    return Tensor(value, value.annotation) if is_tensor else value
+    if isinstance(value, Var) and isinstance(value.annotation, TensorType):
+        return Tensor(value, value.annotation)
+    return value
