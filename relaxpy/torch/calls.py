@@ -8,6 +8,7 @@ from typing import Any
 
 from relaxpy.errors import UsageError
 from relaxpy.frontend.torch.signature import Input, Signature
+from relaxpy.frontend.torch.trees import read_tree
 
 
 class Calls:
@@ -112,21 +113,6 @@ def check_constant(given: Any, wanted: Input) -> None:
             f"{wanted.name} is {given!r}, and the program was traced for {wanted.name}={wanted.value!r}",
             help="numbers and texts are part of the program: import it again with the other value",
         )
-
-
-def read_tree(text: str) -> Any:
-    """A structure from torch's text of it. UsageError (`torch-tree`) for a class that nobody has imported."""
-    from torch.utils import _pytree as pytree
-
-    try:
-        return pytree.treespec_loads(text)
-    except (NotImplementedError, KeyError) as error:
-        raise UsageError(
-            "torch-tree",
-            f"the program takes or gives a class that torch does not know in this process: {error}",
-            help="import the class that was registered for the program (transformers' classes: import transformers, "
-            "and what defines them) before the file is loaded",
-        ) from None
 
 
 def _shown(spec: Any) -> str:

@@ -125,7 +125,13 @@ class Module:
         y = R.multiply(x, R.const(0.5, "float32"))
         return f(y)
 """
-PROGRAMS = {"itself": ITSELF, "others": OTHERS, "a closure": CLOSURE, "a value": VALUE, "a value with a type": TYPED}
+PROGRAMS = {
+    "itself": ITSELF,
+    "others": OTHERS,
+    "a closure": CLOSURE,
+    "a value": VALUE,
+    "a value with a type": TYPED,
+}
 each = pytest.mark.parametrize("text", PROGRAMS.values(), ids=PROGRAMS)
 
 

@@ -33,9 +33,7 @@ class Iterated(nn.Module):
 
 def test_a_model_with_loops() -> None:
     model = Iterated()
-    mod, _ = model.export(
-        {"forward": {"x": spec.Tensor(["n", 5], "float32"), "times": spec.Int()}}
-    )
+    mod, _ = model.export({"forward": {"x": spec.Tensor(["n", 5], "float32"), "times": spec.Int()}})
     assert well_formed(mod) == []
     assert_structural_equal(mod, relaxpy.parse(mod.script()))
     rng = np.random.default_rng(0)

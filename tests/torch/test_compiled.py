@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,37 @@ def test_weights_of_a_large_model_are_packed_after_the_build(tmp_path: Path) -> 
     compiled.save(tmp_path / "large.rxe")
     for each in (compiled, relaxpy.torch.load(tmp_path / "large.rxe")):
         assert_same(module, each, torch.randn(3, 3, 10))
+
+
+@dataclass
+class Pair:
+    """A class of containers without a name for files."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+torch.export.register_dataclass(Pair)
+
+
+def test_classes_that_torch_knows_go_in_and_out(tmp_path: Path) -> None:
+    compiled = relaxpy.compile(
+        lambda p: Pair(p.x + 1, p.y * 2), Pair(torch.randn(3), torch.randn(2))
+    )
+    compiled.save(tmp_path / "pair.rxe")
+    for each in (compiled, relaxpy.torch.load(tmp_path / "pair.rxe")):
+        found = each(Pair(torch.ones(4), torch.ones(1)))
+        assert (found.x.tolist(), found.y.tolist()) == ([2.0] * 4, [2.0])
+
+
+def test_an_argument_that_a_call_changes_is_changed() -> None:
+    def program(x):
+        x.add_(1)
+        return x * 2
+
+    x = torch.zeros(2)
+    assert relaxpy.compile(program, torch.zeros(3))(x).tolist() == [2, 2]
+    assert x.tolist() == [1, 1]
 
 
 def test_random_numbers_follow_the_seed_of_torch() -> None:

@@ -55,6 +55,8 @@ def limits(dim: Any) -> tuple[int | None, int | None]:
     """The range that the user gave a named size."""
     from torch.utils._sympy.numbers import int_oo
 
+    if hasattr(dim, "root"):
+        return None, None  # a derived size has the range of its root
     low = None if dim.min in (0, -int_oo) else int(dim.min)
     return low, None if dim.max == int_oo else int(dim.max)
 

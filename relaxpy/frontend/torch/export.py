@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
 
@@ -113,7 +114,30 @@ def decomposed(program: Any) -> Any:
         if str(overload) in OPERATORS or str(overload) in REFUSED:
             table.pop(overload)
     with torch.no_grad(), quiet():
-        return program.run_decompositions(table)
+        return flat(program).run_decompositions(table)
+
+
+def flat(program: Any) -> Any:
+    """The program with the leaves of its arguments and results in tuples: torch traces again what makes a class of its
+    leaves, and transformers' caches make tensors there."""
+    from torch.utils import _pytree as pytree
+
+    entry = program.module_call_graph[0]
+    if entry.signature is None or program.example_inputs is None:
+        return program
+    given = pytree.tree_leaves(program.example_inputs)
+    made = range(entry.signature.out_spec.num_leaves)
+    signature = replace(
+        entry.signature,
+        in_spec=pytree.tree_structure((tuple(given), {})),
+        out_spec=pytree.tree_structure(tuple(made)),
+        forward_arg_names=None,
+    )
+    found = copy.copy(program)
+    found._module_call_graph = [replace(entry, signature=signature), *program.module_call_graph[1:]]
+    found._example_inputs = (tuple(given), {})
+    found._guards_code = []  # which speak of the arguments as they were
+    return found
 
 
 @contextmanager

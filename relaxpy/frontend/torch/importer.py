@@ -23,6 +23,7 @@ from relaxpy.frontend.torch.sizes import Sizes
 from relaxpy.frontend.torch.small_sizes import same_at
 from relaxpy.frontend.torch.spans import span_of
 from relaxpy.frontend.torch.table import OPERATORS
+from relaxpy.frontend.torch.trees import write_tree
 from relaxpy.ir import (
     Annotation,
     Constant,
@@ -144,6 +145,9 @@ class Importer:
         """Parameter → torch's tensor."""
         self.state: dict[str, Any] = {}
         self.seed: Var | None = None
+        self.own_names = self._own_names()
+        self.owners: dict[str, str] = {}
+        """Argument of the decomposed program, or path of a buffer that changes → parameter."""
         """The argument that random numbers are drawn with, if there are any."""
         self.streams = 0
         """How many tensors of random numbers there are so far."""
@@ -159,8 +163,8 @@ class Importer:
         self._define_sizes(placeholders)
         self._read_guards(placeholders)
         arguments, buffers, weights = self._parameters(placeholders)
-        used = {node.name for node in placeholders.values() if node.users}
-        weights = [var for name, var in weights if name in used]
+        used = {id(self.values.get(node)) for node in placeholders.values() if node.users}
+        weights = [var for var in weights if id(var) in used]
         params = [*arguments, *buffers, *weights]
         attrs: dict[str, Any] = {"num_input": len(arguments) + len(buffers)}
         attrs |= {key: limits for key, limits in self.bounds.items() if limits}
@@ -208,9 +212,9 @@ class Importer:
             value = node.meta.get("val")
             if isinstance(value, torch.Tensor):
                 sizes, dims = list(value.shape), leaf.dims
-                defaults = [f"{node.name}_{axis}" for axis in range(len(sizes))]
+                defaults = [f"{self.own_names[node.name]}_{axis}" for axis in range(len(sizes))]
             elif isinstance(value, torch.SymInt):
-                sizes, dims, defaults = [value], {}, [node.name]
+                sizes, dims, defaults = [value], {}, [self.own_names[node.name]]
             else:
                 continue
             for axis, size in enumerate(sizes):
@@ -347,14 +351,14 @@ class Importer:
         from torch.utils import _pytree as pytree
 
         spec = self.original.call_spec.in_spec
-        args, kwargs = pytree.tree_unflatten(range(spec.num_leaves), spec)
+        args, kwargs = self.original.example_inputs or pytree.tree_unflatten(
+            range(spec.num_leaves), spec
+        )
         names = _argument_names(self.original)
         combined = {**dict(zip(names, args, strict=False)), **kwargs}
         if len(args) > len(names):
             combined |= {"args": args[len(names) :]}
-        paths = dict[int, Any](
-            (leaf, path) for path, leaf in pytree.tree_flatten_with_path(combined)[0]
-        )
+        paths = [path for path, _ in pytree.tree_flatten_with_path(combined)[0]]
         users = [
             placeholders[s.arg.name].meta.get("val")
             if s.arg.name in placeholders
@@ -362,7 +366,7 @@ class Importer:
             for s in self.program.graph_signature.input_specs
             if s.kind.name == "USER_INPUT"
         ]
-        return {"L" + pytree.keystr(paths[i]): value for i, value in enumerate(users) if i in paths}
+        return {"L" + pytree.keystr(path): v for path, v in zip(paths, users, strict=False)}
 
     def _sizes_of(self, value: Any) -> Any:
         import torch
@@ -401,8 +405,8 @@ class Importer:
 
     def _parameters(
         self, placeholders: Mapping[str, Any]
-    ) -> tuple[list[Var], list[Var], list[tuple[str, Var]]]:
-        """The parameters of `main`: arguments, buffers that change, weights (with the names of their nodes)."""
+    ) -> tuple[list[Var], list[Var], list[Var]]:
+        """The parameters of `main`: arguments, buffers that change, weights."""
         import torch
 
         signature = self.program.graph_signature
@@ -410,18 +414,22 @@ class Importer:
         arguments: list[Var] = []
         buffers: list[Var] = []
         buffer_inputs: list[Input] = []
-        weights: list[tuple[str, Var]] = []
+        weights: list[Var] = []
         shared: dict[Any, Var] = {}
         for spec in signature.input_specs:
             node = placeholders.get(spec.arg.name)
             value = node.meta.get("val") if node is not None else None
             if spec.kind.name == "USER_INPUT":
                 if isinstance(value, torch.Tensor):
-                    var = Var(self.fresh(spec.arg.name), self.annotation(value, node))
+                    var = Var(
+                        self.fresh(self.own_names[spec.arg.name]), self.annotation(value, node)
+                    )
                     kind = "tensor"
                 elif isinstance(value, torch.SymInt):
                     dim = self.sizes.of(value)
-                    var = Var(self.fresh(f"{spec.arg.name}_value"), PrimType("int64", dim))
+                    var = Var(
+                        self.fresh(f"{self.own_names[spec.arg.name]}_value"), PrimType("int64", dim)
+                    )
                     self.values[node] = dim
                     arguments.append(var)
                     self.inputs.append(Input("int", var.name))
@@ -429,9 +437,10 @@ class Importer:
                 else:
                     constant = getattr(spec.arg, "value", value)
                     self.values[node] = constant
-                    self.inputs.append(Input("constant", spec.arg.name, constant))
+                    self.inputs.append(Input("constant", self.own_names[spec.arg.name], constant))
                     continue
                 self.values[node] = var
+                self.owners[spec.arg.name] = var.name
                 arguments.append(var)
                 self.inputs.append(Input(kind, var.name))
                 continue
@@ -445,11 +454,12 @@ class Importer:
                 buffers.append(var)
                 buffer_inputs.append(Input("buffer", var.name, spec.target))
                 self.state[var.name] = tensor
+                self.owners[spec.target] = var.name
             elif key in shared:
                 var = shared[key]
             else:
                 var = shared[key] = Var(self.fresh(spec.target), self.annotation(tensor, node))
-                weights.append((spec.arg.name, var))
+                weights.append(var)
                 self.weights[var.name] = tensor
             self.values[node] = var
         if draws_numbers(self.program):
@@ -589,12 +599,7 @@ class Importer:
         kind = spec.kind.name
         index = sum(output.index >= 0 for output in outputs)
         if kind in ("BUFFER_MUTATION", "USER_INPUT_MUTATION"):
-            name = next(
-                i.name
-                for i in self.inputs
-                if spec.target in (i.value if i.kind == "buffer" else None, i.name)
-            )
-            outputs.append(Output("update", index, name))
+            outputs.append(Output("update", index, self.owners[spec.target]))
             return value
         if kind != "USER_OUTPUT":
             raise UsageError(
@@ -611,16 +616,23 @@ class Importer:
         outputs.append(Output("constant", value=value))
         return None
 
-    def _signature(self, outputs: Sequence[Output]) -> Signature:
-        from torch.utils import _pytree as pytree
+    def _own_names(self) -> dict[str, str]:
+        """Argument of the decomposed program → its name in the user's."""
+        pairs = zip(
+            self.program.graph_signature.input_specs,
+            self.original.graph_signature.input_specs,
+            strict=True,
+        )
+        return {here.arg.name: there.arg.name for here, there in pairs}
 
+    def _signature(self, outputs: Sequence[Output]) -> Signature:
         spec = self.original.call_spec
         names = tuple(_argument_names(self.original))
         return Signature(
             tuple(self.inputs),
             tuple(outputs),
-            pytree.treespec_dumps(spec.in_spec),
-            pytree.treespec_dumps(spec.out_spec),
+            write_tree(spec.in_spec),
+            write_tree(spec.out_spec),
             names,
         )
 

@@ -9,7 +9,6 @@ FILES = (
     "operators_attention",
     "operators_control",
     "operators_elementwise",
-    "operators_histogram",
     "operators_index",
     "operators_linalg",
     "operators_linear",

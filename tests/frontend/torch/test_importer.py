@@ -92,3 +92,53 @@ def test_missing_operators_are_told_all_at_once() -> None:
     assert "linalg_qr.default (2 times" in text
     assert "_fft_r2c.default (once" in text
     assert f"{__file__}:" in text
+
+
+def test_derived_sizes_are_expressions_of_their_root() -> None:
+    batch = Dim("batch")
+    mod, _ = relaxpy.from_torch(
+        lambda a, b: a[1:] + b,
+        (torch.ones(5, 2), torch.ones(4, 2)),
+        dynamic_shapes=({0: batch}, {0: batch - 1}),
+    )
+    sizes = [str(p.annotation.shape[0]) for p in mod["main"].params]
+    assert sizes == ["batch", "batch - 1"]
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod))
+    assert vm["main"](torch.ones(2, 2), torch.ones(1, 2)).numpy().tolist() == [[2, 2]]
+
+
+def test_tied_weights_are_one_parameter() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.head = nn.Embedding(11, 6), nn.Linear(6, 11, bias=False)
+            self.head.weight = self.embedding.weight
+
+        def forward(self, ids):
+            return self.head(self.embedding(ids))
+
+    model = Tied()
+    mod, params = relaxpy.from_torch(model, (torch.ones(2, 3, dtype=torch.long),))
+    assert list(params) == ["embedding_weight"]
+    assert params["embedding_weight"].ctypes.data == model.head.weight.data_ptr()
+    relaxpy.build(mod, params=params)
+
+
+class Small(nn.Module):
+    """Takes another branch at 0 and 1, if there is no mask."""
+
+    def forward(self, x, mask=None):
+        if x.shape[0] == 0:
+            return x.sum(0, keepdim=True)
+        return x * 2 if x.shape[0] > 1 and mask is None else x + 1
+
+
+def test_small_sizes_give_eagers_result_or_an_error() -> None:
+    """Where the trace is the same at a size of 1, as with a mask, nothing is refused."""
+    x, mask = torch.ones(3, 2), torch.ones(2)
+    compiled = relaxpy.compile(Small(), x)
+    assert compiled(x).tolist() == Small()(x).tolist()
+    for rows, line in ((1, "x.shape\\[0\\] > 1"), (0, "x.shape\\[0\\] == 0")):
+        with pytest.raises(RelaxError, match=line):
+            compiled(x[:rows])
+    assert relaxpy.compile(Small(), x, mask)(x[:1], mask).tolist() == [[2, 2]]
