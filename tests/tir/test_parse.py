@@ -314,8 +314,7 @@ def test_none_ends_no_process() -> None:
     code = textwrap.dedent("""
         import ast
         from relaxpy.errors import ScriptError
-        from relaxpy.tir.numerics.defined import with_defined_results
-from relaxpy.tir.parse import parse_prim_func
+        from relaxpy.tir.parse import parse_prim_func
         for loop in ("T.grid(n, None)", "T.grid(n // None, 4)"):
             body = f"    for i, j in {loop}:\\n        y[i, j] = 1.0\\n"
             text = '@T.prim_func\\ndef f(y: T.Buffer(("n", 4), "float32")):\\n' + body

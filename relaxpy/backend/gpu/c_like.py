@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from relaxpy.backend.gpu.half import with_bits_in_memory
@@ -190,13 +190,20 @@ def _extreme(node: Any) -> Expr:
     functions are undefined there, or take the number."""
     if "float" not in str(node.ty.dtype):
         return node
+    is_larger = isinstance(node, tirx.Max)
+    return named(
+        lambda a, b: tirx.if_then_else(a > b if is_larger else a < b, a, b), node.a, node.b
+    )
+
+
+def named(formula: Callable[..., Expr], *values: Expr) -> Expr:
+    """A formula of values that it uses more than once: they get names. Copies would bind the names inside of a value
+    several times, each to values of its own after TVM's lowering of what they are made of."""
     names: list[Any] = []
-    a, b = (_named(x, name, names) for x, name in ((node.a, "a"), (node.b, "b")))
-    first = a > b if isinstance(node, tirx.Max) else a < b
-    chosen = tirx.if_then_else(first, a, b)
+    found = formula(*(_named(x, name, names) for x, name in zip(values, "ab", strict=False)))
     for var, value in reversed(names):
-        chosen = tirx.Let(var, value, chosen)
-    return chosen
+        found = tirx.Let(var, value, found)
+    return found
 
 
 def _named(value: Expr, name: str, names: list[Any]) -> Expr:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from relaxpy.backend.gpu.c_like import C_FUNCTIONS, CLike
+from relaxpy.backend.gpu.c_like import C_FUNCTIONS, CLike, named
 from relaxpy.backend.gpu.half import NARROW, WIDEN
 from relaxpy.tir.tvm import tirx
 
@@ -37,8 +37,9 @@ class _OpenCLC(CLike):
     functions = C_FUNCTIONS
 
     def function(self, name: str, dtype: str, *args: Expr) -> Expr:
-        found = super().function(name, dtype, *args)
-        return _flat(found, *args) if name == "tanh" else found
+        if name != "tanh":
+            return super().function(name, dtype, *args)
+        return named(lambda x: _flat(super(_OpenCLC, self).function(name, dtype, x), x), *args)
 
 
 _LANGUAGE = _OpenCLC()

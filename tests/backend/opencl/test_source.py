@@ -86,4 +86,12 @@ def test_integers_wrap() -> None:
 def test_elementary_functions(name: str) -> None:
     """Those of OpenCL, by their own names."""
     args = "x[vi], x[vi]" if name in ("atan2", "fmod") else "x[vi]"
-    assert f" {name}(x_ptr[i]" in source(f"T.{name}({args})").replace("= ", " ")
+    operand = "a" if name == "tanh" else "x_ptr[i]"  # it is used twice
+    assert f" {name}({operand}" in source(f"T.{name}({args})").replace("= ", " ")
+
+
+def test_a_value_that_a_formula_uses_several_times() -> None:
+    """It is computed once, by its name; copies of a division would bind names to different values."""
+    text = source("T.tanh(T.max(x[vi // 2], x[vi % T.max(T.Cast('int64', x[0]), 1)]))")
+    assert text.count("tanh(") == 1
+    assert text.count(" % ") == 1
