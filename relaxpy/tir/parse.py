@@ -85,7 +85,9 @@ def parse_prim_func(
     return PrimFunc(func, span=where.span(node))
 
 
-_TOO_NARROW = re.compile(r"Literal value -?\d+ |cannot make uint from negative|will cause a negative uint")
+_TOO_NARROW = re.compile(
+    r"Literal value -?\d+ |cannot make uint from negative|will cause a negative uint"
+)
 
 MOST_KEPT = 2048
 """The number of cached programs."""

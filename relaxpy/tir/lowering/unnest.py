@@ -49,18 +49,18 @@ def unnest_new_lets(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRMo
     )
 
 
-def unnested(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return the function with its `Let`s as statements. Choices between values that contain `Let`s become branches, so
-    that the value that is not chosen is not computed. `Let`s stay in the condition of a `while`, and beside calls with
-    effects."""
-    body = _unnested(func.body)
+def unnested(func: tirx.PrimFunc, scope: str = "global") -> tirx.PrimFunc:
+    """Return the function with its `Let`s as statements, and their values in buffers of this scope. Choices between
+    values that contain `Let`s become branches, so that the value that is not chosen is not computed. `Let`s stay in the
+    condition of a `while`, and beside calls with effects."""
+    body = _unnested(func.body, scope)
     return with_body(func, body)
 
 
-def _unnested(body: Stmt) -> Stmt:
+def _unnested(body: Stmt, scope: str) -> Stmt:
     """Most programs have `Let`s in few statements, if any. These alone are rewritten here, and TVM copies the rest. A
     program with one in the head of a loop or branch is rewritten as a whole."""
-    unnester = _Unnester(body)
+    unnester = _Unnester(body, scope)
     if unnester.all_of_it:
         return unnester.run(body)
     rewritten_to: dict[int, Stmt] = {}
@@ -100,7 +100,8 @@ def _keeps_its_name(var: tvm.ir.Var, value: Expr, lengths: NameLengths) -> bool:
 class _Unnester:
     """Rewrites statements, each with the statements that precede it."""
 
-    def __init__(self, body: Stmt) -> None:
+    def __init__(self, body: Stmt, scope: str) -> None:
+        self._scope = scope
         self._before: list[list[Stmt]] = []
         """The preceding statements of those that are being rewritten, innermost last."""
         self._lengths = NameLengths()
@@ -150,7 +151,7 @@ class _Unnester:
         """The same for a name of a value without `Let`s."""
         if _keeps_its_name(node.var, node.value, self._lengths):
             return node
-        slot = _Slot(node.var.name, node.value)
+        slot = _Slot(node.var.name, node.value, self._scope)
         named = tirx.Bind(node.var, slot.value)
         return tirx.SeqStmt([slot.allocated(), slot.put(node.value), named])
 
@@ -190,7 +191,7 @@ class _Unnester:
         """The expression that replaces a variable: its value, or a load from memory in which the value is stored."""
         if _keeps_its_name(var, value, self._lengths):
             return value
-        slot = _Slot(var.name, value)
+        slot = _Slot(var.name, value, self._scope)
         self._before[-1] += [slot.allocated(), slot.put(value)]
         return slot.value
 
@@ -206,7 +207,7 @@ class _Unnester:
             arms.append(self._before.pop())
         if not any(arms):
             return tvm.ir.Call(node.op, [condition, *values], node.attrs, ret_ty=node.ty)
-        slot = _Slot("chosen", node)
+        slot = _Slot("chosen", node, self._scope)
         chosen = [_joined([*arm, slot.put(value)]) for arm, value in zip(arms, values, strict=True)]
         self._before[-1] += [slot.allocated(), tirx.IfThenElse(condition, *chosen)]
         return slot.value
@@ -215,10 +216,10 @@ class _Unnester:
 class _Slot:
     """Memory for one value. Bools are stored as bytes: vectors of bools are loaded incorrectly."""
 
-    def __init__(self, name: str, like: Expr) -> None:
+    def __init__(self, name: str, like: Expr, scope: str) -> None:
         dtype = dtype_of(like)
         stored = dtype.replace("bool", "int8")
-        self._buffer = tirx.decl_buffer([_ONE], stored, name, scope="global", layout=None)
+        self._buffer = tirx.decl_buffer([_ONE], stored, name, scope=scope, layout=None)
         load = tirx.BufferLoad(self._buffer, [_FIRST])
         self.value = load if stored == dtype else tirx.Cast(dtype, load)
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
+import relaxpy
 from relaxpy.backend.gpu.c_like import CLike
 from relaxpy.backend.gpu.device_kernel import device_kernel
 from relaxpy.backend.gpu.threads import bind_threads
+from relaxpy.runtime.devices.registry import runtime_class
+from relaxpy.testing.interpret import interpret
 from tests.backend.gpu.support import program
 from tests.backend.gpu.test_device_kernel import TARGET
 
@@ -92,3 +97,38 @@ def test_choices_and_extremes_are_branches() -> None:
     assert "select" not in found
     assert "max" not in found.replace("max_", "")
     assert found.count("if (") >= 2
+
+
+CHAIN = "\n".join(
+    f"                a{i}: T.let[T.int64] = (a{i - 1} + a{i - 1} // 2) % n" for i in range(1, 9)
+)
+
+
+@pytest.mark.parametrize("target", ["opencl", "cuda", "metal"])
+def test_chains_of_names(target: str) -> None:
+    """Each name is used twice in the next value: TVM's lowering wrote them out, which took time without end."""
+    mod = relaxpy.parse(f"""
+@I.ir_module
+class M:
+    @T.prim_func
+    def f(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+        n = T.int64()
+        for i in range(n):
+            with T.sblock("y"):
+                v = T.axis.spatial(n, i)
+                a0: T.let[T.int64] = v
+{CHAIN}
+                y[v] = x[T.max(T.min(a8, n - 1), 0)]
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        return R.call_tir(M.f, (x,), out_ty=R.Tensor((n,), "float32"))
+""")
+    began = time.process_time()
+    exe = relaxpy.build(mod, target, cache=False, jobs=1)
+    assert time.process_time() - began < 30
+    if target == "opencl" and runtime_class("opencl").devices():
+        x = np.arange(7, dtype=np.float32)
+        got = relaxpy.VirtualMachine(exe)["main"](x).numpy()
+        np.testing.assert_array_equal(got, interpret(mod, "main", x))
