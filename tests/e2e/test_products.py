@@ -60,6 +60,14 @@ def test_on_processors(name: str, level: str) -> None:
     assert not found, "\n".join(found)
 
 
+@pytest.mark.parametrize("level", ["AVX-VNNI", "AVX512_VNNI"])
+def test_llvm_chooses_no_instruction_that_is_emulated(level: str) -> None:
+    """A product of one column is a loop of which LLVM makes dot products by itself."""
+    with running(LEVELS[level], optimised=False) as target:
+        found = problems(FAMILIES["int8 by uint8"], [1], target, "packed")
+    assert not found, "\n".join(found)
+
+
 PLAIN = [name for name, family in FAMILIES.items() if family.scheme is None]
 
 

@@ -64,6 +64,17 @@ class _ManyRegisters(CpuTarget):
         return 32
 
 
+@dataclass(frozen=True)
+class _WithoutDots(CpuTarget):
+    """Kernels call the emulation, and LLVM, which makes dot products of other loops as well, has no instruction."""
+
+    missing: tuple[str, ...] = ()
+
+    def to_tvm(self) -> Any:
+        features = (*self.features, *(f"-{feature}" for feature in self.missing))
+        return CpuTarget(self.kind, self.mcpu, features, self.triple, self.opt_level).to_tvm()
+
+
 @contextmanager
 def running(level: Level, optimised: bool = FULL) -> Iterator[CpuTarget]:
     """A target of this level whose code runs in this process while the context is open, built with LLVM's optimisations
@@ -82,6 +93,9 @@ def running(level: Level, optimised: bool = FULL) -> Iterator[CpuTarget]:
     if not emulated:
         yield target
         return
+    if emulated & _DOTS.keys():
+        fields = {name: getattr(target, name) for name in _FIELDS}
+        target = _WithoutDots(**fields, missing=tuple(sorted(emulated & _DOTS.keys())))
     here, definition = features.host_features, Arithmetic.definition
     try:
         features.host_features = lambda: host_features() | emulated  # pyright: ignore[reportAttributeAccessIssue]
