@@ -14,7 +14,7 @@ from typing import Any
 from relaxpy.errors import PassError
 from relaxpy.ir.dim import Dim, SymVar, dim_op
 from relaxpy.shape.prove import holds
-from relaxpy.tir.analyzer import VarTable
+from relaxpy.tir.analyzer import VarTable, unproved_beyond_64_bits
 from relaxpy.tir.name_length import NameLengths
 from relaxpy.tir.ranges import Ranges
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
@@ -210,7 +210,9 @@ class Facts:
 
     def _proves(self, condition: Expr) -> bool:
         strengths = (tvm.sym.ProofStrength.DEFAULT, tvm.sym.ProofStrength.SYMBOLIC_BOUND)
-        return any(self._analyzer.can_prove(condition, strength) for strength in strengths)
+        with unproved_beyond_64_bits():
+            return any(self._analyzer.can_prove(condition, strength) for strength in strengths)
+        return False
 
     def is_positive(self, distance: Dim) -> bool:
         """Is the minimum over all loops at least 0?"""

@@ -24,6 +24,9 @@ MOST_DIMENSIONS = 64
 """Maximum rank of a tensor, which is that of numpy's arrays."""
 MOST_VALUES = 1 << 14
 """The number of annotations in one, each counted as often as it is contained: a tuple `(t, t)` doubles it."""
+MOST_LEVELS = 220
+"""The deepest nesting of tuples and functions in an annotation. The virtual machine has a bound, too, which is higher
+(`relaxpy.runtime.verifier.state`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +116,13 @@ class TupleType(Annotation):
 
     fields: tuple[Annotation, ...]
     extent: int = field(compare=False, repr=False)
+    levels: int = field(compare=False, repr=False)
 
     def __init__(self, fields: Iterable[Annotation] = ()) -> None:
         parts = tuple(fields)
         object.__setattr__(self, "fields", parts)
         object.__setattr__(self, "extent", _extent(parts))
+        object.__setattr__(self, "levels", _levels(parts))
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -132,6 +137,7 @@ class CallableType(Annotation):
     ret: Annotation
     pure: bool
     extent: int = field(compare=False, repr=False)
+    levels: int = field(compare=False, repr=False)
 
     def __init__(
         self,
@@ -144,6 +150,7 @@ class CallableType(Annotation):
         object.__setattr__(self, "ret", ObjectType() if ret is None else _without_variables(ret))
         object.__setattr__(self, "pure", pure)
         object.__setattr__(self, "extent", _extent((*(known or ()), self.ret)))
+        object.__setattr__(self, "levels", _levels((*(known or ()), self.ret)))
 
 
 def _extent(parts: Iterable[Annotation]) -> int:
@@ -158,6 +165,20 @@ def _extent(parts: Iterable[Annotation]) -> int:
             help="pass the parts on their own, in one flat tuple",
         )
     return values
+
+
+def _levels(parts: Iterable[Annotation]) -> int:
+    """The nesting of one with these parts. Raises `UsageError` beyond the limit."""
+    levels = 1 + max(
+        (part.levels for part in parts if isinstance(part, (TupleType, CallableType))), default=0
+    )
+    if levels > MOST_LEVELS:
+        raise UsageError(
+            "bad-annotation",
+            f"tuples and functions can be nested at most {MOST_LEVELS} deep",
+            help="pass the parts on their own, in one flat tuple",
+        )
+    return levels
 
 
 def _without_variables(annotation: Annotation) -> Annotation:

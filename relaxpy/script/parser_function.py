@@ -77,8 +77,10 @@ class FunctionParser(LoopParser):
                 raise Skip
             building.result(value)
         body = building.seq
-        if ret is None:
-            ret = deduce(body, self.mod)
+        try:
+            ret = deduce(body, self.mod) if ret is None else ret
+        except RelaxError as error:
+            raise error.located(self.span(node or signature.node)) from None
         attrs = dict(self.attrs)
         if signature.private and "global_symbol" in attrs:
             with self.bag.collect(self.span(signature.node)):

@@ -8,9 +8,9 @@ from functools import lru_cache
 from types import FrameType
 
 from relaxpy.errors import ScriptError, Source, Span
+from relaxpy.ir.nesting import is_too_deep, parse_nested
 from relaxpy.script.dialects.older_words import with_todays_keywords
 from relaxpy.script.dialects.type_params import NATIVE, blanked, put_back
-from relaxpy.script.nesting import is_too_deep, parse_nested
 
 Definition = ast.ClassDef | ast.FunctionDef
 

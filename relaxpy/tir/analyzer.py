@@ -7,7 +7,7 @@ share variables. Conversions are memoised.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import reduce
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -188,10 +188,21 @@ class VarTable:
                 yield -dim if negated else dim
 
 
+@contextmanager
+def unproved_beyond_64_bits() -> Iterator[None]:
+    """Leave the block where TVM's analyser, which multiplies out, meets a number of more than 64 bits."""
+    try:
+        yield
+    except ValueError as error:
+        if "exceeds range" not in str(error):
+            raise
+
+
 def equal(a: PrimExpr, b: PrimExpr) -> bool:
     """Are two index expressions equal for all values of their variables?"""
-    if tvm.sym.Analyzer().can_prove_equal(a, b):
-        return True
+    with unproved_beyond_64_bits():
+        if tvm.sym.Analyzer().can_prove_equal(a, b):
+            return True
     table = VarTable()  # TVM keeps the factors of a product in the order in which they are written
     try:
         return table.to_dim(a) == table.to_dim(b)
@@ -220,4 +231,6 @@ def can_prove(
     with ExitStack() as stack:
         for other in given:
             stack.enter_context(analyzer.constraint_scope(to_condition(other)))
-        return bool(analyzer.can_prove(to_condition(condition)))
+        with unproved_beyond_64_bits():
+            return bool(analyzer.can_prove(to_condition(condition)))
+    return False

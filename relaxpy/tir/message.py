@@ -146,6 +146,10 @@ _RULES = tuple(
     (re.compile(pattern), meaning)
     for pattern, meaning in (
         (
+            r".*Literal value (?P<dim1>-?\d+) exceeds range of (?P<dim2>\w+)",
+            "sizes or indices are multiplied to {dim1}, which {dim2} does not hold",
+        ),
+        (
             r"The dimension mismatched between source region and .*, got (.*) vs\. (.*)\.",
             "the part of the buffer has {dim1} elements along an axis where the match has {dim2}",
         ),

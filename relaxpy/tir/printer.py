@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any
 
 from relaxpy.errors import RelaxError
+from relaxpy.ir.nesting import parse_any_depth
 from relaxpy.tir.tree.prepare import LAYOUT
 from relaxpy.tir.tvm import tvm, tvm_ffi
 
@@ -119,7 +120,7 @@ def _items(node: ast.expr) -> list[ast.expr]:
 def _parses_back(text: str, func: Any) -> bool:
     from relaxpy.tir.parse import parse_prim_func
 
-    (node,) = ast.parse(text).body
+    (node,) = parse_any_depth(text).body
     assert isinstance(node, ast.FunctionDef)
     try:
         parsed = parse_prim_func(node, text, "<printed>", {})

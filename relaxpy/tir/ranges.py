@@ -3,8 +3,9 @@
 TVM's analyser takes all integers for unlimited, of few bits, too, and looks through conversions to fewer bits. So
 arithmetic that may wrap has to be told from arithmetic that does not, before the analyser sees it.
 
-Arithmetic of 64 bits on loops and sizes is taken not to wrap, except for high powers of one of them, and elements of
-tensors are not known at all: both are others' concern (`relaxpy.tir.lowering.exact`, `relaxpy.analysis.index_facts`).
+Arithmetic of 64 bits on loops and sizes is taken not to wrap, except for high powers of one of them and for huge
+coefficients, and elements of tensors are not known at all: both are others' concern (`relaxpy.tir.lowering.exact`,
+`relaxpy.analysis.index_facts`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ _LARGEST_SIZE = (1 << 30) - 1
 """Sizes, and loops below them, of 32 bits are taken to be at most this."""
 _POWER, _POWER_OF_SIZES = 3, 5
 """Powers of loops, and of sizes, that may exceed 64 bits. Tensors of n × n × n × n elements have indices with four."""
+_LARGEST_COEFFICIENT = 1 << 46
+"""A product of more, and of a loop, may exceed 64 bits, and TVM's analyser cannot multiply it out."""
 _DEEPEST = 64
 """Nothing is known of expressions that are nested deeper."""
 _NOTHING = (0, 0)
@@ -49,6 +52,8 @@ class Ranges:
         self._sizes: set[Any] = size_vars(func)
         self._found: dict[int, tuple[Expr, Interval]] = {}
         """Address of an expression → the expression, kept alive, and its interval."""
+        self._coefficients: dict[int, tuple[Expr, int]] = {}
+        """Address of an expression → the expression, kept alive, and the bound of its coefficients."""
         walk(
             func.body,
             (tirx.For, self._loop),
@@ -82,7 +87,9 @@ class Ranges:
         if own is None:
             return False
         if dtype.startswith("int64") and not isinstance(node, tirx.Cast):
-            return isinstance(node, tirx.Mul) and self._is_high_power(node)
+            return isinstance(node, tirx.Mul) and (
+                self._coefficient(node) > _LARGEST_COEFFICIENT or self._is_high_power(node)
+            )
         if isinstance(node, tirx.Cast) and limits(dtype_of(node.value)) is None:
             return False
         low, high = self._exact(node, 0)
@@ -103,6 +110,33 @@ class Ranges:
             factors.count(var) >= (_POWER_OF_SIZES if var in self._sizes else _POWER)
             for var in factors
         )
+
+    def _coefficient(self, expr: Expr) -> int:
+        """A bound of the coefficients and constants of an integer, multiplied out. One beyond the largest counts as 1
+        in what is computed from it, which is hidden from whoever multiplies out."""
+        found = self._coefficients.get(hash(expr))
+        if found is None:
+            found = self._coefficients[hash(expr)] = expr, self._new_coefficient(expr)
+        return found[1]
+
+    def _new_coefficient(self, expr: Expr) -> int:
+        def of(part: Expr) -> int:
+            inner = self._coefficient(part)
+            return inner if inner <= _LARGEST_COEFFICIENT else 1
+
+        match expr:
+            case tirx.IntImm():
+                return abs(int(expr.value))
+            case tvm.ir.Var() if expr in self._values:
+                return of(self._values[expr])
+            case tirx.Add() | tirx.Sub():
+                return of(expr.a) + of(expr.b)
+            case tirx.Mul():
+                return of(expr.a) * of(expr.b)
+            case tirx.Cast():
+                return of(expr.value)
+            case _:
+                return 1
 
     def _exact(self, expr: Expr, depth: int) -> Interval:
         """The interval without limits of the expression's own type."""

@@ -16,6 +16,8 @@ from relaxpy.ir import (
     TupleType,
     Var,
 )
+from relaxpy.ir.annotation import MOST_LEVELS
+from relaxpy.runtime.verifier.state import MOST_NESTED_TUPLES
 
 n = SymVar("n")
 
@@ -64,4 +66,27 @@ def test_types_that_grow_are_bounded() -> None:
     body = "".join(f"    {line}\n" for line in [*lines, "return t"])
     with pytest.raises(UsageError, match="at most 16384 values") as caught:
         relaxpy.parse(f'@R.function\ndef main(x: R.Tensor(("n",), "float32")):\n{body}')
+    assert caught.value.span is not None
+
+
+@pytest.mark.parametrize("kind", ["parameter", "bindings", "result"])
+def test_nesting_is_bounded(kind: str) -> None:
+    """What is built is loaded: the machine's verifier has a bound, too. (A function's type is a level of its own.)"""
+    assert MOST_LEVELS < MOST_NESTED_TUPLES
+
+    def text(levels: int) -> str:
+        x, lines, result = 'R.Tensor(("n",), "float32")', "", "x"
+        if kind == "parameter":
+            x = "R.Tuple(" * levels + x + ")" * levels
+        elif kind == "bindings":
+            lines = "    x = (x,)\n" * levels
+        else:
+            result = "(" * levels + "x" + ",)" * levels
+        return f"@R.function\ndef main(x: {x}):\n{lines}    return {result}\n"
+
+    if kind != "bindings":  # each with its type: the text alone would be long
+        exe = relaxpy.build(relaxpy.parse(text(MOST_LEVELS - 2)), cache=False)
+        assert relaxpy.VirtualMachine(exe)["main"]
+    with pytest.raises(UsageError, match=f"nested at most {MOST_LEVELS} deep") as caught:
+        relaxpy.parse(text(MOST_LEVELS + 1))
     assert caught.value.span is not None

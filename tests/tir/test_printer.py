@@ -12,6 +12,7 @@ import relaxpy
 from relaxpy import op as _operators  # noqa: F401  (fills OPS)
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import SymVar, minimum
+from relaxpy.ir.nesting import parse_any_depth
 from relaxpy.op.base import OPS, Op
 from relaxpy.op.deduce import deduce
 from relaxpy.op.deduction import Deduction
@@ -37,7 +38,7 @@ def program(
 
 
 def parse(text: str) -> PrimFunc:
-    (node,) = ast.parse(text).body
+    (node,) = parse_any_depth(text).body
     assert isinstance(node, ast.FunctionDef)
     return parse_prim_func(node, text, "printed.py", {})
 
@@ -180,6 +181,21 @@ def test_explicit_where_bare_literals_are_read_otherwise() -> None:
     text = PROGRAMS["sort"]().script()
     assert "T.int64(" in text
     assert parse(text).structural_equal(PROGRAMS["sort"]())
+
+
+def test_more_brackets_than_python_reads() -> None:
+    value = "v"
+    for _ in range(230):
+        value = f"T.min({value} + 1, n - 1)"
+    found = relaxpy.parse(f"""
+@T.prim_func
+def f(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+    n = T.int64()
+    for v in range(n):
+        y[v] = x[{value}]
+""")["f"]
+    assert isinstance(found, PrimFunc)
+    assert parse(found.script()).structural_equal(found)
 
 
 def test_indentation() -> None:

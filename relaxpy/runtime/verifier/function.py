@@ -45,7 +45,7 @@ from relaxpy.runtime.bytecode import (
 )
 from relaxpy.runtime.sizes import Size, number, plus
 from relaxpy.runtime.verifier.kernel import KernelCalls
-from relaxpy.runtime.verifier.state import MOST_NESTED, Branch, Refuted, Token, Value, within
+from relaxpy.runtime.verifier.state import MOST_NESTED_TUPLES, Branch, Refuted, Token, Value, within
 
 if TYPE_CHECKING:
     from relaxpy.runtime.executable import Executable
@@ -385,8 +385,8 @@ class Function(KernelCalls):
     # Match
 
     def match(self, token: Token, pattern: Pattern, levels: int = 0) -> None:
-        if levels > MOST_NESTED:
-            raise Refuted(f"a pattern is nested more than {MOST_NESTED} tuples deep")
+        if levels > MOST_NESTED_TUPLES:
+            raise Refuted(f"a pattern is nested more than {MOST_NESTED_TUPLES} tuples deep")
         value = self.values[token]
         match pattern:
             case TensorPattern(shape, ndim, dtype, slot):

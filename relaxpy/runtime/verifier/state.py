@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from relaxpy.runtime.executable import Executable
 
 MOST_NESTED = 150
-"""The deepest nesting of operations in a formula, or of tuples in a pattern."""
+"""The deepest nesting of operations in a formula."""
+MOST_NESTED_TUPLES = 250
+"""That of tuples in a pattern."""
 
 
 @dataclass(frozen=True, slots=True)

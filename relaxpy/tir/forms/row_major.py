@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from relaxpy.tir.analyzer import equal
+from relaxpy.tir.analyzer import equal, unproved_beyond_64_bits
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
@@ -52,6 +52,13 @@ def _in_order(stage: s.Stage, read: s.Load) -> bool:
     source, output = list(read.source.shape), list(stage.buffer.shape)
     if not equal(_product(source), _product(output)):
         return False
+    with unproved_beyond_64_bits():
+        return _are_equal(stage, read, analyzer)
+    return False
+
+
+def _are_equal(stage: s.Stage, read: s.Load, analyzer: Any) -> bool:
+    source, output = list(read.source.shape), list(stage.buffer.shape)
     sizes = [*output, *(_product(source[i:]) for i in range(len(source))), *source]
 
     def positive(node: Any) -> Any:

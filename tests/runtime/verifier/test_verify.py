@@ -48,7 +48,7 @@ from relaxpy.runtime.bytecode import (
     View,
 )
 from relaxpy.runtime.verifier.function import Function
-from relaxpy.runtime.verifier.state import MOST_NESTED
+from relaxpy.runtime.verifier.state import MOST_NESTED, MOST_NESTED_TUPLES
 from relaxpy.runtime.verifier.verify import verify
 from tests.runtime.support import executable, f32, floats, function, times
 
@@ -368,7 +368,7 @@ def test_what_is_nested_deeply_or_large() -> None:
     exe = program([Eval(0, 1, deep.args[0]), MakeShape(0, 1, 1, 1), Return(0, 1)])
     assert VirtualMachine(exe)["main"](floats(1, 2)) == (2 + MOST_NESTED,)
     pattern: Any = ObjectPattern()
-    for _ in range(MOST_NESTED + 2):
+    for _ in range(MOST_NESTED_TUPLES + 2):
         pattern = TuplePattern((pattern,))
     with pytest.raises(ExecutableError, match="a pattern is nested more than"):
         verify(program([Return(0, 0)], [("x", pattern)]))

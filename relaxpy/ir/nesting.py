@@ -34,6 +34,16 @@ def is_too_deep(error: BaseException) -> bool:
     return isinstance(error, (MemoryError, RecursionError))
 
 
+def parse_any_depth(text: str) -> ast.Module:
+    """The syntax tree of a text, by Python's parser unless it is too deep for that."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        if not is_too_deep(error):
+            raise
+    return parse_nested(text)
+
+
 def parse_nested(text: str) -> ast.Module:
     """The syntax tree of a text of any depth. Raises `SyntaxError` for invalid Python."""
     scan = _Scan(text.encode())

@@ -23,13 +23,13 @@ from relaxpy.ir import (
     TupleType,
     Var,
     VarBinding,
+    nesting,
 )
 from relaxpy.ir.annotation import Annotation
 from relaxpy.ir.expr import Expr
 from relaxpy.ir.structural import structural_hash
 from relaxpy.op import add, exp
 from relaxpy.op.deduce import deduce
-from relaxpy.script import nesting
 from relaxpy.transform.normalize import Normalize
 
 ROOT = Path(__file__).resolve().parent.parent.parent
