@@ -257,6 +257,29 @@ def constants(count: int) -> str:
     return _HEADER + function([*lines, "y = x * c"], "y", _param())
 
 
+def nested_indices(count: int) -> str:
+    """A tensor program whose index has `count / 16` remainders, each of the one before, called `count` times."""
+    index = "v"
+    for _ in range(max(1, count // 16)):
+        index = f"({index} + 1) % n"
+    kernel = f"""    @T.prim_func(private=True)
+    def k(x: T.Buffer(("n", 64), "float32"), y: T.Buffer(("n", 64), "float32")):
+        n = T.int64()
+        for i, j in T.grid(n, 64):
+            with T.sblock("b"):
+                v, w = T.axis.remap("SS", [i, j])
+                y[v, w] = x[{index}, w]
+
+"""
+    lines = [
+        'x = R.call_tir(cls.k, (x,), out_ty=R.Tensor((n, 64), "float32"))' for _ in range(count)
+    ]
+    main = function(lines, "x", _param()).replace(
+        "cls = Module", "n = T.int64()\n        cls = Module"
+    )
+    return _HEADER + kernel + main
+
+
 def functions_of_floats() -> dict[str, str]:
     """Elementary functions of one float tensor → how a call of them is written, from the table of operators."""
     from relaxpy.op.base import Op
@@ -311,4 +334,7 @@ def shapes() -> Mapping[str, Program]:
         "shapes": shapes_computed,
         "outputs": outputs,
         "constants": constants,
+        "remainders of integers": chain("{x} % y", "int64"),
+        "quotients of integers": chain("{x} // y", "int32"),
+        "indices of remainders": nested_indices,
     }
