@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import relaxpy
 from relaxpy.errors import RelaxError
 from relaxpy.script.parser import parse
 from relaxpy.target import Target
@@ -114,3 +115,28 @@ def test_what_wraps(text: str) -> None:
 def inner(value: Any) -> Any:
     """What is cast to 64 bits, if TVM did not drop the cast."""
     return value.value if isinstance(value, tirx.Cast) and str(value.ty.dtype) == "int64" else value
+
+
+def test_coefficients_beyond_64_bits() -> None:
+    """TVM's analyser multiplies out, and cannot: such an index is checked when it runs, and only elements are read."""
+    index = "v"
+    for _ in range(45):
+        index = f"({index} * 3 + n)"
+    mod = relaxpy.parse(f"""
+@I.ir_module
+class M:
+    @T.prim_func
+    def f(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+        n = T.int64()
+        for i in range(n):
+            with T.sblock("b"):
+                v = T.axis.spatial(n, i)
+                y[v] = x[{index} % n]
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        return R.call_tir(M.f, (x,), out_ty=R.Tensor((n,), "float32"))
+""")
+    exe = relaxpy.build(mod, "llvm -opt-level=0", cache=False)
+    got = relaxpy.VirtualMachine(exe)["main"](np.arange(7, dtype="float32") + 3).numpy()
+    assert set(got.tolist()) <= {3, 4, 5, 6, 7, 8, 9}
