@@ -178,6 +178,8 @@ x.nansum(1) = op.sum(op.where(op.isnan(x), 0.0, x), axis=1)
 s.trace() = op.einsum((s,), "ii->")
 x.cumsum(1) = op.cumsum(x, axis=1)
 x.cumprod(1) = op.cumprod(x, axis=1)
+x.cummax(1)[0] = op.cummax(x, axis=1)
+x.cummin(1)[0] = op.cummin(x, axis=1)
 np: np.ptp(x, axis=1) = op.max(x, axis=1) - op.min(x, axis=1)
 # products
 x.matmul(w) = x @ w

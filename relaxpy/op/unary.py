@@ -473,7 +473,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def erfinv(x: np.ndarray) -> np.ndarray:
-    """The inverse of the error function on an array, in double precision: bisection of `math.erfc` from the near end."""
+    """The inverse of the error function on an array, in double precision, by bisection."""
 
     def one(value: float) -> float:
         if not -1 < value < 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -67,7 +68,9 @@ def leaky_relu(at: Site, x: Expr, slope: float) -> Any:
 
 @operator("sign.default", "sgn.default")
 def sign(at: Site, x: Expr) -> Any:
-    return x if at.dtype.is_bool else op.sign(x)
+    if not at.dtype.is_float:
+        return x if at.dtype.is_bool else op.sign(x)
+    return op.where(op.isnan(x), number(at, 0), op.sign(x))  # torch has no sign for a NaN
 
 
 @operator("reciprocal.default")
@@ -309,7 +312,8 @@ def hypot(at: Site, x: Expr, y: Expr) -> Any:
     large, small = at.emit(op.maximum(x, y)), at.emit(op.minimum(x, y))
     part = op.where(op.equal(large, 0.0), number(at, 0), op.divide(small, large))
     found = op.multiply(large, op.sqrt(op.add(op.square(at.emit(part)), 1.0)))
-    return op.where(op.isinf(large), large, at.emit(found))
+    infinite = op.logical_or(op.isinf(x), op.isinf(y))
+    return op.where(at.emit(infinite), number(at, math.inf), at.emit(found))
 
 
 @operator("signbit.default")

@@ -9,6 +9,7 @@ from relaxpy.frontend.torch.importer import Site
 from relaxpy.frontend.torch.operators_elementwise import number
 from relaxpy.frontend.torch.table import operator
 from relaxpy.ir import Dim, Expr
+from relaxpy.ir.dim import dim_op, product
 
 _LAST = 2**63 - 1
 
@@ -68,7 +69,6 @@ def select(at: Site, x: Expr, axis: int, index: Any) -> Any:
 
 
 def _inside(index: Any, size: Dim) -> Dim:
-    from relaxpy.ir.dim import dim_op
 
     if isinstance(index, int) and index < 0:
         return dim_op("le", -index, size)
@@ -168,3 +168,23 @@ def ones(at: Site, *rest: Any) -> Any:
 @operator("scalar_tensor.default")
 def scalar_tensor(at: Site, value: Any, *rest: Any) -> Any:
     return number(at, value)
+
+
+@operator("roll.default")
+def roll(at: Site, x: Expr, shifts: list[Any], axes: list[int]) -> Any:
+    if not at.ndim(x):
+        return x
+    if not axes:
+        flat = at.emit(op.reshape(x, (product(tuple(at.shape_of(x))),)))
+        return op.reshape(at.emit(_rolled(at, flat, shifts[0], 0)), at.shape)
+    for shift, axis in zip(shifts, axes, strict=True):
+        x = at.emit(_rolled(at, x, shift, axis))
+    return x
+
+
+def _rolled(at: Site, x: Expr, shift: Any, axis: int) -> Any:
+    """The part from the new first element on, then the part before it."""
+    size = at.shape_of(x)[axis]
+    first = -Dim.of(shift) % dim_op("max", size, 1)
+    parts = ((first, size), (Dim.of(0), first))
+    return op.concat([at.emit(op.strided_slice(x, [axis], [a], [b])) for a, b in parts], axis=axis)

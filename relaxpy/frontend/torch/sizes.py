@@ -44,6 +44,8 @@ class Sizes:
         if expr.is_Integer:
             return Dim.of(int(expr))
         name = type(expr).__name__
+        if name in ("TruncToInt", "FloorToInt"):
+            return self._scaled(expr)
         if name == "Piecewise":
             found = self.expr(expr.args[-1].expr)
             for pair in reversed(expr.args[:-1]):
@@ -58,6 +60,22 @@ class Sizes:
         if name == "Pow":
             return self.expr(expr.args[0]) ** int(expr.args[1])
         return FUNCTIONS[name](*map(self.expr, expr.args))
+
+    def _scaled(self, expr: Any) -> Dim:
+        """A size times a float, as scale factors have it, rounded down."""
+        factor, rest = expr.args[0].as_coeff_Mul()
+        for power in range(_POWERS):
+            whole = float(factor) * 2**power
+            if whole.is_integer():
+                return self.expr(rest) * int(whole) // 2**power
+        raise UsageError(
+            "torch-size",
+            f"a size is {expr}: a factor that is no fraction of {2 ** (_POWERS - 1)} is no exact number",
+            help="give the size itself, or a factor such as 0.5 or 1.25",
+        )
+
+
+_POWERS = 17
 
 
 def _all(op: str) -> Callable[..., Dim]:
