@@ -323,6 +323,8 @@ def symbolic(
     trace that does not hold is told, and no outcome."""
     from torch.export import Dim
 
+    if not case.tensors:
+        return []
     dims = [{i: Dim.AUTO for i in range(tensor.ndim)} for tensor in case.tensors]
     program = Program([case.call])
     try:
