@@ -46,6 +46,13 @@ def unsqueeze(at: Site, x: Expr, axis: int) -> Any:
 
 @operator("squeeze.dims", "squeeze.dim", "squeeze.default")
 def squeeze(at: Site, x: Expr, axes: Any = None) -> Any:
+    """The trace keeps an axis whose size may vary: torch would remove it at a size of 1."""
+    sizes = at.shape_of(x)
+    if axes is None:
+        axes = range(len(sizes))
+    for axis in [axes] if isinstance(axes, int) else axes:
+        if sizes and sizes[axis].value is None:
+            at.check(dim_op("ne", sizes[axis], 1), f"axis {axis} stays: its size is not 1")
     return op.reshape(x, at.shape)
 
 

@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 import relaxpy
+from relaxpy.errors import RelaxError
 
 NAN, INF = float("nan"), float("inf")
 SPECIAL = torch.tensor(
@@ -139,3 +140,14 @@ def test_interpolation_at_all_sizes(mode: str) -> None:
 
     others = [(torch.randn(n, 3, h, w),) for n, h, w in ((1, 4, 9), (3, 7, 2))]
     check(function, torch.randn(2, 3, 5, 7), sizes=(({0: "n", 2: "h", 3: "w"},), others))
+
+
+def test_an_axis_that_may_vary_stays_or_is_refused() -> None:
+    """Torch removes an axis of size 1; a build for all sizes has one rank."""
+    mod, params = relaxpy.from_torch(
+        lambda x: x.squeeze(), (torch.ones(4, 1, 3),), dynamic_shapes=({0: "n"},)
+    )
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, params=params, target="llvm -opt-level=0"))
+    assert vm["main"](torch.ones(5, 1, 3)).shape == (5, 3)
+    with pytest.raises(RelaxError, match=f"{__file__}"):
+        vm["main"](torch.ones(1, 1, 3))
