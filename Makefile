@@ -96,7 +96,7 @@ test-products: $(VENV)/stamp-test
 	  --targets "$(TARGETS)" --families "$(FAMILIES)"
 
 test-torch-operators: $(VENV)/stamp-test
-	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) tests/frontend/torch/test_all_operators.py $(PYTEST_ARGS)
+	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) tests/frontend/torch/test_all_opinfo.py $(PYTEST_ARGS)
 
 test-replicas: $(VENV)/stamp-test
 	@$(PIP) --editable '.[replicas]'

@@ -293,11 +293,13 @@ def masked_fill(at: Site, x: Expr, mask: Expr, value: Any) -> Any:
 
 def number(at: Site, value: Any) -> Any:
     """A number or size as a 0-d tensor of the result's dtype; a tensor in that dtype."""
-    if isinstance(value, Dim) and value.value is None:
-        value = at.emit(op.scalar_to_tensor(PrimValue(value), dtype="int64"))
-    if isinstance(value, Expr):
-        return at.cast(value, at.dtype)
-    return op.full((), value if not isinstance(value, Dim) else value.value, at.dtype)
+    if isinstance(value, Dim):
+        known = value.value
+        if known is None:
+            scalar = at.emit(op.scalar_to_tensor(PrimValue(value), dtype="int64"))
+            return at.cast(scalar, at.dtype)
+        value = known
+    return at.cast(value, at.dtype) if isinstance(value, Expr) else op.full((), value, at.dtype)
 
 
 @operator("exp2.default")

@@ -86,14 +86,15 @@ def batch_norm(
     epsilon: float,
 ) -> Any:  # fmt: skip
     gamma, beta = scales(at, x, [at.shape_of(x)[1]], weight, bias)
-    attrs: dict[str, Any] = {"axis": 1, "epsilon": epsilon, "training": False}
-    given = [gamma, beta, mean, variance]
+    given = [x, gamma, beta, mean, variance]
+    dtype = at.dtype_of(mean)
     if any(at.dtype_of(each) != at.dtype_of(x) for each in given):
-        dtype = at.dtype_of(mean)
-        x = at.cast(x, dtype)
         given = [at.cast(each, dtype) for each in given]
-    y = at.emit(op.nn.batch_norm(x, *given, **attrs))
-    empty = op.zeros((0,), at.dtype_of(mean))
+    x, gamma, beta, mean, variance = given
+    y = at.emit(
+        op.nn.batch_norm(x, gamma, beta, mean, variance, axis=1, epsilon=epsilon, training=False)
+    )
+    empty = op.zeros((0,), dtype)
     return at.cast(at.emit(TupleGetItem(y, 0)), at.dtype), empty, empty
 
 
@@ -111,8 +112,10 @@ def batch_statistics(
         y = at.emit(op.multiply(y, op.reshape(at.cast(weight, at.dtype_of(y)), column)))
     if bias is not None:
         y = at.emit(op.add(y, op.reshape(at.cast(bias, at.dtype_of(y)), column)))
-    found = (at.emit(op.reshape(each, (channels,))) for each in (mean, variance, scale))
-    return y, *found
+    mean, variance, scale = (
+        at.emit(op.reshape(each, (channels,))) for each in (mean, variance, scale)
+    )
+    return y, mean, variance, scale
 
 
 @operator("_native_batch_norm_legit.no_stats")

@@ -97,19 +97,16 @@ def _adaptive_pool(count: int) -> Callable[..., Any]:
         given = at.shape_of(x)[-count:]
         if wanted == given:
             return back(x) if at.ndim(x) != len(at.shape) else x
-        if any(size.value is None for size in wanted):
-            return back(_ragged(at, x, wanted, given))
-        return back(_ADAPTIVE[count](x, output_size=[size.value for size in wanted]))
+        known = [size.value for size in wanted if size.value is not None]
+        if len(known) < count:
+            raise at.fail(
+                "torch-operator",
+                f"adaptive pooling to a size that is known only when it runs: {', '.join(map(str, wanted))}",
+                "give the sizes as numbers",
+            )
+        return back(_ADAPTIVE[count](x, output_size=known))
 
     return rule
-
-
-def _ragged(at: Site, x: Expr, wanted: list[Dim], given: list[Dim]) -> Any:
-    raise at.fail(
-        "torch-operator",
-        f"adaptive pooling to a size that is known only when it runs: {', '.join(map(str, wanted))}",
-        "give the sizes as numbers",
-    )
 
 
 for _count in (1, 2, 3):

@@ -16,10 +16,11 @@ _CUBIC = -0.75
 
 def _float(at: Site, value: Any, dtype: Any = "float32") -> Any:
     """A size or number as a 0-d tensor of floats."""
-    if isinstance(value, Dim) and value.value is None:
+    known = value.value if isinstance(value, Dim) else value
+    if known is None:
         scalar = at.emit(op.scalar_to_tensor(PrimValue(value), dtype="int64"))
         return at.emit(op.astype(scalar, dtype))
-    return op.full((), float(value.value if isinstance(value, Dim) else value), dtype)
+    return op.full((), float(known), dtype)
 
 
 def _is_exact(given: Dim, wanted: Dim, scale: float | None) -> bool:
