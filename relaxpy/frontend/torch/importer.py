@@ -304,30 +304,33 @@ class Importer:
         users = {c: str(p.condition) for c, p in places.items() if p.span is not None}
         for condition, text in {**users, **{c: t for t, c in conditions().items()}}.items():
             place = places.get(condition)
-            if place is not None and self._is_no_check(condition, place):
+            needed = condition if place is None else self._needed(condition, place)
+            if needed is None:
                 continue
-            self.conditions.append((condition, text, None if place is None else place.span))
+            self.conditions.append((needed, text, None if place is None else place.span))
 
-    def _is_no_check(self, condition: Dim, place: Place) -> bool:
-        """Is a condition of no consequence here? Of torch's own, those that two numbers differ tell layouts in memory
-        apart, and those that hold from 2 on keep torch from what is different for sizes of 0 and 1; operators here have
-        one layout, and are the same for all sizes. A user's condition that holds from 2 on decides nothing if the trace
-        is the same below."""
+    def _needed(self, condition: Dim, place: Place) -> Dim | None:
+        """What of a condition has to hold; None: nothing. Of torch's own conditions, those that two numbers differ tell
+        layouts in memory apart, and those that hold from 2 on keep torch from what is different for sizes of 0 and 1;
+        operators here have one layout, and are the same for all sizes. A user's condition that holds from 2 on decides
+        nothing at a smaller size if the trace is the same there."""
         if prove(condition, self._ranges(condition)):
-            return True
+            return None
         large = {var: narrowed(self.known.get(var), (2, None)) for var in condition.vars}
         is_small = prove(condition, large)
         if place.span is None:
-            return place.is_inequality or is_small
+            return None if place.is_inequality or is_small else condition
         if not is_small:
-            return False
-        symbols = {symbol.name for symbol in place.condition.free_symbols}
-        wrong = [
-            value
-            for value in (1, 0)
-            if not condition.evaluate(dict.fromkeys(condition.vars, value))
-        ]
-        return all(self._same(frozenset(symbols), value) for value in wrong)
+            return condition
+        symbols = frozenset(symbol.name for symbol in place.condition.free_symbols)
+        wrong = [v for v in (1, 0) if not condition.evaluate(dict.fromkeys(condition.vars, v))]
+        served = [value for value in wrong if self._same(symbols, value)]
+        if len(served) == len(wrong):
+            return None
+        for value in served:
+            for var in condition.vars if len(condition.vars) == 1 else ():
+                condition = dim_op("or", condition, dim_op("eq", var, value))
+        return condition
 
     def _same(self, symbols: frozenset[str], value: int) -> bool:
         key = symbols, value
