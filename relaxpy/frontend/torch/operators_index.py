@@ -345,3 +345,16 @@ def as_strided(at: Site, x: Expr, sizes: Any, strides: Any, offset: Any = 0) -> 
         "as_strided stays within the memory of its tensor",
     )
     return op.take(flat, at.emit(place), axis=0)
+
+
+@operator("repeat_interleave.Tensor")
+def repeat_interleave(at: Site, repeats: Expr, total: Any = None) -> Any:
+    """Each index as often as its element says: the number of ends of runs that are not after a place."""
+    repeats = at.cast(repeats, "int64")
+    count = SymVar(at.importer.fresh("count")).dim
+    at.match(
+        at.emit(op.tensor_to_scalar(at.emit(op.sum(repeats)))), PrimType("int64", count), "count"
+    )
+    places = at.emit(op.arange(0, count, 1, dtype="int64"))
+    found = op.bucketize(places, at.emit(op.cumsum(repeats, axis=0)), right=True)
+    return at.cast(at.emit(found), at.dtype)

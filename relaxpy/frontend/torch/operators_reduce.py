@@ -270,3 +270,27 @@ def median_dim(at: Site, x: Expr, axis: int, keep: bool = False) -> Any:
     if not at.ndim(x):
         return x, op.zeros((), "int64")
     return op.median(x, axis=axis, keepdims=keep)
+
+
+@operator("histc.default")
+def histc(at: Site, x: Expr, bins: int, low: Any, high: Any) -> Any:
+    """The elements in each of `bins` parts of [low, high]; others are not counted."""
+    dtype = at.dtype
+    wide = "float64" if dtype == "float64" or dtype.is_int else "float32"
+    flat = at.cast(at.emit(op.reshape(x, (product(tuple(at.shape_of(x))),))), wide)
+    if low == high:  # the range of x itself; one value is in the middle of a range of 2
+        ends = [at.emit(op.min(flat)), at.emit(op.max(flat))]
+        alone = at.emit(op.equal(*ends))
+        first, last = (
+            at.emit(op.where(alone, op.add(end, step), end)) for end, step in zip(ends, (-1.0, 1.0))
+        )
+    else:
+        first, last = (at.emit(op.full((), float(end), wide)) for end in (low, high))
+    part = op.divide(op.multiply(op.subtract(flat, first), float(bins)), op.subtract(last, first))
+    place = op.minimum(op.astype(op.floor(part), "int64"), op.full((), bins - 1, "int64"))
+    inside = op.logical_and(op.greater_equal(flat, first), op.less_equal(flat, last))
+    place = at.emit(op.where(at.emit(inside), place, op.full((), bins, "int64")))
+    counts = at.emit(op.zeros((bins + 1,), "int64"))
+    ones = at.emit(op.ones(at.shape_of(flat), "int64"))
+    counts = at.emit(op.scatter_elements(counts, place, ones, axis=0, reduction="add"))
+    return at.cast(at.emit(op.strided_slice(counts, [0], [0], [bins])), dtype)

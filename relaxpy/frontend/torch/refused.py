@@ -8,7 +8,10 @@ from __future__ import annotations
 _COMPLEX = "complex numbers: keep the real and the imaginary part in two tensors"
 _FACTORS = "a factorisation or a solver: compute it outside, and pass its results"
 _RANDOM = "random numbers: draw them outside, and pass them as an argument"
-_FROZEN = "torch.export froze the length of a recurrent layer: pass the module itself, whose length may vary"
+_FROZEN = (
+    "torch.export froze the length of a recurrent layer: pass the module itself to relaxpy.from_torch, which keeps "
+    "it"
+)
 _PACKED = "a packed sequence: pass padded sequences, and mask the results"
 
 REFUSED: dict[str, str] = {
