@@ -199,7 +199,7 @@ def _put_back_suites(
     node: ast.AST, suites: dict[int, list[ast.stmt]], ends: dict[int, ast.stmt]
 ) -> None:
     for field in ("body", "orelse", "finalbody"):
-        suite = getattr(node, field, None)
+        suite: list[ast.stmt] | None = getattr(node, field, None)
         if isinstance(suite, list) and suite and isinstance(suite[0], ast.Pass):
             setattr(node, field, suites.pop(suite[0].lineno, suite))
     last = ends.get(getattr(node, "end_lineno", None) or 0)
