@@ -49,7 +49,9 @@ def loop(g: Body) -> bool:
         return g.builder.emit_if(test, go_on.seq, otherwise.seq)
 
     names = ["i", *(f"v{i}" for i in range(len(first)))]
-    for value in build_loop(g.builder, [0, *first], names, write, counters=1, pure=g.pure):
+    for value in build_loop(
+        g.builder, [0, *first], names, write, counters=1, pure=g.pure or g.depth > 0
+    ):
         assert isinstance(value, Var)
         g.add(value)
     return True

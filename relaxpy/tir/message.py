@@ -146,7 +146,7 @@ _RULES = tuple(
     (re.compile(pattern), meaning)
     for pattern, meaning in (
         (
-            r".*Literal value (?P<dim1>-?\d+) exceeds range of (?P<dim2>\w+)",
+            r".*Literal value (?P<dim1>-?\d+) exceeds (?:range|maximum) of (?P<dim2>\w+)",
             "sizes or indices are multiplied to {dim1}, which {dim2} does not hold",
         ),
         (

@@ -86,7 +86,7 @@ def parse_prim_func(
 
 
 _TOO_NARROW = re.compile(
-    r"Literal value -?\d+ |cannot make uint from negative|will cause a negative uint"
+    r"are multiplied to -?\d+, which|Literal value -?\d+ |cannot make uint from negative|will cause a negative uint"
 )
 
 MOST_KEPT = 2048

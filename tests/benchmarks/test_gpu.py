@@ -86,7 +86,7 @@ def test_all_sections(prepared: Path, tmp_path: Path) -> None:
         assert not found["errors"], found["errors"]
         assert all(not each.get("wrong") for each in found["results"].values()), name
         assert bool(found["skipped"]) == (name in NEED_PACKAGES), name
-    assert sections["operators"]["results"]["operators-0"]["calls"] == 3
+    assert sections["operators"]["results"]["operators-0"]["calls"] > 2
     graphs = sections["encoder"]["results"]
     assert all((each["replays"] > 0) == ("without" not in item) for item, each in graphs.items())
     memory = {item: each["bytes"] for item, each in sections["memory"]["results"].items()}

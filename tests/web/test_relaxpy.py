@@ -16,9 +16,10 @@ from relaxpy import nn
 from relaxpy.models import bert, llama
 from relaxpy.testing.differential import outcome_of
 from relaxpy.testing.fuzz import calls_of
+from relaxpy.testing.on_device import REFUSALS
 from relaxpy.testing.random_program import random_program
 from relaxpy.web.export import export
-from tests.e2e.devices import REFUSALS, machine
+from tests.e2e.devices import machine
 from tests.server.chromium import Page, browser
 from tests.sweeps import FULL, quick_target, sweep
 from tests.web.browser_machine import FILES, BrowserMachine
