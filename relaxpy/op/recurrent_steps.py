@@ -121,11 +121,8 @@ class RecurrentSteps(Op):
     ) -> None:  # fmt: skip
         """Require the arguments that the cell has, and no others."""
         is_lstm = self.cell == "lstm"
-        d.require(
-            (initial_c is not None) == is_lstm,
-            "an lstm needs initial_c" if is_lstm else f"a {self.cell} has no initial_c",
-            arg="initial_c",
-        )
+        d.require(initial_c is not None or not is_lstm, "an lstm needs initial_c", arg="cell")
+        d.require(initial_c is None or is_lstm, f"a {self.cell} has no initial_c", arg="initial_c")
         own = {"peepholes": (peepholes, is_lstm), "projection": (projection, is_lstm)}
         own["bias"] = bias, self.cell == "gru" and self.reset_after
         for name, (x, is_taken) in own.items():

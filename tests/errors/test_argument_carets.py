@@ -10,6 +10,7 @@ import pytest
 
 import relaxpy
 from relaxpy.errors import RelaxError
+from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dtype import DType
 from relaxpy.op.base import OPS, Op, Sample, print_attr
 from relaxpy.script import relax  # its operators() loads all files of operators
@@ -26,7 +27,14 @@ class Script:
 
     def __init__(self, sample: Sample) -> None:
         self.params: list[str] = []
-        self.arguments = [self.argument(value) for value in sample.inputs if value is not None]
+        specs = sample.op.args
+        left_out = [spec.optional and spec.kind is TensorType for spec in specs]
+        left_out += [False] * (len(sample.inputs) - len(specs))
+        self.arguments = [
+            "None" if optional and isinstance(value, tuple) else self.argument(value)
+            for value, optional in zip(sample.inputs, left_out, strict=False)
+            if value is not None
+        ]
         for name in type(sample.op).attr_names():
             self.arguments.append(f"{name}={self.attribute(getattr(sample.op, name))}")
 

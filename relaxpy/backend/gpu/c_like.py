@@ -111,7 +111,7 @@ class CLike:
             body,
             (tvm.ir.Call, self._call),
             (tirx.Select, _choice),
-            ((tirx.Max, tirx.Min), _extreme),
+            ((tirx.Max, tirx.Min), self._extreme),
             (tirx.IntImm, self._integer),
             (tirx.FloatImm, self._number),
         )
@@ -161,6 +161,20 @@ class CLike:
             return one / (one + self.function("exp", str(call.ty.dtype), -x))
         return call
 
+    def _extreme(self, node: Any) -> Expr:
+        """The larger or smaller of two values. Of floats as on other targets: the second if one is a NaN; the
+        languages' own functions are undefined there, or take the number. Those need narrow integers of one type, and
+        C's expressions of them are wider."""
+        dtype = str(node.ty.dtype)
+        if dtype in _NARROW:
+            return type(node)(self._exact(node.a, dtype), self._exact(node.b, dtype))
+        if "float" not in dtype:
+            return node
+        is_larger = isinstance(node, tirx.Max)
+        return named(
+            lambda a, b: tirx.if_then_else(a > b if is_larger else a < b, a, b), node.a, node.b
+        )
+
     def _integer(self, literal: Any) -> Expr:
         """The smallest integer of a type. C has no literal for it, except the negated literal of the next larger
         type."""
@@ -187,17 +201,6 @@ class CLike:
 
 def _choice(select: Any) -> Expr:
     return tirx.if_then_else(select.condition, select.true_value, select.false_value)
-
-
-def _extreme(node: Any) -> Expr:
-    """The larger or smaller of two floats, as on other targets: the second if one is a NaN. The languages' own
-    functions are undefined there, or take the number."""
-    if "float" not in str(node.ty.dtype):
-        return node
-    is_larger = isinstance(node, tirx.Max)
-    return named(
-        lambda a, b: tirx.if_then_else(a > b if is_larger else a < b, a, b), node.a, node.b
-    )
 
 
 def named(formula: Callable[..., Expr], *values: Expr) -> Expr:
