@@ -15,7 +15,6 @@ from relaxpy.ir.visitor import UsedVars, used_symbols
 from relaxpy.op.base import Op
 from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
-from relaxpy.op.recurrent_steps import RecurrentPanels
 from relaxpy.shape.bounds import assuming, bounds_of
 from relaxpy.shape.defined import defined_symbols
 from relaxpy.shape.prove import prove
@@ -86,7 +85,7 @@ def is_no_larger(binding: VarBinding, mod: IRModule) -> bool:
     """Is a value computed by operators or tensor programs, and no larger in bytes than its inputs? What an operator
     packs for a kernel may be larger by its padding."""
     match binding.value:
-        case TupleGetItem() | Call(op=RecurrentPanels()):
+        case TupleGetItem() | Call(op=Op(packs=True)):
             return True
         case Call(op=op, args=args) if isinstance(op, Op) or type(op) is CallTIR:
             given = _bytes(deduce(arg, mod) for arg in args[isinstance(op, CallTIR) :])

@@ -182,6 +182,8 @@ class Op(Operator):
     args: ClassVar[tuple[ArgSpec, ...]] = ()
     legalize: ClassVar[Callable[..., Any] | None]
     decompose: ClassVar[Callable[..., Any] | None] = None
+    packs: ClassVar[bool] = False
+    """Whether it orders the elements of a weight for a kernel: with its padding the result may be larger."""
     packed: ClassVar[str] = ""
     """Name of the runtime function that computes it, for an operator without a tensor program."""
     scalar_args: ClassVar[bool] = False

@@ -397,22 +397,8 @@ class Lstm(Recurrent):
         yield wrong(cls(), x.astype(np.float64), own, code="op-dtype", match="float64")
 
 
-@define_op
-class Gru(Recurrent):
-    """Layers of gated recurrent units (Cho et al., 2014), as `torch.nn.GRU` and ONNX's `GRU`. `x` is (length, batch,
-    input). `weights` is a tuple: for each layer, for each of its D = 1 or 2 directions, the weight of the input (3 *
-    hidden, input), that of the state (3 * hidden, hidden), and `biases` biases (3 * hidden,). The first state,
-    `initial_h` (layers * D, batch, hidden), is zeros if left out. `lengths` (batch,) says how many steps each sequence
-    has: outputs after them are 0, the last state is that after the last of them, and backward directions begin there.
-    The result is a tuple: outputs (length, batch, D * hidden), and the last h."""
-
-    name = "nn.gru"
-    cell = "gru"
-    gates: str = "rzn"
-    """The order of the gates in weights and biases: reset, update, new. ONNX's is `zrn`."""
-    reset_after: bool = True
-    """Is the reset gate multiplied with the product of state and weight, bias included (torch; ONNX's
-    linear_before_reset=1), or with the state before the product?"""
+class OneState(Recurrent):
+    """Base of the layers whose state is h alone."""
 
     def deduce(
         self, d: Deduction, x: KnownTensor, weights: TupleType, initial_h: KnownTensor | None = None,
@@ -431,6 +417,24 @@ class Gru(Recurrent):
         lengths: np.ndarray | None = None,
     ) -> tuple[np.ndarray, ...]:  # fmt: skip
         return self._computed(x, weights, (initial_h,), lengths)
+
+
+@define_op
+class Gru(OneState):
+    """Layers of gated recurrent units (Cho et al., 2014), as `torch.nn.GRU` and ONNX's `GRU`. `x` is (length, batch,
+    input). `weights` is a tuple: for each layer, for each of its D = 1 or 2 directions, the weight of the input (3 *
+    hidden, input), that of the state (3 * hidden, hidden), and `biases` biases (3 * hidden,). The first state,
+    `initial_h` (layers * D, batch, hidden), is zeros if left out. `lengths` (batch,) says how many steps each sequence
+    has: outputs after them are 0, the last state is that after the last of them, and backward directions begin there.
+    The result is a tuple: outputs (length, batch, D * hidden), and the last h."""
+
+    name = "nn.gru"
+    cell = "gru"
+    gates: str = "rzn"
+    """The order of the gates in weights and biases: reset, update, new. ONNX's is `zrn`."""
+    reset_after: bool = True
+    """Is the reset gate multiplied with the product of state and weight, bias included (torch; ONNX's
+    linear_before_reset=1), or with the state before the product?"""
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -452,7 +456,7 @@ class Gru(Recurrent):
 
 
 @define_op
-class Rnn(Recurrent):
+class Rnn(OneState):
     """Layers of simple recurrent cells (Elman, 1990), as `torch.nn.RNN` and ONNX's `RNN`: h = tanh(W x + U h + b). `x`
     is (length, batch, input). `weights` is a tuple: for each layer, for each of its D = 1 or 2 directions, the weight
     of the input (hidden, input), that of the state (hidden, hidden), and `biases` biases (hidden,). The first state,
@@ -464,24 +468,6 @@ class Rnn(Recurrent):
     cell = "rnn"
     gates: str = "h"
     """The order of the gates: there is only one."""
-
-    def deduce(
-        self, d: Deduction, x: KnownTensor, weights: TupleType, initial_h: KnownTensor | None = None,
-        lengths: KnownTensor | None = None,
-    ) -> TupleType:  # fmt: skip
-        return self._deduced(d, x, weights, {"initial_h": initial_h}, lengths)
-
-    def decompose(
-        self, emit: Emit, x: Expr, weights: Sequence[Expr], initial_h: Expr | None = None,
-        lengths: Expr | None = None,
-    ) -> Expr:  # fmt: skip
-        return self._decomposed(emit, x, weights, (initial_h,), lengths)
-
-    def reference(
-        self, x: np.ndarray, weights: Sequence[np.ndarray], initial_h: np.ndarray | None = None,
-        lengths: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, ...]:  # fmt: skip
-        return self._computed(x, weights, (initial_h,), lengths)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

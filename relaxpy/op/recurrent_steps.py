@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -257,6 +257,7 @@ class RecurrentPanels(Op):
     gates, 16), where panel p has units 16 * p to 16 * p + 15 of each gate. Units beyond the last one are zeros."""
 
     name = "nn.recurrent_panels"
+    packs: ClassVar[bool] = True
     gates: int
 
     def deduce(self, d: Deduction, weight: KnownTensor) -> TensorType:
@@ -369,16 +370,13 @@ def need_sizes(
 # The step, on numpy
 
 
-class _Weights:
+class _Weights(NamedTuple):
     """The weights of a direction."""
 
-    def __init__(self, weight: Any, bias: Any, peepholes: Any, projection: Any) -> None:
-        self.weight, self.bias, self.peepholes, self.projection = (
-            weight,
-            bias,
-            peepholes,
-            projection,
-        )
+    weight: Any
+    bias: Any
+    peepholes: Any
+    projection: Any
 
 
 def _wide(x: np.ndarray | None) -> Any:

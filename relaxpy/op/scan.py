@@ -39,6 +39,14 @@ class Scan(Op):
     ufunc: ClassVar[np.ufunc]
     """`combine` as a numpy ufunc."""
 
+    def first(self, dtype: DType) -> float:
+        """The result for no elements, in a dtype."""
+        return self.start
+
+    def identity(self, dtype: DType) -> float:
+        """The neutral element of a dtype."""
+        return self.neutral
+
     def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
         dtype = self.dtype or data.dtype
         d.require(
@@ -63,7 +71,7 @@ class Scan(Op):
 
         shape, axis = te.dims(data), self.axis
         axis = None if axis is None else axis % len(shape)
-        start = self.start if self.exclusive else self.neutral
+        start = self.first(out.dtype) if self.exclusive else self.identity(out.dtype)
         return scan(data, shape, axis, out.dtype, type(self).combine, start, self.exclusive)
 
     def reference(self, data: np.ndarray) -> np.ndarray:
@@ -74,7 +82,7 @@ class Scan(Op):
             x = x.reshape(-1)
         if self.exclusive:
             first = [1 if a == axis else size for a, size in enumerate(x.shape)]
-            x = np.concatenate([np.full(first, self.start, x.dtype), x], axis)
+            x = np.concatenate([np.full(first, self.first(dtype), x.dtype), x], axis)
             x = np.delete(x, -1, axis)
         found = self.ufunc.accumulate(x, axis, dtype=x.dtype)
         return found.astype(dtype.numpy)
@@ -130,31 +138,11 @@ class ScanExtreme(Scan):
 
     is_max: ClassVar[bool]
 
-    def limit(self, dtype: DType) -> float:
-        """The extremum of no elements."""
+    def first(self, dtype: DType) -> float:
         low, high = (-math.inf, math.inf) if dtype.is_float else dtype.limits
         return low if self.is_max else high
 
-    def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:
-        from relaxpy.tir.writer.scan import scan
-
-        shape, axis = te.dims(data), self.axis
-        axis = None if axis is None else axis % len(shape)
-        combine = te.maximum if self.is_max else te.minimum
-        start = self.limit(out.dtype)
-        return scan(data, shape, axis, out.dtype, combine, start, self.exclusive)
-
-    def reference(self, data: np.ndarray) -> np.ndarray:
-        dtype = self.dtype or DType(data.dtype)
-        x = widened(converted(data, dtype))
-        axis = 0 if self.axis is None else self.axis % x.ndim
-        if self.axis is None:
-            x = x.reshape(-1)
-        if self.exclusive:
-            first = [1 if a == axis else size for a, size in enumerate(x.shape)]
-            limit = np.full(first, self.limit(dtype), x.dtype)
-            x = np.delete(np.concatenate([limit, x], axis), -1, axis)
-        return self.ufunc.accumulate(x, axis).astype(dtype.numpy)
+    identity = first
 
 
 @define_op
@@ -166,6 +154,10 @@ class Cummax(ScanExtreme):
     is_max = True
     ufunc = np.maximum
 
+    @staticmethod
+    def combine(x: Any, y: Any) -> Any:
+        return te.maximum(x, y)
+
 
 @define_op
 class Cummin(ScanExtreme):
@@ -175,3 +167,7 @@ class Cummin(ScanExtreme):
     name = "cummin"
     is_max = False
     ufunc = np.minimum
+
+    @staticmethod
+    def combine(x: Any, y: Any) -> Any:
+        return te.minimum(x, y)

@@ -214,10 +214,12 @@ class Erfinv(FloatUnary):
     name = "erfinv"
 
     def scalar(self, x: Any) -> Any:
+        from relaxpy.tir.numerics.floats import horner
+
         one = te.literal(1, x)
         w = te.negative(te.log((one - x) * (one + x)))
-        middle = _polynomial(_ERFINV_MIDDLE, w - te.literal(2.5, x))
-        end = _polynomial(_ERFINV_END, te.sqrt(w) - te.literal(3, x))
+        middle = horner(_ERFINV_MIDDLE, w - te.literal(2.5, x))
+        end = horner(_ERFINV_END, te.sqrt(w) - te.literal(3, x))
         found = te.select(w < te.literal(5, x), middle, end) * x
         if te.dtype_of(x) == "float64":
             for _ in range(2):  # Newton: the derivative of erf(y) is 2 / sqrt(pi) * exp(-y * y)
@@ -239,13 +241,6 @@ _ERFINV_END = (
     0.00943887047, 1.00167406, 2.83297682,
 )  # fmt: skip
 # Giles, Approximating the erfinv function (2012): in w - 2.5 and sqrt(w) - 3, w = -log(1 - x*x).
-
-
-def _polynomial(coefficients: tuple[float, ...], x: Any) -> Any:
-    found = te.literal(coefficients[0], x)
-    for each in coefficients[1:]:
-        found = found * x + te.literal(each, x)
-    return found
 
 
 @define_op

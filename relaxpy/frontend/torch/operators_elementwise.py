@@ -294,12 +294,16 @@ def masked_fill(at: Site, x: Expr, mask: Expr, value: Any) -> Any:
 def number(at: Site, value: Any) -> Any:
     """A number or size as a 0-d tensor of the result's dtype; a tensor in that dtype."""
     if isinstance(value, Dim):
-        known = value.value
-        if known is None:
-            scalar = at.emit(op.scalar_to_tensor(PrimValue(value), dtype="int64"))
-            return at.cast(scalar, at.dtype)
-        value = known
+        return size_tensor(at, value, at.dtype)
     return at.cast(value, at.dtype) if isinstance(value, Expr) else op.full((), value, at.dtype)
+
+
+def size_tensor(at: Site, size: Any, dtype: Any = "int64") -> Any:
+    """A size as a 0-d tensor."""
+    known = Dim.of(size).value
+    if known is not None:
+        return op.full((), known, dtype)
+    return at.cast(at.emit(op.scalar_to_tensor(PrimValue(size), dtype="int64")), dtype)
 
 
 @operator("exp2.default")

@@ -7,9 +7,9 @@ from typing import Any
 
 from relaxpy import op
 from relaxpy.frontend.torch.importer import Site
-from relaxpy.frontend.torch.operators_elementwise import number
+from relaxpy.frontend.torch.operators_elementwise import number, size_tensor
 from relaxpy.frontend.torch.table import operator
-from relaxpy.ir import Dim, Expr, PrimType, PrimValue, SymVar, TensorType
+from relaxpy.ir import Dim, Expr, PrimType, SymVar, TensorType
 from relaxpy.ir.dim import dim_op, product
 
 
@@ -19,8 +19,8 @@ def check_indices(at: Site, indices: Expr, size: Any, negative: bool = False) ->
     indices = at.cast(indices, "int64")
     size = Dim.of(size)
     wrong = op.logical_or(
-        op.less(indices, _number(at, -size if negative else 0)),
-        op.greater_equal(indices, _number(at, size)),
+        op.less(indices, size_tensor(at, -size if negative else 0)),
+        op.greater_equal(indices, size_tensor(at, size)),
     )
     count = at.emit(op.sum(op.astype(at.emit(wrong), "int64")), "out_of_range")
     at.match(
@@ -29,18 +29,12 @@ def check_indices(at: Site, indices: Expr, size: Any, negative: bool = False) ->
     )  # fmt: skip
 
 
-def _number(at: Site, value: Any) -> Any:
-    """An integer or size as a 0-d int64 tensor."""
-    value = Dim.of(value)
-    if value.value is not None:
-        return op.full((), value.value, "int64")
-    return at.emit(op.scalar_to_tensor(PrimValue(value), dtype="int64"))
-
-
 def _from_front(at: Site, indices: Expr, size: Any) -> Any:
     """Indices with negative ones counted from the end, as int64."""
     indices = at.cast(indices, "int64")
-    return op.where(op.less(indices, _number(at, 0)), op.add(indices, _number(at, size)), indices)
+    return op.where(
+        op.less(indices, size_tensor(at, 0)), op.add(indices, size_tensor(at, size)), indices
+    )
 
 
 @operator("embedding.default")
@@ -302,10 +296,10 @@ def masked_scatter(at: Site, x: Expr, mask: Expr, source: Expr) -> Any:
     x, mask = at.emit(op.broadcast_to(x, shape)), at.emit(op.broadcast_to(mask, shape))
     flat = at.emit(op.reshape(mask, (product(tuple(shape)),)))
     place = at.emit(op.cumsum(op.astype(flat, "int64"), axis=0))
-    place = at.emit(op.subtract(place, _number(at, 1)))
+    place = at.emit(op.subtract(place, size_tensor(at, 1)))
     flat = at.emit(op.reshape(source, (product(tuple(at.shape_of(source))),)))
     inside = op.logical_or(
-        op.less(place, _number(at, at.shape_of(flat)[0])), op.less(place, _number(at, 0))
+        op.less(place, size_tensor(at, at.shape_of(flat)[0])), op.less(place, size_tensor(at, 0))
     )
     count = at.emit(op.sum(op.astype(op.logical_not(at.emit(inside)), "int64")))
     at.match(
@@ -322,8 +316,8 @@ def diagonal(at: Site, x: Expr, offset: int = 0, a: int = 0, b: int = 1) -> Any:
     order = [a, b, *(axis for axis in range(rank) if axis not in (a, b))]
     count = at.shape[-1]
     steps = at.emit(op.arange(0, count, 1, dtype="int64"))
-    rows = at.emit(op.add(steps, _number(at, max(-offset, 0))))
-    columns = at.emit(op.add(steps, _number(at, max(offset, 0))))
+    rows = at.emit(op.add(steps, size_tensor(at, max(-offset, 0))))
+    columns = at.emit(op.add(steps, size_tensor(at, max(offset, 0))))
     found = at.emit(op.index_tensor(at.emit(_turned(x, order)), [rows, columns]))
     return _turned(found, [*range(1, rank - 1), 0])
 
@@ -332,10 +326,10 @@ def diagonal(at: Site, x: Expr, offset: int = 0, a: int = 0, b: int = 1) -> Any:
 def as_strided(at: Site, x: Expr, sizes: Any, strides: Any, offset: Any = 0) -> Any:
     """Reads the memory of x, which is contiguous here."""
     flat = at.emit(op.reshape(x, (product(tuple(at.shape_of(x))),)))
-    place: Any = _number(at, offset or 0)
+    place: Any = size_tensor(at, offset or 0)
     last = Dim.of(offset or 0)
     for axis, (size, stride) in enumerate(zip(at.shape, strides, strict=True)):
-        steps = op.multiply(at.emit(op.arange(0, size, 1, dtype="int64")), _number(at, stride))
+        steps = op.multiply(at.emit(op.arange(0, size, 1, dtype="int64")), size_tensor(at, stride))
         rest = len(at.shape) - 1 - axis
         place = op.add(place, op.reshape(at.emit(steps), (size, *[1] * rest)))
         last = last + (size - 1) * stride

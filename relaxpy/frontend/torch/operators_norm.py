@@ -8,8 +8,9 @@ import numpy as np
 
 from relaxpy import op
 from relaxpy.frontend.torch.importer import Site
+from relaxpy.frontend.torch.operators_elementwise import size_tensor
 from relaxpy.frontend.torch.table import operator
-from relaxpy.ir import Dim, Expr, PrimValue, TupleGetItem
+from relaxpy.ir import Dim, Expr, TupleGetItem
 from relaxpy.ir.dim import product
 
 
@@ -139,10 +140,7 @@ def batch_norm_functional(
     count = product((sizes[0], *sizes[2:]))
     # What is kept is the variance of a sample: over the count less one.
     dtype = at.dtype_of(new_variance)
-    whole, less = (
-        op.astype(op.scalar_to_tensor(PrimValue(Dim.of(n)), dtype="int64"), dtype)
-        for n in (count, count - 1)
-    )
+    whole, less = (size_tensor(at, n, dtype) for n in (count, count - 1))
     unbiased = at.emit(op.divide(op.multiply(new_variance, at.emit(whole)), at.emit(less)))
 
     def moved(old: Expr, new: Expr) -> Any:

@@ -1,4 +1,4 @@
-"""Pooling, padding and resampling."""
+"""Pooling and padding."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from relaxpy import op
 from relaxpy.frontend.torch.importer import Site
-from relaxpy.frontend.torch.operators_elementwise import number, numbers
+from relaxpy.frontend.torch.operators_elementwise import number, numbers, size_tensor
 from relaxpy.frontend.torch.table import operator
 from relaxpy.ir import Dim, Expr
 from relaxpy.ir.dim import dim_op, product
@@ -77,18 +77,12 @@ def variance(at: Site, x: Expr, axes: Any, correction: Any, keep: bool) -> Any:
     squares = op.sum(op.square(op.subtract(wide, mean)), axis=axes, keepdims=keep)
     correction = 1 if correction is None else correction
     if isinstance(correction, float) and not correction.is_integer():
-        size = op.astype(op.scalar_to_tensor(_scalar(count), dtype="int64"), at.dtype_of(wide))
+        size = size_tensor(at, count, at.dtype_of(wide))
         rest = op.maximum(op.subtract(size, correction), 0.0)
     else:
         least = dim_op("max", count - int(correction), 0)
-        rest = op.astype(op.scalar_to_tensor(_scalar(least), dtype="int64"), at.dtype_of(wide))
+        rest = size_tensor(at, least, at.dtype_of(wide))
     return op.divide(squares, rest)
-
-
-def _scalar(value: Dim) -> Any:
-    from relaxpy.ir import PrimValue
-
-    return PrimValue(value)
 
 
 @operator("var.correction", "var.dim")

@@ -7,8 +7,9 @@ from typing import Any
 
 from relaxpy import op
 from relaxpy.frontend.torch.importer import Site
+from relaxpy.frontend.torch.operators_elementwise import size_tensor
 from relaxpy.frontend.torch.table import operator
-from relaxpy.ir import Dim, Expr, PrimValue
+from relaxpy.ir import Dim, Expr
 
 _CUBIC = -0.75
 """The coefficient of torch's cubic spline."""
@@ -16,11 +17,9 @@ _CUBIC = -0.75
 
 def _float(at: Site, value: Any, dtype: Any = "float32") -> Any:
     """A size or number as a 0-d tensor of floats."""
-    known = value.value if isinstance(value, Dim) else value
-    if known is None:
-        scalar = at.emit(op.scalar_to_tensor(PrimValue(value), dtype="int64"))
-        return at.emit(op.astype(scalar, dtype))
-    return op.full((), float(known), dtype)
+    if isinstance(value, Dim):
+        return size_tensor(at, value, dtype)
+    return op.full((), float(value), dtype)
 
 
 def _is_exact(given: Dim, wanted: Dim, scale: float | None) -> bool:
@@ -49,7 +48,7 @@ def _steps(at: Site, count: Dim, shift: float) -> Any:
 
 def _places(at: Site, position: Any, size: Dim) -> Any:
     """Positions as indices that are clamped to an axis."""
-    last = at.emit(op.scalar_to_tensor(PrimValue(size - 1), dtype="int64"))
+    last = size_tensor(at, size - 1)
     least = op.full((), 0, "int64")
     return at.emit(op.maximum(op.minimum(op.astype(position, "int64"), last), least))
 
