@@ -16,6 +16,7 @@ from relaxpy.ir.dim import Dim, SymVar, dim_op
 from relaxpy.shape.prove import holds
 from relaxpy.tir.analyzer import VarTable, unproved_beyond_64_bits
 from relaxpy.tir.name_length import NameLengths
+from relaxpy.tir.nodes import dtype_of
 from relaxpy.tir.ranges import Ranges
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import rewritten, walk
@@ -77,7 +78,7 @@ class Facts:
         self.loops.append((loop.loop_var, low, extent))
         with ExitStack() as stack:
             for size in (extent, *self._factors(extent)):
-                stack.enter_context(self.where(size >= tirx.const(1, size.ty.dtype)))
+                stack.enter_context(self.where(_signed(size) >= 1))
             yield
         self.loops.pop()
 
@@ -179,10 +180,10 @@ class Facts:
         remainder for at least 0, also one with the sign of its dividend."""
         if self._ranges.wraps(node):
             return False
-        zero = tirx.const(0, node.b.ty.dtype)
+        a, b = _signed(node.a), _signed(node.b)
         if isinstance(node, (tirx.FloorDiv, tirx.FloorMod)):
-            return self._proves(node.b > zero) or self._proves(node.b < zero)
-        return self._proves(node.b > zero) and self._proves(node.a >= zero)
+            return self._proves(b > 0) or self._proves(b < 0)
+        return self._proves(b > 0) and self._proves(a >= 0)
 
     def _changes(self, cast: Any) -> bool:
         """May the conversion give another number?"""
@@ -324,3 +325,9 @@ def _is_huge(number: Any) -> bool:
 
 def _is_false(expr: Expr) -> bool:
     return isinstance(expr, tirx.IntImm) and int(expr.value) == 0
+
+
+def _signed(size: Expr) -> Expr:
+    """An integer to compare: TVM's simplifier subtracts what is compared, and refuses a negative number of an
+    unsigned type."""
+    return int64(size) if dtype_of(size).startswith("uint") else size

@@ -2,6 +2,9 @@
 name: conversions of floats to integers, and shifts. Divisions are defined for every program, in its lowering
 (`relaxpy.tir.lowering.traps`).
 
+And loops over unsigned integers, which become loops over int64: TVM's analyser takes 0 - 1 for the last value of one
+that never runs, and refuses the negative number.
+
 And indices of few bits that wrap around. TVM's analyser, which schedules and passes ask, takes `cast(int64, a * b)` for
 `cast(int64, a) * cast(int64, b)`, and `cast(int8, i)` for `i`. It knows nothing of numbers made of bits.
 """
@@ -11,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from relaxpy.tir.analyzer import int64
 from relaxpy.tir.nodes import dtype_of, operator_of, with_body
 from relaxpy.tir.numerics import integer, scalar
 from relaxpy.tir.numerics.floats import is_compound, let
@@ -24,8 +28,25 @@ _SHIFTS = {tirx.LShift: integer.left_shift, tirx.RShift: integer.right_shift}
 
 def with_defined_results(func: Any) -> Any:
     """Return the function with conversions of floats that saturate (NaN gives 0), shifts that shift everything out for
-    a negative number or for the number of bits and more, and indices that may wrap hidden from the analyser."""
-    return _with_hidden_wraps(_with_saturation(func))
+    a negative number or for the number of bits and more, loops over signed integers, and indices that may wrap hidden
+    from the analyser."""
+    return _with_hidden_wraps(_with_saturation(_with_signed_loops(func)))
+
+
+def _with_signed_loops(func: Any) -> Any:
+    def signed(loop: Any) -> Any:
+        dtype = dtype_of(loop.loop_var)
+        if not dtype.startswith("uint"):
+            return loop
+        old, var = loop.loop_var, tirx.Var(loop.loop_var.name, "int64")
+        number = tirx.Cast(old.ty, var)
+        body = rewritten(loop.body, (tvm.ir.Var, lambda v: number if v.same_as(old) else v))
+        step = None if loop.step is None else int64(loop.step)
+        return tirx.For(
+            var, int64(loop.min), int64(loop.extent), loop.kind, body, loop.thread_binding, loop.annotations, step,
+        )  # fmt: skip
+
+    return with_body(func, rewritten(func.body, (tirx.For, signed)))
 
 
 def _with_saturation(func: Any) -> Any:

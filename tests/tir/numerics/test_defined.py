@@ -125,3 +125,44 @@ class M:
     is_true = COMPARED[text]
     truths = is_true if isinstance(is_true, tuple) else [is_true] * 3
     assert got.tolist() == [x[v] + v if truths[v] else 8 for v in range(3)]
+
+
+NONE = 'T.Cast("uint8", T.Cast("int64", T.uint16(0)))'
+"""A 0 that is a literal once TVM has simplified it."""
+SUBTRACTED = {
+    f"for j in range({NONE}):\n y[v] = T.int64(7)": lambda x, v: 0,
+    "for j in range(T.uint8(0)):\n y[v] = T.int64(7)": lambda x, v: 0,
+    "for j in range(T.uint8(2), T.uint8(v + 4)):\n y[v] = y[v] + T.Cast('int64', j)": lambda x, v: (
+        sum(range(2, v + 4))
+    ),
+    f"e: T.let[T.uint8] = T.Cast('uint8', x[0]) // T.max({NONE}, T.uint8(2))\ny[v] = T.Cast('int64', e)": (
+        lambda x, v: x[0] // 2
+    ),
+    f"e: T.let[T.uint8] = T.truncmod(T.uint8(9), T.max({NONE}, T.uint8(1 + 3)))\ny[v] = T.Cast('int64', e)": (
+        lambda x, v: 1
+    ),
+}
+
+
+@pytest.mark.parametrize("body", SUBTRACTED)
+def test_unsigned_numbers_that_become_literals(body: str) -> None:
+    """TVM's simplifier would subtract a literal of an unsigned type from a literal 0."""
+    lines = "\n".join(f"            {line}" for line in body.split("\n"))
+    mod = relaxpy.parse(f"""
+@I.ir_module
+class M:
+    @T.prim_func
+    def f(x: T.Buffer(("n",), "int64"), y: T.Buffer(("n",), "int64")):
+        n = T.int64()
+        for v in T.parallel(n):
+            y[v] = T.int64(0)
+{lines}
+
+    @R.function
+    def main(x: R.Tensor(("n",), "int64")):
+        n = T.int64()
+        return R.call_tir(M.f, (x,), out_ty=R.Tensor((n,), "int64"))
+""")
+    x = np.array([5, 6, 20])
+    got = relaxpy.VirtualMachine(relaxpy.build(mod, "llvm -opt-level=0"))["main"](x).numpy()
+    assert got.tolist() == [SUBTRACTED[body](x, v) for v in range(3)]
