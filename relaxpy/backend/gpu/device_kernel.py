@@ -17,7 +17,7 @@ from relaxpy.ir.dim import Dim
 from relaxpy.runtime.dtype import info
 from relaxpy.tir.lowering.bfloat16 import without_bfloat16
 from relaxpy.tir.lowering.exact import sealed, unnamed, unsealed
-from relaxpy.tir.lowering.flat import flatten_buffers
+from relaxpy.tir.lowering.flat import flatten_buffers, without_empty_memory
 from relaxpy.tir.lowering.float8 import FORMATS, without_float8
 from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.prim_func import read_symbols
@@ -116,6 +116,7 @@ def _passes(is_whole: bool) -> list[tvm.transform.Pass]:
         tirx.transform.StorageRewrite(),
         tirx.transform.UnrollLoop(),
         tirx.transform.RemoveNoOp(),
+        _each("WithoutEmptyMemory", without_empty_memory),
         _each("Unnamed", unnamed),
         s_tir.transform.RewriteUnsafeSelect(),
         _each("WithoutTraps", without_traps),

@@ -4,14 +4,18 @@ The pass simplifies each index as a map of the loops around it. For a quotient o
 it pads the loops, which is right for sums of loops without an offset, divided by positive numbers: `(i * 4 + j) // 4`.
 For others it is not: `(2 - i) % n` becomes `i % -n * -1`, without the 2, and `(i - 1) // 7 // 5` is rounded wrongly.
 Those are hidden from the pass.
+
+Memory of no elements gets one, which nothing reads: languages of devices have no empty arrays.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from relaxpy.tir.nodes import operator_of, size_vars, with_body
 from relaxpy.tir.operators import READS_STATE, register
-from relaxpy.tir.tvm import tirx, tvm
-from relaxpy.tir.walk import contains, rewritten
+from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.walk import contains, rewritten, walk
 
 Expr = tvm.ir.Expr
 
@@ -27,6 +31,23 @@ def flatten_buffers(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRMo
     hidden = {var: _hidden(func) for var, func in mod.functions.items()}
     flat = tirx.transform.FlattenBuffer()(tvm.IRModule(hidden))
     return tvm.IRModule({var: _shown(func) for var, func in flat.functions.items()})
+
+
+def without_empty_memory(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return the function, whose buffers are flat, with an element in those of its own memory that have none."""
+    new: dict[Any, Any] = {}
+
+    def note(stmt: Any) -> None:
+        old = stmt.buffer
+        if any(isinstance(size, tirx.IntImm) and int(size.value) == 0 for size in old.shape):
+            new[old] = tirx.decl_buffer(
+                (1,), old.dtype, old.name, scope=old.scope(), data_alignment=old.data_alignment, layout=None
+            )  # fmt: skip
+
+    walk(func.body, (tirx.AllocBuffer, note))
+    if not new:
+        return func
+    return tvm_ffi.structural_map(func, (tvm.ir.Var, lambda var: new.get(var, var)))
 
 
 def _hidden(func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import relaxpy
 from relaxpy.backend.gpu.device_kernel import DeviceKernel, Given, device_kernel
 from relaxpy.backend.gpu.threads import bind_threads
 from relaxpy.errors import BuildError
+from relaxpy.runtime.devices.registry import runtime_class
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tvm
 from tests.backend.gpu.support import MATMUL, program
@@ -60,3 +63,32 @@ def test_several_launches_are_refused() -> None:
     with pytest.raises(BuildError) as caught:
         device_kernel(program(text).func, "k", TARGET)
     assert caught.value.code == "kernel-compile"
+
+
+@pytest.mark.parametrize("target", ["opencl", "vulkan", "webgpu", "cuda", "metal"])
+@pytest.mark.parametrize("scope", ["", ', scope="local"', ', scope="shared"'])
+def test_memory_of_no_elements(scope: str, target: str) -> None:
+    """Languages of devices have no empty arrays."""
+    mod = relaxpy.parse(f"""
+@I.ir_module
+class M:
+    @T.prim_func
+    def f(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+        n = T.int64()
+        for v in range(n):
+            none = T.alloc_buffer((0, 3), "float32"{scope})
+            y[v] = x[v] + T.float32(1)
+            for i, j in T.grid(0, 3):
+                none[i, j] = x[v]
+            for i, j in T.grid(0, 3):
+                y[v] = y[v] + none[i, j]
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        return R.call_tir(M.f, (x,), out_ty=R.Tensor((n,), "float32"))
+""")
+    exe = relaxpy.build(mod, target, cache=False, jobs=1)
+    if runtime_class(relaxpy.Target.parse(target).device).devices():
+        got = relaxpy.VirtualMachine(exe)["main"](np.arange(3, dtype=np.float32)).numpy()
+        assert got.tolist() == [1, 2, 3]
