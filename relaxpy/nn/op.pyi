@@ -141,6 +141,12 @@ def atan2(x1: Operand, x2: Operand) -> Tensor:
 def atanh(x: TensorLike) -> Tensor:
     """The inverse hyperbolic tangent: infinite at 1 and -1, NaN beyond."""
 
+def bitcast(x: TensorLike, dtype: DTypeLike) -> Tensor:
+    """The bits of x as elements of another dtype. A wider element becomes several along a new last axis, the lowest
+    bits first; narrower ones are joined along the last axis, whose size is then the ratio of the widths. The bits of a
+    bool are those of a uint8 that is 0 or 1.
+    """
+
 def bitwise_and(x1: Operand, x2: Operand) -> Tensor:
     """Bitwise and; logical and for bools."""
 

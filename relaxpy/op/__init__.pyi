@@ -115,6 +115,12 @@ def atan2(x1: Operand, x2: Operand) -> Call:
 def atanh(x: TensorLike) -> Call:
     """The inverse hyperbolic tangent: infinite at 1 and -1, NaN beyond."""
 
+def bitcast(x: TensorLike, dtype: DTypeLike) -> Call:
+    """The bits of x as elements of another dtype. A wider element becomes several along a new last axis, the lowest
+    bits first; narrower ones are joined along the last axis, whose size is then the ratio of the widths. The bits of a
+    bool are those of a uint8 that is 0 or 1.
+    """
+
 def bitwise_and(x1: Operand, x2: Operand) -> Call:
     """Bitwise and; logical and for bools."""
 

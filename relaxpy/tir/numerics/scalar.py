@@ -103,6 +103,16 @@ def cast(x: Any, dtype: str) -> PrimExpr:
     return tirx.Select(beyond, tirx.const(high, str(target)), ends)
 
 
+def reinterpret(x: Any, dtype: str) -> PrimExpr:
+    """The bits of `x` as a number of another dtype of that width; a bool's are those of 0 and 1."""
+    x, target = element(x), DType(dtype)
+    if dtype_of(x).is_bool:
+        x = x.astype("uint8")
+    elif dtype_of(x).is_float and target.is_float and dtype_of(x) != target:
+        x = tirx.reinterpret(f"uint{target.bits}", x)  # one narrow float as another is a conversion
+    return x if dtype_of(x) == target else tirx.reinterpret(str(target), x)
+
+
 def maximum(a: Any, b: Any) -> PrimExpr:
     """The larger one; NaN if either is NaN."""
     a, b = element(a), element(b)
