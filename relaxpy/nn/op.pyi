@@ -671,6 +671,27 @@ def random_uniform(
     dtype: Dtype of the result: float32, float64 or int64.
     """
 
+def reduce_window(
+    x: TensorLike,
+    window: ShapeLike,
+    padding: ShapeLike | None = None,
+    reduction: str = "sum",
+    strides: Sequence[int] | int = 1,
+    dilation: Sequence[int] | int = 1,
+    base_dilation: Sequence[int] | int = 1,
+) -> Tensor:
+    """Each window of x reduced to one element: its sum, product, maximum or minimum (of bools, whether any or all are
+    true). `window` is the size of windows along each axis. `padding` is how far they extend beyond x, before and after
+    each axis: (before_0, after_0, before_1, …), where a negative number leaves elements out. Padding and gaps take no
+    part; a window of nothing gives 0, 1, or a limit of the dtype, infinite for floats.
+
+    strides: Distance of windows: one number, or one for each axis.
+
+    dilation: Distance of the elements of a window: one number, or one for each axis.
+
+    base_dilation: Distance that the elements of x are set apart to: one number, or one for each axis.
+    """
+
 def repeat(data: TensorLike, repeats: int, axis: int | None = None) -> Tensor:
     """Repeat each slice along `axis` `repeats` times in a row, as `numpy.repeat`; without `axis`, each element of the
     flattened tensor.
