@@ -18,6 +18,7 @@ from relaxpy.op.data_layout import inside, per_axis
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import widened
 from relaxpy.op.reduce import rounded
+from relaxpy.shape.prove import prove
 
 _UFUNCS: dict[str, np.ufunc] = {
     "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
@@ -44,9 +45,14 @@ class _Axis(NamedTuple):
     @property
     def count(self) -> Dim:
         """The number of windows. An axis without elements has no gaps."""
-        size = self.size if self.base == 1 else maximum((self.size - 1) * self.base + 1, 0)
+        size = self.size if self.base == 1 else _least_0((self.size - 1) * self.base + 1)
         places = size + self.before + self.after - self.span
-        return maximum(places // self.stride + 1, 0)
+        return _least_0(places // self.stride + 1)
+
+
+def _least_0(count: Any) -> Dim:
+    """A number, or 0 if it is negative."""
+    return Dim.of(count) if prove(dim_op("le", 0, count)) else maximum(count, 0)
 
 
 @define_op
