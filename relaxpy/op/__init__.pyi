@@ -343,6 +343,37 @@ def full_like(x: Operand, fill_value: Operand, dtype: DTypeLike | None = None) -
     x.
     """
 
+def gather(
+    x: TensorLike,
+    indices: TensorLike,
+    slice_sizes: ShapeLike,
+    offset_dims: Sequence[int] = (),
+    collapsed_slice_dims: Sequence[int] = (),
+    start_index_map: Sequence[int] = (),
+    operand_batching_dims: Sequence[int] = (),
+    start_indices_batching_dims: Sequence[int] = (),
+    mode: str = "clip",
+    fill_value: int | float | None = None,
+) -> Call:
+    """Slices of x at `indices`, as the gather of StableHLO and `jax.lax`. The vectors along the last axis of `indices`
+    say where slices begin along the axes `start_index_map` of x; a slice has `slice_sizes` elements along each axis.
+    The result has the axes of `indices` but the last and, at `offset_dims`, those of a slice, without the axes
+    `collapsed_slice_dims` and `operand_batching_dims`, in which its size is 1. Along `operand_batching_dims` a slice is
+    where its index along `start_indices_batching_dims` says. A slice that would begin before x or end after it is moved
+    into x (mode "clip"), or is `fill_value` (mode "fill"; None: NaN, the smallest signed or the largest unsigned
+    integer, True).
+
+    offset_dims: Axes of the result that are those of a slice.
+
+    collapsed_slice_dims: Axes of x that the result has not.
+
+    start_index_map: The axis of x for each element of an index vector.
+
+    operand_batching_dims: Axes of x that go together with axes of `indices`.
+
+    start_indices_batching_dims: Those axes of `indices`.
+    """
+
 def gather_elements(data: TensorLike, indices: TensorLike, axis: int = 0) -> Call:
     """Gather elements along `axis`, as `torch.gather`: element i of the result is the element of data at index i, with
     the index along `axis` replaced by indices[i]. The result has the shape of `indices`, which may be smaller than data

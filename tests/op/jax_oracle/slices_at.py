@@ -1,0 +1,19 @@
+"""What jax says of `relaxpy/op/slices_at.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from jax import lax
+
+
+def _gather(op: Any, x: Any, indices: Any, slice_sizes: Any) -> Any:
+    numbers = lax.GatherDimensionNumbers(
+        op.offset_dims, op.collapsed_slice_dims, op.start_index_map, op.operand_batching_dims,
+        op.start_indices_batching_dims,
+    )  # fmt: skip
+    return lax.gather(x, indices, numbers, slice_sizes, mode=op.mode, fill_value=op.fill_value)
+
+
+JAX: dict[str, Callable[..., Any]] = {"gather": _gather}
