@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from relaxpy.errors import UsageError
-from relaxpy.frontend.torch.signature import Input, Signature
+from relaxpy.frontend.signature import Input, Signature
 from relaxpy.frontend.torch.trees import read_tree
 
 

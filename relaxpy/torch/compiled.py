@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from relaxpy.frontend.torch.signature import Signature
+from relaxpy.frontend.signature import Signature
 from relaxpy.runtime import Executable, VirtualMachine
 from relaxpy.torch.calls import Calls
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from relaxpy.errors import ExecutableError
 from relaxpy.files import given_path
+from relaxpy.frontend.signature import Signature
 from relaxpy.frontend.torch.arrays import array_of, tensor_of
-from relaxpy.frontend.torch.signature import Signature
 from relaxpy.ir import DType
 from relaxpy.runtime import Executable
 from relaxpy.runtime.container import ALIGNMENT, open_container, write_container

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from relaxpy.frontend.torch.spans import is_users
+from relaxpy.frontend.spans import is_users
 
 
 @dataclass(frozen=True)

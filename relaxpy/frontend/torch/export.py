@@ -13,11 +13,11 @@ from functools import wraps
 from typing import Any
 
 from relaxpy.errors import UsageError, caller_span
+from relaxpy.frontend.spans import is_users, raised_in
 from relaxpy.frontend.torch.arguments import all_sizes, has_names, unnamed
 from relaxpy.frontend.torch.comparisons import Comparison, comparisons
 from relaxpy.frontend.torch.recurrent import whole_layers
 from relaxpy.frontend.torch.refused import REFUSED
-from relaxpy.frontend.torch.spans import is_users, raised_in
 from relaxpy.frontend.torch.table import OPERATORS
 from relaxpy.ir import IRModule
 

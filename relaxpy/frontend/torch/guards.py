@@ -13,9 +13,9 @@ from traceback import FrameSummary
 from typing import Any
 
 from relaxpy.errors import Span, UsageError
+from relaxpy.frontend.spans import is_users, line_span
 from relaxpy.frontend.torch.comparisons import Comparison
 from relaxpy.frontend.torch.sizes import FUNCTIONS
-from relaxpy.frontend.torch.spans import is_users, line_span
 from relaxpy.ir import Dim
 from relaxpy.ir.dim import dim_op
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
@@ -13,19 +11,19 @@ from typing import Any
 import numpy as np
 
 from relaxpy.errors import RelaxError, Span, UsageError
+from relaxpy.frontend import site
+from relaxpy.frontend.signature import Input, Output, Signature
 from relaxpy.frontend.torch.arguments import Leaf, limits, named_sizes, shapes_with_dims
 from relaxpy.frontend.torch.arrays import array_of, dtype_of
 from relaxpy.frontend.torch.export import Traced, as_module, decomposed, exported
 from relaxpy.frontend.torch.guards import Place, places_of_guards, read_guard
 from relaxpy.frontend.torch.missing import draws_numbers, name_of, refuse_missing
-from relaxpy.frontend.torch.signature import Input, Output, Signature
 from relaxpy.frontend.torch.sizes import Sizes
 from relaxpy.frontend.torch.small_sizes import same_at
 from relaxpy.frontend.torch.spans import span_of
 from relaxpy.frontend.torch.table import OPERATORS
 from relaxpy.frontend.torch.trees import write_tree
 from relaxpy.ir import (
-    Annotation,
     Constant,
     Dim,
     DType,
@@ -40,24 +38,11 @@ from relaxpy.ir import (
     Var,
 )
 from relaxpy.ir.dim import DimOp, dim_op
-from relaxpy.ir.names import FreshNames
-from relaxpy.op import astype, full
+from relaxpy.op import astype
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.shape.bounds import LOWER, UPPER, narrowed
 from relaxpy.shape.prove import prove
 
-RESERVED = (
-    "R",
-    "T",
-    "I",
-    "cls",
-    "metadata",
-    *"float int bool str len list tuple range dict".split(),
-)
-"""Names that have a meaning in script."""
-
-_WRITTEN = 1024
-"""Constants of so many bytes are written into the program; larger ones are weights."""
 _BRANCHES = frozenset(f"higher_order.{name}" for name in ("cond", "while_loop", "map_impl", "scan"))
 
 INVENTED = 2
@@ -139,7 +124,7 @@ class Importer:
         """Node → expression, size, number, or tuple of them."""
         self.named: dict[str, SymVar] = {}
         """The user's names of sizes."""
-        self.taken = FreshNames(RESERVED, separator="_")
+        self.taken = site.Names()
         self.inputs: list[Input] = []
         self.weights: dict[str, Any] = {}
         """Parameter → torch's tensor."""
@@ -401,9 +386,6 @@ class Importer:
     # Parameters
 
     def fresh(self, name: str) -> str:
-        name = re.sub(r"\W", "_", name)
-        if keyword.iskeyword(name) or not name.isidentifier():
-            name = f"_{name}"
         return self.taken.fresh(name)
 
     def _parameters(
@@ -448,7 +430,7 @@ class Importer:
                 self.inputs.append(Input(kind, var.name))
                 continue
             tensor = self._stored(spec)
-            if spec.kind.name == "CONSTANT_TENSOR" and tensor.nbytes <= _WRITTEN:
+            if spec.kind.name == "CONSTANT_TENSOR" and tensor.nbytes <= site.WRITTEN:
                 self.values[node] = Constant(array_of(tensor))
                 continue
             key = _memory(tensor)
@@ -590,11 +572,8 @@ class Importer:
 
     def check(self, condition: Dim, text: str, span: Span | None) -> None:
         """Check a condition on sizes when the program runs, unless it is proved."""
-        if prove(condition, self._ranges(condition)):
-            return
-        if condition.value is not None:
-            raise UsageError("torch-size", f"{text} does not hold", span=span)
-        self.builder.match_cast(PrimValue(condition), PrimType("bool", 1), "guard", span=span)
+        given = self._ranges(condition)
+        site.check(self.builder, condition, text, given, "torch-size", span)
 
     # Results
 
@@ -669,13 +648,13 @@ def _memory(tensor: Any) -> Any:
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype
 
 
-class Site:
-    """A call of an operator: what its rule asks and does."""
+class Site(site.Site):
+    """A call of an operator of torch."""
 
     def __init__(self, importer: Importer, node: Any, span: Span | None) -> None:
+        super().__init__(importer.builder, node.name, span)
         self.importer = importer
         self.node = node
-        self.span = span
 
     @property
     def val(self) -> Any:
@@ -698,55 +677,10 @@ class Site:
         """Sizes of torch as dimensions."""
         return [each if isinstance(each, Dim) else self.importer.size(each) for each in values]
 
-    def emit(self, value: Any, name: str | None = None) -> Var:
-        """Bind an intermediate value."""
-        return self.importer.builder.emit(value, name or self.node.name, span=self.span)
-
-    def shape_of(self, x: Expr) -> list[Dim]:
-        """The sizes of a tensor."""
-        found = self.annotation(x).dims
-        assert found is not None, x
-        return list(found)
-
-    def ndim(self, x: Expr) -> int:
-        return self.annotation(x).ndim
-
-    def dtype_of(self, x: Any) -> DType:
-        found = self.annotation(x).dtype
-        assert found is not None
-        return found
-
-    def annotation(self, x: Expr) -> TensorType:
-        if isinstance(x, Constant):
-            return TensorType(x.data.shape, str(DType(x.data.dtype)))
-        found = x.annotation if isinstance(x, Var) else self.emit(x).annotation
-        assert isinstance(found, TensorType), found
-        return found
-
     def dtype_of_val(self, value: Any) -> DType:
         """The dtype of a tensor of torch."""
         return dtype_of(value, self.span)
 
-    def number(self, value: Any, dtype: DType | str) -> Expr:
-        """A number or a size as a tensor without dimensions."""
-        return self.emit(full((), value, dtype=DType(dtype)))
-
-    def cast(self, x: Any, dtype: DType | str) -> Any:
-        """A tensor in this dtype; a number as it is."""
-        if not isinstance(x, Expr) or self.dtype_of(x) == dtype:
-            return x
-        return self.emit(astype(x, DType(dtype)))
-
     def check(self, condition: Dim, text: str) -> None:
         """Check a condition on sizes when the program runs."""
         self.importer.check(condition, text, self.span)
-
-    def match(self, value: Expr, annotation: Annotation, name: str | None = None) -> Var:
-        """Bind with an annotation that is checked when the program runs."""
-        return self.importer.builder.match_cast(
-            value, annotation, name or self.node.name, span=self.span
-        )
-
-    def fail(self, code: str, message: str, help: str | None = None) -> UsageError:
-        """An error at this call."""
-        return UsageError(code, message, span=self.span, help=help)

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from relaxpy import op
+from relaxpy.frontend.loops import Step, choice, steps
 from relaxpy.frontend.torch.importer import Site
 from relaxpy.frontend.torch.table import operator
-from relaxpy.ir import Dim, Expr, Tuple, TupleGetItem
+from relaxpy.ir import Dim, Expr
 from relaxpy.op.loop import while_loop
-
-
-def _fields(at: Site, value: Expr, count: int) -> list[Expr]:
-    return [at.emit(TupleGetItem(value, i)) for i in range(count)]
 
 
 @operator("cond", namespace="higher_order")
 def cond(at: Site, predicate: Any, then: Any, otherwise: Any, operands: Sequence[Any] = ()) -> Any:
-    builder = at.importer.builder
     if isinstance(predicate, (bool, Dim)):
         predicate = at.number(predicate, "bool")
-    branches = []
-    count = len(at.val)
-    for graph in (then, otherwise):
-        with builder.seq() as branch:
-            branch.result(Tuple(tuple(at.importer.subgraph(graph, operands))))
-        branches.append(branch.seq)
     predicate = at.emit(op.reshape(predicate, ()))
-    return _fields(at, builder.emit_if(predicate, *branches, span=at.span), count)
+    branches = [partial(at.importer.subgraph, graph, operands) for graph in (then, otherwise)]
+    return choice(at, predicate, branches)
 
 
 @operator("while_loop", namespace="higher_order")
@@ -44,34 +36,11 @@ def while_(at: Site, test: Any, body: Any, carried: Sequence[Any], more: Sequenc
 
 
 def _steps(
-    at: Site, xs: Sequence[Expr], state: Sequence[Any], made: Sequence[Any],
-    step: Callable[[list[Expr], list[Expr]], tuple[list[Expr], list[Expr]]],
-) -> tuple[list[Expr], list[Expr]]:  # fmt: skip
-    """A loop over the first axis: the last state, and what the steps make, stacked."""
-    length = at.shape_of(xs[0])[0]
-    kept = len(state)
-    stacks = [at.emit(op.zeros(at.sizes(each.shape), at.dtype_of_val(each))) for each in made]
-
-    def body(i: Dim, *values: Any) -> Any:
-        rows = []
-        for x in xs:
-            row = op.strided_slice(x, [0], [i], [i + 1], assume_inbound=True)
-            rows.append(at.emit(op.reshape(row, at.shape_of(x)[1:])))
-        states, results = step(rows, list(values[:kept]))
-        filled = []
-        for stack, result in zip(values[kept:], results, strict=True):
-            row = at.emit(op.expand_dims(result, 0))
-            filled.append(at.emit(op.slice_scatter(stack, row, i, i + 1, 1, axis=0)))
-        return (i + 1, *states, *filled)
-
-    found = while_loop(
-        at.importer.builder,
-        lambda i, *_: op.less(i, length),
-        body,
-        [Dim.of(0), *state, *stacks],
-        span=at.span,
-    )
-    return found[1 : 1 + kept], found[1 + kept :]
+    at: Site, xs: Sequence[Expr], state: Sequence[Any], made: Sequence[Any], step: Step
+) -> tuple[list[Expr], list[Expr]]:
+    """A loop over the first axis; `made` is torch's knowledge of the stacks."""
+    stacks = [(at.sizes(each.shape), at.dtype_of_val(each)) for each in made]
+    return steps(at, at.shape_of(xs[0])[0], xs, state, stacks, step)
 
 
 @operator("map_impl", namespace="higher_order")
