@@ -25,6 +25,7 @@ from relaxpy.version import __version__
 
 if TYPE_CHECKING:
     from relaxpy.build import build as build
+    from relaxpy.frontend.jax import from_jax as from_jax
     from relaxpy.frontend.torch import from_torch as from_torch
     from relaxpy.ir import IRModule as IRModule
     from relaxpy.ir.structural import assert_structural_equal as assert_structural_equal
@@ -59,6 +60,7 @@ _PUBLIC = {
     "build": "relaxpy.build",
     "compile": "relaxpy.torch",
     "cpu": "relaxpy.runtime",
+    "from_jax": "relaxpy.frontend.jax",
     "from_torch": "relaxpy.frontend.torch",
     "load": "relaxpy.runtime",
     "num_threads": "relaxpy.runtime",
@@ -94,7 +96,7 @@ for _name, _module in _PROVIDERS.items():
     services.SERVICES[_name].provided_by(_module)
 
 _PACKAGES = (
-    "analysis", "backend", "ir", "llm", "nn", "op", "runtime", "script", "serve", "shape", "testing", "tir",
+    "analysis", "backend", "ir", "jax", "llm", "nn", "op", "runtime", "script", "serve", "shape", "testing", "tir",
     "torch", "transform",
 )  # fmt: skip
 """Packages available as attributes (`relaxpy.op.add`) without an explicit import."""

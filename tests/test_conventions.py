@@ -46,6 +46,7 @@ ALLOWED = {
     "server": {"checkpoints", "runtime", "serve", "llm", "server"},
     "web": {"runtime", "web"},
     "torch": {*LAYERS, "frontend", "runtime", "torch"},
+    "jax": {*LAYERS, "frontend", "runtime", "jax"},
     "explain": {*LAYERS, *PRODUCERS, "runtime", "explain"},
     "testing": {*LAYERS, *PRODUCERS, "runtime", "testing"},
 }

@@ -1,21 +1,24 @@
-"""What goes into a program of torch and comes out of it, as plain data.
+"""What goes into an imported program and comes out of it, as plain data.
 
 A `Signature` says how the nested arguments of a call become the parameters of `main`, and how its results become the
-nested results. The structure of arguments and results is torch's own text of it (JSON).
+nested results. The structure of arguments and results is text (JSON), torch's own for its programs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+from relaxpy.errors import UsageError
 
 
 @dataclass(frozen=True)
 class Input:
-    """A leaf of the arguments, the seed of random numbers, or a buffer that a call changes."""
+    """A leaf of the arguments, the seed of random numbers, or a buffer that a call changes. A `key` of random numbers
+    is passed as its words."""
 
-    kind: Literal["tensor", "int", "constant", "seed", "buffer"]
+    kind: Literal["tensor", "int", "constant", "seed", "buffer", "key"]
     name: str
     """The parameter of `main`; for a constant, what it is in the arguments."""
     value: Any = None
@@ -26,7 +29,7 @@ class Input:
 class Output:
     """A leaf of the results, or the new value of an input."""
 
-    kind: Literal["tensor", "number", "constant", "input", "update"]
+    kind: Literal["tensor", "number", "constant", "input", "update", "key"]
     index: int = -1
     """Which result of `main`; for an argument that is returned itself, which input."""
     value: Any = None
@@ -42,7 +45,7 @@ class Signature:
     outputs: tuple[Output, ...]
     """Leaves of the results in order, and the updates."""
     arguments: str
-    """The structure of `(args, kwargs)`, as torch writes it."""
+    """The structure of `(args, kwargs)`."""
     results: str
     names: tuple[str, ...] = ()
     """The names of the positional parameters."""
@@ -59,3 +62,29 @@ class Signature:
             data["results"],
             tuple(data["names"]),
         )
+
+
+def check_constant(given: Any, wanted: Input) -> None:
+    """Refuse another value of an argument that is part of the program."""
+    same = given == wanted.value or given is wanted.value
+    if type(given) is not type(wanted.value) or same is not True:
+        raise UsageError(
+            "arguments",
+            f"{wanted.name} is {given!r}, and the program was traced for {wanted.name}={wanted.value!r}",
+            help="numbers and texts are part of the program: import it again with the other value",
+        )
+
+
+def arranged(
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    names: Sequence[str],
+    count: int,
+    keys: Sequence[str],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call as the program was traced: `count` by position, of the parameters `names`, and `keys` by
+    name. Arguments that are others stay as they are."""
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    if len(args) > len(names) or set(given) != {*names[:count], *keys}:
+        return tuple(args), dict(kwargs)
+    return tuple(given[name] for name in names[:count]), {key: given[key] for key in keys}

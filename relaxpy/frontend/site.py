@@ -61,7 +61,9 @@ class Site:
         self.span = span
 
     def emit(self, value: Any, name: str | None = None) -> Var:
-        """Bind an intermediate value."""
+        """Bind an intermediate value; a variable is bound already."""
+        if isinstance(value, Var):
+            return value
         return self.builder.emit(value, name or self.name, span=self.span)
 
     def shape_of(self, x: Expr) -> list[Dim]:

@@ -270,7 +270,10 @@ class ScatterND(Op):
         lead, depth = indices.ndim - 1, indices.shape[-1]
         grid = np.indices(updates.shape)
         vectors = indices[tuple(grid[:lead])]
-        named = [from_end_numpy(vectors[..., k], data.shape[k]) for k in range(depth)]
+        named = [
+            np.broadcast_to(from_end_numpy(vectors[..., k], data.shape[k]), updates.shape)
+            for k in range(depth)
+        ]
         return scatter_numpy(data, [*named, *grid[lead:]], updates, self.reduction)
 
     @classmethod
@@ -284,6 +287,7 @@ class ScatterND(Op):
         yield sample(cls(), rand(5, 2), grid, rand(2, 3, 2), dims="n 2, k l 1, k l 2")
         yield sample(cls("mul"), rand(3), rows[:2, :0], rand(2, 3), dims="n, k 0, k n")
         yield sample(cls(), rand(0, 4), pairs, rand(4), dims="n 4, k 2, k")
+        yield sample(cls(), rand(4, 2), rows[1], rand(2), dims="n m, 1, m")
         yield wrong(cls(), rand(3), pairs, rand(4), code="op-rank", match="indices has 2 axes")
         yield wrong(cls(), rand(3, 4), pairs, rand(3), code="shape-mismatch", match="4 and 3")
         yield wrong(

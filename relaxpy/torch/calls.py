@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from relaxpy.errors import UsageError
-from relaxpy.frontend.signature import Input, Signature
+from relaxpy.frontend.signature import Signature, arranged, check_constant
 from relaxpy.frontend.torch.trees import read_tree
 
 
@@ -79,13 +79,9 @@ class Calls:
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments by position and by name as in the example, in its order."""
-        names = self.signature.names
         positional, named = (spec for spec in self.expected.children())
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
-        count, keys = positional.num_children, list(named.context or ())
-        if len(args) > len(names) or set(given) != {*names[:count], *keys}:
-            return tuple(args), dict(kwargs)
-        return tuple(given[name] for name in names[:count]), {key: given[key] for key in keys}
+        keys = list(named.context or ())
+        return arranged(args, kwargs, self.signature.names, positional.num_children, keys)
 
     def unflatten(self, found: Sequence[Any]) -> Any:
         """The nested results of a call, of the results of `main`."""
@@ -102,17 +98,6 @@ def new_seed() -> Any:
     import torch
 
     return torch.randint(0, 2**62, (), dtype=torch.int64)
-
-
-def check_constant(given: Any, wanted: Input) -> None:
-    """Refuse another value of an argument that is part of the program."""
-    same = given == wanted.value or given is wanted.value
-    if type(given) is not type(wanted.value) or same is not True:
-        raise UsageError(
-            "arguments",
-            f"{wanted.name} is {given!r}, and the program was traced for {wanted.name}={wanted.value!r}",
-            help="numbers and texts are part of the program: import it again with the other value",
-        )
 
 
 def _shown(spec: Any) -> str:
