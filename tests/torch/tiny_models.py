@@ -1,13 +1,17 @@
 """Every model type of transformers, tiny, by one rule: fields of its configuration are shrunk by their names, inputs are
-made by the names of `forward`'s parameters."""
+made by the names of `forward`'s parameters. Of the ways to shrink and to call, the first that runs is taken."""
 
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -48,53 +52,42 @@ SMALL_LIST = {
 }
 """Names of lists of integers → the small value of each (sizes grow, as 16, 32, …)."""
 
-TOKENS = (
-    "pad",
-    "bos",
-    "eos",
-    "decoder_start",
-    "sep",
-    "cls",
-    "mask",
-    "unk",
-    "image",
-    "video",
-    "audio",
-    "boi",
-    "eoi",
-)
+SHALLOW = frozenset((2, 99))
+"""The small values that are shrunk where shrinking all contradicts itself: numbers of layers, vocabularies."""
+
+MOST = 20_000_000
+"""Parameters of a model that is tiny."""
 
 
-def _small(name: str, value: Any) -> Any:
+def _small(name: str, value: Any, shallow: bool) -> Any:
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
         if name.endswith(("token_id", "token_index", "_id")):
-            return min(value, 90 + len(name) % 8)
+            return value if value < 80 else 80 + zlib.crc32(name.encode()) % 19
         for pattern, small in SMALL:
             if re.fullmatch(pattern, name):
-                return min(value, small)
+                return min(value, small) if not shallow or small in SHALLOW else value
         return value
     if isinstance(value, (list, tuple)) and value and all(type(v) is int for v in value):
+        if "token_id" in name:
+            return type(value)(min(v, 90) for v in value)
         for pattern, small in SMALL_LIST.items():
-            if re.fullmatch(pattern, name):
+            if re.fullmatch(pattern, name) and not (shallow and small > 2):
                 if small == 16:
                     return type(value)(
                         16 * 2**i if name != "conv_dim" else 16 for i in range(len(value))
                     )
                 return type(value)(min(v, small) for v in value)
-        if "token_id" in name:
-            return type(value)(min(v, 90) for v in value)
     return value
 
 
-def tiny_config(cls: type) -> Any:
-    """A small configuration of this class."""
-    plain = cls()
-    return cls(**_fields(cls, plain))
+def tiny_config(cls: Any, shallow: bool) -> Any:
+    """A small configuration of this class; `shallow`: of its own widths."""
+    return cls(**_fields(cls, cls(), shallow))
 
 
-def _fields(cls: type, plain: Any) -> dict[str, Any]:
+def _fields(cls: type, plain: Any, shallow: bool) -> dict[str, Any]:
     names = [
         n for n in inspect.signature(cls.__init__).parameters if n not in ("self", "kwargs", "args")
     ]
@@ -105,13 +98,13 @@ def _fields(cls: type, plain: Any) -> dict[str, Any]:
         if name in subs:
             sub = type(value) if hasattr(value, "to_dict") else subs[name]
             if value is not None and hasattr(sub, "model_type") and sub.__name__ != "AutoConfig":
-                given[name] = _fields(sub, value)
+                given[name] = _fields(sub, value, shallow)
                 if sub.model_type:
                     given[name]["model_type"] = sub.model_type
             continue
         if hasattr(value, "to_dict"):
             continue
-        small = _small(name, value)
+        small = _small(name, value, shallow)
         if name == "layer_types" and isinstance(value, (list, tuple)):
             small = list(dict.fromkeys(value))[:2]
             small = (small * 2)[:2]
@@ -125,18 +118,32 @@ class Tiny:
     """A tiny model and how it is called."""
 
     model: torch.nn.Module
-    inputs: Mapping[str, Any]
-    """One call."""
-    sizes: Mapping[str, Mapping[int, str]]
-    """Which sizes vary, by name."""
     config: Any
+    form: str
+    """Which of the ways to call it."""
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """The call that is traced."""
+        return self.call(3, 11)
+
+    @property
+    def sizes(self) -> Mapping[str, Any]:
+        """Which sizes vary, by name."""
+        return self._made(3, 11).sizes
 
     def call(self, batch: int, length: int) -> dict[str, Any]:
-        return make_inputs(self.model, self.config, batch, length)[0]
+        return self._made(batch, length).values
+
+    def _made(self, batch: int, length: int) -> Inputs:
+        made = Inputs(self.model, self.config, batch, length)
+        FORMS[self.form](made)
+        made.rest()
+        return made
 
 
 def tiny_model(kind: str) -> Tiny:
-    """The tiny model of a type of transformers."""
+    """The tiny model of a type of transformers, which runs. Raises what the first way raises."""
     import transformers
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     from transformers.models.auto.modeling_auto import MODEL_MAPPING
@@ -145,17 +152,50 @@ def tiny_model(kind: str) -> Tiny:
     model_class = MODEL_MAPPING[config_class]
     if isinstance(model_class, (tuple, list)):
         model_class = model_class[0]
-    torch.manual_seed(0)
+    transformers.logging.set_verbosity_error()
+    first: Exception | None = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        transformers.logging.set_verbosity_error()
-        config = tiny_config(config_class)
-        config._attn_implementation = "sdpa" if model_class._supports_sdpa else "eager"
-        model = model_class(config).eval()
-    if sum(p.numel() for p in model.parameters()) > 20_000_000:
+        for shallow, attention in itertools.product((False, True), ("sdpa", "eager")):
+            try:
+                config = tiny_config(config_class, shallow)
+                config._attn_implementation = attention
+                model = _model(model_class, config)
+            except Exception as error:
+                first = first or error
+                continue
+            for form in FORMS:
+                tiny = Tiny(model, config, form)
+                try:
+                    _runs(tiny)
+                except _NoSuchForm:
+                    continue
+                except Exception as error:
+                    first = first or error
+                    continue
+                return tiny
+    raise first or ValueError(
+        f"no inputs for {sorted(inspect.signature(model.forward).parameters)}"
+    )
+
+
+def _model(model_class: Any, config: Any) -> torch.nn.Module:
+    with suppress(NotImplementedError, RuntimeError, TypeError), torch.device("meta"):
+        # No values are needed to count.
+        if sum(p.numel() for p in model_class(config).parameters()) > MOST:
+            raise ValueError("not tiny")
+    torch.manual_seed(0)
+    model = model_class(config).eval()
+    if sum(p.numel() for p in model.parameters()) > MOST:
         raise ValueError("not tiny")
-    inputs, sizes = make_inputs(model, config, 3, 11)
-    return Tiny(model, inputs, sizes, config)
+    return model
+
+
+def _runs(tiny: Tiny) -> None:
+    """Raise what the model raises for the calls."""
+    with torch.no_grad():
+        for shape in ((2, 7), (1, 5)):
+            tiny.model(**tiny.call(*shape))
 
 
 def _find(config: Any, *names: str) -> Any:
@@ -172,77 +212,207 @@ def _find(config: Any, *names: str) -> Any:
     return None
 
 
-def make_inputs(
-    model: Any, config: Any, batch: int, length: int
-) -> tuple[dict[str, Any], dict[str, Any]]:
+class _NoSuchForm(Exception):
+    """`forward` has no such parameter."""
+
+
+@dataclass
+class Inputs:
     """Arguments of `forward` by name, and the sizes that vary."""
-    rng = torch.Generator().manual_seed(batch * 1000 + length)
-    names = inspect.signature(model.forward).parameters
-    vocab = _find(config, "vocab_size") or 99
-    vocab = min(vocab, 80)
-    image = _find(config, "image_size", "img_size") or 32
-    image = image if isinstance(image, (tuple, list)) else (image, image)
-    channels = _find(config, "num_channels", "in_channels", "in_chans") or 3
-    ids = lambda n: torch.randint(3, vocab, (batch, n), generator=rng)
-    made: dict[str, Any] = {}
-    sizes: dict[str, Any] = {}
-    if ("input_ids" in names and "inputs_embeds" not in names) or "input_ids" in names:
-        made["input_ids"], sizes["input_ids"] = ids(length), {0: "batch", 1: "length"}
-        if "attention_mask" in names:
-            mask = torch.ones(batch, length, dtype=torch.long)
-            if batch > 1 and length > 2:
+
+    model: Any
+    config: Any
+    batch: int
+    length: int
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    sizes: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        self.rng = torch.Generator().manual_seed(self.batch * 1000 + self.length)
+        self.names = inspect.signature(self.model.forward).parameters
+
+    def add(self, name: str, value: torch.Tensor, *sizes: str) -> None:
+        """An argument with the names of its first sizes; "" for one that does not vary."""
+        if name not in self.names:
+            raise _NoSuchForm(name)
+        self.values[name] = value
+        self.sizes[name] = {axis: size for axis, size in enumerate(sizes) if size}
+
+    def needs(self, *names: str) -> None:
+        if not all(name in self.names for name in names):
+            raise _NoSuchForm(names)
+
+    def normal(self, *shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=self.rng)
+
+    def whole(self, low: int, high: int, *shape: int) -> torch.Tensor:
+        return torch.randint(low, high, shape, generator=self.rng)
+
+    @cached_property
+    def picture(self) -> tuple[int, int, int]:
+        """Channels, height, width."""
+        size = _find(self.config, "image_size", "img_size") or 32
+        if isinstance(size, dict):
+            size = tuple(size.values())
+        height, width = size if isinstance(size, (tuple, list)) else (size, size)
+        return _find(self.config, "num_channels", "in_channels", "in_chans") or 3, height, width
+
+    def tokens(self, length: int) -> torch.Tensor:
+        return self.whole(3, min(_find(self.config, "vocab_size") or 99, 80), self.batch, length)
+
+    @property
+    def mels(self) -> int:
+        names = "num_mel_bins", "feature_size", "input_feat_per_channel", "n_mels"
+        return _find(self.config, *names, "feature_projection_input_dim") or 16
+
+    def text(self, ids: torch.Tensor | None = None) -> None:
+        ids = self.tokens(self.length) if ids is None else ids
+        self.add("input_ids", ids, "batch", "length")
+        if "attention_mask" in self.names:
+            mask = torch.ones_like(ids)
+            if self.batch > 1 and self.length > 2:
                 mask[0, -2:] = 0
-            made["attention_mask"], sizes["attention_mask"] = mask, {0: "batch", 1: "length"}
-        if "bbox" in names:
-            made["bbox"] = torch.randint(0, 9, (batch, length, 4), generator=rng).sort(-1).values
-            sizes["bbox"] = {0: "batch", 1: "length"}
-    if "decoder_input_ids" in names:
-        made["decoder_input_ids"], sizes["decoder_input_ids"] = (
-            ids(length),
-            {0: "batch", 1: "length"},
+            self.add("attention_mask", mask, "batch", "length")
+        if "bbox" in self.names:
+            boxes = self.whole(0, 9, *ids.shape, 4).sort(-1).values
+            self.add("bbox", boxes, "batch", "length")
+        if "qformer_input_ids" in self.names:
+            self.add("qformer_input_ids", self.tokens(self.length), "batch", "length")
+
+    def decoder(self) -> None:
+        if "decoder_input_ids" in self.names:
+            self.add("decoder_input_ids", self.tokens(self.length), "batch", "length")
+
+    def pictures(self) -> None:
+        self.add("pixel_values", self.normal(self.batch, *self.picture), "batch")
+
+    def videos(self) -> None:
+        frames = _find(self.config, "num_frames", "frames_per_clip") or 2
+        name = "pixel_values_videos" if "pixel_values_videos" in self.names else "pixel_values"
+        self.add(name, self.normal(self.batch, frames, *self.picture), "batch")
+
+    def pictures_in_text(self) -> None:
+        """As many tokens of the picture before the text as the model makes of it."""
+        token = _find(self.config, "image_token_id", "image_token_index")
+        if token is None or not hasattr(self.model, "get_image_features"):
+            raise _NoSuchForm
+        self.pictures()
+        with torch.no_grad():
+            found = self.model.get_image_features(self.values["pixel_values"])
+        if getattr(found, "pooler_output", None) is not None:
+            found = found.pooler_output
+        parts = found if isinstance(found, (tuple, list)) else [found]
+        width = self.model.get_input_embeddings().weight.shape[-1]
+        count = sum(part.numel() for part in parts) // width // self.batch
+        ids = torch.full((self.batch, count), token)
+        self.text(torch.cat([ids, self.tokens(self.length)], 1))
+
+    def waves(self) -> None:
+        self.add(
+            "input_values", self.normal(self.batch, 480 + 320 * self.length), "batch", "samples"
         )
-    if "pixel_values" in names:
-        made["pixel_values"] = torch.randn(batch, channels, *image[:2], generator=rng)
-        sizes["pixel_values"] = {0: "batch"}
-    if "pixel_values_videos" in names and "pixel_values" not in names:
-        frames = _find(config, "num_frames", "frames_per_clip") or 2
-        made["pixel_values_videos"] = torch.randn(
-            batch, frames, channels, *image[:2], generator=rng
+
+    def waves_of_a_channel(self) -> None:
+        waves = self.normal(self.batch, 1, 480 + 320 * self.length)
+        self.add("input_values", waves, "batch", "", "samples")
+
+    def spectra(self) -> None:
+        name = "input_features" if "input_features" in self.names else "input_values"
+        frames = self.normal(self.batch, 40 + 4 * self.length, self.mels)
+        self.add(name, frames, "batch", "frames")
+
+    def spectra_by_band(self) -> None:
+        """Of the only length that the model takes, if there is one."""
+        length = 2 * (_find(self.config, "max_source_positions") or 32)
+        self.add("input_features", self.normal(self.batch, self.mels, length), "batch")
+
+    def past(self) -> None:
+        """A time series of one variable with lags, or of several."""
+        lags = _find(self.config, "lags_sequence")
+        context = _find(self.config, "context_length") or 32
+        channels = _find(self.config, "num_input_channels")
+        if lags is None:
+            series = (context, channels) if channels else (context,)
+            self.add("past_values", self.normal(self.batch, *series), "batch")
+            return
+        past = context + max(lags)
+        features = _find(self.config, "num_time_features") or 0
+        future = _find(self.config, "prediction_length") or 4
+        self.add("past_values", self.normal(self.batch, past), "batch")
+        self.add("past_time_features", self.normal(self.batch, past, features), "batch")
+        self.add("past_observed_mask", torch.ones(self.batch, past), "batch")
+        self.add("future_values", self.normal(self.batch, future), "batch")
+        self.add("future_time_features", self.normal(self.batch, future, features), "batch")
+
+    def patches(self) -> None:
+        """Pictures as rows of patches, with their heights and widths."""
+        self.needs("pixel_values", "spatial_shapes")
+        channels, size = self.picture[0], _find(self.config, "patch_size") or 8
+        self.add("pixel_values", self.normal(self.batch, 6, channels * size**2), "batch")
+        self.add("pixel_attention_mask", torch.ones(self.batch, 6, dtype=torch.long), "batch")
+        self.add("spatial_shapes", torch.tensor([[2, 3]] * self.batch), "batch")
+
+    def states(self) -> None:
+        """What an agent saw, did and got."""
+        self.needs("states", "actions", "returns_to_go", "timesteps")
+        shape = self.batch, self.length
+        for name, width in (
+            ("states", self.config.state_dim), ("actions", self.config.act_dim),
+            ("rewards", 1), ("returns_to_go", 1),
+        ):  # fmt: skip
+            self.add(name, self.normal(*shape, width), "batch", "length")
+        self.add("timesteps", self.whole(0, 9, *shape), "batch", "length")
+
+    def vectors(self) -> None:
+        """Rows of the model's own width, under whatever name."""
+        name = next(
+            (n for n in ("inputs", "hidden_states", "query_embeds", "latents") if n in self.names),
+            "inputs_embeds",
         )
-        sizes["pixel_values_videos"] = {0: "batch"}
-    if "input_values" in names and "input_ids" not in names:
-        made["input_values"] = torch.randn(batch, 1200 + 100 * length, generator=rng)
-        sizes["input_values"] = {0: "batch", 1: "samples"}
-    if "input_features" in names and "input_ids" not in names:
-        mels = (
-            _find(
-                config,
-                "num_mel_bins",
-                "feature_size",
-                "input_feat_per_channel",
-                "feature_projection_input_dim",
-            )
-            or 16
-        )
-        frames = 2 * (_find(config, "max_source_positions") or 32)
-        if (
-            (getattr(model, "main_input_name", "") == "input_features")
-            and "conv1" in str(model)[:4000]
-            and "whisper" in config.model_type
-        ):
-            made["input_features"], sizes["input_features"] = (
-                torch.randn(batch, mels, frames, generator=rng),
-                {0: "batch"},
-            )
-        else:
-            made["input_features"] = torch.randn(batch, 40 + 4 * length, mels, generator=rng)
-            sizes["input_features"] = {0: "batch", 1: "frames"}
-    if "use_cache" in names:
-        made["use_cache"] = False
-    if not any(isinstance(v, torch.Tensor) for v in made.values()):
-        raise ValueError(f"no inputs for {sorted(names)}")
-    sizes |= {name: None for name in made if name not in sizes}
-    return made, sizes
+        width = _find(self.config, "d_model", "hidden_size", "codebook_dim")
+        self.add(name, self.normal(self.batch, self.length, width or 32), "batch", "length")
+
+    def columns(self) -> None:
+        """The same with the width before the length."""
+        self.vectors()
+        (name,) = self.values
+        self.values[name] = self.values[name].transpose(1, 2).contiguous()
+        self.sizes[name] = {0: "batch", 2: "length"}
+
+    def rest(self) -> None:
+        """What else the call has."""
+        if "use_cache" in self.names:
+            self.values["use_cache"], self.sizes["use_cache"] = False, None
+
+
+def _all(*parts: Callable[[Inputs], None]) -> Callable[[Inputs], None]:
+    def made(inputs: Inputs) -> None:
+        for part in parts:
+            part(inputs)
+
+    return made
+
+
+FORMS: Mapping[str, Callable[[Inputs], None]] = {
+    "pictures in text": Inputs.pictures_in_text,
+    "pictures and text": _all(Inputs.pictures, Inputs.text, Inputs.decoder),
+    "text and waves": _all(Inputs.text, Inputs.waves),
+    "text and spectra": _all(Inputs.text, Inputs.spectra),
+    "text and videos": _all(Inputs.text, Inputs.videos),
+    "text": _all(Inputs.text, Inputs.decoder),
+    "patches": Inputs.patches,
+    "pictures": _all(Inputs.pictures, Inputs.decoder),
+    "videos": Inputs.videos,
+    "waves": _all(Inputs.waves, Inputs.decoder),
+    "waves of a channel": Inputs.waves_of_a_channel,
+    "spectra": _all(Inputs.spectra, Inputs.decoder),
+    "spectra by band": _all(Inputs.spectra_by_band, Inputs.decoder),
+    "past": Inputs.past,
+    "states": Inputs.states,
+    "vectors": Inputs.vectors,
+    "columns": Inputs.columns,
+}
+"""Ways to call a model; the first that its `forward` takes and that runs."""
 
 
 def kinds() -> list[str]:

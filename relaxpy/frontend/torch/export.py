@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import sys
 import traceback
 import warnings
@@ -188,13 +189,21 @@ def as_module(module: Any) -> Any:
             else "pass a torch.nn.Module, a function of tensors, or an ExportedProgram",
         )
 
-    @wraps(module)  # whose signature names the inputs
     def forward(*args: Any, **kwargs: Any) -> Any:  # torch keeps the lines of what `forward` calls
         return module(*args, **kwargs)
 
     made = torch.nn.Module()
-    made.forward = forward
+    made.forward = wraps(module)(forward) if _has_names(module) else forward
     return made
+
+
+def _has_names(function: Any) -> bool:
+    """Does its signature name its inputs? torch's own functions have none."""
+    try:
+        inspect.signature(function)
+    except ValueError:
+        return False
+    return True
 
 
 def register_caches() -> None:

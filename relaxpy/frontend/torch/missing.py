@@ -43,7 +43,8 @@ def _missing(program: Any) -> Iterator[tuple[str, Span | None]]:
 
 def draws_numbers(program: Any) -> bool:
     """Does the program draw random numbers?"""
-    return any(name_of(node) in RANDOM for node in _calls(program.graph_module))
+    nodes = _calls(program.graph_module)
+    return any(RANDOM[name](node) for node in nodes if (name := name_of(node)) in RANDOM)
 
 
 def _calls(module: Any) -> Iterator[Any]:

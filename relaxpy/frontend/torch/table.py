@@ -19,20 +19,26 @@ Rule = Callable[..., Any]
 OPERATORS: dict[str, Rule] = {}
 """Name of an overload (`aten.relu.default`) → its rule."""
 
-RANDOM: set[str] = set()
-"""Operators that draw random numbers: a program with one of them takes a seed."""
+RANDOM: dict[str, Callable[[Any], bool]] = {}
+"""Operators that draw random numbers, and whether a node of torch's does: a program with such a node takes a seed."""
 
 
-def operator(*names: str, namespace: str = "aten", random: bool = False) -> Callable[[Rule], Rule]:
-    """Decorator: the rule of these overloads, e.g. `add.Tensor`. `random`: it draws random numbers."""
+def always(_: Any) -> bool:
+    return True
+
+
+def operator(
+    *names: str, namespace: str = "aten", random: Callable[[Any], bool] | None = None
+) -> Callable[[Rule], Rule]:
+    """Decorator: the rule of these overloads, e.g. `add.Tensor`. `random`: whether a node draws random numbers."""
 
     def register(rule: Rule) -> Rule:
         for name in names:
             full = f"{namespace}.{name}"
             assert full not in OPERATORS, full
             OPERATORS[full] = rule
-            if random:
-                RANDOM.add(full)
+            if random is not None:
+                RANDOM[full] = random
         return rule
 
     return register

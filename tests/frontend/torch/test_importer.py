@@ -142,3 +142,9 @@ def test_small_sizes_give_eagers_result_or_an_error() -> None:
         with pytest.raises(RelaxError, match=r"x\.shape\[0\]"):
             compiled(x[:rows])
     assert relaxpy.compile(Small(), x, mask)(x[:1], mask).tolist() == [[2, 2]]
+
+
+def test_a_function_of_torch_itself() -> None:
+    """It has no signature, so its inputs have no names of their own."""
+    compiled = relaxpy.compile(torch.sin, torch.ones(3))
+    torch.testing.assert_close(compiled(torch.arange(5.0)), torch.arange(5.0).sin())
