@@ -359,7 +359,7 @@ def allocate(nbytes: int) -> tuple[Array, int]:
         buffer: Any = np.empty(nbytes + ALIGNMENT if nbytes >= 0 else -1, _U8)
     except (MemoryError, ValueError, OverflowError):
         raise RuntimeCheckError("out-of-memory", f"cannot allocate {nbytes} bytes") from None
-    return buffer, (_address(buffer) + ALIGNMENT - 1) & -ALIGNMENT
+    return buffer, (address_of(buffer) + ALIGNMENT - 1) & -ALIGNMENT
 
 
 def from_numpy(array: Array, constant: bool = False) -> Tensor:
@@ -371,12 +371,12 @@ def from_numpy(array: Array, constant: bool = False) -> Tensor:
         if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
             array = _compact(array)
             constant = False
-    tensor = tensor_at(_address(array), array.shape, name, array, constant)
+    tensor = tensor_at(address_of(array), array.shape, name, array, constant)
     tensor._numpy = array
     return tensor
 
 
-def _address(array: Array) -> int:
+def address_of(array: Array) -> int:
     """The address of the first item of a compact array. To ask numpy for it takes seven times as long."""
     return _from_address(id(array) + _DATA).value
 

@@ -301,6 +301,18 @@ def _kept(
     return path, tensors
 
 
+def pack_one(vm: VirtualMachine, weight: WeightParam, arrays: Sequence[Any]) -> PackedTensor:
+    """One weight of an executable, made by its packer from the arrays of its sources.
+
+    Raises: RuntimeCheckError for arrays of other shapes or types.
+    """
+    packer = vm.executable.functions[weight.packer].name
+    sources = tuple(map(Source, weight.sources))
+    job = _Job(packer, sources, ((weight.field, weight.layout),))
+    (tensor,) = _run(vm, job, dict(zip(sources, arrays, strict=True)))
+    return PackedTensor(tensor, weight.layout, weight.sources)
+
+
 def _run(vm: VirtualMachine, job: _Job, arrays: Mapping[Source, Any]) -> list[Tensor]:
     """The results of a packer that are wanted, in the order of their fields."""
     try:

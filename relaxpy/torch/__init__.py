@@ -5,15 +5,20 @@
     compiled.save("model.rxe")
     compiled = relaxpy.torch.load("model.rxe")
 
+    fast = torch.compile(model, backend="relaxpy")
+
 `relaxpy.frontend.torch` makes the IR; this package builds and runs it. Loading and running need torch for its tensors
 only: no operator of torch is called.
 """
 
 from relaxpy.torch.compiled import CompiledModule as CompiledModule
 from relaxpy.torch.compiled import compile as compile
+from relaxpy.torch.dynamo import backend as backend
+from relaxpy.torch.kept_weights import refresh as refresh
+from relaxpy.torch.report import report as report
 from relaxpy.torch.saved import load as load
 
-__all__ = ["CompiledModule", "compile", "load"]
+__all__ = ["CompiledModule", "backend", "compile", "load", "refresh", "report"]
 
 
 def __dir__() -> list[str]:

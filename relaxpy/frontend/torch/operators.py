@@ -7,6 +7,7 @@ from functools import cache
 
 FILES = (
     "operators_attention",
+    "operators_compile",
     "operators_control",
     "operators_elementwise",
     "operators_index",

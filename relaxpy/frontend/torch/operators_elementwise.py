@@ -151,7 +151,7 @@ def mul(at: Site, x: Any, y: Any) -> Any:
     return function(*promoted(at, x, y))
 
 
-@operator("div.Tensor", "div.Scalar")
+@operator("div.Tensor", "div.Scalar", "true_divide.Tensor")
 def div(at: Site, x: Any, y: Any) -> Any:
     return op.divide(*promoted(at, x, y))
 

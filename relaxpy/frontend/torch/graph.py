@@ -1,0 +1,338 @@
+"""A graph that `torch.compile` hands to a backend, as IR: `import_graph`.
+
+Such a graph is functional, in core operators and those that the table knows, and its sizes are symbols whose guards
+torch checks before each call. Its inputs are flat: weights, sizes, tensors. Results that are inputs, views of inputs
+or numbers of their sizes are not computed by the program: the caller makes them with torch, in the memory of the
+inputs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from relaxpy.errors import UsageError
+from relaxpy.frontend.torch.importer import RESERVED, Importer
+from relaxpy.frontend.torch.missing import draws_numbers, name_of, refuse_missing
+from relaxpy.frontend.torch.sizes import Sizes
+from relaxpy.frontend.torch.strides import Layout, layout_of
+from relaxpy.ir import Expr, IRModule, PrimType, PrimValue, SymVar, TensorType, Tuple, Var
+from relaxpy.ir.names import FreshNames
+from relaxpy.op import permute_dims
+from relaxpy.op.block_builder import BlockBuilder
+from relaxpy.shape.bounds import LOWER, UPPER
+
+VIEWS = frozenset(
+    f"aten.{name}"
+    for name in (
+        "t.default", "transpose.int", "permute.default", "view.default", "expand.default", "alias.default",
+        "unsqueeze.default", "squeeze.default", "squeeze.dim", "squeeze.dims", "slice.Tensor", "select.int",
+        "detach.default", "as_strided.default", "unfold.default", "diagonal.default",
+    )
+)  # fmt: skip
+"""Operators whose result is the memory of their first argument."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A result of the graph."""
+
+    kind: Literal["computed", "input", "view", "constant"]
+    index: int = -1
+    """Which result of `main`, which input of the graph, or which result of `views`."""
+    layout: Layout | None = None
+    """How a computed tensor lies in memory; None: it is a number."""
+    value: Any = None
+    """The value of a constant."""
+
+
+@dataclass(frozen=True)
+class ImportedGraph:
+    """A graph as IR. `main` takes inputs of the graph, a seed if random numbers are drawn, and weights."""
+
+    mod: IRModule | None
+    """None: nothing is computed."""
+    inputs: tuple[int, ...]
+    """The inputs of the graph that `main` takes first, in order: tensors, and sizes that no tensor has."""
+    weights: Mapping[str, int]
+    """The weights, by parameter."""
+    orders: Mapping[int, tuple[int, ...]]
+    """The inputs that `main` takes with other axes, by a permutation that makes them contiguous."""
+    draws: bool
+    """Is there a seed?"""
+    results: tuple[Result, ...]
+    views: Any
+    """A module of torch: inputs of the graph → results that are views of them, and numbers; None: there are none."""
+    symbols: Mapping[str, int]
+    """The input of the graph that is a symbol of `Layout.strides`."""
+
+
+def import_graph(
+    graph: Any, weights: Collection[int] = (), names: Sequence[str] = ()
+) -> ImportedGraph:
+    """A graph of `aot_autograd` as IR. `weights` are the inputs that are the same tensors at every call, `names` the
+    names of all inputs.
+
+    Raises: UsageError (`torch-operator`, `torch-size`, `torch-dtype`, `torch-export`), with the user's lines.
+    """
+    return _GraphImporter(graph, weights, names).imported()
+
+
+class _GraphImporter(Importer):
+    """The function under construction."""
+
+    def __init__(self, graph: Any, weights: Collection[int], names: Sequence[str]) -> None:
+        self.whole = graph
+        self.places = list(graph.graph.find_nodes(op="placeholder"))
+        self.static = weights
+        self.names = [readable(name) for name in names]
+        if len(names) != len(self.places):
+            self.names = [node.name for node in self.places]
+        self.builder = BlockBuilder(IRModule(name="Graph"))
+        self.sizes = Sizes()
+        self.values = {}
+        self.taken = FreshNames(RESERVED, separator="_")
+        self.seed = None
+        self.streams = 0
+        self.known = {}
+        self.bounds = {UPPER: {}, LOWER: {}}
+
+    def imported(self) -> ImportedGraph:
+        graph = self.whole.graph
+        (output,) = graph.find_nodes(op="output")
+        found = list(output.args[0])
+        outside = _outside(graph)
+        nodes = list(dict.fromkeys(each for each in found if hasattr(each, "meta")))
+        computed = [node for node in nodes if node not in outside]
+        views = [node for node in nodes if node in outside and node.op != "placeholder"]
+        layouts = [layout_of(n.meta["val"]) if _is_tensor(n) else None for n in computed]
+
+        def result(each: Any) -> Result:
+            if each in computed:
+                index = computed.index(each)
+                return Result("computed", index, layouts[index])
+            if each in views:
+                return Result("view", views.index(each))
+            if each in nodes:
+                return Result("input", self.places.index(each))
+            return Result("constant", value=each)
+
+        results = tuple(map(result, found))
+        made = _part(self.whole, views) if views else None
+        if not computed:
+            return ImportedGraph(None, (), {}, {}, False, results, made, {})
+        inner = _part(self.whole, computed, checks=True)
+        self.program = _Program(inner)
+        refuse_missing(self.program)
+        places = list(inner.graph.find_nodes(op="placeholder"))
+        tensors = [i for i, place in enumerate(places) if place.users and _is_tensor(place)]
+        orders = {i: o for i in tensors if (o := layout_of(places[i].meta["val"]).order)}
+        weights = [i for i in tensors if i in self.static]
+        inputs = [i for i in tensors if i not in self.static]
+        self._name_sizes(tensors)
+        free = self._free_sizes(inner)
+        params = [self._parameter(i, orders.get(i)) for i in inputs]
+        for i, symbol in free.items():
+            params.append(Var(self.fresh(self.names[i]), PrimType("int64", symbol.dim)))
+        draws = draws_numbers(self.program)
+        if draws:
+            self.seed = Var(self.fresh("seed"), TensorType((), "int64"))
+            params.append(self.seed)
+        packed = [self._parameter(i, orders.get(i)) for i in weights]
+        attrs: dict[str, Any] = {"num_input": len(params)}
+        attrs |= {key: limits for key, limits in self.bounds.items() if limits}
+        branches = self._branches()
+        block = nullcontext() if branches else self.builder.dataflow()
+        emit = self.builder.emit if branches else self.builder.emit_output
+        with self.builder.function("main", [*params, *packed], attrs=attrs), block:
+            given = [*zip(inputs, params, strict=False), *zip(weights, packed, strict=True)]
+            for i, var in given:
+                order = orders.get(i)
+                back = None if order is None else [order.index(axis) for axis in range(len(order))]
+                self.values[places[i]] = self._in_order(var, back)
+            for place in places:
+                self._place(place)
+            values = [
+                self._in_order(value, None if layout is None else layout.order)
+                for value, layout in zip(self.nodes(inner.graph), layouts, strict=True)
+            ]
+            values = [v if isinstance(v, Expr) else PrimValue(v) for v in values]
+            value = values[0] if len(values) == 1 else Tuple(tuple(values))
+            self.builder.emit_func_output(emit(value))
+        return ImportedGraph(
+            self.builder.get(),
+            (*inputs, *free),
+            {var.name: i for var, i in zip(packed, weights, strict=True)},
+            orders,
+            draws,
+            results,
+            made,
+            _symbols(self.places, layouts),
+        )
+
+    # Sizes
+
+    def _name_sizes(self, tensors: Iterable[int]) -> None:
+        """Define the symbols that are sizes of tensors."""
+        for i in tensors:
+            for axis, size in enumerate(self.places[i].meta["val"].shape):
+                if not isinstance(size, int) and size.node.expr.is_Symbol:
+                    self._define(size, f"{self.names[i]}_{axis}")
+
+    def _define(self, size: Any, name: str) -> SymVar | None:
+        """Define a symbol, with its range. None: it is defined already."""
+        symbol = size.node.expr
+        if symbol.name in self.sizes.known:
+            return None
+        limits = size.node.shape_env.var_to_range[symbol]
+        low, high = _number(limits.lower), _number(limits.upper)
+        var = SymVar(self.fresh(name), signed=low is None or low < 0)
+        self.sizes.define(symbol.name, var.dim)
+        self.known[var] = low, high
+        if low is not None and low > 0:
+            self.bounds[LOWER][var.name] = low
+        if high is not None:
+            self.bounds[UPPER][var.name] = high
+        return var
+
+    def _free_sizes(self, inner: Any) -> dict[int, SymVar]:
+        """The inputs that are symbols which no tensor has as a size of its own, but the graph needs."""
+        needed = {
+            symbol.name
+            for node in inner.graph.nodes
+            if node.op != "placeholder" or node.users
+            for size in _sizes_of(node.meta.get("val"))
+            for symbol in size.node.expr.free_symbols
+        }
+        found: dict[int, SymVar] = {}
+        for i, place in enumerate(self.places):
+            value = place.meta.get("val")
+            if _is_size(value) and value.node.expr.is_Symbol and value.node.expr.name in needed:
+                var = self._define(value, self.names[i])
+                if var is not None:
+                    found[i] = var
+        return found
+
+    # Parameters
+
+    def _parameter(self, index: int, order: Sequence[int] | None) -> Var:
+        """The parameter of a tensor, its axes in the order of its memory."""
+        value = self.places[index].meta["val"]
+        annotation = self.annotation(value)
+        if order is not None:
+            dims = [self.size(value.shape[axis]) for axis in order]
+            annotation = TensorType(dims, annotation.dtype)
+        return Var(self.fresh(self.names[index]), annotation)
+
+    def _place(self, place: Any) -> None:
+        """The value of an input that is no tensor."""
+        value = place.meta.get("val")
+        if place in self.values or not place.users:
+            return
+        if not _is_size(value) and not isinstance(value, (int, float, bool, str, type(None))):
+            raise UsageError(
+                "torch-export",
+                f"the graph has an input of the kind {type(value).__name__}: {place.name}",
+                help="only tensors and numbers are taken",
+            )
+        self.values[place] = self.size(value) if _is_size(value) else value
+
+    def _in_order(self, value: Any, order: Sequence[int] | None) -> Any:
+        return value if order is None else self.builder.emit(permute_dims(value, list(order)))
+
+
+@dataclass(frozen=True)
+class _Program:
+    """A graph as the parts of the importer take it."""
+
+    graph_module: Any
+
+    @property
+    def graph(self) -> Any:
+        return self.graph_module.graph
+
+
+def readable(name: str) -> str:
+    """The user's name of an input, of torch's: `l_self_modules_0_parameters_weight_` is `_0_weight`."""
+    name = re.sub(r"^[lLgG]_|_$", "", name)
+    return re.sub(r"self_|modules_|parameters_|buffers_", "", name)
+
+
+def _outside(graph: Any) -> set[Any]:
+    """The nodes that are inputs, views of them, or numbers computed of them."""
+    found: set[Any] = set()
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            found.add(node)
+        elif node.op == "call_function" and found.issuperset(node.all_input_nodes):
+            value = node.meta.get("val")
+            is_number = _is_size(value) or isinstance(value, (int, float))
+            if node.all_input_nodes and (is_number or name_of(node) in VIEWS):
+                found.add(node)
+    return found
+
+
+def _part(whole: Any, results: Sequence[Any], checks: bool = False) -> Any:
+    """The part of a graph that computes these nodes, and with `checks` what it asserts; with all inputs."""
+    import torch
+
+    wanted = list(results)
+    if checks:
+        wanted += [n for n in whole.graph.nodes if "_assert_" in str(n.target)]
+    needed: set[Any] = set()
+    while wanted:
+        node = wanted.pop()
+        if node not in needed:
+            needed.add(node)
+            wanted += node.all_input_nodes
+    graph = torch.fx.Graph()
+    copies: dict[Any, Any] = {}
+    for node in whole.graph.nodes:
+        if node.op == "placeholder" or node in needed:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output([copies[node] for node in results])
+    return torch.fx.GraphModule(whole, graph)
+
+
+def _symbols(places: Sequence[Any], layouts: Iterable[Layout | None]) -> dict[str, int]:
+    """The input that is each symbol of the strides of these layouts."""
+    exprs = [s for each in layouts if each is not None for s in each.strides or ()]
+    wanted = {v.name for expr in exprs if not isinstance(expr, int) for v in expr.free_symbols}
+    values = [place.meta.get("val") for place in places]
+    return {
+        value.node.expr.name: i
+        for i, value in enumerate(values)
+        if _is_size(value) and value.node.expr.is_Symbol and value.node.expr.name in wanted
+    }
+
+
+def _sizes_of(value: Any) -> Iterable[Any]:
+    """The sizes that vary in a value of torch: of a tensor, or itself."""
+    import torch
+
+    if isinstance(value, (tuple, list)):
+        return [size for each in value for size in _sizes_of(each)]
+    sizes = value.shape if isinstance(value, torch.Tensor) else [value]
+    return [size for size in sizes if _is_size(size)]
+
+
+def _is_tensor(node: Any) -> bool:
+    import torch
+
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _is_size(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.SymInt)
+
+
+def _number(limit: Any) -> int | None:
+    """A bound of a range, if it is one."""
+    from torch.utils._sympy.numbers import int_oo
+
+    return None if limit in (int_oo, -int_oo) or abs(limit) >= 2**62 else int(limit)

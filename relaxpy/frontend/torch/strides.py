@@ -1,0 +1,53 @@
+"""How the tensors of torch lie in memory: as axes in some order without gaps, or in another way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The strides of a tensor."""
+
+    order: tuple[int, ...] | None = None
+    """Its axes from the one with the largest stride to the one with the smallest; None: as they are."""
+    strides: tuple[Any, ...] | None = None
+    """Its strides, ints and torch's expressions of sizes, if there are gaps or items that share memory."""
+
+
+def layout_of(value: Any) -> Layout:
+    """The layout of a (fake) tensor. Of sizes that vary their values in the trace say which stride is larger; that the
+    tensor has no gaps is so for all sizes."""
+    strides = value.stride()
+    if _is_dense(value.shape, strides, range(value.ndim)):
+        return Layout()
+    order = tuple(sorted(range(value.ndim), key=lambda axis: -_hint(strides[axis])))
+    if _is_dense(value.shape, strides, order):
+        return Layout(order)
+    return Layout(None, tuple(_expr(each) for each in strides))
+
+
+def _is_dense(shape: Sequence[Any], strides: Sequence[Any], order: Sequence[int]) -> bool:
+    """Do the axes, from the slowest to the fastest, lie without gaps?"""
+    wanted: Any = 1
+    sizes = [_expr(each) for each in shape]
+    if any(size == 0 for size in sizes):
+        return True
+    for axis in reversed(order):
+        if sizes[axis] != 1 and _expr(strides[axis]) != wanted:
+            return False
+        wanted = wanted * sizes[axis]
+    return True
+
+
+def _hint(value: Any) -> int:
+    from torch.fx.experimental.symbolic_shapes import optimization_hint
+
+    return optimization_hint(value, fallback=1 << 20)
+
+
+def _expr(value: Any) -> Any:
+    """An int, or sympy's expression of a size."""
+    return value if isinstance(value, int) else value.node.expr.expand()

@@ -1,0 +1,354 @@
+"""`torch.compile(…, backend="relaxpy")`: numbers, builds, state, memory, strides, what runs in torch."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import sys
+import threading
+import tomllib
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import relaxpy
+from relaxpy.torch.kept_weights import _shared
+from relaxpy.torch.report import Built, GraphWarning
+
+OPTIONS = {"target": "llvm -opt-level=0"}
+"""The loops are the same without LLVM's optimisations, which take most of the time of a build."""
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+def fast(model: Any, dynamic: bool | None = True) -> Any:
+    return torch.compile(model, backend=relaxpy.torch.backend, dynamic=dynamic, options=OPTIONS)
+
+
+class Builds:
+    """The builds, fallbacks and breaks since it was made."""
+
+    def __init__(self) -> None:
+        self.before = relaxpy.torch.report()
+
+    @property
+    def built(self) -> list[Built]:
+        assert not self.fallbacks
+        return list(relaxpy.torch.report().built[len(self.before.built) :])
+
+    @property
+    def fallbacks(self) -> list[Any]:
+        return [e for e in relaxpy.torch.report().fallbacks if e not in self.before.fallbacks]
+
+    @property
+    def breaks(self) -> list[Any]:
+        return [e for e in relaxpy.torch.report().breaks if e not in self.before.breaks]
+
+
+def assert_same(found: Any, want: Any) -> None:
+    """Equal numbers, dtypes, shapes and strides."""
+    torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5, check_stride=True)
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)).eval()
+
+
+def test_the_backend_has_a_name() -> None:
+    """torch finds it by the entry point of the package."""
+    project = Path(relaxpy.__file__).parent.parent / "pyproject.toml"
+    entries = tomllib.loads(project.read_text())["project"]["entry-points"]
+    assert entries["torch_dynamo_backends"] == {"relaxpy": "relaxpy.torch:backend"}
+
+
+def test_one_build_for_all_sizes_and_one_each_for_0_and_1() -> None:
+    model, builds = network(), Builds()
+    compiled = fast(model)
+    with torch.no_grad():
+        for rows in (3, 7, 2, 0, 1, 5, 1, 0):
+            x = torch.randn(rows, 8)
+            assert_same(compiled(x), model(x))
+    assert [len(each.sizes) for each in builds.built] == [1, 0, 0]
+
+
+def test_the_first_call_of_a_model_needs_no_no_grad() -> None:
+    """The forward of a training graph is compiled; the gradients are torch's."""
+    model, builds = network(), Builds()
+    other = copy.deepcopy(model)
+    compiled = fast(model)
+    for rows in (3, 5):
+        x = torch.randn(rows, 8)
+        found, want = compiled(x), other(x)
+        assert_same(found, want)
+        found.square().sum().backward()
+        want.square().sum().backward()
+    assert [each.kind for each in builds.built] == ["training"]
+    for one, two in zip(model.parameters(), other.parameters(), strict=True):
+        assert_same(one.grad, two.grad)
+
+
+class Trained(nn.Module):
+    """Buffers that a call changes, an embedding, and dropout that keeps all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(20, 8)
+        self.norm = nn.BatchNorm1d(8)
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embed(ids).mean(1)
+        return self.out(torch.relu(nn.functional.dropout(self.norm(x), 0.0, self.training)))
+
+
+def test_training_is_eager_training() -> None:
+    """Losses, weights and statistics after some steps, of batches of two sizes."""
+    model, builds = Trained().train(), Builds()
+    other = copy.deepcopy(model)
+    steps = [(torch.randint(0, 20, (n, 5)), torch.randint(0, 3, (n,))) for n in (4, 6, 4, 6)]
+
+    def losses(run: Any, own: nn.Module) -> list[float]:
+        optimiser = torch.optim.AdamW(own.parameters(), 0.05)
+        found: list[float] = []
+        for ids, labels in steps:
+            optimiser.zero_grad()
+            loss = nn.functional.cross_entropy(run(ids), labels)
+            loss.backward()
+            optimiser.step()
+            found.append(loss.detach().item())
+        return found
+
+    assert losses(fast(model), model) == pytest.approx(losses(other, other), rel=1e-4)
+    assert len(builds.built) == 1
+    for name, value in other.state_dict().items():
+        assert_same(model.state_dict()[name], value)
+
+
+def test_changed_weights_are_packed_again() -> None:
+    """By operators, load_state_dict and other data; by `p.data` with `refresh`."""
+    model = nn.Linear(8, 16).eval()
+    compiled, x = fast(model), torch.randn(3, 8)
+    with torch.no_grad():
+
+        def check() -> None:
+            assert_same(compiled(x), model(x))
+
+        check()
+        model.weight.mul_(2)
+        check()
+        model.load_state_dict(nn.Linear(8, 16).state_dict())
+        check()
+        model.weight.data = torch.randn(16, 8)
+        check()
+        model.weight.data.add_(1)
+        relaxpy.torch.refresh(model)
+        check()
+        model.weight = nn.Parameter(torch.randn(16, 8))
+        check()
+
+
+def test_packed_weights_are_shared_and_freed() -> None:
+    """Graphs of other sizes share them; copies of the model have their own; nothing is left of a model that is gone."""
+    gc.collect()
+    before = len(_shared)
+    model = nn.Linear(8, 16).eval()
+    compiled = fast(model)
+    with torch.no_grad():
+        for rows in (3, 1, 0):
+            compiled(torch.randn(rows, 8))
+        assert len(_shared) == before + 1
+        copied = copy.deepcopy(model)
+        copied.weight.mul_(3)
+        again, x = fast(copied), torch.randn(3, 8)
+        assert_same(again(x), copied(x))
+        assert_same(compiled(x), model(x))
+    assert len(_shared) == before + 2
+    gone = weakref.ref(model)
+    del model, compiled
+    gc.collect()
+    assert gone() is None
+    assert len(_shared) == before + 1
+
+
+def test_weights_made_in_inference_mode_have_no_version() -> None:
+    with torch.inference_mode():
+        model = nn.Linear(8, 4)
+        compiled, x = fast(model), torch.randn(3, 8)
+        assert_same(compiled(x), model(x))
+        model.weight.add_(1)
+        assert_same(compiled(x), model(x))
+
+
+def call_all(program: Callable[..., Any], *calls: tuple[Any, ...]) -> None:
+    """Compare results and changed arguments of calls from one build."""
+    compiled, builds = fast(program), Builds()
+    for args in calls:
+        mine, theirs = copy.deepcopy(args), copy.deepcopy(args)
+        assert_same(compiled(*mine), program(*theirs))
+        assert_same(mine, theirs)
+    assert len(builds.built) == 1
+
+
+def test_strides_of_results_are_eager_ones() -> None:
+    def program(x: torch.Tensor, image: torch.Tensor) -> Any:
+        y = x * 2
+        turned = torch.relu(image).permute(0, 2, 1, 3)
+        return y.T, y.T.exp(), (x + 1)[:, ::2], (y[:1] - 1).expand(4, -1), turned, image.abs()
+
+    def images(batch: int, rows: int) -> torch.Tensor:
+        return torch.randn(batch, 4, rows, 6).to(memory_format=torch.channels_last)
+
+    call_all(program, (torch.randn(3, 5), images(2, 7)), (torch.randn(7, 9), images(3, 8)))
+    x = torch.randn(3, 5)
+    assert fast(lambda x: (x * 2).T)(x).T.view(-1).shape == (15,)
+
+
+def test_inputs_are_strided_sliced_and_permuted() -> None:
+    base = torch.randn(8, 12)
+    call_all(lambda x: x @ x.T + 1, (base[::2, 2::2],), (base[1:4, 2:10:2],))
+    call_all(lambda x: x.sum(1) * 2, (base.T,), (base[:5].T,))
+
+
+def test_results_share_memory_only_where_eager_ones_do() -> None:
+    """Copies, the same value twice, views of arguments, arguments themselves, numbers and None."""
+
+    def program(x: torch.Tensor, k: int) -> Any:
+        y = x * k
+        return x.clone(), y, y.clone(), x.view(-1), x, k + 1, None, x.shape[0]
+
+    compiled = fast(program)
+    for rows, k in ((3, 3), (5, 4)):
+        x = torch.randn(rows, 4)
+        found = compiled(x, k)
+        assert_same(found, program(x, k))
+        copied, y, again, flat, same, *_ = found
+        assert same is x
+        assert flat.data_ptr() == x.data_ptr()
+        assert len({each.data_ptr() for each in (x, copied, y, again)}) == 4
+
+
+def test_arguments_that_a_call_changes_and_numbers() -> None:
+    def program(x: torch.Tensor, scale: float, k: int) -> torch.Tensor:
+        x.add_(1)
+        x[0] = scale
+        return x[: k - 1] * scale
+
+    call_all(program, (torch.randn(4, 5), 2.5, 3), (torch.randn(6, 2), -0.5, 5))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_dtypes(dtype: torch.dtype) -> None:
+    model = network().to(dtype)
+    compiled = fast(model)
+    for rows in (3, 5):
+        x = torch.randn(rows, 8).to(dtype)
+        tolerance = {torch.float64: 1e-9}.get(dtype, 3e-2)
+        found = compiled(x)
+        torch.testing.assert_close(found, model(x), rtol=tolerance, atol=tolerance)
+        assert found.dtype == dtype
+
+
+def test_dropout_draws_by_torchs_seed() -> None:
+    compiled, x = fast(nn.Dropout(0.25).train()), torch.ones(50, 40, requires_grad=True)
+    torch.manual_seed(3)
+    first, second = compiled(x), compiled(x)
+    torch.manual_seed(3)
+    assert torch.equal(first, compiled(x))
+    assert not torch.equal(first, second)
+    assert abs(float((first == 0).float().mean()) - 0.25) < 0.05
+    first.sum().backward()
+    assert torch.equal(x.grad, first.detach())  # the mask of the backward is that of the forward
+
+
+def test_threads_call_one_graph() -> None:
+    model = network()
+    compiled = fast(model)
+    calls = [(x := torch.randn(rows, 8), model(x)) for rows in (2, 3, 40, 5)]
+    with torch.no_grad():
+        compiled(calls[0][0])
+    wrong: list[str] = []
+
+    def work(x: torch.Tensor, want: torch.Tensor) -> None:
+        with torch.no_grad():
+            for _ in range(50):
+                if not torch.allclose(compiled(x), want, rtol=1e-4, atol=1e-5):
+                    wrong.append(str(x.shape))
+
+    threads = [threading.Thread(target=work, args=call) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_breaks_are_said_once_with_the_setting_that_helps() -> None:
+    """`.item()`, masks, and recurrent layers, of which a backend sees nothing."""
+
+    def item(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 + (x * 2).sum().item()
+
+    builds, x = Builds(), torch.randn(4)
+    compiled = fast(item)
+    with pytest.warns(GraphWarning, match=r"capture_scalar_outputs = True") as said:
+        torch.testing.assert_close(compiled(x), item(x))
+        torch.testing.assert_close(compiled(torch.ones(6)), item(torch.ones(6)))
+    assert len(said) == 1
+    (found,) = builds.breaks
+    assert "item" in found.name
+    assert f"{Path(__file__).name}:" in found.name
+    assert found.advice == "set torch._dynamo.config.capture_scalar_outputs = True"
+
+    layer = nn.LSTM(3, 4)
+    torch.testing.assert_close(fast(layer)(torch.ones(2, 3, 3)), layer(torch.ones(2, 3, 3)))
+    assert [each.advice for each in builds.breaks[1:]] == [
+        "set torch._dynamo.config.allow_rnn=True"
+    ]
+    assert "graph breaks: run by torch:" in str(relaxpy.torch.report())
+
+
+def test_a_graph_that_is_not_supported_is_run_by_torch_and_said_once() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.inv(x + 3 * torch.eye(x.shape[0])) + 1
+
+    builds, compiled = Builds(), fast(program)
+    with pytest.warns(GraphWarning, match="not supported") as said:
+        for size in (3, 5, 1):
+            x = torch.randn(size, size)
+            torch.testing.assert_close(compiled(x), program(x))
+    assert len(said) == len(builds.fallbacks)
+    assert all("linalg_inv" in each.reason for each in builds.fallbacks)
+
+
+def test_wrong_options_are_refused() -> None:
+    for options, text in (({"targte": 1}, "targte"), ({"target": "opencl"}, "opencl")):
+        compiled = torch.compile(network(), backend=relaxpy.torch.backend, options=options)
+        with pytest.raises(Exception, match=text):
+            compiled(torch.ones(2, 8))
+
+
+def test_importing_relaxpy_needs_no_torch() -> None:
+    import subprocess
+
+    code = "import sys, relaxpy; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_nothing_global_of_torch_is_changed() -> None:
+    from torch._dynamo import config
+
+    before = config.get_config_copy()
+    fast(network())(torch.ones(3, 8))
+    assert config.get_config_copy() == before
