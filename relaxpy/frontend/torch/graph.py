@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from relaxpy.errors import UsageError
-from relaxpy.frontend.torch.importer import RESERVED, Importer
+from relaxpy.frontend.site import Names
+from relaxpy.frontend.torch.importer import Importer
 from relaxpy.frontend.torch.missing import draws_numbers, name_of, refuse_missing
 from relaxpy.frontend.torch.sizes import Sizes
 from relaxpy.frontend.torch.strides import Layout, layout_of
 from relaxpy.ir import Expr, IRModule, PrimType, PrimValue, SymVar, TensorType, Tuple, Var
-from relaxpy.ir.names import FreshNames
 from relaxpy.op import permute_dims
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.shape.bounds import LOWER, UPPER
@@ -94,7 +94,7 @@ class _GraphImporter(Importer):
         self.builder = BlockBuilder(IRModule(name="Graph"))
         self.sizes = Sizes()
         self.values = {}
-        self.taken = FreshNames(RESERVED, separator="_")
+        self.taken = Names()
         self.seed = None
         self.streams = 0
         self.known = {}
