@@ -24,6 +24,9 @@ numbers, which the pass that narrows indices refuses.
 
 Values of let-bound names are hidden as well, and so are indices that would grow long by substitution. The passes
 substitute the value of a name at each use, recursively, which takes time exponential in the nesting depth.
+
+The pass that narrows indices to 32 bits also narrows what `reinterpret` takes the bits of; these get their number of
+bits back.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from relaxpy.tir.lowering.definitions import with_definitions
+from relaxpy.tir.lowering.lanes import like
 from relaxpy.tir.name_length import NameLengths
 from relaxpy.tir.nodes import dtype_of, operator_of, with_body
 from relaxpy.tir.operators import READS_STATE, register
@@ -237,6 +241,8 @@ def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
         name = operator_of(call)
         if name == _NAMED:
             return call.args[0]
+        if name == "tirx.reinterpret":
+            return _of_all_bits(call)
         kind = name.removeprefix(_PREFIX)
         if kind == name or kind not in _OF_FLOATS:
             return call
@@ -254,6 +260,18 @@ def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     body = rewritten(func.body, (tvm.ir.Call, unseal))
     return func if body.same_as(func.body) else with_body(func, wrapping.around(body))
+
+
+def _of_all_bits(call: tvm.ir.Call) -> Expr:
+    """A number made of an integer's bits, which the pass that narrows indices leaves too few of."""
+    (value,) = call.args
+    if not isinstance(call.ty, tvm.ir.PrimType) or not dtype_of(value).startswith("int"):
+        return call
+    made, given = tvm.DataType(dtype_of(call)), tvm.DataType(dtype_of(value))
+    bits = made.bits * made.lanes // given.lanes
+    if given.bits >= bits:
+        return call
+    return tirx.reinterpret(dtype_of(call), value.astype(like(value, f"int{bits}")))
 
 
 def _compares_bools(node: Expr) -> bool:

@@ -11,6 +11,7 @@ import pytest
 
 import relaxpy
 from relaxpy.backend.cpu.compile import compile_source
+from relaxpy.runtime.devices.registry import runtime_class
 from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.lowering.exact import sealed, unsealed, wrapped
@@ -214,3 +215,39 @@ class M:
     np.testing.assert_array_equal(
         relaxpy.VirtualMachine(relaxpy.build(mod))["main"](x, y).numpy(), want
     )
+
+
+BYTES = np.arange(256).astype(np.int8).tolist()
+
+
+@pytest.mark.parametrize("target", ["llvm", "opencl", "vulkan"])
+@pytest.mark.parametrize(
+    ("index", "found"),
+    [
+        ('T.Cast("int64", T.reinterpret("float64", a)) % 7', lambda a: 0),
+        ('(1 - T.Cast("int64", T.Cast("int8", (a - 3) % 7 * 99))) % 7', lambda a: (1 - BYTES[(a - 3) % 7 * 99 % 256]) % 7),
+        ('T.reinterpret("int64", T.reinterpret("uint64", a % 3 + 1)) % 7', lambda a: a % 3 + 1),
+    ],
+    ids=["float", "few bits", "unsigned"],
+)  # fmt: skip
+def test_bits_of_indices(index: str, found: Callable[[int], int], target: str) -> None:
+    """The pass that narrows indices leaves too few of them."""
+    if not runtime_class(Target.parse(target).device).devices():
+        pytest.skip(f"no device for {target}")
+    mod = relaxpy.parse(f"""
+@I.ir_module
+class M:
+    @T.prim_func
+    def f(x: T.Buffer((7,), "int64"), y: T.Buffer((7,), "int64")):
+        for v in range(7):
+            with T.sblock("y"):
+                a = T.axis.spatial(7, v)
+                y[a] = x[{index}]
+
+    @R.function
+    def main(x: R.Tensor((7,), "int64")):
+        return R.call_tir(M.f, (x,), out_ty=R.Tensor((7,), "int64"))
+""")
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, target, cache=False))
+    got = vm["main"](np.arange(7) * 10).numpy()
+    assert got.tolist() == [found(a) * 10 for a in range(7)]
