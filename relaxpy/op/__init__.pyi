@@ -745,6 +745,37 @@ def sample_from_logits(
 def scalar_to_tensor(value: ScalarLike, dtype: DTypeLike) -> Call:
     """Convert a scalar to a 0-d tensor. `dtype` is the scalar's own: at run time scalars carry no dtype."""
 
+def scatter(
+    data: TensorLike,
+    indices: TensorLike,
+    updates: TensorLike,
+    update_window_dims: Sequence[int] = (),
+    inserted_window_dims: Sequence[int] = (),
+    scatter_dims_to_operand_dims: Sequence[int] = (),
+    operand_batching_dims: Sequence[int] = (),
+    scatter_indices_batching_dims: Sequence[int] = (),
+    mode: str = "drop",
+    reduction: str = "update",
+) -> Call:
+    """A copy of data with slices of it combined with updates, as the scatter of StableHLO and `jax.lax`. The vectors
+    along the last axis of `indices` say where slices begin along the axes `scatter_dims_to_operand_dims` of data.
+    `updates` has the axes of `indices` but the last and, at `update_window_dims`, those of a slice, without the axes
+    `inserted_window_dims` and `operand_batching_dims`, in which its size is 1. Along `operand_batching_dims` a slice is
+    where its index along `scatter_indices_batching_dims` says. A slice that would begin before data or end after it is
+    skipped (mode "drop") or moved into data (mode "clip"). The reduction "update" replaces; "add", "mul", "min" and
+    "max" combine. Updates are applied in row-major order: of several replacements the last wins.
+
+    update_window_dims: Axes of updates that are those of a slice.
+
+    inserted_window_dims: Axes of data that updates has not.
+
+    scatter_dims_to_operand_dims: The axis of data for each element of an index vector.
+
+    operand_batching_dims: Axes of data that go together with axes of `indices`.
+
+    scatter_indices_batching_dims: Those axes of `indices`.
+    """
+
 def scatter_elements(
     data: TensorLike,
     indices: TensorLike,

@@ -3,9 +3,9 @@ attributes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,47 +17,103 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.gather import nearest, position, position_numpy
+from relaxpy.op.scatter import Updates, check_reduction, scatter_numpy, scattered
 
 
-@dataclass(frozen=True)
 class SlicesAt(Op):
-    """Slices of a tensor x that begin where the vectors along the last axis of `indices` say."""
+    """Slices of a tensor x that begin where the vectors along the last axis of `indices` say. The slices are a tensor
+    with the axes of `indices` but the last and those of a slice."""
 
-    def _check(
-        self,
-        d: Deduction,
-        x: KnownTensor,
-        indices: KnownTensor,
-        axes: Sequence[tuple[str, tuple[int, ...], int]],
-        pairs: tuple[tuple[int, ...], tuple[int, ...]],
-        named: tuple[str, tuple[int, ...]],
-    ) -> None:
-        """Refuse axes that are out of range or repeated, and sizes that differ. `axes`: attributes, their values and
-        the ranks that they are of; `pairs`: the axes of x and of `indices` that go together; `named`: the attribute
-        that says which axes of x the vectors are of."""
+    attributes: ClassVar[tuple[str, str, str, str, str]]
+    """The names of the attributes with: the axes of the slices that are those of a slice; the axes of x that they have
+    not; the axis of x for each element of a vector; the axes of x that go together with axes of `indices`; and
+    those."""
+
+    def _numbers(self) -> tuple[tuple[int, ...], ...]:
+        offset, *others = (getattr(self, name) for name in self.attributes)
+        return (tuple(sorted(offset)), *others)
+
+    def _kept(self, ndim: int) -> list[int]:
+        """The axes of x that the slices have, in order."""
+        _, gone, _, batching, _ = self._numbers()
+        return [a for a in range(ndim) if a not in gone and a not in batching]
+
+    def _check(self, d: Deduction, x: KnownTensor, indices: KnownTensor) -> None:
+        """Refuse axes that are out of range or repeated, and sizes that differ."""
         d.need_int(indices, "indices")
         d.require(indices.ndim > 0, "indices has no dimensions", arg="indices", code="op-rank")
-        for name, numbers, ndim in axes:
+        offset, gone, named, batching, paired = self._numbers()
+        ranks = (len(offset) + indices.ndim - 1, x.ndim, x.ndim, x.ndim, indices.ndim - 1)
+        batched = (offset, gone, named, (*gone, *batching), paired)
+        for name, axes, ndim in zip(self.attributes, batched, ranks, strict=True):
             d.require(
-                len(set(numbers)) == len(numbers) and all(0 <= a < ndim for a in numbers),
-                f"{name} must be different axes from 0 to {ndim - 1}, got {list(numbers)}", arg=name,
+                len(set(axes)) == len(axes) and all(0 <= a < ndim for a in axes),
+                f"{name} must be different axes from 0 to {ndim - 1}, got {list(axes)}", arg=name,
                 code="op-axis",
             )  # fmt: skip
-        name, numbers = named
-        fits = dim_op("eq", indices.dims[-1], len(numbers))
-        message = (
-            f"{name} names {len(numbers)} axes, and the vectors in indices have {indices.dims[-1]}"
-        )
-        d.ensure(fits, message, arg="indices")
+        count = x.ndim - len(gone) - len(batching)
         d.require(
-            len(pairs[0]) == len(pairs[1]),
-            f"there are {len(pairs[0])} batching axes of the tensor and {len(pairs[1])} of indices",
-            code="op-axis",
+            len(offset) == count,
+            f"{self.attributes[0]} must name {count} axes, one for each that a slice keeps, got "
+            f"{list(offset)}", arg=self.attributes[0], code="op-axis",
         )  # fmt: skip
-        for a, b in zip(*pairs, strict=True):
-            d.same_dim(
-                x.dims[a], indices.dims[b], f"batching axes {a} and {b} differ", arg="indices"
-            )
+        given = indices.dims[-1]
+        message = (
+            f"{self.attributes[2]} names {len(named)} axes, and vectors in indices have {given}"
+        )
+        d.ensure(dim_op("eq", given, len(named)), message, arg="indices")
+        d.require(
+            len(batching) == len(paired),
+            f"{self.attributes[3]} names {len(batching)} axes and {self.attributes[4]} {len(paired)}",
+            arg=self.attributes[3], code="op-axis",
+        )  # fmt: skip
+        for a, b in zip(batching, paired, strict=True):
+            message = f"batching axes {a} and {b} differ"
+            d.same_dim(x.dims[a], indices.dims[b], message, arg="indices")
+
+    def _placed(
+        self,
+        place: Sequence[Any],
+        room: Sequence[Any],
+        start: Callable[[list[Any], int], Any],
+        nearest: Callable[[Any, Any], Any],
+    ) -> tuple[list[Any], list[tuple[Any, Any]]]:
+        """The index in x of the element `place` of the slices, and pairs of where slices are to begin and do. `room`:
+        the places that a slice has along each axis of x; `start(batch, k)` reads an element of a vector."""
+        offset, _, named, batching, paired = self._numbers()
+        batch = [at for o, at in enumerate(place) if o not in offset]
+        index: dict[int, Any] = {a: batch[b] for a, b in zip(batching, paired, strict=True)}
+        moved = []
+        for k, a in enumerate(named):
+            wanted = start(batch, k)
+            index[a] = nearest(wanted, room[a])
+            moved.append((wanted, index[a]))
+        for a, o in zip(self._kept(len(room)), offset, strict=True):
+            index[a] = index[a] + place[o] if a in index else place[o]
+        return [index.get(a) for a in range(len(room))], moved
+
+    def _placed_numpy(
+        self, shape: Sequence[int], indices: np.ndarray, room: Sequence[int]
+    ) -> tuple[list[np.ndarray], np.ndarray]:
+        """For all slices of `shape`: the indices in x, and whether a slice is where it is to begin."""
+        found, moved = self._placed(
+            list(np.indices(shape)),
+            room,
+            lambda batch, k: position_numpy(indices)[(*batch, np.int64(k))],
+            lambda at, count: np.clip(at, 0, count - 1),
+        )
+        places = [np.broadcast_to(0 if at is None else at, shape) for at in found]
+        there = np.ones(shape, bool)
+        for wanted, at in moved:
+            there &= wanted == at
+        return places, there
+
+
+def unmoved(moved: Sequence[tuple[Any, Any]]) -> Any:
+    """Whether a slice is where it is to begin: of pairs of both. (A comparison of an index with a size could be turned
+    into one of sums, which wrap around.)"""
+    same = (te.equal(wanted, at) for wanted, at in moved)
+    return functools.reduce(te.logical_and, same, te.const(True, "bool"))
 
 
 @define_op
@@ -71,6 +127,10 @@ class Gather(SlicesAt):
     integer, True)."""
 
     name = "gather"
+    attributes = (
+        "offset_dims", "collapsed_slice_dims", "start_index_map", "operand_batching_dims",
+        "start_indices_batching_dims",
+    )  # fmt: skip
     offset_dims: tuple[int, ...] = ()
     """Axes of the result that are those of a slice."""
     collapsed_slice_dims: tuple[int, ...] = ()
@@ -87,20 +147,7 @@ class Gather(SlicesAt):
     def deduce(
         self, d: Deduction, x: KnownTensor, indices: KnownTensor, slice_sizes: KnownShape
     ) -> TensorType:
-        gone = (*self.collapsed_slice_dims, *self.operand_batching_dims)
-        ndim = len(self.offset_dims) + max(indices.ndim - 1, 0)
-        self._check(
-            d, x, indices,
-            (
-                ("offset_dims", self.offset_dims, ndim),
-                ("collapsed_slice_dims", self.collapsed_slice_dims, x.ndim),
-                ("operand_batching_dims", gone, x.ndim),
-                ("start_index_map", self.start_index_map, x.ndim),
-                ("start_indices_batching_dims", self.start_indices_batching_dims, indices.ndim - 1),
-            ),
-            (self.operand_batching_dims, self.start_indices_batching_dims),
-            ("start_index_map", self.start_index_map),
-        )  # fmt: skip
+        self._check(d, x, indices)
         d.require(
             self.mode in ("clip", "fill"), f"mode {self.mode!r} is none of clip, fill", arg="mode"
         )
@@ -109,23 +156,16 @@ class Gather(SlicesAt):
             f"slice_sizes must have {x.ndim} numbers, got {len(slice_sizes.dims)}",
             arg="slice_sizes", code="op-rank",
         )  # fmt: skip
-        d.require(
-            len(self.offset_dims) + len(gone) == x.ndim,
-            f"offset_dims must name {x.ndim - len(gone)} axes, one for each of x that is not collapsed, "
-            f"got {list(self.offset_dims)}", arg="offset_dims", code="op-axis",
-        )  # fmt: skip
+        kept = self._kept(x.ndim)
         for a, (size, taken) in enumerate(zip(x.dims, slice_sizes.dims, strict=True)):
-            if a in gone:
-                d.ensure(
-                    dim_op("eq", taken, 1),
-                    f"a slice has size {taken} along axis {a}, which is collapsed",
-                    arg="slice_sizes",
-                )
+            if a not in kept:
+                message = f"a slice has size {taken} along axis {a}, which is left out"
+                d.ensure(dim_op("eq", taken, 1), message, arg="slice_sizes")
             message = f"a slice has size {taken} along axis {a}, where x has {size}"
             d.ensure(dim_op("le", taken, size), message, arg="slice_sizes")
-        batch = iter(indices.dims[:-1])
-        kept = iter([slice_sizes.dims[a] for a in self._kept(x.ndim)])
-        dims = [next(kept if o in self.offset_dims else batch) for o in range(ndim)]
+        dims = list(indices.dims[:-1])
+        for o, a in zip(sorted(self.offset_dims), kept, strict=True):
+            dims.insert(o, slice_sizes.dims[a])
         return TensorType(dims, x.dtype)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
@@ -134,11 +174,6 @@ class Gather(SlicesAt):
         known = isinstance(indices, TensorType) and indices.ndim > 0
         ndim = indices.ndim - 1 + len(self.offset_dims) if known else -1
         return TensorType(None, dtype, ndim)
-
-    def _kept(self, ndim: int) -> list[int]:
-        """The axes of x that the result has, in order."""
-        gone = (*self.collapsed_slice_dims, *self.operand_batching_dims)
-        return [a for a in range(ndim) if a not in gone]
 
     def _fill(self, dtype: DType) -> int | float | bool:
         if self.fill_value is not None:
@@ -150,59 +185,36 @@ class Gather(SlicesAt):
         low, high = dtype.limits
         return int(low if dtype.is_signed else high)
 
-    def _axes(
-        self, ndim: int, place: Sequence[Any]
-    ) -> tuple[list[Any], dict[int, Any], dict[int, Any]]:
-        """Of an index of the result: the index in the axes of `indices`; the offset in a slice, and the batching index,
-        by axis of x."""
-        batch = [v for o, v in enumerate(place) if o not in self.offset_dims]
-        offsets = [v for o, v in enumerate(place) if o in self.offset_dims]
-        pairs = zip(self.operand_batching_dims, self.start_indices_batching_dims, strict=True)
-        return (
-            batch,
-            dict(zip(self._kept(ndim), offsets, strict=True)),
-            {a: batch[b] for a, b in pairs},
-        )
-
     def legalize(
         self, out: KnownTensor, x: te.Tensor, indices: te.Tensor, slice_sizes: Any
     ) -> te.Tensor:
-        sizes, taken = te.dims(x), te.dims(slice_sizes)
+        room = [
+            size - taken + 1 for size, taken in zip(te.dims(x), te.dims(slice_sizes), strict=True)
+        ]
 
-        def element(*o: Any) -> Any:
-            batch, offset, index = self._axes(len(sizes), o)
-            there = te.const(True, "bool")
-            for k, a in enumerate(self.start_index_map):
-                start = position(indices(*batch, te.dim(k)))
-                index[a] = nearest(start, sizes[a] - taken[a] + 1)
-                there = te.logical_and(there, te.equal(start, index[a]))
-            for a, within in offset.items():
-                index[a] = index[a] + within if a in index else within
-            read = te.element(x(*(index.get(a, te.dim(0)) for a in range(len(sizes)))))
+        def start(batch: list[Any], k: int) -> Any:
+            return position(indices(*batch, te.dim(k)))
+
+        def element(*place: Any) -> Any:
+            index, moved = self._placed(place, room, start, nearest)
+            read = te.element(x(*(te.dim(0) if at is None else at for at in index)))
             if self.mode == "clip":
                 return read
-            return te.select(there, read, te.literal(self._fill(out.dtype), read))
+            return te.select(unmoved(moved), read, te.literal(self._fill(out.dtype), read))
 
         return te.compute(out.dims, element, "gather")
 
     def reference(
         self, x: np.ndarray, indices: np.ndarray, slice_sizes: Sequence[int]
     ) -> np.ndarray:
-        lead, kept = list(indices.shape[:-1]), [slice_sizes[a] for a in self._kept(x.ndim)]
-        ndim = len(lead) + len(kept)
-        shape = [(kept if o in self.offset_dims else lead).pop(0) for o in range(ndim)]
-        batch, offset, index = self._axes(x.ndim, list(np.indices(shape)))
-        there = np.ones(shape, bool)
-        for k, a in enumerate(self.start_index_map):
-            start = position_numpy(indices)[(*batch, k)]
-            last = x.shape[a] - slice_sizes[a]
-            there &= (start >= 0) & (start <= last)
-            index[a] = np.clip(start, 0, last)
-        for a, within in offset.items():
-            index[a] = index.get(a, 0) + within
-        found = x[tuple(index.get(a, np.zeros(shape, np.int64)) for a in range(x.ndim))]
+        shape = list(indices.shape[:-1])
+        for o, a in zip(sorted(self.offset_dims), self._kept(x.ndim), strict=True):
+            shape.insert(o, slice_sizes[a])
+        room = [size - taken + 1 for size, taken in zip(x.shape, slice_sizes, strict=True)]
+        places, there = self._placed_numpy(shape, indices, room)
+        found = np.asarray(x[tuple(places)])
         if self.mode == "clip":
-            return np.asarray(found)
+            return found
         return np.where(there, found, np.asarray(self._fill(DType(x.dtype))).astype(x.dtype))
 
     @classmethod
@@ -254,7 +266,7 @@ class Gather(SlicesAt):
             rows,
             (2, 5),
             code="shape-mismatch",
-            match="collapsed",
+            match="left out",
         )
         yield wrong(
             cls((1,), (0,), (0,)), rand(4, 5), rows, (1, 6), code="shape-mismatch", match="size 6"
@@ -270,3 +282,127 @@ class Gather(SlicesAt):
             code="op-arguments",
             match="wrap",
         )
+
+
+@define_op
+class Scatter(SlicesAt):
+    """A copy of data with slices of it combined with updates, as the scatter of StableHLO and `jax.lax`. The vectors
+    along the last axis of `indices` say where slices begin along the axes `scatter_dims_to_operand_dims` of data.
+    `updates` has the axes of `indices` but the last and, at `update_window_dims`, those of a slice, without the axes
+    `inserted_window_dims` and `operand_batching_dims`, in which its size is 1. Along `operand_batching_dims` a slice is
+    where its index along `scatter_indices_batching_dims` says. A slice that would begin before data or end after it is
+    skipped (mode "drop") or moved into data (mode "clip"). The reduction "update" replaces; "add", "mul", "min" and
+    "max" combine. Updates are applied in row-major order: of several replacements the last wins."""
+
+    name = "scatter"
+    of_data = True
+    attributes = (
+        "update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims",
+        "operand_batching_dims", "scatter_indices_batching_dims",
+    )  # fmt: skip
+    update_window_dims: tuple[int, ...] = ()
+    """Axes of updates that are those of a slice."""
+    inserted_window_dims: tuple[int, ...] = ()
+    """Axes of data that updates has not."""
+    scatter_dims_to_operand_dims: tuple[int, ...] = ()
+    """The axis of data for each element of an index vector."""
+    operand_batching_dims: tuple[int, ...] = ()
+    """Axes of data that go together with axes of `indices`."""
+    scatter_indices_batching_dims: tuple[int, ...] = ()
+    """Those axes of `indices`."""
+    mode: str = "drop"
+    reduction: str = "update"
+
+    def deduce(
+        self, d: Deduction, data: KnownTensor, indices: KnownTensor, updates: KnownTensor
+    ) -> TensorType:
+        check_reduction(d, data, self.reduction)
+        d.same_dtype(data, updates)
+        self._check(d, data, indices)
+        d.require(
+            self.mode in ("clip", "drop"), f"mode {self.mode!r} is none of clip, drop", arg="mode"
+        )
+        ndim = indices.ndim - 1 + len(self.update_window_dims)
+        d.require(
+            updates.ndim == ndim, f"updates must have {ndim} dimensions, got {updates.ndim}",
+            arg="updates", code="op-rank",
+        )  # fmt: skip
+        batch = [size for o, size in enumerate(updates.dims) if o not in self.update_window_dims]
+        for a, (size, given) in enumerate(zip(indices.dims[:-1], batch, strict=True)):
+            d.same_dim(size, given, f"axis {a} of indices differs in updates", arg="updates")
+        for a, o in zip(self._kept(data.ndim), sorted(self.update_window_dims), strict=True):
+            size, taken = data.dims[a], updates.dims[o]
+            message = f"a slice has size {taken} along axis {a}, where data has {size}"
+            d.ensure(dim_op("le", taken, size), message, arg="updates")
+        return TensorType(data.dims, data.dtype)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        return args[0] if isinstance(args[0], TensorType) else TensorType()
+
+    def _room(self, sizes: Sequence[Any], of_updates: Sequence[Any]) -> list[Any]:
+        """The number of places that a slice has along each axis of data."""
+        kept = zip(self._kept(len(sizes)), sorted(self.update_window_dims), strict=True)
+        taken = {a: of_updates[o] for a, o in kept}
+        return [size - taken.get(a, 1) + 1 for a, size in enumerate(sizes)]
+
+    def legalize(
+        self, out: KnownTensor, data: te.Tensor, indices: te.Tensor, updates: te.Tensor
+    ) -> te.Tensor:
+        room = self._room(out.dims, te.dims(updates))
+
+        def read(p: Any, buffers: Any, place: list[Any]) -> tuple[list[Any], Any]:
+            vectors, values = buffers
+            index, moved = self._placed(
+                place, room, lambda batch, k: position(p.read(vectors, *batch, k)), nearest
+            )
+            index = [te.dim(0) if at is None else at for at in index]
+            if self.mode == "drop" and moved:
+                index[0] = te.select(unmoved(moved), index[0], te.dim(-1))
+            return index, p.read(values, *place)
+
+        made = Updates(te.dims(updates), [indices, updates], read)
+        return scattered(out, data, made, self.reduction, "scatter")
+
+    def reference(self, data: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
+        room = self._room(data.shape, updates.shape)
+        places, there = self._placed_numpy(updates.shape, indices, room)
+        if self.mode == "drop" and places:
+            places[0] = np.where(there, places[0], -1)
+        return scatter_numpy(data, places, updates, self.reduction)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        rows = np.array([[2], [-1], [9], [0], [2]], np.int64)
+        pairs = np.array([[[0, 1], [2, -4]], [[1, 3], [7, 0]]], np.int32)
+        for mode in ("drop", "clip"):
+            of_rows = cls((1,), (0,), (0,), mode=mode)
+            yield sample(of_rows, rand(4, 3), rows, rand(5, 3), dims="n m, k 1, k m")
+            windows = cls((0, 3), (), (0, 1), mode=mode, reduction="add")
+            given = rand(4, 5), pairs, rand(2, 2, 2, 3)
+            yield sample(windows, *given, dims="n m, k l 2, 2 k l 3", atol=1e-5)
+            batched = cls((2,), (1,), (2, 1), (0,), (1,), mode=mode)
+            given = rand(2, 3, 5), pairs, rand(2, 2, 2)
+            yield sample(batched, *given, dims="n 3 m, k n 2, k n 2")
+        for reduction in ("update", "add", "mul", "min", "max"):
+            each = cls((), (0,), (0,), reduction=reduction)
+            yield sample(each, rand(4), rows, rand(5), dims="n, k 1, k", atol=1e-5)
+        yield sample(cls((0,), (), (0,)), rand(6), rows[0], rand(3), dims="n, 1, m")
+        yield sample(cls((0,), (1,), ()), rand(3, 2), rows[0, :0], rand(3), dims="n m, 0, n")
+        half = rand(4, dtype="float16"), rows, rand(5, dtype="float16")
+        yield sample(cls((), (0,), (0,), reduction="add"), *half, dims="n, k 1, k", rtol=2e-3)
+        flags = rand(4, dtype="bool"), rows, rand(5, dtype="bool")
+        yield sample(cls((), (0,), (0,)), *flags, dims="n, k 1, k")
+        of_rows, x, given = cls((1,), (0,), (0,)), rand(4, 3), rand(5, 3)
+        yield wrong(of_rows, x, rand(5, 1), given, code="op-dtype", match="integers")
+        yield wrong(of_rows, x, rows, rand(4, 3), code="shape-mismatch", match="5 and 4")
+        yield wrong(of_rows, x, rows, rand(5, 4), code="shape-mismatch", match="size 4")
+        yield wrong(of_rows, x, rows, rand(5), code="op-rank", match="2 dimensions, got 1")
+        yield wrong(of_rows, x, rows, rand(5, 3, dtype="int32"), code="op-dtype", match="int32")
+        yield wrong(
+            cls((2,), (0,), (0,)), x, rows, given, code="op-axis", match="update_window_dims"
+        )
+        yield wrong(
+            cls((1,), (0,), ()), x, rows, given, code="shape-mismatch", match="names 0 axes"
+        )
+        odd = cls((1,), (0,), (0,), mode="fill")
+        yield wrong(odd, x, rows, given, code="op-arguments", match="none of clip, drop")
