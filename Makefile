@@ -6,6 +6,7 @@
 # make test-products  run the products of all kinds of weights over widths and rows, for every target: two hours of a core,
 #                  and what was interrupted goes on (MINUTES=30; TARGETS="AVX2;cuda" FAMILIES=bits; build/products.jsonl)
 # make test-torch-operators  run torch's own samples of its operators beside eager torch, all of them (40 minutes of a core)
+# make test-jax-functions  run the public functions of JAX beside JAX, all of them (an hour of a core)
 # make test-replicas  run a server with two replicas of Ray Serve, and kill one under load (docs/scaling.md)
 # make check       format, lint, types and tests: the requirements of a change
 # make stubs       generate the stub files (.pyi), docs/operators.md, the index of errors and the pictures of the docs
@@ -34,7 +35,7 @@ PIP := $(PY) -m pip install -qq --disable-pip-version-check --no-compile
 .DEFAULT_GOAL := help
 # Do not delete stamps as intermediate files of pattern rules.
 .SECONDARY:
-.PHONY: help demo demo-sentences test test-fast test-slow test-devices test-products test-torch-operators test-replicas check format lint types stubs docs docs-links wheel-test clean
+.PHONY: help demo demo-sentences test test-fast test-slow test-devices test-products test-torch-operators test-jax-functions test-replicas check format lint types stubs docs docs-links wheel-test clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -97,6 +98,9 @@ test-products: $(VENV)/stamp-test
 
 test-torch-operators: $(VENV)/stamp-test
 	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) tests/frontend/torch/test_all_opinfo.py $(PYTEST_ARGS)
+
+test-jax-functions: $(VENV)/stamp-test
+	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) tests/frontend/jax/test_all_functions.py $(PYTEST_ARGS)
 
 test-replicas: $(VENV)/stamp-test
 	@$(PIP) --editable '.[replicas]'

@@ -150,7 +150,7 @@ def build(
 def _library(kind: type) -> str | None:
     """The library of models that a class, or a base of it, comes from."""
     packages = [each.__module__.partition(".")[0] for each in kind.__mro__]
-    return next((p for p in packages if p in ("torch", "jax", "jaxlib", "onnx")), None)
+    return next((p for p in packages if p in (*_IMPORTS, "onnx")), None)
 
 
 def _no_module(given: object) -> UsageError:
@@ -163,7 +163,7 @@ def _no_module(given: object) -> UsageError:
         help = "parse its script: relaxpy.parse(mod.script(show_meta=True)); or import R, T and I from relaxpy.script"
     elif (library := _library(kind)) is not None:
         came = f"a {library} {kind.__name__}"
-        help = _IMPORT if library == "torch" else _REWRITE
+        help = _IMPORTS.get(library, _REWRITE)
     elif isinstance(given, str):
         came = "a text"
         help = "parse it first: relaxpy.build(relaxpy.parse(text)); text is a program or the path of a file"
@@ -187,6 +187,14 @@ def _no_module(given: object) -> UsageError:
 
 
 _IMPORT = "import it: mod, params = relaxpy.from_torch(model, args=(x,)); build(mod, params=params)"
+_IMPORT_FUNCTION = (
+    'import it: mod, params = relaxpy.from_jax(function, jax.ShapeDtypeStruct((4, 16), "float32")); '
+    "build(mod, params=params)"
+)
+_IMPORTS = {
+    "torch": _IMPORT,
+    **dict.fromkeys(("jax", "jaxlib", "flax", "equinox"), _IMPORT_FUNCTION),
+}
 _REWRITE = (
     "write the model with relaxpy.nn, and load its weights: model.load_state_dict(theirs.state_dict()); "
     "docs/from_pytorch.md has both side by side"

@@ -12,6 +12,7 @@ import numpy as np
 from relaxpy.errors import RelaxError, Span
 from relaxpy.frontend import site
 from relaxpy.frontend.jax.arrays import KEY, array_of, dtype_of, is_key, memory, packed_keys
+from relaxpy.frontend.jax.expansions import EXPANSIONS, ExpansionError, expansion
 from relaxpy.frontend.jax.operators import load_operators
 from relaxpy.frontend.jax.refused import REFUSED
 from relaxpy.frontend.jax.sizes import OtherScopeError, Sizes, is_symbolic
@@ -73,8 +74,11 @@ def import_function(function: Callable[..., Any], specs: Any, kwspecs: Any) -> I
     trace = traced(function, specs, kwspecs)
     try:
         return Importer(trace, held, title).run()
-    except OtherScopeError:
-        # The function makes sizes of variables that it holds: those are of the user's own trace.
+    except (OtherScopeError, ExpansionError):
+        # The function makes sizes of variables that it holds, which are of the user's own trace, or JAX knows too
+        # little of sizes from 0 on to expand a primitive.
+        if not trace.shifted:
+            raise
         return Importer(traced(function, specs, kwspecs, from_zero=False), held, title).run()
 
 
@@ -273,8 +277,9 @@ class Importer:
         outer, self.span = self.span, span_of(eqn) or self.span
         span = self.span
         try:
-            if name in INLINED:
-                return self.called(eqn.params[INLINED[name]], values)
+            if name in INLINED or name in EXPANSIONS:
+                (inner,) = _inner(eqn)
+                return self.called(inner, values)
             at = Site(self, eqn, span)
             found = PRIMITIVES[name](at, *values, **eqn.params)
             results = list(found) if isinstance(found, (list, tuple)) else [found]
@@ -353,6 +358,8 @@ def _inner(eqn: Any) -> Iterator[Any]:
     name = eqn.primitive.name
     if name in INLINED:
         yield eqn.params[INLINED[name]]
+    elif name in EXPANSIONS:
+        yield expansion(eqn)
     elif eqn.params.get("branches_platforms"):
         yield eqn.params["branches"][branch_for_all(eqn.params["branches_platforms"])]
     elif name in LOOPS:
@@ -375,7 +382,7 @@ def _equations(jaxpr: Any, outer: Span | None = None) -> Iterator[tuple[Any, Spa
 def _missing(jaxpr: Any) -> Iterator[tuple[str, Span | None]]:
     for eqn, span in _equations(jaxpr):
         name = eqn.primitive.name
-        if name not in INLINED and name not in PRIMITIVES:
+        if not any(name in known for known in (INLINED, EXPANSIONS, PRIMITIVES)):
             yield _shown(eqn), span
 
 

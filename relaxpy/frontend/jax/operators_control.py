@@ -51,14 +51,31 @@ def while_(
     at: Site, *operands: Any, cond_nconsts: int, cond_jaxpr: Any, body_nconsts: int, body_jaxpr: Any,
     **_: Any,
 ) -> Any:  # fmt: skip
+    """A predicate with axes, as `vmap` makes it, tells for each row whether it goes on; the others stay."""
     tested, more = operands[:cond_nconsts], operands[cond_nconsts:]
     fixed, carried = more[:body_nconsts], more[body_nconsts:]
 
-    def holds(*values: Any) -> Any:
+    def predicate(values: Sequence[Any]) -> Any:
         return at.importer.called(cond_jaxpr, [*tested, *values])[0]
 
+    def holds(*values: Any) -> Any:
+        found = predicate(values)
+        return op.any(found) if at.ndim(found) else found
+
     def step(*values: Any) -> Any:
-        return at.importer.called(body_jaxpr, [*fixed, *values])
+        found = at.importer.called(body_jaxpr, [*fixed, *values])
+        going = predicate(values)
+        if not at.ndim(going):
+            return found
+        rows = at.shape_of(going)
+        return [
+            at.emit(
+                op.where(
+                    at.emit(op.reshape(going, [*rows, *[1] * (at.ndim(old) - len(rows))])), new, old
+                )
+            )
+            for new, old in zip(found, values, strict=True)
+        ]
 
     return while_loop(at.builder, holds, step, list(carried), span=at.span)
 

@@ -49,10 +49,8 @@ REFUSED: dict[str, str] = {
     "pmin": _DEVICES,
     "axis_index": _DEVICES,
     "shard_map": _DEVICES,
-    "random_gamma": "random numbers by rejection: draw them outside, and pass them as an argument",
     "rng_bit_generator": "another generator than threefry: use jax.random.key(seed)",
     "rng_uniform": "another generator than threefry: use jax.random.uniform with a key",
-    "ragged_dot": "a product of ragged rows: pad the groups, and mask the results",
     "bcoo": "sparse arrays: write the product with dense ones, or gather and scatter",
 }
 """The most special name first, where one begins another."""
