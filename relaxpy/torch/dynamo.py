@@ -84,7 +84,7 @@ def _compiled(
     begin = perf_counter()
     try:
         _require_cpu(examples)
-        found = import_graph(graph, _weights(), names)
+        found = import_graph(graph, _weights(), names, _will_vary())
         if found.mod is None:
             return graph_call(found, None, examples)
         executable = build(found.mod, pack=list(found.weights), **options)
@@ -163,6 +163,14 @@ def _weights() -> Collection[int]:
     if facts is None:
         return ()
     return set(facts.static_input_indices) - set(facts.mutated_inp_runtime_indices)
+
+
+def _will_vary() -> bool:
+    """Will torch trace the function again, for all sizes, when another one comes? It does by default, not with
+    `dynamic=True` or `dynamic=False`."""
+    from torch._dynamo import config
+
+    return config.automatic_dynamic_shapes and config.assume_static_by_default
 
 
 def _place(graph: Any) -> str:

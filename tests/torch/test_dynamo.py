@@ -8,7 +8,7 @@ import sys
 import threading
 import tomllib
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,20 @@ from torch import nn
 import relaxpy
 from relaxpy.torch.kept_weights import _shared
 from relaxpy.torch.report import Built, GraphWarning
+from tests.sweeps import part, sweep
 
 OPTIONS = {"target": "llvm -opt-level=0"}
 """The loops are the same without LLVM's optimisations, which take most of the time of a build."""
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is compiled or said yet."""
     torch._dynamo.reset()
     torch.manual_seed(0)
+    monkeypatch.setattr(
+        sys.modules["relaxpy.torch.report"], "_log", sys.modules["relaxpy.torch.report"]._Log()
+    )
     yield
     torch._dynamo.reset()
 
@@ -36,24 +41,11 @@ def fast(model: Any, dynamic: bool | None = True) -> Any:
     return torch.compile(model, backend=relaxpy.torch.backend, dynamic=dynamic, options=OPTIONS)
 
 
-class Builds:
-    """The builds, fallbacks and breaks since it was made."""
-
-    def __init__(self) -> None:
-        self.before = relaxpy.torch.report()
-
-    @property
-    def built(self) -> list[Built]:
-        assert not self.fallbacks
-        return list(relaxpy.torch.report().built[len(self.before.built) :])
-
-    @property
-    def fallbacks(self) -> list[Any]:
-        return [e for e in relaxpy.torch.report().fallbacks if e not in self.before.fallbacks]
-
-    @property
-    def breaks(self) -> list[Any]:
-        return [e for e in relaxpy.torch.report().breaks if e not in self.before.breaks]
+def built() -> tuple[Built, ...]:
+    """What was compiled. Nothing may have been refused."""
+    found = relaxpy.torch.report()
+    assert not found.fallbacks
+    return found.built
 
 
 def assert_same(found: Any, want: Any) -> None:
@@ -73,18 +65,68 @@ def test_the_backend_has_a_name() -> None:
 
 
 def test_one_build_for_all_sizes_and_one_each_for_0_and_1() -> None:
-    model, builds = network(), Builds()
+    model = network()
     compiled = fast(model)
     with torch.no_grad():
         for rows in (3, 7, 2, 0, 1, 5, 1, 0):
             x = torch.randn(rows, 8)
             assert_same(compiled(x), model(x))
-    assert [len(each.sizes) for each in builds.built] == [1, 0, 0]
+    assert [len(each.sizes) for each in built()] == [1, 0, 0]
+
+
+class Attention(nn.Module):
+    """Tokens, positions, heads, a causal mask: numbers in a graph that may be sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.places = nn.Embedding(50, 16), nn.Embedding(64, 16)
+        self.project = nn.Linear(16, 48)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        rows, length = ids.shape
+        x = self.embed(ids) + self.places(torch.arange(length))
+        q, k, v = (
+            each.view(rows, length, 2, 8).transpose(1, 2)
+            for each in self.project(x).chunk(3, dim=-1)
+        )
+        mask = torch.ones(length, length, dtype=torch.bool).tril()
+        y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return x + y.transpose(1, 2).reshape(x.shape)
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_by_default_later_builds_are_there_already(gradients: bool) -> None:
+    """torch traces for one size, and again for others: the program of the first build has sizes that vary."""
+    model = Attention().eval()
+    calls = [
+        (torch.randint(0, 50, shape),) for shape in ((3, 9), (3, 11), (4, 12), (7, 13), (2, 5))
+    ]
+    with torch.set_grad_enabled(gradients):
+        wanted = asked(model, calls, dynamic=None)
+        compiled = fast(model, dynamic=None)
+        for args in calls:
+            assert_same(compiled(*args), model(*args))
+    assert len(built()) == wanted == 3
+    for later in built()[1:]:
+        assert later.reused == later.kernels
+
+
+@sweep
+@pytest.mark.parametrize("sizes", part([(2, 8), (2, 2), (4, 2), (8, 16), (16, 2)], 5))
+def test_numbers_that_only_look_like_sizes_do_no_harm(sizes: tuple[int, int]) -> None:
+    """Batches and lengths that are also numbers of heads and channels."""
+    model = Attention().eval()
+    compiled = fast(model, dynamic=None)
+    with torch.no_grad():
+        for rows, length in (sizes, (3, 5)):
+            ids = torch.randint(0, 50, (rows, length))
+            assert_same(compiled(ids), model(ids))
+    assert len(built()) == 2
 
 
 def test_the_first_call_of_a_model_needs_no_no_grad() -> None:
     """The forward of a training graph is compiled; the gradients are torch's."""
-    model, builds = network(), Builds()
+    model = network()
     other = copy.deepcopy(model)
     compiled = fast(model)
     for rows in (3, 5):
@@ -93,7 +135,7 @@ def test_the_first_call_of_a_model_needs_no_no_grad() -> None:
         assert_same(found, want)
         found.square().sum().backward()
         want.square().sum().backward()
-    assert [each.kind for each in builds.built] == ["training"]
+    assert [each.kind for each in built()] == ["training"]
     for one, two in zip(model.parameters(), other.parameters(), strict=True):
         assert_same(one.grad, two.grad)
 
@@ -114,7 +156,7 @@ class Trained(nn.Module):
 
 def test_training_is_eager_training() -> None:
     """Losses, weights and statistics after some steps, of batches of two sizes."""
-    model, builds = Trained().train(), Builds()
+    model = Trained().train()
     other = copy.deepcopy(model)
     steps = [(torch.randint(0, 20, (n, 5)), torch.randint(0, 3, (n,))) for n in (4, 6, 4, 6)]
 
@@ -130,7 +172,7 @@ def test_training_is_eager_training() -> None:
         return found
 
     assert losses(fast(model), model) == pytest.approx(losses(other, other), rel=1e-4)
-    assert len(builds.built) == 1
+    assert len(built()) == 1
     for name, value in other.state_dict().items():
         assert_same(model.state_dict()[name], value)
 
@@ -190,14 +232,36 @@ def test_weights_made_in_inference_mode_have_no_version() -> None:
         assert_same(compiled(x), model(x))
 
 
+def asked(
+    program: Callable[..., Any], calls: Sequence[tuple[Any, ...]], dynamic: bool | None = True
+) -> int:
+    """How many graphs torch hands to a backend for these calls."""
+    from functorch.compile import nop
+    from torch._dynamo.backends.common import aot_autograd
+
+    graphs: list[Any] = []
+
+    def count(graph: Any, examples: Any) -> Any:
+        graphs.append(graph)
+        return nop(graph, examples)
+
+    backend = aot_autograd(fw_compiler=count, bw_compiler=nop)
+    compiled = torch.compile(program, backend=backend, dynamic=dynamic)
+    for args in copy.deepcopy(calls):
+        compiled(*args)
+    torch._dynamo.reset()
+    return len(graphs)
+
+
 def call_all(program: Callable[..., Any], *calls: tuple[Any, ...]) -> None:
-    """Compare results and changed arguments of calls from one build."""
-    compiled, builds = fast(program), Builds()
+    """Compare results and changed arguments of calls; there are as many builds as torch asks for."""
+    wanted = asked(program, calls)
+    compiled = fast(program)
     for args in calls:
         mine, theirs = copy.deepcopy(args), copy.deepcopy(args)
         assert_same(compiled(*mine), program(*theirs))
         assert_same(mine, theirs)
-    assert len(builds.built) == 1
+    assert len(built()) == wanted
 
 
 def test_strides_of_results_are_eager_ones() -> None:
@@ -299,20 +363,20 @@ def test_breaks_are_said_once_with_the_setting_that_helps() -> None:
     def item(x: torch.Tensor) -> torch.Tensor:
         return x * 2 + (x * 2).sum().item()
 
-    builds, x = Builds(), torch.randn(4)
+    x = torch.randn(4)
     compiled = fast(item)
     with pytest.warns(GraphWarning, match=r"capture_scalar_outputs = True") as said:
-        torch.testing.assert_close(compiled(x), item(x))
-        torch.testing.assert_close(compiled(torch.ones(6)), item(torch.ones(6)))
+        found = [compiled(each) for each in (x, torch.ones(6))]
+    torch.testing.assert_close(found, [item(each) for each in (x, torch.ones(6))])
     assert len(said) == 1
-    (found,) = builds.breaks
+    (found,) = relaxpy.torch.report().breaks
     assert "item" in found.name
     assert f"{Path(__file__).name}:" in found.name
     assert found.advice == "set torch._dynamo.config.capture_scalar_outputs = True"
 
     layer = nn.LSTM(3, 4)
     torch.testing.assert_close(fast(layer)(torch.ones(2, 3, 3)), layer(torch.ones(2, 3, 3)))
-    assert [each.advice for each in builds.breaks[1:]] == [
+    assert [each.advice for each in relaxpy.torch.report().breaks[1:]] == [
         "set torch._dynamo.config.allow_rnn=True"
     ]
     assert "graph breaks: run by torch:" in str(relaxpy.torch.report())
@@ -322,13 +386,13 @@ def test_a_graph_that_is_not_supported_is_run_by_torch_and_said_once() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return torch.linalg.inv(x + 3 * torch.eye(x.shape[0])) + 1
 
-    builds, compiled = Builds(), fast(program)
+    compiled = fast(program)
+    given = [torch.randn(size, size) for size in (3, 5, 1)]
     with pytest.warns(GraphWarning, match="not supported") as said:
-        for size in (3, 5, 1):
-            x = torch.randn(size, size)
-            torch.testing.assert_close(compiled(x), program(x))
-    assert len(said) == len(builds.fallbacks)
-    assert all("linalg_inv" in each.reason for each in builds.fallbacks)
+        found = [compiled(x) for x in given]
+    torch.testing.assert_close(found, [program(x) for x in given])
+    assert len(said) == len(relaxpy.torch.report().fallbacks)
+    assert all("linalg_inv" in each.reason for each in relaxpy.torch.report().fallbacks)
 
 
 def test_wrong_options_are_refused() -> None:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from relaxpy.errors import UsageError
 from relaxpy.frontend.site import Names
+from relaxpy.frontend.torch.general import general, raw_sizes
 from relaxpy.frontend.torch.importer import Importer
 from relaxpy.frontend.torch.missing import draws_numbers, name_of, refuse_missing
 from relaxpy.frontend.torch.sizes import Sizes
@@ -71,26 +72,32 @@ class ImportedGraph:
 
 
 def import_graph(
-    graph: Any, weights: Collection[int] = (), names: Sequence[str] = ()
+    graph: Any, weights: Collection[int] = (), names: Sequence[str] = (), widen: bool = False
 ) -> ImportedGraph:
     """A graph of `aot_autograd` as IR. `weights` are the inputs that are the same tensors at every call, `names` the
-    names of all inputs.
+    names of all inputs. `widen`: sizes of inputs vary, if they may, also if torch traced the graph for one size
+    (`general`).
 
     Raises: UsageError (`torch-operator`, `torch-size`, `torch-dtype`, `torch-export`), with the user's lines.
     """
-    return _GraphImporter(graph, weights, names).imported()
+    return _GraphImporter(graph, weights, names, widen).imported()
 
 
 class _GraphImporter(Importer):
     """The function under construction."""
 
-    def __init__(self, graph: Any, weights: Collection[int], names: Sequence[str]) -> None:
+    def __init__(
+        self, graph: Any, weights: Collection[int], names: Sequence[str], widen: bool
+    ) -> None:
         self.whole = graph
-        self.places = list(graph.graph.find_nodes(op="placeholder"))
+        self.given = list(graph.graph.find_nodes(op="placeholder"))
+        wide = general(graph, weights) if widen else None
+        self.wide, self.moved = wide or (graph, {node: node for node in graph.graph.nodes})
+        self.places = [self.moved[node] for node in self.given]
         self.static = weights
         self.names = [readable(name) for name in names]
-        if len(names) != len(self.places):
-            self.names = [node.name for node in self.places]
+        if len(names) != len(self.given):
+            self.names = [node.name for node in self.given]
         self.builder = BlockBuilder(IRModule(name="Graph"))
         self.sizes = Sizes()
         self.values = {}
@@ -117,14 +124,15 @@ class _GraphImporter(Importer):
             if each in views:
                 return Result("view", views.index(each))
             if each in nodes:
-                return Result("input", self.places.index(each))
+                return Result("input", self.given.index(each))
             return Result("constant", value=each)
 
         results = tuple(map(result, found))
         made = _part(self.whole, views) if views else None
         if not computed:
             return ImportedGraph(None, (), {}, {}, False, results, made, {})
-        inner = _part(self.whole, computed, checks=True)
+        with raw_sizes():
+            inner = _part(self.wide, [self.moved[node] for node in computed], checks=True)
         self.program = _Program(inner)
         refuse_missing(self.program)
         places = list(inner.graph.find_nodes(op="placeholder"))
@@ -170,8 +178,11 @@ class _GraphImporter(Importer):
             draws,
             results,
             made,
-            _symbols(self.places, layouts),
+            _symbols(self.given, layouts),
         )
+
+    def value(self, arg: Any) -> Any:
+        return self.size(arg) if _is_size(arg) else super().value(arg)
 
     # Sizes
 

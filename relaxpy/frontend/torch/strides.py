@@ -23,7 +23,7 @@ def layout_of(value: Any) -> Layout:
     strides = value.stride()
     if _is_dense(value.shape, strides, range(value.ndim)):
         return Layout()
-    order = tuple(sorted(range(value.ndim), key=lambda axis: -_hint(strides[axis])))
+    order = tuple(sorted(range(value.ndim), key=lambda axis: -hint_of(strides[axis])))
     if _is_dense(value.shape, strides, order):
         return Layout(order)
     return Layout(None, tuple(_expr(each) for each in strides))
@@ -42,7 +42,8 @@ def _is_dense(shape: Sequence[Any], strides: Sequence[Any], order: Sequence[int]
     return True
 
 
-def _hint(value: Any) -> int:
+def hint_of(value: Any) -> int:
+    """The value of a size in the trace."""
     from torch.fx.experimental.symbolic_shapes import optimization_hint
 
     return optimization_hint(value, fallback=1 << 20)
