@@ -201,6 +201,9 @@ def cos(x: TensorLike) -> Tensor:
 def cosh(x: TensorLike) -> Tensor:
     """The hyperbolic cosine."""
 
+def count_leading_zeros(x: TensorLike) -> Tensor:
+    """The number of bits of x above the highest that is set: all of 0, none of a negative number."""
+
 def cummax(
     data: TensorLike,
     axis: int | None = None,
@@ -607,6 +610,9 @@ def multiply(x1: Operand, x2: Operand) -> Tensor:
 def negative(x: TensorLike) -> Tensor:
     """-x; integers modulo 2**bits."""
 
+def nextafter(x1: Operand, x2: Operand) -> Tensor:
+    """The next number of the dtype after x1 towards x2; x2 if they are equal."""
+
 def nonzero(x: TensorLike) -> Tensor:
     """The indices of the elements that are not 0 (a NaN is not 0), as ONNX's NonZero: int64, with a column for each
     such element in row-major order, and a row for each axis. A 0-d tensor counts as a vector of one element.
@@ -640,6 +646,9 @@ def outer(x1: TensorLike, x2: TensorLike) -> Tensor:
 
 def permute_dims(x: TensorLike, axes: Sequence[int] | None = None) -> Tensor:
     """Permute the axes; without `axes`, reverse them."""
+
+def population_count(x: TensorLike) -> Tensor:
+    """The number of bits of x that are set, in the dtype of x."""
 
 def power(x1: Operand, x2: Operand) -> Tensor:
     """x1 to the power x2. Integers: modulo 2**bits; a negative exponent gives the integer part, which is 0 unless x1 is
@@ -700,6 +709,11 @@ def random_uniform(
     numbers have 24 random bits, float64 ones 53; int64 ones are these, in units of 2^-53.
 
     dtype: Dtype of the result: float32, float64 or int64.
+    """
+
+def reduce_precision(x: TensorLike, exponent_bits: int, mantissa_bits: int) -> Tensor:
+    """x rounded to a float with these numbers of bits, halves to even: infinite if it is too large for the exponent, 0
+    if it is too small for a normal number, unchanged if it has as few bits.
     """
 
 def reduce_window(

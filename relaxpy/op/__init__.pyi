@@ -175,6 +175,9 @@ def cos(x: TensorLike) -> Call:
 def cosh(x: TensorLike) -> Call:
     """The hyperbolic cosine."""
 
+def count_leading_zeros(x: TensorLike) -> Call:
+    """The number of bits of x above the highest that is set: all of 0, none of a negative number."""
+
 def cummax(
     data: TensorLike,
     axis: int | None = None,
@@ -577,6 +580,9 @@ def multiply(x1: Operand, x2: Operand) -> Call:
 def negative(x: TensorLike) -> Call:
     """-x; integers modulo 2**bits."""
 
+def nextafter(x1: Operand, x2: Operand) -> Call:
+    """The next number of the dtype after x1 towards x2; x2 if they are equal."""
+
 def nonzero(x: TensorLike) -> Call:
     """The indices of the elements that are not 0 (a NaN is not 0), as ONNX's NonZero: int64, with a column for each
     such element in row-major order, and a row for each axis. A 0-d tensor counts as a vector of one element.
@@ -610,6 +616,9 @@ def outer(x1: TensorLike, x2: TensorLike) -> Call:
 
 def permute_dims(x: TensorLike, axes: Sequence[int] | None = None) -> Call:
     """Permute the axes; without `axes`, reverse them."""
+
+def population_count(x: TensorLike) -> Call:
+    """The number of bits of x that are set, in the dtype of x."""
 
 def power(x1: Operand, x2: Operand) -> Call:
     """x1 to the power x2. Integers: modulo 2**bits; a negative exponent gives the integer part, which is 0 unless x1 is
@@ -670,6 +679,11 @@ def random_uniform(
     numbers have 24 random bits, float64 ones 53; int64 ones are these, in units of 2^-53.
 
     dtype: Dtype of the result: float32, float64 or int64.
+    """
+
+def reduce_precision(x: TensorLike, exponent_bits: int, mantissa_bits: int) -> Call:
+    """x rounded to a float with these numbers of bits, halves to even: infinite if it is too large for the exponent, 0
+    if it is too small for a normal number, unchanged if it has as few bits.
     """
 
 def reduce_window(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from relaxpy.ir.dim import Dim, dim_op, maximum, minimum
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
-from relaxpy.op.base import define_op
+from relaxpy.op.base import Sample, define_op, sample
 from relaxpy.op.elementwise import Binary, Ternary
 
 
@@ -159,6 +160,33 @@ class LogAddExp(Binary):
     name = "log_add_exp"
     in_float = True
     ufunc = np.logaddexp
+
+
+@define_op
+class NextAfter(Binary):
+    """The next number of the dtype after x1 towards x2; x2 if they are equal."""
+
+    name = "nextafter"
+    takes = "floats"
+
+    def legalize(self, out: KnownTensor, *xs: te.Tensor) -> te.Tensor:
+        return te.compute(
+            out.dims, lambda *i: te.nextafter(*(te.broadcast(x, out.dims, i) for x in xs))
+        )
+
+    def reference(self, *xs: np.ndarray) -> np.ndarray:
+        x1, x2 = np.broadcast_arrays(*xs)
+        return np.where(x1 == x2, x2, np.nextafter(x1, x2))  # of zeros not the same for all dtypes
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield from super().samples()
+        x1 = np.array([1, 1, -1, 0, -0.0, 1e-45, 3.4028235e38, np.inf, 2, np.nan], np.float32)
+        x2 = np.array([2, 0, 0, 1, -1, 0, np.inf, 0, 2, 1], np.float32)
+        for dtype in ("float32", "float64", "float16", "bfloat16"):
+            with np.errstate(over="ignore"):
+                exact = x1.astype(DType(dtype).numpy), x2.astype(DType(dtype).numpy)
+            yield sample(cls(), *exact, dims="n, n", rtol=0, atol=0)
 
 
 @define_op

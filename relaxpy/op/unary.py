@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from inspect import Parameter
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from relaxpy.ir.annotation import PrimType
@@ -363,6 +364,109 @@ class BitwiseNot(Unary):
     name = "bitwise_not"
     takes = "integers or bool"
     ufunc = np.bitwise_not
+
+
+@define_op
+class PopulationCount(Unary):
+    """The number of bits of x that are set, in the dtype of x."""
+
+    name = "population_count"
+    takes = "integers"
+
+    def numpy(self, x: np.ndarray) -> Any:
+        return np.bitwise_count(x.view(f"u{x.itemsize}"))
+
+
+@define_op
+class CountLeadingZeros(Unary):
+    """The number of bits of x above the highest that is set: all of 0, none of a negative number."""
+
+    name = "count_leading_zeros"
+    takes = "integers"
+
+    def numpy(self, x: np.ndarray) -> Any:
+        lengths = [int(value).bit_length() for value in x.view(f"u{x.itemsize}").reshape(-1)]
+        return 8 * x.itemsize - np.array(lengths, np.int64).reshape(x.shape)
+
+
+@define_op
+class ReducePrecision(FloatUnary):
+    """x rounded to a float with these numbers of bits, halves to even: infinite if it is too large for the exponent, 0
+    if it is too small for a normal number, unchanged if it has as few bits."""
+
+    name = "reduce_precision"
+    exponent_bits: int
+    mantissa_bits: int
+
+    def check(self, d: Deduction, dtype: DType) -> None:
+        super().check(d, dtype)
+        d.require(
+            self.exponent_bits > 0, f"exponent_bits must be positive, got {self.exponent_bits}",
+            arg="exponent_bits",
+        )  # fmt: skip
+        d.require(
+            self.mantissa_bits >= 0, f"mantissa_bits is negative: {self.mantissa_bits}",
+            arg="mantissa_bits",
+        )  # fmt: skip
+
+    def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
+        word = f"uint{out.dtype.bits}"
+
+        def element(*i: Any) -> Any:
+            value = te.element(x(*i))
+            bits = self._rounded(
+                te.reinterpret(value, word), out.dtype, lambda n: te.const(n, word), te.select
+            )
+            return te.select(te.isnan(value), value, te.reinterpret(bits, out.dtype))
+
+        return te.compute(out.dims, element, "reduce_precision")
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        dtype = DType(x.dtype)
+        word = np.dtype(f"u{x.itemsize}").type
+        bits = self._rounded(np.asarray(x).view(word), dtype, word, np.where)
+        return np.where(np.isnan(x), x, np.asarray(bits, word).view(x.dtype))
+
+    def _rounded(
+        self, bits: Any, dtype: DType, number: Callable[[int], Any], select: Callable[..., Any]
+    ) -> Any:
+        """The bits of the rounded numbers, on numpy and as an expression."""
+        info = ml_dtypes.finfo(dtype.numpy)
+        own, width = int(info.nmant), dtype.bits
+        digits = (1 << own) - 1
+        sign = number(1 << (width - 1))
+        if self.mantissa_bits < own:
+            gone = own - self.mantissa_bits
+            odd = (bits >> number(gone)) & number(1)
+            half = number((1 << (gone - 1)) - 1)
+            kept = number(((1 << width) - 1) ^ ((1 << gone) - 1))
+            bits = (bits + (odd + half)) & kept
+        if self.exponent_bits < width - 1 - own:
+            bias, few = (1 << (width - 2 - own)) - 1, (1 << (self.exponent_bits - 1)) - 1
+            size = bits & number((1 << (width - 1)) - 1)
+            infinity = number(((1 << (width - 1)) - 1) ^ digits)
+            above, below = (
+                number(((bias + few) << own) | digits),
+                number(((bias - few) << own) | digits),
+            )
+            ends = select(size > above, infinity, select(size <= below, number(0), size))
+            bits = (bits & sign) | ends
+        return bits
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        wide = (
+            np.geomspace(1e-42, 3e38, 60).astype(np.float32)
+            * np.array([1, -1], np.float32)[np.arange(60) % 2]
+        )
+        for bits in ((8, 7), (5, 10), (4, 3), (8, 23), (11, 52), (1, 0), (2, 24)):
+            yield sample(cls(*bits), wide, dims="n")
+        yield sample(cls(5, 2), rand(3, 5, dtype="float64"), dims="n 5")
+        yield sample(cls(3, 4), rand(3, 5, dtype="float16"), dims="n 5")
+        yield sample(cls(5, 10), np.array([0, -0.0, np.inf, -np.inf, np.nan], np.float32), dims="n")
+        yield wrong(cls(0, 3), rand(3), code="op-arguments", match="exponent_bits")
+        yield wrong(cls(3, -1), rand(3), code="op-arguments", match="mantissa_bits")
+        yield wrong(cls(3, 4), rand(3, dtype="int32"), code="op-dtype", match="floats")
 
 
 def _number(value: Any) -> Any:

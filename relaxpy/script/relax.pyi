@@ -37,6 +37,7 @@ from relaxpy.op import collapse_sum_to as collapse_sum_to
 from relaxpy.op import concat as concat
 from relaxpy.op import cos as cos
 from relaxpy.op import cosh as cosh
+from relaxpy.op import count_leading_zeros as count_leading_zeros
 from relaxpy.op import cummax as cummax
 from relaxpy.op import cummin as cummin
 from relaxpy.op import cumprod as cumprod
@@ -103,6 +104,7 @@ from relaxpy.op import mod as mod
 from relaxpy.op import multinomial_from_uniform as multinomial_from_uniform
 from relaxpy.op import multiply as multiply
 from relaxpy.op import negative as negative
+from relaxpy.op import nextafter as nextafter
 from relaxpy.op import nn as nn
 from relaxpy.op import nonzero as nonzero
 from relaxpy.op import not_equal as not_equal
@@ -111,12 +113,14 @@ from relaxpy.op import ones as ones
 from relaxpy.op import ones_like as ones_like
 from relaxpy.op import outer as outer
 from relaxpy.op import permute_dims as permute_dims
+from relaxpy.op import population_count as population_count
 from relaxpy.op import power as power
 from relaxpy.op import print as print
 from relaxpy.op import process_logits as process_logits
 from relaxpy.op import prod as prod
 from relaxpy.op import quantize as quantize
 from relaxpy.op import random_uniform as random_uniform
+from relaxpy.op import reduce_precision as reduce_precision
 from relaxpy.op import reduce_window as reduce_window
 from relaxpy.op import repeat as repeat
 from relaxpy.op import reshape as reshape
@@ -204,7 +208,7 @@ from relaxpy.script.annotations import Object as Any
 from relaxpy.script.intrinsics import shape as ShapeExpr
 from relaxpy.script.calls import call_dps_library as call_dps_packed
 
-__all__ = ["Any", "Callable", "ExternFunc", "Object", "Prim", "Shape", "ShapeExpr", "Tensor", "Tuple", "TupleGetItem", "abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin", "argsort", "asin", "asinh", "assert_op", "astype", "atan", "atan2", "atanh", "bitcast", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast_to", "bucketize", "builtin", "call_builtin_with_ctx", "call_dps_library", "call_dps_packed", "call_inplace_packed", "call_packed", "call_pure_packed", "call_tir", "call_tir_inplace", "call_tir_with_grad", "ceil", "clip", "collapse_sum_like", "collapse_sum_to", "concat", "const", "const_ref", "cos", "cosh", "cpu", "cuda", "cummax", "cummin", "cumprod", "cumsum", "dataflow", "dequantize", "device", "divide", "dtype", "dynamic_strided_slice", "einsum", "equal", "erf", "erfinv", "ewise_fma", "exp", "expand_dims", "expm1", "eye", "eye_like", "flatten", "flip", "float_arange", "floor", "floor_divide", "floor_mod", "full", "full_like", "func_attr", "function", "gather", "gather_elements", "gather_nd", "grad", "greater", "greater_equal", "hamming_window", "hint_on_device", "image", "index_put", "index_tensor", "inspect", "invoke_closure", "invoke_pure_closure", "isfinite", "isinf", "isnan", "layout_transform", "left_shift", "less", "less_equal", "linear", "log", "log10", "log1p", "log2", "log_add_exp", "logical_and", "logical_not", "logical_or", "logical_xor", "macro", "match_cast", "matmul", "max", "maximum", "mean", "median", "memory", "meshgrid", "min", "minimum", "mod", "multinomial_from_uniform", "multiply", "negative", "nn", "nonzero", "not_equal", "one_hot", "ones", "ones_like", "outer", "output", "permute_dims", "power", "prim_value", "print", "process_logits", "prod", "quantize", "random_uniform", "reduce_window", "repeat", "reshape", "reverse_sequence", "right_shift", "round", "rsqrt", "sample_from_logits", "scalar_to_tensor", "scatter", "scatter_elements", "scatter_nd", "shape", "shape_of", "shape_to_tensor", "sigmoid", "sign", "sin", "sinh", "size", "slice_scatter", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "str", "strided_slice", "subtract", "sum", "take", "tan", "tanh", "tensor_to_scalar", "tensor_to_shape", "tile", "to_vdevice", "topk", "tril", "triu", "trunc", "tuple", "unique", "variance", "vision", "vm", "where", "wrap_param", "zeros", "zeros_like"]
+__all__ = ["Any", "Callable", "ExternFunc", "Object", "Prim", "Shape", "ShapeExpr", "Tensor", "Tuple", "TupleGetItem", "abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin", "argsort", "asin", "asinh", "assert_op", "astype", "atan", "atan2", "atanh", "bitcast", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast_to", "bucketize", "builtin", "call_builtin_with_ctx", "call_dps_library", "call_dps_packed", "call_inplace_packed", "call_packed", "call_pure_packed", "call_tir", "call_tir_inplace", "call_tir_with_grad", "ceil", "clip", "collapse_sum_like", "collapse_sum_to", "concat", "const", "const_ref", "cos", "cosh", "count_leading_zeros", "cpu", "cuda", "cummax", "cummin", "cumprod", "cumsum", "dataflow", "dequantize", "device", "divide", "dtype", "dynamic_strided_slice", "einsum", "equal", "erf", "erfinv", "ewise_fma", "exp", "expand_dims", "expm1", "eye", "eye_like", "flatten", "flip", "float_arange", "floor", "floor_divide", "floor_mod", "full", "full_like", "func_attr", "function", "gather", "gather_elements", "gather_nd", "grad", "greater", "greater_equal", "hamming_window", "hint_on_device", "image", "index_put", "index_tensor", "inspect", "invoke_closure", "invoke_pure_closure", "isfinite", "isinf", "isnan", "layout_transform", "left_shift", "less", "less_equal", "linear", "log", "log10", "log1p", "log2", "log_add_exp", "logical_and", "logical_not", "logical_or", "logical_xor", "macro", "match_cast", "matmul", "max", "maximum", "mean", "median", "memory", "meshgrid", "min", "minimum", "mod", "multinomial_from_uniform", "multiply", "negative", "nextafter", "nn", "nonzero", "not_equal", "one_hot", "ones", "ones_like", "outer", "output", "permute_dims", "population_count", "power", "prim_value", "print", "process_logits", "prod", "quantize", "random_uniform", "reduce_precision", "reduce_window", "repeat", "reshape", "reverse_sequence", "right_shift", "round", "rsqrt", "sample_from_logits", "scalar_to_tensor", "scatter", "scatter_elements", "scatter_nd", "shape", "shape_of", "shape_to_tensor", "sigmoid", "sign", "sin", "sinh", "size", "slice_scatter", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "str", "strided_slice", "subtract", "sum", "take", "tan", "tanh", "tensor_to_scalar", "tensor_to_shape", "tile", "to_vdevice", "topk", "tril", "triu", "trunc", "tuple", "unique", "variance", "vision", "vm", "where", "wrap_param", "zeros", "zeros_like"]
 
 class Namespace:
     """The operators with a common prefix: `R.nn`."""

@@ -170,8 +170,9 @@ def _format(value: Expr) -> Format | None:
 def _bits(value: Expr) -> Expr:
     """The bits of a float8."""
     if isinstance(value, tvm.ir.Call) and str(getattr(value.op, "name", "")) == "tirx.reinterpret":
-        return value.args[0]
-    return tirx.reinterpret(like(value, "uint8"), value)
+        value = value.args[0]
+    word = like(value, "uint8")
+    return value if str(value.ty.dtype) == word else tirx.reinterpret(word, value)
 
 
 def _stored(buffer: Expr, value: Expr) -> Expr:

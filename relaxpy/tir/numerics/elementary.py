@@ -36,24 +36,23 @@ def _ldexp(x: Expr, exponent: Expr) -> Expr:
 
 def _nextafter(x: Expr, y: Expr) -> Expr:
     """The next representable number after x towards y."""
-    dtype = DType(str(x.ty.dtype))
-    if not dtype.is_narrow:
-        return tirx.nextafter(x, y)
-    return let("x", x, lambda x: let("y", y, lambda y: _next_narrow(x, y, dtype.bits)))
+    return let("x", x, lambda x: let("y", y, lambda y: _next(x, y, DType(str(x.ty.dtype)))))
 
 
-def _next_narrow(x: Expr, y: Expr, bits: int) -> Expr:
+def _next(x: Expr, y: Expr, dtype: DType) -> Expr:
     """Computed on the bits: numbers of one sign are ordered like their bits as integers."""
-    dtype, word = str(x.ty.dtype), f"int{max(bits, 8)}"
-    wide_x, wide_y = x.astype("float32"), y.astype("float32")
-    zero, one = tirx.FloatImm("float32", 0.0), tirx.IntImm(word, 1)
+    bits, kind = max(dtype.bits, 8), "float32" if dtype.is_narrow else str(dtype)
+    word = f"int{bits}"
+    wide_x, wide_y = (x.astype(kind), y.astype(kind)) if dtype.is_narrow else (x, y)
+    zero, one = tirx.FloatImm(kind, 0.0), tirx.IntImm(word, 1)
     code = tirx.reinterpret(word, x)
     grows = tirx.EQ((wide_y > wide_x).astype("int8"), (wide_x > zero).astype("int8"))
     least = tirx.Select(wide_y < zero, tirx.IntImm(word, -(1 << (bits - 1))) + one, one)
     moved = tirx.Select(tirx.EQ(wide_x, zero), least, tirx.Select(grows, code + one, code - one))
     unknown = tirx.any(is_nan(wide_x), is_nan(wide_y))
-    found = tirx.Select(tirx.EQ(wide_x, wide_y), y, tirx.reinterpret(dtype, moved))
-    return tirx.Select(unknown, (wide_x + wide_y).astype(dtype), found)
+    found = tirx.Select(tirx.EQ(wide_x, wide_y), y, tirx.reinterpret(str(dtype), moved))
+    either = wide_x + wide_y
+    return tirx.Select(unknown, either.astype(str(dtype)) if dtype.is_narrow else either, found)
 
 
 ELEMENTARY: dict[str, Function] = {

@@ -107,6 +107,39 @@ def right_shift(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     return tirx.Select(_is_place(b), a >> _within(b), gone)
 
 
+def population_count(x: PrimExpr) -> PrimExpr:
+    """The number of bits that are set. LLVM knows this sum of pairs, of fours, and so on, by its instruction."""
+    kind = f"uint{_dtype(x).bits}"
+    ones = (1 << _dtype(x).bits) - 1
+
+    def number(value: int) -> PrimExpr:
+        return tirx.const(value, kind)
+
+    def sums(width: int, total: PrimExpr) -> PrimExpr:
+        if width == _dtype(x).bits:
+            return total.astype(str(x.ty.dtype))
+        low = number(ones // ((1 << width) + 1))
+        return let(
+            "bits", total, lambda t: sums(2 * width, (t & low) + ((t >> number(width)) & low))
+        )
+
+    return sums(1, tirx.reinterpret(kind, x))
+
+
+def count_leading_zeros(x: PrimExpr) -> PrimExpr:
+    """The number of bits above the highest that is set; all of 0."""
+    bits = _dtype(x).bits
+    kind = f"uint{bits}"
+
+    def smeared(shift: int, word: PrimExpr) -> PrimExpr:
+        if shift == bits:
+            return _const(bits, x) - population_count(word).astype(str(x.ty.dtype))
+        by = tirx.const(shift, kind)
+        return let("word", word, lambda w: smeared(2 * shift, w | (w >> by)))
+
+    return smeared(1, tirx.reinterpret(kind, x))
+
+
 def _is_place(b: PrimExpr) -> PrimExpr:
     below = tirx.LT(b, _const(_dtype(b).bits, b))
     return tirx.all(tirx.GE(b, _const(0, b)), below) if _is_signed(b) else below

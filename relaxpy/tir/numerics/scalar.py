@@ -43,6 +43,7 @@ acos, asin, atan, atan2 = map(_called, (tirx.acos, tirx.asin, tirx.atan, tirx.at
 cos, sin, tan = map(_called, (tirx.cos, tirx.sin, tirx.tan))
 acosh, asinh, atanh = map(_called, (tirx.acosh, tirx.asinh, tirx.atanh))
 cosh, sinh, tanh = map(_called, (tirx.cosh, tirx.sinh, tirx.tanh))
+nextafter = _called(tirx.nextafter)
 
 
 def dtype_of(x: Any) -> DType:
@@ -350,6 +351,16 @@ def left_shift(a: Any, b: Any) -> PrimExpr:
 def right_shift(a: Any, b: Any) -> PrimExpr:
     """The quotient a / 2**b rounded down; see `relaxpy.tir.numerics.integer`."""
     return integer.right_shift(element(a), element(b))
+
+
+def population_count(x: Any) -> PrimExpr:
+    """The number of bits that are set."""
+    return integer.population_count(element(x))
+
+
+def count_leading_zeros(x: Any) -> PrimExpr:
+    """The number of bits above the highest that is set; all of 0."""
+    return integer.count_leading_zeros(element(x))
 
 
 def logical_and(a: Any, b: Any) -> PrimExpr:

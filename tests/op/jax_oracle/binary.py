@@ -46,6 +46,7 @@ def power(_: Any, x1: Any, x2: Any) -> Any:
 
 
 def shift(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that broadcasts nothing by itself."""
     return lambda _, x1, x2: function(*jnp.broadcast_arrays(x1, x2))
 
 
@@ -55,6 +56,7 @@ JAX: dict[str, Callable[..., Any]] = {
     **{name: of(getattr(jnp, name)) for name in NAMES.split()},
     "atan2": toward_zero(jnp.arctan2),
     "log_add_exp": toward_zero(jnp.logaddexp),
+    "nextafter": shift(jax.lax.nextafter),
     "divide": zero_by_zero(lambda x1, x2: jax.lax.div(*jnp.broadcast_arrays(x1, x2))),
     "mod": zero_by_zero(jnp.fmod),
     "floor_divide": zero_by_zero(jnp.floor_divide),

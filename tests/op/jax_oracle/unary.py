@@ -32,4 +32,9 @@ JAX: dict[str, Callable[..., Any]] = {
     "erf": of(jax.lax.erf),
     "sigmoid": of(jax.nn.sigmoid),
     "clip": clip,
+    "population_count": of(jax.lax.population_count),
+    "count_leading_zeros": of(jax.lax.clz),
+    "reduce_precision": lambda op, x: jax.lax.reduce_precision(
+        x, op.exponent_bits, op.mantissa_bits
+    ),
 }

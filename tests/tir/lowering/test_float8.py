@@ -257,3 +257,13 @@ def main(s: R.Prim("{name}"), x: R.Tensor((6,), "{name}")):
 """)
     got = relaxpy.VirtualMachine(relaxpy.build(mod))["main"](0.5, x)
     np.testing.assert_array_equal(bits(got), bits((np.arange(6) + 0.5).astype(x.dtype)))
+
+
+@each
+def test_neighbours_are_found_by_their_bits(name: str) -> None:
+    """The arithmetic is on signed bytes; a choice between such bits and a float8 is one of bytes."""
+    x = np.repeat(codes(name), 3)
+    y = np.tile(np.array([-300, 0, 300]).astype(DType(name).numpy), 256)
+    _, vm = compiled("R.nextafter(x, y)", name, x='("n",), "F"', y='("n",), "F"')
+    got = as_array(vm["main"](x, y)).astype(np.float32)
+    np.testing.assert_array_equal(got, np.nextafter(x, y).astype(np.float32))
