@@ -204,6 +204,22 @@ def cosh(x: TensorLike) -> Tensor:
 def count_leading_zeros(x: TensorLike) -> Tensor:
     """The number of bits of x above the highest that is set: all of 0, none of a negative number."""
 
+def cumlogsumexp(
+    data: TensorLike,
+    axis: int | None = None,
+    dtype: DTypeLike | None = None,
+    exclusive: bool = False,
+) -> Tensor:
+    """Running logarithms of sums along `axis`: log(exp(x0) + exp(x1) + …), without overflow. Floats only; narrow ones
+    are computed in float32, and each result is rounded.
+
+    axis: The axis; None: the flattened tensor, in row-major order.
+
+    dtype: Dtype that elements are converted to before the scan; None: the dtype of the argument.
+
+    exclusive: Whether each result excludes its own element; the first result is then `start`.
+    """
+
 def cummax(
     data: TensorLike,
     axis: int | None = None,

@@ -32,7 +32,7 @@ class Scan(Op):
     """Whether each result excludes its own element; the first result is then `start`."""
 
     combine: ClassVar[Callable[[Any, Any], Any]]
-    start: ClassVar[int]
+    start: ClassVar[float]
     """The result for no elements."""
     neutral: ClassVar[float]
     """The neutral element: combined with it, every element is unchanged, -0.0 included."""
@@ -171,3 +171,43 @@ class Cummin(ScanExtreme):
     @staticmethod
     def combine(x: Any, y: Any) -> Any:
         return te.minimum(x, y)
+
+
+@define_op
+class Cumlogsumexp(Scan):
+    """Running logarithms of sums along `axis`: log(exp(x0) + exp(x1) + …), without overflow. Floats only; narrow ones
+    are computed in float32, and each result is rounded."""
+
+    name = "cumlogsumexp"
+    start = -math.inf
+    neutral = -math.inf
+    ufunc = np.logaddexp
+
+    @staticmethod
+    def combine(x: Any, y: Any) -> Any:
+        return te.log_add_exp(x, y)
+
+    def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
+        d.require(
+            (self.dtype or data.dtype).is_float,
+            f"the result must be floats, got {self.dtype or data.dtype}",
+            arg="dtype" if self.dtype else "data",
+            code="op-dtype",
+            help='pass another dtype: dtype="float32"',
+        )
+        return super().deduce(d, data)
+
+    def reference(self, data: np.ndarray) -> np.ndarray:
+        found = super().reference(data)
+        return found + found.dtype.type(0)  # log(exp(-0.0)) is 0.0
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for s in super().samples():
+            kind = s.op.dtype or DType(s.inputs[0].dtype)
+            if s.code or kind.is_float:
+                yield s
+        yield sample(
+            cls(axis=0), np.array([-np.inf, 1000, -np.inf, 999, 1e38], np.float32), dims="n"
+        )
+        yield wrong(cls(axis=0), rand(3, dtype="int32"), code="op-dtype", match="floats")

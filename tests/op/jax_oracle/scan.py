@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 
-def _scan(joined: Callable[..., Any], start: int) -> Callable[..., Any]:
+def _scan(joined: Callable[..., Any], start: float) -> Callable[..., Any]:
     def run(op: Any, data: Any) -> Any:
         dtype = op.dtype or data.dtype
         axis = 0 if op.axis is None else op.axis
@@ -24,7 +25,12 @@ def _scan(joined: Callable[..., Any], start: int) -> Callable[..., Any]:
     return run
 
 
+def _of_lax(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, axis, dtype: function(x.astype(dtype), axis % x.ndim)
+
+
 JAX: dict[str, Callable[..., Any]] = {
     "cumsum": _scan(jnp.cumsum, 0),
     "cumprod": _scan(jnp.cumprod, 1),
+    "cumlogsumexp": _scan(_of_lax(jax.lax.cumlogsumexp), -jnp.inf),
 }
