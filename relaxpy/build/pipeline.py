@@ -13,6 +13,7 @@ from relaxpy.transform import (
     BindParams,
     BindUnknownShapes,
     CanonicalizeBindings,
+    CausalAttention,
     CheckCalls,
     CheckTensorPrograms,
     CombineParallelMatmul,
@@ -68,7 +69,16 @@ STANDARD: tuple[Phase, ...] = (
     Phase("normalise", (BindUnknownShapes(), DecomposeOps(), ConvertToDataflow())),
     # 4. Special patterns of operators, such as attention and wide products. Register library patterns and fusions of
     # your own here. What is computed only of weights that the caller packs moves to their packers.
-    Phase("match", (FuseAttention(), TransposeLinear(), CombineParallelMatmul(), LiftPackers())),
+    Phase(
+        "match",
+        (
+            FuseAttention(),
+            CausalAttention(),
+            TransposeLinear(),
+            CombineParallelMatmul(),
+            LiftPackers(),
+        ),
+    ),
     # 5. The remaining operators become tensor programs.
     Phase("legalise", (LegalizeOps(),)),
     # 6. Tensor programs are fused (figure 9).

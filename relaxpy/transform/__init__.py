@@ -12,6 +12,7 @@ from relaxpy.transform.bind_params import BindParams
 from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
 from relaxpy.transform.canonicalize_bindings import CanonicalizeBindings
 from relaxpy.transform.cast_weights import CastWeights
+from relaxpy.transform.causal_attention import CausalAttention
 from relaxpy.transform.check_calls import CheckCalls
 from relaxpy.transform.check_tensor_programs import CheckTensorPrograms
 from relaxpy.transform.combine_parallel_matmul import CombineParallelMatmul
@@ -51,6 +52,7 @@ __all__ = [
     "BindUnknownShapes",
     "CanonicalizeBindings",
     "CastWeights",
+    "CausalAttention",
     "CheckCalls",
     "CheckTensorPrograms",
     "CombineParallelMatmul",

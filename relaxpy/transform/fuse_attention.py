@@ -31,7 +31,7 @@ from relaxpy.ir.visitor import UsedVars
 from relaxpy.op.attention import Attention
 from relaxpy.op.binary import Divide, Multiply
 from relaxpy.op.deduce import deduce
-from relaxpy.op.manipulate import ExpandDims, PermuteDims
+from relaxpy.op.manipulate import BroadcastTo, ExpandDims, PermuteDims
 from relaxpy.op.repetition import Repeat
 from relaxpy.op.row_major import Reshape
 from relaxpy.shape.lattice import Verdict
@@ -46,10 +46,11 @@ class FuseAttention(Pass):
     the scores (the special fusion before FuseOps, paper §4.2).
 
     Queries and values are (batch, heads, length, width); keys are transposed, (batch, heads, width, length).
-    Permutations between these layouts, and repetitions of key heads that several query heads share, are removed: the
-    kernel reads the original layout. The scale may be a factor or a divisor, of scores or of queries. The bias may be
-    anything that broadcasts to the scores. Conversions around the softmax (to float32 and back) are removed, since
-    attention computes in float32 anyway.
+    Permutations between these layouts, and repetitions of key heads that several query heads share (by `repeat`, or by
+    expand_dims, broadcast_to and reshape), are removed: the kernel reads the original layout. So are repetitions before
+    calls of `nn.attention` that the program has. The scale may be a factor or a divisor, of scores or of queries. The
+    bias may be anything that broadcasts to the scores. Conversions around the softmax (to float32 and back) are
+    removed, since attention computes in float32 anyway.
 
     Results are equal up to rounding, with one exception: a query whose scores are all minus infinity gets 0, where
     softmax divides 0 by 0. The numbers of heads and the widths must be known, and the dtype a float of at most 32 bits.
@@ -138,6 +139,17 @@ class _Source:
     repeats: int = 1
 
 
+@dataclass(frozen=True)
+class _Repeated:
+    """A value each of whose slices along an axis is repeated."""
+
+    value: Expr
+    axis: int
+    repeats: int
+    between: tuple[Var, ...]
+    """The variables between the result and the value."""
+
+
 class _Fuser:
     """Rewrites one block."""
 
@@ -157,13 +169,13 @@ class _Fuser:
             root = region.match.roots[0]
             assert isinstance(root, Var)
             roots[root] = region.match
-        if not roots:
-            return self.block
         for i, binding in enumerate(self.block.bindings):
             if binding.var in roots:
                 gone |= self.attention(binding.var, roots[binding.var])
             elif i not in gone:
-                self.new.append(binding)
+                self.new.append(self.with_shared_heads(binding))
+        if not roots and not self.passed:
+            return self.block
         return dataclasses.replace(self.block, bindings=self.without_passed())
 
     def refusal(self, match: Match) -> str:
@@ -235,6 +247,25 @@ class _Fuser:
         self.new.append(VarBinding(root, PermuteDims(HEADS_LAST)(mixed, span=span), span=span))
         return set()
 
+    def with_shared_heads(self, binding: Binding) -> Binding:
+        """A call of attention without the repetition of its key heads."""
+        match binding:
+            case VarBinding(value=Call(op=Attention(), args=(query, key, value, *rest)) as call):
+                passed = set(self.passed)
+                heads = [self.shared(self.source(each, (0, 1, 2, 3))) for each in (key, value)]
+                repeats = {source.repeats for source in heads}
+                if len(repeats) == 1 and repeats != {1}:
+                    found = [
+                        self.emit(f"{binding.var.name}_{name}", source)
+                        for name, source in zip(("key", "value"), heads, strict=True)
+                    ]
+                    call = dataclasses.replace(call, args=(query, *found, *rest))
+                    return dataclasses.replace(binding, value=call)
+                self.passed = passed
+            case _:
+                pass
+        return binding
+
     def only_moved_back(self, root: Var) -> int | None:
         """The position of the only use of a result, if it moves the length axis before the heads axis."""
         at = self.scope.position[root]
@@ -290,16 +321,42 @@ class _Fuser:
 
     def shared(self, source: _Source) -> _Source:
         """The source without a repetition of neighbouring heads."""
-        if not isinstance(source.value, Var):
+        found = self.repeated(source.value)
+        if found is None or source.order[_HEADS] != found.axis:
             return source
-        match self.scope.values.get(source.value):
-            case Call(op=Repeat(axis=int() as axis, repeats=repeats), args=(inner,)) if (
-                repeats > 0 and source.order[_HEADS] == axis % 4
-            ):
-                self.passed.add(source.value)
-                return dataclasses.replace(self.source(inner, source.order), repeats=repeats)
+        self.passed.update(found.between)
+        return dataclasses.replace(self.source(found.value, source.order), repeats=found.repeats)
+
+    def repeated(self, value: Expr) -> _Repeated | None:
+        """What a value repeats along an axis: by `repeat`, or by a new axis after it that is broadcast and merged."""
+        match self.scope.values.get(value) if isinstance(value, Var) else None:
+            case Call(op=Repeat(axis=int() as axis, repeats=repeats), args=(inner,)):
+                return _Repeated(inner, axis % 4, repeats, (value,)) if repeats > 0 else None
+            case Call(op=Reshape(), args=(Var() as wide, _)):
+                pass
             case _:
-                return source
+                return None
+        match self.scope.values.get(wide):
+            case Call(op=BroadcastTo(), args=(Var() as narrow, _)):
+                pass
+            case _:
+                return None
+        match self.scope.values.get(narrow):
+            case Call(op=ExpandDims() as op, args=(inner,)) if len(op.places(5)) == 1:
+                (axis,) = op.places(5)
+            case _:
+                return None
+        before, after, merged = (_dims(x.annotation) for x in (narrow, wide, value))
+        repeats = after[axis].value if len(after) == 5 else None
+        if not repeats or axis == 0 or len(before) != 5 or len(merged) != 4:
+            return None
+        same = [size for i, size in enumerate(after) if i != axis]
+        whole = [size * repeats if i == axis - 1 else size for i, size in enumerate(same)]
+        if not _equal(same, [s for i, s in enumerate(before) if i != axis]) or not _equal(
+            merged, whole
+        ):
+            return None
+        return _Repeated(inner, axis - 1, repeats, (value, wide, narrow))
 
     def emit(self, name: str, source: _Source) -> Expr:
         """Emit the value in the layout of `nn.attention`."""

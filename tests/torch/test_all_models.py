@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import random
 import re
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,12 +22,15 @@ import torch
 from torch.utils import _pytree as pytree
 
 import relaxpy
+from relaxpy.build import default_pipeline
 from relaxpy.errors import RelaxError
 from relaxpy.frontend.torch import from_torch, import_program
+from relaxpy.frontend.torch.importer import Imported
 from relaxpy.torch.compiled import CompiledModule
+from relaxpy.transform.base import PassContext
 from tests import logged
 from tests.sweeps import FULL, sweep
-from tests.torch.tiny_models import kinds, tiny_model
+from tests.torch.tiny_models import Tiny, kinds, tiny_model
 
 SHAPES = ((3, 11), (2, 7), (1, 5))
 """Batch and length of the calls; the first is traced."""
@@ -39,20 +43,26 @@ class NotExported(Exception):
     """The rule makes no such model, or torch exports none."""
 
 
-def differences(kind: str) -> list[str]:
-    """What differs from eager at each shape, from one build. Raises NotExported, RelaxError."""
+@cache
+def imported(kind: str) -> tuple[Tiny, Imported]:
+    """The tiny model of a type, and its program. Raises NotExported, RelaxError."""
     try:
         tiny = tiny_model(kind)
-        with torch.no_grad():
-            wanted = [(call := tiny.call(*shape), tiny.model(**call)) for shape in SHAPES]
     except Exception as error:
         raise NotExported(f"not made: {_line(error)}") from None
     try:
-        found = import_program(tiny.model, (), dict(tiny.inputs), dict(tiny.sizes))
+        return tiny, import_program(tiny.model, (), dict(tiny.inputs), dict(tiny.sizes))
     except RelaxError as error:
         if error.code == "torch-export":
             raise NotExported(f"not exported: {_line(error)}") from None
         raise
+
+
+def differences(kind: str) -> list[str]:
+    """What differs from eager at each shape, from one build. Raises NotExported, RelaxError."""
+    tiny, found = imported(kind)
+    with torch.no_grad():
+        wanted = [(call := tiny.call(*shape), tiny.model(**call)) for shape in SHAPES]
     exe = relaxpy.build(found.mod, params=found.params, target="llvm -opt-level=0")
     compiled = CompiledModule(exe, found.signature, found.state, {})
     return [text for call, want in wanted if (text := _difference(compiled(**call), want))]
@@ -96,9 +106,30 @@ def test_a_model_is_right_at_every_shape(kind: str) -> None:
     assert differences(kind) == []
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ("llama", "qwen2", "mistral", "gemma") if FULL else ("llama",))
+def test_decoders_have_causal_attention_of_shared_heads(kind: str) -> None:
+    """No mask of all pairs, and no key head twice, though the trace has both."""
+    tiny, found = imported(kind)
+    context = PassContext(target=relaxpy.Target.parse("llvm"))
+    mod = found.mod
+    for phase in default_pipeline().phases[:4]:
+        for step in phase.passes:
+            mod = step.run(mod, context)
+    calls = [line for line in mod.script().splitlines() if "nn.attention(" in line]
+    assert len(calls) == 2
+    heads = tiny.config.num_key_value_heads
+    keys = f", {heads}, {tiny.config.hidden_size // tiny.config.num_attention_heads})"
+    for line in calls:
+        _, key, value, bias = line.partition("nn.attention(")[2].split(", ")[:4]
+        assert 'causal_mask="TopLeft"' in line
+        for name, size in ((key, keys), (value, keys), (bias, "(batch, 1, 1, length)")):
+            (made,) = (each for each in mod.script().splitlines() if f" {name}: " in each)
+            assert size in made.partition("=")[0]
+
+
 @sweep
 @pytest.mark.skipif(not FULL, reason="a sweep")
-@pytest.mark.timeout(0)
 def test_every_model_is_right() -> None:
     """At least 95 % of what torch exports, and no wrong numbers."""
     records = swept(kinds(), Path("build/models.jsonl"))

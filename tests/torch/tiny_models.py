@@ -143,7 +143,7 @@ class Tiny:
 
 
 def tiny_model(kind: str) -> Tiny:
-    """The tiny model of a type of transformers, which runs. Raises what the first way raises."""
+    """The tiny model of a type of transformers, which runs. Raises ValueError, with what the ways raise."""
     import transformers
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     from transformers.models.auto.modeling_auto import MODEL_MAPPING
@@ -153,16 +153,18 @@ def tiny_model(kind: str) -> Tiny:
     if isinstance(model_class, (tuple, list)):
         model_class = model_class[0]
     transformers.logging.set_verbosity_error()
-    first: Exception | None = None
+    problems: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for shallow, attention in itertools.product((False, True), ("sdpa", "eager")):
+            if attention == "sdpa" and not model_class._supports_sdpa:
+                continue
             try:
                 config = tiny_config(config_class, shallow)
                 config._attn_implementation = attention
                 model = _model(model_class, config)
             except Exception as error:
-                first = first or error
+                problems.append(f"{type(error).__name__}: {str(error)[:150]}")
                 continue
             for form in FORMS:
                 tiny = Tiny(model, config, form)
@@ -171,12 +173,10 @@ def tiny_model(kind: str) -> Tiny:
                 except _NoSuchForm:
                     continue
                 except Exception as error:
-                    first = first or error
+                    problems.append(f"{form}: {type(error).__name__}: {str(error)[:150]}")
                     continue
                 return tiny
-    raise first or ValueError(
-        f"no inputs for {sorted(inspect.signature(model.forward).parameters)}"
-    )
+    raise ValueError(" | ".join(dict.fromkeys(problems)) or "no inputs")
 
 
 def _model(model_class: Any, config: Any) -> torch.nn.Module:

@@ -268,3 +268,45 @@ def test_bert_as_it_is_written() -> None:
 def test_random_programs() -> None:
     """None of them has attention; none is changed."""
     assert check_pass(FuseAttention(), range(30), BindParams()) == 0
+
+
+EXPANDED = """
+e{i} = R.expand_dims({x}, axis={axis})
+l{i} = R.broadcast_to(e{i}, R.shape([{wide}]))
+{y} = R.reshape(l{i}, R.shape([{merged}]))
+"""
+BY_GROUP = BY_BATCH.replace('4, "t"', '2, "t"')
+
+
+@pytest.mark.parametrize("order", ["after", "before"])
+def test_calls_of_attention_read_shared_heads(order: str) -> None:
+    """Key heads that torch's `expand` and `reshape` repeat are those of the call."""
+    lines = "h = R.permute_dims(x, (0, 2, 1, 3))\n"
+    for i, (x, width) in enumerate((("y", 8), ("z", 6))):
+        name = f"m{i}" if order == "after" else f"n{i}"
+        lines += EXPANDED.format(
+            i=i, x=x, axis=2, wide=f"b, 2, 2, t, {width}", merged=f"b, 4, t, {width}", y=name
+        )
+        lines += f"n{i} = R.permute_dims({name}, (0, 2, 1, 3))\n" if order == "after" else ""
+    call = (
+        "n0, n1"
+        if order == "after"
+        else "R.permute_dims(n0, (0, 2, 1, 3)), R.permute_dims(n1, (0, 2, 1, 3))"
+    )
+    header = "b = T.int64()\n        t = T.int64()"
+    before = module(lines + f"gv = R.nn.attention(h, {call})", BY_GROUP, header)
+    after = check(before, ("b", 4, "s", 8), ("b", 2, "t", 8), ("b", 2, "t", 6))
+    assert sorted(operators(after)) == ["nn.attention", *["permute_dims"] * 3]
+
+
+@pytest.mark.parametrize("axis", [1, 3], ids=["heads are tiled", "widths"])
+def test_other_repetitions_stay(axis: int) -> None:
+    """Only heads that are neighbours are one head; a repeated length is none."""
+    wide = {1: "b, 2, 2, t, 8", 3: "b, 2, t, 2, 8"}[axis]
+    merged = {1: "b, 4, t, 8", 3: "b, 2, t * 2, 8"}[axis]
+    lines = EXPANDED.format(i=0, x="y", axis=axis, wide=wide, merged=merged, y="m")
+    lines += "h = R.permute_dims(x, (0, 2, 1, 3))\nn = R.permute_dims(m, (0, 2, 1, 3))\n"
+    header = "b = T.int64()\n        t = T.int64()"
+    before = module(lines + "gv = R.nn.attention(h, n, n)", BY_GROUP, header)
+    after = check(before, ("b", 4, "s", 8), ("b", 2, "t", 8), ("b", 2, "t", 6))
+    assert "broadcast_to" in operators(after)
