@@ -204,3 +204,17 @@ def grouped_product(at: Site, x: Expr, weight: Expr, ends: Expr) -> Any:
     choice = at.emit(op.reshape(at.cast(group, "int64"), (rows, 1)))
     turned = at.emit(op.permute_dims(weight, [0, 2, 1]))
     return op.reshape(at.emit(op.nn.expert_linear(x, turned, choice)), at.shape)
+
+
+@operator("_trilinear.default")
+def trilinear(
+    at: Site, x: Expr, y: Expr, z: Expr, new_x: list[int], new_y: list[int], new_z: list[int],
+    summed: list[int], *rest: Any,
+) -> Any:  # fmt: skip
+    """The product of three tensors with new axes, summed over some axes."""
+    parts = [
+        at.emit(op.expand_dims(each, axes)) if axes else each
+        for each, axes in ((x, new_x), (y, new_y), (z, new_z))
+    ]
+    found = at.emit(op.multiply(at.emit(op.multiply(parts[0], parts[1])), parts[2]))
+    return op.sum(found, axis=list(summed)) if summed else found

@@ -115,6 +115,55 @@ for _count in (1, 2, 3):
         operator(f"_adaptive_avg_pool{_count}d.default")(_adaptive_pool(_count))
 
 
+def _adaptive_max_pool(count: int) -> Callable[..., Any]:
+    def rule(at: Site, x: Expr, sizes: Any) -> Any:
+        """The windows of each axis become an axis; a window that is shorter repeats its last element."""
+        x, back = batched(at, x, count)
+        planes = at.shape_of(x)[-count:]
+        parts = at.shape[-count:]
+        widths = [(size + part - 1) // part + 1 for size, part in zip(planes, parts, strict=True)]
+        firsts: list[Any] = []
+        lasts: list[Any] = []
+        for i, (size, part, width) in enumerate(zip(planes, parts, widths, strict=True)):
+            size_of, part_of, one = (whole(n) for n in (size, part, 1))
+            window = at.emit(op.arange(0, part, 1, dtype="int64"))
+            first = op.floor_divide(at.emit(op.multiply(window, size_of)), part_of)
+            end = at.emit(op.multiply(at.emit(op.add(window, one)), size_of))
+            end = op.floor_divide(at.emit(op.add(end, whole(part - 1))), part_of)
+            firsts.append(at.emit(first))
+            lasts.append(at.emit(op.subtract(at.emit(end), one)))
+            begin, last = (at.emit(op.expand_dims(each, 1)) for each in (firsts[-1], lasts[-1]))
+            inside = at.emit(op.add(begin, at.emit(op.arange(0, width, 1, dtype="int64"))))
+            x = at.emit(op.take(x, at.emit(op.minimum(inside, last)), axis=2 + 2 * i))
+        order = [0, 1, *range(2, 2 + 2 * count, 2), *range(3, 3 + 2 * count, 2)]
+        x = at.emit(op.permute_dims(x, order))
+        x = at.emit(op.reshape(x, [*at.shape_of(x)[: 2 + count], product(tuple(widths))]))
+        place = at.emit(op.argmax(x, axis=-1))
+        flat: Any = whole(0)
+        for i, (first, last, size) in enumerate(zip(firsts, lasts, planes, strict=True)):
+            later = whole(product(tuple(widths[i + 1 :])))
+            step = op.floor_divide(place, later)
+            step = at.emit(op.floor_mod(at.emit(step), whole(widths[i])))
+            begin, end = (
+                at.emit(op.reshape(each, [part if a == i else 1 for a, part in enumerate(parts)]))
+                for each in (first, last)
+            )
+            index = at.emit(op.minimum(at.emit(op.add(step, begin)), end))
+            flat = at.emit(op.add(at.emit(op.multiply(flat, whole(size))), index))
+        return back(op.max(x, axis=-1)), back(flat)
+
+    return rule
+
+
+def whole(value: Any) -> Any:
+    """A size as a tensor."""
+    return op.full((), value, "int64")
+
+
+for _count in (2, 3):
+    operator(f"adaptive_max_pool{_count}d.default")(_adaptive_max_pool(_count))
+
+
 @operator("constant_pad_nd.default")
 def constant_pad(at: Site, x: Expr, widths: list[Any], value: Any = 0) -> Any:
     """Torch's pairs begin at the last axis; a negative width crops."""

@@ -151,3 +151,27 @@ def test_an_axis_that_may_vary_stays_or_is_refused() -> None:
     assert vm["main"](torch.ones(5, 1, 3)).shape == (5, 3)
     with pytest.raises(RelaxError, match=f"{__file__}"):
         vm["main"](torch.ones(1, 1, 3))
+
+
+def test_adaptive_max_pooling() -> None:
+    """Windows of any lengths, ties, NaN and indices, from one build."""
+    at = {"x": {0: "n", 2: "h", 3: "w"}}
+
+    def pooled(x):
+        return [*F.adaptive_max_pool2d(x, (3, 2), return_indices=True), F.adaptive_max_pool2d(x, 1)]
+
+    others = [torch.randint(0, 3, shape).float() for shape in ((1, 2, 1, 1), (2, 2, 9, 4))]
+    others[1][0, 1, 4, 2] = NAN
+    check(pooled, torch.randint(0, 3, (2, 2, 7, 5)).float(), sizes=(at, [(x,) for x in others]))
+    check(lambda x: F.adaptive_max_pool1d(x, 3, return_indices=True), torch.randn(2, 8))
+    check(
+        lambda x: F.adaptive_max_pool3d(x, (2, 3, 1), return_indices=True), torch.randn(2, 3, 4, 2)
+    )
+
+
+def test_bilinear() -> None:
+    model = torch.nn.Bilinear(3, 4, 5)
+    for shape in ((6,), (2, 3)):
+        compiled = relaxpy.compile(model, torch.randn(*shape, 3), torch.randn(*shape, 4))
+        x, y = torch.randn(*shape, 3), torch.randn(*shape, 4)
+        torch.testing.assert_close(compiled(x, y), model(x, y).detach())
