@@ -8,7 +8,7 @@ run time.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from relaxpy.backend.gpu.half import without_float16
@@ -22,7 +22,7 @@ from relaxpy.tir.lowering.float8 import FORMATS, without_float8
 from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.prim_func import read_symbols
 from relaxpy.tir.tvm import s_tir, tirx, tvm
-from relaxpy.tir.walk import element_types, rewritten, walk
+from relaxpy.tir.walk import contains_any, element_types, rewritten, walk
 
 Stmt = Any
 _DEVICE_KERNEL = 2
@@ -65,6 +65,8 @@ class DeviceKernel:
 def device_kernel(func: tirx.PrimFunc, name: str, target: Any) -> DeviceKernel:
     """Lower a program whose loops are bound to threads to a kernel of this name, for a TVM target.
 
+    A program that does nothing, because its loops are over no elements, is a kernel that does not run.
+
     Raises BuildError (`kernel-compile`) for a program that is more than one launch.
     """
     lowered = _lowered(func.with_attr({"global_symbol": name, "s_tir": True}), target)
@@ -74,11 +76,29 @@ def device_kernel(func: tirx.PrimFunc, name: str, target: Any) -> DeviceKernel:
             device.append(function)
         else:
             host = function
+    if host is not None and not device and _is_nothing(host.body):
+        found = device_kernel(_meeting(func), name, target)
+        return replace(found, groups=(Dim.of(0),) * 3)
     if host is None or len(device) != 1:
         raise BuildError(
             "kernel-compile", f'the kernel "{name}" is {len(device)} launches on a device, not one'
         )
     return _read(_HostReader(host, func), device[0], name)
+
+
+def _is_nothing(body: Stmt) -> bool:
+    """Does the host's part of a program neither write nor call anything?"""
+    called = (tirx.Evaluate, lambda stmt: isinstance(stmt.value, tvm.ir.Call))
+    return not contains_any(body, (tirx.BufferStore, lambda _: True), called)
+
+
+def _meeting(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A launch with the function's parameters, of one thread that waits for itself: what does less is left out."""
+    axis = tirx.IterVar(
+        tvm.ir.Range(0, 1), tirx.Var("thread", "int32"), tirx.IterVar.ThreadIndex, "threadIdx.x"
+    )
+    barrier = tirx.Evaluate(tirx.call_intrin("int32", "tirx.tvm_storage_sync", "shared"))
+    return func.with_body(tirx.AttrStmt(axis, "thread_extent", 1, barrier)).with_attr(MEETS, True)
 
 
 def shared_bytes(func: tirx.PrimFunc) -> int:

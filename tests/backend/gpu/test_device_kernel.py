@@ -92,3 +92,29 @@ class M:
     if runtime_class(relaxpy.Target.parse(target).device).devices():
         got = relaxpy.VirtualMachine(exe)["main"](np.arange(3, dtype=np.float32)).numpy()
         assert got.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("target", ["opencl", "vulkan", "webgpu", "cuda", "metal"])
+def test_programs_that_do_nothing(target: str) -> None:
+    """Nothing is left of a loop over no elements whose author did not say that they are apart."""
+    mod = relaxpy.parse("""
+@I.ir_module
+class M:
+    @T.prim_func
+    def f(x: T.Buffer(("n", 0), "float32"), y: T.Buffer((0, 2, "n"), "float32")):
+        n = T.int64()
+        for i, j in T.grid(n, 0):
+            for k in range(2):
+                y[j, (i + k) % 2, i] = x[i, j]
+
+    @R.function
+    def main(x: R.Tensor(("n", 0), "float32")):
+        n = T.int64()
+        y = R.call_tir(M.f, (x,), out_ty=R.Tensor((0, 2, n), "float32"))
+        z = R.layout_transform(x, index_map=T.index_map(lambda i, j: (i // 2, j, i % 2)))
+        return (y, z)
+""")
+    exe = relaxpy.build(mod, target, cache=False, jobs=1)
+    if runtime_class(relaxpy.Target.parse(target).device).devices():
+        y, z = relaxpy.VirtualMachine(exe)["main"](np.zeros((5, 0), np.float32))
+        assert (y.numpy().shape, z.numpy().shape) == ((0, 2, 5), (3, 0, 2))
