@@ -7,11 +7,12 @@ more than that with a choice in the condition of another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
-from relaxpy.tir.walk import walk
+from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.walk import outermost, walk
 
 LONGEST = 32
 """The most variables in an integer, with names expanded, up to which the analyser may know its value."""
@@ -27,39 +28,57 @@ _PER_CONDITION = 4
 def levels(node: Any, of_names: Mapping[Any, int] | None = None) -> int:
     """How deeply divisions and choices are nested in an expression or a statement; `of_names`: levels of values of
     names."""
-    deepest = 0
-    inner: list[Any] = []
+    return _deepest(node, INVOLVED, _operands, of_names or {})
 
-    def involved(part: Any) -> Any:
-        inner.append(part)
-        return tvm_ffi.WalkResult.SKIP
 
-    def name(var: Any) -> None:
-        nonlocal deepest
-        deepest = max(deepest, of_names[var] if of_names and var in of_names else 0)
+def has_more_levels(node: Any, number: int) -> bool:
+    """Are they nested more deeply than this? It is known when the first such place is found."""
+    return _deepest(node, INVOLVED, _operands, {}, number) > number
 
-    entries = ((INVOLVED, involved), (tvm.ir.Var, name)) if of_names else ((INVOLVED, involved),)
-    tvm_ffi.structural_walk(node, entries, order="pre")
-    for part in inner:
-        if isinstance(part, tirx.Select):
-            condition = levels(part.condition, of_names)
-            arms = (levels(arm, of_names) for arm in (part.true_value, part.false_value))
-            deepest = max(deepest, condition + _PER_CONDITION, *arms)
-        else:
-            deepest = max(deepest, 1 + max(levels(each, of_names) for each in (part.a, part.b)))
-    return deepest
+
+def _operands(part: Any) -> list[tuple[Any, int]]:
+    if isinstance(part, tirx.Select):
+        return [(part.condition, _PER_CONDITION), (part.true_value, 0), (part.false_value, 0)]
+    return [(part.a, 1), (part.b, 1)]
 
 
 def nested_reads(node: Any) -> int:
     """How deeply reads from memory are nested, each in the index of another."""
-    reads: list[Any] = []
 
-    def read(part: Any) -> Any:
-        reads.append(part)
-        return tvm_ffi.WalkResult.SKIP
+    def inside(part: Any) -> list[tuple[Any, int]]:
+        return [(index, 1) for index in part.indices]
 
-    tvm_ffi.structural_walk(node, ((tvm.ir.TensorLoad, read),), order="pre")
-    return max((1 + max(map(nested_reads, part.indices), default=0) for part in reads), default=0)
+    return _deepest(node, tvm.ir.TensorLoad, inside, {})
+
+
+def _deepest(
+    node: Any,
+    kinds: type | tuple[type, ...],
+    inside: Callable[[Any], list[tuple[Any, int]]],
+    of_names: Mapping[Any, int],
+    enough: float = math.inf,
+) -> int:
+    """The largest sum of levels on a way into the node: those that `inside` gives for the parts of each node of these
+    classes, and those of the name at its end; or the first that is more than `enough`. What is shared is walked again
+    only where it is found deeper."""
+    largest = 0
+    waiting = [(node, 0)]
+    seen: dict[int, int] = {}
+    while waiting and largest <= enough:
+        part, depth = waiting.pop()
+        if seen.get(hash(part), -1) >= depth:
+            continue
+        seen[hash(part)] = depth
+        largest = max(largest, depth)
+        if isinstance(part, kinds):
+            waiting += [(each, depth + more) for each, more in inside(part)]
+            continue
+        names: list[tvm.ir.Var] = []
+        waiting += [
+            (each, depth) for each in outermost(part, kinds, names.append if of_names else None)
+        ]
+        largest = max([largest, *(depth + of_names.get(name, 0) for name in names)])
+    return largest
 
 
 class NameLengths:

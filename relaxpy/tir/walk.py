@@ -51,6 +51,24 @@ def contains_any(
     return _walk(node, ends, [], _PRE_ORDER) is not None
 
 
+def outermost(
+    node: Any, kinds: type | tuple[type, ...], visit: Callable[[Any], None] | None = None
+) -> list[Any]:
+    """The nodes of these classes that are in no other of them, the node itself included; `visit` is called for the
+    variables outside of them."""
+    found: list[Any] = []
+
+    def stop(part: Any) -> Any:
+        found.append(part)
+        return tvm_ffi.WalkResult.SKIP
+
+    entries: tuple[Entry, ...] = ((kinds, stop),)
+    if visit is not None:
+        entries = (*entries, (tvm.ir.Var, visit))
+    _walk(node, _indexed(entries), [], _PRE_ORDER)
+    return found
+
+
 def element_types(func: tirx.PrimFunc) -> set[str]:
     """The dtypes of all values in a function (reads, casts, literals, calls), without lanes."""
     found: set[str] = set()

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 
-from relaxpy.tir.name_length import levels
+from relaxpy.tir.name_length import has_more_levels
 from relaxpy.tir.nodes import dtype_of, operator_of, with_body
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import contains, rewritten
@@ -54,12 +54,12 @@ def name_dividends(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRMod
 
 def _with_named_dividends(func: tirx.PrimFunc) -> tirx.PrimFunc:
     def named(node: Expr) -> Expr:
-        if levels(node.a) < _NESTED:
+        if not has_more_levels(node.a, _NESTED - 1):
             return node
         var = tirx.Var("dividend", node.a.ty)
         return tirx.Let(var, node.a, type(node)(var, node.b))
 
-    if levels(func.body) <= _NESTED:
+    if not has_more_levels(func.body, _NESTED):
         return func
     return with_body(func, rewritten(func.body, (_DIVISIONS, named)))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import reduce
 
 from relaxpy.tir.lowering.exact import compared
-from relaxpy.tir.name_length import DEEPEST, levels
+from relaxpy.tir.name_length import DEEPEST, has_more_levels
 from relaxpy.tir.nodes import dtype_of, operator_of, size_vars, with_body
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains, contains_any, rewritten, walk
@@ -104,7 +104,7 @@ def _once(operand: Expr, bound: list[tuple[Expr, Expr]], *, is_place: bool) -> E
     and sizes stay while they are short, since passes simplify them."""
     if not contains(operand, _GUARDED):
         return operand
-    if is_place and levels(operand) <= 2 * DEEPEST and not contains_any(operand, *_READS):
+    if is_place and not has_more_levels(operand, 2 * DEEPEST) and not contains_any(operand, *_READS):
         return operand
     var = tirx.Var("operand", operand.ty)
     bound.append((var, operand))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from relaxpy.tir.extents import whole
-from relaxpy.tir.name_length import DEEPEST, INVOLVED, levels
+from relaxpy.tir.name_length import DEEPEST, INVOLVED, has_more_levels
 from relaxpy.tir.nodes import dtype_of, items, with_body
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import contains_any, rewritten, walk
@@ -22,7 +22,7 @@ Stmt = Any
 
 def is_deep(expr: Expr) -> bool:
     """Are divisions and choices nested more deeply in an integer than the analyser should see?"""
-    return levels(expr) > DEEPEST
+    return has_more_levels(expr, DEEPEST)
 
 
 def with_shallow_integers(func: Any) -> Any:
@@ -75,7 +75,7 @@ class _Names:
         inside: list[tuple[Any, Expr]] = []
 
         def named(part: Expr) -> Expr:
-            if levels(part) < DEEPEST:
+            if not has_more_levels(part, DEEPEST - 1):
                 return part
             self.changed = True
             var = tirx.Var("part", dtype_of(part))
@@ -85,7 +85,7 @@ class _Names:
                 inside.append((var, part))
             return var
 
-        if levels(node) <= DEEPEST:
+        if not is_deep(node):
             return node
         if isinstance(node, tirx.Select):
             parts = (node.condition, node.true_value, node.false_value)

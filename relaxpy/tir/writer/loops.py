@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from relaxpy.tir.analyzer import int64 as int64
-from relaxpy.tir.name_length import DEEPEST, levels
+from relaxpy.tir.name_length import DEEPEST, has_more_levels
 from relaxpy.tir.nodes import with_body
 from relaxpy.tir.schedule import FINISHED
 from relaxpy.tir.tvm import tirx, tvm
@@ -58,7 +58,7 @@ def simplify(value: Index) -> Expr:
     """The expression in the analyser's normal form; as it is where that has numbers beyond 64 bits, or would take
     long."""
     value = int64(value)
-    if isinstance(value, tirx.IntImm | tvm.ir.Var) or levels(value) > 2 * DEEPEST:
+    if isinstance(value, tirx.IntImm | tvm.ir.Var) or has_more_levels(value, 2 * DEEPEST):
         return value
     try:
         return tvm.sym.Analyzer().simplify(value)
