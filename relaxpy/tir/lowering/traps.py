@@ -104,7 +104,11 @@ def _once(operand: Expr, bound: list[tuple[Expr, Expr]], *, is_place: bool) -> E
     and sizes stay while they are short, since passes simplify them."""
     if not contains(operand, _GUARDED):
         return operand
-    if is_place and not has_more_levels(operand, 2 * DEEPEST) and not contains_any(operand, *_READS):
+    if (
+        is_place
+        and not has_more_levels(operand, 2 * DEEPEST)
+        and not contains_any(operand, *_READS)
+    ):
         return operand
     var = tirx.Var("operand", operand.ty)
     bound.append((var, operand))
