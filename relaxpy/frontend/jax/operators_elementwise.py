@@ -167,8 +167,3 @@ def convert_element_type(at: Site, x: Expr, **_: Any) -> Any:
 )  # fmt: skip
 def same(at: Site, *values: Any, **_: Any) -> Any:
     return list(values)
-
-
-def optional(name: str, function: str) -> None:
-    """The rule of a primitive that is one operator."""
-    primitive(name)(lambda at, *values, **_: getattr(op, function)(*values))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -114,10 +115,18 @@ def _is_filled(cell: Any) -> bool:
 
 def _named_globals(function: Any) -> dict[str, Any]:
     """Global variables that a function names, without modules, classes and functions of packages."""
-    found = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+    found = {name: function.__globals__.get(name) for name in _named(function.__code__)}
     return {
         name: value
         for name, value in found.items()
         if value is not None and not inspect.ismodule(value) and not inspect.isclass(value)
         and getattr(value, "__module__", "").split(".")[0] != "jax"
     }  # fmt: skip
+
+
+def _named(code: CodeType) -> Iterator[str]:
+    """The names in a function's code, and in that of functions inside of it."""
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _named(inner)

@@ -44,7 +44,7 @@ def cases(names: list[str]) -> list[Case]:
 
 
 NAMES = functions.names()
-CHOSEN = list(part(NAMES, 20))
+CHOSEN = list(part(NAMES, 40))
 PARTS = [CHOSEN[i : i + TOGETHER] for i in range(0, len(CHOSEN), TOGETHER)]
 
 
@@ -59,7 +59,7 @@ def test_a_function_is_jaxs_at_all_sizes(names: list[str]) -> None:
 @sweep
 @pytest.mark.parametrize("names", PARTS, ids=lambda names: names[0])
 def test_one_build_is_jaxs_at_all_sizes(names: list[str]) -> None:
-    chosen = cases(names if FULL else names[::4])
+    chosen = cases(names if FULL else names[::3])
     assert not unlisted(functions.built(chosen, TARGET))
 
 
