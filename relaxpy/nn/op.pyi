@@ -141,6 +141,12 @@ def atan2(x1: Operand, x2: Operand) -> Tensor:
 def atanh(x: TensorLike) -> Tensor:
     """The inverse hyperbolic tangent: infinite at 1 and -1, NaN beyond."""
 
+def bessel_i0e(x: TensorLike) -> Tensor:
+    """The modified Bessel function of order 0 times exp(-|x|)."""
+
+def bessel_i1e(x: TensorLike) -> Tensor:
+    """The modified Bessel function of order 1 times exp(-|x|)."""
+
 def bitcast(x: TensorLike, dtype: DTypeLike) -> Tensor:
     """The bits of x as elements of another dtype. A wider element becomes several along a new last axis, the lowest
     bits first; narrower ones are joined along the last axis, whose size is then the ratio of the widths. The bits of a
@@ -295,6 +301,9 @@ def dequantize(
     number. One scale and zero point, or one for each index of `axis`.
     """
 
+def digamma(x: TensorLike) -> Tensor:
+    """The derivative of `lgamma`: -infinity at 0.0, infinity at -0.0, NaN at negative whole numbers."""
+
 def divide(x1: Operand, x2: Operand) -> Tensor:
     """x1 / x2. Integers are rounded toward zero; x2 = 0 gives 0, and the smallest integer divided by -1 gives
     itself.
@@ -322,6 +331,9 @@ def equal(x1: Operand, x2: Operand) -> Tensor:
 
 def erf(x: TensorLike) -> Tensor:
     """The error function."""
+
+def erfc(x: TensorLike) -> Tensor:
+    """The complementary error function, 1 - erf(x), accurate where it is near 0."""
 
 def erfinv(x: TensorLike) -> Tensor:
     """The inverse of the error function: infinite at 1 and -1, NaN beyond."""
@@ -507,6 +519,9 @@ def less(x1: Operand, x2: Operand) -> Tensor:
 
 def less_equal(x1: Operand, x2: Operand) -> Tensor:
     """x1 <= x2."""
+
+def lgamma(x: TensorLike) -> Tensor:
+    """The logarithm of the size of the gamma function: infinite at 0, at negative whole numbers and for infinities."""
 
 def linear(
     data: TensorLike,

@@ -114,6 +114,16 @@ def reinterpret(x: Any, dtype: str) -> PrimExpr:
     return x if dtype_of(x) == target else tirx.reinterpret(str(target), x)
 
 
+def upper_digits(x: Any) -> PrimExpr:
+    """A float32 or float64 with zeros for the lower half of its digits: its square is exact."""
+    x = element(x)
+    bits, gone = dtype_of(x).bits, 12 if dtype_of(x).bits == 32 else 27
+    word = f"int{bits}"
+    return tirx.reinterpret(
+        str(dtype_of(x)), tirx.reinterpret(word, x) & tirx.const(-(1 << gone), word)
+    )
+
+
 def maximum(a: Any, b: Any) -> PrimExpr:
     """The larger one; NaN if either is NaN."""
     a, b = element(a), element(b)
