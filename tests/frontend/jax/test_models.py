@@ -16,6 +16,7 @@ import relaxpy
 from relaxpy.frontend.jax import from_jax
 from relaxpy.ir import IRModule
 from relaxpy.testing.interpret import interpret
+from tests.frontend.jax.functions import named
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -168,9 +169,7 @@ def test_a_block_is_jaxs_at_all_sizes(name: str) -> None:
 @pytest.mark.slow
 def test_blocks_are_built_once_for_all_sizes() -> None:
     programs = {f"f{i}": imported(name) for i, name in enumerate(BLOCKS)}
-    mains = {
-        key: mod["main"].with_attr("global_symbol", key) for key, (mod, _, _) in programs.items()
-    }
+    mains = {key: named(mod, key) for key, (mod, _, _) in programs.items()}
     vm = relaxpy.VirtualMachine(relaxpy.build(IRModule(mains), target="llvm -opt-level=0"))
     for (key, (_, params, (function, _, calls))), name in zip(
         programs.items(), BLOCKS, strict=True
