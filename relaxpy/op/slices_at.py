@@ -171,8 +171,9 @@ class Gather(SlicesAt):
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         x, indices, _ = args
         dtype = x.dtype if isinstance(x, TensorType) else None
-        known = isinstance(indices, TensorType) and indices.ndim > 0
-        ndim = indices.ndim - 1 + len(self.offset_dims) if known else -1
+        ndim = -1
+        if isinstance(indices, TensorType) and indices.ndim > 0:
+            ndim = indices.ndim - 1 + len(self.offset_dims)
         return TensorType(None, dtype, ndim)
 
     def _fill(self, dtype: DType) -> int | float | bool:
