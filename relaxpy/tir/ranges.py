@@ -95,6 +95,14 @@ class Ranges:
         low, high = self._exact(node, 0)
         return low < own[0] or own[1] < high
 
+    def wrapped(self, node: Expr) -> int | None:
+        """The value of a scalar that wraps, in its own type, if it is always the same one."""
+        low, high = self._exact(node, 0)
+        own = limits(dtype_of(node))
+        if low != high or own is None or "x" in dtype_of(node):
+            return None
+        return own[0] + (low - own[0]) % (own[1] - own[0] + 1)
+
     def _is_high_power(self, product: Expr) -> bool:
         """Is a variable a factor so often that the product may exceed 64 bits for tensors that fit into memory?"""
         factors: list[Expr] = []

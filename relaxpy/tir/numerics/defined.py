@@ -111,6 +111,9 @@ def _with_hidden_wraps(func: Any) -> Any:
     def hide(node: Any) -> Any:
         if not ranges.wraps(node):
             return node
+        number = ranges.wrapped(node)
+        if number is not None:  # TVM's simplifier refuses to compute it
+            return tirx.const(number, dtype_of(node))
         # A conversion is taken to keep the number. Of a literal, TVM refuses it if it does not.
         return (
             tirx.Cast(node.ty, _signed(node.value))

@@ -135,6 +135,10 @@ SUBTRACTED = {
     "for j in range(T.uint8(2), T.uint8(v + 4)):\n y[v] = y[v] + T.Cast('int64', j)": [5, 9, 14],
     f"e: T.let[T.uint8] = T.Cast('uint8', x[0]) // T.max({NONE}, T.uint8(2))\ny[v] = T.Cast('int64', e)": [2, 2, 2],
     f"e: T.let[T.uint8] = T.truncmod(T.uint8(9), T.max({NONE}, T.uint8(1 + 3)))\ny[v] = T.Cast('int64', e)": [1, 1, 1],
+    "y[v] = x[T.Cast('int64', T.uint8(0) - T.Cast('uint8', T.int64(5))) % n]": [20, 20, 20],
+    "y[v] = x[T.Cast('int64', T.uint8(200) + T.Cast('uint8', T.int64(57))) % n]": [6, 6, 6],
+    "y[v] = x[T.Cast('int64', T.Cast('int8', T.int64(3) * T.int64(67))) % n]": [20, 20, 20],
+    "y[v] = x[T.Cast('int64', T.int8(-100) - T.Cast('int8', T.int64(100))) % n]": [20, 20, 20],
 }  # fmt: skip
 
 
