@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import cache
 
 from relaxpy.tir.allowed import REQUIRE_MEMORY
+from relaxpy.tir.lowering.compact import compact_buffers
 from relaxpy.tir.lowering.conversions import without_conversions
 from relaxpy.tir.lowering.exact import sealed, unnamed, unsealed, wrapped
 from relaxpy.tir.lowering.flat import flatten_buffers
@@ -21,7 +22,7 @@ from relaxpy.tir.lowering.rolled import kept_rolled
 from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.lowering.truth import chosen_by_truth
 from relaxpy.tir.lowering.unnest import unnest_lets, unnest_new_lets
-from relaxpy.tir.name_length import has_long_values, nested_reads
+from relaxpy.tir.name_length import nested_reads
 from relaxpy.tir.nodes import with_body
 from relaxpy.tir.schedule import CHECKED, FINISHED, asserts
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
@@ -29,28 +30,6 @@ from relaxpy.tir.walk import contains, rewritten
 
 NAME = "relaxpy_cpu"
 """The name of the pipeline in TVM's registry and in `tirx.build`."""
-
-
-@tvm.transform.module_pass(opt_level=0, name="relaxpy.CompactBuffers")
-def _compact_buffers(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Shrink buffers to the region that is used, in programs of blocks. Programs that the schedule wrote as loops are
-    compact already, and TVM's pass ends with an internal error at a vector of indices such as `x[lanes // 2]`.
-    Functions that allocate no buffers in blocks are skipped, and those of long values: the analysis writes out the
-    names in indices."""
-    blocks = {
-        var: func
-        for var, func in mod.functions.items()
-        if _allocates(func) and not has_long_values(func)
-    }
-    if not blocks:
-        return mod
-    compact = s_tir.transform.CompactBufferAllocation()(tvm.IRModule(blocks))
-    return tvm.IRModule({**dict(mod.functions.items()), **dict(compact.functions.items())})
-
-
-def _allocates(func: tirx.PrimFunc) -> bool:
-    """Does a block of the function allocate buffers?"""
-    return contains(func.body, s_tir.SBlock, lambda block: len(block.alloc_buffers) > 0)
 
 
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.ShareStorage")
@@ -106,7 +85,7 @@ def block_passes() -> list[tvm.transform.Pass]:
         s_tir.transform.LowerInitBlock(),
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
         s_tir.transform.ConvertBlocksToOpaque(),
-        _compact_buffers,
+        compact_buffers,
         s_tir.transform.LowerMatchBuffer(),
         s_tir.transform.StmtSimplify(),
         s_tir.transform.AnnotateIrregularLoop(),

@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from relaxpy.backend.gpu.half import with_bits_in_memory
-from relaxpy.tir.lowering.unnest import unnested
-from relaxpy.tir.name_length import has_long_values
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import rewritten
 
@@ -71,8 +69,6 @@ class CLike:
         """TVM's text of one kernel, for a TVM target of the language, under the name of the function."""
         name = str(func.attrs["global_symbol"])
         func = with_bits_in_memory(func.without_attr("tirx.noalias"))
-        if has_long_values(func):  # TVM's lowering writes out the names in values
-            func = unnested(func, "local")
         body = self._exact_arithmetic(self.spelled(func.body))
         mod = tvm.IRModule({name: self._renamed(func.with_body(body))})
         passes = [

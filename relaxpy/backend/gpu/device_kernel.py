@@ -16,10 +16,13 @@ from relaxpy.errors import BuildError, PassError
 from relaxpy.ir.dim import Dim
 from relaxpy.runtime.dtype import info
 from relaxpy.tir.lowering.bfloat16 import without_bfloat16
+from relaxpy.tir.lowering.compact import compact_buffers
 from relaxpy.tir.lowering.exact import sealed, unnamed, unsealed
 from relaxpy.tir.lowering.flat import flatten_buffers, without_empty_memory
 from relaxpy.tir.lowering.float8 import FORMATS, without_float8
 from relaxpy.tir.lowering.traps import without_traps
+from relaxpy.tir.lowering.unnest import unnested
+from relaxpy.tir.name_length import has_long_values
 from relaxpy.tir.prim_func import read_symbols
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import contains_any, element_types, rewritten, walk
@@ -115,7 +118,7 @@ def shared_bytes(func: tirx.PrimFunc) -> int:
 def _passes(is_whole: bool) -> list[tvm.transform.Pass]:
     """The passes from blocks to flat loops, as for processors, with those that threads need. Nothing is simplified: the
     device's own compiler does that, and the text keeps the names of loops."""
-    shrink = [] if is_whole else [s_tir.transform.CompactBufferAllocation()]
+    shrink = [] if is_whole else [compact_buffers]
     return [
         s_tir.transform.CanonicalizeLoop(),
         s_tir.transform.LowerCrossThreadReduction(),
@@ -181,7 +184,14 @@ def _lowered(func: tirx.PrimFunc, target: Any) -> tvm.IRModule:
     mod = _each("Sealed", sealed)(mod)
     mod = tvm.transform.Sequential(_passes(is_whole))(mod)
     mod = _each("Unsealed", unsealed)(mod)
+    mod = _each("StoredNames", _with_stored_names)(mod)
     return tvm.transform.Sequential(_split_passes(meets))(mod)
+
+
+def _with_stored_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function, with values of names in registers where they are long: TVM's later passes, and those before its
+    text, write out the names in values."""
+    return unnested(func, "local") if has_long_values(func) else func
 
 
 def _read(reader: _HostReader, device: tirx.PrimFunc, name: str) -> DeviceKernel:
