@@ -19,6 +19,7 @@ def disagreement(
     rtol: float = 1e-4,
     others: Callable[[], Sequence[Any]] = tuple,
     private: Collection[str] = (),
+    made: Collection[str] = (),
 ) -> str:
     """Describes how `got` differs from `wanted`; "" if they agree. Tensors may be any objects with `.numpy()`.
 
@@ -26,14 +27,16 @@ def disagreement(
     (half-precision floats by their own precision), but NaN and infinities must agree. An error agrees with an error of
     the same class, code and message, up to the names of unknown sizes. A formula that overflows (`shape-arithmetic`)
     agrees with any error. Functions are not compared. An error in a function of `private`, or in one defined inside it,
-    may be raised in the function that it was inlined into, with the names of sizes there.
+    may be raised in the function that it was inlined into, with the names of sizes there; one that was raised in any
+    function may be raised in a function of `made`, those that a pass made of parts of others.
 
     `others` returns the results of perturbed runs (`perturbation`); it is called only if there is a difference. An
     element may differ from `wanted` by the spread of those results, times `MAGNIFIED`. An integer that is not the same
     in all runs may have any value, and so may a result whose shape differs in some run or that is an error there.
     """
     if isinstance(wanted, Exception) or isinstance(got, Exception):
-        if _error(got) == _error(wanted) or _same_elsewhere(got, wanted, private):
+        moved = _same_elsewhere(got, wanted, private) or _same_elsewhere(wanted, got, made)
+        if moved or _error(got) == _error(wanted):
             return ""
         if overflows(got) and isinstance(wanted, RelaxError):
             return ""  # it may come before the check that rejects a size
@@ -199,15 +202,15 @@ def _error(value: Any) -> Any:
     return (type(value),) if isinstance(value, Exception) else None
 
 
-def _same_elsewhere(got: Any, wanted: Any, private: Collection[str]) -> bool:
-    """Whether two errors are the same except for the function that raised them. The wanted one is in a function of
-    `private`."""
-    if not isinstance(got, RelaxError) or not isinstance(wanted, RelaxError):
+def _same_elsewhere(one: Any, other: Any, functions: Collection[str]) -> bool:
+    """Whether two errors are the same except for the function that raised them. The second one is in a function of
+    `functions`."""
+    if not isinstance(one, RelaxError) or not isinstance(other, RelaxError):
         return False
-    place = wanted.message.partition(": ")[0]
-    if not any(place == name or place.startswith(f"{name}_") for name in private):
+    place = other.message.partition(": ")[0]
+    if not any(place == name or place.startswith(f"{name}_") for name in functions):
         return False
-    return (type(got), got.code, _demands(got)) == (type(wanted), wanted.code, _demands(wanted))
+    return (type(one), one.code, _demands(one)) == (type(other), other.code, _demands(other))
 
 
 def overflows(error: object) -> bool:

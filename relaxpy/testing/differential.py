@@ -118,14 +118,19 @@ class Call:
                 self._others.append(moved.run(perturb=perturb))
         return self._others
 
-    def disagreement(self, got: Any) -> str:
-        """How an outcome differs from the expected one; "" if it does not."""
-        private = [
-            name for name, f in self.mod.graph_functions.items() if "global_symbol" not in f.attrs
-        ]
+    def disagreement(self, got: Any, of: IRModule | None = None) -> str:
+        """How an outcome, of the module `of` where a pass made one, differs from the expected one; "" if it does
+        not."""
+        private = _private(self.mod)
+        made = [] if of is None else [name for name in _private(of) if name not in self.mod]
         return disagreement(
-            got, self.expected, atol=1e-6, rtol=1e-5, others=self.others, private=private
+            got, self.expected, 1e-6, 1e-5, others=self.others, private=private, made=made
         )
+
+
+def _private(mod: IRModule) -> list[str]:
+    """The graph functions that only the module itself calls."""
+    return [name for name, f in mod.graph_functions.items() if "global_symbol" not in f.attrs]
 
 
 @dataclass(frozen=True)

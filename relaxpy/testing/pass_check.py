@@ -29,6 +29,6 @@ def check_pass(step: Pass, seeds: Iterable[int], before: Pass | None = None, siz
         assert step(after) is after, f"seed {seed}: a second run changes more\n{after.script()}"
         for binding in program.bindings(sizes):
             call = Call(mod, program.name, program.arguments(binding))
-            problem = call.disagreement(call.run(after))
+            problem = call.disagreement(call.run(after), after)
             assert not problem, f"seed {seed}: {problem}\n{mod.script()}\n{after.script()}"
     return changed

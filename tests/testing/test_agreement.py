@@ -77,8 +77,11 @@ def test_errors_of_functions_that_became_parts_of_others() -> None:
     assert disagreement(outer, inside, private=["f"]) == ""
     assert "main: add" in disagreement(outer, inner, private=["g"])
     assert "f: add" in disagreement(inner, outer, private=["f"])
+    assert disagreement(inner, outer, made=["f"]) == ""
+    assert "f: add" in disagreement(inner, outer, made=["g"])
     other = RuntimeCheckError("check", "main: sum: n, m")
     assert "main: sum" in disagreement(other, inner, private=["f"])
+    assert "main: sum" in disagreement(inner, other, made=["f"])
     here, there = (RuntimeCheckError("size", f"{s}: {s[0]} is too large") for s in ("main", "f"))
     assert disagreement(here, there, private=["f"]) == ""
     assert disagreement(ONES, there, private=["f"])

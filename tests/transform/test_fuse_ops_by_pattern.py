@@ -267,4 +267,4 @@ def test_random_programs(legalised: bool) -> None:
             FusionPattern("two", joined(one, is_call_tir() if legalised else OPERATOR(...))),
         )
     )
-    assert check_pass(step, range(8), Sequential(steps)) > 1
+    assert check_pass(step, range(13), Sequential(steps)) > 2
