@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ N = tirx.Var("n", "int64")
 TABLE: Any = tirx.decl_buffer((N,), "int64")
 
 
-def nested(step: Any, depth: int) -> Any:
+def nested(step: Callable[[Any], Any], depth: int) -> Any:
     expr: Any = V
     for _ in range(depth):
         expr = step(expr)
