@@ -4,7 +4,6 @@ made by the names of `forward`'s parameters. Of the ways to shrink and to call, 
 from __future__ import annotations
 
 import inspect
-import itertools
 import re
 import warnings
 import zlib
@@ -21,10 +20,10 @@ SMALL: tuple[tuple[str, int], ...] = (
     (r"(num_|n_)?(key_value|kv)_heads?|num_kv_heads|num_key_value_heads|n_kv_heads?|multi_query_group_num", 2),
     (r"(\w+_)?(num_|n_)?(attention_)?heads?|n_head|num_attention_heads|\w+_attention_heads", 4),
     (r"(\w+_)?head_dim|d_kv|(\w+_)?head_size|qk_nope_head_dim|qk_rope_head_dim|v_head_dim|d_head|kv_channels", 8),
-    (r"vocab_size|\w*vocab_size\w*", 99),
+    (r"n_words|vocab_size|\w*vocab_size\w*", 99),
     (r"max_position_embeddings|n_positions|max_\w*positions|max_sequence_length|max_\w*position\w*|n_ctx|seq_length|max_seq_len\w*", 64),
     (r"intermediate_size|d_ff|ffn_dim|\w*ffn_dim|n_inner|\w*intermediate_size|ffn_hidden_size|dim_feedforward|\w*ffn_size|\w*mlp_dim", 64),
-    (r"hidden_size|d_model|n_embd|(\w+_)?embed_dim|hidden_dim|dim|\w*hidden_size|embedding_size|\w*embedding_size|projection_dim|\w*hidden_dim|d_embed|embed_dim|\w*embed_size|\w*channels_hidden", 32),
+    (r"hidden_size|d_model|n_embd|emb_dim|(\w+_)?embed_dim|hidden_dim|dim|\w*hidden_size|embedding_size|\w*embedding_size|projection_dim|\w*hidden_dim|d_embed|embed_dim|\w*embed_size|\w*channels_hidden", 32),
     (r"num_(local_)?experts|n_routed_experts|moe_num_experts|\w*num_experts", 4),
     (r"num_experts_per_tok(en)?|\w*top_?k|num_selected_experts", 2),
     (r"n_group|topk_group|first_k_dense_replace|n_shared_experts|num_nextn_predict_layers", 1),
@@ -52,14 +51,16 @@ SMALL_LIST = {
 }
 """Names of lists of integers → the small value of each (sizes grow, as 16, 32, …)."""
 
-SHALLOW = frozenset((2, 99))
-"""The small values that are shrunk where shrinking all contradicts itself: numbers of layers, vocabularies."""
+SIZES = frozenset(small for _, small in SMALL)
+WAYS = (SIZES, SIZES - {8}, frozenset((2, 99)))
+"""Which of the small values are taken: all; not the widths of heads, which others are tied to; only numbers of layers and
+vocabularies."""
 
-MOST = 20_000_000
+MOST = 50_000_000
 """Parameters of a model that is tiny."""
 
 
-def _small(name: str, value: Any, shallow: bool) -> Any:
+def _small(name: str, value: Any, sizes: frozenset[int]) -> Any:
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
@@ -67,13 +68,13 @@ def _small(name: str, value: Any, shallow: bool) -> Any:
             return value if value < 80 else 80 + zlib.crc32(name.encode()) % 19
         for pattern, small in SMALL:
             if re.fullmatch(pattern, name):
-                return min(value, small) if not shallow or small in SHALLOW else value
+                return min(value, small) if small in sizes else value
         return value
     if isinstance(value, (list, tuple)) and value and all(type(v) is int for v in value):
         if "token_id" in name:
             return type(value)(min(v, 90) for v in value)
         for pattern, small in SMALL_LIST.items():
-            if re.fullmatch(pattern, name) and not (shallow and small > 2):
+            if re.fullmatch(pattern, name) and small in (sizes | {1, 2}):
                 if small == 16:
                     return type(value)(
                         16 * 2**i if name != "conv_dim" else 16 for i in range(len(value))
@@ -82,12 +83,12 @@ def _small(name: str, value: Any, shallow: bool) -> Any:
     return value
 
 
-def tiny_config(cls: Any, shallow: bool) -> Any:
-    """A small configuration of this class; `shallow`: of its own widths."""
-    return cls(**_fields(cls, cls(), shallow))
+def tiny_config(cls: Any, sizes: frozenset[int]) -> Any:
+    """A small configuration of this class."""
+    return cls(**_fields(cls, cls(), sizes))
 
 
-def _fields(cls: type, plain: Any, shallow: bool) -> dict[str, Any]:
+def _fields(cls: type, plain: Any, sizes: frozenset[int]) -> dict[str, Any]:
     names = [
         n for n in inspect.signature(cls.__init__).parameters if n not in ("self", "kwargs", "args")
     ]
@@ -98,13 +99,15 @@ def _fields(cls: type, plain: Any, shallow: bool) -> dict[str, Any]:
         if name in subs:
             sub = type(value) if hasattr(value, "to_dict") else subs[name]
             if value is not None and hasattr(sub, "model_type") and sub.__name__ != "AutoConfig":
-                given[name] = _fields(sub, value, shallow)
+                given[name] = _fields(sub, value, sizes)
                 if sub.model_type:
                     given[name]["model_type"] = sub.model_type
             continue
         if hasattr(value, "to_dict"):
             continue
-        small = _small(name, value, shallow)
+        small = _small(name, value, sizes)
+        if name == "prediction_length" and value is None:
+            small = 4
         if name == "layer_types" and isinstance(value, (list, tuple)):
             small = list(dict.fromkeys(value))[:2]
             small = (small * 2)[:2]
@@ -156,12 +159,9 @@ def tiny_model(kind: str) -> Tiny:
     problems: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for shallow, attention in itertools.product((False, True), ("sdpa", "eager")):
-            if attention == "sdpa" and not model_class._supports_sdpa:
-                continue
+        for sizes in WAYS:
             try:
-                config = tiny_config(config_class, shallow)
-                config._attn_implementation = attention
+                config = tiny_config(config_class, sizes)
                 model = _model(model_class, config)
             except Exception as error:
                 problems.append(f"{type(error).__name__}: {str(error)[:150]}")
@@ -320,11 +320,17 @@ class Inputs:
         name = "input_features" if "input_features" in self.names else "input_values"
         frames = self.normal(self.batch, 40 + 4 * self.length, self.mels)
         self.add(name, frames, "batch", "frames")
+        if "input_features_mask" in self.names:
+            mask = torch.ones(frames.shape[:2], dtype=torch.long)
+            self.add("input_features_mask", mask, "batch", "frames")
 
     def spectra_by_band(self) -> None:
         """Of the only length that the model takes, if there is one."""
         length = 2 * (_find(self.config, "max_source_positions") or 32)
         self.add("input_features", self.normal(self.batch, self.mels, length), "batch")
+        if "input_features_mask" in self.names:
+            mask = torch.ones(self.batch, length, dtype=torch.long)
+            self.add("input_features_mask", mask, "batch")
 
     def past(self) -> None:
         """A time series of one variable with lags, or of several."""
@@ -334,6 +340,10 @@ class Inputs:
         if lags is None:
             series = (context, channels) if channels else (context,)
             self.add("past_values", self.normal(self.batch, *series), "batch")
+            if "past_values_padding" in self.names:
+                self.add("past_values_padding", torch.zeros(self.batch, context), "batch")
+            if "freq" in self.names:
+                self.add("freq", torch.zeros(self.batch, 1, dtype=torch.long), "batch")
             return
         past = context + max(lags)
         features = _find(self.config, "num_time_features") or 0
