@@ -26,11 +26,12 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.module import IRModule
 from relaxpy.op.attention import DenseAttention
-from relaxpy.op.binary import Add, LogicalAnd, Subtract
+from relaxpy.op.binary import Add, BitwiseAnd, LogicalAnd, Subtract
 from relaxpy.op.compare import Greater, GreaterEqual, Less, LessEqual
 from relaxpy.op.create import Arange, Full, Ones
 from relaxpy.op.datatype import Astype
 from relaxpy.op.deduce import deduce
+from relaxpy.op.intrinsic import ScalarToTensor
 from relaxpy.op.manipulate import BroadcastTo, ExpandDims
 from relaxpy.op.search import Where
 from relaxpy.shape.prove import prove
@@ -228,7 +229,7 @@ class _Masks:
         """The parts of a conjunction that are not always true."""
         mask = self.unbroadcast(mask)
         match self.value(mask):
-            case Call(op=op, args=(a, b)) if op.name in ("logical_and", "bitwise_and"):
+            case Call(op=LogicalAnd() | BitwiseAnd(), args=(a, b)):
                 yield from self.parts(a)
                 yield from self.parts(b)
             case Call(op=Ones()):
@@ -297,7 +298,7 @@ class _Masks:
                 return value
             case PrimValue(value=int() as value):
                 return Dim.of(value)
-            case Call(op=op, args=(x, *_)) if op.name in ("scalar_to_tensor", "broadcast_to"):
+            case Call(op=ScalarToTensor() | BroadcastTo(), args=(x, *_)):
                 return self.size(x)
             case Call(op=Full(), args=(_, x)):
                 return self.size(x)

@@ -329,7 +329,9 @@ class _Fuser:
 
     def repeated(self, value: Expr) -> _Repeated | None:
         """What a value repeats along an axis: by `repeat`, or by a new axis after it that is broadcast and merged."""
-        match self.scope.values.get(value) if isinstance(value, Var) else None:
+        if not isinstance(value, Var):
+            return None
+        match self.scope.values.get(value):
             case Call(op=Repeat(axis=int() as axis, repeats=repeats), args=(inner,)):
                 return _Repeated(inner, axis % 4, repeats, (value,)) if repeats > 0 else None
             case Call(op=Reshape(), args=(Var() as wide, _)):
