@@ -147,7 +147,13 @@ def getitem(at: Site, values: Any, index: int) -> Any:
 
 @operator("arange.start_step")
 def arange(at: Site, start: Any, end: Any, step: Any, *rest: Any) -> Any:
+    """Integers of floats begin and step at the floats cut off; how many there are, the floats say."""
     if any(isinstance(each, float) for each in (start, end, step)):
+        if at.dtype.is_int:
+            places = at.emit(op.arange(0, at.shape[0], 1, dtype="int64"))
+            first, by = (op.full((), int(each), "int64") for each in (start, step))
+            found = op.add(at.emit(op.multiply(places, by)), first)
+            return at.cast(at.emit(found), at.dtype)
         return op.float_arange(float(start), float(end), float(step), dtype=at.dtype)
     return at.cast(at.emit(op.arange(start, end, step, dtype="int64")), at.dtype)
 
