@@ -5,6 +5,7 @@
 # make test-devices  run the tests of devices in full, on each device that is here (docs/targets.md)
 # make test-products  run the products of all kinds of weights over widths and rows, for every target: two hours of a core,
 #                  and what was interrupted goes on (MINUTES=30; TARGETS="AVX2;cuda" FAMILIES=bits; build/products.jsonl)
+# make test-torch-compile    call thirty models through torch.compile with relaxpy as its backend, with and without gradients
 # make test-torch-operators  run torch's own samples of its operators beside eager torch, all of them (40 minutes of a core)
 # make test-jax-functions  run the public functions of JAX beside JAX, all of them (an hour of a core)
 # make test-torch-models     run every model type of transformers, and published models, beside eager torch (hours of a core; it goes on where it was)
@@ -36,7 +37,7 @@ PIP := $(PY) -m pip install -qq --disable-pip-version-check --no-compile
 .DEFAULT_GOAL := help
 # Do not delete stamps as intermediate files of pattern rules.
 .SECONDARY:
-.PHONY: help demo demo-sentences test test-fast test-slow test-devices test-products test-torch-operators test-torch-models test-jax-functions test-replicas check format lint types stubs docs docs-links wheel-test clean
+.PHONY: help demo demo-sentences test test-fast test-slow test-devices test-products test-torch-compile test-torch-operators test-torch-models test-jax-functions test-replicas check format lint types stubs docs docs-links wheel-test clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -96,6 +97,9 @@ test-devices: $(VENV)/stamp-test
 test-products: $(VENV)/stamp-test
 	@$(PY) -m tests.e2e.product_cases --log build/products.jsonl --jobs $(JOBS) --minutes $(MINUTES) \
 	  --targets "$(TARGETS)" --families "$(FAMILIES)"
+
+test-torch-compile: $(VENV)/stamp-test
+	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) tests/torch/test_all_compiled.py $(PYTEST_ARGS)
 
 test-torch-operators: $(VENV)/stamp-test
 	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) tests/frontend/torch/test_all_opinfo.py $(PYTEST_ARGS)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from relaxpy.frontend.signature import Signature
 from relaxpy.runtime import Executable, VirtualMachine
 from relaxpy.torch.calls import Calls
+from relaxpy.torch.tensors import left_apart
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,7 +56,7 @@ class CompiledModule:
         leaves = calls.flatten(args, kwargs)
         found = self._main(*leaves, *self.state.values(), *self._packed)
         results = [found] if calls.values == 1 else found
-        results = [_as_torch(each) for each in results]
+        results = left_apart(results, (*leaves, *self.state.values()))
         if calls.updates:
             named = dict(zip(self._parameters, leaves, strict=False)) | self.state
             for update in calls.updates:
@@ -107,13 +108,6 @@ def compile(
     bound = {name: array for name, array in found.params.items() if name not in streamed}
     executable = build(found.mod, params=bound, pack=list(streamed), **options)
     return CompiledModule(executable, found.signature, found.state, streamed, devices)
-
-
-def _as_torch(value: Any) -> Any:
-    """A result as a torch tensor, in its memory; a number as it is."""
-    import torch
-
-    return torch.from_dlpack(value) if hasattr(value, "__dlpack__") else value
 
 
 def _update(tensor: torch.Tensor, value: torch.Tensor) -> None:

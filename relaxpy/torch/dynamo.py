@@ -185,14 +185,14 @@ def _place(graph: Any) -> str:
 @cache
 def _decompositions() -> dict[Any, Any]:
     """Torch's decompositions of operators that the table does not have, those of gradients apart."""
-    import torch
+    from torch._decomp import core_aten_decompositions
 
     from relaxpy.frontend.torch.operators import load_operators
     from relaxpy.frontend.torch.refused import REFUSED
     from relaxpy.frontend.torch.table import OPERATORS
 
     load_operators()
-    found = dict(torch._decomp.core_aten_decompositions())
+    found = dict(core_aten_decompositions())
     for overload in list(found):
         name = str(overload)
         if name in OPERATORS or name in REFUSED or "backward" in name:

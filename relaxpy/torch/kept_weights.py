@@ -82,7 +82,7 @@ class KeptWeights:
         """The arguments of tensors that are new, or have changed. `made` are those of before: each is freed before it
         is made again."""
         ordered = [
-            tensor.detach() if order is None else tensor.detach().permute(order)
+            tensor.detach() if order is None else tensor.detach().permute(*order)
             for tensor, (_, _, order) in zip(tensors, self.weights, strict=True)
         ]
         facts = [
@@ -133,8 +133,8 @@ def refresh(model: torch.nn.Module | Iterable[torch.Tensor]) -> None:
     `model` is a module, or some tensors. Changes by optimisers, `load_state_dict`, and operators under
     `torch.no_grad()` are seen by themselves.
     """
-    tensors = [*model.parameters(), *model.buffers()] if hasattr(model, "parameters") else model
-    memory = storages(tensors)
+    is_module = isinstance(model, torch.nn.Module)
+    memory = storages([*model.parameters(), *model.buffers()] if is_module else model)
     for graph in list(_graphs):
         graph.forget(memory)
 

@@ -5,7 +5,8 @@ As DLPack exchanges them, in a fraction of the time: a call of a small graph wou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,22 +26,27 @@ def entered(tensor: torch.Tensor, dtype: str) -> Tensor:
 def left(tensor: Tensor) -> torch.Tensor:
     """A result of the runtime as a tensor of torch."""
     memory = tensor.owner
-    if memory.__class__ is not np.ndarray or memory.dtype != np.uint8:
+    if not isinstance(memory, np.ndarray) or memory.dtype != np.uint8:
         return tensor_of(tensor.numpy())
     begin = tensor.pointer - address_of(memory)
     part = memory[begin : begin + tensor.nbytes]
     return tensor_of(part.view(DType(tensor.dtype).numpy).reshape(tensor.shape))
 
 
-def left_apart(results: Sequence[Tensor]) -> list[torch.Tensor]:
-    """Results as tensors of torch, each in memory of its own: if two of them are the same values, or one is an
-    argument, the program gives the same memory, where torch has copies."""
+def left_apart(results: Sequence[Any], given: Iterable[Any] = ()) -> list[Any]:
+    """Results as tensors of torch, each in memory of its own; numbers as they are. If two results are the same values,
+    or one is an argument, the program gives the same memory, where torch has copies. `given` are the arguments."""
     seen: set[int] = set()
-    found: list[torch.Tensor] = []
+    taken = {each.data_ptr() for each in given if isinstance(each, torch.Tensor)}
+    found: list[Any] = []
     for each in results:
+        if each.__class__ is not Tensor:  # a number, or on a device
+            found.append(torch.from_dlpack(each) if hasattr(each, "__dlpack__") else each)
+            continue
         tensor = left(each)
-        if each.owner.__class__ is not np.ndarray or id(each.owner) in seen:
+        owner = each.owner
+        if owner.__class__ is not np.ndarray or id(owner) in seen or each.pointer in taken:
             tensor = tensor.clone()
-        seen.add(id(each.owner))
+        seen.add(id(owner))
         found.append(tensor)
     return found

@@ -138,6 +138,21 @@ def test_an_argument_that_a_call_changes_is_changed() -> None:
     assert x.tolist() == [1, 1]
 
 
+def test_copies_are_in_memory_of_their_own() -> None:
+    """Of an argument, of a result; what is done to a result changes nothing else."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x * 2
+        return x.clone(), y, y.clone()
+
+    x = torch.ones(4)
+    found = relaxpy.compile(program, torch.ones(3))(x)
+    found[0].add_(1)
+    found[1].add_(5)
+    assert x.tolist() == [1] * 4
+    assert [each[0].item() for each in found] == [2, 7, 2]
+
+
 def test_random_numbers_follow_the_seed_of_torch() -> None:
     """Each call draws others, and the same after the same seed."""
     compiled = relaxpy.compile(lambda x: x + torch.rand_like(x), torch.zeros(50, 40))
