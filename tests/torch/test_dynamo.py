@@ -94,7 +94,8 @@ class Attention(nn.Module):
         return x + y.transpose(1, 2).reshape(x.shape)
 
 
-@pytest.mark.parametrize("gradients", [False, True])
+@sweep
+@pytest.mark.parametrize("gradients", part([True, False], 2))
 def test_by_default_later_builds_are_there_already(gradients: bool) -> None:
     """torch traces for one size, and again for others: the program of the first build has sizes that vary."""
     model = Attention().eval()
@@ -311,7 +312,8 @@ def test_arguments_that_a_call_changes_and_numbers() -> None:
     call_all(program, (torch.randn(4, 5), 2.5, 3), (torch.randn(6, 2), -0.5, 5))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@sweep
+@pytest.mark.parametrize("dtype", part([torch.bfloat16, torch.float16, torch.float64], 3))
 def test_other_dtypes(dtype: torch.dtype) -> None:
     model = network().to(dtype)
     compiled = fast(model)
