@@ -18,12 +18,6 @@ def _special(name: str) -> Callable[[], Callable[..., Any]]:
     return function
 
 
-def _bessel_i0e() -> Callable[..., Any]:
-    from jax._src.lax import special
-
-    return special.bessel_i0e_impl
-
-
 def _mulhi() -> Callable[..., Any]:
     from jax._src.lax import lax
 
@@ -43,7 +37,6 @@ def _gamma() -> Callable[..., Any]:
 
 
 EXPANSIONS: dict[str, Callable[[], Callable[..., Any]]] = {
-    "bessel_i0e": _bessel_i0e,
     "igamma": _special("igamma_impl"),
     "igamma_grad_a": _special("igamma_grad_a_impl"),
     "igammac": _special("igammac_impl"),

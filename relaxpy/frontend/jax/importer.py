@@ -178,7 +178,7 @@ class Importer:
                             self.bounds[own.name] = 1
 
     def _check_constraints(self) -> None:
-        """Check what the user said of sizes."""
+        """Check what the user said of the arguments' sizes."""
         constraints = () if self.trace.scope is None else self.trace.scope._explicit_constraints
         moved = {
             name: dim - int(name in self.trace.shifted) for name, dim in self.sizes.known.items()
@@ -186,6 +186,13 @@ class Importer:
         sizes = Sizes()
         sizes.known = moved
         for each in constraints:
+            named = {
+                v for side in (each.e1, each.e2) if is_symbolic(side) for v in side._get_vars()
+            }
+            if (
+                not named <= moved.keys()
+            ):  # of a size that no argument has: it tells nothing of this program
+                continue
             left, right = sizes.of(each.e1), sizes.of(each.e2)
             is_equal = each.cmp.name == "EQ"
             condition = dim_op("eq", left, right) if is_equal else dim_op("le", right, left)

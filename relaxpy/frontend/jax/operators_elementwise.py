@@ -13,6 +13,8 @@ from relaxpy.frontend.jax.table import primitive
 from relaxpy.ir import Constant, DType, Expr
 
 _UNARY: dict[str, Callable[..., Any]] = {
+    "bessel_i0e": op.bessel_i0e, "bessel_i1e": op.bessel_i1e, "clz": op.count_leading_zeros,
+    "digamma": op.digamma, "erfc": op.erfc, "lgamma": op.lgamma, "population_count": op.population_count,
     "acos": op.acos, "acosh": op.acosh, "asin": op.asin, "asinh": op.asinh, "atan": op.atan,
     "atanh": op.atanh, "ceil": op.ceil, "cos": op.cos, "cosh": op.cosh, "erf": op.erf,
     "erf_inv": op.erfinv, "exp": op.exp, "expm1": op.expm1, "floor": op.floor, "is_finite": op.isfinite,
@@ -25,7 +27,7 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "add": op.add, "add_any": op.add, "and": op.bitwise_and, "atan2": op.atan2, "div": op.divide,
     "eq": op.equal, "eq_to": op.equal, "ge": op.greater_equal, "gt": op.greater, "le": op.less_equal,
     "le_to": op.less_equal, "lt": op.less, "lt_to": op.less,
-    "mul": op.multiply, "ne": op.not_equal, "or": op.bitwise_or, "rem": op.mod,
+    "mul": op.multiply, "ne": op.not_equal, "nextafter": op.nextafter, "or": op.bitwise_or, "rem": op.mod,
     "shift_left": op.left_shift, "shift_right_arithmetic": op.right_shift, "sub": op.subtract,
     "xor": op.bitwise_xor,
 }  # fmt: skip
@@ -167,3 +169,8 @@ def convert_element_type(at: Site, x: Expr, **_: Any) -> Any:
 )  # fmt: skip
 def same(at: Site, *values: Any, **_: Any) -> Any:
     return list(values)
+
+
+@primitive("reduce_precision")
+def reduce_precision(at: Site, x: Expr, exponent_bits: int, mantissa_bits: int, **_: Any) -> Any:
+    return op.reduce_precision(x, exponent_bits=exponent_bits, mantissa_bits=mantissa_bits)

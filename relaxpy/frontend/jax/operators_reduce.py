@@ -93,6 +93,7 @@ primitive("cumsum")(running(op.cumsum))
 primitive("cumprod")(running(op.cumprod))
 primitive("cummax")(running(op.cummax))
 primitive("cummin")(running(op.cummin))
+primitive("cumlogsumexp")(running(op.cumlogsumexp))
 
 
 @primitive("sort")
