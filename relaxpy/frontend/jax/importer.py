@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -353,7 +354,9 @@ def _name_of(eqn: Any) -> str:
     name = eqn.primitive.name.replace("-", "_")
     scopes = [each.name for each in eqn.source_info.name_stack.stack if hasattr(each, "name")]
     own = [scope for scope in scopes if scope.isidentifier()]
-    return f"{own[-1]}_{name}" if own else name
+    if own:
+        return f"{own[-1]}_{name}"
+    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def _is_literal(value: Any) -> bool:

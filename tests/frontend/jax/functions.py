@@ -24,7 +24,7 @@ import numpy as np
 import relaxpy
 from relaxpy.errors import RelaxError
 from relaxpy.frontend.jax import Imported, import_function
-from relaxpy.ir import Function, IRModule
+from relaxpy.ir import IRModule
 from relaxpy.testing.interpret import interpret
 
 MODULES = {"numpy": jax.numpy, "lax": jax.lax, "nn": jax.nn, "random": jax.random}
@@ -413,13 +413,6 @@ def _caught(case: Case, runner: Callable[[Imported], Runner]) -> Outcome:
         return Outcome(case.name, kind, f"{error.code}: {error.message}")
 
 
-def named(mod: IRModule, name: str) -> Function:
-    """The only function of a module, under another name."""
-    (main,) = mod.functions.values()
-    assert isinstance(main, Function)
-    return replace(main, attrs={**main.attrs, "global_symbol": name})
-
-
 def built(cases: Sequence[Case], target: str) -> list[Outcome]:
     """Import functions, build them as one module, and run that."""
     outcomes: list[Outcome] = []
@@ -433,7 +426,8 @@ def built(cases: Sequence[Case], target: str) -> list[Outcome]:
     kept = [case for case in cases if id(case) in programs]
     functions = {}
     for i, case in enumerate(kept):
-        functions[f"f{i}"] = named(programs[id(case)].mod, f"f{i}")
+        main = programs[id(case)].mod["main"]
+        functions[f"f{i}"] = replace(main, attrs={**main.attrs, "global_symbol": f"f{i}"})
     vm = relaxpy.VirtualMachine(relaxpy.build(IRModule(functions), target=target))
     for i, case in enumerate(kept):
 

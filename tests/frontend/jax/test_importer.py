@@ -132,6 +132,10 @@ def test_sizes_that_a_function_holds_are_its_own() -> None:
     np.testing.assert_array_equal(run(program, np.zeros((4, 3), np.float32)), np.ones((4, 3)))
 
 
+def test_primitives_with_names_of_keywords_print() -> None:
+    check(lambda x: (x > 0) & ~(x < 1) | (x == 2), [spec(B)], [data(3)])
+
+
 def test_sizes_as_numbers() -> None:
     check(
         lambda x: x / x.shape[0] + jnp.arange(x.shape[0] * 2)[::2], [spec(B)], [data(3)], [data(1)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -16,7 +17,6 @@ import relaxpy
 from relaxpy.frontend.jax import from_jax
 from relaxpy.ir import IRModule
 from relaxpy.testing.interpret import interpret
-from tests.frontend.jax.functions import named
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -169,7 +169,10 @@ def test_a_block_is_jaxs_at_all_sizes(name: str) -> None:
 @pytest.mark.slow
 def test_blocks_are_built_once_for_all_sizes() -> None:
     programs = {f"f{i}": imported(name) for i, name in enumerate(BLOCKS)}
-    mains = {key: named(mod, key) for key, (mod, _, _) in programs.items()}
+    mains = {
+        key: replace(mod["main"], attrs={**mod["main"].attrs, "global_symbol": key})
+        for key, (mod, _, _) in programs.items()
+    }
     vm = relaxpy.VirtualMachine(relaxpy.build(IRModule(mains), target="llvm -opt-level=0"))
     for (key, (_, params, (function, _, calls))), name in zip(
         programs.items(), BLOCKS, strict=True
