@@ -7,7 +7,7 @@ from typing import Any
 
 from relaxpy import op
 from relaxpy.frontend.site import Site
-from relaxpy.ir import Dim, DType, Expr, Tuple, TupleGetItem
+from relaxpy.ir import Dim, DType, Expr, SeqExpr, Tuple, TupleGetItem
 from relaxpy.op.loop import while_loop
 
 Step = Callable[[list[Expr], list[Expr]], tuple[list[Expr], list[Expr]]]
@@ -35,15 +35,18 @@ def steps(
             part = op.strided_slice(x, [0], [row], [row + 1], assume_inbound=True)
             rows.append(at.emit(op.reshape(at.emit(part), at.shape_of(x)[1:])))
         states, results = step(rows, list(values[:kept]))
-        filled = []
+        filled: list[Expr] = []
         for stack, result in zip(values[kept:], results, strict=True):
             new = at.emit(op.expand_dims(result, 0))
             filled.append(at.emit(op.slice_scatter(stack, new, row, row + 1, 1, axis=0)))
         return (i + 1, *states, *filled)
 
+    def unfinished(i: Any, *_: Any) -> Any:
+        return op.less(i, length)
+
     found = while_loop(
         at.builder,
-        lambda i, *_: op.less(i, length),
+        unfinished,
         body,
         [Dim.of(0), *state, *stacks],
         span=at.span,
@@ -53,7 +56,7 @@ def steps(
 
 def choice(at: Site, predicate: Expr, branches: Sequence[Callable[[], Sequence[Any]]]) -> list[Any]:
     """The results of the first branch if `predicate`, a 0-d bool tensor, is true, else of the second."""
-    built = []
+    built: list[SeqExpr] = []
     count = 0
     for branch in branches:
         with at.builder.seq() as body:
@@ -61,5 +64,5 @@ def choice(at: Site, predicate: Expr, branches: Sequence[Callable[[], Sequence[A
             body.result(Tuple(results))
         built.append(body.seq)
         count = len(results)
-    value = at.builder.emit_if(predicate, *built, span=at.span)
+    value = at.builder.emit_if(predicate, built[0], built[1], span=at.span)
     return [at.emit(TupleGetItem(value, i)) for i in range(count)]

@@ -114,7 +114,7 @@ def _vary(found: ImportedGraph) -> list[str]:
 
     assert found.mod is not None
     main = found.mod.graph_functions["main"]
-    return list(dict.fromkeys(v.name for p in main.params for v in used_symbols(p.annotation)))
+    return [symbol.name for symbol in used_symbols(*main.params)]
 
 
 def _checked(mode: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,9 +156,9 @@ def _require_cpu(examples: Sequence[Any]) -> None:
 
 def _weights() -> Collection[int]:
     """The inputs of the graph under construction that are parameters and buffers which it does not change."""
-    import torch
+    from torch._guards import TracingContext
 
-    context = torch._guards.TracingContext.try_get()
+    context = TracingContext.try_get()
     facts = None if context is None else context.fw_metadata
     if facts is None:
         return ()

@@ -121,12 +121,14 @@ def integer_pow(at: Site, x: Expr, y: int, **_: Any) -> Any:
     """By repeated squares, as XLA does."""
     if y == 0:
         return op.ones(at.shape, at.dtype)
-    found, base, rest = None, x, abs(y)
+    found: Expr | None = None
+    base, rest = x, abs(y)
     while rest:
         if rest & 1:
             found = base if found is None else at.emit(op.multiply(found, base))
         rest >>= 1
         base = at.emit(op.multiply(base, base)) if rest else base
+    assert found is not None
     return found if y > 0 else op.divide(constant(1, at.dtype), found)
 
 

@@ -50,8 +50,8 @@ def turned(x: Any, axes: Sequence[int]) -> Any:
 
 
 @primitive("concatenate")
-def concatenate(at: Site, *xs: Any, dimension: int, **_: Any) -> Any:
-    return op.concat(list(xs), axis=dimension) if len(xs) > 1 else xs[0]
+def concatenate(at: Site, x: Any, *others: Any, dimension: int, **_: Any) -> Any:
+    return op.concat([x, *others], axis=dimension) if others else x
 
 
 @primitive("stack")

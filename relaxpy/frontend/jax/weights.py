@@ -39,7 +39,7 @@ def path_name(root: str, path: Any) -> str:
 def leaf_name(path: Any, names: Sequence[str]) -> str:
     """The name of a leaf of `(args, kwargs)`: path is [0 or 1], the argument, and the rest."""
     by_name, argument = path[0].idx == 1, path[1]
-    root = str(argument.key) if by_name else names[argument.idx]
+    root = str(argument.key) if by_name else names[int(argument.idx)]
     return path_name(root, path[2:])
 
 
