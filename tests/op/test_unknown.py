@@ -41,7 +41,10 @@ def test_a_shape_variable_passes_through_elementwise_operators(
     dtype = {"bool": "bool", "integers": "int32", "integers or bool": "int32"}.get(
         cls.takes, "float32"
     )
-    attrs = {"min": 0, "max": 1} if cls.name == "clip" else {}
+    attrs: dict[str, Any] = {
+        "clip": {"min": 0, "max": 1},
+        "reduce_precision": {"exponent_bits": 5, "mantissa_bits": 7},
+    }.get(cls.name, {})
     found = deduce(call(cls.name, *[TensorType(s, dtype)] * len(cls.args), **attrs))
     assert isinstance(found, TensorType)
     assert found.shape is s

@@ -22,6 +22,7 @@ from relaxpy.ir.module import IRModule
 from relaxpy.op import te
 from relaxpy.op.conv import Conv1d, Conv2d, Conv3d, Convolution
 from relaxpy.op.deduce import deduce
+from relaxpy.runtime.devices.cpu.features import host_features
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
 from tests.backend.cpu.rules.test_convolution import HOST, OTHERS, numbers, program, run, tried_for
@@ -159,6 +160,8 @@ def test_tiles_for_several_processors() -> None:
     for narrow in targets:
         assert isinstance(narrow, CpuTarget)
         tiles = RowTiles(1, 0, 16)
+        if not set(narrow.required_features) <= host_features():
+            continue
         compiled = Kernels({"k": with_tiles(func, tiles)}, narrow)
         run(compiled, "k", op, numbers(2, 32, 7, 9), w, tiles.pack(w))
 
