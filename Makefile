@@ -105,7 +105,7 @@ test-torch-operators: $(VENV)/stamp-test
 	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) tests/frontend/torch/test_all_opinfo.py $(PYTEST_ARGS)
 
 test-jax-functions: $(VENV)/stamp-test
-	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) tests/frontend/jax/test_all_functions.py $(PYTEST_ARGS)
+	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) tests/frontend/jax/test_all_functions.py tests/frontend/jax/test_all_models.py $(PYTEST_ARGS)
 
 # Their packages ask for much that reads audio files, which no test needs.
 test-torch-models: $(VENV)/stamp-test

@@ -17,6 +17,10 @@ import relaxpy
 from relaxpy.frontend.jax import from_jax
 from relaxpy.ir import IRModule
 from relaxpy.testing.interpret import interpret
+from tests.sweeps import FULL
+
+if not FULL:
+    pytest.skip("a sweep: make test-jax-functions", allow_module_level=True)
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
