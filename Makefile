@@ -99,7 +99,7 @@ test-products: $(VENV)/stamp-test
 	  --targets "$(TARGETS)" --families "$(FAMILIES)"
 
 test-torch-compile: $(VENV)/stamp-test
-	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) tests/torch/test_all_compiled.py $(PYTEST_ARGS)
+	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) tests/torch/test_all_compiled.py tests/torch/test_dynamo.py $(PYTEST_ARGS)
 
 test-torch-operators: $(VENV)/stamp-test
 	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) tests/frontend/torch/test_all_opinfo.py $(PYTEST_ARGS)

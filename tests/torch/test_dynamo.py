@@ -19,7 +19,10 @@ from torch import nn
 import relaxpy
 from relaxpy.torch.kept_weights import _shared
 from relaxpy.torch.report import Built, GraphWarning
-from tests.sweeps import part, sweep
+from tests.sweeps import FULL, part, sweep
+
+longer = pytest.mark.skipif(not FULL, reason="make test-torch-compile runs it")
+
 
 OPTIONS = {"target": "llvm -opt-level=0"}
 """The loops are the same without LLVM's optimisations, which take most of the time of a build."""
@@ -64,7 +67,7 @@ def test_the_backend_has_a_name() -> None:
     assert entries["torch_dynamo_backends"] == {"relaxpy": "relaxpy.torch:backend"}
 
 
-@pytest.mark.slow
+@longer
 def test_one_build_for_all_sizes_and_one_each_for_0_and_1() -> None:
     model = network()
     compiled = fast(model)
@@ -97,7 +100,7 @@ class Attention(nn.Module):
 
 @sweep
 @pytest.mark.parametrize("gradients", part([True, False], 2))
-@pytest.mark.slow
+@longer
 def test_by_default_later_builds_are_there_already(gradients: bool) -> None:
     """torch traces for one size, and again for others: the program of the first build has sizes that vary."""
     model = Attention().eval()
@@ -116,7 +119,7 @@ def test_by_default_later_builds_are_there_already(gradients: bool) -> None:
 
 @sweep
 @pytest.mark.parametrize("sizes", part([(2, 8), (2, 2), (4, 2), (8, 16), (16, 2)], 5))
-@pytest.mark.slow
+@longer
 def test_numbers_that_only_look_like_sizes_do_no_harm(sizes: tuple[int, int]) -> None:
     """Batches and lengths that are also numbers of heads and channels."""
     model = Attention().eval()
@@ -268,7 +271,7 @@ def call_all(program: Callable[..., Any], *calls: tuple[Any, ...]) -> None:
     assert len(built()) - before == wanted
 
 
-@pytest.mark.slow
+@longer
 def test_strides_of_results_are_eager_ones() -> None:
     def program(x: torch.Tensor, image: torch.Tensor) -> Any:
         y = x * 2
@@ -283,7 +286,7 @@ def test_strides_of_results_are_eager_ones() -> None:
     assert fast(lambda x: (x * 2).T)(x).T.view(-1).shape == (15,)
 
 
-@pytest.mark.slow
+@longer
 def test_inputs_are_strided_sliced_and_permuted() -> None:
     base = torch.randn(8, 12)
     call_all(lambda x: x @ x.T + 1, (base[::2, 2::2],), (base[1:4, 2:10:2],))

@@ -44,7 +44,7 @@ def cases(names: list[str]) -> list[Case]:
 
 
 NAMES = functions.names()
-CHOSEN = list(part(NAMES, 8))
+CHOSEN = list(part(NAMES, 160))
 PARTS = [CHOSEN[i : i + TOGETHER] for i in range(0, len(CHOSEN), TOGETHER)]
 
 
