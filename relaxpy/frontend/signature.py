@@ -1,4 +1,4 @@
-"""What goes into an imported program and comes out of it, as plain data.
+"""The inputs and outputs of an imported program, as plain data.
 
 A `Signature` says how the nested arguments of a call become the parameters of `main`, and how its results become the
 nested results. The structure of arguments and results is text (JSON), torch's own for its programs.

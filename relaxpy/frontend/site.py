@@ -1,4 +1,4 @@
-"""What the rule of an operator asks and does, whatever framework the call comes from."""
+"""The call of an operator as its rule sees it, whatever framework it comes from."""
 
 from __future__ import annotations
 

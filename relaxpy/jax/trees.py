@@ -40,7 +40,7 @@ def _path(kind: type) -> str:
 
 
 def _plain(value: Any, kind: type) -> Any:
-    """What a node has beside its parts, as data: tuples and classes are marked, all else is JSON's."""
+    """The data of a node beside its parts: tuples and classes are marked, all else is JSON's."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, type):

@@ -1,4 +1,4 @@
-"""What is kept beside an executable in its file: plain data, and arrays by name.
+"""Plain data and arrays by name, beside an executable in its file.
 
 Two sections more, which `load` does not read: JSON under the name of what wrote it, and the arrays one after the other.
 """

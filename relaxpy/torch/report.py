@@ -1,4 +1,4 @@
-"""What became of the functions that `torch.compile(…, backend="relaxpy")` was given: `report`.
+"""The builds, breaks and fallbacks of `torch.compile(…, backend="relaxpy")`: `report`.
 
 A graph that is not compiled, and a place where torch leaves the graph, is a warning, once for each reason; the report
 has all of them, with what was built.
@@ -45,13 +45,13 @@ class Built:
 
 @dataclass(frozen=True)
 class InTorch:
-    """What runs in torch, and why."""
+    """The part that runs in torch, and the reason."""
 
     name: str
     """The function, and the line."""
     reason: str
     advice: str = ""
-    """What to set or to write instead."""
+    """The setting that helps, or the text to write instead."""
 
     def __str__(self) -> str:
         advice = f"\n    {self.advice}" if self.advice else ""
@@ -60,7 +60,7 @@ class InTorch:
 
 @dataclass(frozen=True)
 class Report:
-    """What was compiled, what was not, and where torch left the graph. Prints as text."""
+    """Graphs that were compiled, graphs that were not, and places where torch left a graph. Prints as text."""
 
     built: tuple[Built, ...] = ()
     fallbacks: tuple[InTorch, ...] = ()
@@ -83,7 +83,7 @@ def _section(title: str, lines: tuple[object, ...]) -> str:
 
 @dataclass
 class _Log:
-    """What happened in this process."""
+    """The record of this process."""
 
     lock: Lock = field(default_factory=Lock)
     built: list[Built] = field(default_factory=list[Built])
@@ -124,7 +124,7 @@ def add_break(name: str, text: str, warn: bool = True) -> None:
 
 
 def report() -> Report:
-    """What became of the functions that were given to `torch.compile(…, backend="relaxpy")` in this process.
+    """The builds, breaks and fallbacks of `torch.compile(…, backend="relaxpy")` in this process.
 
     Functions that torch did not trace at all, such as those that call an `nn.LSTM`, are among the breaks; torch keeps
     the last 64 of them, for all backends.

@@ -115,7 +115,7 @@ class _Bound:
 
 @dataclass(frozen=True)
 class _Split:
-    """What a bias says."""
+    """The positions that a bias lets attention see."""
 
     causal_mask: str
     window_size: int | None
@@ -165,7 +165,7 @@ class _Masks:
         return self.splits[at]
 
     def found(self, bias: Expr, queries: Dim, keys: Dim) -> _Split | None:
-        """What the bias says; None if it says nothing of positions."""
+        """The positions that the bias lets attention see; None if it depends on none."""
         value, way = self.scope.value(self.unbroadcast(bias))
         match value:
             case Call(op=Where(), args=(mask, zero, least)) if (
@@ -216,7 +216,7 @@ class _Masks:
         return self.scope.value(expr)[0]
 
     def unbroadcast(self, x: Expr) -> Expr:
-        """What is broadcast to a value."""
+        """The value that is broadcast to this one."""
         match self.value(x):
             case Call(op=BroadcastTo(), args=(inner, _)):
                 return self.unbroadcast(inner)

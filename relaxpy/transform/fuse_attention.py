@@ -328,7 +328,7 @@ class _Fuser:
         return dataclasses.replace(self.source(found.value, source.order), repeats=found.repeats)
 
     def repeated(self, value: Expr) -> _Repeated | None:
-        """What a value repeats along an axis: by `repeat`, or by a new axis after it that is broadcast and merged."""
+        """The value that this one repeats along an axis: by `repeat`, or by a new axis that is broadcast and merged."""
         if not isinstance(value, Var):
             return None
         match self.scope.values.get(value):

@@ -159,7 +159,7 @@ def gather(
 
 
 def _filling(at: Site, given: Any) -> Any:
-    """What is read outside: NaN, the least signed or the greatest unsigned integer, True."""
+    """The value read outside of the data: NaN, the least signed or the greatest unsigned integer, True."""
     if given is not None:
         return given
     dtype = at.dtype

@@ -1,4 +1,4 @@
-"""What is not taken of JAX, and what to write: the beginning of a primitive's name → what to write instead.
+"""Primitives of JAX that are not taken: the beginning of a name → the text that says how to do without.
 
 docs/from_jax.md shows this table (tests/docs/test_not_taken.py writes it there).
 """

@@ -205,7 +205,7 @@ def _variables(size: Any) -> Sequence[str]:
 
 
 def _refusal(function: Any, error: BaseException) -> UsageError:
-    """What JAX says about a function that it cannot trace."""
+    """The error for a function that JAX cannot trace, with its message."""
     name = getattr(function, "__name__", type(function).__name__)
     kind = type(error).__name__
     helps = {
