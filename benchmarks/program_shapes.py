@@ -7,6 +7,7 @@ for every elementary function that takes floats, in float32 and bfloat16: the op
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from inspect import Parameter
 
 Program = Callable[[int], str]
 
@@ -281,7 +282,9 @@ def nested_indices(count: int) -> str:
 
 
 def functions_of_floats() -> dict[str, str]:
-    """Elementary functions of one float tensor → how a call of them is written, from the table of operators."""
+    """Elementary functions of one float tensor to floats, without other arguments → how a call of them is written, from
+    the table of operators."""
+    from relaxpy.ir import DType
     from relaxpy.op.base import Op
     from relaxpy.op.elementwise import Unary
 
@@ -291,9 +294,10 @@ def functions_of_floats() -> dict[str, str]:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
         name = getattr(kind, "name", "")
-        if not name or name in ("isfinite", "isinf", "isnan", "logical_not", "bitwise_not", "clip"):
-            continue  # of a float these are no float, or they have arguments of their own
-        found[name] = f"R.{name}({{x}})"
+        if not name or kind.gives_bool or not kind.accepts(DType("float32")):
+            continue
+        if all(parameter.default is not Parameter.empty for parameter in kind.parameters()[1:]):
+            found[name] = f"R.{name}({{x}})"
     return dict(sorted(found.items()))
 
 

@@ -27,6 +27,7 @@ from relaxpy.nn.loops import while_loop as while_loop
 from relaxpy.nn.tensor import Tensor, Value
 from relaxpy.op import OPS
 from relaxpy.op import call as ir_call
+from relaxpy.op.base import Op
 from relaxpy.op.deduce import deduce
 from relaxpy.op.function import functions, names_below, unknown
 
@@ -93,8 +94,9 @@ class Namespace:
 
 
 def _lookup(name: str) -> Callable[..., Any] | Namespace:
-    if name in functions():
-        return function_on_tensors(OPS[name])
+    cls = OPS.get(name)
+    if cls is not None and issubclass(cls, Op):
+        return function_on_tensors(cls)
     if names_below(f"{name}.", functions()):
         return Namespace(f"{name}.")
     if name in _TVM_NAMES:

@@ -62,6 +62,8 @@ class _Scope:
     """Whether this is the whole body of a function; then nothing defined outside is visible in it."""
     params: Sequence[Var] = ()
     """The function's parameters; the caller may still add to them."""
+    params_seen: int = 0
+    """How many of them are in `seen`."""
     seen: set[Var | SymVar] = dataclasses.field(default_factory=set)
     """The variables and symbols that it has defined so far."""
     bound: dict[int, tuple[Expr, Var]] = dataclasses.field(default_factory=dict)
@@ -70,8 +72,9 @@ class _Scope:
     def sees(self, used: Var | SymVar) -> bool:
         """Is this variable or symbol visible here?"""
         if used not in self.seen:
-            for param in self.params:
+            for param in self.params[self.params_seen :]:
                 self.define(param, param.annotation)
+            self.params_seen = len(self.params)
         return used in self.seen
 
     def define(self, var: Var, *annotations: Annotation) -> None:

@@ -42,6 +42,11 @@ class Elementwise(Op):
     ufunc: ClassVar[Callable[..., Any]]
     """The function on arrays, unless `numpy` is overridden."""
 
+    @classmethod
+    def accepts(cls, dtype: DType) -> bool:
+        """Whether the arguments may have this dtype."""
+        return _TAKES[cls.takes](dtype)
+
     def scalar(self, *xs: Any) -> Any:
         """The function as an expression: by default the function of `te` with the operator's name."""
         return getattr(te, self.name)(*xs)
@@ -54,7 +59,7 @@ class Elementwise(Op):
         """Refuse dtypes that the function is not defined on."""
         names = [spec.name for spec in self.args]
         d.require(
-            _TAKES[self.takes](dtype),
+            self.accepts(dtype),
             f"{' and '.join(names)} must be {self.takes}, got {dtype}",
             arg=names[0],
             code="op-dtype",
@@ -112,20 +117,20 @@ class Unary(Elementwise):
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
-        if _TAKES[cls.takes](DType("float32")):
+        if cls.accepts(DType("float32")):
             yield sample(cls(), rand(3, 5), dims="n 5")
             yield sample(cls(), rand(4, 3, dtype="float16"), dims="n m", rtol=2e-3, atol=1e-3)
             yield sample(cls(), rand(0, 4), dims="n 4")
             yield sample(cls(), rand(1, dtype="float64"), dims="n")
             yield sample(cls(), rand())
             yield sample(cls(), np.array([0, -0.0, np.inf, -np.inf, np.nan], np.float32), dims="n")
-        if _TAKES[cls.takes](DType("int32")):
+        if cls.accepts(DType("int32")):
             edges = np.array([0, 5, -7, -(2**31), 2**31 - 1], np.int32)
             yield sample(cls(), edges, dims="n")
-        if _TAKES[cls.takes](DType("bool")):
+        if cls.accepts(DType("bool")):
             yield sample(cls(), rand(3, 5, dtype="bool"), dims="n 5")
         for dtype in ("float32", "int32", "bool"):
-            if not _TAKES[cls.takes](DType(dtype)):
+            if not cls.accepts(DType(dtype)):
                 yield wrong(cls(), rand(3, dtype=dtype), code="op-dtype", match=cls.takes)
 
 
@@ -157,12 +162,12 @@ class Binary(Elementwise):
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         for kind, some in (("float32", _float_pairs), ("int32", _int_pairs), ("bool", _bool_pairs)):
-            if _TAKES[cls.takes](DType(kind)):
+            if cls.accepts(DType(kind)):
                 yield from some(cls())
             else:
                 x = rand(3, dtype=kind)
                 yield wrong(cls(), x, x, code="op-dtype", match=cls.takes)
-        dtype = next(k for k in ("float32", "int32", "bool") if _TAKES[cls.takes](DType(k)))
+        dtype = next(k for k in ("float32", "int32", "bool") if cls.accepts(DType(k)))
         a, b = rand(3, 5, dtype=dtype), rand(4, 5, dtype=dtype)
         yield wrong(cls(), a, b, code="shape-mismatch", match="3 and 4")
         yield wrong(cls(), a, a.astype("uint16"), code="op-dtype", match="uint16")
@@ -196,7 +201,7 @@ class Comparison(Binary):
         yield sample(cls(), half, np.array([1, -1, 0], np.int32), dims="n m, m")
         yield sample(cls(), rand(3, dtype="int16"), rand(2, 1), dims="m, n 1")
         flags = rand(3, dtype="bool")
-        if _TAKES[cls.takes](DType("bool")):
+        if cls.accepts(DType("bool")):
             yield sample(cls(), flags, np.array([0, 1, 2], np.uint8), dims="n, n")
             yield sample(cls(), flags, rand(3), dims="n, n")
         else:

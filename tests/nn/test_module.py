@@ -195,7 +195,7 @@ def test_threads_load_and_export_one_model() -> None:
 
 
 def test_export_grows_with_the_number_of_parameters() -> None:
-    """N and 4 N layers: the time of one layer does not grow (a factor of 4 is left to a busy machine)."""
+    """N and 4 N layers: the time of one layer does not grow (a factor of 2 is left to a busy machine)."""
 
     def seconds(count: int) -> float:
         model = nn.ModuleList([nn.Linear(4, 4) for _ in range(count)])
@@ -205,7 +205,7 @@ def test_export_grows_with_the_number_of_parameters() -> None:
         return time.process_time() - start
 
     seconds(10)
-    assert seconds(400) < 16 * seconds(100)
+    assert min(seconds(400) for _ in range(3)) < 8 * min(seconds(100) for _ in range(3))
 
 
 def test_a_module_list_holds_modules() -> None:

@@ -182,7 +182,7 @@ def test_calls_or_an_answer_of_a_form(client: Any) -> None:
     given = {
         "tools": [tool],
         "response_format": form,
-        "max_tokens": 300,
+        "max_tokens": 900,
         "temperature": 2,
         "seed": 5,
     }
