@@ -15,7 +15,7 @@ from typing import Any
 from relaxpy.errors import Span, UsageError
 from relaxpy.frontend.spans import is_users, line_span
 from relaxpy.frontend.torch.comparisons import Comparison
-from relaxpy.frontend.torch.sizes import FUNCTIONS
+from relaxpy.frontend.torch.sizes import FUNCTIONS, scaled
 from relaxpy.ir import Dim
 from relaxpy.ir.dim import dim_op
 
@@ -93,6 +93,7 @@ _COMPARISONS: dict[type, str] = {
 _NAMES = {
     "Eq": "Equality", "Ne": "Unequality", "Lt": "StrictLessThan", "Le": "LessThan",
     "Gt": "StrictGreaterThan", "Ge": "GreaterThan", "min": "Min", "max": "Max", "int": "Identity",
+    "sym_float": "ToFloat",
 }  # fmt: skip
 """Names in guards → classes of sympy, where they differ."""
 
@@ -121,7 +122,15 @@ def _read(tree: ast.AST, inputs: Inputs) -> Dim:
                 for op, a, b in zip(ops, sides, sides[1:], strict=False)
             ]
             return FUNCTIONS["And"](*parts)
-        case ast.Call(func=ast.Name(id=name), args=args):
+        case ast.Call(
+            func=ast.Attribute(attr="trunc" | "floor"),
+            args=[ast.BinOp(left=ast.Constant(value=float() as factor), op=ast.Mult(), right=size)],
+        ):
+            found = scaled(factor, _read(size, inputs))
+            if found is None:
+                raise KeyError(factor)
+            return found
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr="sym_float" as name), args=args):
             return FUNCTIONS[_NAMES.get(name, name)](*(_read(arg, inputs) for arg in args))
         case ast.Subscript(
             value=ast.Call(func=ast.Attribute(value=tensor, attr="size" | "shape")),

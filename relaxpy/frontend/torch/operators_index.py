@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from relaxpy import op
 from relaxpy.frontend.torch.importer import Site
 from relaxpy.frontend.torch.operators_elementwise import number, size_tensor
 from relaxpy.frontend.torch.table import operator
-from relaxpy.ir import Dim, Expr, PrimType, SymVar, TensorType
+from relaxpy.ir import Constant, Dim, Expr, PrimType, SymVar, TensorType
 from relaxpy.ir.dim import dim_op, product
 
 
@@ -41,6 +44,73 @@ def _from_front(at: Site, indices: Expr, size: Any) -> Any:
 def embedding(at: Site, weight: Expr, indices: Expr, *rest: Any) -> Any:
     check_indices(at, indices, at.shape_of(weight)[0])
     return op.take(weight, indices, axis=0)
+
+
+@operator("_embedding_bag.default", "_embedding_bag_forward_only.default")
+def embedding_bag(
+    at: Site, weight: Expr, indices: Expr, offsets: Expr, by_frequency: bool = False, mode: int = 0,
+    sparse: bool = False, factors: Any = None, last: bool = False, padding: int = -1,
+) -> Any:  # fmt: skip
+    """Sums (mode 0), means (1) or maxima (2) of the rows of each bag: bag i begins at offset i. Index `padding` is
+    no row. Of the four results only the first exists here."""
+    if any(user.args[1] for user in at.node.users):
+        raise at.fail("torch-operator", "of _embedding_bag only the first result is supported")
+    size, bags = at.shape_of(weight)[0], at.shape[0]
+    check_indices(at, indices, size)
+    places = at.emit(op.arange(0, at.shape_of(indices)[0], 1, dtype="int64"))
+    bag = at.emit(op.bucketize(places, at.cast(offsets, "int64"), right=True))
+    bag = at.emit(op.subtract(at.cast(bag, "int64"), size_tensor(at, 1)))
+    check_indices(at, bag, bags)
+    dtype = at.dtype_of(weight)
+    rows = at.cast(
+        at.emit(op.take(weight, indices, axis=0)), "float32" if dtype.is_narrow else dtype
+    )
+    if factors is not None:
+        rows = at.emit(op.multiply(rows, at.cast(op.expand_dims(factors, 1), at.dtype_of(rows))))
+    wide = at.dtype_of(rows)
+    kept = at.emit(
+        op.not_equal(
+            at.cast(indices, "int64"), size_tensor(at, padding % size if padding >= 0 else -1)
+        )
+    )
+    empty = at.number(-math.inf if mode == 2 else 0, wide)
+    rows = at.emit(op.where(op.expand_dims(kept, 1), rows, empty))
+    bag_of = at.emit(op.broadcast_to(op.expand_dims(bag, 1), at.shape_of(rows)))
+    start = at.emit(op.full(at.shape, empty))
+    zero, kind = at.number(0, wide), "max" if mode == 2 else "add"
+    found = at.emit(op.scatter_elements(start, bag_of, rows, axis=0, reduction=kind))
+    none = at.emit(op.zeros((bags,), wide))
+    counts = op.scatter_elements(none, bag, at.cast(kept, wide), axis=0, reduction="add")
+    counts = at.emit(op.expand_dims(at.emit(counts), 1))
+    if mode == 1:
+        found = at.emit(op.divide(found, op.maximum(counts, at.number(1, wide))))
+    elif mode == 2:
+        found = at.emit(op.where(op.greater(counts, zero), found, zero))
+    return at.cast(found, at.dtype), None, None, None
+
+
+@operator("unfold.default")
+def unfold(at: Site, x: Expr, axis: int, size: Any, step: Any) -> Any:
+    """Windows of an axis: their places in its stead, their elements in a new last axis."""
+    if not at.ndim(x):
+        return op.strided_slice(op.expand_dims(x, 0), [0], [0], [size])
+    axis %= at.ndim(x)
+    begin = op.multiply(op.arange(0, at.shape[axis], 1, dtype="int64"), size_tensor(at, step))
+    inside = op.arange(0, size, 1, dtype="int64")
+    windows = at.emit(op.take(x, op.add(op.expand_dims(begin, 1), inside), axis=axis))
+    rest = [a for a in range(at.ndim(windows)) if a != axis + 1]
+    return op.permute_dims(windows, [*rest, axis + 1])
+
+
+def _triangle(places: Callable[..., Any]) -> Callable[..., Any]:
+    def rule(at: Site, rows: int, columns: int, offset: int = 0, *rest: Any) -> Any:
+        return Constant(np.stack(places(rows, offset, columns)).astype(at.dtype.numpy))
+
+    return rule
+
+
+operator("tril_indices.default")(_triangle(np.tril_indices))  # of sizes that torch keeps as numbers
+operator("triu_indices.default")(_triangle(np.triu_indices))
 
 
 @operator("index_select.default")

@@ -95,6 +95,12 @@ def std(at: Site, x: Expr, axes: Any, correction: Any, keep: bool = False) -> An
     return op.sqrt(variance(at, x, axes_of(axes), correction, keep))
 
 
+@operator("var_mean.correction")
+def var_mean(at: Site, x: Expr, axes: Any, correction: Any, keep: bool = False) -> Any:
+    mean = op.mean(x, axis=axes_of(axes), keepdims=keep) if at.ndim(x) else x
+    return var(at, x, axes, correction, keep), mean
+
+
 @operator("argmax.default")
 def argmax(at: Site, x: Expr, axis: int | None, keep: bool) -> Any:
     return _arg(at, op.argmax, x, axis, keep)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from relaxpy import op
@@ -37,6 +38,14 @@ def assert_scalar(at: Site, condition: Any, message: str) -> None:
             dim_op("ne", condition, 0) if not Dim.of(condition).is_truth else Dim.of(condition),
             message,
         )
+
+
+@operator("_assert_async.msg")
+def assert_async(at: Site, condition: Expr, message: str) -> None:
+    """Checked when the program runs; the error names what the message says."""
+    held = at.emit(op.tensor_to_scalar(at.cast(condition, "int64")), "held")
+    words = "_".join(re.findall(r"[a-z0-9]+", message.lower())[:8])
+    at.match(held, PrimType("int64", 1), f"check_{words}" if words else "check")
 
 
 @operator("sym_constrain_range_for_size.default", "sym_constrain_range.default")

@@ -64,15 +64,23 @@ class Sizes:
     def _scaled(self, expr: Any) -> Dim:
         """A size times a float, as scale factors have it, rounded down."""
         factor, rest = expr.args[0].as_coeff_Mul()
-        for power in range(_POWERS):
-            whole = float(factor) * 2**power
-            if whole.is_integer():
-                return self.expr(rest) * int(whole) // 2**power
-        raise UsageError(
-            "torch-size",
-            f"a size is {expr}: a factor that is no fraction of {2 ** (_POWERS - 1)} is no exact number",
-            help="give the size itself, or a factor such as 0.5 or 1.25",
-        )
+        found = scaled(float(factor), self.expr(rest))
+        if found is None:
+            raise UsageError(
+                "torch-size",
+                f"a size is {expr}: a factor that is no fraction of {2 ** (_POWERS - 1)} is no exact number",
+                help="give the size itself, or a factor such as 0.5 or 1.25",
+            )
+        return found
+
+
+def scaled(factor: float, size: Dim) -> Dim | None:
+    """`size` times a float, rounded down; None if the float is no fraction of a power of 2 that is small."""
+    for power in range(_POWERS):
+        whole = factor * 2**power
+        if whole.is_integer():
+            return size * int(whole) // 2**power
+    return None
 
 
 _POWERS = 17

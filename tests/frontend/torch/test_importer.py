@@ -71,6 +71,21 @@ def test_a_condition_on_sizes_is_checked_at_its_line() -> None:
         vm["main"](torch.ones(5, 3))
 
 
+def test_sizes_by_a_factor() -> None:
+    """Torch's guards compute them as floats, and round."""
+
+    def program(x):
+        big = torch.nn.functional.interpolate(x, scale_factor=2, mode="nearest")
+        return big + torch.nn.functional.interpolate(x, scale_factor=2.0, mode="bicubic")
+
+    mod, _ = relaxpy.from_torch(
+        program, (torch.rand(1, 1, 3, 5),), dynamic_shapes=({2: "h", 3: "w"},)
+    )
+    main = relaxpy.VirtualMachine(relaxpy.build(mod, target="llvm -opt-level=0"))["main"]
+    for x in (torch.rand(1, 1, 3, 5), torch.rand(1, 1, 7, 2)):
+        torch.testing.assert_close(torch.from_dlpack(main(x)), program(x), rtol=1e-4, atol=1e-5)
+
+
 def test_a_tensor_given_twice_is_two_arguments() -> None:
     x = torch.ones(3)
     mod, _ = relaxpy.from_torch(lambda a, b: a - b, (x, x))

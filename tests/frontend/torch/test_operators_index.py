@@ -99,3 +99,70 @@ def test_an_index_of_each_place() -> None:
     main = machine(lambda *args: [f(*args) for f in functions], x, i, j)
     for got, function in zip(main(x, i, j), functions, strict=True):
         assert torch.equal(torch.from_dlpack(got), function(x, i, j))
+
+
+BAGS = {
+    "sum": (torch.nn.EmbeddingBag(7, 3), False),
+    "mean": (torch.nn.EmbeddingBag(7, 3, mode="mean", padding_idx=2), False),
+    "max": (torch.nn.EmbeddingBag(7, 3, mode="max", padding_idx=-1), False),
+    "with factors": (torch.nn.EmbeddingBag(7, 3, mode="sum", include_last_offset=True), True),
+}
+
+
+@pytest.mark.parametrize("name", BAGS)
+def test_bags_of_embeddings(name: str) -> None:
+    """Bags of any number of rows, none among them, and rows of a matrix."""
+    bag, weighted = BAGS[name]
+    starts = [0, 0, 3, 5] + ([5] if weighted else [])
+    given = (
+        torch.tensor([2, 6, 0, 2, 2]),
+        torch.tensor(starts),
+        *([torch.rand(5)] if weighted else []),
+    )
+    dims = ({0: "n"}, {0: "bags"}, *([{0: "n"}] if weighted else []))
+    main = machine(bag, *given, dims=dims)
+    longer = (
+        torch.tensor([1, 1, 6]),
+        torch.tensor([0, 2, 3]),
+        *([torch.rand(3)] if weighted else []),
+    )
+    for each in (given, longer):
+        torch.testing.assert_close(torch.from_dlpack(main(*each)), bag(*each).detach())
+    with pytest.raises(RelaxError, match="out_of_range"):
+        main(torch.tensor([7, 1, 1, 2, 3]), *given[1:])
+    if not weighted:
+        rows = torch.tensor([[1, 2], [2, 2], [0, 6]])
+        torch.testing.assert_close(
+            torch.from_dlpack(machine(bag, rows, dims=({0: "n"},))(rows[:2])),
+            bag(rows[:2]).detach(),
+        )
+
+
+def test_windows_and_triangles() -> None:
+    def windows(x):
+        rows, columns = torch.tril_indices(3, 4, -1)
+        upper = torch.triu_indices(3, 4, 1)
+        return (
+            x.unfold(1, 3, 2),
+            x.unfold(0, 2, 1).sum(-1),
+            x[rows, columns],
+            x[:3, :4][upper[0], upper[1]],
+        )
+
+    sizes = {0: torch.export.Dim("n", min=3), 1: torch.export.Dim("m", min=4)}
+    main = machine(windows, X, dims=(sizes,))
+    for x in (X, torch.rand(4, 11), torch.rand(3, 5)):
+        for found, expected in zip(main(x), windows(x), strict=True):
+            assert torch.equal(torch.from_dlpack(found), expected)
+
+
+def test_assertions_on_values_are_checked() -> None:
+    def classes(x):
+        return F.one_hot(x, 5)
+
+    main = machine(classes, torch.tensor([1, 4, 0]), dims=({0: "n"},))
+    assert torch.equal(torch.from_dlpack(main(torch.tensor([2, 3]))), classes(torch.tensor([2, 3])))
+    with pytest.raises(RelaxError, match="check_one_hot_class_values_must_be_smaller"):
+        main(torch.tensor([5]))
+    with pytest.raises(RelaxError, match="check_one_hot_class_values_must_be_non_negative"):
+        main(torch.tensor([-1]))

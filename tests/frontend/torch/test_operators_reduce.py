@@ -1,4 +1,4 @@
-"""Histograms."""
+"""Histograms; variance and mean."""
 
 from __future__ import annotations
 
@@ -14,3 +14,12 @@ def test_counts_are_torchs(limits: tuple[float, float]) -> None:
     compiled = relaxpy.compile(lambda x: torch.histc(x, 5, *limits), torch.randn(7) * 3)
     for x in (torch.randn(31) * 3, torch.arange(-1, 6).float(), torch.full((3,), 2.0)):
         torch.testing.assert_close(compiled(x), torch.histc(x, 5, *limits))
+
+
+def test_variance_and_mean_at_once() -> None:
+    def both(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (*torch.var_mean(x, dim=1), *torch.var_mean(x, dim=None, correction=0))
+
+    compiled = relaxpy.compile(both, torch.rand(3, 5))
+    for x in (torch.rand(3, 5), torch.rand(7, 2)):
+        torch.testing.assert_close(compiled(x), both(x))
