@@ -1,0 +1,308 @@
+"""Modules of torch as they are: eager, by Inductor, by ONNX Runtime after an export, and by `relaxpy.compile`.
+
+    python benchmarks/torch_models.py               the table; writes benchmarks/results/torch_models.json
+    python benchmarks/torch_models.py --only LSTM   networks with this in their names; the others stay as they were
+    python benchmarks/torch_models.py --quick       one short turn each; nothing is written
+    python benchmarks/torch_models.py --processor   on one thread, the least processor time of a call: also on a machine
+                                                    that is busy
+
+Inductor is `torch.compile` as it is by default, under `torch.inference_mode`; it runs recurrent layers eagerly, so
+those rows have none. Each library lives in a process of its own and they take turns; a time is the median of all its
+calls. A build is what passes until the first result, from empty caches. `new` is the time of relaxpy's first call with
+another size, a token (or image, or frame), over that of the first size. Results are compared before anything is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from math import exp, log
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.report import markdown_table, replace_section, save, saved
+from benchmarks.turns import Peer, Service
+from relaxpy.backend.cpu.target import CpuTarget
+
+SECTION = "Modules of torch: ms"
+"""The heading in docs/benchmarks.md under which the table is."""
+PROCESSOR = "Modules of torch: ms of processor time, one thread"
+"""The same for `--processor`."""
+TOLERANCE = 1e-3
+SECONDS = 0.4
+"""Of a turn."""
+
+Run = Callable[[Any], Any]
+"""From a tensor or an array to the result."""
+
+
+def eager_peer(name: str, threads: int, processor: bool) -> Service:
+    """The module itself."""
+    model = _module(name, threads)
+    return service(name, processor, lambda: _without_gradients(model))
+
+
+def inductor_peer(name: str, threads: int, processor: bool) -> Service:
+    """`torch.compile(model)`."""
+    os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
+    if processor:  # its own time is counted, not that of a pool
+        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    model = _module(name, threads)
+    from benchmarks.torch_networks import NETWORKS
+
+    if not NETWORKS[name].traced:
+        raise ValueError("torch.compile runs recurrent layers eagerly")
+    import torch
+
+    return service(name, processor, lambda: _without_gradients(torch.compile(model)))
+
+
+def onnx_peer(name: str, threads: int, processor: bool) -> Service:
+    """The module, exported by `torch.onnx.export`."""
+    import onnxruntime
+    import torch
+
+    from benchmarks.torch_networks import NETWORKS
+
+    model, network = _module(name, threads), NETWORKS[name]
+
+    def built() -> Run:
+        with tempfile.TemporaryDirectory() as folder:
+            path = str(Path(folder, "network.onnx"))
+            axes = {i: axis for i, axis in enumerate(network.axes) if axis}
+            torch.onnx.export(
+                model, (torch.from_numpy(network.example),), path, dynamo=False, input_names=["x"],
+                dynamic_axes={"x": axes},
+            )  # fmt: skip
+            options = onnxruntime.SessionOptions()
+            options.intra_op_num_threads = threads
+            options.log_severity_level = 3
+            session = onnxruntime.InferenceSession(path, options)
+        return lambda x: session.run(None, {"x": x.numpy()})[0]
+
+    return service(name, processor, built)
+
+
+def relaxpy_peer(name: str, threads: int, processor: bool) -> Service:
+    """`relaxpy.compile(model, x)`, for all sizes."""
+    os.environ["RELAXPY_NUM_THREADS"] = str(threads)
+    import torch
+
+    import relaxpy
+    from benchmarks.torch_networks import NETWORKS
+
+    model, network = _module(name, threads), NETWORKS[name]
+    example = torch.from_numpy(network.example)
+    return service(name, processor, lambda: relaxpy.compile(model, example, cache=False))
+
+
+def service(name: str, processor: bool, make: Callable[[], Run]) -> Service:
+    """Answers about a network that `make` builds: `build`, the seconds until the first result; or a question about an
+    input: its `result`, `times` of some calls, the time of `one` call after one of the first size."""
+    import torch
+
+    from benchmarks.torch_networks import NETWORKS
+
+    clock = time.thread_time if processor else time.perf_counter
+    x = torch.from_numpy(NETWORKS[name].input(NETWORKS[name].sizes[0]))
+    start = _all_time() if processor else time.perf_counter()
+    run = make()
+    run(x)
+    build = (_all_time() if processor else time.perf_counter()) - start
+
+    def seconds(given: Any) -> float:
+        start = clock()
+        run(given)
+        return clock() - start
+
+    def answer(question: str, given: Any) -> Any:
+        if question == "build":
+            return build
+        if question == "one":
+            run(x)
+            return seconds(given)
+        if question == "result":
+            return np.array(run(given))
+        run(given)
+        found, end = [], time.perf_counter() + SECONDS
+        while len(found) < 3 or time.perf_counter() < end:
+            found.append(seconds(given))
+        return found
+
+    def prepare(request: tuple[str, np.ndarray | None]) -> Callable[[], Any]:
+        question, array = request
+        return partial(answer, question, None if array is None else torch.from_numpy(array))
+
+    return Service(prepare)
+
+
+def _all_time() -> float:
+    """Processor time of this process and those that it started."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def _module(name: str, threads: int) -> Any:
+    import torch
+
+    from benchmarks.torch_networks import network_module
+
+    torch.set_num_threads(threads)
+    return network_module(name)
+
+
+def _without_gradients(model: Any) -> Run:
+    import torch
+
+    def run(x: Any) -> Any:
+        with torch.inference_mode():
+            return model(x)
+
+    return run
+
+
+PEERS = {
+    "relaxpy": relaxpy_peer,
+    "torch": eager_peer,
+    "Inductor": inductor_peer,
+    "ONNX Runtime": onnx_peer,
+}
+
+Times = Mapping[str, Mapping[str, float]]
+"""`call`, `build` and `new` → library → a number."""
+
+
+def main() -> int:
+    from benchmarks.torch_networks import NETWORKS
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", help="networks with this in their names")
+    parser.add_argument("--quick", action="store_true", help="one short turn; nothing is written")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--processor", action="store_true", help="least processor time, 1 thread")
+    args = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    threads = 1 if args.processor else args.threads
+    file, section = (
+        ("torch_models_processor", PROCESSOR) if args.processor else ("torch_models", SECTION)
+    )
+    for name in (name for name in NETWORKS if args.only in name):
+        found = {name: measured(console, name, threads, args.processor, 1 if args.quick else 5)}
+        console.print(table(found), highlight=False)
+        if args.quick:
+            continue
+        known = saved(file).get("networks", {}) | found
+        report = {each: known[each] for each in NETWORKS if each in known}
+        save(file, {"threads": threads, "networks": report})
+        replace_section(section, text(report, threads, args.processor))
+    return 0
+
+
+def text(report: Mapping[str, Times], threads: int, processor: bool) -> str:
+    """The section of the page."""
+    what = "the least processor time" if processor else "medians"
+    option = " --processor" if processor else ""
+    return (
+        f"A call, fp32, {threads} thread{'s' * (threads > 1)} of a processor of LLVM's type `{CpuTarget.host().mcpu}`; "
+        f"{what}; each library in a process of its own, taking turns. A build is the seconds until the first result, "
+        "from empty caches; `new` is the first call with another size over the first size, a token.\n\n"
+        f"{table(report)}\n\n{summary(report)}\n\n`python benchmarks/torch_models.py{option}` writes this section."
+    )
+
+
+def table(found: Mapping[str, Times]) -> str:
+    """In Markdown."""
+    rows = [
+        [name, *(_cell(times["call"].get(peer), milliseconds) for peer in PEERS),
+         *(_cell(times["build"].get(peer), "{:.1f}".format) for peer in ("relaxpy", "Inductor", "ONNX Runtime")),
+         f"{times['new']['relaxpy']:.2f}"]
+        for name, times in found.items()
+    ]  # fmt: skip
+    header = ["network", *PEERS, "build, s", "Inductor", "ONNX Runtime", "new"]
+    return markdown_table(header, rows, "l" + "r" * (len(header) - 1))
+
+
+def _cell(value: float | None, shown: Callable[[float], str]) -> str:
+    return "" if value is None else shown(value)
+
+
+def milliseconds(value: float) -> str:
+    """Of seconds, with three digits or so."""
+    return f"{value * 1e3:.{1 if value >= 0.01 else 2 if value >= 1e-4 else 3}f}"
+
+
+def summary(report: Mapping[str, Times]) -> str:
+    """Ratios of our times to each library's."""
+    parts: list[str] = []
+    for peer in list(PEERS)[1:]:
+        calls = [times["call"] for times in report.values() if peer in times["call"]]
+        ratios = [each["relaxpy"] / each[peer] for each in calls]
+        if ratios:
+            mean = exp(fmean(map(log, ratios)))
+            parts.append(f"{mean:.2f} of {peer}'s (at most {max(ratios):.2f})")
+    return f"Geometric means of relaxpy's times: {', '.join(parts)}."
+
+
+def measured(
+    console: Console, name: str, threads: int, processor: bool, rounds: int
+) -> dict[str, dict[str, float]]:
+    """What is measured of a network; RuntimeError where results differ."""
+    from benchmarks.torch_networks import NETWORKS
+
+    network = NETWORKS[name]
+    first, *others = network.sizes
+    with ExitStack() as stack:
+        peers: dict[str, Peer] = {}
+        for library, make in PEERS.items():
+            peer = Peer.start(library, make, name, threads, processor)
+            if isinstance(peer, Peer):
+                peers[library] = peer
+                stack.callback(peer.stop)
+            else:
+                console.print(f"{name}: {library} is left out: {peer}", highlight=False)
+        x = network.input(first)
+        check(name, {library: peer.result(("result", x)) for library, peer in peers.items()})
+        times: dict[str, list[float]] = {library: [] for library in peers}
+        for turn in range(rounds):
+            for i in range(len(peers)):
+                library = list(peers)[(i + turn) % len(peers)]
+                times[library] += peers[library].result(("times", x))
+        calls = {library: (min if processor else median)(t) for library, t in times.items()}
+        build = {
+            library: peer.result(("build", None))
+            for library, peer in peers.items()
+            if library != "torch"
+        }
+        each = calls["relaxpy"] / network.tokens(first)
+        new = [
+            peers["relaxpy"].result(("one", network.input(size))) / network.tokens(size) / each
+            for size in others
+        ]
+        y = network.input(others[0])
+        check(name, {library: peer.result(("result", y)) for library, peer in peers.items()})
+        return {"call": calls, "build": build, "new": {"relaxpy": median(new)}}
+
+
+def check(name: str, results: Mapping[str, np.ndarray]) -> None:
+    """RuntimeError where a library's result is another than torch's."""
+    wanted = results["torch"]
+    for library, result in results.items():
+        difference = float(np.abs(result - wanted).max())
+        if not difference <= TOLERANCE * max(1.0, float(np.abs(wanted).max())):
+            raise RuntimeError(f"{name}: {library} and torch differ by {difference:.1e}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
