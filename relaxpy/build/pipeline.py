@@ -25,6 +25,7 @@ from relaxpy.transform import (
     FoldConstant,
     FuseAttention,
     FuseOps,
+    FuseSoftmax,
     FuseTensorIR,
     HoistInvariants,
     InlinePrivateFunctions,
@@ -72,6 +73,7 @@ STANDARD: tuple[Phase, ...] = (
     Phase(
         "match",
         (
+            FuseSoftmax(),
             FuseAttention(),
             CausalAttention(),
             TransposeLinear(),

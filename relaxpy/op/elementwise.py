@@ -23,10 +23,16 @@ _TAKES: dict[str, Callable[[DType], bool]] = {
     "integers": lambda dtype: dtype.is_int,
     "integers or bool": lambda dtype: not dtype.is_float,
     "bool": lambda dtype: dtype.is_bool,
+    "integers of 64 bits": lambda dtype: dtype.is_int and dtype.bits == 64,
     "anything": lambda _: True,
 }
 """The dtypes that an operator accepts, by the words used in its errors."""
-_CAST_TO = {"integers": "int32", "integers or bool": "int32", "bool": "bool"}
+_CAST_TO = {
+    "integers": "int32",
+    "integers or bool": "int32",
+    "bool": "bool",
+    "integers of 64 bits": "int64",
+}
 
 
 class Elementwise(Op):

@@ -1,5 +1,5 @@
-"""Slices at places that a tensor gives: gather and scatter as StableHLO and JAX have them, with their names for the
-attributes."""
+"""Slices at places that a tensor gives: gather, scatter and the update of one slice as StableHLO and JAX have them,
+with their names for the attributes."""
 
 from __future__ import annotations
 
@@ -407,3 +407,80 @@ class Scatter(SlicesAt):
         )
         odd = cls((1,), (0,), (0,), mode="fill")
         yield wrong(odd, x, rows, given, code="op-arguments", match="none of clip, drop")
+
+
+@define_op
+class DynamicUpdateSlice(Op):
+    """A copy of data with `update` in place of the slice that begins at `starts`, a vector with an index for each axis,
+    as StableHLO and `jax.lax` have it. A slice that would begin before data or end after it is moved into data."""
+
+    name = "dynamic_update_slice"
+    of_data = True
+
+    def deduce(
+        self, d: Deduction, data: KnownTensor, update: KnownTensor, starts: KnownTensor
+    ) -> TensorType:
+        d.same_dtype(data, update)
+        d.need_int(starts, "starts")
+        d.require(
+            update.ndim == data.ndim, f"ranks differ: {data.ndim} and {update.ndim}", arg="update",
+            code="op-rank",
+        )  # fmt: skip
+        d.require(
+            starts.ndim == 1,
+            f"starts must be a vector, got {starts.ndim} dimensions",
+            arg="starts",
+            code="op-rank",
+        )
+        message = f"starts has {starts.dims[0]} numbers for {data.ndim} axes"
+        d.ensure(dim_op("eq", starts.dims[0], data.ndim), message, arg="starts")
+        for a, (size, taken) in enumerate(zip(data.dims, update.dims, strict=True)):
+            message = f"update has size {taken} along axis {a}, where data has {size}"
+            d.ensure(dim_op("le", taken, size), message, arg="update")
+        return TensorType(data.dims, data.dtype)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        return args[0] if isinstance(args[0], TensorType) else TensorType()
+
+    def legalize(
+        self, out: KnownTensor, data: te.Tensor, update: te.Tensor, starts: te.Tensor
+    ) -> te.Tensor:
+        sizes = list(zip(te.dims(data), te.dims(update), strict=True))
+
+        def element(*i: Any) -> Any:
+            place, inside = list(i), te.const(True, "bool")
+            for a, (size, taken) in enumerate(sizes):
+                if size != taken:
+                    place[a] = i[a] - nearest(position(starts(te.dim(a))), size - taken + 1)
+                    here = te.logical_and(place[a] >= 0, place[a] < te.dim(taken))
+                    inside = te.logical_and(inside, here)
+            new = te.element(update(*place))
+            return te.if_then_else(inside, new, te.element(data(*i)))
+
+        return te.compute(out.dims, element, "dynamic_update_slice")
+
+    def reference(self, data: np.ndarray, update: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        found = data.copy()
+        room = np.array(data.shape) - update.shape
+        first = np.clip(position_numpy(starts), 0, room)
+        found[tuple(slice(f, f + n) for f, n in zip(first, update.shape, strict=True))] = update
+        return found
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        x, new = rand(5, 4), rand(2, 4)
+        for first in ((1, 0), (-3, 2), (9, -1)):
+            at = np.array(first, np.int32)
+            yield sample(cls(), x, new, at, dims="n m, k m, 2")
+            yield sample(cls(), x, rand(2, 3), at, dims="n 4, 2 k, 2")
+        far = np.array([2**64 - 1, 1], np.uint64)
+        yield sample(
+            cls(), rand(5, 4, dtype="bool"), rand(1, 1, dtype="bool"), far, dims="n m, 1 1, 2"
+        )
+        yield sample(cls(), x, rand(0, 4), at, dims="n 4, k 4, 2")
+        yield sample(cls(), rand(0), rand(0), at[:1], dims="n, n, 1")
+        yield wrong(cls(), x, rand(2, 5), at, code="shape-mismatch", match="size 5")
+        yield wrong(cls(), x, rand(2), at, code="op-rank", match="2 and 1")
+        yield wrong(cls(), x, new, at[:1], code="shape-mismatch", match="1 numbers for 2")
+        yield wrong(cls(), x, new, rand(2), code="op-dtype", match="integers")
+        yield wrong(cls(), x, rand(2, 4, dtype="int32"), at, code="op-dtype", match="int32")

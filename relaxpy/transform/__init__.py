@@ -26,6 +26,7 @@ from relaxpy.transform.fold_constant import FoldConstant
 from relaxpy.transform.fuse_attention import FuseAttention
 from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_ops_by_pattern import FuseOpsByPattern, FusionPattern
+from relaxpy.transform.fuse_softmax import FuseSoftmax
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
 from relaxpy.transform.hoist_invariants import HoistInvariants
 from relaxpy.transform.inline_private_functions import InlinePrivateFunctions
@@ -66,6 +67,7 @@ __all__ = [
     "FuseAttention",
     "FuseOps",
     "FuseOpsByPattern",
+    "FuseSoftmax",
     "FuseTensorIR",
     "FusionPattern",
     "HoistInvariants",

@@ -26,8 +26,8 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.module import IRModule
 from relaxpy.op.attention import DenseAttention
-from relaxpy.op.binary import Add, BitwiseAnd, LogicalAnd, Subtract
-from relaxpy.op.compare import Greater, GreaterEqual, Less, LessEqual
+from relaxpy.op.binary import Add, BitwiseAnd, LogicalAnd, Multiply, Subtract
+from relaxpy.op.compare import Greater, GreaterEqual, Less, LessEqual, NotEqual
 from relaxpy.op.create import Arange, Full, Ones
 from relaxpy.op.datatype import Astype
 from relaxpy.op.deduce import deduce
@@ -45,7 +45,8 @@ class CausalAttention(Pass):
 
     A bias is where(mask, 0, -inf), and its mask a conjunction. A part that compares positions of keys and queries, made
     by `arange`, is left to the kernel, which then reads no mask of all pairs. The rest, such as the padding of each
-    sequence, stays a bias of its own shape. A conjunction with another diagonal stays as it is.
+    sequence, stays a bias of its own shape. A conjunction with another diagonal stays as it is. A large negative number
+    in place of -inf leaves some weight where all keys are hidden, which happens only if there is such a rest.
 
     Before:
         @R.function
@@ -91,6 +92,8 @@ class CausalAttention(Pass):
         return mod.map_graph_functions(lambda _, function: change_blocks(function, changed))
 
 
+_HIDDEN = -1e30
+"""Scores are lost in a number of this size."""
 _QUERIES, _KEYS = 2, 1
 """The axes of scores, (batch, heads, queries, keys), from the end."""
 
@@ -168,9 +171,8 @@ class _Masks:
         """The positions that the bias lets attention see; None if it depends on none."""
         value, way = self.scope.value(self.unbroadcast(bias))
         match value:
-            case Call(op=Where(), args=(mask, zero, least)) if (
-                self.number(zero) == 0 and self.number(least) == -math.inf
-            ):
+            case Call(op=Where(), args=(mask, zero, least)) if self.number(zero) == 0:
+                number = self.number(least)
                 parts = [(part, self.bound(part, queries, keys)) for part in self.parts(mask)]
             case _:
                 return None
@@ -191,6 +193,8 @@ class _Masks:
         if len(bounds) > len(upper) and (window is None or window <= 0):
             return None
         rest = [part for part, bound in parts if bound is None]
+        if number is None or number > (-math.inf if rest else _HIDDEN):
+            return None
         name = way[0].name if way else "mask"
         return _Split(causal, window, self.bias_of(rest, zero, least, f"{name}_rest"))
 
@@ -232,12 +236,28 @@ class _Masks:
             case Call(op=LogicalAnd() | BitwiseAnd(), args=(a, b)):
                 yield from self.parts(a)
                 yield from self.parts(b)
+            case Call(op=NotEqual(), args=(Var() as number, zero)) if (
+                self.number(zero) == 0 and (inner := self.converted(number)) is not None
+            ):
+                yield from self.parts(inner)
+            case Call(op=ExpandDims() as op, args=(inner,)) if max(op.places(_ndim(mask))) < _ndim(
+                mask
+            ) - _QUERIES and all(self.bound(each, *_dims(mask)[-2:]) for each in self.parts(inner)):
+                yield from self.parts(inner)
             case Call(op=Ones()):
                 pass
             case value if self.number(value) == 1:
                 pass
             case _:
                 yield mask
+
+    def converted(self, number: Var) -> Var | None:
+        """The bools that numbers were."""
+        match self.value(number):
+            case Call(op=Astype(), args=(Var(annotation=TensorType(dtype="bool")) as flags,)):
+                return flags
+            case _:
+                return None
 
     def bound(self, part: Expr, queries: Dim, keys: Dim) -> _Bound | None:
         """The relation of keys to queries that a part is."""
@@ -280,6 +300,9 @@ class _Masks:
                 if found is None or _dims(x)[-found.axis] != _dims(expr)[-found.axis]:
                     return None
                 return found
+            case Call(op=Multiply(), args=(a, b)):
+                first, second = self.size(a), self.size(b)
+                return self.positions(b if first == 1 else a) if 1 in (first, second) else None
             case Call(op=Add() | Subtract() as op, args=(a, b)):
                 found, other = self.positions(a), self.size(b)
                 if found is None and isinstance(op, Add):

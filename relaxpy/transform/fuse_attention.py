@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,6 +15,7 @@ from relaxpy.analysis.pattern_regions import PatternRegions, PatternReport
 from relaxpy.analysis.scope import scope_of
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim
+from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
     Binding,
     Call,
@@ -30,10 +32,12 @@ from relaxpy.ir.pattern import Pattern, is_op, wildcard
 from relaxpy.ir.visitor import UsedVars
 from relaxpy.op.attention import Attention
 from relaxpy.op.binary import Divide, Multiply
+from relaxpy.op.create import Full
 from relaxpy.op.deduce import deduce
 from relaxpy.op.manipulate import BroadcastTo, ExpandDims, PermuteDims
 from relaxpy.op.repetition import Repeat
 from relaxpy.op.row_major import Reshape
+from relaxpy.op.search import Where
 from relaxpy.shape.lattice import Verdict
 from relaxpy.shape.prove import equal
 from relaxpy.transform.base import Pass, PassContext
@@ -105,6 +109,8 @@ _HEADS = 2
 _DTYPES = ("float32", "float16", "bfloat16")
 _LARGEST = float(np.finfo(np.float32).max)
 """The largest scale: scores are float32."""
+_HIDDEN = -1e30
+"""Scores are lost in a number of this size."""
 
 
 def _or_converted(value: Pattern) -> Pattern:
@@ -116,14 +122,15 @@ def _is_last(axis: int) -> bool:
     return axis in (-1, 3)
 
 
-QUERY, KEY, VALUE, BIAS, FACTOR, DIVISOR = (wildcard() for _ in range(6))
+QUERY, KEY, VALUE, BIAS, FACTOR, DIVISOR, MASK, LEAST = (wildcard() for _ in range(8))
 _products = is_op("matmul")(QUERY, KEY)
 _scaled = (
     is_op("multiply")(_products, FACTOR, any_order=True)
     | is_op("divide")(_products, DIVISOR)
     | _products
 )
-_scores = is_op("add")(_scaled, BIAS, any_order=True) | _scaled
+_masked = is_op("where")(MASK, _or_converted(_scaled), LEAST)
+_scores = is_op("add")(_scaled, BIAS, any_order=True) | _masked | _scaled
 _weights = is_op("nn.softmax")(_or_converted(_scores)).has_attr(axis=_is_last)
 ATTENTION = is_op("matmul")(_or_converted(_weights), VALUE)
 """The result of attention, with the heads axis before the length axis."""
@@ -201,12 +208,15 @@ class _Fuser:
             return "heads cannot be divided among those of the keys"
         if _scale(match) is None:
             return "the scale is not a scalar"
-        bias = match.get(BIAS)
-        if bias is not None:
-            found = match.annotation(BIAS)
+        if MASK in match and self.hidden(match, types[0].dtype) is None:  # type: ignore[union-attr]
+            return "what the mask leaves is not a large negative number"
+        for pattern in (BIAS, MASK):
+            if pattern not in match:
+                continue
+            found = match.annotation(pattern)
             if not isinstance(found, TensorType) or found.dims is None or found.ndim > 4:
                 return "the bias has no known shape of up to four dimensions"
-            if found.dtype != types[0].dtype:  # type: ignore[union-attr]
+            if pattern is BIAS and found.dtype != types[0].dtype:  # type: ignore[union-attr]
                 return "the bias has another dtype"
             if not all(
                 size == 1 or equal(size, wanted) is Verdict.YES
@@ -232,9 +242,9 @@ class _Fuser:
             self.emit(f"{root.name}_{name}", source)
             for name, source in (("query", query), ("key", key), ("value", value))
         ]
-        bias = match.get(BIAS)
+        bias = self.mask(root.name, match) if MASK in match else match.get(BIAS)
         if bias is not None:
-            missing = 4 - len(_dims(match.annotation(BIAS)))
+            missing = 4 - len(_dims(deduce(bias, self.mod)))
             if missing:
                 bias = self.bind(f"{root.name}_bias", ExpandDims(tuple(range(missing)))(bias))
             args.append(bias)
@@ -246,6 +256,37 @@ class _Fuser:
         mixed = self.bind(f"{root.name}_mixed", call)
         self.new.append(VarBinding(root, PermuteDims(HEADS_LAST)(mixed, span=span), span=span))
         return set()
+
+    def hidden(self, match: Match, dtype: DType) -> float | None:
+        """What a mask leaves in place of scores, as a bias of this dtype; None if scores would not be lost in it."""
+        least = match[LEAST]
+        while isinstance(least, Var):
+            match self.scope.values.get(least):
+                case Call(op=BroadcastTo(), args=(inner, _)):
+                    least = inner
+                case Call(op=Full(), args=(_, inner)):
+                    least = inner
+                case _:
+                    return None
+        number = _number(least)
+        largest = -math.inf if dtype == "float16" else _HIDDEN
+        return number if number is not None and number <= largest else None
+
+    def mask(self, name: str, match: Match) -> Var:
+        """The mask of a match as a bias."""
+        kind = match.annotation(QUERY)
+        assert isinstance(kind, TensorType)
+        assert kind.dtype is not None
+        mask, least = match[MASK], self.hidden(match, kind.dtype)
+        match self.scope.value(mask)[0]:
+            case Call(op=BroadcastTo(), args=(inner, _)) if (
+                len(_dims(deduce(inner, self.mod))) == 4
+            ):
+                mask = inner
+            case _:
+                pass
+        zero, hidden = (Constant(np.array(x, kind.dtype.numpy)) for x in (0, least))
+        return self.bind(f"{name}_bias", Where()(mask, zero, hidden))
 
     def with_shared_heads(self, binding: Binding) -> Binding:
         """A call of attention without the repetition of its key heads."""

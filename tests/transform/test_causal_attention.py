@@ -102,9 +102,28 @@ def test_masks(mask: str, causal: str | None, has_bias: bool) -> None:
 
 
 def test_what_is_hidden_is_minus_infinity() -> None:
-    """A large negative number leaves some weight where all keys are hidden."""
-    _, call = after("mask = R.less_equal(keys, last)", FOOTER.replace('float("-inf")', "-1e30"))
+    """A large negative number leaves some weight where all keys are hidden, which no causal mask alone does."""
+    large = FOOTER.replace('float("-inf")', "-1e30")
+    _, call = after("mask = R.logical_and(R.less_equal(keys, last), padding)", large)
     assert "causal_mask" not in call
+    _, call = after("mask = R.less_equal(keys, last)", large)
+    assert "causal_mask" in call
+    _, call = after("mask = R.less_equal(keys, last)", large.replace("-1e30", "-1e9"))
+    assert "causal_mask" not in call
+
+
+def test_masks_as_numbers_and_below_further_axes() -> None:
+    """Flax's masks: compared per sequence, made numbers, and compared with 0."""
+    mask = """
+one = R.multiply(R.const(1, "int64"), R.arange(R.prim_value(s)))
+each = R.broadcast_to(one, R.shape([b, s]))
+others = R.broadcast_to(R.arange(R.prim_value(p + s)), R.shape([b, p + s]))
+below = R.greater_equal(R.expand_dims(each, axis=[2]), R.expand_dims(others, axis=[1]))
+numbers = R.astype(R.expand_dims(below, axis=[1]), "float32")
+mask = R.not_equal(numbers, R.const(0.0, "float32"))
+"""
+    _, call = after(mask)
+    assert 'causal_mask="TopLeft"' in call
 
 
 def test_positions_are_of_the_axes_of_scores() -> None:

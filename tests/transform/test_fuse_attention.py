@@ -220,6 +220,21 @@ def test_softmax_in_float32() -> None:
 
 
 @pytest.mark.parametrize(
+    ("least", "count"), [('float("-inf")', 1), ("-3.4e38", 1), ("-1e9", 0)], ids=str
+)
+def test_masks_that_replace_scores(least: str, count: int) -> None:
+    """Flax's way. In -1e9 scores are not lost: where all are hidden, they differ by their last digits."""
+    body = Q + K + V + 'p = R.matmul(q, k)\nseen = R.greater(m, R.const(-1.0, "float32"))\n'
+    body += (
+        f'least = R.full((b, 4, s, t), R.const({least}, "float32"))\ns = R.where(seen, p, least)\n'
+    )
+    params = BY_HEAD + ', m: R.Tensor(("b", 1, 1, "t"), "float32")'
+    header = "b, s, t = T.int64(), T.int64(), T.int64()"
+    after = check(module(body + WEIGHTS + BACK, params, header), X, Y, Z, ("b", 1, 1, "t"))
+    assert operators(after).count("nn.attention") == count
+
+
+@pytest.mark.parametrize(
     ("body", "params"),
     [
         (Q + K + V + "s = R.matmul(q, k)\nw = R.nn.softmax(s, axis=2)\no = R.matmul(w, v)\n", BY_HEAD),

@@ -19,6 +19,37 @@ from relaxpy.ir.dim import product
 @primitive("dot_general")
 def dot_general(at: Site, x: Expr, y: Expr, dimension_numbers: Any, **_: Any) -> Any:
     """A product of matrices: batch axes first, then the free ones as one, then the contracted ones as one."""
+    if _turns_less(at, x, y, dimension_numbers):
+        (left_sums, right_sums), (left_batch, right_batch) = dimension_numbers
+        batch, sums = len(left_batch), len(left_sums)
+        swapped = (right_sums, left_sums), (right_batch, left_batch)
+        found = at.emit(_product(at, y, x, swapped))
+        first = at.ndim(y) - sums
+        order = [*range(batch), *range(first, at.ndim(found)), *range(batch, first)]
+        return turned(found, order)
+    return _product(at, x, y, dimension_numbers)
+
+
+def _turns_less(at: Site, x: Expr, y: Expr, dimension_numbers: Any) -> bool:
+    """Are the operands nearer to matrices the other way round? Attention that multiplies values by weights, and layers
+    that multiply a weight by rows, would turn both, or the larger one."""
+    (left_sums, right_sums), (left_batch, right_batch) = dimension_numbers
+    count, other = at.ndim(x), at.ndim(y)
+    if not left_sums or count <= len((*left_sums, *left_batch)):
+        return False
+
+    def is_left(sums: Sequence[int], batch: Sequence[int], ndim: int) -> bool:
+        """Does an operand lie as a left one: batch axes, free ones, then those that are summed?"""
+        ends = list(batch) == list(range(len(batch)))
+        return ends and list(sums) == list(range(ndim - len(sums), ndim))
+
+    if not is_left(right_sums, right_batch, other) or other <= len((*right_sums, *right_batch)):
+        return False
+    is_weight = not left_batch and count == 2 and other > 2
+    return is_weight or not is_left(left_sums, left_batch, count)
+
+
+def _product(at: Site, x: Expr, y: Expr, dimension_numbers: Any) -> Any:
     (left_sums, right_sums), (left_batch, right_batch) = dimension_numbers
     dtype = at.dtype
     x, y = (_widened(at, each, dtype) for each in (x, y))
@@ -74,8 +105,12 @@ def conv_general_dilated(
         for axis, (before, after) in enumerate(pads):
             x = bordered(at, x, 2 + axis, before, after, zero)
         pads = [(Dim.of(0), Dim.of(0))] * count
-    if batch_group_count > 1:
-        return _grouped_batch(at)
+    if batch_group_count > 1:  # groups of the batch as groups of features
+        batch, features, *space = at.shape_of(x)
+        x = op.reshape(x, [batch_group_count, batch // batch_group_count, features, *space])
+        x = at.emit(op.permute_dims(at.emit(x), [1, 0, *range(2, at.ndim(x))]))
+        x = at.emit(op.reshape(x, [*at.shape_of(x)[:1], features * batch_group_count, *space]))
+        feature_group_count = batch_group_count
     if count == 0:
         x, weight = at.emit(op.expand_dims(x, 2)), at.emit(op.expand_dims(weight, 2))
     if count > 3:
@@ -90,11 +125,3 @@ def conv_general_dilated(
     if count == 0:
         found = op.squeeze(at.emit(found), [2])
     return turned(at.emit(found), [int(a) for a in np.argsort(out_spec)])
-
-
-def _grouped_batch(at: Site) -> Any:
-    raise at.fail(
-        "jax-operator",
-        "a convolution with groups in its batch is not supported",
-        help="it is the gradient of a convolution with groups: compute it outside",
-    )

@@ -8,14 +8,15 @@ from typing import Any
 from relaxpy import op
 from relaxpy.frontend.jax.importer import Site
 from relaxpy.frontend.jax.operators_elementwise import constant
-from relaxpy.frontend.jax.random import drawn, halves, joined, keys_of, threefry, words_of
+from relaxpy.frontend.jax.random import drawn, halves, joined, keys_of, words_of
 from relaxpy.frontend.jax.table import primitive
 from relaxpy.ir import Expr
 
 
 @primitive("threefry2x32")
 def threefry2x32(at: Site, *words: Any, **_: Any) -> Any:
-    return threefry(at, (words[0], words[1]), (words[2], words[3]))
+    key, count = joined(at, *words[:2]), joined(at, *words[2:])
+    return list(halves(at, at.emit(op.threefry(key, count))))
 
 
 @primitive("random_wrap")
@@ -41,19 +42,20 @@ def _seeded(at: Site, seed: Expr) -> Any:
 
 @primitive("random_split")
 def random_split(at: Site, key: Expr, shape: Sequence[Any], **_: Any) -> Any:
-    return joined(at, *drawn(at, key, at.dims(shape)))
+    return drawn(at, key, at.dims(shape))
 
 
 @primitive("random_fold_in")
 def random_fold_in(at: Site, key: Expr, data: Expr, **_: Any) -> Any:
-    return joined(at, *threefry(at, halves(at, key), halves(at, _seeded(at, data))))
+    return op.threefry(key, _seeded(at, data))
 
 
 @primitive("random_bits")
 def random_bits(at: Site, key: Expr, bit_width: int, shape: Sequence[Any], **_: Any) -> Any:
-    high, low = drawn(at, key, at.dims(shape))
+    found = at.emit(drawn(at, key, at.dims(shape)))
     if bit_width == 64:
-        return joined(at, high, low)
+        return found
+    high, low = halves(at, found)
     return at.cast(at.emit(op.bitwise_xor(high, low)), f"uint{bit_width}")
 
 

@@ -1,4 +1,4 @@
-"""Threefry 2x32, JAX's generator of random bits (Salmon et al., 2011), in operators of integers.
+"""Keys of random numbers, and the bits that JAX draws with them.
 
 A key is one number of 64 bits, its first word the high half, so arrays of keys are moved as any arrays are. Bits of a
 shape are a function of the key and of each element's place in row-major order ("partitionable" in JAX).
@@ -15,27 +15,6 @@ from relaxpy.frontend.jax.operators_elementwise import constant
 from relaxpy.frontend.site import Site
 from relaxpy.ir import Dim, Expr
 from relaxpy.ir.dim import product
-
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = 0x1BD11BDA
-
-
-def threefry(at: Site, key: tuple[Any, Any], counts: tuple[Any, Any]) -> tuple[Any, Any]:
-    """20 rounds: two words for each pair of words of counts. All are uint32."""
-    keys = [*key, at.emit(op.bitwise_xor(op.bitwise_xor(*key), _word(_PARITY)))]
-    x, y = (at.emit(op.add(count, word)) for count, word in zip(counts, key, strict=True))
-    for i in range(5):
-        for shift in _ROTATIONS[i % 2]:
-            x = at.emit(op.add(x, y))
-            y = op.bitwise_or(op.left_shift(y, _word(shift)), op.right_shift(y, _word(32 - shift)))
-            y = at.emit(op.bitwise_xor(x, y))
-        x = at.emit(op.add(x, keys[(i + 1) % 3]))
-        y = at.emit(op.add(op.add(y, keys[(i + 2) % 3]), _word(i + 1)))
-    return x, y
-
-
-def _word(value: int) -> Any:
-    return constant(value, "uint32")
 
 
 def halves(at: Site, key: Expr) -> tuple[Any, Any]:
@@ -62,10 +41,9 @@ def words_of(at: Site, key: Expr) -> Any:
     return at.emit(op.stack(list(halves(at, key)), axis=at.ndim(key)))
 
 
-def drawn(at: Site, key: Expr, shape: Sequence[Dim]) -> tuple[Any, Any]:
-    """Two words for each element of a shape, for each of the keys: (*keys, *shape)."""
+def drawn(at: Site, key: Expr, shape: Sequence[Dim]) -> Any:
+    """A number of 64 bits for each element of a shape, for each of the keys: (*keys, *shape)."""
     places = at.emit(op.arange(0, product(tuple(shape)), 1, dtype="int64"))
     places = at.cast(at.emit(op.reshape(places, shape)), KEY)
     column = [*at.shape_of(key), *[1] * len(shape)]
-    words = halves(at, at.emit(op.reshape(key, column)) if shape else key)
-    return threefry(at, words, halves(at, places))
+    return op.threefry(at.emit(op.reshape(key, column)) if shape else key, places)

@@ -2,20 +2,18 @@
 
 For each function there are some lists of arguments, made of its signature: arrays of some dtypes and ranks over the
 sizes `a` and `b`, and numbers by the names of parameters. The first list that JAX itself takes, at sizes and with symbolic
-ones, is the function's case. `python -m tests.frontend.jax.functions` prints what becomes of all of them.
+ones, is the function's case. `python -m tests.frontend.jax.functions` runs all of them, interpreted and built, with a log.
 """
 
 from __future__ import annotations
 
+import argparse
 import inspect
-import sys
-import time
-import traceback
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -26,6 +24,7 @@ from relaxpy.errors import RelaxError
 from relaxpy.frontend.jax import Imported, import_function
 from relaxpy.ir import IRModule
 from relaxpy.testing.interpret import interpret
+from tests import logged
 
 MODULES = {"numpy": jax.numpy, "lax": jax.lax, "nn": jax.nn, "random": jax.random}
 SIZES = ((3, 4), (5, 2), (1, 1))
@@ -443,29 +442,29 @@ def built(cases: Sequence[Case], target: str) -> list[Outcome]:
     return outcomes
 
 
-def main(wanted: Sequence[str]) -> None:
-    """Print the outcomes of these functions, all if none is named."""
+def record(name: str, target: str) -> dict[str, str]:
+    """What becomes of a function, for a log: in the interpreter, then built."""
+    case = case_of(name)
+    if case is None:
+        return {"outcome": "not traced"}
+    found, stage = interpreted(case), "interpreter"
+    if found.kind == "equal":
+        (found,), stage = built([case], target), "built"
+    return {"outcome": found.kind, "stage": stage, "text": f"{stage} {found.reason}".strip()}
+
+
+def main() -> None:
+    """Print the outcomes of these functions, all if none is named; those in the log are not run again."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--log", type=Path, default=Path("build/functions.jsonl"))
+    parser.add_argument("--seconds", type=int, default=120, help="of a processor, for each")
+    parser.add_argument("--target", default="llvm -opt-level=0")
+    given = parser.parse_args()
     warnings.simplefilter("ignore")
-    counts: Counter[str] = Counter()
-    for name in wanted or names():
-        start = time.time()
-        case = case_of(name)
-        if case is None:
-            counts["not traced"] += 1
-            print(f"{name}: not traced")
-            continue
-        try:
-            found = interpreted(case)
-        except Exception as error:
-            found = Outcome(
-                name,
-                "crashed",
-                f"{type(error).__name__}: {error} in {traceback.extract_tb(error.__traceback__)[-1]}",
-            )
-        counts[found.kind] += 1
-        print(f"{name}: {found.kind} {found.reason} ({time.time() - start:.1f} s)", flush=True)
-    print(dict(counts))
+    run = partial(record, target=given.target)
+    print(logged.table(logged.run(given.log, given.names or names(), run, given.seconds)))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
