@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from relaxpy.errors import UsageError
 from relaxpy.frontend.signature import Signature, arranged, check_constant
 from relaxpy.jax.trees import read_tree, write_tree
@@ -61,7 +63,7 @@ class CompiledFunction:
             elif wanted.kind == "key":
                 given.append(jax.random.key_data(leaf))
             else:
-                given.append(leaf)
+                given.append(_as_jax_takes(leaf))
         found = self._main(*given)
         values = [found] if self._values == 1 else found
         results: list[Any] = []
@@ -152,6 +154,15 @@ def load(path: str | os.PathLike[str], devices: Any = None) -> CompiledFunction:
     signature = Signature.from_json(data["signature"])
     trees = read_tree(signature.arguments), read_tree(signature.results)
     return CompiledFunction(executable, signature, *trees, devices)
+
+
+def _as_jax_takes(value: Any) -> Any:
+    """An argument as JAX takes it: numbers, and arrays of numpy, of 64 bits are of 32, unless JAX has 64."""
+    from relaxpy.frontend.jax.arrays import array_of
+
+    if not isinstance(value, (np.ndarray, np.generic, bool, int, float)):
+        return value
+    return array_of(value)
 
 
 def _shown(tree: Any) -> str:

@@ -25,7 +25,7 @@ _UFUNCS: dict[str, np.ufunc] = {
 }  # fmt: skip
 
 
-class _Axis(NamedTuple):
+class WindowAxis(NamedTuple):
     """The windows along one axis: window o reads the places o * stride + k * dilation - before, for k below `window`,
     of the axis with `base` - 1 gaps between its elements."""
 
@@ -108,13 +108,13 @@ class ReduceWindow(Op):
 
     def _axes(
         self, sizes: Sequence[Any], window: Sequence[Any], padding: Sequence[Any] | None
-    ) -> list[_Axis]:
+    ) -> list[WindowAxis]:
         ndim = len(sizes)
         around = [0] * (2 * ndim) if padding is None else padding
         numbers = (self.strides, self.base_dilation, self.dilation)
         each = zip(*(per_axis(n, ndim) for n in numbers), strict=True)
         columns = zip(sizes, window, around[::2], around[1::2], each, strict=True)
-        return [_Axis(*given, *steps) for *given, steps in columns]
+        return [WindowAxis(*given, *steps) for *given, steps in columns]
 
     def legalize(
         self, out: KnownTensor, x: te.Tensor, window: Any, padding: Any = None
@@ -155,7 +155,7 @@ class ReduceWindow(Op):
         low, high = dtype.limits
         return {"sum": 0, "prod": 1, "max": low, "min": high}[self.reduction]
 
-    def _stays(self, axes: Sequence[_Axis]) -> bool:
+    def _stays(self, axes: Sequence[WindowAxis]) -> bool:
         """Whether no window leaves x."""
         return all(a.before == 0 and a.after == 0 and a.base == 1 for a in axes)
 

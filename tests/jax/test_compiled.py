@@ -72,6 +72,15 @@ def test_arrays_of_jax_or_numpy_come_back() -> None:
         doubled(x, x[:3])
 
 
+def test_numbers_of_64_bits_are_taken_as_jax_takes_them() -> None:
+    """Without x64, numpy's default dtypes are float32 and int32."""
+    scaled = relaxpy.jax.compile(lambda x, k: x * k, np.ones((2, 3)), np.arange(3), target=TARGET)
+    x, k = np.ones((4, 3)), np.arange(3)
+    np.testing.assert_array_equal(scaled(x, k), x * k)
+    powers = relaxpy.jax.compile(lambda x, y: x * y, jnp.ones(3), jnp.float32(1), target=TARGET)
+    np.testing.assert_array_equal(powers(np.ones(2), 2.5), [2.5, 2.5])
+
+
 def test_files_give_the_callable_back(compiled: Any, tmp_path: Path) -> None:
     path = tmp_path / "function.rxe"
     compiled.save(path)
@@ -118,6 +127,18 @@ def test_sizes_are_as_many_as_jax_can_trace() -> None:
     assert [str(a.shape) for a in args] == ["(n, m)", "(n, 4)"]
     args, _ = specs_of(lambda x: x, [jnp.ones((3, 4))], {}, None, ())
     assert args[0].shape == (3, 4)
+
+
+def test_equal_sizes_of_different_axes_may_be_different_ones() -> None:
+    """Batches of 2 with 2 heads: heads are a number, and batches vary. A size that the function compares with one that
+    it has in the example does not vary."""
+    from relaxpy.frontend.jax.auto import specs_of
+
+    q, k = jnp.ones((2, 5, 4, 8)), jnp.ones((2, 7, 2, 8))
+    args, _ = specs_of(lambda q, k: jax.nn.dot_product_attention(q, k, k), [q, k], {}, "auto", ())
+    assert [str(a.shape) for a in args] == ["(q_0, q_1, 4, 8)", "(q_0, k_1, 2, 8)"]
+    args, _ = specs_of(lambda x: x if x.shape[1] == 4 else -x, [jnp.ones((3, 4))], {}, "auto", ())
+    assert str(args[0].shape) == "(x_0, 4)"
 
 
 def test_trees_are_plain_data() -> None:

@@ -55,12 +55,14 @@ def dtype_of(aval: Any, span: Span | None = None) -> DType:
 
 
 def array_of(value: Any) -> np.ndarray:
-    """An array of JAX or numpy as numpy's, in the same memory where it is on the CPU; a key as its words."""
+    """An array of JAX or numpy as numpy's, in the same memory where it is on the CPU; a key as its words. Numbers of 64
+    bits are of 32, unless JAX has 64."""
     import jax
 
     if isinstance(value, jax.Array) and is_key(value):
         value = jax.random.key_data(value)
-    return np.asarray(value)
+    array = np.asarray(value)
+    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
 
 
 def memory(array: np.ndarray) -> Any:

@@ -134,6 +134,7 @@ class Importer:
         emit = self.builder.emit_output if flows else self.builder.emit
         with self.builder.function("main", [*params, *weights], attrs=attrs), block:
             self._check_constraints()
+            self._check_differing()
             given = [
                 self._as_keys(v, i.aval) for v, i in zip(given, closed.jaxpr.invars, strict=True)
             ]
@@ -199,6 +200,18 @@ class Importer:
             condition = dim_op("eq", left, right) if is_equal else dim_op("le", right, left)
             given = {dim.vars[0]: (self.bounds.get(str(dim), 0), None) for dim in moved.values()}
             site.check(self.builder, condition, each.debug_str, given, "jax-trace", None)
+
+    def _check_differing(self) -> None:
+        """Check that sizes differ that the trace took to differ."""
+        given = {
+            symbol: (self.bounds.get(symbol.name, 0), None)
+            for size in self.sizes.known.values()
+            for symbol in size.vars
+        }
+        for each in dict.fromkeys(self.trace.differing):
+            condition = dim_op("ne", self.sizes.of(each.left), self.sizes.of(each.right))
+            text = f"{each.left} != {each.right}, as the trace took it to be,"
+            site.check(self.builder, condition, text, given, "jax-trace", each.span)
 
     # Parameters
 

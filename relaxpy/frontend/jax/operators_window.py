@@ -47,6 +47,17 @@ def reduce_window_of(at: Site, x: Expr, **window: Any) -> Any:
     return windows(at, x, at.eqn.primitive.name.rpartition("_")[2], **window)
 
 
+@primitive("select_and_scatter_add")
+def select_and_scatter_add(
+    at: Site, source: Expr, x: Expr, select_prim: Any, window_dimensions: Sequence[Any],
+    window_strides: Sequence[int], padding: Sequence[Any], **_: Any,
+) -> Any:  # fmt: skip
+    return op.select_and_scatter_add(
+        source, x, at.dims(window_dimensions), at.dims([each for pair in padding for each in pair]),
+        select={"ge": "max", "le": "min"}[select_prim.name], strides=list(window_strides),
+    )  # fmt: skip
+
+
 def _one_primitive(at: Site, jaxpr: Any, count: int) -> str:
     """The primitive that a function of two arrays is. UsageError (`jax-operator`) for any other function."""
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from relaxpy.errors import UsageError, caller_span
+from relaxpy.frontend.jax.comparisons import Differing, comparisons
 from relaxpy.frontend.jax.sizes import is_symbolic
 from relaxpy.frontend.jax.weights import argument_names, holds_sizes, leaf_name
 from relaxpy.frontend.spans import raised_in
@@ -55,6 +56,8 @@ class Traced:
     """The scope of symbolic sizes, with the user's constraints."""
     shifted: frozenset[str] = field(default_factory=frozenset[str])
     """Variables of sizes that stand for the size plus 1: the trace holds at a size of 0, too."""
+    differing: Sequence[Differing] = ()
+    """Sizes that the trace took to differ."""
 
 
 TRACED = object()
@@ -105,16 +108,21 @@ def traced(
     return chosen
 
 
-def traces(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Can JAX trace the function for these?"""
+def traces(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    example: Mapping[str, int],
+) -> bool:
+    """Can JAX trace the function for these, as it does at the example's sizes?"""
     import jax
 
     leaves, tree = jax.tree_util.tree_flatten((tuple(args), dict(kwargs)))
     try:
-        _trace(function, [Leaf("", value) for value in leaves], tree, ())
+        found = _trace(function, [Leaf("", value) for value in leaves], tree, ())
+        return not any(each.are_equal(example) for each in found.differing)
     except Exception:  # whatever the function raises for such sizes
         return False
-    return True
 
 
 def _at_zero(
@@ -180,8 +188,9 @@ def _trace(function: Any, leaves: Sequence[Leaf], tree: Any, names: Sequence[str
         return [each for each in results if _is_array(each)]
 
     avals = [jax.ShapeDtypeStruct(leaf.value.shape, leaf.value.dtype) for leaf in inputs]
-    jaxpr = jax.make_jaxpr(flat)(*avals)
-    return Traced(jaxpr, leaves, tree, found[0], found[1], names)
+    with comparisons() as differing:
+        jaxpr = jax.make_jaxpr(flat)(*avals)
+    return Traced(jaxpr, leaves, tree, found[0], found[1], names, differing=differing)
 
 
 def _is_array(value: Any) -> bool:

@@ -13,10 +13,13 @@ from jax import lax
 from jax.export import symbolic_shape
 
 import relaxpy
+from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.frontend.jax import from_jax, import_function
-from relaxpy.ir import IRModule
+from relaxpy.ir import Call, IRModule
+from relaxpy.op.softmax import LogSoftmax, Softmax
 from relaxpy.testing.interpret import interpret
+from relaxpy.transform.base import PassContext
 
 B, T = symbolic_shape("b, t")
 
@@ -83,6 +86,15 @@ def test_arrays_among_the_specs_are_weights() -> None:
     assert list(from_jax(partial, spec(B, 16))[1]) == ["weights_w"]
 
 
+def test_weights_of_64_bits_are_as_jax_takes_them() -> None:
+    wide = np.random.default_rng(0).standard_normal((16, 40))
+    apply = lambda w, x: (x @ w["w"]) @ wide.T  # noqa: E731
+    mod, params = from_jax(apply, {"w": wide}, spec(B, 16))
+    assert {str(w.dtype) for w in params.values()} == {"float32"}
+    x = data(3, 16)
+    np.testing.assert_allclose(run((mod, params), x), apply({"w": wide}, x), rtol=1e-3, atol=1e-3)
+
+
 def test_one_array_in_two_places_is_one_weight() -> None:
     tied = jnp.asarray(data(40, 40))
     again = tied
@@ -115,6 +127,21 @@ def test_a_size_of_0_is_refused_where_the_trace_took_it_for_more() -> None:
     program = check(model, [spec(B)], [data(1)])
     with pytest.raises(RelaxError, match="less than its lower bound 1"):
         run(program, data(0))
+
+
+def test_sizes_that_the_trace_took_to_differ_are_checked() -> None:
+    """JAX says of sizes that it cannot compare that they differ, and traces the other branch."""
+
+    def model(x: Any, y: Any) -> Any:
+        if x.shape[0] == 3 or x.shape[0] == 0:
+            return x.sum()
+        return y.sum() if y.shape != x.shape else x
+
+    program = check(model, [spec(B), spec(T)], [data(4), data(5)], [data(1), data(2)])
+    for rows, others in ((3, 2), (0, 2), (4, 4)):
+        with pytest.raises(RelaxError, match="guard") as caught:
+            run(program, data(rows), data(others))
+        assert getattr(caught.value.span, "file", None) == __file__
 
 
 def test_constraints_are_checked() -> None:
@@ -181,6 +208,54 @@ def test_functions_with_rules_of_their_own_are_their_primal() -> None:
 def test_gradients_are_part_of_the_function() -> None:
     w = data(4, 4)
     check(jax.grad(lambda x: jnp.tanh(x @ w).sum()), [spec(B, 4)], [data(3, 4)], [data(1, 4)])
+
+
+def test_gradients_of_windows() -> None:
+    image, weight = spec(B, 5, 6, 4), data(3, 2, 1, 8)
+
+    def pooled(x: Any) -> Any:
+        sizes = (1, 3, 2, 1), (1, 2, 1, 1), "SAME"
+        return (lax.reduce_window(x, -jnp.inf, lax.max, *sizes) ** 2).sum()
+
+    def convolved(x: Any, w: Any) -> Any:
+        names = ("NHWC", "HWIO", "NHWC")
+        found = lax.conv_general_dilated(
+            x, w, (2, 1), "SAME", dimension_numbers=names, feature_group_count=4
+        )
+        return (found**2).sum()
+
+    calls = [data(2, 5, 6, 4)], [data(1, 5, 6, 4)]
+    check(jax.grad(pooled), [image], *calls, rtol=1e-4, atol=1e-4)
+    both = jax.grad(convolved, argnums=(0, 1))
+    check(lambda x: both(x, weight), [image], *calls, rtol=1e-4, atol=1e-3)
+
+
+def operators_of(function: Any, *specs: Any) -> list[Any]:
+    """The operators of a function before they become tensor programs."""
+    mod, params = from_jax(function, *specs)
+    context = PassContext(target=relaxpy.Target.parse("llvm"), params=params)
+    for phase in default_pipeline().phases[:4]:
+        for step in phase.passes:
+            mod = step.run(mod, context)
+    calls = [b.value for b in mod["main"].body.bindings]
+    return [call.op for call in calls if isinstance(call, Call)]
+
+
+def test_softmax_and_attention_are_ours() -> None:
+    """As Flax writes them, with masks that are numbers."""
+    assert operators_of(lambda x: jax.nn.softmax(x, axis=0), spec(B, T)) == [Softmax(0)]
+    assert operators_of(jax.nn.log_softmax, spec(B, T)) == [LogSoftmax(1)]
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        scores = jnp.einsum("...qhd,...khd->...hqk", q / jnp.sqrt(8.0), k)
+        rows = jnp.broadcast_to(jnp.arange(q.shape[1]), q.shape[:2])
+        mask = (rows[:, :, None] >= rows[:, None, :])[:, None].astype(q.dtype)
+        scores = jnp.where(mask, scores, jnp.finfo(q.dtype).min)
+        return jnp.einsum("...hqk,...khd->...qhd", jax.nn.softmax(scores), v)
+
+    found = {op.name: op for op in operators_of(attention, *[spec(B, T, 4, 8)] * 3)}
+    assert found["nn.attention"].causal_mask == "TopLeft"
+    assert not {"matmul", "permute_dims", "exp"} & found.keys()
 
 
 @pytest.mark.parametrize("mode", ["clip", "fill", "promise_in_bounds"])
