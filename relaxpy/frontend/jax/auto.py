@@ -24,7 +24,7 @@ def specs_of(
 
     tree = (tuple(args), dict(kwargs))
     if sizes is None:
-        return _with_sizes(tree, lambda size, axis: size)
+        return _with_sizes(tree, lambda size, _: size)
     if sizes != "auto":
         if kwargs:
             raise UsageError(
@@ -77,7 +77,7 @@ def _symbolic(tree: Any, names: Mapping[tuple[int, int], str], constraints: Sequ
     import jax
 
     if not names:
-        return _with_sizes(tree, lambda size, axis: size)
+        return _with_sizes(tree, lambda size, _: size)
     distinct = list(dict.fromkeys(names.values()))
     made = jax.export.symbolic_shape(", ".join(distinct), constraints=constraints)
     symbols = dict(zip(distinct, made, strict=True))

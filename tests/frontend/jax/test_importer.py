@@ -88,7 +88,7 @@ def test_arrays_among_the_specs_are_weights() -> None:
 
 def test_weights_of_64_bits_are_as_jax_takes_them() -> None:
     wide = np.random.default_rng(0).standard_normal((16, 40))
-    apply = lambda w, x: (x @ w["w"]) @ wide.T  # noqa: E731
+    apply = lambda w, x: (x @ w["w"]) @ wide.T
     mod, params = from_jax(apply, {"w": wide}, spec(B, 16))
     assert {str(w.dtype) for w in params.values()} == {"float32"}
     x = data(3, 16)
