@@ -2,14 +2,16 @@
 
 By its semantics, the result of `call_tir_inplace` is a new value and its argument stays unchanged. So the argument's
 memory may be overwritten only if it is not read afterwards. It must have been allocated in this function, or be a
-parameter of an impure function (whose caller permits the update). Neither it, nor an alias of it, nor a tuple that
-contains it may be used later, or have been passed to a callee that may keep it. In all other cases a copy is updated.
+parameter of an impure function (whose caller permits the update), or one of a private function whose callers all
+allocated it and do not use it afterwards, as the state of a loop (`owned_parameters`). Neither it, nor an alias of it,
+nor a tuple that contains it may be used later, or have been passed to a callee that may keep it. In all other cases a
+copy is updated.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from relaxpy.analysis.purity import is_pure
@@ -43,13 +45,137 @@ Place = tuple[Var, tuple[int, ...]]
 """The memory of a value: the variable that it was allocated for, and the path of fields that leads to it."""
 
 
-def updatable(function: Function) -> frozenset[tuple[Call, int]]:
+def updatable(function: Function, owned: Collection[int] = ()) -> frozenset[tuple[Call, int]]:
     """The pairs (call, index of an argument) whose argument may be updated in place, in this function's body and its
-    branches. Local functions are analysed separately."""
-    found: set[tuple[Call, int]] = set()
-    owned = [] if function.pure else list(function.params)
-    _search(function.body, owned, found, UsedVars())
+    branches. Local functions are analysed separately. `owned` are the positions of a pure function's parameters whose
+    memory is its own."""
+    return frozenset(_Search(function, owned, CallTIRInplace).found)
+
+
+@dataclass(frozen=True)
+class Owned:
+    """What private functions own of what they are given."""
+
+    parameters: Mapping[str, frozenset[int]]
+    """The positions of parameters, by function, that are the function's own memory and updated there."""
+    copied: frozenset[tuple[Call, int]]
+    """The arguments of calls, from outside of a loop, that have to be copied for that."""
+
+
+def owned_parameters(mod: IRModule) -> Owned:
+    """The parameters that are a function's own memory: of private functions that are only called, and from within their
+    recursion only with memory that the caller allocated, or owns itself, and nothing else has or reads later."""
+    direct = _DirectlyCalled()
+    functions = {name: f for name, f in mod.graph_functions.items() if isinstance(f, Function)}
+    for function in functions.values():
+        direct.visit(function)
+    within = {name: _reached(name, functions) for name in functions}
+    owned = {
+        name: frozenset(range(len(function.params)))
+        for name, function in functions.items()
+        if function.pure and "global_symbol" not in function.attrs and name not in direct.values
+    }
+    while True:
+        kept = dict(owned)
+        calls = {name: _Search(f, owned.get(name, ()), GlobalVar) for name, f in functions.items()}
+        copied: set[tuple[Call, int]] = set()
+        for name, search in calls.items():
+            for call in search.seen:
+                callee = _callee(call)
+                given = {k for k in range(len(call.args)) if (call, k) in search.found}
+                if callee in kept and name in within[callee]:
+                    kept[callee] &= given
+                elif callee in kept:
+                    copied |= {(call, k) for k in range(len(call.args)) if k not in given}
+        if kept == owned:
+            break
+        owned = kept
+    updated = {
+        (name, root)
+        for name, function in functions.items()
+        for root in _Search(function, owned.get(name, ()), CallTIRInplace).found.values()
+    }
+    wanted: dict[str, frozenset[int]] = {}
+    while True:
+        found = {
+            name: frozenset(k for k in positions if (name, functions[name].params[k]) in updated)
+            for name, positions in owned.items()
+        }
+        if found == wanted:
+            break
+        wanted = found
+        for name, search in calls.items():
+            for (call, k), root in search.found.items():
+                if k in wanted.get(_callee(call), ()):
+                    updated.add((name, root))
+    copied = {(call, k) for call, k in copied if k in wanted[_callee(call)]}
+    return Owned({n: positions for n, positions in wanted.items() if positions}, frozenset(copied))
+
+
+def _callee(call: Call) -> str:
+    assert isinstance(call.op, GlobalVar)
+    return call.op.name
+
+
+def _reached(name: str, functions: Mapping[str, Function]) -> set[str]:
+    """The functions that this one calls, and that those call; itself only if it is among them."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        calls = _Search(functions[waiting.pop()], (), GlobalVar).seen
+        new = {_callee(call) for call in calls} & functions.keys() - found
+        found |= new
+        waiting += new
+    return found
+
+
+def last_uses(mod: IRModule) -> frozenset[Call]:
+    """The calls of operators that update an argument (`Op.updates`), where nothing in the same body reads it later.
+    Whether the callers of a local or private function do is a guess; else a copy is updated."""
+    found: set[Call] = set()
+    for function in mod.graph_functions.values():
+        bodies = _Bodies()
+        bodies.visit(function)
+        for i, body in enumerate(bodies.found):
+            inner = i > 0 or "global_symbol" not in body.attrs
+            owned = range(len(body.params)) if inner else ()
+            if body.pure:
+                found |= {call for call, _ in _Search(body, owned, Op).found}
     return frozenset(found)
+
+
+class _Bodies(Visitor):
+    """The functions in a function, itself first."""
+
+    def __init__(self) -> None:
+        self.found: list[Function] = []
+
+    def visit_Function(self, node: Function) -> None:
+        self.found.append(node)
+        self.generic(node)
+
+
+class _DirectlyCalled(Visitor):
+    """Finds the functions that are values, or are called from local functions."""
+
+    def __init__(self) -> None:
+        self.values: set[str] = set()
+        self.depth = 0
+
+    def visit_Function(self, node: Function) -> None:
+        self.depth += 1
+        self.generic(node)
+        self.depth -= 1
+
+    def visit_Call(self, node: Call) -> None:
+        if not isinstance(node.op, GlobalVar) or self.depth > 1:
+            self.generic(node)
+            return
+        for arg in node.args:
+            self.visit(arg)
+
+    def visit_GlobalVar(self, node: GlobalVar) -> None:
+        self.values.add(node.name)
 
 
 def state(function: Function) -> frozenset[Var]:
@@ -58,7 +184,7 @@ def state(function: Function) -> frozenset[Var]:
     depends on the argument's other uses. So a pass must neither add nor remove uses of these variables."""
     if function.pure:
         return frozenset()
-    memory = _Memory(function.body, list(function.params), UsedVars())
+    memory = _Memory(function.body, {var: (var, ()) for var in function.params}, UsedVars())
     taken: set[Var] = set()
     for binding in function.body.bindings:
         value = binding.value
@@ -166,19 +292,44 @@ class _WrittenArguments(_InPlaceArguments):
         return [call.args[i] for i in indices]
 
 
-def _search(
-    seq: SeqExpr, owned: list[Var], found: set[tuple[Call, int]], used_vars: UsedVars
-) -> None:
-    memory = _Memory(seq, owned, used_vars)
-    for i, binding in enumerate(seq.bindings):
-        value = binding.value
-        if isinstance(value, If):
-            _search(value.then, [], found, used_vars)
-            _search(value.otherwise, [], found, used_vars)
-        elif isinstance(value, Call) and isinstance(value.op, CallTIRInplace):
-            args = _fields(value)
-            taken = [k for k in value.op.inplace_indices if k >= 0]
-            found |= {(value, k) for k in taken if memory.unseen_after(i, k, args)}
+class _Search:
+    """Looks for arguments of calls that nothing else has or reads later."""
+
+    def __init__(
+        self,
+        function: Function,
+        owned: Collection[int],
+        kind: type[CallTIRInplace | GlobalVar | Op],
+    ) -> None:
+        self.found: dict[tuple[Call, int], Var] = {}
+        """The calls and positions of such arguments, and whose memory they are."""
+        self.seen: list[Call] = []
+        self.kind = kind
+        self.pure = function.pure
+        self.used_vars = UsedVars()
+        mine = [p for i, p in enumerate(function.params) if i in owned or not function.pure]
+        with deep_recursion():
+            self.search(function.body, {var: (var, ()) for var in mine})
+
+    def search(self, seq: SeqExpr, owned: Mapping[Var, Place]) -> None:
+        memory = _Memory(seq, owned, self.used_vars)
+        for i, binding in enumerate(seq.bindings):
+            value = binding.value
+            if isinstance(value, If):
+                inner = memory.unread_after(i) if self.pure else {}
+                self.search(value.then, inner)
+                self.search(value.otherwise, inner)
+            elif isinstance(value, Call) and isinstance(value.op, self.kind):
+                self.seen.append(value)
+                args, taken = value.args, range(len(value.args))
+                if isinstance(value.op, CallTIRInplace):
+                    args, taken = _fields(value), [k for k in value.op.inplace_indices if k >= 0]
+                elif isinstance(value.op, Op):
+                    names = [spec.name for spec in value.op.args]
+                    taken = [names.index(value.op.updates)] if value.op.updates else []
+                for k in taken:
+                    if memory.unseen_after(i, k, args):
+                        self.found[value, k] = memory.places[args[k]][0]  # type: ignore[index]
 
 
 def _fields(call: Call) -> tuple[Expr, ...]:
@@ -200,13 +351,13 @@ class _Memory:
     """The uses of each memory in one body."""
 
     seq: SeqExpr
-    owned: list[Var]
+    owned: Mapping[Var, Place]
     used_vars: UsedVars
     places: dict[Var, Place] = field(default_factory=dict[Var, Place])
     uses: dict[Var, list[_Use]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
-        self.places.update({var: (var, ()) for var in self.owned})
+        self.places.update(self.owned)
         count = 0
         for i, binding in enumerate(self.seq.bindings):
             count = i + 1
@@ -258,6 +409,17 @@ class _Memory:
             (use.at > at or (use.kept and use.at < at)) and _nested(use.path, path)
             for use in self.uses[root]
         )
+
+    def unread_after(self, at: int) -> dict[Var, Place]:
+        """The memory that nothing but the branches in binding `at` has or reads later."""
+        return {
+            var: (root, path)
+            for var, (root, path) in self.places.items()
+            if not any(
+                (use.at > at or (use.kept and use.at < at)) and _nested(use.path, path)
+                for use in self.uses[root]
+            )
+        }
 
     def overlaps(self, var: Var, root: Var, path: tuple[int, ...]) -> bool:
         place = self.places.get(var)

@@ -319,6 +319,11 @@ def dynamic_strided_slice(
     with an element for each axis. A stride of 0 is an error at run time.
     """
 
+def dynamic_update_slice(data: TensorLike, update: TensorLike, starts: TensorLike) -> Tensor:
+    """A copy of data with `update` in place of the slice that begins at `starts`, a vector with an index for each axis,
+    as StableHLO and `jax.lax` have it. A slice that would begin before data or end after it is moved into data.
+    """
+
 def einsum(operands: TupleLike, subscripts: str) -> Tensor:
     """Einstein summation, as `numpy.einsum`: "ij,jk->ik" is the matrix product, "ii->i" a diagonal, "...ij->...ji" a
     transpose (the dimensions of "..." are broadcast). Without "->" the result has the letters that occur once, in
@@ -878,6 +883,22 @@ def scatter_nd(
     the end; an index still out of range is skipped.
     """
 
+def select_and_scatter_add(
+    source: TensorLike,
+    data: TensorLike,
+    window: ShapeLike,
+    padding: ShapeLike | None = None,
+    select: str = "max",
+    strides: Sequence[int] | int = 1,
+) -> Tensor:
+    """Add each element of `source` to 0 at the place where its window of data has its largest (or, with `select` "min",
+    its smallest) element, as the gradient of `reduce_window` does: the first of equal elements in row-major order, and
+    the element after a NaN, if there is one. `window` is the size of windows along each axis, `padding` how far they
+    extend beyond data, before and after each axis; padding is not chosen.
+
+    strides: Distance of windows: one number, or one for each axis.
+    """
+
 def shape_of(x: TensorLike) -> Tensor:
     """The shape of a tensor as a shape value."""
 
@@ -985,6 +1006,11 @@ def tensor_to_scalar(x: TensorLike) -> Tensor:
 
 def tensor_to_shape(input: TensorLike) -> Tensor:
     """Convert an int64 vector to a shape with these dimensions."""
+
+def threefry(x1: Operand, x2: Operand) -> Tensor:
+    """The 64 random bits that Threefry-2x32 with 20 rounds (Salmon et al., 2011; the generator of JAX) makes of the key
+    x1 and the count x2, each of two words of 32 bits, the first the high half.
+    """
 
 def tile(data: TensorLike, repeats: Sequence[int] | int) -> Tensor:
     """Repeat the whole tensor `repeats` times along each axis, as `numpy.tile`. Axes and repeats are aligned at the

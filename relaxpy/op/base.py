@@ -184,6 +184,9 @@ class Op(Operator):
     decompose: ClassVar[Callable[..., Any] | None] = None
     packs: ClassVar[bool] = False
     """Whether it orders the elements of a weight for a kernel: with its padding the result may be larger."""
+    updates: ClassVar[str] = ""
+    """The name of the argument that the result is, but for a part of it. `update`, with the arguments of `legalize`,
+    then is a tensor (of `te.serial`) whose program writes that part only, where memory of the argument may be taken."""
     packed: ClassVar[str] = ""
     """Name of the runtime function that computes it, for an operator without a tensor program."""
     scalar_args: ClassVar[bool] = False
@@ -196,6 +199,10 @@ class Op(Operator):
     the result is known only if those of all arguments are, as in TVM."""
     scalar_result: ClassVar[bool] = False
     """Whether the result is a scalar when all arguments are scalars."""
+
+    def may_update(self, out: Any) -> bool:
+        """Whether `update`, of an operator that has it, computes a result of this annotation."""
+        return bool(self.updates)
 
     def in_groups(self) -> tuple[Op, Op] | None:
         """For an operator on any number of tensors that can be computed in groups: the operator for each group, and the

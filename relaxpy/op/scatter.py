@@ -57,20 +57,27 @@ class Updates:
     """`read(p, buffers, index)`: the index in data, and the value, of update number `index`."""
 
 
+def in_its_dtype(out: Any, reduction: str) -> bool:
+    """Is the reduction computed in the dtype of its result, without further tensors?"""
+    return reduction != "mean" and wide_dtype(out.dtype, reduction) == out.dtype
+
+
 def scattered(
-    out: KnownTensor, data: te.Tensor, updates: Updates, reduction: str, name: str
+    out: KnownTensor, data: te.Tensor | None, updates: Updates, reduction: str, name: str
 ) -> te.Tensor:
-    """The tensor program: a copy of `data`, to which the updates are applied in order."""
-    wide, sizes = wide_dtype(out.dtype, reduction), te.dims(data)
+    """The tensor program: a copy of `data`, to which the updates are applied in order; None: the result is data."""
+    wide, sizes = wide_dtype(out.dtype, reduction), out.dims if data is None else te.dims(data)
     outputs = [(out.dims, wide)] + ([(out.dims, DType("int64"))] if reduction == "mean" else [])
 
     def fill(p: Any, *buffers: Any) -> None:
         result, *counts = buffers[: len(outputs)]
-        source, *others = buffers[len(outputs) :]
-        with p.loops(result.shape) as at:
-            p.write(result, *at, value=te.cast(p.read(source, *at), wide))
-            for count in counts:
-                p.write(count, *at, value=te.dim(1))
+        others = buffers[len(outputs) :]
+        if data is not None:
+            source, *others = others
+            with p.loops(result.shape) as at:
+                p.write(result, *at, value=te.cast(p.read(source, *at), wide))
+                for count in counts:
+                    p.write(count, *at, value=te.dim(1))
         with p.loops([te.dim(size) for size in updates.shape], "u") as index:
             named, value = updates.read(p, others, index)
             place = [p.let(f"at{a}", at) for a, at in enumerate(named)]
@@ -83,7 +90,8 @@ def scattered(
                 for count in counts:
                     p.write(count, *place, value=p.read(count, *place) + 1)
 
-    results = te.serial(outputs, [data, *updates.inputs], fill, name)
+    given = updates.inputs if data is None else [data, *updates.inputs]
+    results = te.serial(outputs, given, fill, name)
 
     def finished(*i: Any) -> Any:
         total = te.element(results[0](*i))
@@ -92,7 +100,7 @@ def scattered(
             total = total / count if wide.is_float else te.floor_divide(total, count)
         return te.cast(total, out.dtype)
 
-    if wide == out.dtype and reduction != "mean":
+    if in_its_dtype(out, reduction):
         return results[0]
     return te.compute(out.dims, finished, "narrowed")
 

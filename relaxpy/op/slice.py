@@ -255,6 +255,7 @@ class SliceScatter(Op):
 
     name = "slice_scatter"
     of_data = True
+    updates = "input_tensor"
     axis: int = 0
 
     def deduce(
@@ -299,6 +300,21 @@ class SliceScatter(Op):
             return te.if_then_else(inside, new, te.element(input_tensor(*i)))
 
         return te.compute(out.dims, element, "slice_scatter")
+
+    def update(
+        self, out: KnownTensor, input_tensor: te.Tensor, src: te.Tensor, start: Any, end: Any,
+        step: Any,
+    ) -> te.Tensor:  # fmt: skip
+        axis = self.axis % out.ndim
+        size = te.dims(input_tensor)[axis]
+        taken = places(Dim.of(start), Dim.of(end), Dim.of(step), size)
+
+        def fill(p: Any, result: Any, new: Any) -> None:
+            with p.block("part", [te.dim(size) for size in te.dims(src)], apart=True) as at:
+                place = te.dim(taken.first) + at[axis] * te.dim(maximum(taken.step, 1))
+                p.write(result, *at[:axis], place, *at[axis + 1 :], value=p.read(new, *at))
+
+        return te.serial((out.dims, out.dtype), [src], fill, "slice_scatter")
 
     def reference(
         self, input_tensor: np.ndarray, src: np.ndarray, start: int, end: int, step: int

@@ -17,7 +17,13 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.gather import nearest, position, position_numpy
-from relaxpy.op.scatter import Updates, check_reduction, scatter_numpy, scattered
+from relaxpy.op.scatter import (
+    Updates,
+    check_reduction,
+    in_its_dtype,
+    scatter_numpy,
+    scattered,
+)
 
 
 class SlicesAt(Op):
@@ -297,6 +303,7 @@ class Scatter(SlicesAt):
 
     name = "scatter"
     of_data = True
+    updates = "data"
     attributes = (
         "update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims",
         "operand_batching_dims", "scatter_indices_batching_dims",
@@ -348,6 +355,19 @@ class Scatter(SlicesAt):
 
     def legalize(
         self, out: KnownTensor, data: te.Tensor, indices: te.Tensor, updates: te.Tensor
+    ) -> te.Tensor:
+        return self._scattered(out, data, indices, updates)
+
+    def may_update(self, out: Any) -> bool:
+        return in_its_dtype(out, self.reduction)
+
+    def update(
+        self, out: KnownTensor, data: te.Tensor, indices: te.Tensor, updates: te.Tensor
+    ) -> te.Tensor:
+        return self._scattered(out, None, indices, updates)
+
+    def _scattered(
+        self, out: KnownTensor, data: te.Tensor | None, indices: te.Tensor, updates: te.Tensor
     ) -> te.Tensor:
         room = self._room(out.dims, te.dims(updates))
 
@@ -416,6 +436,7 @@ class DynamicUpdateSlice(Op):
 
     name = "dynamic_update_slice"
     of_data = True
+    updates = "data"
 
     def deduce(
         self, d: Deduction, data: KnownTensor, update: KnownTensor, starts: KnownTensor
@@ -458,6 +479,21 @@ class DynamicUpdateSlice(Op):
             return te.if_then_else(inside, new, te.element(data(*i)))
 
         return te.compute(out.dims, element, "dynamic_update_slice")
+
+    def update(
+        self, out: KnownTensor, data: te.Tensor, update: te.Tensor, starts: te.Tensor
+    ) -> te.Tensor:
+        room = [a - b + 1 for a, b in zip(te.dims(data), te.dims(update), strict=True)]
+
+        def fill(p: Any, result: Any, new: Any, first: Any) -> None:
+            with p.block("part", [te.dim(size) for size in te.dims(update)], apart=True) as at:
+                place = [
+                    i if count == 1 else i + nearest(position(p.read(first, a)), count)
+                    for a, (i, count) in enumerate(zip(at, room, strict=True))
+                ]
+                p.write(result, *place, value=p.read(new, *at))
+
+        return te.serial((out.dims, out.dtype), [update, starts], fill, "dynamic_update_slice")
 
     def reference(self, data: np.ndarray, update: np.ndarray, starts: np.ndarray) -> np.ndarray:
         found = data.copy()

@@ -7,9 +7,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from relaxpy.analysis.in_place import last_uses
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
+    Binding,
     Call,
     Constant,
     Expr,
@@ -24,7 +26,7 @@ from relaxpy.ir.module import IRModule
 from relaxpy.ir.names import FreshNames
 from relaxpy.ir.visitor import free_sym_vars, map_annotation
 from relaxpy.op.base import Op, number_array
-from relaxpy.op.call import CallTIR
+from relaxpy.op.call import CallTIR, CallTIRInplace
 from relaxpy.op.deduce import deduce
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.intrinsic import ScalarToTensor, TensorToScalar
@@ -43,7 +45,8 @@ class LegalizeOps(Pass):
     """Replace each operator call by `call_tir` of the tensor program that the operator's `legalize` makes (paper §4.7;
     `LegalizeOps` in TVM). Calls that are equal up to the names of their symbols share one program. Requirements that
     deduction could not decide (are n and m equal?) are checked at run time before the call, also before calls of the
-    runtime's own functions.
+    runtime's own functions. An operator whose result is its argument but for a part (`slice_scatter`) updates the
+    argument in place where nothing else seems to read it: `LowerCallTIR` decides.
 
     Before:
         @I.ir_module
@@ -95,6 +98,14 @@ class _Legalizer(Rebuilder):
         """By operator and annotations: the program's name and its scalar arguments."""
         self.canonical: dict[Hashable, tuple[str, tuple[int, ...] | None]] = {}
         """By operator and annotations with canonical symbols: the program's name and the symbols that it takes."""
+        self.last_uses = last_uses(mod)
+        """Calls of operators that may update an argument in place."""
+        self.updates = False
+        """Is the call that is replaced now one of them?"""
+
+    def binding(self, binding: Binding) -> None:
+        self.updates = binding.value in self.last_uses
+        super().binding(binding)
 
     def value(self, value: Expr) -> Expr:
         if not isinstance(value, Call) or not isinstance(value.op, Op):
@@ -123,8 +134,26 @@ class _Legalizer(Rebuilder):
             return dataclasses.replace(TensorToScalar()(made), span=value.span)
         if op.scalar_args:
             value, args = self.with_tensors(op, value, args)
+        if self.updates and op.may_update(out):
+            return self.update(op, value, args, out)
         program = self.called_program(op, args, out)
         return self.call_program(value, args, out, *program)
+
+    def update(
+        self, op: Op, call: Call, args: Sequence[Annotation | None], out: Annotation
+    ) -> Expr:
+        """The call of a program that updates its last argument."""
+        name, scalars = self.called_program(op, args, out, updates=True)
+        index = [spec.name for spec in op.args].index(op.updates)
+        tensors = [
+            e
+            for i, (e, a) in enumerate(zip(call.args, args, strict=False))
+            for e in (_tensor_leaves(e, a, self) if i != index else ())
+        ]
+        extra: tuple[Expr, ...] = () if scalars is None else (ShapeExpr(scalars),)
+        fields = (*tensors, call.args[index])
+        kind = CallTIRInplace((len(tensors),))
+        return Call(kind, (GlobalVar(name), Tuple(fields), *extra), (out,), span=call.span)
 
     def tensors(self, arg: Expr) -> list[Expr]:
         """The tensors in an argument."""
@@ -215,19 +244,19 @@ class _Legalizer(Rebuilder):
         return made
 
     def called_program(
-        self, op: Op, args: Sequence[Annotation | None], out: Annotation
+        self, op: Op, args: Sequence[Annotation | None], out: Annotation, *, updates: bool = False
     ) -> tuple[str, tuple[Dim, ...] | None]:
         """The name of the tensor program for these arguments, and its scalar arguments."""
-        key = (op, tuple(args), out)
+        key = (op, tuple(args), out, updates)
         found = self.called.get(key)
         if found is None:
             for annotation in (*args, out):
                 self.require_dims(op, annotation)
-            found = self.called[key] = self.program(op, args, out)
+            found = self.called[key] = self.program(op, args, out, updates)
         return found
 
     def program(
-        self, op: Op, args: Sequence[Annotation | None], out: Annotation
+        self, op: Op, args: Sequence[Annotation | None], out: Annotation, updates: bool
     ) -> tuple[str, tuple[Dim, ...] | None]:
         """The same; the program is built if no equal one exists."""
         from relaxpy.tir.writer.te_call import legal_program
@@ -235,11 +264,12 @@ class _Legalizer(Rebuilder):
         canonical = _Canonical()
         key_args = [None if a is None else canonical.annotation(a) for a in args]
         key_out = canonical.annotation(out)
-        key = (op, tuple(key_args), key_out)
+        key = (op, tuple(key_args), key_out, updates)
         found = self.canonical.get(key)
         if found is None:
-            program, tir_vars = legal_program(op, key_args, key_out)
-            name = self.program_names.fresh(op.name.rsplit(".", 1)[-1])
+            program, tir_vars = legal_program(op, key_args, key_out, updates=updates)
+            name = op.name.rsplit(".", 1)[-1]
+            name = self.program_names.fresh(f"{name}_update" if updates else name)
             self.programs[name] = program
             order = list(canonical.symbols.values())
             picked = (

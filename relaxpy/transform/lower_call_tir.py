@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from relaxpy.analysis.in_place import updatable, updated_arguments, updated_parameters
+from relaxpy.analysis.in_place import (
+    owned_parameters,
+    updatable,
+    updated_arguments,
+    updated_parameters,
+)
 from relaxpy.analysis.prim_func_call import in_order
 from relaxpy.ir.annotation import Annotation, ObjectType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import product
@@ -53,9 +58,9 @@ UPDATED_ATTR = "vm.updated"
 class LowerCallTIR(Pass):
     """Replace `call_tir(f, args, out, symbols)` by an allocation of each output and a call of f with inputs, outputs
     and symbols (figure 5 of the paper; `CallTIRRewrite` in TVM). Calls of library functions are lowered in the same
-    way. `call_tir_inplace` writes into its argument if that is not read afterwards, else into a copy. A function that
-    may update its argument gets a copy of a constant. Dataflow blocks become plain ones (`ToNonDataflow`), since calls
-    now write to memory.
+    way. `call_tir_inplace` writes into its argument if that is not read afterwards, else into a copy; what the steps of
+    a loop update is copied once, before the loop. A function that may update its argument gets a copy of a constant.
+    Dataflow blocks become plain ones (`ToNonDataflow`), since calls now write to memory.
 
     Before:
         @I.ir_module
@@ -116,6 +121,12 @@ class _Lowerer(Rebuilder):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self.updatable: frozenset[tuple[Call, int]] = frozenset()
+        owned = owned_parameters(mod)
+        self.copied = owned.copied
+        self.owned: dict[object, frozenset[int]] = {
+            mod.functions[name]: positions for name, positions in owned.parameters.items()
+        }
+        """By function, the parameters that are its own memory."""
         self.allocated: set[Expr] = set()
         """Variables that name freshly allocated memory, never constants."""
         self.foreign: set[Expr] = set()
@@ -128,7 +139,7 @@ class _Lowerer(Rebuilder):
 
     def seq(self, seq: SeqExpr, function: Function | None = None) -> SeqExpr:
         if function is not None:
-            self.updatable = updatable(function)
+            self.updatable = updatable(function, self.owned.get(function, ()))
             self.whole = _whole_uses(function)
         return super().seq(seq, function)
 
@@ -164,6 +175,9 @@ class _Lowerer(Rebuilder):
                 if isinstance(value.op, CallDPS):
                     may_update = [i for i in may_update if value.args[i] in self.foreign]
                 value = self.without_constants(value, may_update)
+                binding = VarBinding(binding.var, value, span=binding.span)
+            if isinstance(value, Call) and isinstance(value.op, GlobalVar):
+                value = self.with_copies(value, binding.value)
                 binding = VarBinding(binding.var, value, span=binding.span)
             super().binding(binding)
             return
@@ -245,6 +259,17 @@ class _Lowerer(Rebuilder):
                 if isinstance(call.op, CallDPS) and isinstance(old, Var):
                     self.vars[old] = var  # the output is read under its old name
         return dataclasses.replace(call, args=tuple(args))
+
+    def with_copies(self, call: Call, original: Expr) -> Call:
+        """Copy the arguments of a loop that its steps update, where they are not the loop's own."""
+        args = list(call.args)
+        for i, arg in enumerate(args):
+            if (original, i) in self.copied:
+                value = self.use(arg)
+                annotation = deduce(value, self.mod)
+                copy = call_pure_packed("vm.builtin.copy", value, ty_args=annotation)
+                args[i] = self.emit(copy, "copy", annotation)
+        return call if args == list(call.args) else dataclasses.replace(call, args=tuple(args))
 
     def with_known_shape(self, call: Call) -> Call:
         """Replace an allocation's shape variable (as in TVM's lowered programs) by its known dimensions."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 import numpy as np
 import pytest
 
 import relaxpy
 from relaxpy import op
 from relaxpy.analysis.well_formed import well_formed
+from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import DeduceError
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import SymVar, dim_op
@@ -15,6 +18,8 @@ from relaxpy.ir.expr import Constant, Tuple, Var
 from relaxpy.ir.structural import assert_structural_equal
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.op.loop import build_loop, while_loop
+from relaxpy.testing.interpret import interpret
+from relaxpy.transform.base import PassContext
 
 ONE = Constant(1, "float32")
 
@@ -57,6 +62,50 @@ def test_a_loop_with_one_variable_and_no_step() -> None:
         main(np.full(3, 0.125, np.float32)).numpy(), np.full(3, 0.5, np.float32)
     )
     np.testing.assert_array_equal(main(np.ones(3, np.float32)).numpy(), np.ones(3, np.float32))
+
+
+def _put(y, i, by):
+    """Row i of y, replaced by another."""
+    row = op.reshape(by, (1, 2))
+    return op.slice_scatter(y, row, i, i + 1, 1)
+
+
+def _row(y, i):
+    return op.reshape(op.strided_slice(y, [0], [i], [i + 1]), (2,))
+
+
+@pytest.mark.parametrize(
+    ("step", "updates"),
+    [
+        (lambda i, y, z: (i + 1, _put(y, i, op.multiply(_row(y, i), ONE)), z), 1),
+        (lambda i, y, z: (i + 1, _put(z, i, _row(y, i)), _put(y, i, _row(z, i))), 1),
+        (lambda i, y, z: (i + 1, _put(y, i, _row(z, i)), op.add(z, y)), 0),
+    ],
+    ids=["state", "swapped, each read by the other", "read after"],
+)
+def test_steps_update_their_state_in_place(step, updates: int) -> None:
+    """Unless they read it later. What is not the loop's own is copied once, before it."""
+    bb = BlockBuilder()
+    n = SymVar("n")
+    x = Var("x", TensorType((n, 2), "float32"))
+    with bb.function("main", [x]):
+        _, y, z = while_loop(bb, lambda i, y, z: dim_op("lt", i, n.dim), step, [0, x, x])
+        bb.emit_func_output(Tuple((x, y, z)))
+    mod = bb.get()
+    context, lowered = PassContext(target=relaxpy.Target.parse("llvm")), mod
+    for phase in takewhile(lambda phase: phase.name != "memory", default_pipeline().phases):
+        for each in phase.passes:
+            lowered = each.run(lowered, context)
+    loop = lowered["main_loop"].script()
+    assert loop.count("slice_scatter_update") == updates
+    assert "vm.builtin.copy" not in loop
+    assert lowered["main"].script().count("vm.builtin.copy") >= updates
+    main = relaxpy.VirtualMachine(relaxpy.build(mod, target="llvm -opt-level=0"))["main"]
+    for rows in (1, 5):
+        x = np.arange(2 * rows, dtype=np.float32).reshape(rows, 2)
+        for got, want in zip(main(x), interpret(mod, "main", x.copy()), strict=True):
+            np.testing.assert_array_equal(got.numpy(), want)
+        np.testing.assert_array_equal(x, np.arange(2 * rows).reshape(rows, 2))
 
 
 def test_several_ends() -> None:

@@ -45,7 +45,8 @@ def specs_of(
 
     def works(tried: Mapping[tuple[int, int], str]) -> bool:
         example = {name: size for (size, _), name in tried.items()}
-        return traces(function, *_symbolic(tree, tried, constraints), example)
+        specs, named = _symbolic(tree, tried, constraints)
+        return traces(function, specs, named, example)
 
     whole = {place: _first(names, place[0]) for place in names}
     if not names or works(whole):

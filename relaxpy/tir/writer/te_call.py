@@ -20,13 +20,14 @@ from relaxpy.tir.prim_func import PrimFunc
 
 
 def legal_program(
-    op: Any, args: Sequence[Annotation | None], out: Annotation
+    op: Any, args: Sequence[Annotation | None], out: Annotation, *, updates: bool = False
 ) -> tuple[PrimFunc, ShapeExpr | None]:
     """The tensor program of an operator for these arguments, and the symbols that it takes as scalars at the end (those
     that are not a dimension of a parameter by themselves; None if there are none).
 
     `op.legalize` gets `out` and, for each argument, a te tensor, a tuple of them, the dimensions of a shape, the value
-    of a scalar, or None.
+    of a scalar, or None. With `updates` the program is that of `op.update`: its result is memory of the argument that
+    it updates, which is no input.
     """
     names = [spec.name for spec in op.args]
     inputs: list[te.Tensor] = []
@@ -35,8 +36,10 @@ def legal_program(
         scalar = args[i] if spec.kind is TensorType else None
         if isinstance(scalar, PrimType) and scalar.value is not None:
             values[i] = te.Scalar(cast(te.dim(scalar.value), scalar.dtype))
+    if updates:
+        inputs.remove(values[names.index(op.updates)])
     try:
-        results = op.legalize(as_known(out), *values)
+        results = (op.update if updates else op.legalize)(as_known(out), *values)
     except (RelaxError, RecursionError, MemoryError):
         raise
     except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from itertools import takewhile
 from typing import Any
 
 import jax
@@ -234,7 +235,7 @@ def operators_of(function: Any, *specs: Any) -> list[Any]:
     """The operators of a function before they become tensor programs."""
     mod, params = from_jax(function, *specs)
     context = PassContext(target=relaxpy.Target.parse("llvm"), params=params)
-    for phase in default_pipeline().phases[:4]:
+    for phase in takewhile(lambda phase: phase.name != "legalise", default_pipeline().phases):
         for step in phase.passes:
             mod = step.run(mod, context)
     calls = [b.value for b in mod["main"].body.bindings]
