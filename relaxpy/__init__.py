@@ -26,6 +26,7 @@ from relaxpy.version import __version__
 if TYPE_CHECKING:
     from relaxpy.build import build as build
     from relaxpy.frontend.jax import from_jax as from_jax
+    from relaxpy.frontend.onnx import from_onnx as from_onnx
     from relaxpy.frontend.torch import from_torch as from_torch
     from relaxpy.ir import IRModule as IRModule
     from relaxpy.ir.structural import assert_structural_equal as assert_structural_equal
@@ -61,6 +62,7 @@ _PUBLIC = {
     "compile": "relaxpy.torch",
     "cpu": "relaxpy.runtime",
     "from_jax": "relaxpy.frontend.jax",
+    "from_onnx": "relaxpy.frontend.onnx",
     "from_torch": "relaxpy.frontend.torch",
     "load": "relaxpy.runtime",
     "num_threads": "relaxpy.runtime",
@@ -96,7 +98,7 @@ for _name, _module in _PROVIDERS.items():
     services.SERVICES[_name].provided_by(_module)
 
 _PACKAGES = (
-    "analysis", "backend", "ir", "jax", "llm", "nn", "op", "runtime", "script", "serve", "shape", "testing", "tir",
+    "analysis", "backend", "ir", "jax", "llm", "nn", "onnx", "op", "runtime", "script", "serve", "shape", "testing", "tir",
     "torch", "transform",
 )  # fmt: skip
 """Packages available as attributes (`relaxpy.op.add`) without an explicit import."""
@@ -124,7 +126,7 @@ _INSTEAD = {
     "function": ": from relaxpy.script import relax as R; @R.function",
     "ir_module": ": from relaxpy.script import ir as I; @I.ir_module",
     **dict.fromkeys(
-        ("from_onnx", "from_exported_program", "frontend", "export", "jit", "trace"),
+        ("from_exported_program", "frontend", "export", "jit", "trace"),
         ": write the model with relaxpy.nn, and load its weights: model.load_state_dict(theirs.state_dict()); "
         "docs/from_pytorch.md has both side by side",
     ),

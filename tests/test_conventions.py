@@ -38,7 +38,7 @@ ALLOWED = {
     **{layer: {*LAYERS[:i], layer} for i, layer in enumerate(LAYERS)},
     "script": {*LAYERS[: LAYERS.index("transform")], "script"},
     "nn": {*LAYERS[: LAYERS.index("transform")], "nn"},
-    "frontend": {*LAYERS[: LAYERS.index("analysis")], "frontend"},
+    "frontend": {*LAYERS[: LAYERS.index("transform")], "frontend"},
     "runtime": {"runtime"},
     "checkpoints": {"runtime", "checkpoints"},
     "serve": {"runtime", "serve"},
@@ -47,6 +47,7 @@ ALLOWED = {
     "web": {"runtime", "web"},
     "torch": {*LAYERS, "frontend", "runtime", "torch"},
     "jax": {*LAYERS, "frontend", "runtime", "jax"},
+    "onnx": {*LAYERS, "frontend", "runtime", "onnx"},
     "explain": {*LAYERS, *PRODUCERS, "runtime", "explain"},
     "testing": {*LAYERS, *PRODUCERS, "runtime", "testing"},
 }

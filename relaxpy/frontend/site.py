@@ -45,10 +45,13 @@ class Names:
 
     def fresh(self, name: str) -> str:
         """A name of script that is like `name`."""
-        name = re.sub(r"\W", "_", name)
-        if keyword.iskeyword(name) or not name.isidentifier():
-            name = f"_{name}"
-        return self._taken.fresh(name)
+        return self._taken.fresh(legal(name))
+
+
+def legal(name: str) -> str:
+    """The name of script that is like `name`, which may be any text."""
+    name = re.sub(r"\W", "_", name)
+    return f"_{name}" if keyword.iskeyword(name) or not name.isidentifier() else name
 
 
 class Site:

@@ -7,14 +7,8 @@ from typing import Any
 import numpy as np
 
 from relaxpy.errors import Span, UsageError
+from relaxpy.frontend.dtypes import taken
 from relaxpy.ir import DType
-
-_TAKEN = frozenset(
-    (
-        "bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16",
-        "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2",
-    )
-)  # fmt: skip
 
 KEY, GENERATOR = DType("uint64"), "fry"
 """A key of random numbers is one number here: its first word is the high half. The generator that is taken."""
@@ -40,18 +34,9 @@ def dtype_of(aval: Any, span: Span | None = None) -> DType:
                 help='make the key with jax.random.key(seed, impl="threefry2x32")',
             )
         return KEY
-    name = str(aval.dtype)
-    if name not in _TAKEN:
-        kind = "complex numbers are" if name.startswith("complex") else f"the dtype {name} is"
-        raise UsageError(
-            "jax-dtype",
-            f"{kind} not supported",
-            span=span,
-            help="keep the real and the imaginary part in two arrays"
-            if name.startswith("complex")
-            else "convert it with .astype(jax.numpy.float32)",
-        )
-    return DType(name)
+    return taken(
+        str(aval.dtype), "jax-dtype", "arrays", "convert it with .astype(jax.numpy.float32)", span
+    )
 
 
 def array_of(value: Any) -> np.ndarray:

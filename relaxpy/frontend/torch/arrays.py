@@ -6,32 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from relaxpy.errors import Span, UsageError
+from relaxpy.errors import Span
+from relaxpy.frontend.dtypes import taken
 from relaxpy.ir import DType
-
-_TAKEN = frozenset(
-    (
-        "bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16",
-        "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2",
-    )
-)  # fmt: skip
 
 
 def dtype_of(value: Any, span: Span | None = None) -> DType:
     """The dtype of a torch tensor, or of a torch dtype. UsageError (`torch-dtype`) for complex numbers and others that
     there are no tensors of."""
     name = str(getattr(value, "dtype", value)).removeprefix("torch.")
-    if name not in _TAKEN:
-        kind = "complex numbers are" if name.startswith("complex") else f"the dtype {name} is"
-        raise UsageError(
-            "torch-dtype",
-            f"{kind} not supported",
-            span=span,
-            help="keep the real and the imaginary part in two tensors"
-            if name.startswith("complex")
-            else "convert it with .to(torch.float32)",
-        )
-    return DType(name)
+    return taken(name, "torch-dtype", "tensors", "convert it with .to(torch.float32)", span)
 
 
 def array_of(tensor: Any) -> np.ndarray:

@@ -1,0 +1,91 @@
+"""ONNX's element types and tensors as numpy's."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relaxpy.errors import Span, UsageError
+from relaxpy.frontend.dtypes import taken
+from relaxpy.ir import DType
+
+NAMES = {
+    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
+    10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128", 16: "bfloat16",
+    17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint4", 22: "int4",
+    23: "float4_e2m1fn", 24: "float8_e8m0fnu", 25: "uint2", 26: "int2",
+}  # fmt: skip
+"""ONNX's number of an element type → its name."""
+
+NUMBERS = {name: number for number, name in NAMES.items()}
+
+MOST_BYTES = 1 << 34
+"""A constant is no larger."""
+
+
+def dtype_of(number: int, span: Span | None = None) -> DType:
+    """The dtype of ONNX's number. UsageError (`onnx-dtype`) for those that there are no tensors of."""
+    name = NAMES.get(number, f"number {number}")
+    return taken(name, "onnx-dtype", "tensors", "convert the model to float32 or int8", span)
+
+
+def array_of(tensor: Any, folder: Path | None = None, span: Span | None = None) -> np.ndarray:
+    """A TensorProto as an array; external data is mapped from files below `folder`. UsageError (`onnx-file`) for one
+    that is damaged."""
+    dtype = dtype_of(tensor.data_type, span)
+    shape = tuple(tensor.dims)
+    count = math.prod(shape)
+    if min(shape, default=0) < 0 or count * dtype.itemsize > MOST_BYTES:
+        raise _damaged(tensor, f"has the shape {list(shape)}", span)
+    if tensor.data_location == 1:
+        raw = _external(tensor, folder, count * dtype.itemsize, span)
+    elif tensor.HasField("raw_data"):
+        raw = np.frombuffer(tensor.raw_data, np.uint8)
+    else:
+        return _listed(tensor, dtype, shape, span)
+    if raw.size != count * dtype.itemsize:
+        raise _damaged(tensor, f"has {raw.size} bytes for the shape {list(shape)} of {dtype}", span)
+    return raw.view(dtype.numpy).reshape(shape)
+
+
+def _listed(tensor: Any, dtype: DType, shape: tuple[int, ...], span: Span | None) -> np.ndarray:
+    """The data of a tensor that is in one of the lists of numbers."""
+    field = {
+        "float32": "float_data", "int64": "int64_data", "float64": "double_data", "uint64": "uint64_data",
+        "uint32": "uint64_data",
+    }.get(dtype, "int32_data")  # fmt: skip
+    values = getattr(tensor, field)
+    if len(values) != math.prod(shape):
+        raise _damaged(tensor, f"has {len(values)} elements for the shape {list(shape)}", span)
+    if dtype.is_narrow:
+        bits = np.array(values, np.int64).astype(f"uint{dtype.bits}")
+        return bits.view(dtype.numpy).reshape(shape)
+    return np.array(values).astype(dtype.numpy).reshape(shape)
+
+
+def _external(tensor: Any, folder: Path | None, size: int, span: Span | None) -> np.ndarray:
+    """The bytes of a tensor in another file, mapped."""
+    entries = {each.key: each.value for each in tensor.external_data}
+    location = entries.get("location", "")
+    if folder is None:
+        raise _damaged(tensor, f"is in the file {location!r}, and the model has no folder", span)
+    file = Path(os.path.realpath(folder / location))
+    if not file.is_relative_to(os.path.realpath(folder)) or not file.is_file():
+        raise _damaged(tensor, f"is in {location!r}, which is no file below the model's folder", span)
+    try:
+        offset, length = int(entries.get("offset", 0)), int(entries.get("length", size))
+    except ValueError:
+        raise _damaged(tensor, "has no number as its offset or length", span) from None
+    if length != size or offset < 0 or offset + length > file.stat().st_size:
+        raise _damaged(tensor, f"has {size} bytes, which are not in {location!r}", span)
+    if not size:
+        return np.empty(0, np.uint8)
+    return np.memmap(file, np.uint8, "r", offset, (length,))
+
+
+def _damaged(tensor: Any, problem: str, span: Span | None) -> UsageError:
+    return UsageError("onnx-file", f"the tensor {tensor.name!r} {problem}", span=span)

@@ -1,0 +1,51 @@
+"""Operators that are functions: those of the model, and those that the standard itself writes in others."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from relaxpy.errors import UsageError
+
+
+@lru_cache(maxsize=4096)
+def schema_of(domain: str, name: str, opset: int) -> Any:
+    """The definition of an operator in this opset; None: there is none."""
+    import onnx.defs
+
+    try:
+        return onnx.defs.get_schema(name, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def standard_body(schema: Any, node: Any, types: list[Any], opset: int) -> Any:
+    """The standard's body of a function for inputs of these types, as a FunctionProto; None: it is no function."""
+    import onnx
+
+    data = b""
+    if schema.has_context_dependent_function:
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+        if versions:
+            data = schema.get_context_dependent_function_with_opset_version(
+                max(versions), node.SerializeToString(), [each.SerializeToString() for each in types]
+            )
+    elif schema.has_function:
+        versions = [v for v in schema.function_opset_versions if v <= opset]
+        if versions:
+            data = schema.get_function_with_opset_version(max(versions))
+    if not data:
+        return None
+    body = onnx.FunctionProto()
+    body.ParseFromString(data)
+    return body
+
+
+def opsets_of(proto: Any) -> dict[str, int]:
+    """Domain → version, of a model or a function. UsageError (`onnx-file`) for a domain with two versions."""
+    found: dict[str, int] = {}
+    for each in proto.opset_import:
+        domain = "" if each.domain == "ai.onnx" else each.domain
+        if found.setdefault(domain, each.version) != each.version:
+            raise UsageError("onnx-file", f"the model has two versions of the opset {domain!r}")
+    return found

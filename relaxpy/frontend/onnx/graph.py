@@ -1,0 +1,182 @@
+"""The nodes of an ONNX model as plain data, with a text of them in which errors are shown.
+
+The text has a line for each node, those of branches and loops too, indented:
+
+    y = Conv(x, weight)  # conv1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relaxpy.errors import Span, UsageError
+from relaxpy.frontend.onnx.arrays import array_of
+
+MOST_NESTED = 64
+"""The nesting depth of branches, loops and functions."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A call of an operator or function. An input of the name "" is left out."""
+
+    op: str
+    domain: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    """Numbers, texts, arrays, graphs, and lists of them."""
+    references: Mapping[str, str]
+    """Attribute → attribute of the function that the node is in."""
+    span: Span
+    proto: Any = field(repr=False, compare=False)
+
+    @property
+    def title(self) -> str:
+        """The operator's name, with its domain if that is not ONNX's own."""
+        return f"{self.domain}.{self.op}" if self.domain else self.op
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph, or the body of a function."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    initializers: Mapping[str, np.ndarray]
+    proto: Any = field(repr=False, compare=False)
+
+    def all_nodes(self) -> Iterator[Node]:
+        """The nodes, and those of the graphs in them."""
+        for node in self.nodes:
+            yield node
+            for value in node.attributes.values():
+                for each in value if isinstance(value, list) else (value,):
+                    if isinstance(each, Graph):
+                        yield from each.all_nodes()
+
+
+class Reader:
+    """Makes graphs of protos."""
+
+    def __init__(self, file: str, folder: Path | None) -> None:
+        self.file = file
+        self.folder = folder
+
+    def graph(self, proto: Any) -> Graph:
+        """A GraphProto. UsageError (`onnx-file`) for one that is damaged."""
+        return _Text(self.file, self._listing(proto)).graph(proto, self.folder)
+
+    def function(self, proto: Any) -> Graph:
+        """A FunctionProto."""
+        return _Text(self.file, self._listing(proto)).graph(proto, self.folder)
+
+    def attribute(self, proto: Any) -> Any:
+        """The value of an attribute that a function has of itself."""
+        return _Text(self.file, "").attribute(proto, self.folder, Span(self.file, 1))
+
+    def _listing(self, proto: Any) -> str:
+        return "\n".join(_lines(proto, 0))
+
+
+def _lines(proto: Any, depth: int) -> Iterator[str]:
+    if depth > MOST_NESTED:
+        raise UsageError("onnx-file", f"the graph {proto.name!r} is nested too deeply")
+    for node in proto.node:
+        title = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        outputs = ", ".join(node.output) or "()"
+        name = f"  # {node.name}" if node.name else ""
+        yield f"{'    ' * depth}{outputs} = {title}({', '.join(node.input)}){name}".replace("\n", " ")
+        for inner in _graphs(node):
+            yield from _lines(inner, depth + 1)
+
+
+def _graphs(node: Any) -> Iterator[Any]:
+    for each in node.attribute:
+        if each.type == 5:
+            yield each.g
+        elif each.type == 10:
+            yield from each.graphs
+
+
+class _Text:
+    """The text, and the line that is reached."""
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file = file
+        self.text = text
+        self.lines = text.split("\n")
+        self.line = 0
+
+    def graph(self, proto: Any, folder: Path | None) -> Graph:
+        nodes = tuple(self.node(each, folder) for each in proto.node)
+        stored = getattr(proto, "initializer", ())
+        if getattr(proto, "sparse_initializer", ()):
+            raise UsageError("onnx-operator", "sparse initializers are not supported", help="write them densely")
+        return Graph(
+            proto.name,
+            tuple(_names(proto.input)),
+            tuple(_names(proto.output)),
+            nodes,
+            {each.name: array_of(each, folder) for each in stored},
+            proto,
+        )
+
+    def node(self, proto: Any, folder: Path | None) -> Node:
+        text = self.lines[self.line]
+        self.line += 1
+        start = len(text) - len(text.lstrip())
+        span = Span(self.file, self.line, start, self.line, len(text), source=self.text)
+        attributes: dict[str, Any] = {}
+        references: dict[str, str] = {}
+        for each in proto.attribute:
+            if each.ref_attr_name:
+                references[each.name] = each.ref_attr_name
+            else:
+                attributes[each.name] = self.attribute(each, folder, span)
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        return Node(
+            proto.op_type, domain, proto.name, tuple(proto.input), tuple(proto.output), attributes,
+            references, span, proto,
+        )  # fmt: skip
+
+    def attribute(self, proto: Any, folder: Path | None, span: Span) -> Any:
+        match proto.type:
+            case 1:
+                return proto.f
+            case 2:
+                return proto.i
+            case 3:
+                return proto.s.decode(errors="replace")
+            case 4:
+                return array_of(proto.t, folder, span)
+            case 5:
+                return self.graph(proto.g, folder)
+            case 6:
+                return list(proto.floats)
+            case 7:
+                return list(proto.ints)
+            case 8:
+                return [each.decode(errors="replace") for each in proto.strings]
+            case 9:
+                return [array_of(each, folder, span) for each in proto.tensors]
+            case 10:
+                return [self.graph(each, folder) for each in proto.graphs]
+            case 13:
+                return proto.tp
+            case _:
+                raise UsageError(
+                    "onnx-operator", f"the attribute {proto.name!r} is of a kind that is not supported", span=span
+                )  # fmt: skip
+
+
+def _names(values: Sequence[Any]) -> list[str]:
+    return [each if isinstance(each, str) else each.name for each in values]

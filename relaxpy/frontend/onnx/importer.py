@@ -1,0 +1,553 @@
+"""The walk over the graph of an ONNX model: inputs and sizes, then one node after the other."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from relaxpy import op
+from relaxpy.errors import RelaxError, Span, UsageError
+from relaxpy.frontend import site
+from relaxpy.frontend.missing import refuse
+from relaxpy.frontend.onnx.arrays import NUMBERS, dtype_of
+from relaxpy.frontend.onnx.contents import Contents
+from relaxpy.frontend.onnx.functions import opsets_of, schema_of, standard_body
+from relaxpy.frontend.onnx.graph import MOST_NESTED, Graph, Node, Reader
+from relaxpy.frontend.onnx.model import read_model
+from relaxpy.frontend.onnx.operators import load_operators
+from relaxpy.frontend.onnx.refused import REFUSED
+from relaxpy.frontend.onnx.table import rule_of
+from relaxpy.frontend.onnx.values import Absent, Listed
+from relaxpy.ir import Call, Constant, Dim, DType, Expr, IRModule, PrimType, ShapeType, SymVar, TensorType, Tuple, Var
+from relaxpy.ir.visitor import used_vars
+from relaxpy.op.block_builder import BlockBuilder
+from relaxpy.op.deduce import deduce
+
+
+@dataclass(frozen=True)
+class ValueInfo:
+    """An input or output of the model."""
+
+    name: str
+    """As the model has it."""
+    parameter: str
+    """The parameter of `main`; of an output its number."""
+    dtype: str
+    shape: tuple[int | str | None, ...] | None
+    """Sizes: numbers, names as the model has them, None for unknown ones. None: the model does not say."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model as IR."""
+
+    mod: IRModule
+    params: dict[str, np.ndarray]
+    inputs: tuple[ValueInfo, ...]
+    """Inputs that calls must give, without those of `constants`."""
+    outputs: tuple[ValueInfo, ...]
+    model: Any
+    """The ModelProto."""
+
+
+class ConstantNeededError(UsageError):
+    """Something must be known when the model is read; `inputs` are the names of the model's inputs that it depends
+    on."""
+
+    inputs: tuple[str, ...] = ()
+
+
+def from_onnx(
+    model: Any,
+    *,
+    constants: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+) -> tuple[IRModule, dict[str, np.ndarray]]:
+    """An ONNX model as a module of IR, and its weights.
+
+        mod, params = relaxpy.from_onnx("model.onnx")
+        exe = relaxpy.build(mod, params=params)
+
+    `model` is a path, the bytes of a file, or an `onnx.ModelProto`. `main` takes the model's inputs in order, then the
+    weights; it returns the outputs in order: a tuple, unless that is one. Names that are none of script are changed.
+    Sizes of inputs that have a name are symbols, and equal where the names are. `constants` are values of inputs that
+    are part of the program (those that decide its structure, as axes), by name; `shapes` are shapes of inputs, in place
+    of those that the model says.
+
+    Raises: UsageError (`onnx-file`, `onnx-operator`, `onnx-dtype`, `onnx-constant`, `onnx-shape`), with the node.
+    """
+    found = import_model(model, constants=constants, shapes=shapes)
+    return found.mod, found.params
+
+
+def import_model(
+    model: Any,
+    *,
+    constants: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+) -> Imported:
+    """The implementation of `from_onnx`, with what goes in and out."""
+    proto, folder = read_model(model)
+    file = str(model) if folder is not None else proto.graph.name or "model.onnx"
+    reader = Reader(file, folder)
+    return Importer(proto, reader, dict(constants or {}), dict(shapes or {})).run()
+
+
+class Importer:
+    """The function under construction."""
+
+    def __init__(
+        self, proto: Any, reader: Reader, constants: dict[str, Any], shapes: dict[str, Any]
+    ) -> None:
+        load_operators()
+        self.proto = proto
+        self.reader = reader
+        self.constants = constants
+        self.shapes = shapes
+        self.graph = reader.graph(proto.graph)
+        self.opsets = opsets_of(proto)
+        self.local = {(_domain(f.domain), f.name): f for f in proto.functions}
+        title = site.legal(proto.graph.name or "Module")
+        self.builder = BlockBuilder(IRModule(name=title))
+        self.contents = Contents()
+        self.taken = site.Names()
+        self.weights: dict[str, np.ndarray] = {}
+        self.params: list[Var] = []
+        self.stored_vars: dict[int, tuple[np.ndarray, Expr]] = {}
+        """Address of an array → it, kept alive, and its expression."""
+        self.sizes: dict[str, Dim] = {}
+        """Name of a size in the model → the size."""
+        self.origins: dict[Var, frozenset[str]] = {}
+        """Variable → the inputs of the model that it depends on."""
+        self.depth = 0
+
+    def run(self) -> Imported:
+        refuse(self._missing(), REFUSED, "onnx-operator", "docs/from_onnx.md")
+        values: dict[str, Any] = {}
+        inputs: list[ValueInfo] = []
+        for info in self.proto.graph.input:
+            if info.name in self.constants:
+                values[info.name] = Constant(np.asarray(self.constants[info.name]))
+            elif info.name not in self.graph.initializers:
+                var, described = self._input(info)
+                values[info.name] = var
+                inputs.append(described)
+        unknown = {*self.constants, *self.shapes} - {each.name for each in self.proto.graph.input}
+        if unknown:
+            raise UsageError("onnx-constant", f"the model has no input {sorted(unknown)[0]!r}")
+        attrs: dict[str, Any] = {"num_input": len(self.params)}
+        flows = not any(node.op in ("If", "Loop", "Scan") for node in self._all_nodes())
+        block = self.builder.dataflow() if flows else nullcontext()
+        emit = self.builder.emit_output if flows else self.builder.emit
+        outputs: list[ValueInfo] = []
+        with self.builder.function("main", self.params, attrs=attrs), block:
+            found = self.graph_values(self.graph, values, self.opsets)
+            tensors: list[Expr] = []
+            for info, value in zip(self.proto.graph.output, found, strict=True):
+                if not isinstance(value, Expr):
+                    raise UsageError(
+                        "onnx-operator",
+                        f"the output {info.name!r} is {value}, and only tensors are returned",
+                        help="return its elements as outputs of their own",
+                    )
+                outputs.append(self._output(info, value, len(tensors)))
+                tensors.append(value)
+            if not tensors:
+                raise UsageError("onnx-file", "the model has no outputs")
+            output = tensors[0] if len(tensors) == 1 else Tuple(tuple(tensors))
+            self.builder.emit_func_output(emit(output))
+        return Imported(
+            self.builder.get(), self.weights, tuple(inputs), tuple(outputs), self.proto
+        )
+
+    # Inputs and outputs
+
+    def _input(self, info: Any) -> tuple[Var, ValueInfo]:
+        kind = info.type
+        if not kind.HasField("tensor_type"):
+            what = kind.WhichOneof("value") or "no type"
+            raise UsageError(
+                "onnx-operator",
+                f"the input {info.name!r} is of the kind {what}, and only tensors are taken",
+                help="pass the elements as inputs of their own",
+            )
+        tensor = kind.tensor_type
+        dtype = dtype_of(tensor.elem_type)
+        shape = _declared(tensor)
+        sizes = self.shapes.get(info.name, shape)
+        if sizes is None:
+            raise UsageError(
+                "onnx-shape",
+                f"the model does not say how many dimensions the input {info.name!r} has",
+                help=f'say it: shapes={{"{info.name}": ("n", 3)}}',
+            )
+        name = self.taken.fresh(info.name)
+        dims = [self._size(each, f"{name}_{axis}") for axis, each in enumerate(sizes)]
+        var = Var(name, TensorType(dims, dtype))
+        self.params.append(var)
+        self.origins[var] = frozenset((info.name,))
+        return var, ValueInfo(info.name, name, str(dtype), shape)
+
+    def _size(self, size: Any, hint: str) -> Dim:
+        """A size that the model says: a number, or any text."""
+        if isinstance(size, (int, np.integer)) and size >= 0:
+            return Dim.of(int(size))
+        if not isinstance(size, str) or size == "?":
+            return SymVar(self.taken.fresh(hint)).dim
+        if size not in self.sizes:
+            self.sizes[size] = SymVar(self.taken.fresh(size)).dim
+        return self.sizes[size]
+
+    def _output(self, info: Any, value: Expr, index: int) -> ValueInfo:
+        annotation = value.annotation if isinstance(value, Var) else deduce(value, self.builder.get())
+        assert isinstance(annotation, TensorType)
+        shape = _declared(info.type.tensor_type) if info.type.HasField("tensor_type") else None
+        dims = annotation.dims or ()
+        if shape is not None and (
+            len(shape) != len(dims)
+            or any(isinstance(a, int) and b.value not in (None, a) for a, b in zip(shape, dims, strict=True))
+        ):  # fmt: skip
+            warnings.warn(
+                f"the model says that the output {info.name!r} has the shape {_shown(shape)}, and it has {_shown(dims)}",
+                stacklevel=2,
+            )
+        return ValueInfo(info.name, str(index), str(annotation.dtype), shape)
+
+    def stored(self, array: np.ndarray, name: str) -> Expr:
+        """An array of the model: a small one is written into the program, a larger one is a weight."""
+        found = self.stored_vars.get(id(array))
+        if found is not None:
+            return found[1]
+        value: Expr
+        if array.nbytes <= site.WRITTEN:
+            value = Constant(array)
+        else:
+            hint = self.builder.fresh_name(site.legal(name).lstrip("_") or "weight")
+            value = Var(hint, TensorType(array.shape, str(DType(array.dtype))))
+            self.params.append(value)
+            self.weights[hint] = array
+            self.contents.constants[value] = array
+        self.stored_vars[id(array)] = array, value
+        return value
+
+    # Nodes
+
+    def graph_values(
+        self, graph: Graph, outer: Mapping[str, Any], opsets: Mapping[str, int]
+    ) -> list[Any]:
+        """Bind the nodes of a graph that sees the values `outer`, its inputs among them; returns its outputs."""
+        self.depth += 1
+        if self.depth > MOST_NESTED:
+            raise UsageError("onnx-file", f"the graph {graph.name!r} is nested too deeply")
+        values = dict(outer)
+        values.update((name, self.stored(array, name)) for name, array in graph.initializers.items())
+        for node in graph.nodes:
+            for name, value in zip(node.outputs, self._node(node, values, opsets), strict=False):
+                if name:
+                    values[name] = value
+        self.depth -= 1
+        for name in graph.outputs:
+            if name not in values and name:
+                raise UsageError("onnx-file", f"nothing computes the output {name!r} of {graph.name!r}")
+        return [values[name] if name else None for name in graph.outputs]
+
+    def _node(self, node: Node, values: dict[str, Any], opsets: Mapping[str, int]) -> list[Any]:
+        inputs: list[Any] = []
+        for name in node.inputs:
+            if name and name not in values:
+                raise UsageError(
+                    "onnx-file", f"nothing computes {name!r} before this node", span=node.span
+                )
+            inputs.append(values[name] if name else None)
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        try:
+            return self._called(node, inputs, values, opsets)
+        except RelaxError as error:
+            raise error.located(node.span) from None
+        except (ValueError, TypeError, IndexError, KeyError, AttributeError, AssertionError) as error:
+            raise UsageError(
+                "onnx-file",
+                f"{node.title} cannot be called like this: {type(error).__name__}: {error}",
+                span=node.span,
+                help="does onnx.checker.check_model(model, full_check=True) accept the model?",
+            ) from error
+
+    def _called(
+        self, node: Node, inputs: list[Any], values: dict[str, Any], opsets: Mapping[str, int]
+    ) -> list[Any]:
+        own = self.local.get((node.domain, node.op))
+        if own is not None:
+            return self._function(own, node, inputs)
+        opset = opsets.get(node.domain, 0)
+        schema = schema_of(node.domain, node.op, opset)
+        rule = rule_of(node.domain, node.op, opset if schema is None else schema.since_version)
+        if rule is None:
+            assert schema is not None
+            body = standard_body(schema, self._filled(node), [_type(x) for x in inputs], opset)
+            if body is None:
+                raise UsageError("onnx-operator", f"{node.title} is not supported", span=node.span)
+            return self._function(body, node, inputs, schema)
+        attributes = {**_defaults(schema), **node.attributes}
+        at = Site(self, node, values, opsets, 1 if schema is None else schema.since_version)
+        found = rule(at, *inputs, **attributes)
+        results = list(found) if isinstance(found, (list, tuple)) else [found]
+        return [at.emit(value) if isinstance(value, Expr) else value for value in results]
+
+    def _filled(self, node: Node) -> Any:
+        """The node as a proto without references to a function's attributes, which were filled in."""
+        import onnx
+
+        proto = onnx.NodeProto()
+        proto.CopyFrom(node.proto)
+        kept = [each for each in proto.attribute if not each.ref_attr_name]
+        for name in node.references:
+            if name in node.attributes:
+                kept.append(onnx.helper.make_attribute(name, node.attributes[name]))
+        del proto.attribute[:]
+        proto.attribute.extend(kept)
+        return proto
+
+    def _function(self, proto: Any, node: Node, inputs: list[Any], schema: Any = None) -> list[Any]:
+        """The results of a function that is called here: its nodes take the place of the call."""
+        body = self.reader.function(proto)
+        given = {**_defaults(schema), **node.attributes}
+        for each in proto.attribute_proto:
+            given.setdefault(each.name, self.reader.attribute(each))
+        values: dict[str, Any] = dict.fromkeys(body.inputs)
+        values.update(zip(body.inputs, inputs, strict=False))
+        return self.graph_values(_bound(body, given, node.span), values, {**self.opsets, **opsets_of(proto)})
+
+    # What is missing
+
+    def _all_nodes(self) -> Iterator[Node]:
+        yield from self.graph.all_nodes()
+        for each in self.local.values():
+            yield from self.reader.function(each).all_nodes()
+
+    def _missing(self) -> Iterator[tuple[str, Span | None]]:
+        for node in self._all_nodes():
+            if (node.domain, node.op) in self.local:
+                continue
+            opset = self.opsets.get(node.domain, 0)
+            schema = schema_of(node.domain, node.op, opset)
+            version = opset if schema is None else schema.since_version
+            known = rule_of(node.domain, node.op, version) is not None
+            if not known and (schema is None or not _is_function(schema)):
+                yield node.title, node.span
+
+
+class Site(site.Site):
+    """A node of the graph."""
+
+    def __init__(
+        self,
+        importer: Importer,
+        node: Node,
+        values: Mapping[str, Any],
+        opsets: Mapping[str, int],
+        version: int,
+    ) -> None:
+        names = [name for name in node.outputs if name]
+        hint = site.legal(names[0] if names else node.op).strip("_") or node.op
+        super().__init__(importer.builder, site.legal(hint), node.span)
+        self.importer = importer
+        self.node = node
+        self.values = values
+        """The values that graphs in the node see."""
+        self.opsets = opsets
+        self.version = version
+        """The version of the operator: the opset that it came with."""
+        self.count = len(node.outputs)
+        """How many results the node has."""
+
+    def wants(self, index: int) -> bool:
+        """Does the model use this result?"""
+        return index < len(self.node.outputs) and self.node.outputs[index] != ""
+
+    def graph(self, graph: Graph, inputs: Sequence[Any]) -> list[Any]:
+        """The results of a graph in the node."""
+        given = {**self.values, **dict(zip(graph.inputs, inputs, strict=True))}
+        return self.importer.graph_values(graph, given, self.opsets)
+
+    def emit(self, value: Any, name: str | None = None) -> Any:
+        """Bind a value; one that is constant is not bound."""
+        if isinstance(value, (Var, Constant)):
+            return value
+        contents, builder = self.importer.contents, self.builder
+        if isinstance(value, Call):
+            value = replace(value, args=tuple(self._leaf(arg) for arg in value.args))
+        if (folded := contents.folded(value, lambda: deduce(value, builder.get()))) is not None:
+            if isinstance(folded, Tuple):
+                var = super().emit(value, name)
+                contents.tuples[var] = folded
+                return var
+            return folded
+        var = super().emit(value, name)
+        contents.learn(var, value)
+        found = contents.known.get(var)
+        if isinstance(found, np.ndarray) and isinstance(var.annotation, TensorType):
+            numbers = [each.value for each in found.flat]
+            if None not in numbers:
+                dtype = var.annotation.dtype or "int64"
+                return Constant(np.array(numbers, np.int64).reshape(found.shape).astype(DType(dtype).numpy))
+        origins = [o for each in used_vars(value) if (o := self.importer.origins.get(each))]
+        if origins:
+            self.importer.origins[var] = frozenset().union(*origins)
+        return self.sized(var)
+
+    def _leaf(self, arg: Any) -> Any:
+        if isinstance(arg, Call):
+            return self.emit(arg)
+        if isinstance(arg, Tuple):
+            return replace(arg, fields=tuple(self._leaf(each) for each in arg.fields))
+        return arg
+
+    def sized(self, var: Var) -> Var:
+        """A tensor whose sizes have names."""
+        found = var.annotation
+        if not isinstance(found, TensorType) or found.dims is not None or found.ndim < 0:
+            return var
+        dims = [SymVar(self.importer.taken.fresh(f"{var.name}_{i}")).dim for i in range(found.ndim)]
+        sized = self.match(var, TensorType(dims, found.dtype))
+        if var in self.importer.origins:
+            self.importer.origins[sized] = self.importer.origins[var]
+        return sized
+
+    # Numbers that must be known
+
+    def known(self, value: Any) -> np.ndarray | None:
+        """The elements of a tensor, if they are known when the model is read: numbers, or sizes as `Dim`s."""
+        return self.importer.contents.of(value)
+
+    def value(self, x: Any, what: str) -> np.ndarray:
+        """The numbers in a tensor. ConstantNeededError (`onnx-constant`) if they are not known now."""
+        found = self.known(x)
+        if found is not None and found.dtype == object:
+            numbers = [each.value for each in found.flat]
+            found = None if None in numbers else np.array(numbers, np.int64).reshape(found.shape)
+        if found is not None:
+            return found
+        names = sorted(self.importer.origins.get(x, ()))
+        error = ConstantNeededError(
+            "onnx-constant",
+            f"{self.node.op}: {what} must be known when the model is read",
+            span=self.span,
+            help=f"it depends on the input {names[0]!r}: give its value in constants={{{names[0]!r}: …}}"
+            if names
+            else None,
+        )
+        error.inputs = tuple(names)
+        raise error
+
+    def ints(self, x: Any, what: str) -> list[Any]:
+        """The integers in a tensor, as sizes: numbers, symbols, or values that are read when the program runs. Their
+        number must be known."""
+        found = self.known(x)
+        if found is not None:
+            return [v if isinstance(v, Dim) else Dim.of(int(v)) for v in found.reshape(-1)]
+        (count,) = self.shape_of(x) if self.ndim(x) else (Dim.of(1),)
+        if count.value is None:
+            self.value(x, what)
+        flat = self.cast(x if self.ndim(x) else self.emit(op.expand_dims(x, 0)), "int64")
+        return [self._read(flat, i) for i in range(count.value or 0)]
+
+    def _read(self, vector: Expr, index: int) -> Dim:
+        """An element of a vector, read when the program runs."""
+        part = self.emit(op.strided_slice(vector, [0], [index], [index + 1]))
+        scalar = self.emit(op.tensor_to_scalar(self.emit(op.reshape(part, ()))))
+        var = SymVar(self.importer.taken.fresh(f"{self.name}_{index}"), signed=True)
+        self.match(scalar, PrimType("int64", var.dim))
+        return var.dim
+
+    def read_shape(self, vector: Expr) -> list[Dim]:
+        """The sizes in a tensor, read when the program runs, which checks that none is negative."""
+        (count,) = self.shape_of(vector)
+        dims = [
+            SymVar(self.importer.taken.fresh(f"{self.name}_{i}")).dim for i in range(count.value or 0)
+        ]
+        self.match(self.emit(op.tensor_to_shape(vector)), ShapeType(dims))
+        return dims
+
+    def number_of(self, x: Any, what: str) -> Any:
+        """The number in a tensor of one element."""
+        return self.value(x, what).reshape(-1)[0].item()
+
+    def sizes_tensor(self, dims: Sequence[Any]) -> Any:
+        """Sizes as an int64 vector."""
+        return self.emit(op.shape_to_tensor(tuple(map(Dim.of, dims))))
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def _is_function(schema: Any) -> bool:
+    return schema.has_function or schema.has_context_dependent_function
+
+
+def _defaults(schema: Any) -> dict[str, Any]:
+    """The attributes' defaults."""
+    if schema is None:
+        return {}
+    import onnx
+
+    return {
+        name: _plain(onnx.helper.get_attribute_value(each.default_value))
+        for name, each in schema.attributes.items()
+        if each.default_value.type
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return list(map(_plain, value)) if isinstance(value, list) else value
+
+
+def _bound(graph: Graph, given: Mapping[str, Any], span: Span) -> Graph:
+    """A function's body with the attributes of a call."""
+
+    def node(each: Node) -> Node:
+        filled = {n: given[other] for n, other in each.references.items() if other in given}
+        attributes = {
+            n: _bound(v, given, span) if isinstance(v, Graph) else v for n, v in each.attributes.items()
+        }
+        return replace(each, attributes={**attributes, **filled}, span=span)
+
+    return replace(graph, nodes=tuple(map(node, graph.nodes)))
+
+
+def _declared(tensor: Any) -> tuple[int | str | None, ...] | None:
+    """The shape that the model says."""
+    if not tensor.HasField("shape"):
+        return None
+    found: list[int | str | None] = []
+    for dim in tensor.shape.dim:
+        if dim.HasField("dim_value") and dim.dim_value >= 0:
+            found.append(dim.dim_value)
+        else:
+            found.append(dim.dim_param or None)
+    return tuple(found)
+
+
+def _shown(shape: Sequence[Any]) -> str:
+    return f"({', '.join('?' if each is None else str(each) for each in shape)})"
+
+
+def _type(value: Any) -> Any:
+    """The TypeProto of a value."""
+    import onnx
+
+    annotation = getattr(value, "annotation", None)
+    if isinstance(value, Constant):
+        annotation = TensorType(value.data.shape, str(DType(value.data.dtype)))
+    if not isinstance(annotation, TensorType) or annotation.dtype is None:
+        return onnx.TypeProto()
+    dims = [None if d.value is None else d.value for d in annotation.dims or ()]
+    return onnx.helper.make_tensor_type_proto(NUMBERS[annotation.dtype], dims)

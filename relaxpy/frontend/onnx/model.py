@@ -1,0 +1,79 @@
+"""ONNX files: protobuf, or text, as a ModelProto of onnx."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from relaxpy.errors import UsageError
+
+MOST_BYTES = 1 << 31
+"""Protobuf's own limit of a file."""
+
+
+def read_model(source: Any) -> tuple[Any, Path | None]:
+    """A model from a path, bytes, or a ModelProto, and the folder that its external data is in.
+
+    Raises: UsageError (`onnx-file`) for what is no ONNX model.
+    """
+    import onnx
+
+    if isinstance(source, onnx.ModelProto):
+        return _checked(source, "the model"), None
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return _parsed(bytes(source), "the bytes"), None
+    if not isinstance(source, (str, os.PathLike)):
+        raise UsageError(
+            "onnx-file",
+            f"a {type(source).__name__} is no ONNX model",
+            help="pass the path of a file, its bytes, or an onnx.ModelProto",
+        )
+    path = Path(source)
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise UsageError("onnx-file", f"{path} is larger than a protobuf file can be")
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError("onnx-file", f"{path} cannot be read: {reason}") from None
+    return _parsed(data, str(path)), Path(os.path.realpath(path)).parent
+
+
+def _parsed(data: bytes, name: str) -> Any:
+    """A ModelProto of protobuf's bytes, or of ONNX's text."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError:
+        model = _text(data)
+        if model is None:
+            raise UsageError(
+                "onnx-file",
+                f"{name} is no ONNX model: it is neither protobuf nor ONNX's text",
+                help="is the file complete? A file of Git LFS is only a pointer: git lfs pull",
+            ) from None
+    return _checked(model, name)
+
+
+def _text(data: bytes) -> Any:
+    import onnx.parser
+
+    if not data.lstrip().startswith(b"<"):
+        return None
+    try:
+        return onnx.parser.parse_model(data.decode())
+    except (onnx.parser.ParseError, UnicodeDecodeError):
+        return None
+
+
+def _checked(model: Any, name: str) -> Any:
+    if not model.HasField("graph") or not model.opset_import:
+        raise UsageError(
+            "onnx-file",
+            f"{name} is no ONNX model: it has no {'opset' if model.HasField('graph') else 'graph'}",
+        )
+    return model

@@ -1,0 +1,41 @@
+"""The table of ONNX's operators: name and version → a few lines over `relaxpy.op`.
+
+    @operator("Relu")
+    def relu(at: Site, x: Expr, **_: Any) -> Any:
+        return op.nn.relu(x)
+
+A function gets the `Site` of the node, its inputs as expressions (None for one that is left out), and its attributes by
+name, with the defaults of the version that the model asks for. It returns an expression, or a list of them for several
+results. `since` is the first version that a rule is for: that of the newest one that is not newer than the node's own
+is taken. Integers that must be known when the model is read are asked for with `at.ints` and `at.value`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Rule = Callable[..., Any]
+
+OPERATORS: dict[tuple[str, str], dict[int, Rule]] = {}
+"""Domain and name → first version → rule."""
+
+
+def operator(*names: str, since: int = 1, domain: str = "") -> Callable[[Rule], Rule]:
+    """Decorator: the rule of these operators, from a version on."""
+
+    def register(rule: Rule) -> Rule:
+        for name in names:
+            versions = OPERATORS.setdefault((domain, name), {})
+            assert since not in versions, name
+            versions[since] = rule
+        return rule
+
+    return register
+
+
+def rule_of(domain: str, name: str, version: int) -> Rule | None:
+    """The rule for an operator of this version; None: there is none."""
+    versions = OPERATORS.get((domain, name), {})
+    known = [since for since in versions if since <= version]
+    return versions[max(known)] if known else None
