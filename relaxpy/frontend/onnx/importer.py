@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -238,7 +238,7 @@ class Importer:
     # Nodes
 
     def graph_values(
-        self, graph: Graph, outer: Mapping[str, Any], opsets: Mapping[str, int]
+        self, graph: Graph, outer: Mapping[str, Any], opsets: Mapping[str, int], wanted: Collection[int] | None = None
     ) -> list[Any]:
         """Bind the nodes of a graph that sees the values `outer`, its inputs among them; returns its outputs."""
         self.depth += 1
@@ -251,10 +251,10 @@ class Importer:
                 if name:
                     values[name] = value
         self.depth -= 1
-        for name in graph.outputs:
-            if name not in values and name:
+        for index, name in enumerate(graph.outputs):
+            if name and name not in values and (wanted is None or index in wanted):
                 raise UsageError("onnx-file", f"nothing computes the output {name!r} of {graph.name!r}")
-        return [values[name] if name else None for name in graph.outputs]
+        return [values.get(name) for name in graph.outputs]
 
     def _node(self, node: Node, values: dict[str, Any], opsets: Mapping[str, int]) -> list[Any]:
         inputs: list[Any] = []
@@ -316,12 +316,13 @@ class Importer:
     def _function(self, proto: Any, node: Node, inputs: list[Any], schema: Any = None) -> list[Any]:
         """The results of a function that is called here: its nodes take the place of the call."""
         body = self.reader.function(proto)
+        wanted = [i for i, name in enumerate(node.outputs) if name]
         given = {**_defaults(schema), **node.attributes}
         for each in proto.attribute_proto:
             given.setdefault(each.name, self.reader.attribute(each))
         values: dict[str, Any] = dict.fromkeys(body.inputs)
         values.update(zip(body.inputs, inputs, strict=False))
-        return self.graph_values(_bound(body, given, node.span), values, {**self.opsets, **opsets_of(proto)})
+        return self.graph_values(_bound(body, given, node.span), values, {**self.opsets, **opsets_of(proto)}, wanted)
 
     # What is missing
 

@@ -180,6 +180,8 @@ def non_max_suppression(
     limit = constant(0, "int64") if most is None else at.emit(op.reshape(most, ()))
     overlap = constant(0, "float32") if iou is None else at.emit(op.reshape(iou, ()))
     least = constant(-np.inf, "float32") if score is None else at.emit(op.reshape(score, ()))
+    # ONNX drops boxes above the threshold, the operator those at it, too.
+    overlap = at.emit(op.nextafter(overlap, constant(np.inf, "float32")))
     found = at.emit(op.vision.all_class_non_max_suppression(boxes, scores, limit, overlap, least))
     rows, count = (at.emit(TupleGetItem(found, i)) for i in (0, 1))
     return op.strided_slice(rows, [0], [0], at.ints(count, "the number of boxes"))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from relaxpy import op
 from relaxpy.frontend.onnx.importer import Site
@@ -162,16 +165,16 @@ def conv_transpose(
     if wanted is not None:
         before, after = [], []
         for size, m, want in zip(wide, more, wanted, strict=True):
-            total = size + m - want
+            total = dim_op("max", size + m - want, 0)
             low = total // 2 if auto_pad != "SAME_LOWER" else total - total // 2
             before.append(low)
             after.append(total - low)
         whole = _transposed(at, x, weight, strides, [0] * (2 * count), dilations, group, more, count)
-        grown = [dim_op("max", -each, 0) for each in after]
+        grown = [dim_op("max", w - s - m, 0) for s, m, w in zip(wide, more, wanted, strict=True)]
         if any(each != 0 for each in grown):
             whole = padded(at, whole, [0, 0, *[0] * count, 0, 0, *grown], "constant", constant(0, at.dtype_of(x)))
         axes = list(range(2, 2 + count))
-        starts = [dim_op("max", low, 0) for low in before]
+        starts = before
         ends = [s + w for s, w in zip(starts, wanted, strict=True)]
         found = at.emit(op.strided_slice(whole, axes, starts, ends))
     else:
@@ -192,55 +195,27 @@ def _transposed(
 def col2im(
     at: Site, x: Expr, image: Expr, block: Expr, dilations: Any = None, pads: Any = None, strides: Any = None, **_: Any
 ) -> Any:  # fmt: skip
-    """Each column is added where its block lies."""
+    """Each element of a column is added where its block lies."""
     sizes = [int(v) for v in at.value(image, "the image's shape").reshape(-1)]
     kernel = [int(v) for v in at.value(block, "the block's shape").reshape(-1)]
     count = len(sizes)
     strides, dilations = strides or [1] * count, dilations or [1] * count
     pads = pads or [0] * (2 * count)
-    batch, rows, _columns = at.shape_of(x)
-    blocks = 1
-    for k in kernel:
-        blocks *= k
-    moves = [
-        (s + pads[i] + pads[count + i] - d * (k - 1) - 1) // t + 1
-        for i, (s, k, t, d) in enumerate(zip(sizes, kernel, strides, dilations, strict=True))
-    ]
-    kept = rows // blocks
-    parts = at.emit(op.reshape(x, [batch, kept, *kernel, *moves]))
     wide = [s + pads[i] + pads[count + i] for i, s in enumerate(sizes)]
-    # One axis after the other: (block, move) → the place in the image.
-    for i in range(count):
-        axis = 2 + i
-        total: Any = None
-        for k in range(kernel[i]):
-            row = at.emit(op.squeeze(op.strided_slice(parts, [axis], [k], [k + 1]), [axis]))
-            place = axis + count - i - 1 + i
-            row = _spread(at, row, 2 + i + (count - 1 - i) + i, strides[i], k * dilations[i], wide[i]) if False else _spread(at, row, place, strides[i], k * dilations[i], wide[i])
-            total = row if total is None else at.emit(op.add(total, row))
-        # The block's axis is gone, and the move's axis is of the image's size: it takes the block's place.
-        rank = at.ndim(total)
-        order = list(range(rank))
-        moved = order.pop(axis + count - 1)
-        order.insert(axis, moved)
-        parts = at.emit(op.permute_dims(total, order))
-    axes = list(range(2, 2 + count))
-    starts = pads[:count]
-    return op.strided_slice(parts, axes, starts, [s + p for s, p in zip(sizes, starts, strict=True)])
-
-
-def _spread(at: Site, x: Expr, axis: int, stride: int, start: int, size: int) -> Any:
-    """An axis whose elements are `stride` apart from `start` on, with zeros between, of this size."""
-    dims = at.shape_of(x)
-    count = dims[axis]
-    if stride > 1:
-        x = at.emit(op.expand_dims(x, axis + 1))
-        widths = [0] * (2 * (len(dims) + 1))
-        widths[2 * axis + 3] = stride - 1
-        x = at.emit(op.nn.pad(x, widths))
-        x = at.emit(op.reshape(x, [*dims[:axis], count * stride, *dims[axis + 1 :]]))
-        x = at.emit(op.strided_slice(x, [axis], [0], [(count - 1) * stride + 1]))
-    rank = len(dims)
-    borders = [Dim.of(0)] * (2 * rank)
-    borders[axis], borders[rank + axis] = Dim.of(start), Dim.of(size) - start - at.shape_of(x)[axis]
-    return padded(at, x, borders, "constant", constant(0, at.dtype_of(x)))
+    places = np.zeros((1,) * (2 * count), np.int64)
+    for i, (k, t, d) in enumerate(zip(kernel, strides, dilations, strict=True)):
+        moves = (wide[i] - d * (k - 1) - 1) // t + 1
+        own = np.arange(k)[:, None] * d + np.arange(moves) * t
+        shape = [1] * (2 * count)
+        shape[i], shape[count + i] = k, moves
+        places = places * wide[i] + own.reshape(shape)
+    batch, rows, _columns = at.shape_of(x)
+    kept = rows // math.prod(kernel)
+    values = at.emit(op.reshape(x, [batch * kept, places.size]))
+    index = at.importer.stored(places.reshape(1, -1), "places")
+    index = at.emit(op.broadcast_to(index, [batch * kept, places.size]))
+    zeros = at.emit(op.zeros([batch * kept, math.prod(wide)], at.dtype_of(x)))
+    found = at.emit(op.scatter_elements(zeros, index, values, axis=1, reduction="add"))
+    found = at.emit(op.reshape(found, [batch, kept, *wide]))
+    ends = [s + p for s, p in zip(sizes, pads, strict=False)]
+    return op.strided_slice(found, list(range(2, 2 + count)), pads[:count], ends)

@@ -196,6 +196,10 @@ def roi_align(
 ) -> Any:  # fmt: skip
     aligned = at.version >= 16 and coordinate_transformation_mode == "half_pixel"
     number = at.emit(op.expand_dims(at.cast(batch, at.dtype_of(rois)), [1]))
+    if mode == "max":
+        raise at.fail("onnx-operator", "RoiAlign with the mode max, which ONNX defines by the weighted corners, is not supported")
+    if aligned:
+        rois = at.emit(op.subtract(rois, constant(0.5 / spatial_scale, at.dtype_of(rois))))
     boxes = at.emit(op.concat([number, rois], axis=1))
     return op.vision.roi_align(
         x, boxes, (output_height, output_width), spatial_scale, sampling_ratio if sampling_ratio > 0 else -1,

@@ -1,0 +1,236 @@
+"""Branches and loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from relaxpy import op
+from relaxpy.frontend.loops import choice, steps
+from relaxpy.frontend.onnx.graph import Graph
+from relaxpy.frontend.onnx.importer import Site
+from relaxpy.frontend.onnx.operators_elementwise import constant
+from relaxpy.frontend.onnx.operators_shape import turned
+from relaxpy.frontend.onnx.table import operator
+from relaxpy.frontend.onnx.values import Listed
+from relaxpy.ir import Dim, DType, Expr
+from relaxpy.ir.dim import dim_op
+from relaxpy.op.loop import while_loop
+
+UNROLLED = 256
+"""A loop that changes sequences is written out, up to so many steps."""
+
+
+def truth(at: Site, condition: Any) -> bool | None:
+    """Whether a condition holds, if that is known."""
+    found = at.known(condition)
+    if found is None or found.size != 1:
+        return None
+    value = found.reshape(-1)[0]
+    value = value.value if isinstance(value, Dim) else value
+    return None if value is None else bool(value)
+
+
+@operator("If")
+def if_(at: Site, condition: Expr, then_branch: Graph, else_branch: Graph, **_: Any) -> Any:
+    known = truth(at, condition)
+    if known is not None:
+        return at.graph(then_branch if known else else_branch, [])
+    condition = at.emit(op.reshape(condition, ()))
+    branches = [partial(_tensors, at, graph) for graph in (then_branch, else_branch)]
+    return choice(at, condition, branches)
+
+
+def _tensors(at: Site, graph: Graph) -> list[Expr]:
+    found = at.graph(graph, [])
+    for name, value in zip(graph.outputs, found, strict=True):
+        if not isinstance(value, Expr):
+            raise at.fail(
+                "onnx-operator", f"the result {name!r} of a branch is {value}, and which branch is taken is known only when it runs"
+            )
+    return found
+
+
+@operator("Loop")
+def loop(at: Site, most: Any = None, condition: Any = None, *state: Any, body: Graph, **_: Any) -> Any:
+    count = len(state)
+    first = None if condition is None else truth(at, condition)
+    limit = None if most is None else at.ints(most, "the number of steps")[0]
+    if first is False:
+        limit = Dim.of(0)
+    if any(isinstance(each, Listed) for each in state):
+        return _written_out(at, limit, condition, list(state), body)
+    given = _types(at, body, state)
+    makes = len(body.outputs) - 1 - count
+    goes_on = condition is None or first is True
+    if limit is not None and goes_on and _always(at, body, state):
+        shapes = _stacks(at, body, state, makes) if makes else []
+        if shapes is not None:
+            return _counted(at, limit, given, body, shapes)
+    return _while(at, limit, condition, given, body, makes)
+
+
+def _types(at: Site, body: Graph, state: Sequence[Any]) -> list[Any]:
+    return [at.emit(each) for each in state]
+
+
+def _once(at: Site, body: Graph, state: Sequence[Any]) -> list[Any]:
+    """The results of a step, which is thrown away: what can be known of them."""
+    names = at.builder.names().copy()
+    with at.builder.seq() as trial:
+        found = at.graph(body, [at.number(Dim.of(0), "int64"), constant(True, "bool"), *state])
+        trial.result(op.zeros((), "bool"))
+    at.builder.set_names(names)
+    return found
+
+
+def _always(at: Site, body: Graph, state: Sequence[Any]) -> bool:
+    """Does a step never end the loop?"""
+    if body.outputs[0] == body.inputs[1]:
+        return True
+    return truth(at, _once(at, body, state)[0]) is True
+
+
+def _stacks(at: Site, body: Graph, state: Sequence[Any], makes: int) -> list[Any] | None:
+    """The shapes and dtypes of what a step makes; None: they are not the same in all steps."""
+    found = _once(at, body, state)
+    inside = {v for x in state for d in at.shape_of(x) for v in d.vars}
+    kept: list[Any] = []
+    for before, after in zip(state, found[1:], strict=False):
+        if at.shape_of(before) != at.shape_of(after):
+            return None
+    for each in found[len(found) - makes :]:
+        dims = at.shape_of(each)
+        known = {v for d in dims for v in d.vars}
+        outside = {v for p in at.importer.params for d in at.shape_of(p) for v in d.vars}
+        if not known <= inside | outside:
+            return None
+        kept.append((dims, at.dtype_of(each)))
+    return kept
+
+
+def _counted(at: Site, limit: Dim, state: list[Any], body: Graph, shapes: list[Any]) -> list[Any]:
+    """A loop of a known number of steps."""
+    count = len(state)
+    length = limit if limit.value is not None and limit.value >= 0 else dim_op("max", limit, 0)
+    numbers = at.emit(op.arange(0, length, 1, dtype="int64"))
+
+    def step(rows: list[Expr], values: list[Expr]) -> tuple[list[Expr], list[Expr]]:
+        found = at.graph(body, [rows[0], constant(True, "bool"), *values])
+        return found[1 : 1 + count], found[1 + count :]
+
+    made = [([length, *dims], dtype) for dims, dtype in shapes]
+    last, stacks = steps(at, length, [numbers], state, made, step)
+    return [*last, *stacks]
+
+
+def _while(at: Site, limit: Dim | None, condition: Any, state: list[Any], body: Graph, makes: int) -> list[Any]:
+    """A loop that a step may end. What steps make is joined to what there is."""
+    count = len(state)
+    begin = constant(True, "bool") if condition is None else at.emit(op.reshape(condition, ()))
+    # An axis that grows from none is one of a symbol from the start.
+    stacks: list[Any] = []
+    if makes:
+        for each in _once(at, body, state)[1 + count :]:
+            stacks.append(at.emit(op.zeros([0, *at.shape_of(each)], at.dtype_of(each))))
+
+    def unfinished(i: Dim, going: Any, *_: Any) -> Any:
+        if limit is None:
+            return going
+        return at.emit(op.logical_and(at.number(dim_op("lt", i, limit), "bool"), going))
+
+    def step(i: Dim, going: Any, *values: Any) -> Any:
+        found = at.graph(body, [at.number(i, "int64"), going, *values[:count]])
+        rest = [
+            at.emit(op.concat([old, at.emit(op.expand_dims(new, 0))], axis=0))
+            for old, new in zip(values[count:], found[1 + count :], strict=True)
+        ]
+        going = at.emit(op.reshape(found[0], ()))
+        return (i + 1, going, *found[1 : 1 + count], *rest)
+
+    found = while_loop(at.builder, unfinished, step, [Dim.of(0), begin, *state, *stacks], span=at.span)
+    return found[2:]
+
+
+def _written_out(at: Site, limit: Dim | None, condition: Any, state: list[Any], body: Graph) -> list[Any]:
+    """The steps of a loop one after the other."""
+    count = len(state)
+    if limit is None or limit.value is None or limit.value > UNROLLED:
+        raise at.fail(
+            "onnx-operator", f"a loop that changes sequences must have a known number of steps, at most {UNROLLED}"
+        )
+    made: list[list[Any]] = []
+    going = condition
+    for i in range(limit.value):
+        known = True if going is None else truth(at, going)
+        if known is None:
+            raise at.fail("onnx-operator", "a loop that changes sequences ends by a condition that is known only when it runs")
+        if not known:
+            break
+        found = at.graph(body, [constant(i, "int64"), constant(True, "bool"), *state])
+        going, state = found[0], found[1 : 1 + count]
+        made.append(found[1 + count :])
+    stacks = [at.emit(op.stack([row[k] for row in made], axis=0)) for k in range(len(body.outputs) - 1 - count)] if made else []
+    return [*state, *stacks]
+
+
+@operator("Scan")
+def scan_v8(at: Site, lengths: Any, *given: Any, body: Graph, num_scan_inputs: int, directions: Any = None, **_: Any) -> Any:
+    """Each batch apart."""
+    if lengths is not None:
+        raise at.fail("onnx-operator", "Scan of version 8 with lengths of sequences is not supported")
+    batch = at.shape_of(given[0])[0].value
+    if batch is None:
+        raise at.fail("onnx-operator", "Scan of version 8 with a batch that is known only when it runs")
+    rows: list[list[Any]] = []
+    for b in range(batch):
+        own = []
+        for each in given:
+            part = at.emit(op.strided_slice(each, [0], [b], [b + 1]))
+            own.append(at.emit(op.squeeze(part, [0])))
+        rows.append(scan(at, *own, body=body, num_scan_inputs=num_scan_inputs, scan_input_directions=directions))
+    return [op.stack([row[k] for row in rows], axis=0) for k in range(len(body.outputs))]
+
+
+@operator("Scan", since=9)
+def scan(
+    at: Site, *given: Any, body: Graph, num_scan_inputs: int, scan_input_axes: Any = None,
+    scan_input_directions: Any = None, scan_output_axes: Any = None, scan_output_directions: Any = None, **_: Any,
+) -> Any:  # fmt: skip
+    kept = len(given) - num_scan_inputs
+    state = list(given[:kept])
+    makes = len(body.outputs) - kept
+    xs = []
+    for k, x in enumerate(given[kept:]):
+        rank = at.ndim(x)
+        axis = (scan_input_axes[k] if scan_input_axes else 0) % rank
+        x = at.emit(turned(x, [axis, *(a for a in range(rank) if a != axis)]))
+        xs.append(at.emit(op.flip(x, axis=0)) if scan_input_directions and scan_input_directions[k] else x)
+    length = at.shape_of(xs[0])[0]
+    names = at.builder.names().copy()
+    with at.builder.seq() as trial:
+        rows = [at.emit(op.zeros(at.shape_of(x)[1:], at.dtype_of(x))) for x in xs]
+        # A tensor that is no constant: what a step gives must not depend on it.
+        shapes = [(at.shape_of(r), at.dtype_of(r)) for r in at.graph(body, [*state, *rows])[kept:]]
+        trial.result(op.zeros((), "bool"))
+    at.builder.set_names(names)
+
+    def step(rows: list[Expr], values: list[Expr]) -> tuple[list[Expr], list[Expr]]:
+        found = at.graph(body, [*values, *rows])
+        return found[:kept], found[kept:]
+
+    made = [([length, *dims], dtype) for dims, dtype in shapes]
+    last, stacks = steps(at, length, xs, state, made, step)
+    results = []
+    for k in range(makes):
+        x = stacks[k]
+        x = at.emit(op.flip(x, axis=0)) if scan_output_directions and scan_output_directions[k] else x
+        rank = at.ndim(x)
+        axis = (scan_output_axes[k] if scan_output_axes else 0) % rank
+        order = list(range(1, rank))
+        order.insert(axis, 0)
+        results.append(at.emit(turned(x, order)))
+    return [*last, *results]

@@ -1,0 +1,115 @@
+"""Recurrent layers: LSTM, GRU, RNN."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from relaxpy import op
+from relaxpy.frontend.onnx.importer import Site
+from relaxpy.frontend.onnx.operators_shape import cut
+from relaxpy.frontend.onnx.table import operator
+from relaxpy.ir import Dim, Expr, TupleGetItem
+
+_NAMES = {
+    "affine": ("affine", 2), "elu": ("elu", 1), "hardsigmoid": ("hard_sigmoid", 2), "leakyrelu": ("leaky_relu", 1),
+    "relu": ("relu", 0), "scaledtanh": ("scaled_tanh", 2), "sigmoid": ("sigmoid", 0), "softplus": ("softplus", 0),
+    "softsign": ("softsign", 0), "tanh": ("tanh", 0), "thresholdedrelu": ("thresholded_relu", 1),
+}  # fmt: skip
+"""ONNX's name of an activation, in small letters → ours, and how many numbers it takes."""
+
+
+def activations_of(at: Site, names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]) -> list[str]:
+    """Activations with their numbers, which ONNX lists for those only that take some."""
+    alpha, beta = iter(alphas), iter(betas)
+    found = []
+    for name in names:
+        if name.lower() not in _NAMES:
+            raise at.fail("onnx-operator", f"the activation {name!r} is not known")
+        own, count = _NAMES[name.lower()]
+        numbers: list[float] = []
+        if count and (a := next(alpha, None)) is not None:
+            numbers.append(a)
+            if count > 1 and (b := next(beta, None)) is not None:
+                numbers.append(b)
+        found.append(f"{own}({', '.join(map(repr, numbers))})" if numbers else own)
+    return found
+
+
+def layer(
+    at: Site, function: Callable[..., Any], gates: int, x: Expr, w: Expr, r: Expr, bias: Any, lengths: Any,
+    states: Sequence[Any], peepholes: Any, hidden: int, direction: str, layout: int, attrs: dict[str, Any],
+) -> list[Any]:  # fmt: skip
+    """A layer of recurrent cells: the results of all steps, and the last states."""
+    count = 2 if direction == "bidirectional" else 1
+    if layout:
+        states = [None if s is None else at.emit(op.permute_dims(s, [1, 0, 2])) for s in states]
+
+    def each(value: Any, parts: Sequence[int]) -> list[list[Any]]:
+        """The parts of a weight along its second axis, for each direction."""
+        rows = [at.emit(op.squeeze(row, [0])) for row in cut(at, value, 0, [1] * count)]
+        return [cut(at, row, 0, parts) if len(parts) > 1 else [row] for row in rows]
+
+    weights: list[Any] = []
+    width = gates * hidden
+    own = each(w, [width]), each(r, [width])
+    biases = None if bias is None else each(bias, [width, width])
+    peeps = None if peepholes is None else each(peepholes, [3 * hidden])
+    for k in range(count):
+        weights += [own[0][k][0], own[1][k][0], *(biases[k] if biases else []), *(peeps[k] if peeps else [])]
+    found = at.emit(
+        function(
+            x, weights, *states, None if lengths is None else at.cast(lengths, "int64"), direction=direction,
+            biases=2 if biases else 0, batch_first=bool(layout), **attrs,
+        )
+    )  # fmt: skip
+    whole, *last = (at.emit(TupleGetItem(found, i)) for i in range(1 + len(states)))
+    first, second, _ = at.shape_of(whole)
+    apart = at.emit(op.reshape(whole, [first, second, Dim.of(count), Dim.of(hidden)]))
+    if layout:
+        return [apart, *(op.permute_dims(s, [1, 0, 2]) for s in last)]
+    return [op.permute_dims(apart, [0, 2, 1, 3]), *last]
+
+
+def _common(at: Site, hidden: int | None, r: Expr, clip: float | None, names: Any, alphas: Any, betas: Any) -> tuple[int, dict[str, Any]]:
+    hidden = hidden or at.shape_of(r)[2].value
+    if hidden is None:
+        raise at.fail("onnx-operator", "the number of hidden units is known only when it runs")
+    attrs: dict[str, Any] = {"clip": clip}
+    if names:
+        attrs["activations"] = activations_of(at, names, alphas or [], betas or [])
+    return hidden, attrs
+
+
+@operator("LSTM")
+def lstm(
+    at: Site, x: Expr, w: Expr, r: Expr, bias: Any = None, lengths: Any = None, h: Any = None, c: Any = None,
+    peepholes: Any = None, hidden_size: int | None = None, direction: str = "forward", layout: int = 0,
+    clip: float | None = None, activations: Any = None, activation_alpha: Any = None, activation_beta: Any = None,
+    input_forget: int = 0, **_: Any,
+) -> Any:  # fmt: skip
+    hidden, attrs = _common(at, hidden_size, r, clip, activations, activation_alpha, activation_beta)
+    attrs |= {"gates": "iofg", "peepholes": peepholes is not None, "input_forget": bool(input_forget)}
+    return layer(at, op.nn.lstm, 4, x, w, r, bias, lengths, [h, c], peepholes, hidden, direction, layout, attrs)
+
+
+@operator("GRU")
+def gru(
+    at: Site, x: Expr, w: Expr, r: Expr, bias: Any = None, lengths: Any = None, h: Any = None,
+    hidden_size: int | None = None, direction: str = "forward", layout: int = 0, clip: float | None = None,
+    activations: Any = None, activation_alpha: Any = None, activation_beta: Any = None,
+    linear_before_reset: int = 0, **_: Any,
+) -> Any:  # fmt: skip
+    hidden, attrs = _common(at, hidden_size, r, clip, activations, activation_alpha, activation_beta)
+    attrs |= {"gates": "zrn", "reset_after": bool(linear_before_reset)}
+    return layer(at, op.nn.gru, 3, x, w, r, bias, lengths, [h], None, hidden, direction, layout, attrs)
+
+
+@operator("RNN")
+def rnn(
+    at: Site, x: Expr, w: Expr, r: Expr, bias: Any = None, lengths: Any = None, h: Any = None,
+    hidden_size: int | None = None, direction: str = "forward", layout: int = 0, clip: float | None = None,
+    activations: Any = None, activation_alpha: Any = None, activation_beta: Any = None, **_: Any,
+) -> Any:  # fmt: skip
+    hidden, attrs = _common(at, hidden_size, r, clip, activations, activation_alpha, activation_beta)
+    return layer(at, op.nn.rnn, 1, x, w, r, bias, lengths, [h], None, hidden, direction, layout, attrs)
