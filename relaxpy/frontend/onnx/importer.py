@@ -432,8 +432,12 @@ class Site(site.Site):
         if found is not None and found.dtype == object:
             numbers = [each.value for each in found.flat]
             found = None if None in numbers else np.array(numbers, np.int64).reshape(found.shape)
-        if found is not None:
-            return found
+        if found is None:
+            raise self.needed(x, what)
+        return found
+
+    def needed(self, x: Any, what: str) -> ConstantNeededError:
+        """The error for something that must be known now, and depends on this value."""
         names = sorted(self.importer.origins.get(x, ()))
         error = ConstantNeededError(
             "onnx-constant",
@@ -444,7 +448,7 @@ class Site(site.Site):
             else None,
         )
         error.inputs = tuple(names)
-        raise error
+        return error
 
     def ints(self, x: Any, what: str) -> list[Any]:
         """The integers in a tensor, as sizes: numbers, symbols, or values that are read when the program runs. Their

@@ -97,19 +97,22 @@ def _always(at: Site, body: Graph, state: Sequence[Any]) -> bool:
 def _stacks(at: Site, body: Graph, state: Sequence[Any], makes: int) -> list[Any] | None:
     """The shapes and dtypes of what a step makes; None: they are not the same in all steps."""
     found = _once(at, body, state)
-    inside = {v for x in state for d in at.shape_of(x) for v in d.vars}
     kept: list[Any] = []
     for before, after in zip(state, found[1:], strict=False):
         if at.shape_of(before) != at.shape_of(after):
             return None
     for each in found[len(found) - makes :]:
         dims = at.shape_of(each)
-        known = {v for d in dims for v in d.vars}
-        outside = {v for p in at.importer.params for d in at.shape_of(p) for v in d.vars}
-        if not known <= inside | outside:
+        if not _is_outer(at, state, dims):
             return None
         kept.append((dims, at.dtype_of(each)))
     return kept
+
+
+def _is_outer(at: Site, values: Sequence[Any], dims: Sequence[Dim]) -> bool:
+    """Are the sizes those of these values, or of the program's parameters?"""
+    known = {v for x in [*values, *at.importer.params] for d in at.shape_of(x) for v in d.vars}
+    return all(known.issuperset(d.vars) for d in dims)
 
 
 def _counted(at: Site, limit: Dim, state: list[Any], body: Graph, shapes: list[Any]) -> list[Any]:
@@ -128,30 +131,43 @@ def _counted(at: Site, limit: Dim, state: list[Any], body: Graph, shapes: list[A
 
 
 def _while(at: Site, limit: Dim | None, condition: Any, state: list[Any], body: Graph, makes: int) -> list[Any]:
-    """A loop that a step may end. What steps make is joined to what there is."""
+    """A loop that a step may end."""
     count = len(state)
     begin = constant(True, "bool") if condition is None else at.emit(op.reshape(condition, ()))
-    # An axis that grows from none is one of a symbol from the start.
-    stacks: list[Any] = []
-    if makes:
-        for each in _once(at, body, state)[1 + count :]:
-            stacks.append(at.emit(op.zeros([0, *at.shape_of(each)], at.dtype_of(each))))
+    first = _once(at, body, state)[1 + count :] if makes else []
+
+    def step(i: Dim, going: Any, values: Sequence[Any]) -> Any:
+        found = at.graph(body, [at.number(i, "int64"), going, *values])
+        return at.emit(op.reshape(found[0], ())), found[1 : 1 + count], found[1 + count :]
+
+    return _growing(at, limit, begin, state, [(at.ndim(x), at.dtype_of(x)) for x in first], step)
+
+
+def _growing(
+    at: Site, limit: Dim | None, begin: Any, state: Sequence[Any], made: Sequence[tuple[int, DType]], step: Any
+) -> list[Any]:
+    """A loop whose steps make tensors of these ranks and dtypes, of shapes that are known only when it runs: each is
+    joined to what there is. `step(i, going, state)` gives whether the loop goes on, the state, and what it makes."""
+    count = len(state)
+    # An element of each shape: what is joined to it has the shape of the first step's.
+    stacks = [at.emit(op.zeros([0] * (1 + rank), dtype)) for rank, dtype in made]
 
     def unfinished(i: Dim, going: Any, *_: Any) -> Any:
         if limit is None:
             return going
         return at.emit(op.logical_and(at.number(dim_op("lt", i, limit), "bool"), going))
 
-    def step(i: Dim, going: Any, *values: Any) -> Any:
-        found = at.graph(body, [at.number(i, "int64"), going, *values[:count]])
-        rest = [
-            at.emit(op.concat([old, at.emit(op.expand_dims(new, 0))], axis=0))
-            for old, new in zip(values[count:], found[1 + count :], strict=True)
-        ]
-        going = at.emit(op.reshape(found[0], ()))
-        return (i + 1, going, *found[1 : 1 + count], *rest)
+    def again(i: Dim, going: Any, *values: Any) -> Any:
+        going, states, new = step(i, going, values[:count])
+        rest = []
+        for old, each in zip(values[count:], new, strict=True):
+            # The rows so far are of this shape, or there are none.
+            dims = at.shape_of(each)
+            rows = at.emit(op.reshape(old, [i, *dims]))
+            rest.append(at.emit(op.concat([rows, at.emit(op.expand_dims(each, 0))], axis=0)))
+        return (i + 1, going, *states, *rest)
 
-    found = while_loop(at.builder, unfinished, step, [Dim.of(0), begin, *state, *stacks], span=at.span)
+    found = while_loop(at.builder, unfinished, again, [Dim.of(0), begin, *state, *stacks], span=at.span)
     return found[2:]
 
 
@@ -213,8 +229,8 @@ def scan(
     names = at.builder.names().copy()
     with at.builder.seq() as trial:
         rows = [at.emit(op.zeros(at.shape_of(x)[1:], at.dtype_of(x))) for x in xs]
-        # A tensor that is no constant: what a step gives must not depend on it.
-        shapes = [(at.shape_of(r), at.dtype_of(r)) for r in at.graph(body, [*state, *rows])[kept:]]
+        first = at.graph(body, [*state, *rows])
+        shapes = [(at.shape_of(r), at.dtype_of(r)) for r in first[kept:]]
         trial.result(op.zeros((), "bool"))
     at.builder.set_names(names)
 
@@ -222,8 +238,18 @@ def scan(
         found = at.graph(body, [*values, *rows])
         return found[:kept], found[kept:]
 
-    made = [([length, *dims], dtype) for dims, dtype in shapes]
-    last, stacks = steps(at, length, xs, state, made, step)
+    def grow(i: Dim, going: Any, values: Sequence[Any]) -> Any:
+        rows = [at.emit(op.strided_slice(x, [0], [i], [i + 1], assume_inbound=True)) for x in xs]
+        rows = [at.emit(op.squeeze(row, [0])) for row in rows]
+        return (going, *step(rows, list(values)))
+
+    if _is_outer(at, [*state, *xs], [d for dims, _ in shapes for d in dims]):
+        made = [([length, *dims], dtype) for dims, dtype in shapes]
+        last, stacks = steps(at, length, xs, state, made, step)
+    else:
+        ranks = [(len(dims), dtype) for dims, dtype in shapes]
+        found = _growing(at, length, constant(True, "bool"), state, ranks, grow)
+        last, stacks = found[:kept], found[kept:]
     results = []
     for k in range(makes):
         x = stacks[k]

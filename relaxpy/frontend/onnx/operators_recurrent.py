@@ -41,7 +41,7 @@ def layer(
     states: Sequence[Any], peepholes: Any, hidden: int, direction: str, layout: int, attrs: dict[str, Any],
 ) -> list[Any]:  # fmt: skip
     """A layer of recurrent cells: the results of all steps, and the last states."""
-    count = 2 if direction == "bidirectional" else 1
+    count = sides(direction)
     if layout:
         states = [None if s is None else at.emit(op.permute_dims(s, [1, 0, 2])) for s in states]
 
@@ -71,13 +71,21 @@ def layer(
     return [op.permute_dims(apart, [0, 2, 1, 3]), *last]
 
 
-def _common(at: Site, hidden: int | None, r: Expr, clip: float | None, names: Any, alphas: Any, betas: Any) -> tuple[int, dict[str, Any]]:
+def sides(direction: str) -> int:
+    return 2 if direction == "bidirectional" else 1
+
+
+def _common(
+    at: Site, hidden: int | None, r: Expr, clip: float | None, names: Any, alphas: Any, betas: Any, needed: int
+) -> tuple[int, dict[str, Any]]:  # fmt: skip
+    """The number of hidden units, and attributes that all cells have. More activations than are `needed` are ignored:
+    those of RNN's default are for two directions."""
     hidden = hidden or at.shape_of(r)[2].value
     if hidden is None:
         raise at.fail("onnx-operator", "the number of hidden units is known only when it runs")
     attrs: dict[str, Any] = {"clip": clip}
     if names:
-        attrs["activations"] = activations_of(at, names, alphas or [], betas or [])
+        attrs["activations"] = activations_of(at, names[:needed], alphas or [], betas or [])
     return hidden, attrs
 
 
@@ -88,7 +96,7 @@ def lstm(
     clip: float | None = None, activations: Any = None, activation_alpha: Any = None, activation_beta: Any = None,
     input_forget: int = 0, **_: Any,
 ) -> Any:  # fmt: skip
-    hidden, attrs = _common(at, hidden_size, r, clip, activations, activation_alpha, activation_beta)
+    hidden, attrs = _common(at, hidden_size, r, clip, activations, activation_alpha, activation_beta, 3 * sides(direction))
     attrs |= {"gates": "iofg", "peepholes": peepholes is not None, "input_forget": bool(input_forget)}
     return layer(at, op.nn.lstm, 4, x, w, r, bias, lengths, [h, c], peepholes, hidden, direction, layout, attrs)
 
@@ -100,7 +108,7 @@ def gru(
     activations: Any = None, activation_alpha: Any = None, activation_beta: Any = None,
     linear_before_reset: int = 0, **_: Any,
 ) -> Any:  # fmt: skip
-    hidden, attrs = _common(at, hidden_size, r, clip, activations, activation_alpha, activation_beta)
+    hidden, attrs = _common(at, hidden_size, r, clip, activations, activation_alpha, activation_beta, 2 * sides(direction))
     attrs |= {"gates": "zrn", "reset_after": bool(linear_before_reset)}
     return layer(at, op.nn.gru, 3, x, w, r, bias, lengths, [h], None, hidden, direction, layout, attrs)
 
@@ -111,5 +119,5 @@ def rnn(
     hidden_size: int | None = None, direction: str = "forward", layout: int = 0, clip: float | None = None,
     activations: Any = None, activation_alpha: Any = None, activation_beta: Any = None, **_: Any,
 ) -> Any:  # fmt: skip
-    hidden, attrs = _common(at, hidden_size, r, clip, activations, activation_alpha, activation_beta)
+    hidden, attrs = _common(at, hidden_size, r, clip, activations, activation_alpha, activation_beta, 1 * sides(direction))
     return layer(at, op.nn.rnn, 1, x, w, r, bias, lengths, [h], None, hidden, direction, layout, attrs)

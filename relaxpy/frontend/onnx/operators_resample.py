@@ -41,9 +41,12 @@ def resize(
     dims = at.shape_of(x)
     axes = [a % len(dims) for a in axes] if axes is not None else list(range(len(dims)))
     if sizes is not None and not _is_empty(at, sizes):
+        if antialias:
+            at.value(sizes, "the sizes")
         wanted = at.ints(sizes, "the sizes")
         factors: list[Any] = [None] * len(axes)
         if keep_aspect_ratio_policy != "stretch":
+            wanted = [Dim.of(int(v)) for v in at.value(sizes, "the sizes").reshape(-1)]
             wanted, factors = _kept_aspect(at, [dims[a] for a in axes], wanted, keep_aspect_ratio_policy)
     else:
         factors = [float(f) for f in at.value(scales, "the scales").reshape(-1)]
@@ -320,3 +323,11 @@ def _moved(at: Site, offset: Expr, index: int, count: Dim, axis: int, stride: in
     place = at.emit(op.add(at.emit(op.strided_slice(offset, [1], [index], [index + 1])), base))
     double = at.emit(op.add(op.multiply(place, constant(2, dtype)), constant(1, dtype)))
     return at.emit(op.subtract(op.divide(double, at.number(size, dtype)), constant(1, dtype)))
+
+
+@operator("AffineGrid")
+def affine_grid(at: Site, theta: Expr, size: Expr, align_corners: int = 0, **_: Any) -> Any:
+    sizes = at.ints(size, "the size")
+    found = at.emit(op.image.affine_grid(theta, sizes[2:], align_corners=bool(align_corners)))
+    rank = at.ndim(found)
+    return op.permute_dims(found, [0, *range(2, rank), 1])

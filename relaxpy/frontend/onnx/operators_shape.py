@@ -103,9 +103,7 @@ def squeeze(at: Site, x: Expr, given: Any = None, axes: Any = None, **_: Any) ->
     if found is None:
         dims = at.shape_of(x)
         if any(d.value is None for d in dims):
-            raise at.fail(
-                "onnx-operator", "Squeeze without axes of a tensor with sizes that are known only when it runs"
-            )
+            raise at.needed(x, "which sizes are 1")
         found = [i for i, d in enumerate(dims) if d == 1]
     return op.squeeze(x, found) if found else x
 

@@ -36,6 +36,9 @@ def transformed(at: Site, x: Expr, length: Dim | None, axis: int, inverse: bool,
     """A discrete Fourier transform, as products with the matrices of cosines and sines."""
     rank, dtype = at.ndim(x), at.dtype_of(x)
     axis %= rank
+    parts_count = at.shape_of(x)[rank - 1].value
+    if parts_count not in (1, 2):
+        raise at.fail("onnx-operator", "the last axis of a Fourier transform is 1 (real) or 2 (complex), and is not known")
     given = at.shape_of(x)[axis]
     whole = length if length is not None else 2 * (given - 1) if inverse and onesided else given
     taken = whole // 2 + 1 if inverse and onesided else whole
@@ -43,7 +46,7 @@ def transformed(at: Site, x: Expr, length: Dim | None, axis: int, inverse: bool,
     moved = _fitted(at, at.emit(turned(x, order)), rank - 2, taken)
     parts = [
         at.emit(op.squeeze(op.strided_slice(moved, [rank - 1], [i], [i + 1]), [rank - 1]))
-        for i in range(at.shape_of(x)[rank - 1].value or 1)
+        for i in range(parts_count)
     ]
     made = whole // 2 + 1 if onesided and not inverse else whole
     cosine, sine = _waves(at, taken, made, whole, dtype)
