@@ -21,7 +21,7 @@ from relaxpy.frontend.onnx.graph import MOST_NESTED, Graph, Node, Reader
 from relaxpy.frontend.onnx.model import read_model
 from relaxpy.frontend.onnx.operators import load_operators
 from relaxpy.frontend.onnx.refused import REFUSED
-from relaxpy.frontend.onnx.table import rule_of
+from relaxpy.frontend.onnx.table import DRAWING, rule_of
 from relaxpy.frontend.onnx.values import Absent, Listed
 from relaxpy.ir import Call, Constant, Dim, DType, Expr, IRModule, PrimType, ShapeType, SymVar, TensorType, Tuple, Var
 from relaxpy.ir.visitor import used_vars
@@ -51,6 +51,8 @@ class Imported:
     inputs: tuple[ValueInfo, ...]
     """Inputs that calls must give, without those of `constants`."""
     outputs: tuple[ValueInfo, ...]
+    draws: bool
+    """Does `main` take a seed of random numbers after the inputs?"""
     model: Any
     """The ModelProto."""
 
@@ -74,7 +76,7 @@ def from_onnx(
         exe = relaxpy.build(mod, params=params)
 
     `model` is a path, the bytes of a file, or an `onnx.ModelProto`. `main` takes the model's inputs in order, then the
-    weights; it returns the outputs in order: a tuple, unless that is one. Names that are none of script are changed.
+    weights, after a seed if random numbers are drawn; it returns the outputs in order: a tuple, unless that is one. Names that are none of script are changed.
     Sizes of inputs that have a name are symbols, and equal where the names are. `constants` are values of inputs that
     are part of the program (those that decide its structure, as axes), by name; `shapes` are shapes of inputs, in place
     of those that the model says.
@@ -125,6 +127,8 @@ class Importer:
         self.origins: dict[Var, frozenset[str]] = {}
         """Variable → the inputs of the model that it depends on."""
         self.depth = 0
+        self.seed: Var | None = None
+        self.streams = 0
 
     def run(self) -> Imported:
         refuse(self._missing(), REFUSED, "onnx-operator", "docs/from_onnx.md")
@@ -140,6 +144,9 @@ class Importer:
         unknown = {*self.constants, *self.shapes} - {each.name for each in self.proto.graph.input}
         if unknown:
             raise UsageError("onnx-constant", f"the model has no input {sorted(unknown)[0]!r}")
+        if any(self._draws(node) for node in self._all_nodes()):
+            self.seed = Var(self.taken.fresh("seed"), TensorType((), "int64"))
+            self.params.append(self.seed)
         attrs: dict[str, Any] = {"num_input": len(self.params)}
         flows = not any(node.op in ("If", "Loop", "Scan") for node in self._all_nodes())
         block = self.builder.dataflow() if flows else nullcontext()
@@ -162,7 +169,7 @@ class Importer:
             output = tensors[0] if len(tensors) == 1 else Tuple(tuple(tensors))
             self.builder.emit_func_output(emit(output))
         return Imported(
-            self.builder.get(), self.weights, tuple(inputs), tuple(outputs), self.proto
+            self.builder.get(), self.weights, tuple(inputs), tuple(outputs), self.seed is not None, self.proto
         )
 
     # Inputs and outputs
@@ -178,7 +185,7 @@ class Importer:
             )
         tensor = kind.tensor_type
         dtype = dtype_of(tensor.elem_type)
-        shape = _declared(tensor)
+        shape = declared(tensor)
         sizes = self.shapes.get(info.name, shape)
         if sizes is None:
             raise UsageError(
@@ -206,7 +213,7 @@ class Importer:
     def _output(self, info: Any, value: Expr, index: int) -> ValueInfo:
         annotation = value.annotation if isinstance(value, Var) else deduce(value, self.builder.get())
         assert isinstance(annotation, TensorType)
-        shape = _declared(info.type.tensor_type) if info.type.HasField("tensor_type") else None
+        shape = declared(info.type.tensor_type) if info.type.HasField("tensor_type") else None
         dims = annotation.dims or ()
         if shape is not None and (
             len(shape) != len(dims)
@@ -325,6 +332,11 @@ class Importer:
         return self.graph_values(_bound(body, given, node.span), values, {**self.opsets, **opsets_of(proto)}, wanted)
 
     # What is missing
+
+    def _draws(self, node: Node) -> bool:
+        """Does a node draw random numbers by the program's seed?"""
+        trains = node.op == "Dropout" and len(node.inputs) > 2
+        return (node.op in DRAWING or trains) and not node.domain and "seed" not in node.attributes
 
     def _all_nodes(self) -> Iterator[Node]:
         yield from self.graph.all_nodes()
@@ -528,7 +540,7 @@ def _bound(graph: Graph, given: Mapping[str, Any], span: Span) -> Graph:
     return replace(graph, nodes=tuple(map(node, graph.nodes)))
 
 
-def _declared(tensor: Any) -> tuple[int | str | None, ...] | None:
+def declared(tensor: Any) -> tuple[int | str | None, ...] | None:
     """The shape that the model says."""
     if not tensor.HasField("shape"):
         return None

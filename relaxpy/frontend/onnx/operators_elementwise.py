@@ -277,15 +277,3 @@ def clip(at: Site, x: Expr, low: Any = None, high: Any = None, min: Any = None, 
     if low is not None:
         x = at.emit(op.maximum(x, at.emit(op.reshape(low, ()))))
     return x if high is None else op.minimum(x, op.reshape(high, ()))
-
-
-@operator("Dropout")
-def dropout(at: Site, x: Expr, ratio: Any = None, training: Any = None, **attrs: Any) -> Any:
-    is_training = training is not None and bool(at.number_of(training, "training_mode"))
-    share = 0.5 if ratio is None else at.number_of(ratio, "the ratio") if is_training else 0.0
-    if is_training and share:
-        raise at.fail(
-            "onnx-operator", "Dropout in training mode draws random numbers", "import the model for inference"
-        )
-    kept = at.emit(op.ones(at.shape_of(x), "bool" if at.version >= 10 else at.dtype_of(x)))
-    return [x, kept] if at.wants(1) else x

@@ -39,3 +39,9 @@ def rule_of(domain: str, name: str, version: int) -> Rule | None:
     versions = OPERATORS.get((domain, name), {})
     known = [since for since in versions if since <= version]
     return versions[max(known)] if known else None
+
+
+DRAWING = frozenset(
+    ("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike", "Bernoulli", "Multinomial")
+)
+"""Operators that draw random numbers: a program with one that has no seed of its own takes a seed."""

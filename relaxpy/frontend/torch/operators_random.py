@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from relaxpy import op
+from relaxpy.frontend import random_numbers
 from relaxpy.frontend.torch.importer import Site
 from relaxpy.frontend.torch.operators_elementwise import number
 from relaxpy.frontend.torch.table import always, operator
@@ -17,24 +18,14 @@ from relaxpy.ir.dim import dim_op, product
 
 def uniform(at: Site, shape: Sequence[Dim], dtype: str = "float32") -> Any:
     """Numbers in [0, 1), of a stream of their own."""
-    seed = at.importer.seed
-    assert seed is not None
-    stream = at.importer.streams = at.importer.streams + 1
-    count = (product(tuple(shape)),)
-    seeds, streams = (
-        at.emit(op.broadcast_to(each, count)) for each in (seed, op.full((), stream, "int64"))
-    )
-    positions = at.emit(op.arange(0, count[0], 1, dtype="int64"))
-    found = at.emit(op.random_uniform(seeds, streams, positions, dtype=dtype))
-    return at.emit(op.reshape(found, shape))
+    assert at.importer.seed is not None
+    return random_numbers.uniform(at, at.importer, shape, dtype)
 
 
 def normal(at: Site, shape: Sequence[Dim]) -> Any:
-    """Standard normal numbers, by the transform of Box and Muller."""
-    first, second = uniform(at, shape), uniform(at, shape)
-    one, turn = (op.full((), v, "float32") for v in (1.0, 2 * math.pi))
-    radius = op.sqrt(op.multiply(op.log(op.subtract(one, first)), -2.0))
-    return at.emit(op.multiply(radius, op.cos(op.multiply(second, turn))))
+    """Standard normal numbers."""
+    assert at.importer.seed is not None
+    return random_numbers.normal(at, at.importer, shape)
 
 
 @operator("rand.default", "rand_like.default", random=always)

@@ -1,0 +1,50 @@
+"""ONNX models in place of ONNX Runtime: `InferenceSession` and what programs use beside it.
+
+    session = relaxpy.onnx.InferenceSession("model.onnx")      # one build for all sizes
+    (y,) = session.run(None, {"x": x})
+
+`relaxpy.frontend.onnx` makes the IR; this package builds and runs it. `patch()` stands in for the package onnxruntime in
+programs that import it.
+"""
+
+from relaxpy.onnx.errors import Fail as Fail
+from relaxpy.onnx.errors import InvalidArgument as InvalidArgument
+from relaxpy.onnx.errors import InvalidGraph as InvalidGraph
+from relaxpy.onnx.errors import NoSuchFile as NoSuchFile
+from relaxpy.onnx.errors import NotImplemented as NotImplemented
+from relaxpy.onnx.options import ExecutionMode as ExecutionMode
+from relaxpy.onnx.options import GraphOptimizationLevel as GraphOptimizationLevel
+from relaxpy.onnx.options import RunOptions as RunOptions
+from relaxpy.onnx.options import SessionOptions as SessionOptions
+from relaxpy.onnx.options import get_available_providers as get_available_providers
+from relaxpy.onnx.options import get_device as get_device
+from relaxpy.onnx.patching import patch as patch
+from relaxpy.onnx.session import InferenceSession as InferenceSession
+from relaxpy.onnx.session import ModelMetadata as ModelMetadata
+from relaxpy.onnx.session import NodeArg as NodeArg
+from relaxpy.onnx.values import IOBinding as IOBinding
+from relaxpy.onnx.values import OrtValue as OrtValue
+
+__all__ = [
+    "ExecutionMode",
+    "Fail",
+    "GraphOptimizationLevel",
+    "IOBinding",
+    "InferenceSession",
+    "InvalidArgument",
+    "InvalidGraph",
+    "ModelMetadata",
+    "NoSuchFile",
+    "NodeArg",
+    "NotImplemented",
+    "OrtValue",
+    "RunOptions",
+    "SessionOptions",
+    "get_available_providers",
+    "get_device",
+    "patch",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

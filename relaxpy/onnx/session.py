@@ -1,0 +1,260 @@
+"""`InferenceSession`: an ONNX model, built once for all sizes."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from relaxpy.errors import UsageError
+from relaxpy.frontend.onnx.importer import ConstantNeededError, Imported, import_model
+from relaxpy.frontend.onnx.model import read_model
+from relaxpy.onnx import errors
+from relaxpy.onnx.options import PROVIDER, RunOptions, SessionOptions
+from relaxpy.onnx.values import IOBinding
+from relaxpy.runtime import VirtualMachine
+
+_NAMES = {"float32": "float", "float64": "double"}
+"""Dtypes whose name in ONNX Runtime is another."""
+
+MOST_BUILDS = 16
+"""A model whose structure depends on the values of inputs has a build for each; no more are kept."""
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output, as the model says."""
+
+    name: str
+    type: str
+    shape: list[int | str | None]
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What a model says of itself."""
+
+    producer_name: str
+    graph_name: str
+    domain: str
+    description: str
+    graph_description: str
+    version: int
+    custom_metadata_map: dict[str, str]
+
+
+@dataclass(frozen=True)
+class _Built:
+    """A build of the model."""
+
+    program: Imported
+    main: Any
+
+
+class InferenceSession:
+    """A model, called as ONNX Runtime's session is: `session.run(None, {"x": x})`. It may be called from several
+    threads at once.
+
+    `path_or_bytes` is a path, the bytes of a file, or an `onnx.ModelProto`. The model is built here, once for all sizes;
+    only if its structure depends on the values of inputs (axes, for instance) it is built when they are known.
+    `target` and further options are those of `relaxpy.build`.
+
+    Raises: NoSuchFile, InvalidGraph, NotImplemented: errors of the reader; and the errors of a build.
+    """
+
+    def __init__(
+        self,
+        path_or_bytes: Any,
+        sess_options: SessionOptions | None = None,
+        providers: Sequence[Any] | None = None,
+        provider_options: Any = None,
+        **options: Any,
+    ) -> None:
+        self._options = SessionOptions() if sess_options is None else sess_options
+        self._options.check()
+        _check_providers(providers)
+        self._build_options = options
+        self._source = path_or_bytes
+        self._needed: tuple[str, ...] = ()
+        self._builds: dict[Any, _Built] = {}
+        self._lock = threading.Lock()
+        self.builds = 0
+        """How many times the model was built."""
+        try:
+            self._proto, _ = read_model(path_or_bytes)
+            self._built({})
+        except ConstantNeededError as error:
+            if not error.inputs:
+                raise errors.of(error) from None
+            self._needed = error.inputs
+        except UsageError as error:
+            raise errors.of(error) from None
+        stored = {each.name for each in self._proto.graph.initializer}
+        self._inputs = [_node_arg(i) for i in self._proto.graph.input if i.name not in stored]
+        self._outputs = [_node_arg(i) for i in self._proto.graph.output]
+        self._checks = {each.name: _Check(each) for each in self._inputs}
+
+    # What the model says
+
+    def get_inputs(self) -> list[NodeArg]:
+        return list(self._inputs)
+
+    def get_outputs(self) -> list[NodeArg]:
+        return list(self._outputs)
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        return []
+
+    def get_modelmeta(self) -> ModelMetadata:
+        model = self._proto
+        return ModelMetadata(
+            model.producer_name, model.graph.name, model.domain, model.doc_string, model.graph.doc_string,
+            model.model_version, {each.key: each.value for each in model.metadata_props},
+        )  # fmt: skip
+
+    def get_providers(self) -> list[str]:
+        return [PROVIDER]
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        return {PROVIDER: {}}
+
+    def get_session_options(self) -> SessionOptions:
+        return self._options
+
+    def set_providers(self, providers: Sequence[Any] | None = None, provider_options: Any = None) -> None:
+        _check_providers(providers)
+
+    # Calls
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: RunOptions | None = None,
+    ) -> list[np.ndarray]:
+        """The outputs of these names (None: all) for inputs by name, as arrays of numpy.
+
+        Raises: InvalidArgument for inputs that are missing, unknown, or of another dtype or shape than the model says.
+        """
+        given = self._given(input_feed)
+        built = self._built(given)
+        arguments: list[Any] = [given[each.name] for each in built.program.inputs]
+        if built.program.draws:
+            arguments.append(np.int64(secrets.randbits(62)))
+        found = built.main(*arguments)
+        results = list(found) if isinstance(found, (tuple, list)) else [found]
+        names = [each.name for each in self._outputs]
+        for name in output_names or ():
+            if name not in names:
+                raise errors.InvalidArgument(
+                    "onnx-session", f"the model has no output {name!r}", help=f"its outputs are {', '.join(names)}"
+                )
+        arrays = dict(zip(names, (np.asarray(each.numpy()) for each in results), strict=True))
+        return [arrays[name] for name in output_names or names]
+
+    def io_binding(self) -> IOBinding:
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
+        iobinding.run()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise UsageError("onnx-session", f"InferenceSession.{name} is not supported")
+
+    def _given(self, feed: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The inputs as arrays that the model takes."""
+        unknown = [name for name in feed if name not in self._checks]
+        missing = [name for name in self._checks if name not in feed]
+        if unknown or missing:
+            what = f"no input {unknown[0]!r}" if unknown else f"the input {missing[0]!r}, which is missing"
+            raise errors.InvalidArgument(
+                "onnx-session", f"the model has {what}", help=f"its inputs are {', '.join(self._checks)}"
+            )
+        sizes: dict[str, tuple[int, str]] = {}
+        return {name: check(feed[name], sizes) for name, check in self._checks.items()}
+
+    def _built(self, given: Mapping[str, np.ndarray]) -> _Built:
+        """The build for these inputs: the only one, unless the structure depends on their values."""
+        while True:
+            needed = self._needed
+            key = tuple((given[n].shape, given[n].tobytes()) for n in needed) if given else ()
+            with self._lock:
+                if key in self._builds:
+                    return self._builds[key]
+                try:
+                    return self._build(key, {name: given[name] for name in needed} if given else {})
+                except ConstantNeededError as error:
+                    if not given or not set(error.inputs) - set(needed):
+                        raise
+                    self._needed = (*needed, *error.inputs)
+
+    def _build(self, key: Any, constants: Mapping[str, np.ndarray]) -> _Built:
+        from relaxpy.build import build
+
+        program = import_model(self._source, constants=constants)
+        executable = build(program.mod, params=program.params, **self._build_options)
+        built = _Built(program, VirtualMachine(executable)["main"])
+        while len(self._builds) >= MOST_BUILDS:
+            self._builds.pop(next(iter(self._builds)))
+        self._builds[key] = built
+        self.builds += 1
+        return built
+
+
+class _Check:
+    """Refuses values of an input that the model does not take."""
+
+    def __init__(self, info: NodeArg) -> None:
+        self.info = info
+        self.dtype = info.type.removeprefix("tensor(").removesuffix(")")
+
+    def __call__(self, value: Any, sizes: dict[str, tuple[int, str]]) -> np.ndarray:
+        """The value as an array. `sizes` are those of the inputs before, by name: equal names are equal sizes."""
+        name, shape = self.info.name, self.info.shape
+        array = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+        found = _NAMES.get(str(array.dtype), str(array.dtype))
+        if found != self.dtype:
+            raise _wrong(f"the input {name!r} is tensor({found}), and the model takes {self.info.type}")
+        if array.ndim != len(shape):
+            raise _wrong(f"the input {name!r} has {array.ndim} dimensions, and the model takes {len(shape)}: {shape}")
+        for axis, (size, wanted) in enumerate(zip(array.shape, shape, strict=True)):
+            place = f"axis {axis} of {name!r}"
+            if isinstance(wanted, int) and size != wanted:
+                raise _wrong(f"{place} is {size}, and the model takes {wanted}")
+            if isinstance(wanted, str) and wanted != "?":
+                other, where = sizes.setdefault(wanted, (size, place))
+                if other != size:
+                    raise _wrong(f"{place} is {size}, and {where} is {other}: both are {wanted!r}")
+        return array
+
+
+def _wrong(message: str) -> errors.InvalidArgument:
+    return errors.InvalidArgument("onnx-session", message)
+
+
+def _node_arg(info: Any) -> NodeArg:
+    """An input or output as ONNX Runtime shows it."""
+    from relaxpy.frontend.onnx.arrays import NAMES
+    from relaxpy.frontend.onnx.importer import declared
+
+    tensor = info.type.tensor_type
+    dtype = NAMES.get(tensor.elem_type, "undefined")
+    shape = declared(tensor)
+    return NodeArg(info.name, f"tensor({_NAMES.get(dtype, dtype)})", [] if shape is None else list(shape))
+
+
+def _check_providers(providers: Sequence[Any] | None) -> None:
+    """Say of other providers that there are none, as ONNX Runtime does where they are not installed."""
+    for each in providers or ():
+        name = each[0] if isinstance(each, tuple) else each
+        if name != PROVIDER:
+            warnings.warn(
+                f"the provider {name!r} is not available: the model runs by {PROVIDER}", UserWarning, stacklevel=3
+            )
