@@ -54,15 +54,25 @@ def steps(
     return found[1 : 1 + kept], found[1 + kept :]
 
 
+Body = tuple[SeqExpr, list[Any]]
+"""A branch that was written, and its results."""
+
+
+def body_of(at: Site, branch: Callable[[], Sequence[Any]]) -> Body:
+    """Write a branch."""
+    with at.builder.seq() as body:
+        results = list(branch())
+        body.result(Tuple(tuple(results)))
+    return body.seq, results
+
+
 def choice(at: Site, predicate: Expr, branches: Sequence[Callable[[], Sequence[Any]]]) -> list[Any]:
     """The results of the first branch if `predicate`, a 0-d bool tensor, is true, else of the second."""
-    built: list[SeqExpr] = []
-    count = 0
-    for branch in branches:
-        with at.builder.seq() as body:
-            results = tuple(branch())
-            body.result(Tuple(results))
-        built.append(body.seq)
-        count = len(results)
-    value = at.builder.emit_if(predicate, built[0], built[1], span=at.span)
-    return [at.emit(TupleGetItem(value, i)) for i in range(count)]
+    return chosen(at, predicate, [body_of(at, branch) for branch in branches])
+
+
+def chosen(at: Site, predicate: Expr, bodies: Sequence[Body]) -> list[Any]:
+    """The results of the first of two branches that were written if `predicate` is true, else of the second."""
+    (first, results), (second, _) = bodies
+    value = at.builder.emit_if(predicate, first, second, span=at.span)
+    return [at.emit(TupleGetItem(value, i)) for i in range(len(results))]

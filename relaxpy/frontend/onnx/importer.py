@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from relaxpy.errors import RelaxError, Span, UsageError
 from relaxpy.frontend import site
 from relaxpy.frontend.missing import refuse
 from relaxpy.frontend.onnx.arrays import NUMBERS, dtype_of
+from relaxpy.frontend.onnx.branches import Rest, branch
 from relaxpy.frontend.onnx.contents import Contents
 from relaxpy.frontend.onnx.functions import opsets_of, schema_of, standard_body
 from relaxpy.frontend.onnx.graph import MOST_NESTED, Graph, Node, Reader
@@ -22,7 +23,6 @@ from relaxpy.frontend.onnx.model import read_model
 from relaxpy.frontend.onnx.operators import load_operators
 from relaxpy.frontend.onnx.refused import REFUSED
 from relaxpy.frontend.onnx.table import DRAWING, rule_of
-from relaxpy.frontend.onnx.values import Absent, Listed
 from relaxpy.ir import Call, Constant, Dim, DType, Expr, IRModule, PrimType, ShapeType, SymVar, TensorType, Tuple, Var
 from relaxpy.ir.visitor import used_vars
 from relaxpy.op.block_builder import BlockBuilder
@@ -127,6 +127,8 @@ class Importer:
         self.origins: dict[Var, frozenset[str]] = {}
         """Variable → the inputs of the model that it depends on."""
         self.depth = 0
+        self.splits = 0
+        """How many branches inside of one another have all that follows in them."""
         self.seed: Var | None = None
         self.streams = 0
 
@@ -245,36 +247,73 @@ class Importer:
     # Nodes
 
     def graph_values(
-        self, graph: Graph, outer: Mapping[str, Any], opsets: Mapping[str, int], wanted: Collection[int] | None = None
+        self,
+        graph: Graph,
+        outer: Mapping[str, Any],
+        opsets: Mapping[str, int],
+        wanted: Collection[int] | None = None,
+        rest: Rest | None = None,
     ) -> list[Any]:
-        """Bind the nodes of a graph that sees the values `outer`, its inputs among them; returns its outputs."""
+        """Bind the nodes of a graph that sees the values `outer`, its inputs among them, and give its outputs, those
+        that are `wanted` at least; or what `rest` makes of them."""
         self.depth += 1
         if self.depth > MOST_NESTED:
             raise UsageError("onnx-file", f"the graph {graph.name!r} is nested too deeply")
         values = dict(outer)
         values.update((name, self.stored(array, name)) for name, array in graph.initializers.items())
-        for node in graph.nodes:
-            for name, value in zip(node.outputs, self._node(node, values, opsets), strict=False):
+        found = self._from(graph, 0, values, opsets, wanted, rest)
+        self.depth -= 1
+        return found
+
+    def _from(
+        self, graph: Graph, start: int, values: dict[str, Any], opsets: Mapping[str, int],
+        wanted: Collection[int] | None, rest: Rest | None,
+    ) -> list[Any]:  # fmt: skip
+        """Bind the nodes from number `start` on."""
+        for index in range(start, len(graph.nodes)):
+            node = graph.nodes[index]
+            if node.op == "If" and not node.domain:
+
+                def follow(results: list[Any], node: Node = node, after: int = index + 1) -> list[Any]:
+                    inner = {**values, **dict(zip(node.outputs, results, strict=True))}
+                    return self._from(graph, after, inner, opsets, wanted, rest)
+
+                is_all, found = self._branch(node, values, opsets, follow)
+                if is_all:
+                    return found
+            else:
+                found = self._node(node, values, opsets)
+            for name, value in zip(node.outputs, found, strict=False):
                 if name:
                     values[name] = value
-        self.depth -= 1
         for index, name in enumerate(graph.outputs):
             if name and name not in values and (wanted is None or index in wanted):
                 raise UsageError("onnx-file", f"nothing computes the output {name!r} of {graph.name!r}")
-        return [values.get(name) for name in graph.outputs]
+        outputs = [values.get(name) for name in graph.outputs]
+        return outputs if rest is None else rest(outputs)
 
-    def _node(self, node: Node, values: dict[str, Any], opsets: Mapping[str, int]) -> list[Any]:
+    def _branch(
+        self, node: Node, values: dict[str, Any], opsets: Mapping[str, int], rest: Rest
+    ) -> tuple[bool, list[Any]]:
+        with self._located(node):
+            (condition,) = self._inputs(node, values)
+            return branch(Site(self, node, values, opsets, 1), condition, rest)
+
+    def _inputs(self, node: Node, values: Mapping[str, Any]) -> list[Any]:
         inputs: list[Any] = []
         for name in node.inputs:
             if name and name not in values:
-                raise UsageError(
-                    "onnx-file", f"nothing computes {name!r} before this node", span=node.span
-                )
+                raise UsageError("onnx-file", f"nothing computes {name!r} before this node")
             inputs.append(values[name] if name else None)
         while inputs and inputs[-1] is None:
             inputs.pop()
+        return inputs
+
+    @contextmanager
+    def _located(self, node: Node) -> Iterator[None]:
+        """Errors are at this node."""
         try:
-            return self._called(node, inputs, values, opsets)
+            yield
         except RelaxError as error:
             raise error.located(node.span) from None
         except (ValueError, TypeError, IndexError, KeyError, AttributeError, AssertionError) as error:
@@ -284,6 +323,10 @@ class Importer:
                 span=node.span,
                 help="does onnx.checker.check_model(model, full_check=True) accept the model?",
             ) from error
+
+    def _node(self, node: Node, values: dict[str, Any], opsets: Mapping[str, int]) -> list[Any]:
+        with self._located(node):
+            return self._called(node, self._inputs(node, values), values, opsets)
 
     def _called(
         self, node: Node, inputs: list[Any], values: dict[str, Any], opsets: Mapping[str, int]
@@ -345,7 +388,7 @@ class Importer:
 
     def _missing(self) -> Iterator[tuple[str, Span | None]]:
         for node in self._all_nodes():
-            if (node.domain, node.op) in self.local:
+            if (node.domain, node.op) in self.local or (node.op == "If" and not node.domain):
                 continue
             opset = self.opsets.get(node.domain, 0)
             schema = schema_of(node.domain, node.op, opset)
@@ -383,10 +426,10 @@ class Site(site.Site):
         """Does the model use this result?"""
         return index < len(self.node.outputs) and self.node.outputs[index] != ""
 
-    def graph(self, graph: Graph, inputs: Sequence[Any]) -> list[Any]:
-        """The results of a graph in the node."""
+    def graph(self, graph: Graph, inputs: Sequence[Any], rest: Rest | None = None) -> list[Any]:
+        """The results of a graph in the node, or what `rest` makes of them."""
         given = {**self.values, **dict(zip(graph.inputs, inputs, strict=True))}
-        return self.importer.graph_values(graph, given, self.opsets)
+        return self.importer.graph_values(graph, given, self.opsets, rest=rest)
 
     def emit(self, value: Any, name: str | None = None) -> Any:
         """Bind a value; one that is constant is not bound."""

@@ -1,15 +1,13 @@
-"""Branches and loops."""
+"""Loops."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-import numpy as np
-
 from relaxpy import op
-from relaxpy.frontend.loops import choice, steps
+from relaxpy.frontend.loops import steps
+from relaxpy.frontend.onnx.branches import truth
 from relaxpy.frontend.onnx.graph import Graph
 from relaxpy.frontend.onnx.importer import Site
 from relaxpy.frontend.onnx.operators_elementwise import constant
@@ -24,40 +22,10 @@ UNROLLED = 256
 """A loop that changes sequences is written out, up to so many steps."""
 
 
-def truth(at: Site, condition: Any) -> bool | None:
-    """Whether a condition holds, if that is known."""
-    found = at.known(condition)
-    if found is None or found.size != 1:
-        return None
-    value = found.reshape(-1)[0]
-    value = value.value if isinstance(value, Dim) else value
-    return None if value is None else bool(value)
-
-
-@operator("If")
-def if_(at: Site, condition: Expr, then_branch: Graph, else_branch: Graph, **_: Any) -> Any:
-    known = truth(at, condition)
-    if known is not None:
-        return at.graph(then_branch if known else else_branch, [])
-    condition = at.emit(op.reshape(condition, ()))
-    branches = [partial(_tensors, at, graph) for graph in (then_branch, else_branch)]
-    return choice(at, condition, branches)
-
-
-def _tensors(at: Site, graph: Graph) -> list[Expr]:
-    found = at.graph(graph, [])
-    for name, value in zip(graph.outputs, found, strict=True):
-        if not isinstance(value, Expr):
-            raise at.fail(
-                "onnx-operator", f"the result {name!r} of a branch is {value}, and which branch is taken is known only when it runs"
-            )
-    return found
-
-
 @operator("Loop")
 def loop(at: Site, most: Any = None, condition: Any = None, *state: Any, body: Graph, **_: Any) -> Any:
     count = len(state)
-    first = None if condition is None else truth(at, condition)
+    first = None if condition is None else truth(at.known(condition))
     limit = None if most is None else at.ints(most, "the number of steps")[0]
     if first is False:
         limit = Dim.of(0)
@@ -91,7 +59,7 @@ def _always(at: Site, body: Graph, state: Sequence[Any]) -> bool:
     """Does a step never end the loop?"""
     if body.outputs[0] == body.inputs[1]:
         return True
-    return truth(at, _once(at, body, state)[0]) is True
+    return truth(at.known(_once(at, body, state)[0])) is True
 
 
 def _stacks(at: Site, body: Graph, state: Sequence[Any], makes: int) -> list[Any] | None:
@@ -181,7 +149,7 @@ def _written_out(at: Site, limit: Dim | None, condition: Any, state: list[Any], 
     made: list[list[Any]] = []
     going = condition
     for i in range(limit.value):
-        known = True if going is None else truth(at, going)
+        known = True if going is None else truth(at.known(going))
         if known is None:
             raise at.fail("onnx-operator", "a loop that changes sequences ends by a condition that is known only when it runs")
         if not known:
