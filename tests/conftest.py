@@ -71,8 +71,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         path = item.path.relative_to(root).as_posix()
         sweep = item.get_closest_marker("sweep") is not None
-        if path.startswith(slow) or item.name.startswith(RANDOM) or sweep:
+        full = item.get_closest_marker("full") is not None
+        if path.startswith(slow) or item.name.startswith(RANDOM) or sweep or full:
             item.add_marker(pytest.mark.slow)
+        if full and os.environ.get("RELAXPY_SWEEPS") != "full":
+            item.add_marker(pytest.mark.skip(reason="takes long: make test-slow"))
 
 
 def pytest_collection_finish() -> None:

@@ -23,6 +23,8 @@ from relaxpy.target import Target
 FULL = os.environ.get("RELAXPY_SWEEPS") == "full"
 
 sweep = pytest.mark.sweep
+full = pytest.mark.full
+"""A test that is run by `make test-slow` only: it takes long, and others of `make test` look at the same in the small."""
 
 _Item = TypeVar("_Item")
 
@@ -39,11 +41,11 @@ def quick_target(text: str = "llvm") -> Target:
 
 
 def some_modules(made: list[IRModule], test: str) -> list[IRModule]:
-    """Of the modules that a test made: one, not always after the same pass; all in a full run. One that is as large as a
-    model (a test that builds models would spend most of its time with them) in one test of ten."""
+    """Of the modules that a test made: one, not always after the same pass, in one test of two; all in a full run. One
+    that is as large as a model (a test that builds models would spend most of its time with them) in one test of ten."""
     if FULL:
         return made
     drawn = random.Random(zlib.crc32(test.encode()))
-    chosen = drawn.sample(made, min(len(made), 1))
+    chosen = drawn.sample(made, min(len(made), drawn.randrange(2)))
     takes_large = drawn.random() < 0.1
     return [mod for mod in chosen if takes_large or len(mod.functions) < 24]

@@ -22,7 +22,7 @@ from benchmarks.gpu_plan import QUICK
 from benchmarks.gpu_prepare import prepare
 from tests.runtime.devices.cuda import compiled as cuda
 from tests.runtime.devices.cuda.emulation import folder as driver_folder
-from tests.sweeps import FULL
+from tests.sweeps import FULL, full
 
 pytestmark = cuda.needs_cuda
 NEED_PACKAGES = "encoder", "libraries", "decoders", "matmul", "convolutions", "transformers"
@@ -65,6 +65,7 @@ def environment(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (tmp_path, ROOT))))
 
 
+@full
 @pytest.mark.usefixtures("environment")
 def test_all_sections(prepared: Path, tmp_path: Path) -> None:
     """Every item of every section has a result, and results are right; those of torch are skipped."""

@@ -11,7 +11,7 @@ import pytest
 
 import relaxpy
 from relaxpy.errors import UsageError
-from tests.sweeps import part, sweep
+from tests.sweeps import full, part, sweep
 
 DEPTH = 12
 SECONDS = 5
@@ -55,6 +55,7 @@ def test_chain(name: str, dtype: str) -> None:
     np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
 
 
+@full
 def test_divisions_of_elements_under_many_names() -> None:
     """Each is guarded against 0 and the smallest integer by -1, by a program that comes to the guards twice."""
     depth, n = 12, 5

@@ -24,13 +24,13 @@ from relaxpy.testing.op_samples import arrays_of, dtype_variants, samples
 from tests.op.support import COMPILED
 from tests.sweeps import FULL, quick_target, sweep
 
-SAMPLES = 20
+SAMPLES = 30
 """One of so many samples is compiled, the first among them; all in a full sweep."""
 
 OPTIMISED = 6
 """Samples of one of so many operators are compiled as users' programs are; all in a full sweep."""
 
-DTYPES = 16
+DTYPES = 24
 """One of so many dtypes is compiled, not the same for each operator; all in a full sweep."""
 
 

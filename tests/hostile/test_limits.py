@@ -12,6 +12,7 @@ from relaxpy.errors import BuildError
 from tests.hostile.backend import hostile_targets
 from tests.hostile.memory import MOST_BUFFERS
 from tests.hostile.test_programs import check, f32
+from tests.sweeps import full
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +61,7 @@ def test_thirty_tensors_become_one(call: str) -> None:
     assert most_buffers(vm) == MOST_BUFFERS
 
 
+@full
 def test_one_tensor_becomes_thirty() -> None:
     """The program is several, a run of its loops each."""
     parts = ", ".join(f"R.negative(y[{i}])" for i in range(30))

@@ -16,7 +16,7 @@ from relaxpy.testing.agreement import disagreement
 from tests.hostile.backend import hostile_targets
 from tests.hostile.device import failing_allocations, set_policy
 from tests.models.test_bert import random_state
-from tests.sweeps import quick_target
+from tests.sweeps import full, quick_target
 
 POLICIES = ("lazy", "others", 1)
 
@@ -275,7 +275,7 @@ def main(x: R.Tensor(("n", 4), "float32")):
     check(text, [(f32(3, 4),)])
 
 
-@pytest.mark.slow
+@full
 def test_minilm() -> None:
     """The encoder of MiniLM, tiny, weights as constants of the device."""
     model = BertEncoder(TINY)

@@ -17,6 +17,7 @@ from relaxpy.testing.random_program import random_module
 from tests.hostile.backend import hostile_targets
 from tests.hostile.device import set_policy
 from tests.hostile.test_programs import numbers
+from tests.sweeps import full
 
 BATCHES = {"few": range(4), "more": range(40, 52)}
 
@@ -54,7 +55,7 @@ def disagreements(machine: relaxpy.VirtualMachine, call: Call) -> Iterator[str]:
             yield f"{call.label}, policy {policy}: {problem}\n{call.mod.script()}"
 
 
-@pytest.mark.parametrize("batch", ["few", pytest.param("more", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("batch", ["few", pytest.param("more", marks=full)])
 def test_the_same_as_the_interpreter(batch: str) -> None:
     for seed in BATCHES[batch]:
         mod, programs = random_module([seed])

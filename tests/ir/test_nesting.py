@@ -31,6 +31,7 @@ from relaxpy.ir.structural import structural_hash
 from relaxpy.op import add, exp
 from relaxpy.op.deduce import deduce
 from relaxpy.transform.normalize import Normalize
+from tests.sweeps import full, part
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 VECTOR = TensorType((4,), "float32")
@@ -87,7 +88,7 @@ def every_stage(mod: IRModule) -> None:
     assert deduce(main.body, mod) == main.ret
 
 
-@pytest.mark.parametrize("depth", [97, DEPTH])
+@pytest.mark.parametrize("depth", part([DEPTH, 97], 2))
 def test_nested_branches(depth: int) -> None:
     mod = nested_branches(depth)
     every_stage(mod)
@@ -97,7 +98,7 @@ def test_nested_branches(depth: int) -> None:
     np.testing.assert_array_equal(run(np.array(False), x).numpy(), x + x)
 
 
-@pytest.mark.slow
+@full
 def test_nested_functions() -> None:
     mod = nested_functions(DEPTH // 2)
     every_stage(mod)
@@ -170,7 +171,7 @@ def test_pieces_give_the_tree_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> N
     """Cut at every other level, our own sources (those without `match`) give Python's own tree, places included."""
     monkeypatch.setattr(nesting, "INDENTS", 2)
     monkeypatch.setattr(nesting, "BRACKETS", 4)
-    for path in sorted((ROOT / "relaxpy").rglob("*.py"))[::5]:
+    for path in sorted((ROOT / "relaxpy").rglob("*.py"))[::25]:
         text = path.read_text("utf-8")
         tree = ast.parse(text)
         if not any(isinstance(node, ast.Match) for node in ast.walk(tree)):

@@ -79,7 +79,7 @@ def test_tokens_and_chats(made: Any, name: str) -> None:
 
 
 @sweep
-@pytest.mark.parametrize("name", part(sorted(FAMILIES), 7))
+@pytest.mark.parametrize("name", part(sorted(FAMILIES), 14))
 def test_texts(made: Any, tmp_path: Path, name: str) -> None:
     """The most probable tokens of a prompt and of a chat; the end at any token of the list; the plan."""
     torch: Any = pytest.importorskip("torch")

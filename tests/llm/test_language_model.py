@@ -20,6 +20,7 @@ from relaxpy.models.loaded import Scheme, load_decoder
 from relaxpy.serve import PageBook
 from tests.llm.checkpoints import write_model
 from tests.runtime.test_checkpoint import saved
+from tests.sweeps import full
 
 EXACT = Scheme(bits=None, activations=None)
 PROMPT = "Compile once, and"
@@ -375,6 +376,7 @@ def test_the_first_layer_that_is_wrong_is_named(tmp_path: Path) -> None:
         assert caught.value.code == "not-a-number"
 
 
+@full
 def test_quantised_weights(place: Path) -> None:
     """The default scheme runs; its texts are others."""
     found = load(place).generate(PROMPT, max_tokens=5, end_tokens=())

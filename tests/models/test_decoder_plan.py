@@ -20,7 +20,7 @@ from relaxpy.models.decoder_plan import plan_decoder
 from relaxpy.models.loaded import Scheme, load_decoder
 from tests.llm.checkpoints import write_model
 from tests.models.test_families import checkpoint
-from tests.sweeps import FULL, part, quick_target, sweep
+from tests.sweeps import FULL, full, part, quick_target, sweep
 
 
 @sweep
@@ -88,6 +88,7 @@ print(int(re.search(r"VmHWM:\s+(\d+) kB", open("/proc/self/status").read())[1]) 
 """
 
 
+@full
 def test_a_process_takes_what_was_planned(tmp_path: Path) -> None:
     """The peak of a process that starts from what is kept and fills its cache, within a tenth."""
     sizes = {

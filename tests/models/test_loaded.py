@@ -22,7 +22,7 @@ from relaxpy.models.llama import TINY, Llama, LlamaConfig, sources
 from relaxpy.models.loaded import LoadedDecoder, Scheme
 from relaxpy.models.loaded import load_decoder as load_with
 from tests.runtime.test_checkpoint import saved
-from tests.sweeps import quick_target
+from tests.sweeps import full, quick_target
 
 FIELDS: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
@@ -108,6 +108,7 @@ print(loaded)
     assert done.stdout.strip() == "[]", done.stderr
 
 
+@full
 def test_schemes_agree(tmp_path: Path) -> None:
     """Weights as they are, in 8 bits, in 4 bits with int8 activations."""
     place = checkpoint(tmp_path / "tiny", tensors())

@@ -18,8 +18,10 @@ from relaxpy.models.mobilenet import (
     spec,
 )
 from relaxpy.transform import BindParams, FoldBatchNorm, Normalize, PassContext
+from tests.sweeps import full
 
 
+@full
 def test_scores() -> None:
     """Any batch and any size of images, an odd one too."""
     import torch

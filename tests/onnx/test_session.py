@@ -13,7 +13,14 @@ from onnx import parser
 
 import relaxpy
 from relaxpy.errors import RelaxError, UsageError
-from relaxpy.onnx import InferenceSession, InvalidArgument, InvalidGraph, NoSuchFile, NotImplemented, SessionOptions
+from relaxpy.onnx import (
+    InferenceSession,
+    InvalidArgument,
+    InvalidGraph,
+    NoSuchFile,
+    NotImplemented,
+    SessionOptions,
+)
 
 FAST = {"target": "llvm -opt-level=0"}
 
@@ -37,7 +44,9 @@ def session() -> InferenceSession:
 
 def feed(rows: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(rows)
-    return {name: rng.standard_normal((rows, n)).astype(np.float32) for name, n in (("x", 7), ("z", 3))}
+    return {
+        name: rng.standard_normal((rows, n)).astype(np.float32) for name, n in (("x", 7), ("z", 3))
+    }
 
 
 def test_one_build_for_all_sizes(session: InferenceSession) -> None:
@@ -45,7 +54,9 @@ def test_one_build_for_all_sizes(session: InferenceSession) -> None:
     for rows in (1, 0, *range(2, 30)):
         given = feed(rows)
         y, s = session.run(None, given)
-        np.testing.assert_allclose(y, np.maximum(given["x"] @ w + given["z"], 0), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            y, np.maximum(given["x"] @ w + given["z"], 0), rtol=1e-4, atol=1e-4
+        )
         assert s.tolist() == [rows, 3]
     assert session.builds == 1
 
@@ -56,7 +67,11 @@ def test_it_says_what_the_model_says(session: InferenceSession) -> None:
     assert (z.name, z.shape) == ("z", ["batch size", 3])
     assert [o.name for o in session.get_outputs()] == ["y", "s"]
     assert session.get_outputs()[1].type == "tensor(int64)"
-    assert session.get_providers() == relaxpy.onnx.get_available_providers() == ["CPUExecutionProvider"]
+    assert (
+        session.get_providers()
+        == relaxpy.onnx.get_available_providers()
+        == ["CPUExecutionProvider"]
+    )
     meta = session.get_modelmeta()
     assert (meta.producer_name, meta.graph_name, meta.custom_metadata_map) == ("tests", "layer", {})
 
@@ -73,10 +88,16 @@ def test_outputs_are_chosen_by_name(session: InferenceSession) -> None:
     [
         (lambda f: f.pop("z"), "'z', which is missing"),
         (lambda f: f.update(w=f["x"]), "no input 'w'"),
-        (lambda f: f.update(x=f["x"].astype(np.float64)), r"tensor\(double\), and the model takes tensor\(float\)"),
+        (
+            lambda f: f.update(x=f["x"].astype(np.float64)),
+            r"tensor\(double\), and the model takes tensor\(float\)",
+        ),
         (lambda f: f.update(x=f["x"][0]), "1 dimensions, and the model takes 2"),
         (lambda f: f.update(x=f["x"][:, :4]), "axis 1 of 'x' is 4, and the model takes 7"),
-        (lambda f: f.update(z=f["z"][1:]), "axis 0 of 'z' is 2, and axis 0 of 'x' is 3: both are 'batch size'"),
+        (
+            lambda f: f.update(z=f["z"][1:]),
+            "axis 0 of 'z' is 2, and axis 0 of 'x' is 3: both are 'batch size'",
+        ),
     ],
 )
 def test_wrong_inputs_are_refused(session: InferenceSession, change: Any, message: str) -> None:
@@ -113,7 +134,9 @@ def test_values_that_decide_the_structure_are_builds_of_their_own() -> None:
     session = InferenceSession(model, **FAST)
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     for axis in (0, 1, 0):
-        np.testing.assert_array_equal(session.run(None, {"x": x, "axes": np.array([axis])})[0], x.sum(axis))
+        np.testing.assert_array_equal(
+            session.run(None, {"x": x, "axes": np.array([axis])})[0], x.sum(axis)
+        )
     assert session.builds == 2
 
 
@@ -130,8 +153,12 @@ def test_files(tmp_path: Path) -> None:
 
 
 def test_what_is_not_taken_is_refused_by_name(session: InferenceSession) -> None:
-    model = parser.parse_model('<ir_version: 9, opset_import: ["" : 20]> g (float[a] x) => (float[a] y) { y = Strange(x) }')
-    with pytest.raises(NotImplemented, match=r"1 operator of this program is not supported: Strange"):
+    model = parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 20]> g (float[a] x) => (float[a] y) { y = Strange(x) }'
+    )
+    with pytest.raises(
+        NotImplemented, match=r"1 operator of this program is not supported: Strange"
+    ):
         InferenceSession(model)
     options = SessionOptions()
     options.intra_op_num_threads = 1
@@ -141,4 +168,8 @@ def test_what_is_not_taken_is_refused_by_name(session: InferenceSession) -> None
     with pytest.raises(UsageError, match="end_profiling"):
         session.end_profiling()
     with pytest.warns(UserWarning, match="CUDAExecutionProvider"):
-        InferenceSession(parser.parse_model(MODEL), providers=["CUDAExecutionProvider", "CPUExecutionProvider"], **FAST)
+        InferenceSession(
+            parser.parse_model(MODEL),
+            providers=["CUDAExecutionProvider", "CPUExecutionProvider"],
+            **FAST,
+        )

@@ -15,6 +15,7 @@ from relaxpy.ir.visitor import Visitor
 from relaxpy.op import OPS
 from relaxpy.testing.random_operators import operator_names
 from relaxpy.testing.random_program import PLACES, random_module, random_program
+from tests.sweeps import full
 
 
 @pytest.fixture(autouse=True)
@@ -111,6 +112,7 @@ COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_e
 REDUCTIONS = ("sum", "max", "min", "mean", "nn.softmax", "argmax", "cumsum")
 
 
+@full
 def test_what_may_not_fit() -> None:
     """Some programs call a tensor program with sizes that may differ, or with what they know less of; some slice at
     places of any value; some have sizes that may be negative."""

@@ -212,7 +212,7 @@ def main(x: R.Tensor(("n", 80), "float32"), {", ".join(param(*each) for each in 
 @sweep
 @pytest.mark.parametrize(
     ("scheme", "product", "on_load"),
-    part([(s, p, o) for s in JOINED for p in PRODUCTS for o in (False, True)], 3),
+    part([(s, p, o) for s in JOINED for p in PRODUCTS for o in (False, True)], 8),
     ids=str,
 )
 def test_quantised_weights_are_joined(scheme: WeightScheme, product: str, on_load: bool) -> None:

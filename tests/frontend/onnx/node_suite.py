@@ -24,8 +24,8 @@ import relaxpy
 from relaxpy.errors import RelaxError
 from relaxpy.frontend.dtypes import TAKEN
 from relaxpy.frontend.onnx.arrays import NAMES
-from relaxpy.frontend.onnx.table import DRAWING
 from relaxpy.frontend.onnx.importer import ConstantNeededError, Imported, import_model
+from relaxpy.frontend.onnx.table import DRAWING
 from relaxpy.testing.interpret import interpret
 
 
@@ -74,8 +74,11 @@ def widened(model: Any) -> Any:
 def is_random(case: Any) -> bool:
     """Does it draw random numbers? ONNX says nothing of which."""
     nodes = case.model.graph.node
-    trains = any(n.op_type == "Dropout" and len(n.input) > 2 for n in nodes) and "training_dropout" in case.name
-    return trains and "zero_ratio" not in case.name or any(n.op_type in DRAWING for n in nodes)
+    trains = (
+        any(n.op_type == "Dropout" and len(n.input) > 2 for n in nodes)
+        and "training_dropout" in case.name
+    )
+    return (trains and "zero_ratio" not in case.name) or any(n.op_type in DRAWING for n in nodes)
 
 
 def as_array(value: Any) -> np.ndarray:
@@ -111,7 +114,9 @@ def difference(found: Any, expected: Any, case: Any) -> str | None:
     if wanted.dtype.kind in "biu":
         return None if np.array_equal(array, wanted) else _most(array, wanted)
     rtol, atol = max(case.rtol, 1e-3), max(case.atol, 1e-7)
-    if np.allclose(array.astype(np.float64), wanted.astype(np.float64), rtol, max(atol, 1e-6), equal_nan=True):
+    if np.allclose(
+        array.astype(np.float64), wanted.astype(np.float64), rtol, max(atol, 1e-6), equal_nan=True
+    ):
         return None
     return _most(array, wanted)
 
@@ -150,13 +155,17 @@ def outcome(name: str, wide: bool = False, build: bool = False) -> Outcome:
             run = compiled(program) if build else _interpreted(program)
             for inputs, outputs in case.data_sets:
                 names = [info.name for info in case.model.graph.input]
-                given = [as_array(v) for n, v in zip(names, inputs, strict=False) if n not in constants]
+                given = [
+                    as_array(v) for n, v in zip(names, inputs, strict=False) if n not in constants
+                ]
                 given += [np.int64(7)] * program.draws
                 found = run(*given)
                 results = list(found) if isinstance(found, (tuple, list)) else [found]
                 for result, expected in zip(results, outputs, strict=True):
                     if is_random(case):  # the distribution has a test of its own
-                        expected = np.broadcast_to(result, as_array(expected).shape).astype(as_array(expected).dtype)
+                        expected = np.broadcast_to(result, as_array(expected).shape).astype(
+                            as_array(expected).dtype
+                        )
                     if (problem := difference(result, expected, case)) is not None:
                         kind = "rounded" if is_rounded(result, expected) else "wrong"
                         return Outcome(name, kind, problem, tuple(constants))
@@ -166,7 +175,9 @@ def outcome(name: str, wide: bool = False, build: bool = False) -> Outcome:
         import traceback
 
         place = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"{type(error).__name__}: {error} at {place.filename.rsplit('/', 1)[-1]}:{place.lineno}"
+        text = (
+            f"{type(error).__name__}: {error} at {place.filename.rsplit('/', 1)[-1]}:{place.lineno}"
+        )
         return Outcome(name, "crashed", text, tuple(constants))
     return Outcome(name, "equal", "", tuple(constants))
 
@@ -195,7 +206,9 @@ def table(outcomes: Sequence[Outcome]) -> str:
         ours = [o for o in chosen if o.kind != "dtype"]
         equal = sum(o.kind == "equal" for o in ours)
         with_constants = sum(o.kind == "equal" and bool(o.constants) for o in ours)
-        counts = ", ".join(f"{n} {kind}" for kind, n in Counter(o.kind for o in chosen).most_common())
+        counts = ", ".join(
+            f"{n} {kind}" for kind, n in Counter(o.kind for o in chosen).most_common()
+        )
         share = equal / max(len(ours), 1)
         lines.append(
             f"{title}: {equal} of {len(ours)} equal ({share:.1%}; {with_constants} with inputs known when read); {counts}"

@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional as F
 
 import relaxpy
+from tests.sweeps import part, sweep
 
 COUNT = 20011
 
@@ -34,7 +35,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@sweep
+@pytest.mark.parametrize("name", part([*CASES], 3))
 def test_mean_and_variance(name: str) -> None:
     """Within five standard errors; the same seed gives the same numbers, another gives others."""
     function, mean, variance = CASES[name]

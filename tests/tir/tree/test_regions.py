@@ -7,6 +7,7 @@ import pytest
 
 import relaxpy
 from relaxpy.testing.interpret import interpret
+from tests.sweeps import full
 
 FORMS = {
     "in the block": """
@@ -84,6 +85,7 @@ class Module:
 """
 
 
+@full
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("let", LETS)
 def test_chains_of_variables(form: str, let: str) -> None:
