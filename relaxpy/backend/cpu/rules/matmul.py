@@ -48,8 +48,9 @@ from relaxpy.backend.cpu.rules.matmul_registers import (
 from relaxpy.backend.cpu.rules.places import shared_pieces
 from relaxpy.backend.cpu.rules.streaming import with_streams
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms.contraction import substitute
-from relaxpy.tir.forms.matmul import MatmulForm, computed_matmul_of, matmul_of, place_of
+from relaxpy.tir.forms.contraction import linear_part, substitute
+from relaxpy.tir.forms.matmul import Dimension, MatmulForm, computed_matmul_of, matmul_of, place_of
+from relaxpy.tir.forms.stages import loads_of
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt
 
@@ -83,7 +84,7 @@ def matmul_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
     if target.kind != "llvm":
         return None
     form = matmul_of(func) or computed_matmul_of(func)
-    if form is None:
+    if form is None or _is_window(form):
         return None
     arithmetic = Arithmetic.of_product(form, target)
     panels = form.panels
@@ -95,6 +96,37 @@ def matmul_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
         return loops.finished(func, with_streams(arithmetic.around(body)))
 
     return Arrangement(write)
+
+
+def _is_window(form: MatmulForm) -> bool:
+    """Does one vector slide along the right-hand factor, as a depthwise convolution's weight along a line? A product
+    would gather each window for one use; `window` reads the lines in place."""
+    if loops.constant(form.row.extent) != 1 or form.panels is not None:
+        return False
+    depth, column = form.depth, form.column
+    if form.rhs.formula is None:
+        return _overlap(depth, column, depth.rhs, column.rhs)
+    extents = {axis.var: axis.extent for dim in (depth, column) for axis in dim.axes}
+    (k, *_), (j, *_) = ([axis.var for axis in dim.axes] for dim in (depth, column))
+    steps = (
+        linear_part(index, extents)[0]
+        for load in loads_of(form.rhs.formula)
+        for index in load.indices
+    )
+    return any(_overlap(depth, column, own[k], own[j]) for own in steps if k in own and j in own)
+
+
+def _overlap(depth: Dimension, column: Dimension, down: Expr, along: Expr) -> bool:
+    """Do neighbouring columns share elements, if the depth and the columns move along one line by these steps?"""
+    steps = [loops.constant(step) for step in (down, along)]
+    spans = [loops.constant(dim.extent) for dim in (depth, column)]
+    if None in steps or 0 in steps:
+        return False
+    one, other = (abs(step or 0) for step in steps)
+    return all(
+        extent is None or step * extent > rest
+        for step, extent, rest in ((one, spans[0], other), (other, spans[1], one))
+    )
 
 
 @dataclass(frozen=True)

@@ -271,3 +271,12 @@ def test_plain_reductions_are_none() -> None:
     x, k = te.placeholder((n, 8, 16), "float32", "x"), te.reduce_axis(8, "k")
     sums = te.compute((n, Dim.of(16)), lambda i, j: te.sum(x(i, k, j), k), "sums")
     assert schedule_kernel(PrimFunc.from_te([x], [sums]).func, HOST).rule == "reduction"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("padding", [0, 1])
+def test_a_line_of_each_channel_is_no_product(dtype: str, padding: int) -> None:
+    """One weight that slides along a line looks like a product of one row, whose windows would be gathered."""
+    func = program(Conv1d(padding=padding, groups=CHANNELS), dtype, layout="NCW")
+    for target in (HOST, *map(Target.parse, OTHERS)):
+        assert schedule_kernel(func.func, target).rule == "window"
