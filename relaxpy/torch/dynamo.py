@@ -7,12 +7,14 @@ the backward is run by torch. A graph that cannot be compiled is run by torch as
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from relaxpy.errors import UsageError
+from relaxpy.frontend.spans import is_users
 from relaxpy.runtime import VirtualMachine
 from relaxpy.target import Target
 from relaxpy.torch.graph_call import Boxed, graph_call
@@ -174,12 +176,27 @@ def _will_vary() -> bool:
 
 
 def _place(graph: Any) -> str:
-    """The function that a graph is of, at the line where the graph ends."""
+    """The user's function that a graph is of, at the line where the graph ends; or the kind of a module of torch, such
+    as `nn.Sequential`, at the line that calls it."""
     reason = getattr(graph, "compile_subgraph_reason", None)
-    if reason is None or not reason.user_stack:
-        return "a graph"
-    frame = reason.user_stack[-1]
-    return place_of(frame.name, frame.filename, frame.lineno)
+    frames = [] if reason is None else reason.user_stack
+    own = [(f.name, f.filename, f.lineno) for f in frames if is_users(f.filename)]
+    if own:
+        return place_of(*own[-1])
+    caller = sys._getframe()
+    while caller is not None and not is_users(caller.f_code.co_filename):
+        caller = caller.f_back
+    if caller is None:
+        return _outermost(graph)
+    return place_of(_outermost(graph), caller.f_code.co_filename, caller.f_lineno)
+
+
+def _outermost(graph: Any) -> str:
+    """The class of the module that a graph is of."""
+    for node in graph.graph.nodes:
+        for _, kind in (node.meta.get("nn_module_stack") or {}).values():
+            return getattr(kind, "__name__", str(kind).rpartition(".")[2])
+    return "a function of torch"
 
 
 @cache
