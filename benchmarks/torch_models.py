@@ -189,6 +189,7 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="networks with this in their names")
+    parser.add_argument("--libraries", default=",".join(PEERS), help="which ones run")
     parser.add_argument("--quick", action="store_true", help="one short turn; nothing is written")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--processor", action="store_true", help="least processor time, 1 thread")
@@ -199,7 +200,8 @@ def main() -> int:
         ("torch_models_processor", PROCESSOR) if args.processor else ("torch_models", SECTION)
     )
     for name in (name for name in NETWORKS if args.only in name):
-        found = {name: measured(console, name, threads, args.processor, 1 if args.quick else 5)}
+        libraries = {each: PEERS[each] for each in args.libraries.split(",")}
+        found = {name: measured(console, name, libraries, threads, args)}
         console.print(table(found), highlight=False)
         if args.quick:
             continue
@@ -256,17 +258,22 @@ def summary(report: Mapping[str, Times]) -> str:
 
 
 def measured(
-    console: Console, name: str, threads: int, processor: bool, rounds: int
+    console: Console,
+    name: str,
+    libraries: Mapping[str, Callable[..., Service]],
+    threads: int,
+    args: argparse.Namespace,
 ) -> dict[str, dict[str, float]]:
     """What is measured of a network; RuntimeError where results differ."""
     from benchmarks.torch_networks import NETWORKS
 
     network = NETWORKS[name]
     first, *others = network.sizes
+    least = min if args.processor else median
     with ExitStack() as stack:
         peers: dict[str, Peer] = {}
-        for library, make in PEERS.items():
-            peer = Peer.start(library, make, name, threads, processor)
+        for library, make in libraries.items():
+            peer = Peer.start(library, make, name, threads, args.processor)
             if isinstance(peer, Peer):
                 peers[library] = peer
                 stack.callback(peer.stop)
@@ -275,11 +282,11 @@ def measured(
         x = network.input(first)
         check(name, {library: peer.result(("result", x)) for library, peer in peers.items()})
         times: dict[str, list[float]] = {library: [] for library in peers}
-        for turn in range(rounds):
+        for turn in range(1 if args.quick else 5):
             for i in range(len(peers)):
                 library = list(peers)[(i + turn) % len(peers)]
                 times[library] += peers[library].result(("times", x))
-        calls = {library: (min if processor else median)(t) for library, t in times.items()}
+        calls = {library: least(found) for library, found in times.items()}
         build = {
             library: peer.result(("build", None))
             for library, peer in peers.items()
@@ -292,7 +299,7 @@ def measured(
         ]
         y = network.input(others[0])
         check(name, {library: peer.result(("result", y)) for library, peer in peers.items()})
-        return {"call": calls, "build": build, "new": {"relaxpy": median(new)}}
+        return {"call": calls, "build": build, "new": {"relaxpy": least(new)}}
 
 
 def check(name: str, results: Mapping[str, np.ndarray]) -> None:
