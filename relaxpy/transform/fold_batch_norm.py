@@ -34,9 +34,9 @@ from relaxpy.transform.rebuild import Rebuilder
 class FoldBatchNorm(Pass):
     """Replace batch normalisation at inference, with constant statistics and weights, by a scale and a shift per
     channel. The scale is folded into the weight of the preceding convolution if that weight is a constant used only
-    there and the convolution's result has no other use. Otherwise the scale is a multiplication. The moving statistics
-    are returned unchanged. Results differ by one or two roundings. (TVM: `DecomposeOpsForInference` and
-    `FoldBatchnormToConv2D`.)
+    there and the convolution's result has no other use. A constant bias between them becomes part of the shift.
+    Otherwise the scale is a multiplication. The moving statistics are returned unchanged. Results differ by one or two
+    roundings. (TVM: `DecomposeOpsForInference` and `FoldBatchnormToConv2D`.)
 
     Before:
         @R.function
@@ -86,12 +86,12 @@ class _Folder(Rebuilder):
         super().__init__(mod)
         self.uses_of: UseDef = use_def(function)
         self.held: dict[Var, Call] = {}
-        """Normalisations and convolutions to fold, with mapped arguments."""
+        """Normalisations, convolutions and additions of biases to fold, with mapped arguments."""
         self.done: dict[Var, Expr] = {}
         """The results of the folded calls emitted so far."""
 
     def binding(self, binding: Binding) -> None:
-        if self.is_folded(binding) or self.is_scaled(binding):
+        if self.is_folded(binding) or self.is_scaled(binding) or self.is_shifted(binding):
             call = self.use(binding.value)
             assert isinstance(call, Call)
             self.held[binding.var] = call
@@ -118,7 +118,8 @@ class _Folder(Rebuilder):
         )
 
     def is_scaled(self, binding: Binding) -> bool:
-        """Is this a convolution with a constant weight whose only use is a normalisation along its channels?"""
+        """Is this a convolution with a constant weight whose only use, perhaps after a bias, is a normalisation along
+        its channels?"""
         match binding:
             case VarBinding(var=var, value=Call(op=Convolution() as op, args=(_, Constant()))):
                 users = self.uses_of.users(var)
@@ -126,14 +127,27 @@ class _Folder(Rebuilder):
                 return False
         if any(layout.blocks for layout in op.layouts()):
             return False
+        letters = op.layouts()[2].letters
+        channel = letters.index("C")
+        biased = _biased(users[0], channel, len(letters)) if len(users) == 1 else None
+        if biased is not None:
+            users = self.uses_of.users(biased)
         if op.out_dtype is not None or len(users) != 1 or not self.is_folded(users[0]):
             return False
         match users[0]:
             case VarBinding(value=Call(op=BatchNorm(axis=axis))):
-                letters = op.layouts()[2].letters
-                return letters.index("C") == axis % len(letters)
+                return channel == axis % len(letters)
             case _:
                 return False
+
+    def is_shifted(self, binding: Binding) -> bool:
+        """Is this the addition of a bias to a convolution that is folded?"""
+        value = getattr(binding, "value", None)
+        return isinstance(value, Call) and any(
+            isinstance(arg, Var) and isinstance(self.held[arg].op, Convolution)
+            for arg in value.args
+            if arg in self.held
+        )
 
     def value(self, value: Expr) -> Expr:
         match value:
@@ -153,7 +167,8 @@ class _Folder(Rebuilder):
         gamma, beta, mean, variance = (array.astype("float64") for array in arrays)
         factor = 1 / np.sqrt(variance + op.epsilon)
         factor = factor * gamma if op.scale else factor
-        summand = (beta if op.center else 0) - mean * factor
+        x, bias = self.unbiased(x)
+        summand = (beta if op.center else 0) + (bias - mean) * factor
         convolution = self.held.get(x) if isinstance(x, Var) else None
         of_x = deduce(x if convolution is None else convolution, self.mod)
         assert isinstance(of_x, TensorType)
@@ -164,6 +179,30 @@ class _Folder(Rebuilder):
             by = Constant.shared(factor.astype(dtype).reshape(shape))
             product = self.emit(Multiply()(x, by), "scaled")
         return Add()(product, Constant.shared(summand.astype(dtype).reshape(shape)))
+
+    def unbiased(self, x: Expr) -> tuple[Expr, np.ndarray | int]:
+        """A value without the bias that is to be folded, and that bias."""
+        addition = self.held.get(x) if isinstance(x, Var) else None
+        if addition is None or not isinstance(addition.op, Add):
+            return x, 0
+        a, b = addition.args
+        x, bias = (b, a) if isinstance(a, Constant) else (a, b)
+        assert isinstance(bias, Constant)
+        return x, bias.data.astype("float64").reshape(-1)
+
+
+def _biased(use: Use, channel: int, ndim: int) -> Var | None:
+    """The sum, if a constant is added that has a number for each channel or one for all."""
+    match use:
+        case VarBinding(
+            var=var,
+            value=Call(op=Add(), args=(Constant(data=data), Var()) | (Var(), Constant(data=data))),
+        ):
+            shape = (*(1,) * (ndim - data.ndim), *data.shape)
+            others = (*shape[:channel], *shape[channel + 1 :])
+            return var if len(shape) == ndim and all(size == 1 for size in others) else None
+        case _:
+            return None
 
 
 def _is_known(x: Expr, axis: int) -> bool:

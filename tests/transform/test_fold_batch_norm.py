@@ -12,6 +12,7 @@ from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform import (
     BindParams,
+    CanonicalizeBindings,
     DeadCodeElimination,
     FoldBatchNorm,
     Normalize,
@@ -80,6 +81,30 @@ def test_example() -> None:
 def test_into_the_weight(convolution: str) -> None:
     """One convolution and one addition are left."""
     assert folded(module(convolution), images(2, 3, 6, 5)) == ["nn.conv2d", "add"]
+
+
+@pytest.mark.parametrize("order", ["R.add(y0, b)", "R.add(b, y0)"])
+@pytest.mark.parametrize("shape", [(1, CHANNELS, 1, 1), (CHANNELS, 1, 1), (1, 1, 1, 1), ()])
+def test_a_bias_between_becomes_part_of_the_shift(order: str, shape: tuple[int, ...]) -> None:
+    bias = RNG.uniform(-1, 1, shape).tolist()
+    mod = module(
+        f"R.nn.conv2d(x, w)\n        y0 = y\n        b = R.const({bias}, 'float32')\n        y = {order}"
+    )
+    mod = CanonicalizeBindings()(mod)
+    assert folded(mod, images(2, 3, 5, 7)) == ["nn.conv2d", "add"]
+
+
+def test_sums_that_are_no_bias_stay() -> None:
+    """Numbers along a row, and a sum that has another use."""
+    row = f"b = R.const({[1.0, 2.0, 3.0]}, 'float32')\n        y = R.add(y0, b)"
+    mod = CanonicalizeBindings()(module(f"R.nn.conv2d(x, w)\n        y0 = y\n        {row}"))
+    assert folded(mod, images(2, 3, 5, 5)) == ["nn.conv2d", "add", "multiply", "add"]
+    number = "b = R.const(2.0, 'float32')\n        y = R.add(y0, b)"
+    mod = module(
+        f"R.nn.conv2d(x, w)\n        y0 = y\n        {number}", result="R.add(normal[0], y)"
+    )
+    operators = folded(CanonicalizeBindings()(mod), images(2, 3, 5, 5))
+    assert operators == ["nn.conv2d", "add", "multiply", "add", "add"]
 
 
 def test_channels_last() -> None:
