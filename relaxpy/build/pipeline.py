@@ -20,6 +20,7 @@ from relaxpy.transform import (
     ConvertToDataflow,
     DeadCodeElimination,
     DecomposeOps,
+    DropUnitAxes,
     EliminateCommonSubexpr,
     FoldBatchNorm,
     FoldConstant,
@@ -73,6 +74,7 @@ STANDARD: tuple[Phase, ...] = (
     Phase(
         "match",
         (
+            DropUnitAxes(),
             FuseSoftmax(),
             FuseAttention(),
             CausalAttention(),

@@ -20,6 +20,7 @@ from relaxpy.transform.convert_layout import ConvertLayout
 from relaxpy.transform.convert_to_dataflow import ConvertToDataflow
 from relaxpy.transform.dead_code_elimination import DeadCodeElimination
 from relaxpy.transform.decompose_ops import DecomposeOps
+from relaxpy.transform.drop_unit_axes import DropUnitAxes
 from relaxpy.transform.eliminate_common_subexpr import EliminateCommonSubexpr
 from relaxpy.transform.fold_batch_norm import FoldBatchNorm
 from relaxpy.transform.fold_constant import FoldConstant
@@ -61,6 +62,7 @@ __all__ = [
     "ConvertToDataflow",
     "DeadCodeElimination",
     "DecomposeOps",
+    "DropUnitAxes",
     "EliminateCommonSubexpr",
     "FoldBatchNorm",
     "FoldConstant",

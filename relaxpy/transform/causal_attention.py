@@ -33,6 +33,7 @@ from relaxpy.op.datatype import Astype
 from relaxpy.op.deduce import deduce
 from relaxpy.op.intrinsic import ScalarToTensor
 from relaxpy.op.manipulate import BroadcastTo, ExpandDims
+from relaxpy.op.row_major import Reshape
 from relaxpy.op.search import Where
 from relaxpy.shape.prove import prove
 from relaxpy.transform.base import Pass, PassContext
@@ -226,6 +227,10 @@ class _Masks:
                 return self.unbroadcast(inner)
             case Call(op=ExpandDims() as op, args=(inner,)) if _is_leading(op, inner):
                 return self.unbroadcast(inner)
+            case Call(op=Reshape(), args=(Var() as inner, _)) if _without_leading(
+                inner
+            ) == _without_leading(x):
+                return self.unbroadcast(inner)
             case _:
                 return x
 
@@ -244,6 +249,10 @@ class _Masks:
                 mask
             ) - _QUERIES and all(self.bound(each, *_dims(mask)[-2:]) for each in self.parts(inner)):
                 yield from self.parts(inner)
+            case Call(op=Where(), args=(condition, yes, no)) if (
+                self.number(self.unbroadcast(yes)) == 1 and self.number(self.unbroadcast(no)) == 0
+            ):
+                yield from self.parts(condition)
             case Call(op=Ones()):
                 pass
             case value if self.number(value) == 1:
@@ -344,6 +353,12 @@ def _is_leading(op: ExpandDims, x: Expr) -> bool:
     """Are the new axes the first ones, so that broadcasting makes them anyway?"""
     count = 1 if isinstance(op.axis, int) else len(op.axis)
     return op.places(_ndim(x) + count) == list(range(count))
+
+
+def _without_leading(x: Expr) -> tuple[Dim, ...]:
+    """The sizes from the first on that is not 1."""
+    dims = _dims(x)
+    return dims[next((i for i, size in enumerate(dims) if size != 1), len(dims)) :]
 
 
 def _length(x: Expr) -> Dim | None:

@@ -262,7 +262,7 @@ class _Fuser:
         least = match[LEAST]
         while isinstance(least, Var):
             match self.scope.values.get(least):
-                case Call(op=BroadcastTo(), args=(inner, _)):
+                case Call(op=BroadcastTo() | Reshape(), args=(inner, _)):
                     least = inner
                 case Call(op=Full(), args=(_, inner)):
                     least = inner

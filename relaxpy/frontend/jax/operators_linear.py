@@ -38,15 +38,17 @@ def _turns_less(at: Site, x: Expr, y: Expr, dimension_numbers: Any) -> bool:
     if not left_sums or count <= len((*left_sums, *left_batch)):
         return False
 
-    def is_left(sums: Sequence[int], batch: Sequence[int], ndim: int) -> bool:
+    def is_left(operand: Expr, sums: Sequence[int], batch: Sequence[int]) -> bool:
         """Does an operand lie as a left one: batch axes, free ones, then those that are summed?"""
-        ends = list(batch) == list(range(len(batch)))
-        return ends and list(sums) == list(range(ndim - len(sums), ndim))
+        free = [a for a in range(at.ndim(operand)) if a not in (*sums, *batch)]
+        sizes = at.shape_of(operand)
+        order = [a for a in (*batch, *free, *sums) if sizes[a] != 1]
+        return order == sorted(order)
 
-    if not is_left(right_sums, right_batch, other) or other <= len((*right_sums, *right_batch)):
+    if not is_left(y, right_sums, right_batch) or other <= len((*right_sums, *right_batch)):
         return False
     is_weight = not left_batch and count == 2 and other > 2
-    return is_weight or not is_left(left_sums, left_batch, count)
+    return is_weight or not is_left(x, left_sums, left_batch)
 
 
 def _product(at: Site, x: Expr, y: Expr, dimension_numbers: Any) -> Any:

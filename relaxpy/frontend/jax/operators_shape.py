@@ -153,10 +153,9 @@ def counted(at: Site, shape: Sequence[Dim], axis: int, dtype: Any) -> Any:
     narrow = str(dtype) in ("int64", "int32")
     row = at.emit(op.arange(0, shape[axis], 1, dtype=dtype if narrow else "int64"))
     row = at.cast(row, dtype)
-    if len(shape) == 1:
-        return row
-    column = at.emit(op.reshape(row, (shape[axis], *[1] * (len(shape) - 1 - axis))))
-    return op.broadcast_to(column, shape)
+    after = len(shape) - 1 - axis
+    column = at.emit(op.expand_dims(row, list(range(1, 1 + after)))) if after else row
+    return op.broadcast_to(column, shape) if len(shape) > 1 else row
 
 
 @primitive("dim_as_value")
@@ -164,7 +163,7 @@ def dim_as_value(at: Site, *_: Any, dim: Any, **__: Any) -> Any:
     return at.number(at.dims([dim])[0], at.dtype)
 
 
-@primitive("empty", "empty2", "create_token")
+@primitive("empty", "empty2")
 def empty(at: Site, *_: Any, **__: Any) -> Any:
     return op.zeros(at.shape, at.dtype)
 

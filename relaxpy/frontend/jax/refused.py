@@ -51,6 +51,7 @@ REFUSED: dict[str, str] = {
     "shard_map": _DEVICES,
     "rng_bit_generator": "another generator than threefry: use jax.random.key(seed)",
     "rng_uniform": "another generator than threefry: use jax.random.uniform with a key",
+    "create_token": "an order of effects, which no program has: leave the token out",
     "bcoo": "sparse arrays: write the product with dense ones, or gather and scatter",
 }
 """The most special name first, where one begins another."""

@@ -258,6 +258,13 @@ def test_softmax_and_attention_are_ours() -> None:
     assert found["nn.attention"].causal_mask == "TopLeft"
     assert not {"matmul", "permute_dims", "exp"} & found.keys()
 
+    own = functools.partial(jax.nn.dot_product_attention, is_causal=True)
+    found = {op.name: op for op in operators_of(own, *[spec(B, T, 4, 8, dtype="bfloat16")] * 3)}
+    assert found["nn.attention"].causal_mask == "TopLeft"
+    assert not {"matmul", "permute_dims", "exp"} & found.keys()
+    calls = [[data(2, 5, 4, 8, seed=i) for i in range(3)], [data(1, 1, 4, 8)] * 3]
+    check(own, [spec(B, T, 4, 8)] * 3, *calls, rtol=1e-4, atol=1e-5)
+
 
 @pytest.mark.parametrize("mode", ["clip", "fill", "promise_in_bounds"])
 def test_gathers(mode: str) -> None:
