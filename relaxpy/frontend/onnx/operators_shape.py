@@ -14,6 +14,7 @@ from relaxpy.frontend.onnx.operators_elementwise import constant
 from relaxpy.frontend.onnx.table import operator
 from relaxpy.ir import Constant, Dim, DType, Expr, TupleGetItem
 from relaxpy.ir.dim import dim_op, product
+from relaxpy.op.slice import FAR
 
 
 @operator("Shape")
@@ -209,11 +210,20 @@ def slice_(at: Site, x: Expr, starts: Expr, ends: Expr, axes: Any = None, steps:
 
 
 def sliced(at: Site, x: Expr, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
-    rank = at.ndim(x)
-    axes = list(range(len(starts))) if axes is None else [a % rank for a in axes]
+    """A slice. What is left as it is is not sliced, and an end of a billion is the end, as exporters mean it."""
+    dims = at.shape_of(x)
+    axes = list(range(len(starts))) if axes is None else [a % len(dims) for a in axes]
     steps = [1] * len(axes) if steps is None else list(steps)
-    starts, ends = [Dim.of(v) for v in starts], [Dim.of(v) for v in ends]
-    return op.strided_slice(x, axes, starts, ends, steps)
+    parts = []
+    for axis, start, end, step in zip(axes, map(Dim.of, starts), map(Dim.of, ends), steps, strict=True):
+        if end.value is not None and abs(end.value) >= _END:
+            end = Dim.of(FAR if end.value > 0 else -FAR)
+        if (start, step) != (Dim.of(0), 1) or end not in (dims[axis], Dim.of(FAR)):
+            parts.append((axis, start, end, step))
+    return op.strided_slice(x, *map(list, zip(*parts, strict=True))) if parts else x
+
+
+_END = 10**9
 
 
 @operator("Range")
