@@ -237,6 +237,9 @@ class _Converter(Rebuilder):
 
     def call(self, call: Call) -> Call | None:
         """The call in the desired layout; None if it stays as it is."""
+        result = deduce(call, self.mod)
+        if isinstance(result, TensorType) and result.dims is None:
+            return None  # sizes that may be broadcast: it cannot be said in which layout
         for kinds, convert in _CONVERSIONS:
             if isinstance(call.op, kinds):
                 return convert(self, call)

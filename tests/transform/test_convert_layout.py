@@ -338,3 +338,25 @@ def test_two_convolutions_with_one_weight() -> None:
 def test_wrong_layouts(layouts: dict[str, tuple[str, ...]], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ConvertLayout(layouts)
+
+
+@both
+def test_sizes_that_may_be_broadcast_stay_plain(step: ConvertLayout) -> None:
+    mod = relaxpy.parse("""
+from relaxpy.script import ir as I, relax as R
+
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor((1, 8, "n", 5), "float32"), z: R.Tensor((1, 8, "m", 5), "float32"), w: R.Tensor((8, 8, 1, 1), "float32")):
+        with R.dataflow():
+            a = R.nn.conv2d(x, w)
+            b = R.nn.conv2d(z, w)
+            c = R.add(a, b)
+            R.output(c)
+        return c
+""")
+    mod = BindParams("main", {"w": array(8, 8, 1, 1)}).run(mod, PassContext())
+    after = step.run(mod, PassContext())
+    x, z = array(1, 8, 3, 5), array(1, 8, 1, 5)
+    np.testing.assert_allclose(interpret(after, "main", x, z), interpret(mod, "main", x, z), rtol=1e-4, atol=1e-5)

@@ -27,6 +27,9 @@ from relaxpy.ir import Call, Constant, Dim, DType, Expr, IRModule, PrimType, Sha
 from relaxpy.ir.visitor import used_vars
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.op.deduce import deduce
+from relaxpy.op.elementwise import Binary, Comparison, Ternary
+from relaxpy.shape.lattice import Verdict
+from relaxpy.shape.prove import equal
 
 
 @dataclass(frozen=True)
@@ -438,6 +441,8 @@ class Site(site.Site):
         contents, builder = self.importer.contents, self.builder
         if isinstance(value, Call):
             value = replace(value, args=tuple(self._leaf(arg) for arg in value.args))
+            if isinstance(value.op, (Binary, Ternary, Comparison)):
+                value = replace(value, args=self._of_one_size(value.args))
         if (folded := contents.folded(value, lambda: deduce(value, builder.get()))) is not None:
             if isinstance(folded, Tuple):
                 var = super().emit(value, name)
@@ -456,6 +461,29 @@ class Site(site.Site):
         if origins:
             self.importer.origins[var] = frozenset().union(*origins)
         return self.sized(var)
+
+    def _of_one_size(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """Operands whose sizes agree. A computed size and another one that cannot be proved to be equal, neither of
+        them 1, are taken to be equal, which is checked when the program runs: else nothing would be known of the
+        result."""
+        found = list(args)
+        for i, first in enumerate(found):
+            for j in range(i + 1, len(found)):
+                if isinstance(first, Var) and isinstance(found[j], Var):
+                    found[j] = self._sized_as(found[j], first)
+        return tuple(found)
+
+    def _sized_as(self, x: Var, other: Var) -> Any:
+        dims, wanted = (getattr(each.annotation, "dims", None) for each in (x, other))
+        if not dims or not wanted:
+            return x
+        new = list(dims)
+        for k in range(1, 1 + min(len(dims), len(wanted))):
+            a, b = dims[-k], wanted[-k]
+            symbolic = a.value is None and b.value is None
+            if symbolic and (a.symbol is None or b.symbol is None) and equal(a, b) is Verdict.MAYBE:
+                new[-k] = b
+        return x if tuple(new) == tuple(dims) else self.match(x, TensorType(new, self.dtype_of(x)))
 
     def _leaf(self, arg: Any) -> Any:
         if isinstance(arg, Call):
