@@ -293,6 +293,17 @@ class Importer:
             if needed is None:
                 continue
             self.conditions.append((needed, text, None if place is None else place.span))
+            self._keep_number(needed)
+
+    def _keep_number(self, condition: Dim) -> None:
+        """Take a size that is checked to be a number to be that number: what a linear layer behind `flatten` reads has
+        a known width then."""
+        atom = condition.atom
+        if not isinstance(atom, DimOp) or atom.op != "eq":
+            return
+        for one, other in (atom.args, atom.args[::-1]):
+            if one.value is None and other.value is not None:
+                self.sizes.checked[one] = other
 
     def _needed(self, condition: Dim, place: Place) -> Dim | None:
         """What of a condition has to hold; None: nothing. Of torch's own conditions, those that two numbers differ tell

@@ -16,6 +16,8 @@ class Sizes:
     def __init__(self) -> None:
         self.known: dict[str, Dim] = {}
         """Symbol of torch → its value."""
+        self.checked: dict[Dim, Dim] = {}
+        """Expressions that the program checks to be a number → that number."""
 
     def define(self, symbol: str, value: Dim) -> None:
         self.known[symbol] = value
@@ -28,7 +30,8 @@ class Sizes:
         """A size of torch, an int or a SymInt, as a dimension."""
         if isinstance(value, int):
             return Dim.of(value)
-        return self.expr(value.node.expr if hasattr(value, "node") else value)
+        found = self.expr(value.node.expr if hasattr(value, "node") else value)
+        return self.checked.get(found, found)
 
     def expr(self, expr: Any) -> Dim:
         """An expression of sympy as a dimension; comparisons give 0 or 1. UsageError (`torch-size`) for a function that

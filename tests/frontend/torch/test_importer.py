@@ -86,6 +86,23 @@ def test_sizes_by_a_factor() -> None:
         torch.testing.assert_close(torch.from_dlpack(main(x)), program(x), rtol=1e-4, atol=1e-5)
 
 
+def test_a_size_that_is_checked_to_be_a_number_is_that_number() -> None:
+    """The linear layer behind `flatten` has a known width, and its weight can be packed."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.Flatten(), nn.Linear(60, 3)).eval()
+    x = torch.randn(2, 2, 5, 7)
+    auto = ({0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO},)
+    mod, params = relaxpy.from_torch(model, (x,), dynamic_shapes=auto)
+    flat = next(b.var for b in mod["main"].body.bindings if b.var.name == "view")
+    assert str(flat.annotation.shape[1]) == "60"
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, params=params))
+    for shape in ((1, 2, 5, 7), (3, 2, 7, 5)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(torch.from_dlpack(vm["main"](x)), model(x).detach())
+    with pytest.raises(RelaxError):
+        vm["main"](torch.ones(2, 2, 5, 8))
+
+
 def test_a_tensor_given_twice_is_two_arguments() -> None:
     x = torch.ones(3)
     mod, _ = relaxpy.from_torch(lambda a, b: a - b, (x, x))
