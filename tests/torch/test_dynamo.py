@@ -314,6 +314,17 @@ def test_results_share_memory_only_where_eager_ones_do() -> None:
         assert len({each.data_ptr() for each in (x, copied, y, again)}) == 4
 
 
+def test_tensors_that_a_function_makes() -> None:
+    """They are real ones in torch's graph; an empty cache is such a one."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([torch.tensor([]), x * torch.tensor([2.0, 3.0])])
+
+    x = torch.randn(2)
+    assert_same(fast(program)(x), program(x))
+    assert len(built()) == 1
+
+
 def test_arguments_that_a_call_changes_and_numbers() -> None:
     def program(x: torch.Tensor, scale: float, k: int) -> torch.Tensor:
         x.add_(1)

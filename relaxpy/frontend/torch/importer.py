@@ -646,10 +646,16 @@ def _argument_names(program: Any) -> Sequence[str]:
 
 def _attribute(module: Any, path: str) -> Any:
     import torch
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
 
     for part in path.split("."):
         module = getattr(module, part)
-    return Constant.shared(array_of(module)) if isinstance(module, torch.Tensor) else module
+    if not isinstance(module, torch.Tensor):
+        return module
+    with (
+        unset_fake_temporarily()
+    ):  # torch.compile calls its backend in a mode that refuses real tensors
+        return Constant.shared(array_of(module))
 
 
 def _memory(tensor: Any) -> Any:
