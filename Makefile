@@ -7,6 +7,7 @@
 #                  and what was interrupted goes on (MINUTES=30; TARGETS="AVX2;cuda" FAMILIES=bits; build/products.jsonl)
 # make test-torch-compile    call thirty models through torch.compile with relaxpy as its backend, with and without gradients
 # make test-torch-operators  run torch's own samples of its operators beside eager torch, all of them (40 minutes of a core)
+# make test-onnx   run ONNX's own tests of operators, all of them, interpreted and built (an hour of a core; it goes on where it was)
 # make test-jax-functions  run the public functions of JAX beside JAX, all of them (an hour of a core)
 # make test-torch-models     run every model type of transformers, and published models, beside eager torch (hours of a core; it goes on where it was)
 # make test-replicas  run a server with two replicas of Ray Serve, and kill one under load (docs/scaling.md)
@@ -37,7 +38,7 @@ PIP := $(PY) -m pip install -qq --disable-pip-version-check --no-compile
 .DEFAULT_GOAL := help
 # Do not delete stamps as intermediate files of pattern rules.
 .SECONDARY:
-.PHONY: help demo demo-sentences test test-fast test-slow test-devices test-products test-torch-compile test-torch-operators test-torch-models test-jax-functions test-replicas check format lint types stubs docs docs-links wheel-test clean
+.PHONY: help demo demo-sentences test test-fast test-slow test-devices test-products test-torch-compile test-torch-operators test-torch-models test-jax-functions test-onnx test-replicas check format lint types stubs docs docs-links wheel-test clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -106,6 +107,9 @@ test-torch-operators: $(VENV)/stamp-test
 
 test-jax-functions: $(VENV)/stamp-test
 	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) tests/frontend/jax/test_all_functions.py tests/frontend/jax/test_all_models.py $(PYTEST_ARGS)
+
+test-onnx: $(VENV)/stamp-test
+	@$(PY) -m tests.frontend.onnx.test_node_suite build/onnx.jsonl
 
 # Their packages ask for much that reads audio files, which no test needs.
 test-torch-models: $(VENV)/stamp-test

@@ -98,8 +98,8 @@ for _name, _module in _PROVIDERS.items():
     services.SERVICES[_name].provided_by(_module)
 
 _PACKAGES = (
-    "analysis", "backend", "ir", "jax", "llm", "nn", "onnx", "op", "runtime", "script", "serve", "shape", "testing", "tir",
-    "torch", "transform",
+    "analysis", "backend", "ir", "jax", "llm", "nn", "onnx", "op", "runtime", "script", "serve", "shape", "testing",
+    "tir", "torch", "transform",
 )  # fmt: skip
 """Packages available as attributes (`relaxpy.op.add`) without an explicit import."""
 

@@ -3,8 +3,8 @@
     session = relaxpy.onnx.InferenceSession("model.onnx")      # one build for all sizes
     (y,) = session.run(None, {"x": x})
 
-`relaxpy.frontend.onnx` makes the IR; this package builds and runs it. `patch()` stands in for the package onnxruntime in
-programs that import it.
+`relaxpy.frontend.onnx` makes the IR; this package builds and runs it. `patch()` stands in for the package onnxruntime
+in programs that import it.
 """
 
 from relaxpy.onnx.errors import Fail as Fail

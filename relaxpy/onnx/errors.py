@@ -17,7 +17,7 @@ class InvalidGraph(Fail):
     """A model that is damaged."""
 
 
-class NotImplemented(Fail):  # noqa: A001  # ONNX Runtime's name
+class NotImplemented(Fail):  # ONNX Runtime's name
     """A model with something that is not taken."""
 
 
@@ -33,5 +33,10 @@ def of(error: UsageError) -> Fail:
     elif error.code in ("onnx-operator", "onnx-dtype", "onnx-shape", "onnx-constant"):
         kind = NotImplemented
     return kind(
-        error.code, error.message, span=error.span, labels=error.labels, notes=error.notes, help=error.help
+        error.code,
+        error.message,
+        span=error.span,
+        labels=error.labels,
+        notes=error.notes,
+        help=error.help,
     )

@@ -57,7 +57,9 @@ class SessionOptions:
         if self.enable_profiling:
             raise _refused("enable_profiling", "profile with relaxpy: vm.profile(…)")
         if self.optimized_model_filepath:
-            raise _refused("optimized_model_filepath", "save the executable: relaxpy.build(mod).save(…)")
+            raise _refused(
+                "optimized_model_filepath", "save the executable: relaxpy.build(mod).save(…)"
+            )
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -14,6 +14,7 @@ import numpy as np
 from relaxpy.errors import UsageError
 from relaxpy.frontend.onnx.importer import ConstantNeededError, Imported, import_model
 from relaxpy.frontend.onnx.model import read_model
+from relaxpy.narrow import is_sequence, is_tuple
 from relaxpy.onnx import errors
 from relaxpy.onnx.options import PROVIDER, RunOptions, SessionOptions
 from relaxpy.onnx.values import IOBinding
@@ -60,8 +61,8 @@ class InferenceSession:
     """A model, called as ONNX Runtime's session is: `session.run(None, {"x": x})`. It may be called from several
     threads at once.
 
-    `path_or_bytes` is a path, the bytes of a file, or an `onnx.ModelProto`. The model is built here, once for all sizes;
-    only if its structure depends on the values of inputs (axes, for instance) it is built when they are known.
+    `path_or_bytes` is a path, the bytes of a file, or an `onnx.ModelProto`. The model is built here, once for all
+    sizes; only if its structure depends on the values of inputs (axes, for instance) it is built when they are known.
     `target` and further options are those of `relaxpy.build`.
 
     Raises: NoSuchFile, InvalidGraph, NotImplemented: errors of the reader; and the errors of a build.
@@ -126,7 +127,9 @@ class InferenceSession:
     def get_session_options(self) -> SessionOptions:
         return self._options
 
-    def set_providers(self, providers: Sequence[Any] | None = None, provider_options: Any = None) -> None:
+    def set_providers(
+        self, providers: Sequence[Any] | None = None, provider_options: Any = None
+    ) -> None:
         _check_providers(providers)
 
     # Calls
@@ -147,12 +150,14 @@ class InferenceSession:
         if built.program.draws:
             arguments.append(np.int64(secrets.randbits(62)))
         found = built.main(*arguments)
-        results = list(found) if isinstance(found, (tuple, list)) else [found]
+        results = list(found) if is_sequence(found) else [found]
         names = [each.name for each in self._outputs]
         for name in output_names or ():
             if name not in names:
                 raise errors.InvalidArgument(
-                    "onnx-session", f"the model has no output {name!r}", help=f"its outputs are {', '.join(names)}"
+                    "onnx-session",
+                    f"the model has no output {name!r}",
+                    help=f"its outputs are {', '.join(names)}",
                 )
         arrays = dict(zip(names, (np.asarray(each.numpy()) for each in results), strict=True))
         return [arrays[name] for name in output_names or names]
@@ -160,7 +165,9 @@ class InferenceSession:
     def io_binding(self) -> IOBinding:
         return IOBinding(self)
 
-    def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
+    def run_with_iobinding(
+        self, iobinding: IOBinding, run_options: RunOptions | None = None
+    ) -> None:
         iobinding.run()
 
     def __getattr__(self, name: str) -> Any:
@@ -173,9 +180,15 @@ class InferenceSession:
         unknown = [name for name in feed if name not in self._checks]
         missing = [name for name in self._checks if name not in feed]
         if unknown or missing:
-            what = f"no input {unknown[0]!r}" if unknown else f"the input {missing[0]!r}, which is missing"
+            what = (
+                f"no input {unknown[0]!r}"
+                if unknown
+                else f"the input {missing[0]!r}, which is missing"
+            )
             raise errors.InvalidArgument(
-                "onnx-session", f"the model has {what}", help=f"its inputs are {', '.join(self._checks)}"
+                "onnx-session",
+                f"the model has {what}",
+                help=f"its inputs are {', '.join(self._checks)}",
             )
         sizes: dict[str, tuple[int, str]] = {}
         return {name: check(feed[name], sizes) for name, check in self._checks.items()}
@@ -221,9 +234,13 @@ class _Check:
         array = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
         found = _NAMES.get(str(array.dtype), str(array.dtype))
         if found != self.dtype:
-            raise _wrong(f"the input {name!r} is tensor({found}), and the model takes {self.info.type}")
+            raise _wrong(
+                f"the input {name!r} is tensor({found}), and the model takes {self.info.type}"
+            )
         if array.ndim != len(shape):
-            raise _wrong(f"the input {name!r} has {array.ndim} dimensions, and the model takes {len(shape)}: {shape}")
+            raise _wrong(
+                f"the input {name!r} has {array.ndim} dimensions, and the model takes {len(shape)}: {shape}"
+            )
         for axis, (size, wanted) in enumerate(zip(array.shape, shape, strict=True)):
             place = f"axis {axis} of {name!r}"
             if isinstance(wanted, int) and size != wanted:
@@ -247,14 +264,18 @@ def _node_arg(info: Any) -> NodeArg:
     tensor = info.type.tensor_type
     dtype = NAMES.get(tensor.elem_type, "undefined")
     shape = declared(tensor)
-    return NodeArg(info.name, f"tensor({_NAMES.get(dtype, dtype)})", [] if shape is None else list(shape))
+    return NodeArg(
+        info.name, f"tensor({_NAMES.get(dtype, dtype)})", [] if shape is None else list(shape)
+    )
 
 
 def _check_providers(providers: Sequence[Any] | None) -> None:
     """Say of other providers that there are none, as ONNX Runtime does where they are not installed."""
     for each in providers or ():
-        name = each[0] if isinstance(each, tuple) else each
+        name = each[0] if is_tuple(each) else each
         if name != PROVIDER:
             warnings.warn(
-                f"the provider {name!r} is not available: the model runs by {PROVIDER}", UserWarning, stacklevel=3
+                f"the provider {name!r} is not available: the model runs by {PROVIDER}",
+                UserWarning,
+                stacklevel=3,
             )

@@ -19,9 +19,11 @@ class OrtValue:
         self._array = array
 
     @staticmethod
-    def ortvalue_from_numpy(array: Any, device_type: str = "cpu", device_id: int = 0) -> OrtValue:
+    def ortvalue_from_numpy(array: Any, device_type: str = "cpu", device_id: int = 0) -> OrtValue:  # noqa: ARG004  # ONNX Runtime's
         if device_type != "cpu":
-            raise UsageError("onnx-session", f"a tensor on the device {device_type!r} is not supported")
+            raise UsageError(
+                "onnx-session", f"a tensor on the device {device_type!r} is not supported"
+            )
         return OrtValue(np.asarray(array))
 
     def numpy(self) -> np.ndarray:
@@ -54,7 +56,9 @@ class IOBinding:
 
     def bind_output(self, name: str, device_type: str = "cpu", device_id: int = 0) -> None:
         if device_type != "cpu":
-            raise UsageError("onnx-session", f"an output on the device {device_type!r} is not supported")
+            raise UsageError(
+                "onnx-session", f"an output on the device {device_type!r} is not supported"
+            )
         self._wanted[name] = None
 
     def bind_ortvalue_output(self, name: str, value: OrtValue) -> None:

@@ -1,4 +1,4 @@
-"""The tables of what is not taken of torch and JAX are those of the importers. `python -m tests.docs.test_not_taken`
+"""The tables of what is not taken of torch, JAX and ONNX are those of the importers. `python -m tests.docs.test_not_taken`
 writes them."""
 
 from __future__ import annotations
@@ -9,10 +9,15 @@ from collections.abc import Mapping
 import pytest
 
 from relaxpy.frontend.jax.refused import REFUSED as JAX
+from relaxpy.frontend.onnx.refused import REFUSED as ONNX
 from relaxpy.frontend.torch.refused import REFUSED as TORCH
 from tests.docs.markdown_pages import ROOT
 
-PAGES: dict[str, Mapping[str, str]] = {"from_torch.md": TORCH, "from_jax.md": JAX}
+PAGES: dict[str, Mapping[str, str]] = {
+    "from_torch.md": TORCH,
+    "from_jax.md": JAX,
+    "from_onnx.md": ONNX,
+}
 TABLE = re.compile(r"(?<= \| what to write \|\n\|---\|---\|\n)(\|.*\n)*")
 
 

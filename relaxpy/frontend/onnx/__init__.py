@@ -1,8 +1,9 @@
 """ONNX models as IR: `from_onnx`.
 
 `model` reads files, protobuf and text, `graph` makes plain data of it, `importer` walks the nodes with the table of
-operators (`operators_*`), `contents` knows which integer tensors are sizes, and `functions` finds the bodies of operators
-that are functions. Only this package and `relaxpy.onnx` import onnx, inside functions, when they are first used.
+operators (`operators_*`), `branches` decides branches, `contents` knows which integer tensors are sizes, and
+`functions` finds the bodies of operators that are functions. Only this package and `relaxpy.onnx` import onnx, inside
+functions, when they are first used.
 """
 
 from __future__ import annotations

@@ -75,7 +75,9 @@ def _external(tensor: Any, folder: Path | None, size: int, span: Span | None) ->
         raise _damaged(tensor, f"is in the file {location!r}, and the model has no folder", span)
     file = Path(os.path.realpath(folder / location))
     if not file.is_relative_to(os.path.realpath(folder)) or not file.is_file():
-        raise _damaged(tensor, f"is in {location!r}, which is no file below the model's folder", span)
+        raise _damaged(
+            tensor, f"is in {location!r}, which is no file below the model's folder", span
+        )
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", size))
     except ValueError:

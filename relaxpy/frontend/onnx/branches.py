@@ -67,7 +67,9 @@ def _with_rest(at: Site, condition: Any, branches: Sequence[Graph], rest: Rest) 
     importer.splits += 1
     if importer.splits > MOST_SPLITS:
         raise RankError(
-            "onnx-operator", f"more than {MOST_SPLITS} branches inside of one another differ in rank", span=at.span
+            "onnx-operator",
+            f"more than {MOST_SPLITS} branches inside of one another differ in rank",
+            span=at.span,
         )
     bodies: dict[int, Body] = {}
     try:
@@ -94,7 +96,14 @@ def _require(at: Site, condition: Any, wanted: bool) -> None:
     size = None if found is None else found.reshape(-1)[0]
     if isinstance(size, Dim):
         size = size if size.is_truth else dim_op("ne", size, 0)
-        check(at.builder, size if wanted else dim_op("not", size), text, None, "onnx-operator", at.span)
+        check(
+            at.builder,
+            size if wanted else dim_op("not", size),
+            text,
+            None,
+            "onnx-operator",
+            at.span,
+        )
         return
     holds = condition if wanted else at.emit(op.logical_not(condition))
     at.emit(op.assert_op(holds, format=text))
@@ -118,5 +127,7 @@ def _agree(at: Site, results: Sequence[Sequence[Any]]) -> None:
         kinds = [f"{at.dtype_of(x)} of {at.ndim(x)} dimensions" for x in (a, b)]
         if kinds[0] != kinds[1]:
             raise RankError(
-                "onnx-operator", f"a result of the branches is {kinds[0]} in one and {kinds[1]} in the other", span=at.span
+                "onnx-operator",
+                f"a result of the branches is {kinds[0]} in one and {kinds[1]} in the other",
+                span=at.span,
             )

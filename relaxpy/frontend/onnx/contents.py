@@ -14,8 +14,21 @@ import numpy as np
 
 from relaxpy.analysis.shape_values import NotKnownError, evaluate, symbolic
 from relaxpy.errors import RelaxError
-from relaxpy.ir import Call, Constant, Dim, DType, Expr, PrimValue, ShapeExpr, TensorType, Tuple, TupleGetItem, Var
+from relaxpy.ir import (
+    Call,
+    Constant,
+    Dim,
+    DType,
+    Expr,
+    PrimValue,
+    ShapeExpr,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
 from relaxpy.ir.dim import dim_op, product
+from relaxpy.narrow import is_ndarray, is_tuple
 from relaxpy.op.base import Op
 from relaxpy.op.binary import Divide, LogicalAnd, LogicalOr
 from relaxpy.op.compare import Equal, Greater, GreaterEqual, Less, LessEqual, NotEqual
@@ -151,7 +164,7 @@ class Contents:
         return evaluate(operator, [first, *map(_numbers, others)])
 
     def _full(self, args: Sequence[Expr]) -> Any:
-        sizes = [dim.value for dim in args[0].dims]
+        sizes: list[Any] = [dim.value for dim in getattr(args[0], "dims", ())]
         value = self._argument(args[1]) if len(args) > 1 else None
         if None in sizes or value is None:
             return None
@@ -181,7 +194,7 @@ class Contents:
 
 def _dims(values: Any) -> np.ndarray:
     """Elements as dimensions. Raises NotKnownError for floats."""
-    if isinstance(values, np.ndarray) and values.dtype != object:
+    if is_ndarray(values) and values.dtype != object:
         if values.dtype.kind not in "biu":
             raise NotKnownError
         values = values.astype(np.int64)
@@ -190,7 +203,7 @@ def _dims(values: Any) -> np.ndarray:
 
 def _numbers(value: Any) -> Any:
     """Elements as integers, where all are known."""
-    if isinstance(value, np.ndarray) and value.dtype == object:
+    if is_ndarray(value) and value.dtype == object:
         found = [dim.value for dim in value.flat]
         if None not in found:
             return np.array(found, np.int64).reshape(value.shape)
@@ -225,7 +238,7 @@ def _constant(arg: Expr) -> Any:
 
 
 def _size(value: Any) -> int:
-    if isinstance(value, tuple):
+    if is_tuple(value):
         return sum(map(_size, value))
     return value.size if isinstance(value, np.ndarray) else 0
 

@@ -28,7 +28,9 @@ def standard_body(schema: Any, node: Any, types: list[Any], opset: int) -> Any:
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
         if versions:
             data = schema.get_context_dependent_function_with_opset_version(
-                max(versions), node.SerializeToString(), [each.SerializeToString() for each in types]
+                max(versions),
+                node.SerializeToString(),
+                [each.SerializeToString() for each in types],
             )
     elif schema.has_function:
         versions = [v for v in schema.function_opset_versions if v <= opset]

@@ -16,6 +16,7 @@ import numpy as np
 
 from relaxpy.errors import Span, UsageError
 from relaxpy.frontend.onnx.arrays import array_of
+from relaxpy.narrow import is_list
 
 MOST_NESTED = 64
 """The nesting depth of branches, loops and functions."""
@@ -59,7 +60,7 @@ class Graph:
         for node in self.nodes:
             yield node
             for value in node.attributes.values():
-                for each in value if isinstance(value, list) else (value,):
+                for each in value if is_list(value) else (value,):
                     if isinstance(each, Graph):
                         yield from each.all_nodes()
 
@@ -94,7 +95,9 @@ def _lines(proto: Any, depth: int) -> Iterator[str]:
         title = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         outputs = ", ".join(node.output) or "()"
         name = f"  # {node.name}" if node.name else ""
-        yield f"{'    ' * depth}{outputs} = {title}({', '.join(node.input)}){name}".replace("\n", " ")
+        yield f"{'    ' * depth}{outputs} = {title}({', '.join(node.input)}){name}".replace(
+            "\n", " "
+        )
         for inner in _graphs(node):
             yield from _lines(inner, depth + 1)
 
@@ -120,7 +123,9 @@ class _Text:
         nodes = tuple(self.node(each, folder) for each in proto.node)
         stored = getattr(proto, "initializer", ())
         if getattr(proto, "sparse_initializer", ()):
-            raise UsageError("onnx-operator", "sparse initializers are not supported", help="write them densely")
+            raise UsageError(
+                "onnx-operator", "sparse initializers are not supported", help="write them densely"
+            )
         return Graph(
             proto.name,
             tuple(_names(proto.input)),

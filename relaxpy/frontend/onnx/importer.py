@@ -23,8 +23,22 @@ from relaxpy.frontend.onnx.model import read_model
 from relaxpy.frontend.onnx.operators import load_operators
 from relaxpy.frontend.onnx.refused import REFUSED
 from relaxpy.frontend.onnx.table import DRAWING, rule_of
-from relaxpy.ir import Call, Constant, Dim, DType, Expr, IRModule, PrimType, ShapeType, SymVar, TensorType, Tuple, Var
+from relaxpy.ir import (
+    Call,
+    Constant,
+    Dim,
+    DType,
+    Expr,
+    IRModule,
+    PrimType,
+    ShapeType,
+    SymVar,
+    TensorType,
+    Tuple,
+    Var,
+)
 from relaxpy.ir.visitor import used_vars
+from relaxpy.narrow import is_list, is_ndarray, is_sequence
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.op.deduce import deduce
 from relaxpy.op.elementwise import Binary, Comparison, Ternary
@@ -79,7 +93,8 @@ def from_onnx(
         exe = relaxpy.build(mod, params=params)
 
     `model` is a path, the bytes of a file, or an `onnx.ModelProto`. `main` takes the model's inputs in order, then the
-    weights, after a seed if random numbers are drawn; it returns the outputs in order: a tuple, unless that is one. Names that are none of script are changed.
+    weights, after a seed if random numbers are drawn; it returns the outputs in order: a tuple, unless that is one.
+    Names that are none of script are changed.
     Sizes of inputs that have a name are symbols, and equal where the names are. `constants` are values of inputs that
     are part of the program (those that decide its structure, as axes), by name; `shapes` are shapes of inputs, in place
     of those that the model says.
@@ -174,7 +189,12 @@ class Importer:
             output = tensors[0] if len(tensors) == 1 else Tuple(tuple(tensors))
             self.builder.emit_func_output(emit(output))
         return Imported(
-            self.builder.get(), self.weights, tuple(inputs), tuple(outputs), self.seed is not None, self.proto
+            self.builder.get(),
+            self.weights,
+            tuple(inputs),
+            tuple(outputs),
+            self.seed is not None,
+            self.proto,
         )
 
     # Inputs and outputs
@@ -208,7 +228,7 @@ class Importer:
     def _size(self, size: Any, hint: str) -> Dim:
         """A size that the model says: a number, or any text."""
         if isinstance(size, (int, np.integer)) and size >= 0:
-            return Dim.of(int(size))
+            return Dim.of(int(size))  # pyright: ignore[reportUnknownArgumentType]  # an integer of numpy
         if not isinstance(size, str) or size == "?":
             return SymVar(self.taken.fresh(hint)).dim
         if size not in self.sizes:
@@ -216,7 +236,9 @@ class Importer:
         return self.sizes[size]
 
     def _output(self, info: Any, value: Expr, index: int) -> ValueInfo:
-        annotation = value.annotation if isinstance(value, Var) else deduce(value, self.builder.get())
+        annotation = (
+            value.annotation if isinstance(value, Var) else deduce(value, self.builder.get())
+        )
         assert isinstance(annotation, TensorType)
         shape = declared(info.type.tensor_type) if info.type.HasField("tensor_type") else None
         dims = annotation.dims or ()
@@ -225,7 +247,8 @@ class Importer:
             or any(isinstance(a, int) and b.value not in (None, a) for a, b in zip(shape, dims, strict=True))
         ):  # fmt: skip
             warnings.warn(
-                f"the model says that the output {info.name!r} has the shape {_shown(shape)}, and it has {_shown(dims)}",
+                f"the model says that the output {info.name!r} has the shape {_shown(shape)}, "
+                f"and it has {_shown(dims)}",
                 stacklevel=2,
             )
         return ValueInfo(info.name, str(index), str(annotation.dtype), shape)
@@ -263,7 +286,9 @@ class Importer:
         if self.depth > MOST_NESTED:
             raise UsageError("onnx-file", f"the graph {graph.name!r} is nested too deeply")
         values = dict(outer)
-        values.update((name, self.stored(array, name)) for name, array in graph.initializers.items())
+        values.update(
+            (name, self.stored(array, name)) for name, array in graph.initializers.items()
+        )
         found = self._from(graph, 0, values, opsets, wanted, rest)
         self.depth -= 1
         return found
@@ -277,7 +302,9 @@ class Importer:
             node = graph.nodes[index]
             if node.op == "If" and not node.domain:
 
-                def follow(results: list[Any], node: Node = node, after: int = index + 1) -> list[Any]:
+                def follow(
+                    results: list[Any], node: Node = node, after: int = index + 1
+                ) -> list[Any]:
                     inner = {**values, **dict(zip(node.outputs, results, strict=True))}
                     return self._from(graph, after, inner, opsets, wanted, rest)
 
@@ -291,7 +318,9 @@ class Importer:
                     values[name] = value
         for index, name in enumerate(graph.outputs):
             if name and name not in values and (wanted is None or index in wanted):
-                raise UsageError("onnx-file", f"nothing computes the output {name!r} of {graph.name!r}")
+                raise UsageError(
+                    "onnx-file", f"nothing computes the output {name!r} of {graph.name!r}"
+                )
         outputs = [values.get(name) for name in graph.outputs]
         return outputs if rest is None else rest(outputs)
 
@@ -319,7 +348,14 @@ class Importer:
             yield
         except RelaxError as error:
             raise error.located(node.span) from None
-        except (ValueError, TypeError, IndexError, KeyError, AttributeError, AssertionError) as error:
+        except (
+            ValueError,
+            TypeError,
+            IndexError,
+            KeyError,
+            AttributeError,
+            AssertionError,
+        ) as error:
             raise UsageError(
                 "onnx-file",
                 f"{node.title} cannot be called like this: {type(error).__name__}: {error}",
@@ -349,7 +385,7 @@ class Importer:
         attributes = {**_defaults(schema), **node.attributes}
         at = Site(self, node, values, opsets, 1 if schema is None else schema.since_version)
         found = rule(at, *inputs, **attributes)
-        results = list(found) if isinstance(found, (list, tuple)) else [found]
+        results = list(found) if is_sequence(found) else [found]
         return [at.emit(value) if isinstance(value, Expr) else value for value in results]
 
     def _filled(self, node: Node) -> Any:
@@ -375,7 +411,9 @@ class Importer:
             given.setdefault(each.name, self.reader.attribute(each))
         values: dict[str, Any] = dict.fromkeys(body.inputs)
         values.update(zip(body.inputs, inputs, strict=False))
-        return self.graph_values(_bound(body, given, node.span), values, {**self.opsets, **opsets_of(proto)}, wanted)
+        return self.graph_values(
+            _bound(body, given, node.span), values, {**self.opsets, **opsets_of(proto)}, wanted
+        )
 
     # What is missing
 
@@ -452,11 +490,13 @@ class Site(site.Site):
         var = super().emit(value, name)
         contents.learn(var, value)
         found = contents.known.get(var)
-        if isinstance(found, np.ndarray) and isinstance(var.annotation, TensorType):
+        if is_ndarray(found) and isinstance(var.annotation, TensorType):
             numbers = [each.value for each in found.flat]
             if None not in numbers:
                 dtype = var.annotation.dtype or "int64"
-                return Constant(np.array(numbers, np.int64).reshape(found.shape).astype(DType(dtype).numpy))
+                return Constant(
+                    np.array(numbers, np.int64).reshape(found.shape).astype(DType(dtype).numpy)
+                )
         origins = [o for each in used_vars(value) if (o := self.importer.origins.get(each))]
         if origins:
             self.importer.origins[var] = frozenset().union(*origins)
@@ -557,7 +597,8 @@ class Site(site.Site):
         """The sizes in a tensor, read when the program runs, which checks that none is negative."""
         (count,) = self.shape_of(vector)
         dims = [
-            SymVar(self.importer.taken.fresh(f"{self.name}_{i}")).dim for i in range(count.value or 0)
+            SymVar(self.importer.taken.fresh(f"{self.name}_{i}")).dim
+            for i in range(count.value or 0)
         ]
         self.match(self.emit(op.tensor_to_shape(vector)), ShapeType(dims))
         return dims
@@ -595,7 +636,7 @@ def _defaults(schema: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    return list(map(_plain, value)) if isinstance(value, list) else value
+    return list(map(_plain, value)) if is_list(value) else value
 
 
 def _bound(graph: Graph, given: Mapping[str, Any], span: Span) -> Graph:
@@ -604,7 +645,8 @@ def _bound(graph: Graph, given: Mapping[str, Any], span: Span) -> Graph:
     def node(each: Node) -> Node:
         filled = {n: given[other] for n, other in each.references.items() if other in given}
         attributes = {
-            n: _bound(v, given, span) if isinstance(v, Graph) else v for n, v in each.attributes.items()
+            n: _bound(v, given, span) if isinstance(v, Graph) else v
+            for n, v in each.attributes.items()
         }
         return replace(each, attributes={**attributes, **filled}, span=span)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from relaxpy.errors import UsageError
 
@@ -22,14 +22,14 @@ def read_model(source: Any) -> tuple[Any, Path | None]:
     if isinstance(source, onnx.ModelProto):
         return _checked(source, "the model"), None
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return _parsed(bytes(source), "the bytes"), None
+        return _parsed(bytes(cast("bytes", source)), "the bytes"), None
     if not isinstance(source, (str, os.PathLike)):
         raise UsageError(
             "onnx-file",
             f"a {type(source).__name__} is no ONNX model",
             help="pass the path of a file, its bytes, or an onnx.ModelProto",
         )
-    path = Path(source)
+    path = Path(cast("str", source))
     try:
         if path.stat().st_size > MOST_BYTES:
             raise UsageError("onnx-file", f"{path} is larger than a protobuf file can be")

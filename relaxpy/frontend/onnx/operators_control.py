@@ -23,7 +23,9 @@ UNROLLED = 256
 
 
 @operator("Loop")
-def loop(at: Site, most: Any = None, condition: Any = None, *state: Any, body: Graph, **_: Any) -> Any:
+def loop(
+    at: Site, most: Any = None, condition: Any = None, *state: Any, body: Graph, **_: Any
+) -> Any:
     count = len(state)
     first = None if condition is None else truth(at.known(condition))
     limit = None if most is None else at.ints(most, "the number of steps")[0]
@@ -98,7 +100,9 @@ def _counted(at: Site, limit: Dim, state: list[Any], body: Graph, shapes: list[A
     return [*last, *stacks]
 
 
-def _while(at: Site, limit: Dim | None, condition: Any, state: list[Any], body: Graph, makes: int) -> list[Any]:
+def _while(
+    at: Site, limit: Dim | None, condition: Any, state: list[Any], body: Graph, makes: int
+) -> list[Any]:
     """A loop that a step may end."""
     count = len(state)
     begin = constant(True, "bool") if condition is None else at.emit(op.reshape(condition, ()))
@@ -112,7 +116,12 @@ def _while(at: Site, limit: Dim | None, condition: Any, state: list[Any], body: 
 
 
 def _growing(
-    at: Site, limit: Dim | None, begin: Any, state: Sequence[Any], made: Sequence[tuple[int, DType]], step: Any
+    at: Site,
+    limit: Dim | None,
+    begin: Any,
+    state: Sequence[Any],
+    made: Sequence[tuple[int, DType]],
+    step: Any,
 ) -> list[Any]:
     """A loop whose steps make tensors of these ranks and dtypes, of shapes that are known only when it runs: each is
     joined to what there is. `step(i, going, state)` gives whether the loop goes on, the state, and what it makes."""
@@ -127,7 +136,7 @@ def _growing(
 
     def again(i: Dim, going: Any, *values: Any) -> Any:
         going, states, new = step(i, going, values[:count])
-        rest = []
+        rest: list[Any] = []
         for old, each in zip(values[count:], new, strict=True):
             # The rows so far are of this shape, or there are none.
             dims = at.shape_of(each)
@@ -135,47 +144,82 @@ def _growing(
             rest.append(at.emit(op.concat([rows, at.emit(op.expand_dims(each, 0))], axis=0)))
         return (i + 1, going, *states, *rest)
 
-    found = while_loop(at.builder, unfinished, again, [Dim.of(0), begin, *state, *stacks], span=at.span)
+    found = while_loop(
+        at.builder, unfinished, again, [Dim.of(0), begin, *state, *stacks], span=at.span
+    )
     return found[2:]
 
 
-def _written_out(at: Site, limit: Dim | None, condition: Any, state: list[Any], body: Graph) -> list[Any]:
+def _written_out(
+    at: Site, limit: Dim | None, condition: Any, state: list[Any], body: Graph
+) -> list[Any]:
     """The steps of a loop one after the other."""
     count = len(state)
     if limit is None or limit.value is None or limit.value > UNROLLED:
         raise at.fail(
-            "onnx-operator", f"a loop that changes sequences must have a known number of steps, at most {UNROLLED}"
+            "onnx-operator",
+            f"a loop that changes sequences must have a known number of steps, at most {UNROLLED}",
         )
     made: list[list[Any]] = []
     going = condition
     for i in range(limit.value):
         known = True if going is None else truth(at.known(going))
         if known is None:
-            raise at.fail("onnx-operator", "a loop that changes sequences ends by a condition that is known only when it runs")
+            raise at.fail(
+                "onnx-operator",
+                "a loop that changes sequences ends by a condition that is known only when it runs",
+            )
         if not known:
             break
         found = at.graph(body, [constant(i, "int64"), constant(True, "bool"), *state])
         going, state = found[0], found[1 : 1 + count]
         made.append(found[1 + count :])
-    stacks = [at.emit(op.stack([row[k] for row in made], axis=0)) for k in range(len(body.outputs) - 1 - count)] if made else []
+    stacks = (
+        [
+            at.emit(op.stack([row[k] for row in made], axis=0))
+            for k in range(len(body.outputs) - 1 - count)
+        ]
+        if made
+        else []
+    )
     return [*state, *stacks]
 
 
 @operator("Scan")
-def scan_v8(at: Site, lengths: Any, *given: Any, body: Graph, num_scan_inputs: int, directions: Any = None, **_: Any) -> Any:
+def scan_v8(
+    at: Site,
+    lengths: Any,
+    *given: Any,
+    body: Graph,
+    num_scan_inputs: int,
+    directions: Any = None,
+    **_: Any,
+) -> Any:
     """Each batch apart."""
     if lengths is not None:
-        raise at.fail("onnx-operator", "Scan of version 8 with lengths of sequences is not supported")
+        raise at.fail(
+            "onnx-operator", "Scan of version 8 with lengths of sequences is not supported"
+        )
     batch = at.shape_of(given[0])[0].value
     if batch is None:
-        raise at.fail("onnx-operator", "Scan of version 8 with a batch that is known only when it runs")
+        raise at.fail(
+            "onnx-operator", "Scan of version 8 with a batch that is known only when it runs"
+        )
     rows: list[list[Any]] = []
     for b in range(batch):
-        own = []
+        own: list[Any] = []
         for each in given:
             part = at.emit(op.strided_slice(each, [0], [b], [b + 1]))
             own.append(at.emit(op.squeeze(part, [0])))
-        rows.append(scan(at, *own, body=body, num_scan_inputs=num_scan_inputs, scan_input_directions=directions))
+        rows.append(
+            scan(
+                at,
+                *own,
+                body=body,
+                num_scan_inputs=num_scan_inputs,
+                scan_input_directions=directions,
+            )
+        )
     return [op.stack([row[k] for row in rows], axis=0) for k in range(len(body.outputs))]
 
 
@@ -187,12 +231,14 @@ def scan(
     kept = len(given) - num_scan_inputs
     state = list(given[:kept])
     makes = len(body.outputs) - kept
-    xs = []
+    xs: list[Any] = []
     for k, x in enumerate(given[kept:]):
         rank = at.ndim(x)
         axis = (scan_input_axes[k] if scan_input_axes else 0) % rank
         x = at.emit(turned(x, [axis, *(a for a in range(rank) if a != axis)]))
-        xs.append(at.emit(op.flip(x, axis=0)) if scan_input_directions and scan_input_directions[k] else x)
+        xs.append(
+            at.emit(op.flip(x, axis=0)) if scan_input_directions and scan_input_directions[k] else x
+        )
     length = at.shape_of(xs[0])[0]
     names = at.builder.names().copy()
     with at.builder.seq() as trial:
@@ -218,10 +264,14 @@ def scan(
         ranks = [(len(dims), dtype) for dims, dtype in shapes]
         found = _growing(at, length, constant(True, "bool"), state, ranks, grow)
         last, stacks = found[:kept], found[kept:]
-    results = []
+    results: list[Any] = []
     for k in range(makes):
         x = stacks[k]
-        x = at.emit(op.flip(x, axis=0)) if scan_output_directions and scan_output_directions[k] else x
+        x = (
+            at.emit(op.flip(x, axis=0))
+            if scan_output_directions and scan_output_directions[k]
+            else x
+        )
         rank = at.ndim(x)
         axis = (scan_output_axes[k] if scan_output_axes else 0) % rank
         order = list(range(1, rank))

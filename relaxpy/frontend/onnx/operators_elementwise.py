@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
+from typing import cast as typed
 
 import numpy as np
 
@@ -12,8 +13,8 @@ from relaxpy import op
 from relaxpy.frontend.onnx.arrays import dtype_of
 from relaxpy.frontend.onnx.importer import Site
 from relaxpy.frontend.onnx.table import operator
+from relaxpy.frontend.onnx.values import Absent
 from relaxpy.ir import Constant, DType, Expr
-from relaxpy.frontend.onnx.values import Absent, Listed
 
 
 def constant(value: Any, dtype: DType | str) -> Constant:
@@ -92,7 +93,12 @@ def power(at: Site, a: Expr, b: Expr, axis: int | None = None, broadcast: int = 
     b = aligned(at, a, b, axis, broadcast)
     dtype = at.dtype_of(a)
     found = at.known(b)
-    if found is not None and found.size == 1 and float(found.reshape(-1)[0]) == 2 and at.ndim(b) <= at.ndim(a):
+    if (
+        found is not None
+        and found.size == 1
+        and float(found.reshape(-1)[0]) == 2
+        and at.ndim(b) <= at.ndim(a)
+    ):
         return op.multiply(a, a)
     if dtype.is_int and at.dtype_of(b).is_float:
         return at.cast(at.emit(op.power(at.cast(a, at.dtype_of(b)), b)), dtype)
@@ -154,7 +160,7 @@ def converted(at: Site, x: Expr, dtype: DType, saturate: bool = True) -> Any:
     if dtype.startswith("float8") and given.is_float and saturate:
         import ml_dtypes
 
-        most = float(ml_dtypes.finfo(dtype.numpy).max)
+        most = float(typed("Any", ml_dtypes.finfo(dtype.numpy)).max)
         wide = at.cast(x, "float32")
         x = at.emit(op.clip(wide, -most, most))
         if not given.startswith("float8"):
@@ -200,7 +206,13 @@ def celu(at: Site, x: Expr, alpha: float = 1.0, **_: Any) -> Any:
 
 
 @operator("Selu")
-def selu(at: Site, x: Expr, alpha: float = 1.6732631921768188, gamma: float = 1.0507010221481323, **_: Any) -> Any:
+def selu(
+    at: Site,
+    x: Expr,
+    alpha: float = 1.6732631921768188,
+    gamma: float = 1.0507010221481323,
+    **_: Any,
+) -> Any:
     dtype = at.dtype_of(x)
     below = op.multiply(op.expm1(x), constant(alpha, dtype))
     found = op.where(op.less_equal(x, constant(0, dtype)), below, x)
@@ -266,13 +278,17 @@ def shrink(at: Site, x: Expr, bias: float = 0.0, lambd: float = 0.5, **_: Any) -
 
 
 @operator("Clip")
-def clip(at: Site, x: Expr, low: Any = None, high: Any = None, min: Any = None, max: Any = None, **_: Any) -> Any:
+def clip(
+    at: Site, x: Expr, low: Any = None, high: Any = None, min: Any = None, max: Any = None, **_: Any
+) -> Any:
     """The bounds are attributes before version 11; the upper one wins."""
     dtype = at.dtype_of(x)
     low = constant(min, dtype) if low is None and min is not None else low
     high = constant(max, dtype) if high is None and max is not None else high
-    known = [None if each is None else at.known(each) for each in (low, high)]
-    if dtype.is_float and all(each is not None for each in known) and known[0] <= known[1]:
+    known = [
+        found for each in (low, high) if each is not None and (found := at.known(each)) is not None
+    ]
+    if dtype.is_float and len(known) == 2 and known[0] <= known[1]:
         return op.clip(x, *(float(each.reshape(-1)[0]) for each in known))
     if low is not None:
         x = at.emit(op.maximum(x, at.emit(op.reshape(low, ()))))

@@ -10,9 +10,8 @@ import numpy as np
 from relaxpy import op
 from relaxpy.frontend.onnx.importer import Site
 from relaxpy.frontend.onnx.operators_elementwise import constant
-from relaxpy.frontend.onnx.operators_shape import turned
 from relaxpy.frontend.onnx.table import operator
-from relaxpy.ir import Dim, DType, Expr, TupleGetItem
+from relaxpy.ir import Dim, Expr, TupleGetItem
 from relaxpy.ir.dim import product
 
 
@@ -24,7 +23,11 @@ def wrapped(at: Site, indices: Expr, size: Dim) -> Any:
     if at.dtype_of(indices).is_int and not at.dtype_of(indices).is_signed:
         return indices
     whole = at.number(size, at.dtype_of(indices))
-    return at.emit(op.where(op.less(indices, constant(0, at.dtype_of(indices))), op.add(indices, whole), indices))
+    return at.emit(
+        op.where(
+            op.less(indices, constant(0, at.dtype_of(indices))), op.add(indices, whole), indices
+        )
+    )
 
 
 @operator("Gather")
@@ -53,7 +56,9 @@ def _wrapped_rows(at: Site, indices: Expr, sizes: list[Dim]) -> Any:
 def gather_nd(at: Site, x: Expr, indices: Expr, batch_dims: int = 0, **_: Any) -> Any:
     count = at.shape_of(indices)[-1].value
     if count is None:
-        raise at.fail("onnx-operator", "GatherND with a number of indices that is known only when it runs")
+        raise at.fail(
+            "onnx-operator", "GatherND with a number of indices that is known only when it runs"
+        )
     sizes = at.shape_of(x)[batch_dims : batch_dims + count]
     return op.gather_nd(x, _wrapped_rows(at, indices, sizes), batch_dims=batch_dims)
 
@@ -62,23 +67,43 @@ _REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min"
 
 
 @operator("ScatterElements", "Scatter")
-def scatter_elements(at: Site, x: Expr, indices: Expr, updates: Expr, axis: int = 0, reduction: str = "none", **_: Any) -> Any:
+def scatter_elements(
+    at: Site,
+    x: Expr,
+    indices: Expr,
+    updates: Expr,
+    axis: int = 0,
+    reduction: str = "none",
+    **_: Any,
+) -> Any:
     axis %= at.ndim(x)
     places = wrapped(at, indices, at.shape_of(x)[axis])
     return op.scatter_elements(x, places, updates, axis=axis, reduction=_REDUCTIONS[reduction])
 
 
 @operator("ScatterND")
-def scatter_nd(at: Site, x: Expr, indices: Expr, updates: Expr, reduction: str = "none", **_: Any) -> Any:
+def scatter_nd(
+    at: Site, x: Expr, indices: Expr, updates: Expr, reduction: str = "none", **_: Any
+) -> Any:
     count = at.shape_of(indices)[-1].value
     if count is None:
-        raise at.fail("onnx-operator", "ScatterND with a number of indices that is known only when it runs")
+        raise at.fail(
+            "onnx-operator", "ScatterND with a number of indices that is known only when it runs"
+        )
     places = _wrapped_rows(at, indices, at.shape_of(x)[:count])
     return op.scatter_nd(x, places, updates, reduction=_REDUCTIONS[reduction])
 
 
 @operator("TensorScatter")
-def tensor_scatter(at: Site, past: Expr, update: Expr, starts: Any = None, axis: int = -2, mode: str = "linear", **_: Any) -> Any:
+def tensor_scatter(
+    at: Site,
+    past: Expr,
+    update: Expr,
+    starts: Any = None,
+    axis: int = -2,
+    mode: str = "linear",
+    **_: Any,
+) -> Any:
     """Rows of an update along an axis, from a start of each batch on."""
     axis %= at.ndim(past)
     dims, new = at.shape_of(past), at.shape_of(update)
@@ -111,7 +136,9 @@ def one_hot(at: Site, indices: Expr, depth: Expr, values: Expr, axis: int = -1, 
 
 
 @operator("TopK")
-def top_k_v1(at: Site, x: Expr, count: Any = None, k: int = 0, axis: int = -1, largest: int = 1, **_: Any) -> Any:
+def top_k_v1(
+    at: Site, x: Expr, count: Any = None, k: int = 0, axis: int = -1, largest: int = 1, **_: Any
+) -> Any:
     """Equal elements are in the order of their indices."""
     axis %= at.ndim(x)
     (wanted,) = [Dim.of(k)] if count is None else at.ints(count, "k")
@@ -121,12 +148,16 @@ def top_k_v1(at: Site, x: Expr, count: Any = None, k: int = 0, axis: int = -1, l
 
 
 def _extreme(function: Callable[..., Any]) -> Callable[..., Any]:
-    def rule(at: Site, x: Expr, axis: int = 0, keepdims: int = 1, select_last_index: int = 0, **_: Any) -> Any:
+    def rule(
+        at: Site, x: Expr, axis: int = 0, keepdims: int = 1, select_last_index: int = 0, **_: Any
+    ) -> Any:
         axis %= at.ndim(x)
         x = at.cast(x, "int8") if at.dtype_of(x).is_bool else x
         if not select_last_index:
             return at.cast(at.emit(function(x, axis=axis, keepdims=bool(keepdims))), "int64")
-        found = at.emit(function(at.emit(op.flip(x, axis=axis)), axis=axis, keepdims=bool(keepdims)))
+        found = at.emit(
+            function(at.emit(op.flip(x, axis=axis)), axis=axis, keepdims=bool(keepdims))
+        )
         last = at.number(at.shape_of(x)[axis] - 1, "int64")
         return op.subtract(last, at.cast(found, "int64"))
 
@@ -155,15 +186,26 @@ def compress(at: Site, x: Expr, condition: Expr, axis: int | None = None, **_: A
 @operator("Unique")
 def unique(at: Site, x: Expr, axis: int | None = None, sorted: int = 1, **_: Any) -> Any:
     found = at.emit(
-        op.unique(x, sorted=bool(sorted), return_index=True, return_inverse=True, return_counts=True, axis=axis)
+        op.unique(
+            x,
+            sorted=bool(sorted),
+            return_index=True,
+            return_inverse=True,
+            return_counts=True,
+            axis=axis,
+        )
     )
     values, *others = (at.emit(TupleGetItem(found, i)) for i in range(4))
     return [values, *(at.cast(each, "int64") for each in others)]
 
 
 @operator("ReverseSequence")
-def reverse_sequence(at: Site, x: Expr, lengths: Expr, batch_axis: int = 1, time_axis: int = 0, **_: Any) -> Any:
-    return op.reverse_sequence(x, at.cast(lengths, "int64"), seq_axis=time_axis, batch_axis=batch_axis)
+def reverse_sequence(
+    at: Site, x: Expr, lengths: Expr, batch_axis: int = 1, time_axis: int = 0, **_: Any
+) -> Any:
+    return op.reverse_sequence(
+        x, at.cast(lengths, "int64"), seq_axis=time_axis, batch_axis=batch_axis
+    )
 
 
 @operator("NonMaxSuppression")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Any
+from typing import cast as typed
 
 import numpy as np
 
 from relaxpy import op
 from relaxpy.frontend.onnx.importer import Site
 from relaxpy.frontend.onnx.operators_elementwise import constant
-from relaxpy.frontend.onnx.operators_shape import cut, padded
+from relaxpy.frontend.onnx.operators_shape import padded
 from relaxpy.frontend.onnx.table import operator
 from relaxpy.ir import Dim, Expr
 from relaxpy.ir.dim import dim_op
@@ -66,7 +67,11 @@ def det(at: Site, x: Expr, **_: Any) -> Any:
         pivot = at.emit(op.strided_slice(pivot_row, [rank + 1], [0], [1]))
         value = at.emit(op.reshape(pivot, batch))
         moved = at.emit(op.reshape(place, batch))
-        sign = op.where(op.equal(moved, constant(0, at.dtype_of(moved))), constant(1, dtype), constant(-1, dtype))
+        sign = op.where(
+            op.equal(moved, constant(0, at.dtype_of(moved))),
+            constant(1, dtype),
+            constant(-1, dtype),
+        )
         total = at.emit(op.multiply(at.emit(op.multiply(total, value)), at.emit(sign)))
         if size == 1:
             break
@@ -91,7 +96,8 @@ def paddings(
     """The widths before all axes, then those after."""
     if auto in ("NOTSET", "", "VALID"):
         return list(pads) if pads and auto != "VALID" else [0] * (2 * len(kernel))
-    before, after = [], []
+    before: list[Any] = []
+    after: list[Any] = []
     for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True):
         count = (size + s - 1) // s
         total = dim_op("max", (count - 1) * s + (k - 1) * d + 1 - size, 0)
@@ -154,7 +160,10 @@ def conv_transpose(
     more = output_padding or [0] * count
     sizes = at.shape_of(x)[2:]
     widths = list(pads or [0] * (2 * count))
-    wide = [s * (n - 1) + (k - 1) * d + 1 for n, k, s, d in zip(sizes, kernel, strides, dilations, strict=True)]
+    wide = [
+        s * (n - 1) + (k - 1) * d + 1
+        for n, k, s, d in zip(sizes, kernel, strides, dilations, strict=True)
+    ]
     wanted: Any = None
     if output_shape:
         wanted = [Dim.of(v) for v in output_shape[-count:]]
@@ -163,19 +172,28 @@ def conv_transpose(
     if auto_pad == "VALID":
         widths = [0] * (2 * count)
     if wanted is not None:
-        before, after = [], []
+        before: list[Any] = []
+        after: list[Any] = []
         for size, m, want in zip(wide, more, wanted, strict=True):
             total = dim_op("max", size + m - want, 0)
             low = total // 2 if auto_pad != "SAME_LOWER" else total - total // 2
             before.append(low)
             after.append(total - low)
-        whole = _transposed(at, x, weight, strides, [0] * (2 * count), dilations, group, more, count)
+        whole = _transposed(
+            at, x, weight, strides, [0] * (2 * count), dilations, group, more, count
+        )
         grown = [dim_op("max", w - s - m, 0) for s, m, w in zip(wide, more, wanted, strict=True)]
         if any(each != 0 for each in grown):
-            whole = padded(at, whole, [0, 0, *[0] * count, 0, 0, *grown], "constant", constant(0, at.dtype_of(x)))
+            whole = padded(
+                at,
+                whole,
+                [0, 0, *[0] * count, 0, 0, *grown],
+                "constant",
+                constant(0, at.dtype_of(x)),
+            )
         axes = list(range(2, 2 + count))
         starts = before
-        ends = [s + w for s, w in zip(starts, wanted, strict=True)]
+        ends: list[Any] = [s + w for s, w in zip(starts, wanted, strict=True)]
         found = at.emit(op.strided_slice(whole, axes, starts, ends))
     else:
         found = _transposed(at, x, weight, strides, widths, dilations, group, more, count)
@@ -202,10 +220,11 @@ def col2im(
     strides, dilations = strides or [1] * count, dilations or [1] * count
     pads = pads or [0] * (2 * count)
     wide = [s + pads[i] + pads[count + i] for i, s in enumerate(sizes)]
-    places = np.zeros((1,) * (2 * count), np.int64)
+    places = typed("Any", np.zeros((1,) * (2 * count), np.int64))
     for i, (k, t, d) in enumerate(zip(kernel, strides, dilations, strict=True)):
         moves = (wide[i] - d * (k - 1) - 1) // t + 1
-        own = np.arange(k)[:, None] * d + np.arange(moves) * t
+        rows_of, moved = (typed("Any", np.arange(n)) for n in (k, moves))
+        own = rows_of[:, None] * d + moved * t
         shape = [1] * (2 * count)
         shape[i], shape[count + i] = k, moves
         places = places * wide[i] + own.reshape(shape)

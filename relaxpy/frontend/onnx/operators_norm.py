@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from relaxpy import op
@@ -12,7 +11,6 @@ from relaxpy.frontend.onnx.operators_linear import channels
 from relaxpy.frontend.onnx.operators_shape import padded
 from relaxpy.frontend.onnx.table import operator
 from relaxpy.ir import Dim, Expr, TupleGetItem
-from relaxpy.ir.dim import product
 
 
 @operator("BatchNormalization")
@@ -29,10 +27,14 @@ def batch_normalization(
         for new, old in zip(found, (mean, variance), strict=True):
             kind = at.dtype_of(old)
             kept = op.multiply(old, constant(momentum, kind))
-            results.append(op.add(kept, op.multiply(at.cast(new, kind), constant(1 - momentum, kind))))
+            results.append(
+                op.add(kept, op.multiply(at.cast(new, kind), constant(1 - momentum, kind)))
+            )
         mean, variance = found
     elif at.dtype_of(mean) == dtype and at.dtype_of(scale) == dtype:
-        whole = op.nn.batch_norm(x, scale, bias, mean, variance, axis=1, epsilon=epsilon, training=False)
+        whole = op.nn.batch_norm(
+            x, scale, bias, mean, variance, axis=1, epsilon=epsilon, training=False
+        )
         return TupleGetItem(at.emit(whole), 0)
     scale, bias, mean, variance = (
         channels(at, at.cast(each, "float32" if dtype.is_narrow else dtype), count)
@@ -45,32 +47,43 @@ def batch_normalization(
 
 
 @operator("InstanceNormalization")
-def instance_normalization(at: Site, x: Expr, scale: Expr, bias: Expr, epsilon: float = 1e-5, **_: Any) -> Any:
+def instance_normalization(
+    at: Site, x: Expr, scale: Expr, bias: Expr, epsilon: float = 1e-5, **_: Any
+) -> Any:
     axes = list(range(2, at.ndim(x)))
     return op.nn.instance_norm(x, scale, bias, channel_axis=1, axes=axes, epsilon=epsilon)
 
 
 @operator("GroupNormalization")
-def group_normalization_v18(at: Site, x: Expr, scale: Expr, bias: Expr, num_groups: int, epsilon: float = 1e-5, **_: Any) -> Any:
+def group_normalization_v18(
+    at: Site, x: Expr, scale: Expr, bias: Expr, num_groups: int, epsilon: float = 1e-5, **_: Any
+) -> Any:
     """Scale and bias are of groups before version 21."""
     share = at.shape_of(x)[1] // num_groups
 
     def each(v: Expr) -> Any:
-        wide = at.emit(op.broadcast_to(at.emit(op.expand_dims(v, [1])), [Dim.of(num_groups), share]))
+        wide = at.emit(
+            op.broadcast_to(at.emit(op.expand_dims(v, [1])), [Dim.of(num_groups), share])
+        )
         return at.emit(op.reshape(wide, [share * num_groups]))
 
     return group_normalization(at, x, each(scale), each(bias), num_groups, epsilon)
 
 
 @operator("GroupNormalization", since=21)
-def group_normalization(at: Site, x: Expr, scale: Expr, bias: Expr, num_groups: int, epsilon: float = 1e-5, **_: Any) -> Any:
+def group_normalization(
+    at: Site, x: Expr, scale: Expr, bias: Expr, num_groups: int, epsilon: float = 1e-5, **_: Any
+) -> Any:
     axes = list(range(2, at.ndim(x)))
-    return op.nn.group_norm(x, scale, bias, num_groups=num_groups, channel_axis=1, axes=axes, epsilon=epsilon)
+    return op.nn.group_norm(
+        x, scale, bias, num_groups=num_groups, channel_axis=1, axes=axes, epsilon=epsilon
+    )
 
 
 @operator("LayerNormalization")
 def layer_normalization(
-    at: Site, x: Expr, scale: Expr, bias: Any = None, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, **_: Any
+    at: Site, x: Expr, scale: Expr, bias: Any = None, axis: int = -1, epsilon: float = 1e-5,
+    stash_type: int = 1, **_: Any,
 ) -> Any:  # fmt: skip
     rank, dtype = at.ndim(x), at.dtype_of(x)
     axes = list(range(axis % rank, rank))
@@ -78,19 +91,25 @@ def layer_normalization(
     simple = at.shape_of(scale) == tail and (bias is None or at.shape_of(bias) == tail)
     if simple and not at.wants(1) and not at.wants(2):
         shift = at.emit(op.zeros(tail, dtype)) if bias is None else bias
-        return op.nn.layer_norm(x, scale, shift, axes=axes, epsilon=epsilon, center=bias is not None)
+        return op.nn.layer_norm(
+            x, scale, shift, axes=axes, epsilon=epsilon, center=bias is not None
+        )
     wide = at.cast(x, "float32" if dtype.is_narrow else dtype)
     mean = at.emit(op.mean(wide, axis=axes, keepdims=True))
     variance = at.emit(op.variance(wide, axis=axes, keepdims=True))
     kind = at.dtype_of(wide)
-    inverse = at.emit(op.divide(constant(1, kind), op.sqrt(op.add(variance, constant(epsilon, kind)))))
+    inverse = at.emit(
+        op.divide(constant(1, kind), op.sqrt(op.add(variance, constant(epsilon, kind))))
+    )
     normal = at.cast(at.emit(op.multiply(op.subtract(wide, mean), inverse)), dtype)
     found = op.multiply(normal, scale)
     return [found if bias is None else op.add(found, bias), mean, inverse]
 
 
 @operator("RMSNormalization")
-def rms_normalization(at: Site, x: Expr, scale: Expr, axis: int = -1, epsilon: float = 1e-5, **_: Any) -> Any:
+def rms_normalization(
+    at: Site, x: Expr, scale: Expr, axis: int = -1, epsilon: float = 1e-5, **_: Any
+) -> Any:
     rank, dtype = at.ndim(x), at.dtype_of(x)
     axes = list(range(axis % rank, rank))
     if at.shape_of(scale) == at.shape_of(x)[axes[0] :]:
@@ -102,7 +121,15 @@ def rms_normalization(at: Site, x: Expr, scale: Expr, axis: int = -1, epsilon: f
 
 
 @operator("LRN")
-def lrn(at: Site, x: Expr, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, **_: Any) -> Any:
+def lrn(
+    at: Site,
+    x: Expr,
+    size: int,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    bias: float = 1.0,
+    **_: Any,
+) -> Any:
     dtype, rank, dims = at.dtype_of(x), at.ndim(x), at.shape_of(x)
     borders = [0] * (2 * rank)
     borders[1], borders[rank + 1] = (size - 1) // 2, size - 1 - (size - 1) // 2
@@ -115,7 +142,9 @@ def lrn(at: Site, x: Expr, size: int, alpha: float = 1e-4, beta: float = 0.75, b
     return op.divide(x, op.power(scale, constant(beta, dtype)))
 
 
-def nll(at: Site, scores: Expr, target: Expr, weight: Any, reduction: str, ignore: int | None) -> Any:
+def nll(
+    at: Site, scores: Expr, target: Expr, weight: Any, reduction: str, ignore: int | None
+) -> Any:
     """The negative scores of the targets' classes along axis 1, weighted."""
     dtype = at.dtype_of(scores)
     places = at.cast(target, "int64")
@@ -140,14 +169,16 @@ def nll(at: Site, scores: Expr, target: Expr, weight: Any, reduction: str, ignor
 
 @operator("NegativeLogLikelihoodLoss")
 def negative_log_likelihood(
-    at: Site, scores: Expr, target: Expr, weight: Any = None, reduction: str = "mean", ignore_index: int | None = None, **_: Any
+    at: Site, scores: Expr, target: Expr, weight: Any = None, reduction: str = "mean",
+    ignore_index: int | None = None, **_: Any,
 ) -> Any:  # fmt: skip
     return nll(at, scores, target, weight, reduction, ignore_index)
 
 
 @operator("SoftmaxCrossEntropyLoss")
 def softmax_cross_entropy(
-    at: Site, scores: Expr, target: Expr, weight: Any = None, reduction: str = "mean", ignore_index: int | None = None, **_: Any
+    at: Site, scores: Expr, target: Expr, weight: Any = None, reduction: str = "mean",
+    ignore_index: int | None = None, **_: Any,
 ) -> Any:  # fmt: skip
     logs = at.emit(op.nn.log_softmax(scores, axis=1))
     return [nll(at, logs, target, weight, reduction, ignore_index), logs]

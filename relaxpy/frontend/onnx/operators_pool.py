@@ -54,17 +54,21 @@ def max_pool(
     count = at.ndim(x) - 2
     dtype = at.dtype_of(x)
     dims = at.shape_of(x)
-    bordered, attrs = _window(at, x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode, _least(dtype))
+    bordered, attrs = _window(
+        at, x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode, _least(dtype)
+    )
     values, places = _MAX[count]
     found = values(bordered, **attrs)
     if not at.wants(1):
         return found
     if bordered is not x:
-        raise at.fail("onnx-operator", "MaxPool with indices, with a padding that is known only when it runs")
+        raise at.fail(
+            "onnx-operator", "MaxPool with indices, with a padding that is known only when it runs"
+        )
     index = at.cast(at.emit(places(x, **attrs)), "int64")
     planes = dims[2:]
     if storage_order:
-        index = _turned(at, index, planes)
+        index = _together(at, _apart(at, index, planes)[::-1], planes[::-1])
     rank = len(dims)
     whole = product(tuple(planes))
     rows = at.emit(op.arange(0, dims[0] * dims[1], 1, dtype="int64"))
@@ -72,17 +76,23 @@ def max_pool(
     return [found, op.add(index, at.emit(op.multiply(rows, at.number(whole, "int64"))))]
 
 
-def _turned(at: Site, index: Expr, planes: Sequence[Dim]) -> Any:
-    """Indices of a plane's elements, in the order of columns."""
+def _apart(at: Site, index: Expr, sizes: Sequence[Dim]) -> list[Any]:
+    """The indices along axes of these sizes of elements that are numbered through."""
     left: Any = index
-    parts = []
-    for size in reversed(planes):
+    parts: list[Any] = []
+    for size in reversed(sizes):
         each = at.number(size, "int64")
         parts.insert(0, at.emit(op.floor_mod(left, each)))
         left = at.emit(op.floor_divide(left, each))
+    return parts
+
+
+def _together(at: Site, parts: Sequence[Any], sizes: Sequence[Dim]) -> Any:
+    """The number of the element at these indices."""
     total: Any = None
-    for part, size in zip(reversed(parts), reversed(planes), strict=True):
-        total = part if total is None else at.emit(op.add(op.multiply(total, at.number(size, "int64")), part))
+    for part, size in zip(parts, sizes, strict=True):
+        whole = at.number(size, "int64")
+        total = part if total is None else at.emit(op.add(op.multiply(total, whole), part))
     return total
 
 
@@ -93,7 +103,9 @@ def average_pool(
 ) -> Any:  # fmt: skip
     count = at.ndim(x) - 2
     zero = constant(0, at.dtype_of(x))
-    bordered, attrs = _window(at, x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode, zero)
+    bordered, attrs = _window(
+        at, x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode, zero
+    )
     function = _AVERAGE[count]
     if bordered is x or count_include_pad:
         return function(bordered, **attrs, count_include_pad=bool(count_include_pad))
@@ -110,11 +122,17 @@ def lp_pool(
 ) -> Any:  # fmt: skip
     dtype = at.dtype_of(x)
     power = at.emit(op.power(op.abs(x), constant(p, dtype)))
-    bordered, attrs = _window(at, power, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode, constant(0, dtype))
+    bordered, attrs = _window(
+        at, power, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode, constant(0, dtype)
+    )
     # A last window beyond the padding is of zeros there, which a mean counts only as padding.
     count = at.ndim(x) - 2
     widths = attrs["padding"]
-    more = [(k - 1) * d + s for k, d, s in zip(kernel_shape, attrs["dilation"], attrs["strides"], strict=True)]
+    more = [
+        (k - 1) * d + s
+        for k, d, s in zip(kernel_shape, attrs["dilation"], attrs["strides"], strict=True)
+    ]
+    sizes: list[Any] = []
     if ceil_mode:
         sizes = [
             (n + a + b - (k - 1) * d - 1 + s - 1) // s + 1
@@ -123,7 +141,10 @@ def lp_pool(
                 attrs["strides"], strict=True,
             )
         ]  # fmt: skip
-        attrs["padding"] = [*widths[:count], *(w + m for w, m in zip(widths[count:], more, strict=True))]
+        attrs["padding"] = [
+            *widths[:count],
+            *(w + m for w, m in zip(widths[count:], more, strict=True)),
+        ]
         attrs["ceil_mode"] = False
     mean = at.emit(_AVERAGE[count](bordered, **attrs, count_include_pad=True))
     if ceil_mode:
@@ -133,14 +154,14 @@ def lp_pool(
 
 
 def _global(function: Callable[..., Any]) -> Callable[..., Any]:
-    def rule(at: Site, x: Expr, **attrs: Any) -> Any:
-        return function(at, x, list(range(2, at.ndim(x))), attrs)
+    def rule(at: Site, x: Expr, **_: Any) -> Any:
+        return function(x, axis=list(range(2, at.ndim(x))), keepdims=True)
 
     return rule
 
 
-operator("GlobalAveragePool")(_global(lambda at, x, axis, _: op.mean(x, axis=axis, keepdims=True)))
-operator("GlobalMaxPool")(_global(lambda at, x, axis, _: op.max(x, axis=axis, keepdims=True)))
+operator("GlobalAveragePool")(_global(op.mean))
+operator("GlobalMaxPool")(_global(op.max))
 
 
 @operator("GlobalLpPool")
@@ -169,24 +190,11 @@ def max_unpool(
     if shape is not None:
         given = at.ints(shape, "the shape")
         # The indices are those of the inferred shape's elements: each moves to its place in the given one.
-        places = _moved(at, places, wanted, given)
+        places = _together(at, _apart(at, places, wanted), given)
         wanted = given
         own = product(tuple(given))
     zeros = at.emit(op.zeros([own], at.dtype_of(x)))
     return op.reshape(at.emit(op.scatter_elements(zeros, places, flat, axis=0)), wanted)
-
-
-def _moved(at: Site, places: Expr, old: Sequence[Dim], new: Sequence[Dim]) -> Any:
-    left: Any = places
-    parts = []
-    for size in reversed(old):
-        each = at.number(size, "int64")
-        parts.insert(0, at.emit(op.floor_mod(left, each)))
-        left = at.emit(op.floor_divide(left, each))
-    total: Any = None
-    for part, size in zip(parts, new, strict=True):
-        total = part if total is None else at.emit(op.add(op.multiply(total, at.number(size, "int64")), part))
-    return total
 
 
 @operator("RoiAlign")
@@ -197,7 +205,10 @@ def roi_align(
     aligned = at.version >= 16 and coordinate_transformation_mode == "half_pixel"
     number = at.emit(op.expand_dims(at.cast(batch, at.dtype_of(rois)), [1]))
     if mode == "max":
-        raise at.fail("onnx-operator", "RoiAlign with the mode max, which ONNX defines by the weighted corners, is not supported")
+        raise at.fail(
+            "onnx-operator",
+            "RoiAlign with the mode max, which ONNX defines by the weighted corners, is not supported",
+        )
     if aligned:
         rois = at.emit(op.subtract(rois, constant(0.5 / spatial_scale, at.dtype_of(rois))))
     boxes = at.emit(op.concat([number, rois], axis=1))
@@ -208,5 +219,7 @@ def roi_align(
 
 
 @operator("MaxRoiPool")
-def max_roi_pool(at: Site, x: Expr, rois: Expr, pooled_shape: Sequence[int], spatial_scale: float = 1.0, **_: Any) -> Any:
+def max_roi_pool(
+    at: Site, x: Expr, rois: Expr, pooled_shape: Sequence[int], spatial_scale: float = 1.0, **_: Any
+) -> Any:
     return op.vision.roi_pool(x, rois, list(pooled_shape), spatial_scale)

@@ -28,14 +28,25 @@ def spread(at: Site, x: Any, like: Expr, axis: int, block: int = 0) -> Any:
     return at.emit(op.strided_slice(wide, [axis], [0], [at.shape_of(like)[axis]]))
 
 
-def quantized(at: Site, x: Expr, scale: Expr, zero: Any, dtype: DType, axis: int = 1, block: int = 0, saturate: bool = True) -> Any:
-    """x / scale, rounded, with the zero point added, within the range of the dtype."""
+def quantized(
+    at: Site,
+    x: Expr,
+    scale: Expr,
+    zero: Any,
+    dtype: DType,
+    axis: int = 1,
+    block: int = 0,
+    saturate: bool = True,
+) -> Any:
+    """X / scale, rounded, with the zero point added, within the range of the dtype."""
     if zero is None:
         zero = constant(0, dtype)
     simple = at.ndim(scale) <= 1 and not block and at.dtype_of(x) == "float32"
     if dtype in NARROW and simple:
         zero = at.emit(op.reshape(zero, at.shape_of(scale)))
-        return op.quantize(x, scale, zero, axis=axis % max(at.ndim(x), 1) if at.ndim(x) else -1, out_dtype=dtype)
+        return op.quantize(
+            x, scale, zero, axis=axis % max(at.ndim(x), 1) if at.ndim(x) else -1, out_dtype=dtype
+        )
     kind = at.dtype_of(x)
     step = at.cast(spread(at, scale, x, axis, block), kind)
     found = at.emit(op.divide(x, step))
@@ -47,15 +58,21 @@ def quantized(at: Site, x: Expr, scale: Expr, zero: Any, dtype: DType, axis: int
     return at.cast(at.emit(op.clip(whole, float(low), float(high))), dtype)
 
 
-def dequantized(at: Site, x: Expr, scale: Expr, zero: Any, dtype: DType, axis: int = 1, block: int = 0) -> Any:
+def dequantized(
+    at: Site, x: Expr, scale: Expr, zero: Any, dtype: DType, axis: int = 1, block: int = 0
+) -> Any:
     """(x - zero) * scale."""
     given = at.dtype_of(x)
-    simple = at.ndim(scale) <= 1 and not block and dtype == "float32" and at.dtype_of(scale) == "float32"
+    simple = (
+        at.ndim(scale) <= 1 and not block and dtype == "float32" and at.dtype_of(scale) == "float32"
+    )
     if simple and given in NARROW:
         if zero is None:
             zero = constant(0, given)
         zero = at.emit(op.reshape(zero, at.shape_of(scale)))
-        return op.dequantize(x, scale, zero, axis=axis % max(at.ndim(x), 1) if at.ndim(x) else -1, out_dtype=dtype)
+        return op.dequantize(
+            x, scale, zero, axis=axis % max(at.ndim(x), 1) if at.ndim(x) else -1, out_dtype=dtype
+        )
     step = spread(at, scale, x, axis, block)
     if given.is_float:
         wide: Any = at.cast(x, "float32")
@@ -86,7 +103,8 @@ def quantize_linear(
 
 @operator("DequantizeLinear")
 def dequantize_linear(
-    at: Site, x: Expr, scale: Expr, zero: Any = None, axis: int = 1, block_size: int = 0, output_dtype: int = 0, **_: Any
+    at: Site, x: Expr, scale: Expr, zero: Any = None, axis: int = 1, block_size: int = 0, output_dtype: int = 0,
+    **_: Any,
 ) -> Any:  # fmt: skip
     dtype = dtype_of(output_dtype, at.span) if output_dtype else at.dtype_of(scale)
     return dequantized(at, x, scale, zero, dtype, axis, block_size)
@@ -107,13 +125,22 @@ def shifted(at: Site, x: Expr, zero: Any, axis: int | None = None) -> Any:
 
 
 @operator("MatMulInteger")
-def matmul_integer(at: Site, a: Expr, b: Expr, a_zero: Any = None, b_zero: Any = None, **_: Any) -> Any:
+def matmul_integer(
+    at: Site, a: Expr, b: Expr, a_zero: Any = None, b_zero: Any = None, **_: Any
+) -> Any:
     return op.matmul(shifted(at, a, a_zero, -2), shifted(at, b, b_zero, -1))
 
 
 @operator("ConvInteger")
-def conv_integer(at: Site, x: Expr, w: Expr, x_zero: Any = None, w_zero: Any = None, **attrs: Any) -> Any:
-    return conv(at, shifted(at, x, x_zero, None if x_zero is None else 1), shifted(at, w, w_zero, 0), **attrs)
+def conv_integer(
+    at: Site, x: Expr, w: Expr, x_zero: Any = None, w_zero: Any = None, **attrs: Any
+) -> Any:
+    return conv(
+        at,
+        shifted(at, x, x_zero, None if x_zero is None else 1),
+        shifted(at, w, w_zero, 0),
+        **attrs,
+    )
 
 
 def scaled(at: Site, x: Any) -> Any:
@@ -122,16 +149,28 @@ def scaled(at: Site, x: Any) -> Any:
 
 @operator("QLinearMatMul")
 def qlinear_matmul(
-    at: Site, a: Expr, a_scale: Expr, a_zero: Any, b: Expr, b_scale: Expr, b_zero: Any, y_scale: Expr, y_zero: Any, **_: Any
+    at: Site, a: Expr, a_scale: Expr, a_zero: Any, b: Expr, b_scale: Expr, b_zero: Any, y_scale: Expr,
+    y_zero: Any, **_: Any,
 ) -> Any:  # fmt: skip
     def row(scale: Expr, x: Expr, axis: int) -> Any:
         if at.ndim(scale) != 1 or at.shape_of(scale)[0] == 1:
-            return at.emit(op.reshape(scaled(at, scale), ())) if at.ndim(scale) < 2 else scaled(at, scale)
+            return (
+                at.emit(op.reshape(scaled(at, scale), ()))
+                if at.ndim(scale) < 2
+                else scaled(at, scale)
+            )
         rank = at.ndim(x)
-        return at.emit(op.reshape(scaled(at, scale), [at.shape_of(scale)[0] if k == axis % rank else 1 for k in range(rank)]))
+        return at.emit(
+            op.reshape(
+                scaled(at, scale),
+                [at.shape_of(scale)[0] if k == axis % rank else 1 for k in range(rank)],
+            )
+        )
 
     total = at.emit(op.matmul(shifted(at, a, a_zero, -2), shifted(at, b, b_zero, -1)))
-    factor = at.emit(op.divide(op.multiply(row(a_scale, a, -2), row(b_scale, b, -1)), row(y_scale, a, -2)))
+    factor = at.emit(
+        op.divide(op.multiply(row(a_scale, a, -2), row(b_scale, b, -1)), row(y_scale, a, -2))
+    )
     dtype = at.dtype_of(y_zero)
     found = at.emit(op.multiply(at.cast(total, "float32"), factor))
     whole = op.round(at.emit(op.add(found, at.cast(y_zero, "float32"))))

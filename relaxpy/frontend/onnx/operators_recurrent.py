@@ -19,10 +19,12 @@ _NAMES = {
 """ONNX's name of an activation, in small letters → ours, and how many numbers it takes."""
 
 
-def activations_of(at: Site, names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]) -> list[str]:
+def activations_of(
+    at: Site, names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]
+) -> list[str]:
     """Activations with their numbers, which ONNX lists for those only that take some."""
     alpha, beta = iter(alphas), iter(betas)
-    found = []
+    found: list[Any] = []
     for name in names:
         if name.lower() not in _NAMES:
             raise at.fail("onnx-operator", f"the activation {name!r} is not known")
@@ -56,7 +58,12 @@ def layer(
     biases = None if bias is None else each(bias, [width, width])
     peeps = None if peepholes is None else each(peepholes, [3 * hidden])
     for k in range(count):
-        weights += [own[0][k][0], own[1][k][0], *(biases[k] if biases else []), *(peeps[k] if peeps else [])]
+        weights += [
+            own[0][k][0],
+            own[1][k][0],
+            *(biases[k] if biases else []),
+            *(peeps[k] if peeps else []),
+        ]
     found = at.emit(
         function(
             x, weights, *states, None if lengths is None else at.cast(lengths, "int64"), direction=direction,
@@ -96,9 +103,37 @@ def lstm(
     clip: float | None = None, activations: Any = None, activation_alpha: Any = None, activation_beta: Any = None,
     input_forget: int = 0, **_: Any,
 ) -> Any:  # fmt: skip
-    hidden, attrs = _common(at, hidden_size, r, clip, activations, activation_alpha, activation_beta, 3 * sides(direction))
-    attrs |= {"gates": "iofg", "peepholes": peepholes is not None, "input_forget": bool(input_forget)}
-    return layer(at, op.nn.lstm, 4, x, w, r, bias, lengths, [h, c], peepholes, hidden, direction, layout, attrs)
+    hidden, attrs = _common(
+        at,
+        hidden_size,
+        r,
+        clip,
+        activations,
+        activation_alpha,
+        activation_beta,
+        3 * sides(direction),
+    )
+    attrs |= {
+        "gates": "iofg",
+        "peepholes": peepholes is not None,
+        "input_forget": bool(input_forget),
+    }
+    return layer(
+        at,
+        op.nn.lstm,
+        4,
+        x,
+        w,
+        r,
+        bias,
+        lengths,
+        [h, c],
+        peepholes,
+        hidden,
+        direction,
+        layout,
+        attrs,
+    )
 
 
 @operator("GRU")
@@ -108,9 +143,20 @@ def gru(
     activations: Any = None, activation_alpha: Any = None, activation_beta: Any = None,
     linear_before_reset: int = 0, **_: Any,
 ) -> Any:  # fmt: skip
-    hidden, attrs = _common(at, hidden_size, r, clip, activations, activation_alpha, activation_beta, 2 * sides(direction))
+    hidden, attrs = _common(
+        at,
+        hidden_size,
+        r,
+        clip,
+        activations,
+        activation_alpha,
+        activation_beta,
+        2 * sides(direction),
+    )
     attrs |= {"gates": "zrn", "reset_after": bool(linear_before_reset)}
-    return layer(at, op.nn.gru, 3, x, w, r, bias, lengths, [h], None, hidden, direction, layout, attrs)
+    return layer(
+        at, op.nn.gru, 3, x, w, r, bias, lengths, [h], None, hidden, direction, layout, attrs
+    )
 
 
 @operator("RNN")
@@ -119,5 +165,16 @@ def rnn(
     hidden_size: int | None = None, direction: str = "forward", layout: int = 0, clip: float | None = None,
     activations: Any = None, activation_alpha: Any = None, activation_beta: Any = None, **_: Any,
 ) -> Any:  # fmt: skip
-    hidden, attrs = _common(at, hidden_size, r, clip, activations, activation_alpha, activation_beta, 1 * sides(direction))
-    return layer(at, op.nn.rnn, 1, x, w, r, bias, lengths, [h], None, hidden, direction, layout, attrs)
+    hidden, attrs = _common(
+        at,
+        hidden_size,
+        r,
+        clip,
+        activations,
+        activation_alpha,
+        activation_beta,
+        1 * sides(direction),
+    )
+    return layer(
+        at, op.nn.rnn, 1, x, w, r, bias, lengths, [h], None, hidden, direction, layout, attrs
+    )

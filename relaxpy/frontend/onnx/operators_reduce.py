@@ -67,7 +67,9 @@ def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
         noop_with_empty_axes: int = 0, **_: Any,
     ) -> Any:  # fmt: skip
         rank = at.ndim(x)
-        found = axes_of(at, given, axes, rank) or ([] if noop_with_empty_axes else list(range(rank)))
+        found = axes_of(at, given, axes, rank) or (
+            [] if noop_with_empty_axes else list(range(rank))
+        )
         return function(at, x, found, bool(keepdims))
 
     return rule
@@ -112,6 +114,13 @@ def _flat(function: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
+def _softmax(function: Callable[..., Any]) -> Callable[..., Any]:
+    def rule(at: Site, x: Expr, axis: int) -> Any:
+        return function(x, axis=axis)
+
+    return rule
+
+
 def _hardmax(at: Site, x: Expr, axis: int) -> Any:
     first = at.emit(op.argmax(x, axis=axis, keepdims=True))
     row = at.emit(op.arange(0, at.shape_of(x)[axis], 1, dtype="int64"))
@@ -120,8 +129,8 @@ def _hardmax(at: Site, x: Expr, axis: int) -> Any:
 
 
 for _name, _function in {
-    "Softmax": lambda at, x, axis: op.nn.softmax(x, axis=axis),
-    "LogSoftmax": lambda at, x, axis: op.nn.log_softmax(x, axis=axis),
+    "Softmax": _softmax(op.nn.softmax),
+    "LogSoftmax": _softmax(op.nn.log_softmax),
     "Hardmax": _hardmax,
 }.items():
     operator(_name)(_flat(_function))

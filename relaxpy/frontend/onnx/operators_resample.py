@@ -13,13 +13,17 @@ from relaxpy.frontend.onnx.importer import Site
 from relaxpy.frontend.onnx.operators_elementwise import constant
 from relaxpy.frontend.onnx.table import operator
 from relaxpy.ir import Dim, Expr
-from relaxpy.ir.dim import dim_op, product
+from relaxpy.ir.dim import product
 
 
 @operator("Upsample")
-def upsample(at: Site, x: Expr, given: Any = None, scales: Any = None, mode: str = "nearest", **attrs: Any) -> Any:
+def upsample(
+    at: Site, x: Expr, given: Any = None, scales: Any = None, mode: str = "nearest", **attrs: Any
+) -> Any:
     if given is None:
-        given = constant(scales or [attrs.get(f"{side}_scale", 1.0) for side in ("height", "width")], "float32")
+        given = constant(
+            scales or [attrs.get(f"{side}_scale", 1.0) for side in ("height", "width")], "float32"
+        )
     return resize_v10(at, x, given, mode)
 
 
@@ -27,7 +31,13 @@ def upsample(at: Site, x: Expr, given: Any = None, scales: Any = None, mode: str
 def resize_v10(at: Site, x: Expr, scales: Any, mode: str = "nearest", **_: Any) -> Any:
     mode = {"bilinear": "linear"}.get(mode, mode)
     return resize(
-        at, x, None, scales, mode=mode, nearest_mode="floor", coordinate_transformation_mode="asymmetric"
+        at,
+        x,
+        None,
+        scales,
+        mode=mode,
+        nearest_mode="floor",
+        coordinate_transformation_mode="asymmetric",
     )
 
 
@@ -35,11 +45,12 @@ def resize_v10(at: Site, x: Expr, scales: Any, mode: str = "nearest", **_: Any) 
 def resize(
     at: Site, x: Expr, roi: Any = None, scales: Any = None, sizes: Any = None, mode: str = "nearest",
     coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75, exclude_outside: int = 0,
-    extrapolation_value: float = 0.0, nearest_mode: str = "round_prefer_floor", antialias: int = 0, axes: Any = None,
+    extrapolation_value: float = 0.0, nearest_mode: str = "round_prefer_floor", antialias: int = 0,
+    axes: Sequence[int] | None = None,
     keep_aspect_ratio_policy: str = "stretch", **_: Any,
 ) -> Any:  # fmt: skip
     dims = at.shape_of(x)
-    axes = [a % len(dims) for a in axes] if axes is not None else list(range(len(dims)))
+    axes = [int(a) % len(dims) for a in axes] if axes is not None else list(range(len(dims)))
     if sizes is not None and not _is_empty(at, sizes):
         if antialias:
             at.value(sizes, "the sizes")
@@ -47,7 +58,9 @@ def resize(
         factors: list[Any] = [None] * len(axes)
         if keep_aspect_ratio_policy != "stretch":
             wanted = [Dim.of(int(v)) for v in at.value(sizes, "the sizes").reshape(-1)]
-            wanted, factors = _kept_aspect(at, [dims[a] for a in axes], wanted, keep_aspect_ratio_policy)
+            wanted, factors = _kept_aspect(
+                at, [dims[a] for a in axes], wanted, keep_aspect_ratio_policy
+            )
     else:
         factors = [float(f) for f in at.value(scales, "the scales").reshape(-1)]
         wanted = [_scaled(at, dims[a], f) for a, f in zip(axes, factors, strict=True)]
@@ -57,12 +70,24 @@ def resize(
     dtype = at.dtype_of(x)
     wide = dtype if mode == "nearest" or dtype == "float64" else "float32"
     found: Any = x
-    rest = [(a, w, f, None if region is None else (region[i], region[len(axes) + i]))
-            for i, (a, w, f) in enumerate(zip(axes, wanted, factors, strict=True))
-            if not (w == dims[a] and (f is None or f == 1.0) and (region is None or (region[i] == 0 and region[len(axes) + i] == 1)))]  # fmt: skip
+    rest: list[tuple[int, Dim, Any, Any]] = []
+    for i, (axis, size, factor) in enumerate(zip(axes, wanted, factors, strict=True)):
+        bounds = None if region is None else (region[i], region[len(axes) + i])
+        if size != dims[axis] or factor not in (None, 1.0) or bounds not in (None, (0, 1)):
+            rest.append((axis, size, factor, bounds))
     if not rest:
         return x
-    fast = _by_operator(at, x, rest, mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, exclude_outside, antialias)
+    fast = _by_operator(
+        at,
+        x,
+        rest,
+        mode,
+        coordinate_transformation_mode,
+        nearest_mode,
+        cubic_coeff_a,
+        exclude_outside,
+        antialias,
+    )
     if fast is not None:
         return fast
     found = at.cast(found, wide)
@@ -92,15 +117,20 @@ def _scaled(at: Site, size: Dim, factor: float) -> Dim:
         if whole == int(whole):
             return size * int(whole) // 2**power
     raise at.fail(
-        "onnx-operator", f"{at.node.op} by {factor} of a size that is known only when it runs: no fraction of a power of 2",
+        "onnx-operator",
+        f"{at.node.op} by {factor}, no fraction of a power of 2, of a size that is known only when it runs",
         "give the sizes, or a factor such as 0.5 or 1.25",
     )  # fmt: skip
 
 
-def _kept_aspect(at: Site, dims: Sequence[Dim], wanted: Sequence[Dim], policy: str) -> tuple[list[Dim], list[Any]]:
+def _kept_aspect(
+    at: Site, dims: Sequence[Dim], wanted: Sequence[Dim], policy: str
+) -> tuple[list[Dim], list[Any]]:
     pairs = [(d.value, w.value) for d, w in zip(dims, wanted, strict=True)]
     if any(None in pair for pair in pairs):
-        raise at.fail("onnx-operator", f"Resize with {policy} of sizes that are known only when it runs")
+        raise at.fail(
+            "onnx-operator", f"Resize with {policy} of sizes that are known only when it runs"
+        )
     ratios = [(w or 0) / (d or 1) for d, w in pairs]
     scale = min(ratios) if policy == "not_larger" else max(ratios)
     return [Dim.of(int(scale * (d or 0) + 0.5)) for d, _ in pairs], [scale] * len(pairs)
@@ -116,7 +146,8 @@ _ROUNDINGS = {
 
 
 def _by_operator(
-    at: Site, x: Expr, rest: Sequence[Any], mode: str, coordinates: str, rounding: str, alpha: float, exclude: int, antialias: int
+    at: Site, x: Expr, rest: Sequence[tuple[int, Dim, Any, Any]], mode: str, coordinates: str, rounding: str, alpha: float,
+    exclude: int, antialias: int,
 ) -> Any:  # fmt: skip
     """`image.resize2d` where that is the same: the scale is exactly the ratio of the sizes, of two spatial axes."""
     dims = at.shape_of(x)
@@ -124,7 +155,8 @@ def _by_operator(
         return None
     sizes = list(dims)
     for axis, size, factor, bounds in rest:
-        exact = factor is None or dims[axis] * Dim.of(round(factor * 2**16)) == size * Dim.of(2**16)
+        ratio = 1 if factor is None else factor
+        exact = factor is None or dims[axis] * round(ratio * 2**16) == size * 2**16
         if axis < 2 or not exact or bounds is not None:
             return None
         sizes[axis] = size
@@ -174,7 +206,9 @@ def _taps(
         position = at.emit(op.divide(op.multiply(steps, stretch), several))
         position = at.emit(op.where(is_one, op.multiply(stretch, half), position))
         position = at.emit(op.add(position, op.multiply(constant(start, kind), last)))
-        outside = at.emit(op.logical_or(op.less(position, constant(0, kind)), op.greater(position, last)))
+        outside = at.emit(
+            op.logical_or(op.less(position, constant(0, kind)), op.greater(position, last))
+        )
     else:
         position = at.emit(op.subtract(op.divide(op.add(steps, half), scale), half))
         if coordinates == "pytorch_half_pixel":
@@ -184,25 +218,33 @@ def _taps(
             offset = at.emit(op.multiply(op.multiply(old, half), op.subtract(one, adjust)))
             position = at.emit(op.add(position, offset))
         elif coordinates != "half_pixel":
-            raise at.fail("onnx-operator", f"Resize with the coordinates {coordinates!r} is not supported")
+            raise at.fail(
+                "onnx-operator", f"Resize with the coordinates {coordinates!r} is not supported"
+            )
     if mode == "nearest":
-        rounded = {
-            "round_prefer_floor": lambda p: op.ceil(op.subtract(p, half)),
-            "round_prefer_ceil": lambda p: op.floor(op.add(p, half)),
-            "floor": op.floor,
-            "ceil": op.ceil,
-        }[rounding](position)
+        if rounding == "round_prefer_floor":
+            rounded = op.ceil(op.subtract(position, half))
+        elif rounding == "round_prefer_ceil":
+            rounded = op.floor(op.add(position, half))
+        else:
+            rounded = (op.floor if rounding == "floor" else op.ceil)(position)
         return [(at.cast(at.emit(rounded), "int64"), None)], outside
     low = at.emit(op.floor(position))
     t = at.emit(op.subtract(position, low))
     offsets, weights = _weights(at, t, mode, alpha, scale if antialias else None)
-    pairs = [(at.cast(at.emit(op.add(low, constant(o, kind))), "int64"), w) for o, w in zip(offsets, weights, strict=True)]
+    pairs = [
+        (at.cast(at.emit(op.add(low, constant(o, kind))), "int64"), w)
+        for o, w in zip(offsets, weights, strict=True)
+    ]
     if exclude or antialias:
         total: Any = None
-        kept = []
+        kept: list[Any] = []
         for place, weight in pairs:
             if exclude:
-                beyond = op.logical_or(op.less(place, constant(0, "int64")), op.greater(place, at.number(size - 1, "int64")))
+                beyond = op.logical_or(
+                    op.less(place, constant(0, "int64")),
+                    op.greater(place, at.number(size - 1, "int64")),
+                )
                 weight = at.emit(op.where(at.emit(beyond), constant(0, kind), weight))
             kept.append((place, weight))
             total = weight if total is None else at.emit(op.add(total, weight))
@@ -234,7 +276,9 @@ def _weights(at: Site, t: Any, mode: str, alpha: float, scale: Any) -> tuple[lis
     shrink = min(shrink, 1.0)
     start = int(math.floor(-reach / shrink) + 1)
     offsets = list(range(start, 2 - start))
-    return offsets, [function(at.emit(op.multiply(distance(o), constant(shrink, kind)))) for o in offsets]
+    return offsets, [
+        function(at.emit(op.multiply(distance(o), constant(shrink, kind)))) for o in offsets
+    ]
 
 
 def _polynomial(at: Site, x: Any, *coefficients: float) -> Any:
@@ -269,7 +313,13 @@ def grid_sample(
 ) -> Any:  # fmt: skip
     rank = at.ndim(grid)
     turned = at.emit(op.permute_dims(grid, [0, rank - 1, *range(1, rank - 1)]))
-    method = {"linear": "bilinear", "bilinear": "bilinear", "cubic": "bicubic", "bicubic": "bicubic", "nearest": "nearest"}
+    method = {
+        "linear": "bilinear",
+        "bilinear": "bilinear",
+        "cubic": "bicubic",
+        "bicubic": "bicubic",
+        "nearest": "nearest",
+    }
     return op.image.grid_sample(
         x, turned, method=method[mode], layout="NCHW" if rank == 4 else "NCDHW", padding_mode=padding_mode,
         align_corners=bool(align_corners),
@@ -289,33 +339,70 @@ def deform_conv(
     kernel = kernel_of(at, weight, kernel_shape)
     strides, dilations, pads = strides or [1, 1], dilations or [1, 1], pads or [0, 0, 0, 0]
     n, c, h, w = at.shape_of(x)
-    _, _, high, wide = at.shape_of(offset)
+    high, across = at.shape_of(offset)[2:]
     dtype = at.dtype_of(x)
     share = c // offset_group
     points = kernel[0] * kernel[1]
-    planes = []
+    planes: list[Any] = []
     for g in range(offset_group):
         part = at.emit(op.strided_slice(x, [1], [share * g], [share * (g + 1)]))
         for k in range(points):
             i, j = divmod(k, kernel[1])
-            row = _moved(at, offset, 2 * (g * points + k), high, 0, strides[0], i * dilations[0] - pads[0], h, dtype)
-            column = _moved(at, offset, 2 * (g * points + k) + 1, wide, 1, strides[1], j * dilations[1] - pads[1], w, dtype)
+            row = _moved(
+                at,
+                offset,
+                2 * (g * points + k),
+                high,
+                0,
+                strides[0],
+                i * dilations[0] - pads[0],
+                h,
+                dtype,
+            )
+            column = _moved(
+                at,
+                offset,
+                2 * (g * points + k) + 1,
+                across,
+                1,
+                strides[1],
+                j * dilations[1] - pads[1],
+                w,
+                dtype,
+            )
             grid = at.emit(op.concat([column, row], axis=1))
-            sample = at.emit(op.image.grid_sample(part, grid, padding_mode="zeros", align_corners=False))
+            sample = at.emit(
+                op.image.grid_sample(part, grid, padding_mode="zeros", align_corners=False)
+            )
             if mask is not None:
-                factor = at.emit(op.strided_slice(mask, [1], [g * points + k], [g * points + k + 1]))
+                factor = at.emit(
+                    op.strided_slice(mask, [1], [g * points + k], [g * points + k + 1])
+                )
                 sample = at.emit(op.multiply(sample, factor))
             planes.append(at.emit(op.expand_dims(sample, [2])))
-    groups = [at.emit(op.concat(planes[g * points : (g + 1) * points], axis=2)) for g in range(offset_group)]
+    groups = [
+        at.emit(op.concat(planes[g * points : (g + 1) * points], axis=2))
+        for g in range(offset_group)
+    ]
     columns = at.emit(op.concat(groups, axis=1)) if offset_group > 1 else groups[0]
-    columns = at.emit(op.reshape(columns, [n, c * points, high, wide]))
+    columns = at.emit(op.reshape(columns, [n, c * points, high, across]))
     out, own = at.shape_of(weight)[:2]
     flat = at.emit(op.reshape(weight, [out, own * points, 1, 1]))
     found = at.emit(op.nn.conv2d(columns, flat, groups=group))
     return found if bias is None else op.add(found, channels(at, bias, 2))
 
 
-def _moved(at: Site, offset: Expr, index: int, count: Dim, axis: int, stride: int, start: int, size: Dim, dtype: Any) -> Any:
+def _moved(
+    at: Site,
+    offset: Expr,
+    index: int,
+    count: Dim,
+    axis: int,
+    stride: int,
+    start: int,
+    size: Dim,
+    dtype: Any,
+) -> Any:
     """The coordinates along an axis of the samples of one element of the window, as a grid has them."""
     steps = at.cast(at.emit(op.arange(0, count, 1, dtype="int64")), dtype)
     base = at.emit(op.add(op.multiply(steps, constant(stride, dtype)), constant(start, dtype)))

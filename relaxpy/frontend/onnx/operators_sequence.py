@@ -26,7 +26,9 @@ def sequence_empty(at: Site, dtype: int | None = None, **_: Any) -> Any:
 def _place(at: Site, position: Any, count: int) -> int:
     found = int(at.number_of(position, "the position"))
     if not -count <= found < max(count, 1):
-        raise at.fail("onnx-operator", f"the position {found} is not in a sequence of {count} tensors")
+        raise at.fail(
+            "onnx-operator", f"the position {found} is not in a sequence of {count} tensors"
+        )
     return found + count if found < 0 else found
 
 
@@ -55,7 +57,9 @@ def sequence_length(at: Site, xs: Listed, **_: Any) -> Any:
 
 
 @operator("SplitToSequence")
-def split_to_sequence(at: Site, x: Any, split: Any = None, axis: int = 0, keepdims: int = 1, **_: Any) -> Any:
+def split_to_sequence(
+    at: Site, x: Any, split: Any = None, axis: int = 0, keepdims: int = 1, **_: Any
+) -> Any:
     axis %= at.ndim(x)
     size = at.shape_of(x)[axis].value
     if split is None:
@@ -75,7 +79,10 @@ def split_to_sequence(at: Site, x: Any, split: Any = None, axis: int = 0, keepdi
 
 def _known(at: Site, size: int | None) -> int:
     if size is None:
-        raise at.fail("onnx-operator", "a sequence of a length that is known only when it runs is not supported")
+        raise at.fail(
+            "onnx-operator",
+            "a sequence of a length that is known only when it runs is not supported",
+        )
     return size
 
 

@@ -12,7 +12,7 @@ from relaxpy.frontend.onnx.arrays import dtype_of
 from relaxpy.frontend.onnx.importer import Site
 from relaxpy.frontend.onnx.operators_elementwise import constant
 from relaxpy.frontend.onnx.table import operator
-from relaxpy.ir import Constant, Dim, DType, Expr, TupleGetItem
+from relaxpy.ir import Constant, Dim, DType, Expr
 from relaxpy.ir.dim import dim_op, product
 from relaxpy.op.slice import FAR
 
@@ -29,7 +29,12 @@ def size(at: Site, x: Expr, **_: Any) -> Any:
 
 @operator("Constant")
 def constant_(at: Site, **attrs: Any) -> Any:
-    for name, dtype in (("value_float", "float32"), ("value_floats", "float32"), ("value_int", "int64"), ("value_ints", "int64")):
+    for name, dtype in (
+        ("value_float", "float32"),
+        ("value_floats", "float32"),
+        ("value_int", "int64"),
+        ("value_ints", "int64"),
+    ):
         if name in attrs:
             return at.importer.stored(np.asarray(attrs[name], dtype), at.name)
     if "value" in attrs:
@@ -90,7 +95,9 @@ def flatten(at: Site, x: Expr, axis: int = 1, **_: Any) -> Any:
     return op.reshape(x, [product(tuple(dims[:axis])), product(tuple(dims[axis:]))])
 
 
-def axes_of(at: Site, given: Any, attribute: Any, rank: int, what: str = "the axes") -> list[int] | None:
+def axes_of(
+    at: Site, given: Any, attribute: Any, rank: int, what: str = "the axes"
+) -> list[int] | None:
     """Axes that are an input or an attribute; None: they are left out."""
     if given is None:
         return None if attribute is None else [a % rank if rank else 0 for a in attribute]
@@ -118,7 +125,9 @@ def unsqueeze(at: Site, x: Expr, given: Any = None, axes: Any = None, **_: Any) 
 
 @operator("Transpose")
 def transpose(at: Site, x: Expr, perm: Any = None, **_: Any) -> Any:
-    return turned(x, list(range(at.ndim(x)))[::-1] if perm is None else [p % at.ndim(x) for p in perm])
+    return turned(
+        x, list(range(at.ndim(x)))[::-1] if perm is None else [p % at.ndim(x) for p in perm]
+    )
 
 
 def turned(x: Any, axes: Sequence[int]) -> Any:
@@ -128,11 +137,20 @@ def turned(x: Any, axes: Sequence[int]) -> Any:
 
 @operator("Concat")
 def concat(at: Site, *xs: Expr, axis: int = 1, **_: Any) -> Any:
-    return op.concat(list(xs), axis=axis) if len(xs) > 1 else xs[0]
+    tensors = list(xs)
+    return op.concat(tensors, axis=axis) if len(tensors) > 1 else tensors[0]
 
 
 @operator("Split")
-def split(at: Site, x: Expr, given: Any = None, axis: int = 0, split: Any = None, num_outputs: int | None = None, **_: Any) -> Any:
+def split(
+    at: Site,
+    x: Expr,
+    given: Any = None,
+    axis: int = 0,
+    split: Any = None,
+    num_outputs: int | None = None,
+    **_: Any,
+) -> Any:
     axis %= at.ndim(x)
     whole = at.shape_of(x)[axis]
     if given is not None:
@@ -148,7 +166,8 @@ def split(at: Site, x: Expr, given: Any = None, axis: int = 0, split: Any = None
 
 def cut(at: Site, x: Expr, axis: int, parts: Sequence[Any]) -> list[Any]:
     """Parts of these sizes along an axis, one after the other."""
-    found, start = [], Dim.of(0)
+    found: list[Any] = []
+    start = Dim.of(0)
     for part in map(Dim.of, parts):
         found.append(at.emit(op.strided_slice(x, [axis], [start], [start + part])))
         start = start + part
@@ -166,7 +185,7 @@ def expanded(at: Site, x: Expr, wanted: Sequence[Dim]) -> Any:
     rank = max(len(given), len(wanted))
     old = [Dim.of(1)] * (rank - len(given)) + given
     new = [Dim.of(1)] * (rank - len(wanted)) + list(map(Dim.of, wanted))
-    dims = []
+    dims: list[Any] = []
     for a, b in zip(old, new, strict=True):
         if b == 1 or a == b:
             dims.append(a)
@@ -197,12 +216,16 @@ def tile(at: Site, x: Expr, repeats: Expr, axis: Any = None, **_: Any) -> Any:
 
 
 @operator("Slice")
-def slice_v1(at: Site, x: Expr, starts: Sequence[int], ends: Sequence[int], axes: Any = None, **_: Any) -> Any:
+def slice_v1(
+    at: Site, x: Expr, starts: Sequence[int], ends: Sequence[int], axes: Any = None, **_: Any
+) -> Any:
     return sliced(at, x, starts, ends, axes)
 
 
 @operator("Slice", since=10)
-def slice_(at: Site, x: Expr, starts: Expr, ends: Expr, axes: Any = None, steps: Any = None, **_: Any) -> Any:
+def slice_(
+    at: Site, x: Expr, starts: Expr, ends: Expr, axes: Any = None, steps: Any = None, **_: Any
+) -> Any:
     first, last = at.ints(starts, "the starts"), at.ints(ends, "the ends")
     given = None if axes is None else [int(a) for a in at.value(axes, "the axes").reshape(-1)]
     each = None if steps is None else [int(s) for s in at.value(steps, "the steps").reshape(-1)]
@@ -214,13 +237,18 @@ def sliced(at: Site, x: Expr, starts: Any, ends: Any, axes: Any = None, steps: A
     dims = at.shape_of(x)
     axes = list(range(len(starts))) if axes is None else [a % len(dims) for a in axes]
     steps = [1] * len(axes) if steps is None else list(steps)
-    parts = []
-    for axis, start, end, step in zip(axes, map(Dim.of, starts), map(Dim.of, ends), steps, strict=True):
+    parts: list[Any] = []
+    for axis, start, end, step in zip(
+        axes, map(Dim.of, starts), map(Dim.of, ends), steps, strict=True
+    ):
         if end.value is not None and abs(end.value) >= _END:
             end = Dim.of(FAR if end.value > 0 else -FAR)
         if (start, step) != (Dim.of(0), 1) or end not in (dims[axis], Dim.of(FAR)):
             parts.append((axis, start, end, step))
-    return op.strided_slice(x, *map(list, zip(*parts, strict=True))) if parts else x
+    if not parts:
+        return x
+    kept, firsts, lasts, strides = (list(each) for each in zip(*parts, strict=True))
+    return op.strided_slice(x, kept, firsts, lasts, strides)
 
 
 _END = 10**9
@@ -240,7 +268,8 @@ def range_(at: Site, start: Expr, limit: Expr, delta: Expr, **_: Any) -> Any:
 @operator("EyeLike")
 def eye_like(at: Site, x: Expr, dtype: int | None = None, k: int = 0, **_: Any) -> Any:
     kind = at.dtype_of(x) if dtype is None else dtype_of(dtype, at.span)
-    return op.eye(*at.shape_of(x), k, dtype=kind)
+    rows, columns = at.shape_of(x)
+    return op.eye(rows, columns, k, dtype=kind)
 
 
 @operator("Trilu")
@@ -277,15 +306,18 @@ def space_to_depth(at: Site, x: Expr, blocksize: int, mode: str = "DCR", **_: An
 @operator("CenterCropPad")
 def center_crop_pad(at: Site, x: Expr, sizes: Expr, axes: Any = None, **_: Any) -> Any:
     rank = at.ndim(x)
-    axes = list(range(rank)) if axes is None else [a % rank for a in axes]
-    for axis, wanted in zip(axes, at.value(sizes, "the shape").reshape(-1), strict=True):
-        size, wanted = at.shape_of(x)[axis], int(wanted)
-        if size.value is None:
-            raise at.fail("onnx-operator", f"CenterCropPad of the size {size}, which is known only when it runs")
-        more = wanted - size.value
+    named: list[int] = list(range(rank)) if axes is None else [a % rank for a in axes]
+    for axis, wanted in zip(named, at.value(sizes, "the shape").reshape(-1).tolist(), strict=True):
+        size = at.shape_of(x)[axis].value
+        if size is None:
+            raise at.fail(
+                "onnx-operator",
+                f"CenterCropPad of axis {axis}, whose size is known only when it runs",
+            )
+        more = int(wanted) - size
         if more < 0:
             start = -more // 2
-            x = at.emit(op.strided_slice(x, [axis], [start], [start + wanted]))
+            x = at.emit(op.strided_slice(x, [axis], [start], [start + int(wanted)]))
         elif more > 0:
             widths = [0] * (2 * rank)
             widths[2 * axis : 2 * axis + 2] = [more // 2, more - more // 2]
@@ -294,12 +326,28 @@ def center_crop_pad(at: Site, x: Expr, sizes: Expr, axes: Any = None, **_: Any) 
 
 
 @operator("Pad")
-def pad_v1(at: Site, x: Expr, pads: Any = None, paddings: Any = None, mode: str = "constant", value: float = 0.0, **_: Any) -> Any:
+def pad_v1(
+    at: Site,
+    x: Expr,
+    pads: Any = None,
+    paddings: Any = None,
+    mode: str = "constant",
+    value: float = 0.0,
+    **_: Any,
+) -> Any:
     return padded(at, x, pads or paddings, mode, constant(value, at.dtype_of(x)))
 
 
 @operator("Pad", since=11)
-def pad(at: Site, x: Expr, pads: Expr, value: Any = None, axes: Any = None, mode: str = "constant", **_: Any) -> Any:
+def pad(
+    at: Site,
+    x: Expr,
+    pads: Expr,
+    value: Any = None,
+    axes: Any = None,
+    mode: str = "constant",
+    **_: Any,
+) -> Any:
     rank = at.ndim(x)
     widths = at.ints(pads, "the widths")
     if axes is not None:
@@ -315,9 +363,9 @@ def pad(at: Site, x: Expr, pads: Expr, value: Any = None, axes: Any = None, mode
 def padded(at: Site, x: Expr, widths: Sequence[Any], mode: str, value: Expr) -> Any:
     """Borders of these widths: those before all axes, then those after. Negative ones crop."""
     rank = at.ndim(x)
-    widths = list(map(Dim.of, widths))
+    borders = list(map(Dim.of, widths))
     for axis in range(rank):
-        before, after = widths[axis], widths[rank + axis]
+        before, after = borders[axis], borders[rank + axis]
         if before == 0 and after == 0:
             continue
         size = at.shape_of(x)[axis]
@@ -333,10 +381,16 @@ def _bordered(at: Site, x: Expr, axis: int, before: Dim, after: Dim, value: Expr
     none = Dim.of(0)
     crop = [dim_op("max", -width, none) for width in (before, after)]
     if crop != [none, none]:
-        x = at.emit(op.strided_slice(x, [axis], [crop[0]], [dim_op("max", size - crop[1], crop[0])]))
+        x = at.emit(
+            op.strided_slice(x, [axis], [crop[0]], [dim_op("max", size - crop[1], crop[0])])
+        )
     parts: list[Any] = [x]
     for width, place in ((before, 0), (after, 1)):
-        width = dim_op("max", width, none) if width.value is None and any(v.signed for v in width.vars) else width
+        width = (
+            dim_op("max", width, none)
+            if width.value is None and any(v.signed for v in width.vars)
+            else width
+        )
         if width.value is not None and width.value <= 0:
             continue
         dims = at.shape_of(x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from typing import Any
+from typing import cast as typed
 
 import numpy as np
 
@@ -18,12 +19,28 @@ from relaxpy.ir.dim import dim_op
 
 
 @operator("DFT")
-def dft_v17(at: Site, x: Expr, length: Any = None, axis: int = 1, inverse: int = 0, onesided: int = 0, **_: Any) -> Any:
+def dft_v17(
+    at: Site,
+    x: Expr,
+    length: Any = None,
+    axis: int = 1,
+    inverse: int = 0,
+    onesided: int = 0,
+    **_: Any,
+) -> Any:
     return transformed(at, x, _length(at, length), axis, bool(inverse), bool(onesided))
 
 
 @operator("DFT", since=20)
-def dft(at: Site, x: Expr, length: Any = None, axis: Any = None, inverse: int = 0, onesided: int = 0, **_: Any) -> Any:
+def dft(
+    at: Site,
+    x: Expr,
+    length: Any = None,
+    axis: Any = None,
+    inverse: int = 0,
+    onesided: int = 0,
+    **_: Any,
+) -> Any:
     place = -2 if axis is None else int(at.number_of(axis, "the axis"))
     return transformed(at, x, _length(at, length), place, bool(inverse), bool(onesided))
 
@@ -32,13 +49,18 @@ def _length(at: Site, x: Any) -> Dim | None:
     return None if x is None else at.ints(x, "the length")[0]
 
 
-def transformed(at: Site, x: Expr, length: Dim | None, axis: int, inverse: bool, onesided: bool) -> Any:
+def transformed(
+    at: Site, x: Expr, length: Dim | None, axis: int, inverse: bool, onesided: bool
+) -> Any:
     """A discrete Fourier transform, as products with the matrices of cosines and sines."""
     rank, dtype = at.ndim(x), at.dtype_of(x)
     axis %= rank
     parts_count = at.shape_of(x)[rank - 1].value
     if parts_count not in (1, 2):
-        raise at.fail("onnx-operator", "the last axis of a Fourier transform is 1 (real) or 2 (complex), and is not known")
+        raise at.fail(
+            "onnx-operator",
+            "the last axis of a Fourier transform is 1 (real) or 2 (complex), and is not known",
+        )
     given = at.shape_of(x)[axis]
     whole = length if length is not None else 2 * (given - 1) if inverse and onesided else given
     taken = whole // 2 + 1 if inverse and onesided else whole
@@ -96,12 +118,22 @@ def _shares(at: Site, count: Dim, whole: Dim, dtype: Any) -> Any:
     """How often each frequency of a half spectrum is in the whole one: the first and the middle one once."""
     place = at.emit(op.arange(0, count, 1, dtype="int64"))
     double = at.emit(op.multiply(place, constant(2, "int64")))
-    once = op.logical_or(op.equal(double, constant(0, "int64")), op.equal(double, at.number(whole, "int64")))
+    once = op.logical_or(
+        op.equal(double, constant(0, "int64")), op.equal(double, at.number(whole, "int64"))
+    )
     return at.emit(op.where(at.emit(once), constant(1, dtype), constant(2, dtype)))
 
 
 @operator("STFT")
-def stft(at: Site, x: Expr, step: Any, window: Any = None, length: Any = None, onesided: int = 1, **_: Any) -> Any:
+def stft(
+    at: Site,
+    x: Expr,
+    step: Any,
+    window: Any = None,
+    length: Any = None,
+    onesided: int = 1,
+    **_: Any,
+) -> Any:
     hop = at.ints(step, "the step")[0]
     if length is not None:
         size = at.ints(length, "the length")[0]
@@ -110,7 +142,9 @@ def stft(at: Site, x: Expr, step: Any, window: Any = None, length: Any = None, o
     total = at.shape_of(x)[1]
     frames = (total - size) // hop + 1
     first = at.emit(op.multiply(op.arange(0, frames, 1, dtype="int64"), at.number(hop, "int64")))
-    places = at.emit(op.add(at.emit(op.expand_dims(first, [1])), op.arange(0, size, 1, dtype="int64")))
+    places = at.emit(
+        op.add(at.emit(op.expand_dims(first, [1])), op.arange(0, size, 1, dtype="int64"))
+    )
     rows = at.emit(op.take(x, places, axis=1))
     if window is not None:
         factor = at.emit(op.reshape(window, [at.shape_of(window)[0], 1]))
@@ -119,19 +153,28 @@ def stft(at: Site, x: Expr, step: Any, window: Any = None, length: Any = None, o
 
 
 @operator("MelWeightMatrix")
-def mel_weight_matrix(at: Site, bins: Expr, length: Expr, rate: Expr, low: Expr, high: Expr, output_datatype: int = 1, **_: Any) -> Any:
+def mel_weight_matrix(
+    at: Site,
+    bins: Expr,
+    length: Expr,
+    rate: Expr,
+    low: Expr,
+    high: Expr,
+    output_datatype: int = 1,
+    **_: Any,
+) -> Any:
     """Triangles over the spectrum's bins, evenly spaced on the mel scale."""
     given = (bins, length, rate, low, high)
     count, size, sampling, lower, upper = (at.number_of(each, "its numbers") for each in given)
     ends = [2595 * np.log1p(each / 700) / np.log(10) for each in (lower, upper)]
-    points = np.arange(count + 2) * (ends[1] - ends[0]) / (count + 2) + ends[0]
-    hertz = 700 * np.expm1(points / 2595 * np.log(10))
+    points = typed("Any", np.arange(count + 2)) * (ends[1] - ends[0]) / (count + 2) + ends[0]
+    hertz: Any = 700 * np.expm1(points / 2595 * np.log(10))
     edges = ((size + 1) * hertz // sampling).astype(int)
     found = np.zeros((size // 2 + 1, count))
     for i, (left, centre, right) in enumerate(zip(edges, edges[1:], edges[2:], strict=False)):
-        rise = np.arange(left, centre + 1)
+        rise = typed("Any", np.arange(left, centre + 1))
         found[rise, i] = (rise - left) / (centre - left) if centre > left else 1
-        fall = np.arange(centre, right)
+        fall = typed("Any", np.arange(centre, right))
         if right > centre:
             found[fall, i] = (right - fall) / (right - centre)
     return Constant(found.astype(dtype_of(output_datatype, at.span).numpy))

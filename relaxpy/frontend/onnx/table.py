@@ -42,6 +42,13 @@ def rule_of(domain: str, name: str, version: int) -> Rule | None:
 
 
 DRAWING = frozenset(
-    ("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike", "Bernoulli", "Multinomial")
+    (
+        "RandomUniform",
+        "RandomUniformLike",
+        "RandomNormal",
+        "RandomNormalLike",
+        "Bernoulli",
+        "Multinomial",
+    )
 )
 """Operators that draw random numbers: a program with one that has no seed of its own takes a seed."""

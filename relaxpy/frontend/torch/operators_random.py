@@ -3,7 +3,6 @@ distribution; torch's own generator gives others."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from relaxpy.frontend.torch.importer import Site
 from relaxpy.frontend.torch.operators_elementwise import number
 from relaxpy.frontend.torch.table import always, operator
 from relaxpy.ir import Dim, Expr
-from relaxpy.ir.dim import dim_op, product
+from relaxpy.ir.dim import dim_op
 
 
 def uniform(at: Site, shape: Sequence[Dim], dtype: str = "float32") -> Any:

@@ -35,7 +35,9 @@ def run(model: Any, *arrays: Any, **options: Any) -> Any:
 
 def with_graph(change: Any) -> Any:
     """A model of one product, changed."""
-    model = graph("g (float[n, 7] x) => (float[n, 3] y) <float[7, 3] w = {1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21}> { y = MatMul(x, w) }")
+    model = graph(
+        "g (float[n, 7] x) => (float[n, 3] y) <float[7, 3] w = {1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21}> { y = MatMul(x, w) }"
+    )
     change(model.graph)
     return model
 
@@ -91,7 +93,9 @@ def test_a_shape_that_is_an_input_is_read_when_it_runs() -> None:
 
 
 def test_axes_must_be_known() -> None:
-    model = graph("g (float[a, b] x, int64[1] axes) => (float[c] y) { y = ReduceSum<keepdims = 0>(x, axes) }")
+    model = graph(
+        "g (float[a, b] x, int64[1] axes) => (float[c] y) { y = ReduceSum<keepdims = 0>(x, axes) }"
+    )
     with pytest.raises(UsageError, match="ReduceSum: the axes must be known") as caught:
         from_onnx(model)
     assert caught.value.code == "onnx-constant"
@@ -169,7 +173,7 @@ def test_branches_of_different_ranks() -> None:
 
 def test_a_branch_that_is_no_program_is_never_taken() -> None:
     text = BRANCHES[: BRANCHES.index("    r = Shape")].replace("float[c, d] y", "float[c] y")
-    model = graph(f"{text} w = Identity(v) y = Einsum<equation = \"i->i\">(w) }}")
+    model = graph(f'{text} w = Identity(v) y = Einsum<equation = "i->i">(w) }}')
     x = data(4, 1)
     np.testing.assert_array_equal(run(model, x), x[:, 0])
     with pytest.raises(RelaxError, match=r"guard.*\n.*\n.*\n.*v = If"):
@@ -196,7 +200,9 @@ def test_loops_of_any_length_and_with_a_condition() -> None:
 
 
 def test_all_that_is_missing_is_said_at_once() -> None:
-    model = graph('g (float[n] x) => (float[n] y) { a = Strange(x) b = Strange(a) y = StringNormalizer(b) }')
+    model = graph(
+        "g (float[n] x) => (float[n] y) { a = Strange(x) b = Strange(a) y = StringNormalizer(b) }"
+    )
     with pytest.raises(UsageError) as caught:
         from_onnx(model)
     text = str(caught.value)
@@ -256,7 +262,8 @@ def _too_few(g: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [_cycle, _unknown, _no_output, _short, _huge, _negative, _attribute, _too_many, _too_few]
+    "change",
+    [_cycle, _unknown, _no_output, _short, _huge, _negative, _attribute, _too_many, _too_few],
 )
 def test_damaged_graphs_are_refused(change: Any) -> None:
     with pytest.raises(RelaxError) as caught:
@@ -272,12 +279,15 @@ def test_no_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_cut_of_a_file_is_refused_or_a_model() -> None:
-    data = with_graph(lambda g: None).SerializeToString()
-    for size in range(0, len(data), 7):
+    whole = with_graph(lambda g: None).SerializeToString()
+    codes = set()
+    for size in range(0, len(whole), 7):
         try:
-            from_onnx(data[:size])
+            from_onnx(whole[:size])
         except RelaxError as error:
-            assert error.code.startswith(("onnx-", "op-", "shape-"))
+            codes.add(error.code)
+    assert codes
+    assert codes <= {"onnx-file", "onnx-dtype", "onnx-shape", "onnx-operator"}
 
 
 def test_external_data_is_read_below_the_folder_only(tmp_path: Path) -> None:
@@ -287,8 +297,14 @@ def test_external_data_is_read_below_the_folder_only(tmp_path: Path) -> None:
     model = graph("g (float[n, 40] x) => (float[n, 30] y) { y = MatMul(x, w) }")
     tensor = numpy_helper.from_array(w, "w")
     model.graph.initializer.append(tensor)
-    onnx.save(model, folder / "m.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
-    mod, params = from_onnx(folder / "m.onnx")
+    onnx.save(
+        model,
+        folder / "m.onnx",
+        save_as_external_data=True,
+        location="weights.bin",
+        size_threshold=0,
+    )
+    _, params = from_onnx(folder / "m.onnx")
     np.testing.assert_array_equal(params["w"], w)
     (folder / "weights.bin").rename(tmp_path / "weights.bin")
     (folder / "weights.bin").symlink_to(tmp_path / "weights.bin")
@@ -302,7 +318,9 @@ def test_external_data_is_read_below_the_folder_only(tmp_path: Path) -> None:
 
 
 def test_random_numbers_have_their_distribution() -> None:
-    model = graph("g (float[n] x) => (float[n] u, float[n] z, float[n] b) { u = RandomUniformLike<low = 2.0, high = 4.0>(x) z = RandomNormalLike<mean = 1.0, scale = 3.0>(x) b = Bernoulli(x) }")
+    model = graph(
+        "g (float[n] x) => (float[n] u, float[n] z, float[n] b) { u = RandomUniformLike<low = 2.0, high = 4.0>(x) z = RandomNormalLike<mean = 1.0, scale = 3.0>(x) b = Bernoulli(x) }"
+    )
     x = np.full(4001, 0.25, np.float32)
     u, z, b = run(model, x, np.int64(11))
     assert abs(u.mean() - 3) < 0.05
