@@ -109,7 +109,7 @@ test-jax-functions: $(VENV)/stamp-test
 	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) tests/frontend/jax/test_all_functions.py tests/frontend/jax/test_all_models.py $(PYTEST_ARGS)
 
 test-onnx: $(VENV)/stamp-test
-	@$(PY) -m tests.frontend.onnx.test_node_suite build/onnx.jsonl
+	@$(PY) -m tests.frontend.onnx.test_all_nodes build/onnx.jsonl
 
 # Their packages ask for much that reads audio files, which no test needs.
 test-torch-models: $(VENV)/stamp-test

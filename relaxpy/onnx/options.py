@@ -81,10 +81,12 @@ class RunOptions:
 
 
 def get_available_providers() -> list[str]:
+    """The providers that there are."""
     return [PROVIDER]
 
 
 def get_device() -> str:
+    """The kind of device that sessions run on."""
     return "CPU"
 
 

@@ -112,15 +112,14 @@ def _scaled(at: Site, size: Dim, factor: float) -> Dim:
     """A size times a factor, rounded down."""
     if size.value is not None:
         return Dim.of(int(np.floor(np.float64(np.float32(factor)) * size.value)))
-    for power in range(18):
-        whole = factor * 2**power
+    for power in range(_POWERS):  # a float of 24 bits
+        whole = float(np.float32(factor)) * 2**power
         if whole == int(whole):
             return size * int(whole) // 2**power
-    raise at.fail(
-        "onnx-operator",
-        f"{at.node.op} by {factor}, no fraction of a power of 2, of a size that is known only when it runs",
-        "give the sizes, or a factor such as 0.5 or 1.25",
-    )  # fmt: skip
+    raise at.fail("onnx-operator", f"{at.node.op} by {factor}, which is too small")
+
+
+_POWERS = 40
 
 
 def _kept_aspect(
@@ -146,7 +145,8 @@ _ROUNDINGS = {
 
 
 def _by_operator(
-    at: Site, x: Expr, rest: Sequence[tuple[int, Dim, Any, Any]], mode: str, coordinates: str, rounding: str, alpha: float,
+    at: Site, x: Expr, rest: Sequence[tuple[int, Dim, Any, Any]], mode: str, coordinates: str, rounding: str,
+    alpha: float,
     exclude: int, antialias: int,
 ) -> Any:  # fmt: skip
     """`image.resize2d` where that is the same: the scale is exactly the ratio of the sizes, of two spatial axes."""

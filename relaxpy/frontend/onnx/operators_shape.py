@@ -307,21 +307,17 @@ def space_to_depth(at: Site, x: Expr, blocksize: int, mode: str = "DCR", **_: An
 def center_crop_pad(at: Site, x: Expr, sizes: Expr, axes: Any = None, **_: Any) -> Any:
     rank = at.ndim(x)
     named: list[int] = list(range(rank)) if axes is None else [a % rank for a in axes]
-    for axis, wanted in zip(named, at.value(sizes, "the shape").reshape(-1).tolist(), strict=True):
-        size = at.shape_of(x)[axis].value
-        if size is None:
-            raise at.fail(
-                "onnx-operator",
-                f"CenterCropPad of axis {axis}, whose size is known only when it runs",
-            )
-        more = int(wanted) - size
-        if more < 0:
-            start = -more // 2
-            x = at.emit(op.strided_slice(x, [axis], [start], [start + int(wanted)]))
-        elif more > 0:
-            widths = [0] * (2 * rank)
-            widths[2 * axis : 2 * axis + 2] = [more // 2, more - more // 2]
-            x = at.emit(op.nn.pad(x, widths))
+    zero = constant(0, at.dtype_of(x))
+    for axis, wanted in zip(named, at.ints(sizes, "the shape"), strict=True):
+        size = at.shape_of(x)[axis]
+        beyond, short = (dim_op("max", each, 0) for each in (size - wanted, wanted - size))
+        start = beyond // 2
+        if beyond != 0:
+            x = at.emit(op.strided_slice(x, [axis], [start], [start + size - beyond]))
+        if short != 0:
+            borders = [Dim.of(0)] * (2 * rank)
+            borders[axis], borders[rank + axis] = short // 2, short - short // 2
+            x = padded(at, x, borders, "constant", zero)
     return x
 
 
