@@ -11,6 +11,7 @@ from relaxpy.frontend.onnx.operators_norm import layer_normalization, rms_normal
 from relaxpy.frontend.onnx.operators_quantize import dequantized, quantized
 from relaxpy.frontend.onnx.table import operator
 from relaxpy.ir import Expr
+from relaxpy.narrow import is_list
 
 DOMAIN = "com.microsoft"
 
@@ -58,10 +59,14 @@ def _skip_sum(at: Site, x: Expr, skip: Expr, bias: Any) -> Any:
     return total if bias is None else at.emit(op.add(total, bias))
 
 
+def _first(found: Any) -> Any:
+    """The result of a rule that may give others, too."""
+    return found[0] if is_list(found) else found
+
+
 def _results(at: Site, found: Any, total: Any) -> list[Any]:
     """The normalised sum, and the sum as the fourth result."""
-    first = found[0] if isinstance(found, list) else found
-    return [first, None, None, total][: max(at.count, 1)]
+    return [found, None, None, total][: max(at.count, 1)]
 
 
 @operator("SkipLayerNormalization", domain=DOMAIN)
@@ -73,7 +78,7 @@ def skip_layer_normalization(
         raise at.fail(
             "onnx-operator", "SkipLayerNormalization that gives the mean is not supported"
         )
-    return _results(at, at.emit(layer_normalization(at, total, gamma, beta, -1, epsilon)), total)
+    return _results(at, _first(layer_normalization(at, total, gamma, beta, -1, epsilon)), total)
 
 
 @operator("SkipSimplifiedLayerNormalization", domain=DOMAIN)
@@ -81,7 +86,7 @@ def skip_simplified_layer_normalization(
     at: Site, x: Expr, skip: Expr, gamma: Expr, bias: Any = None, epsilon: float = 1e-12, **_: Any
 ) -> Any:  # fmt: skip
     total = _skip_sum(at, x, skip, bias)
-    return _results(at, at.emit(rms_normalization(at, total, gamma, -1, epsilon)), total)
+    return _results(at, rms_normalization(at, total, gamma, -1, epsilon), total)
 
 
 @operator("SimplifiedLayerNormalization")
