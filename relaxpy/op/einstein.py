@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
-from relaxpy.ir.dim import Dim
+from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
@@ -44,6 +44,7 @@ class Einsum(Op):
             d.fail(str(error), arg="subscripts")
         dtype = result_dtype(d, None, **{f"operand {i}": x for i, x in enumerate(tensors)})
         sizes: dict[str, Dim] = {}
+        undecided = set[str]()
         for labels, x in zip(spec.operands, tensors, strict=True):
             own: dict[str, Dim] = {}
             for label, size in zip(labels, x.dims, strict=True):
@@ -55,15 +56,19 @@ class Einsum(Op):
                     sizes.setdefault(label, size)
                 elif known == 1:
                     sizes[label] = size
-                else:
+                elif known.value is not None and size.value is not None:
                     message = f"the sizes of {label!r} differ"
                     sizes[label] = d.same_dim(known, size, message, arg="operands")
+                elif merged := d.broadcast((known,), (size,)):
+                    sizes[label] = merged[0]
+                else:
+                    undecided.add(label)
         batches = [
             tuple(s for label, s in zip(labels, x.dims, strict=True) if not is_letter(label))
             for labels, x in zip(spec.operands, tensors, strict=True)
         ]
         batch = d.broadcast(*batches)
-        if batch is None:
+        if batch is None or not undecided.isdisjoint(spec.output):
             return TensorType(None, dtype, len(spec.output))
         rest = iter(batch)
         return TensorType(
@@ -95,13 +100,11 @@ class Einsum(Op):
 
     def legalize(self, out: KnownTensor, operands: tuple[te.Tensor, ...]) -> te.Tensor:
         spec = parse(self.subscripts, [len(x.shape) for x in operands])
-        sizes = {a: s for a, s in zip(spec.output, out.dims, strict=True) if not is_letter(a)}
+        sizes = dict(zip(spec.output, out.dims, strict=True))
         for labels, x in zip(spec.operands, operands, strict=True):
             for label, size in zip(labels, te.dims(x), strict=True):
-                known = sizes.get(label)
-                told = known in (None, Dim.of(1)) or size.value not in (None, 1)
-                if is_letter(label) and told:
-                    sizes[label] = size
+                if label not in spec.output:
+                    sizes[label] = _joint(sizes.get(label, size), size)
         wide = wide_dtype(out.dtype)
         factors = list(zip(operands, spec.operands, strict=True))
         while len(factors) > 2:
@@ -142,6 +145,8 @@ class Einsum(Op):
         yield sample(
             cls("ij,ij,kj->ik"), (rand(3, 1), rand(1, 1), rand(2, 4)), dims="n 1, 1 1, 2 m"
         )
+        yield sample(cls("ij,kj->ik"), (a, rand(2, 1)), dims="n 4, k m")
+        yield sample(cls("ij,ij->"), (rand(1, 4), a), dims="n m, k l")
         half = rand(3, 4, dtype="float16"), rand(4, 5, dtype="float16")
         yield sample(cls("ij,jk->ik"), half, dims="n k, k m", rtol=2e-3, atol=2e-3)
         few = rand(3, 4, dtype="int32", low=-9, high=9)
@@ -207,6 +212,13 @@ def _labels(term: str, rank: int, operand: int | None) -> tuple[str, ...]:
 
 def _dots(count: int) -> tuple[str, ...]:
     return tuple(f"...{i}" for i in reversed(range(count)))
+
+
+def _joint(a: Dim, b: Dim) -> Dim:
+    """The size of an axis that two operands have: the one that is not 1."""
+    if a == b or b == 1 or a.value not in (None, 1):
+        return a
+    return b if a == 1 or b.value is not None else dim_op("select", dim_op("eq", a, 1), b, a)
 
 
 def _contracted(
