@@ -95,7 +95,7 @@ def _fields(cls: type, plain: Any, sizes: frozenset[int]) -> dict[str, Any]:
     subs = getattr(cls, "sub_configs", None) or {}
     given: dict[str, Any] = {}
     for name in names:
-        value = getattr(plain, name, None)
+        value = _field(plain, name)
         if name in subs:
             sub = type(value) if hasattr(value, "to_dict") else subs[name]
             if value is not None and hasattr(sub, "model_type") and sub.__name__ != "AutoConfig":
@@ -106,6 +106,9 @@ def _fields(cls: type, plain: Any, sizes: frozenset[int]) -> dict[str, Any]:
         if hasattr(value, "to_dict"):
             continue
         small = _small(name, value, sizes)
+        if name == "num_key_value_heads" and "kv_lora_rank" in names:
+            # Keys that are made of a shared vector have a head for each of the queries'.
+            small = _small("num_attention_heads", value, sizes)
         if name == "prediction_length" and value is None:
             small = 4
         if name == "layer_types" and isinstance(value, (list, tuple)):
@@ -198,10 +201,17 @@ def _runs(tiny: Tiny) -> None:
             tiny.model(**tiny.call(*shape))
 
 
+def _field(config: Any, name: str) -> Any:
+    """A field of a configuration. None if there is none, or if layers have values of their own."""
+    with suppress(RuntimeError):
+        return getattr(config, name, None)
+    return None
+
+
 def _find(config: Any, *names: str) -> Any:
     """A field of a configuration, or of one inside it."""
     for name in names:
-        value = getattr(config, name, None)
+        value = _field(config, name)
         if value is not None:
             return value
     for sub in vars(config).values():
