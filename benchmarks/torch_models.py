@@ -214,7 +214,8 @@ def main() -> int:
 
 def text(report: Mapping[str, Times], threads: int, processor: bool) -> str:
     """The section of the page."""
-    what = "the least processor time" if processor else "medians"
+    busy = "the least processor time, on a machine that others keep busy: they share its caches and its cores"
+    what = busy if processor else "medians"
     option = " --processor" if processor else ""
     return (
         f"A call, fp32, {threads} thread{'s' * (threads > 1)} of a processor of LLVM's type `{CpuTarget.host().mcpu}`; "
