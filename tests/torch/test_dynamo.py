@@ -314,6 +314,16 @@ def test_results_share_memory_only_where_eager_ones_do() -> None:
         assert len({each.data_ptr() for each in (x, copied, y, again)}) == 4
 
 
+def test_query_heads_share_key_heads() -> None:
+    def program(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        q, k = q.unflatten(2, (4, 8)).transpose(1, 2), k.unflatten(2, (2, 8)).transpose(1, 2)
+        return nn.functional.scaled_dot_product_attention(q, k, k, enable_gqa=True)
+
+    q, k = torch.randn(2, 5, 32), torch.randn(2, 7, 16)
+    assert_same(fast(program)(q, k), program(q, k))
+    assert len(built()) == 1
+
+
 def test_tensors_that_a_function_makes() -> None:
     """They are real ones in torch's graph; an empty cache is such a one."""
 

@@ -23,7 +23,11 @@ def flash_attention(
     scale: float | None,
 ) -> Any:  # fmt: skip
     """Attention, and the logarithms of the sums of exponentials that its gradient needs."""
-    found = attention(at, query, key, value, mask, dropout, causal, scale, False)
+    heads, own = (at.shape_of(x)[1].value for x in (query, key))
+    shared = heads // own if heads and own else 1
+    found = attention(at, query, key, value, mask, dropout, causal, scale, shared > 1)
+    if shared > 1:
+        key = at.emit(op.repeat(key, shared, axis=1))
     wide = "float32" if at.dtype.is_narrow else at.dtype
     rows, columns = at.shape_of(query)[-2], at.shape_of(key)[-2]
     factor = 1 / math.sqrt(int(at.shape_of(query)[-1])) if scale is None else scale
