@@ -35,7 +35,7 @@ class Outcome:
 
     name: str
     kind: str
-    """equal, rounded (narrow floats that differ in the last place), wrong, refused, crashed; or `dtype`: of a type that relaxpy has not, sequences and texts among them."""
+    """equal, rounded (`is_rounded`), wrong, refused, crashed; or `dtype`: of a type that relaxpy has not, sequences and texts among them."""
     text: str = ""
     constants: tuple[str, ...] = ()
     """Inputs whose values had to be known when the model was read."""
@@ -113,25 +113,24 @@ def difference(found: Any, expected: Any, case: Any) -> str | None:
         return f"shape {array.shape}, not {wanted.shape}"
     if wanted.dtype.kind in "biu":
         return None if np.array_equal(array, wanted) else _most(array, wanted)
-    rtol, atol = max(case.rtol, 1e-3), max(case.atol, 1e-7)
     if np.allclose(
-        array.astype(np.float64), wanted.astype(np.float64), rtol, max(atol, 1e-6), equal_nan=True
+        array.astype(np.float64), wanted.astype(np.float64), case.rtol, case.atol, equal_nan=True
     ):
         return None
     return _most(array, wanted)
 
 
 def is_rounded(found: Any, expected: Any) -> bool:
-    """Are they narrow floats that differ by two units in the last place of 1, or of the number?"""
+    """Do they differ by rounding: narrow floats by two units in the last place of 1 or of the number, sums in float32
+    that cancel by two units of the largest result?"""
     array, wanted = np.asarray(found), as_array(expected)
-    if array.shape != wanted.shape or array.dtype != wanted.dtype or array.dtype not in _NARROW:
+    same = array.shape == wanted.shape and array.dtype == wanted.dtype
+    if not same or array.dtype not in (np.float16, ml_dtypes.bfloat16, np.float32):
         return False
     a, b = array.astype(np.float64), wanted.astype(np.float64)
     unit = float(ml_dtypes.finfo(array.dtype).eps)
-    return bool((np.abs(a - b) <= 2 * unit * np.maximum(1, np.abs(b))).all())
-
-
-_NARROW = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+    size = np.abs(b).max(initial=0) if array.dtype == np.float32 else np.maximum(1, np.abs(b))
+    return bool((np.abs(a - b) <= 2 * unit * size).all())
 
 
 def _most(array: np.ndarray, wanted: np.ndarray) -> str:
