@@ -137,10 +137,13 @@ def _device(tensor: LiveRange) -> str | None:
 
 
 def _largest_sizes(function: Function, tensors: Sequence[LiveRange]) -> dict[Var, int]:
-    """The maximal size in bytes of each tensor, where it is known."""
+    """The maximal size in bytes of each tensor whose symbols all have declared bounds. One such as `min(n, 10**9)`, a
+    slice to an end that no axis reaches, has a bound that says nothing of its size."""
     symbols = dict.fromkeys(symbol for tensor in tensors for symbol in tensor.size.vars)
     ranges = declared_bounds(function.attrs, symbols)
-    found = {tensor.var: upper_bound(tensor.size, ranges) for tensor in tensors}
+    bounded = {symbol for symbol, (_, high) in ranges.items() if high is not None}
+    some = [tensor for tensor in tensors if bounded.issuperset(tensor.size.vars)]
+    found = {tensor.var: upper_bound(tensor.size, ranges) for tensor in some}
     return {var: max(0, size) for var, size in found.items() if size is not None}
 
 

@@ -270,6 +270,20 @@ def test_bounded_sizes_are_laid_out_together(
         assert "offset=" in text
 
 
+def test_the_end_of_a_slice_is_no_bound_of_its_size() -> None:
+    """It may be far beyond any axis, and is not what is allocated."""
+    text = plan("""
+@R.function
+def main(x: R.Tensor(("n", 3), "float32")) -> R.Tensor:
+    a = R.strided_slice(x, [0], [0], [1_000_000_000])
+    b = R.cumsum(a, axis=0)
+    y = R.sum(b)
+    return y
+""")
+    sizes = re.findall(r"alloc_storage\(R.prim_value\((.*)\)\)", text)
+    assert sizes == ["T.min(n, 1000000000) * 12"] * 2
+
+
 def test_without_the_option_nothing_is_static() -> None:
     text = BOUNDED.replace("ATTRS", '"tir_var_upper_bound": {"n": 16, "m": 8}')
     mod = Sequential((LegalizeOps(), LowerCallTIR(), PlanMemory(static=False)))(relaxpy.parse(text))
