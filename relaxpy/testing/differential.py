@@ -96,6 +96,15 @@ class Call:
             self._expected.append(self.run())
         return self._expected[0]
 
+    def failures(self) -> Sequence[RelaxError]:
+        """The errors of the source module, were its bindings evaluated in any order that their operands allow."""
+        found: list[RelaxError] = []
+        try:
+            interpret(self.mod, self.name, *copy.deepcopy(self.args), failures=found)
+        except (RelaxError, KeyError):
+            return found
+        return found
+
     def sizes(self) -> dict[SymVar, int]:
         """The values in this call of symbolic variables that are a dimension of a parameter by themselves."""
         function = self.mod[self.name]
@@ -124,7 +133,7 @@ class Call:
         private = _private(self.mod)
         made = [] if of is None else [name for name in _private(of) if name not in self.mod]
         return disagreement(
-            got, self.expected, 1e-6, 1e-5, others=self.others, private=private, made=made
+            got, self.expected, 1e-6, 1e-5, self.others, private, made, failures=self.failures
         )
 
 

@@ -178,6 +178,7 @@ def interpret(
     observe: Observer | None = None,
     perturb: Perturbation | None = None,
     trace: Trace | None = None,
+    failures: list[RelaxError] | None = None,
 ) -> Value:
     """Runs function `name` of a module on numpy and returns its value: an array, a tuple of values, a Shape, or a
     scalar.
@@ -188,7 +189,8 @@ def interpret(
     functions are those registered with the runtime. `observe(name, program, values)` is called before each tensor
     program and returns a function that is called after it. `perturb(array)` replaces each float array that an operator
     or tensor program computes. `trace(function, binding, values)` is called after each binding, with the values of the
-    function's variables.
+    function's variables. With `failures`, a binding that fails adds its error to that list, and those that do not need
+    it are evaluated all the same; KeyError is raised if the result needs it.
 
     Raises: RuntimeCheckError for a value that does not fit; UsageError for an unknown function or a wrong number of
     arguments; PassError (`interpret`) for code that cannot be interpreted.
@@ -198,7 +200,7 @@ def interpret(
     mod = _checked(mod)
     function = mod.graph_function(name)
     values = _arguments(name, function, args, mod)
-    machine = Interpreter(mod, dict(libraries or {}), observe, perturb, trace)
+    machine = Interpreter(mod, dict(libraries or {}), observe, perturb, trace, failures)
     with np.errstate(all="ignore"):
         return machine.run(Activation(Closure(machine, function, Scope(), name), values))
 
@@ -278,7 +280,9 @@ class Interpreter:
         observe: Observer | None = None,
         perturb: Perturbation | None = None,
         trace: Trace | None = None,
+        failures: list[RelaxError] | None = None,
     ) -> None:
+        self.failures = failures
         self.mod = mod
         self.libraries = libraries
         self.observe = observe
@@ -354,7 +358,14 @@ class Interpreter:
                 value = yield from self.value(binding.value, scope)
                 self.check(binding, value, scope)
             except RelaxError as error:
-                raise error.located(binding.span) from None
+                if self.failures is None:
+                    raise error.located(binding.span) from None
+                self.failures.append(error)
+                continue
+            except KeyError:
+                if not self.failures:
+                    raise
+                continue  # it needs a variable whose binding failed
             scope.vars[var] = value
             if self.trace is not None:
                 self.trace(scope.function, binding, scope.vars)

@@ -205,3 +205,31 @@ def main(
     assert back.disagreement(Call(mod, "main", args).expected) == ""
     with pytest.raises(UsageError, match="has no line with its call"):
         call_of("no call", "file")
+
+
+def test_either_of_two_errors_may_come_first() -> None:
+    """A pass may move bindings that do not depend on one another; an error that the program does not have is wrong."""
+    text = """
+@R.function
+def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(("m",), "float32")):
+    n = T.int64()
+    m = T.int64()
+    a = FIRST
+    b = R.add(y, a)
+    c = SECOND
+    return (b, c)
+"""
+    grown, summed = (
+        "R.zeros(R.shape([n - m]), 'float32')",
+        "R.add(x, R.const([1.0, 2.0], 'float32'))",
+    )
+    first = relaxpy.parse(text.replace("FIRST", grown).replace("SECOND", summed))
+    second = relaxpy.parse(text.replace("FIRST", summed).replace("SECOND", grown))
+    call = Call(first, "main", [np.ones(3, "float32"), np.ones(5, "float32")])
+    other = call.run(second)
+    assert "negative" in call.expected.message
+    assert "broadcast" in other.message
+    assert call.disagreement(other) == ""
+    assert "was expected" in call.disagreement(
+        relaxpy.errors.RuntimeCheckError("check", "main: another")
+    )
