@@ -11,8 +11,9 @@ copy is updated.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 
 from relaxpy.analysis.purity import is_pure
 from relaxpy.ir.expr import (
@@ -69,7 +70,9 @@ def owned_parameters(mod: IRModule) -> Owned:
     functions = {name: f for name, f in mod.graph_functions.items() if isinstance(f, Function)}
     for function in functions.values():
         direct.visit(function)
-    within = {name: _reached(name, functions) for name in functions}
+    if not any(_Search(f, (), CallTIRInplace).seen for f in functions.values()):
+        return Owned({}, frozenset())
+    within = _reached(functions)
     owned = {
         name: frozenset(range(len(function.params)))
         for name, function in functions.items()
@@ -117,16 +120,21 @@ def _callee(call: Call) -> str:
     return call.op.name
 
 
-def _reached(name: str, functions: Mapping[str, Function]) -> set[str]:
-    """The functions that this one calls, and that those call; itself only if it is among them."""
-    found: set[str] = set()
-    waiting = [name]
-    while waiting:
-        calls = _Search(functions[waiting.pop()], (), GlobalVar).seen
-        new = {_callee(call) for call in calls} & functions.keys() - found
-        found |= new
-        waiting += new
-    return found
+def _reached(functions: Mapping[str, Function]) -> dict[str, set[str]]:
+    """Function → those that it calls, and that those call; itself only if it is among them."""
+    calls = {
+        name: {_callee(call) for call in _Search(f, (), GlobalVar).seen} & functions.keys()
+        for name, f in functions.items()
+    }
+    reached: dict[str, set[str]] = {}
+    for name in functions:
+        found, waiting = set[str](), [name]
+        while waiting:
+            new = calls[waiting.pop()] - found
+            found |= new
+            waiting += new
+        reached[name] = found
+    return reached
 
 
 def last_uses(mod: IRModule) -> frozenset[Call]:
@@ -309,14 +317,18 @@ class _Search:
         self.used_vars = UsedVars()
         mine = [p for i, p in enumerate(function.params) if i in owned or not function.pure]
         with deep_recursion():
-            self.search(function.body, {var: (var, ()) for var in mine})
+            self.search(function.body, lambda: {var: (var, ()) for var in mine})
 
-    def search(self, seq: SeqExpr, owned: Mapping[Var, Place]) -> None:
-        memory = _Memory(seq, owned, self.used_vars)
+    def unread(self, memory: Callable[[], _Memory], at: int) -> Mapping[Var, Place]:
+        """The memory that branches in binding `at` may take for theirs."""
+        return memory().unread_after(at) if self.pure else {}
+
+    def search(self, seq: SeqExpr, owned: Callable[[], Mapping[Var, Place]]) -> None:
+        memory = cache(lambda: _Memory(seq, owned(), self.used_vars))  # few bodies need it
         for i, binding in enumerate(seq.bindings):
             value = binding.value
             if isinstance(value, If):
-                inner = memory.unread_after(i) if self.pure else {}
+                inner = cache(partial(self.unread, memory, i))
                 self.search(value.then, inner)
                 self.search(value.otherwise, inner)
             elif isinstance(value, Call) and isinstance(value.op, self.kind):
@@ -325,11 +337,13 @@ class _Search:
                 if isinstance(value.op, CallTIRInplace):
                     args, taken = _fields(value), [k for k in value.op.inplace_indices if k >= 0]
                 elif isinstance(value.op, Op):
-                    names = [spec.name for spec in value.op.args]
-                    taken = [names.index(value.op.updates)] if value.op.updates else []
+                    updates = value.op.updates
+                    taken = [
+                        i for i, s in enumerate(value.op.args) if updates and s.name == updates
+                    ]
                 for k in taken:
-                    if memory.unseen_after(i, k, args):
-                        self.found[value, k] = memory.places[args[k]][0]  # type: ignore[index]
+                    if memory().unseen_after(i, k, args):
+                        self.found[value, k] = memory().places[args[k]][0]  # type: ignore[index]
 
 
 def _fields(call: Call) -> tuple[Expr, ...]:
