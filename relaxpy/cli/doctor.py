@@ -36,6 +36,7 @@ EXTRAS = {
     "demo": "relaxpy embed",
     "torch": "PyTorch tensors",
     "jax": "JAX arrays",
+    "onnx": "ONNX models",
     "blas": "matrix products by OpenBLAS",
     "cuda": "CUDA devices",
     "cublas": "large products on CUDA devices",

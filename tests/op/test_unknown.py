@@ -14,6 +14,7 @@ from tvm.relax.global_info import VDevice
 from relaxpy.errors import DeduceError
 from relaxpy.ir.annotation import Annotation, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import SymVar
+from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, Constant, Expr, ShapeExpr, Tuple, Var
 from relaxpy.op.base import OPS
 from relaxpy.op.deduce import deduce
@@ -38,9 +39,7 @@ def test_a_shape_variable_passes_through_elementwise_operators(
     cls: type[Elementwise], ndim: int
 ) -> None:
     s = Var("s", ShapeType(None, ndim))
-    dtype = {"bool": "bool", "integers": "int32", "integers or bool": "int32"}.get(
-        cls.takes, "float32"
-    )
+    dtype = next(each for each in ("float32", "int32", "int64", "bool") if cls.accepts(DType(each)))
     attrs: dict[str, Any] = {
         "clip": {"min": 0, "max": 1},
         "reduce_precision": {"exponent_bits": 5, "mantissa_bits": 7},

@@ -126,7 +126,9 @@ def _sorted_parts(
                 start = p.let("start", tirx.bitwise_and(step, te.dim(1)) * te.dim(room))
                 target, pairs = p.let("target", te.dim(room) - start), p.let("pairs", pairs)
                 order_too = places[0] if places else None
-                _merge_runs(p, keys, order_too, own, descending, start, target, width, pairs)
+                _merge_runs(
+                    p, keys, order_too, own, descending, start, target, width, pairs, te.dim(room)
+                )
 
     shapes = [*others, count, room * 2]
     made = [(shapes, str(wide)), *([(shapes, order)] if order else [])]
@@ -204,7 +206,7 @@ def _merge_passes(
         own = None if places is None else _Row(p, places)
         start = p.let("source_row", source.get())
         target = p.let("target_row", size - start)
-        _merge_runs(p, _Row(p, keys), own, size, descending, start, target, width, pairs)
+        _merge_runs(p, _Row(p, keys), own, size, descending, start, target, width, pairs, size)
         source.set(source.get() + (size - source.get() * 2) * unsorted)
     return p.let("start", source.get())
 
@@ -219,8 +221,10 @@ def _merge_runs(
     target: Expr,
     width: Expr,
     pairs: Expr,
+    most: Expr,
 ) -> None:
-    """Merge pairs of neighbouring runs of `width` elements, from the row at `source` into the one at `target`."""
+    """Merge pairs of neighbouring runs of `width` elements, from the row at `source` into the one at `target`. `most`
+    is the most elements of a row, in terms of the program's symbols."""
     left, right = cell(p, "left", te.dim(0)), cell(p, "right", te.dim(0))
     last = p.let("last", source + (size - 1))
     with p.loop("pair", pairs, about=1) as pair:
@@ -229,7 +233,7 @@ def _merge_runs(
         end = p.let("end", tirx.min(middle + width, size))
         left.set(first)
         right.set(middle)
-        with p.loop("i", end - first, about=size) as i:
+        with p.loop("i", end - first, about=most) as i:
             a, b = p.let("a", left.get()), p.let("b", right.get())
             # Both are read in any case: indices beyond the row are clamped to it.
             x = p.let("x", keys.read(tirx.min(source + a, last)))
