@@ -23,6 +23,7 @@ from benchmarks.cuda_occupancy import MULTIPROCESSORS
 from benchmarks.gpu_models import models, step_sizes
 from benchmarks.llm_peers import SCHEMES, Cell, Shape, decoder_modules
 from relaxpy.models.families import FAMILIES
+from tests.sweeps import full
 
 TINY = Shape(layers=1, hidden=64, inner=96, heads=4, key_heads=2, vocab=64)
 
@@ -94,6 +95,7 @@ def test_models_have_names_of_their_own() -> None:
     assert {*FAMILIES} < {*names}
 
 
+@full
 def test_rows_of_a_decoder() -> None:
     """Every kernel has a row; none spills; a product's operations a byte grow with its rows."""
     mod = decoder_modules(TINY, SCHEMES["fp16"])[1]

@@ -95,6 +95,7 @@ def test_all_sections(prepared: Path, tmp_path: Path) -> None:
     assert "operators: 1 done, 0 skipped, 0 failed, 0 wrong" in done.stdout
 
 
+@full
 @pytest.mark.usefixtures("environment")
 def test_a_failing_item_stops_no_other(prepared: Path, tmp_path: Path) -> None:
     """A file is broken: the section goes on behind it, in another process."""

@@ -11,6 +11,7 @@ import pytest
 
 from relaxpy.cli.main import main
 from tests.server.running import KEY, Running
+from tests.sweeps import full
 
 pytest.importorskip("fastapi")
 
@@ -34,6 +35,7 @@ def run(capsys: Any, *arguments: str) -> tuple[int, str, str]:
     return ended.value.code, out, err
 
 
+@full
 def test_a_server_is_measured(running: Running, capsys: Any, tmp_path: Path) -> None:
     given = (running.url, "--api-key", KEY, "--requests", "6", "-n", "5", "--prompt-words", "40")
     plot = tmp_path / "times.svg"

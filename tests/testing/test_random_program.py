@@ -202,6 +202,7 @@ class Used(Visitor):
         super().visit_Call(node)
 
 
+@full
 def test_what_they_are_taught() -> None:
     """Every kind of construct that compilers got wrong is in some of the first programs."""
     found: Counter[str] = Counter()

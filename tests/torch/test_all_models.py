@@ -34,7 +34,7 @@ from tests.torch.tiny_models import Tiny, kinds, tiny_model
 
 SHAPES = ((3, 11), (2, 7), (1, 5))
 """Batch and length of the calls; the first is traced."""
-QUICK = ("bert", "llama", "vit")
+QUICK = ("bert", "llama", "vit") if FULL else ("llama",)
 SECONDS = 90
 """Of a processor, for a type."""
 

@@ -20,6 +20,7 @@ from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tirx
 from relaxpy.transform import LegalizeOps
 from tests.backend.support import AVX2, HOST, LINE, as_tensor, in_lines, load
+from tests.sweeps import part, sweep
 
 FROM_1_MIB: Choices = {"large": 1 << 20}
 """Kernels that read and write 1 MiB have large results."""
@@ -101,7 +102,8 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("target", [HOST, AVX2], ids=["this machine", "AVX2"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@sweep
+@pytest.mark.parametrize("name", part([*PROGRAMS], 3))
 def test_numbers_are_those_of_ordinary_stores(name: str, target: Target, tmp_path: Path) -> None:
     program = PROGRAMS[name]
     func = program.func

@@ -19,7 +19,7 @@ from relaxpy.runtime.dtype import to_numpy
 from tests.models.test_llama_step import CONFIGS, Served
 from tests.runtime.devices.cuda import compiled
 from tests.runtime.devices.cuda.emulation import emulated_library
-from tests.sweeps import FULL
+from tests.sweeps import FULL, part, sweep
 
 pytestmark = compiled.needs_cuda
 TARGET = f"{compiled.TARGET} -libs=cublas"
@@ -105,7 +105,8 @@ NARROW = (
 CASES = [(name, dtype) for dtype in LEAST for name in (LAYERS if dtype == "float32" else NARROW)]
 
 
-@pytest.mark.parametrize(("name", "dtype"), CASES)
+@sweep
+@pytest.mark.parametrize(("name", "dtype"), part(CASES, 3))
 def test_products(library: CDLL, name: str, dtype: str) -> None:
     """Many rows are the library's, few the kernel's own, in one executable."""
     vm = VirtualMachine(built(LAYERS[name], dtype))
