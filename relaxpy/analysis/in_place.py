@@ -55,7 +55,7 @@ def updatable(function: Function, owned: Collection[int] = ()) -> frozenset[tupl
 
 @dataclass(frozen=True)
 class Owned:
-    """What private functions own of what they are given."""
+    """The parameters whose memory belongs to private functions."""
 
     parameters: Mapping[str, frozenset[int]]
     """The positions of parameters, by function, that are the function's own memory and updated there."""

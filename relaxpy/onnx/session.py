@@ -38,7 +38,7 @@ class NodeArg:
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What a model says of itself."""
+    """The metadata of a model, as ONNX Runtime names it."""
 
     producer_name: str
     graph_name: str

@@ -258,7 +258,7 @@ class _Fuser:
         return set()
 
     def hidden(self, match: Match, dtype: DType) -> float | None:
-        """What a mask leaves in place of scores, as a bias of this dtype; None if scores would not be lost in it."""
+        """The value that replaces masked scores, as a bias of this dtype; None if scores would not be lost in it."""
         least = match[LEAST]
         while isinstance(least, Var):
             match self.scope.values.get(least):

@@ -24,7 +24,7 @@ MOST_SPLITS = 6
 """How many branches inside of one another may have all that follows in them: each doubles the program."""
 
 Rest = Callable[[list[Any]], list[Any]]
-"""What follows a branch: its results → those of the function."""
+"""The rest of a graph after a branch: the branch's results → those of the function."""
 
 
 class RankError(UsageError):

@@ -1,4 +1,4 @@
-"""What is known of tensors when the model is read: constants, and integers that are sizes.
+"""Contents of tensors that are known when the model is read: constants, and integers that are sizes.
 
 ONNX computes shapes with tensors: `Shape → Gather → Add → Concat → Reshape`. Here the elements of such tensors are
 dimensions, so the shape that comes out is one of symbols, and nothing of it is left to the running program. Calls whose

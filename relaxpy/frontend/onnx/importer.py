@@ -374,8 +374,7 @@ class Importer:
         if own is not None:
             return self._function(own, node, inputs)
         opset = opsets.get(node.domain, 0)
-        schema = schema_of(node.domain, node.op, opset)
-        rule = rule_of(node.domain, node.op, opset if schema is None else schema.since_version)
+        schema, version, rule = _definition(node, opset)
         if rule is None:
             assert schema is not None
             body = standard_body(schema, self._filled(node), [_type(x) for x in inputs], opset)
@@ -383,7 +382,7 @@ class Importer:
                 raise UsageError("onnx-operator", f"{node.title} is not supported", span=node.span)
             return self._function(body, node, inputs, schema)
         attributes = {**_defaults(schema), **node.attributes}
-        at = Site(self, node, values, opsets, 1 if schema is None else schema.since_version)
+        at = Site(self, node, values, opsets, 1 if schema is None else version)
         found = rule(at, *inputs, **attributes)
         results = list(found) if is_sequence(found) else [found]
         return [at.emit(value) if isinstance(value, Expr) else value for value in results]
@@ -431,11 +430,8 @@ class Importer:
         for node in self._all_nodes():
             if (node.domain, node.op) in self.local or (node.op == "If" and not node.domain):
                 continue
-            opset = self.opsets.get(node.domain, 0)
-            schema = schema_of(node.domain, node.op, opset)
-            version = opset if schema is None else schema.since_version
-            known = rule_of(node.domain, node.op, version) is not None
-            if not known and (schema is None or not _is_function(schema)):
+            schema, _, rule = _definition(node, self.opsets.get(node.domain, 0))
+            if rule is None and (schema is None or not _is_function(schema)):
                 yield node.title, node.span
 
 
@@ -614,6 +610,13 @@ class Site(site.Site):
 
 def _domain(name: str) -> str:
     return "" if name == "ai.onnx" else name
+
+
+def _definition(node: Node, opset: int) -> tuple[Any, int, Any]:
+    """A node's operator in an opset: the schema of the standard, its version, and our rule, or None."""
+    schema = schema_of(node.domain, node.op, opset)
+    version = opset if schema is None else schema.since_version
+    return schema, version, rule_of(node.domain, node.op, version)
 
 
 def _is_function(schema: Any) -> bool:

@@ -4,6 +4,7 @@ numbers at every call."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,82 +23,36 @@ def _seed(seed: float | None) -> Constant | None:
     return None if seed is None else constant(np.float32(seed).view(np.int32), "int64")
 
 
-def _uniform(
-    at: Site, shape: list[Dim], dtype: DType, low: float, high: float, seed: float | None
-) -> Any:
-    found = random_numbers.uniform(at, at.importer, shape, seed=_seed(seed))
-    wide = op.add(op.multiply(found, constant(high - low, "float32")), constant(low, "float32"))
-    return at.cast(at.emit(wide), dtype)
-
-
-def _normal(
-    at: Site, shape: list[Dim], dtype: DType, mean: float, scale: float, seed: float | None
-) -> Any:
-    found = random_numbers.normal(at, at.importer, shape, seed=_seed(seed))
-    wide = op.add(op.multiply(found, constant(scale, "float32")), constant(mean, "float32"))
-    return at.cast(at.emit(wide), dtype)
-
-
 def _dtype(at: Site, number: int | None, like: Any = None) -> DType:
-    return (
-        dtype_of(number, at.span)
-        if number
-        else DType("float32")
-        if like is None
-        else at.dtype_of(like)
-    )
+    if number:
+        return dtype_of(number, at.span)
+    return DType("float32") if like is None else at.dtype_of(like)
 
 
-@operator("RandomUniform")
-def random_uniform(
-    at: Site,
-    shape: Any,
-    dtype: int = 1,
-    low: float = 0.0,
-    high: float = 1.0,
-    seed: Any = None,
-    **_: Any,
-) -> Any:
-    return _uniform(at, list(map(Dim.of, shape)), _dtype(at, dtype), low, high, seed)
+def _rule(draw: Callable[..., Any], like: bool) -> Callable[..., Any]:
+    """The rule of an operator that draws numbers of a shape, or of a tensor's (`like`): from `low` to `high`, or of
+    this `mean` and `scale`."""
+
+    def rule(
+        at: Site, x: Any = None, shape: Any = None, dtype: int | None = None, low: float = 0.0, high: float = 1.0,
+        mean: float = 0.0, scale: float = 1.0, seed: float | None = None, **_: Any,
+    ) -> Any:  # fmt: skip
+        if (x is None) == like:
+            raise TypeError(f"it takes {'a tensor' if like else 'no tensor'}")
+        if draw is random_numbers.uniform:
+            mean, scale = low, high - low
+        sizes = at.shape_of(x) if like else list(map(Dim.of, shape))
+        found = draw(at, at.importer, sizes, seed=_seed(seed))
+        wide = op.add(op.multiply(found, constant(scale, "float32")), constant(mean, "float32"))
+        return at.cast(at.emit(wide), _dtype(at, dtype, x))
+
+    return rule
 
 
-@operator("RandomUniformLike")
-def random_uniform_like(
-    at: Site,
-    x: Expr,
-    dtype: Any = None,
-    low: float = 0.0,
-    high: float = 1.0,
-    seed: Any = None,
-    **_: Any,
-) -> Any:
-    return _uniform(at, at.shape_of(x), _dtype(at, dtype, x), low, high, seed)
-
-
-@operator("RandomNormal")
-def random_normal(
-    at: Site,
-    shape: Any,
-    dtype: int = 1,
-    mean: float = 0.0,
-    scale: float = 1.0,
-    seed: Any = None,
-    **_: Any,
-) -> Any:
-    return _normal(at, list(map(Dim.of, shape)), _dtype(at, dtype), mean, scale, seed)
-
-
-@operator("RandomNormalLike")
-def random_normal_like(
-    at: Site,
-    x: Expr,
-    dtype: Any = None,
-    mean: float = 0.0,
-    scale: float = 1.0,
-    seed: Any = None,
-    **_: Any,
-) -> Any:
-    return _normal(at, at.shape_of(x), _dtype(at, dtype, x), mean, scale, seed)
+operator("RandomUniform")(_rule(random_numbers.uniform, like=False))
+operator("RandomUniformLike")(_rule(random_numbers.uniform, like=True))
+operator("RandomNormal")(_rule(random_numbers.normal, like=False))
+operator("RandomNormalLike")(_rule(random_numbers.normal, like=True))
 
 
 @operator("Bernoulli")

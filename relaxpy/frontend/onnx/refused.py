@@ -6,7 +6,6 @@ docs/from_onnx.md shows this table (tests/docs/test_not_taken.py writes it there
 from __future__ import annotations
 
 _STRINGS = "texts: prepare them in Python, and pass numbers"
-_COMPLEX = "complex numbers: keep the real and the imaginary part in two tensors"
 _TRAINING = "a step of training: import the model for inference"
 
 REFUSED: dict[str, str] = {
