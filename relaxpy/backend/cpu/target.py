@@ -290,16 +290,20 @@ def _host_cpu() -> tuple[str, tuple[str, ...]]:
     """
     mcpu = str(tvm.target.codegen.llvm_get_system_cpu())
     host = tvm_ffi.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")()
-    here = {str(name): bool(value) for name, value in host.items()}
+    here = {str(name): bool(on) for name, on in host.items() if str(name) in ISA_FEATURES}
+    # What the runtime does not see it does not run: LLVM asks the processor, which may name what the system does not
+    # (AVX10.1, of a kernel that is older than it).
+    seen = host_features()
     if not here:  # LLVM cannot detect features on this platform
-        here = dict.fromkeys(host_features() & ISA_FEATURES, True)
+        here = dict.fromkeys(seen & ISA_FEATURES, True)
+    elif seen:
+        here = {name: on and name in seen for name, on in here.items()}
     if not may_use_tiles():
         here |= dict.fromkeys(FEATURES, False)
     implied = _llvm_features(mcpu, (), _host_triple())
     added = [f"+{name}" for name, on in here.items() if on and name not in implied]
     hidden = [f"-{name}" for name, on in here.items() if not on and name in implied]
-    isa = [feature for feature in (*added, *hidden) if feature[1:] in ISA_FEATURES]
-    return mcpu, _merge_features(isa)
+    return mcpu, _merge_features((*added, *hidden))
 
 
 @cache

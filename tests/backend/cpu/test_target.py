@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
+from relaxpy.backend.cpu import target as cpu_target
+from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.errors import BuildError
+from relaxpy.runtime import host_features
 from relaxpy.target import Target
 from relaxpy.tir.tvm import tvm
 
@@ -169,3 +172,15 @@ def test_systems(triple: str, system: str) -> None:
     assert [each for each in ("macos", "windows") if each in features] == [system] * bool(system)
     if system:
         assert not target.is_host_loadable or sys.platform != "linux"
+
+
+@pytest.mark.parametrize("hidden", ["", "gfni", "avxvnni", "avx512fp16", "amx-bf16"])
+def test_code_for_this_machine_needs_only_what_the_runtime_sees(
+    monkeypatch: pytest.MonkeyPatch, hidden: str
+) -> None:
+    """LLVM asks the processor itself, and may name a feature that the system does not."""
+    seen = host_features() - {hidden}
+    monkeypatch.setattr(cpu_target, "host_features", lambda: seen)
+    mcpu, changes = cpu_target._host_cpu.__wrapped__()
+    made = CpuTarget("llvm", mcpu, changes, cpu_target._host_triple())
+    assert set(made.required_features) <= seen
