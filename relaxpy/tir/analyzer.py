@@ -45,9 +45,18 @@ def to_tvm_var(var: SymVar) -> PrimExpr:
     return found
 
 
+def _unless_by_zero(division: Callable[..., PrimExpr]) -> Callable[..., PrimExpr]:
+    """A division; 0 by a literal 0, which TVM refuses. Whoever computes such a size at run time gets an error."""
+
+    def divided(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+        return b if isinstance(b, tirx.IntImm) and int(b.value) == 0 else division(a, b)
+
+    return divided
+
+
 _BUILD: dict[str, Callable[..., PrimExpr]] = {
-    "floordiv": tirx.floordiv,
-    "floormod": tirx.floormod,
+    "floordiv": _unless_by_zero(tirx.floordiv),
+    "floormod": _unless_by_zero(tirx.floormod),
     "min": tirx.min,
     "max": tirx.max,
 }

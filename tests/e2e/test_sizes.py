@@ -76,6 +76,13 @@ WRONG = {
         "shape-arithmetic",
         "main: a dimension cannot be computed: OverflowError: it does not fit into 64 bits",
     ),
+    "a size over a difference that is always 0": (
+        SHAPE,
+        'k = T.int64()\nr = R.zeros((k // (k - k) + k % (2 * k - k * 2),), "float32")\nreturn r',
+        ((5,),),
+        "shape-arithmetic",
+        "main: a dimension cannot be computed: ZeroDivisionError: integer division or modulo by zero",
+    ),
     "a multiple of a size": (
         SHAPE,
         'k = T.int64()\nr = R.zeros((k * 4, 0), "float32")\nreturn r',

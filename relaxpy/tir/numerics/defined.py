@@ -1,6 +1,6 @@
 """Operations of tensor programs whose result a processor leaves open, with the results of the operators of the same
 name: conversions of floats to integers, and shifts. Divisions are defined for every program, in its lowering
-(`relaxpy.tir.lowering.traps`).
+(`relaxpy.tir.lowering.traps`), but for those by a difference that is always 0: TVM's simplifier fails on them.
 
 And loops over unsigned integers, which become loops over int64: TVM's analyser takes 0 - 1 for the last value of one
 that never runs, and refuses the negative number.
@@ -23,6 +23,7 @@ from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import contains, rewritten
 
 _ORDERS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
+_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 _SHIFTS = {tirx.LShift: integer.left_shift, tirx.RShift: integer.right_shift}
 
 
@@ -30,7 +31,20 @@ def with_defined_results(func: Any) -> Any:
     """Return the function with conversions of floats that saturate (NaN gives 0), shifts that shift everything out for
     a negative number or for the number of bits and more, loops over signed integers, and indices that may wrap hidden
     from the analyser."""
-    return _with_hidden_wraps(_with_saturation(_with_signed_loops(func)))
+    return _with_hidden_wraps(_with_saturation(_with_signed_loops(_without_zero_divisors(func))))
+
+
+def _without_zero_divisors(func: Any) -> Any:
+    """What is divided by an expression that simplifies to 0, as 0: what it is at run time."""
+    analyzer = tvm.sym.Analyzer()
+
+    def quotient(node: Any) -> Any:
+        dtype, divisor = dtype_of(node), node.b
+        if "int" not in dtype or "x" in dtype or isinstance(divisor, tvm.ir.Var):
+            return node
+        return tirx.const(0, dtype) if _is_zero(analyzer.simplify(divisor)) else node
+
+    return with_body(func, rewritten(func.body, (_DIVISIONS, quotient)))
 
 
 def _with_signed_loops(func: Any) -> Any:

@@ -139,12 +139,17 @@ SUBTRACTED = {
     "y[v] = x[T.Cast('int64', T.uint8(200) + T.Cast('uint8', T.int64(57))) % n]": [6, 6, 6],
     "y[v] = x[T.Cast('int64', T.Cast('int8', T.int64(3) * T.int64(67))) % n]": [20, 20, 20],
     "y[v] = x[T.Cast('int64', T.int8(-100) - T.Cast('int8', T.int64(100))) % n]": [20, 20, 20],
+    "y[v] = x[v % (2 * v - v - v)]": [5, 5, 5],
+    "y[v] = x[v] // (x[v] - x[v])": [0, 0, 0],
+    "y[v] = x[v] + n // (n % (v // (v - v) + 1))": [5, 6, 20],
+    "y[v] = T.truncmod(x[v], T.min(v, 0) * (n - n)) + T.truncdiv(x[v], v * 3 - 3 * v)": [0, 0, 0],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("body", SUBTRACTED)
-def test_unsigned_numbers_that_become_literals(body: str) -> None:
-    """TVM's simplifier would subtract a literal of an unsigned type from a literal 0."""
+def test_numbers_that_become_literals(body: str) -> None:
+    """TVM's simplifier would subtract a literal of an unsigned type from a literal 0. And it divides by what it has
+    simplified to 0, by which a division gives 0."""
     lines = "\n".join(f"            {line}" for line in body.split("\n"))
     mod = relaxpy.parse(f"""
 @I.ir_module
