@@ -53,7 +53,9 @@ from relaxpy.ir.op import Operator
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.vdevice import VDevice
 from relaxpy.ir.visitor import Visitor, for_each_dim
+from relaxpy.narrow import is_mapping
 from relaxpy.script.constants import ConstantTable
+from relaxpy.shape.bounds import LOWER, UPPER
 
 HEADER = "from relaxpy.script import ir as I, relax as R, tir as T\n"
 INDENT = "    "
@@ -223,7 +225,7 @@ class _FunctionPrinter:
         signature = ", ".join(f"{text}: {self.parameter(var.annotation)}" for text, var in params)
         ret = self.annotation(func.ret)
         self.quoted = False
-        attrs = dict(func.attrs)
+        attrs = self.attributes(func)
         options: list[str] = []
         if name != shown:
             options.append(f"name={quote(name)}")
@@ -246,6 +248,19 @@ class _FunctionPrinter:
         body.append(f"return {self.value(func.body.body)}")
         self.scope = outer_scope
         return lines + [INDENT + line for line in body]
+
+    def attributes(self, func: Function) -> dict[str, Any]:
+        """The attributes of a function, in which ranges are declared for symbols by the names that are printed."""
+        attrs, printed = dict(func.attrs), dict[str, list[str]]()
+        for symbol in symbols_in_order(param.annotation for param in func.params):
+            printed.setdefault(symbol.name, []).append(self.names.of(symbol))
+        for key in (LOWER, UPPER):
+            limits = attrs.get(key)
+            if is_mapping(limits):
+                attrs[key] = {
+                    name: limit for old, limit in limits.items() for name in printed.get(old, [old])
+                }
+        return attrs
 
     def name_scalars(self, func: Function) -> None:
         """Give a scalar parameter, and the symbol of the same name that is its value, one name."""

@@ -38,6 +38,7 @@ from relaxpy.ir import (
 from relaxpy.ir.annotation import VOID, Annotation
 from relaxpy.ir.dim import dim_op
 from relaxpy.op.base import OPS
+from relaxpy.shape.bounds import bounds_of
 from relaxpy.script.printer import print_annotation, print_expr, print_function
 
 
@@ -219,6 +220,23 @@ def test_attributes() -> None:
     }
     x = Var("x", ObjectType())
     single(Function((x,), SeqExpr((), x), ObjectType(), False, attrs))
+
+
+def test_ranges_of_symbols_that_are_renamed() -> None:
+    """A symbol that cannot be printed by its own name takes its declared range with it."""
+    first, second = SymVar("n"), SymVar("n")
+    word, absent = SymVar("len"), "m"
+    x = Var("x", TensorType((first, second, word), "float32"))
+    limits = {"n": 7, absent: 8, "len": 9}
+    attrs = {"tir_var_upper_bound": limits}
+    func = Function((x,), SeqExpr((), x), x.annotation, True, attrs)
+    printed = relaxpy.parse(str(func))["main"]
+    assert isinstance(printed, Function)
+    found = bounds_of(printed)
+    (again,) = (param.annotation for param in printed.params)
+    assert isinstance(again, TensorType)
+    assert [found[dim.symbol] for dim in again.dims or ()] == [(0, 7), (0, 7), (0, 9)]
+    assert printed.attrs["tir_var_upper_bound"][absent] == 8
 
 
 def test_empty_module() -> None:
