@@ -38,8 +38,8 @@ from relaxpy.ir import (
 from relaxpy.ir.annotation import VOID, Annotation
 from relaxpy.ir.dim import dim_op
 from relaxpy.op.base import OPS
-from relaxpy.shape.bounds import bounds_of
 from relaxpy.script.printer import print_annotation, print_expr, print_function
+from relaxpy.shape.bounds import bounds_of
 
 
 def round_trip(mod: IRModule) -> str:
