@@ -76,6 +76,14 @@ class Scheme:
         """The default for a checkpoint: its own codes if it is quantised."""
         return cls(bits=None) if checkpoint.has_codes else cls()
 
+    def described(self) -> str:
+        """In words: "weights in 4 bits, activations in 8"."""
+        if self.bits is None:
+            return f"weights as the checkpoint has them, computed in {self.dtype}"
+        return f"weights in {self.bits} bits" + (
+            ", activations in 8" if self.activations is not None and self.bits == 4 else ""
+        )
+
     def applied(self, checkpoint: Checkpoint) -> DecoderConfig:
         """The configuration of a checkpoint's decoder with this scheme. Raises: UsageError (`bad-config`)."""
         from relaxpy.models.families import config_from
@@ -110,6 +118,7 @@ class LoadedDecoder:
     """The window of each group of pages, for `relaxpy.serve.PageBook`."""
     config: Mapping[str, Any]
     """The fields of `config.json`."""
+    scheme: Scheme
 
     @property
     def weights(self) -> tuple[Any, ...]:
@@ -153,6 +162,7 @@ def load_decoder(
         facts["positions"],
         tuple(facts["windows"]),
         checkpoint.config,
+        scheme,
     )
 
 

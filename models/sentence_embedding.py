@@ -97,12 +97,13 @@ class SentenceEmbedder:
         cache: bool = True,
         on_compile: Callable[[], None] | None = None,
     ) -> SentenceEmbedder:
-        """An embedder for the checkpoint in `directory` (None: the installed all-MiniLM-L6-v2).
+        """An embedder for the checkpoint in `directory`, or of this name on the Hugging Face hub (None: the installed
+        all-MiniLM-L6-v2).
 
         Sentences are truncated to `max_tokens` (None: the checkpoint's maximum). `cache=False` compiles anew and stores
         nothing. `on_compile` is called if the encoder must be compiled. UsageError if the checkpoint cannot be read.
         """
-        directory = default_checkpoint() if directory is None else Path(directory)
+        directory = default_checkpoint() if directory is None else local_checkpoint(directory)
         config = read_config(directory, "bert")
         tokenizer = read_tokenizer(directory)
         known, tokens = whole(config, "vocab_size", 30522), tokenizer.get_vocab_size()

@@ -28,7 +28,7 @@ def config_of(place: Path) -> dict[str, Any] | None:
         raise UsageError(
             "bad-checkpoint",
             f"there is no checkpoint at {place}",
-            help="give the folder of a checkpoint on this machine; nothing is downloaded",
+            help="give the folder of a checkpoint on this machine, or OWNER/MODEL, a name on the Hugging Face hub",
         ) from None
     if not place.is_dir():
         if place.suffix == ".gguf" or is_gguf(place):

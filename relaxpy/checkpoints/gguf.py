@@ -80,6 +80,14 @@ _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
 _MOST_PARTS = 99_999
 
 
+def parts_of(name: str) -> list[str]:
+    """The names of all parts of the file that one of them is a part of; the name itself of a file in one part."""
+    found = _PART.fullmatch(name)
+    if found is None:
+        return [name]
+    return [f"{found[1]}-{n:05d}-of-{found[3]}.gguf" for n in range(1, int(found[3]) + 1)]
+
+
 def _whole(found: GgufFile, count: object) -> GgufFile:
     """All parts of a file that says that it is one of so many."""
     path = found.path
@@ -92,7 +100,7 @@ def _whole(found: GgufFile, count: object) -> GgufFile:
             f"it is one of {count} parts, and its name does not end with -00001-of-{count:05d}.gguf, say",
             help="give the parts the names that they had",
         )
-    places = [path.with_name(f"{name[1]}-{n:05d}-of-{name[3]}.gguf") for n in range(1, count + 1)]
+    places = [path.with_name(part) for part in parts_of(path.name)]
     missing = [place.name for place in places if not place.is_file()]
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""

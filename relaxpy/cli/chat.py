@@ -21,6 +21,7 @@ from relaxpy.cli.language_model import (
     as_data,
     load_model,
     model_and_text,
+    on_this_machine,
     options,
     read_file,
     show_pieces,
@@ -65,6 +66,7 @@ Examples:
   relaxpy chat                                       the model that ships with relaxpy
   relaxpy chat "What does textwrap.dedent do?"       one answer
   relaxpy chat ./TinyLlama --system "Be brief." --temperature 0.7
+  relaxpy chat Qwen/Qwen2.5-0.5B-Instruct            a model of the Hugging Face hub, downloaded once
   relaxpy chat ./TinyLlama --json < questions.txt    a JSON object for each line
 """
 )
@@ -88,18 +90,19 @@ def chat(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Talk with MODEL, the folder of a checkpoint with a chat template, or a GGUF file; without MODEL, with the small
-    one that ships with relaxpy. With MESSAGE, answer it, and end."""
+    """Talk with MODEL: the folder of a checkpoint with a chat template, a GGUF file, or a name on the Hugging Face hub;
+    without MODEL, with the small one that ships with relaxpy. With MESSAGE, answer it, and end."""
     place, message = model_and_text(
         arguments, 'relaxpy chat MODEL "Why is the sky blue?"', words=False
     )
+    place = place and on_this_machine(place)
     sampling = take_sampling(given)
     tokenizer = read_tokenizer(place, template)
     start = [] if system is None else [{"role": "system", "content": system}]
     tokenizer.chat_text(
         [*start, {"role": "user", "content": message or "Hello"}]
     )  # before it is compiled
-    loaded = load_model(place, tokenizer=tokenizer, **given)
+    loaded = load_model(place, tokenizer=tokenizer, quiet=as_json, **given)
     conversation = Conversation(loaded, sampling, system, timings, as_json)
     if message is not None:
         conversation.ask(message)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from relaxpy.cli.language_model import on_this_machine
 from relaxpy.cli.outputs import OutputFile, json_option, print_json
 from relaxpy.errors import UsageError
 from relaxpy.files import replacing, write_text
@@ -54,7 +55,7 @@ and length, and kept in a cache (RELAXPY_CACHE, else the folder that `relaxpy ca
     "--model",
     "-m",
     metavar="DIR",
-    help="A BERT checkpoint: config.json, model.safetensors, tokenizer.json.",
+    help="A BERT checkpoint (config.json, model.safetensors, tokenizer.json), or its name on the Hugging Face hub.",
 )
 @click.option("--target", default="llvm", show_default=True, help="The target.")
 @click.option(
@@ -93,6 +94,7 @@ def embed(
     texts = read_sentences(sentences, file)
     from relaxpy.models.sentence_embedding import SentenceEmbedder
 
+    model = model and on_this_machine(model)
     notes = Console(stderr=True, highlight=False)
     start = time.perf_counter()
     with notes.status("loading the model") as status:

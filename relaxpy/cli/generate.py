@@ -13,6 +13,7 @@ from relaxpy.cli.language_model import (
     as_data,
     load_model,
     model_and_text,
+    on_this_machine,
     options,
     read_file,
     read_stdin,
@@ -30,12 +31,14 @@ from relaxpy.errors import UsageError
 Examples:
   relaxpy generate "def fibonacci(n):" -n 60         the model that ships with relaxpy
   relaxpy generate ./TinyLlama "Once upon a time" --temperature 0.8 --seed 7
+  relaxpy generate Qwen/Qwen2.5-0.5B "Once upon a time"    a model of the Hugging Face hub, downloaded once
   cat story.txt | relaxpy generate ./TinyLlama       the prompt from stdin
   relaxpy generate ./TinyLlama "1, 2, 3," --stop 7 --json
 
-A model is the folder of a checkpoint: config.json, model.safetensors, tokenizer.json. It is compiled and packed at the
-first use, and both are kept. Sampling is the checkpoint's own where no option is given; many take the most probable
-token. For questions there is `relaxpy chat`.
+A model is the folder of a checkpoint (config.json, model.safetensors, tokenizer.json), a GGUF file, or a name on the
+Hugging Face hub, OWNER/MODEL, OWNER/MODEL@REVISION or OWNER/MODEL:FILE.gguf (`relaxpy download --help`).
+It is compiled and packed at the first use, and both are kept. Sampling is the checkpoint's own where no option is
+given; many take the most probable token. For questions there is `relaxpy chat`.
 """
 )
 @click.argument("arguments", nargs=-1, metavar="[MODEL] [PROMPT]")
@@ -48,8 +51,9 @@ def generate(arguments: tuple[str, ...], file: str | None, as_json: bool, **give
     from rich.console import Console
 
     model_place, prompt = model_and_prompt(arguments, file)
+    model_place = model_place and on_this_machine(model_place)
     sampling = take_sampling(given)
-    model = load_model(model_place, **given)
+    model = load_model(model_place, quiet=as_json, **given)
     pieces = model.generate(prompt, **sampling, stop_loops="max_tokens" not in sampling)
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     try:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from relaxpy.errors import UsageError
+from relaxpy.errors import RelaxError, UsageError
 
 if TYPE_CHECKING:
+    from relaxpy.checkpoints.hub import Download
     from relaxpy.llm import Generation, LanguageModel, Tokenizer
     from relaxpy.models.loaded import Scheme
 
-_HUB_NAME = re.compile(r"[A-Za-z][\w-]+/[\w.-]*[A-Za-z][\w.-]*")
 F = TypeVar("F", bound=Callable[..., Any])
+_WORTH_A_PLAN = 32 << 20
+"""Bytes to download from which the memory is planned before."""
 
 SCHEME_OPTIONS = (
     click.option(
@@ -155,8 +157,10 @@ def load_model(
     target: str,
     no_cache: bool,
     tokenizer: Tokenizer | None = None,
+    quiet: bool = False,
 ) -> LanguageModel:
-    """The model of a command's options, with a note on the terminal while it is loaded."""
+    """The model of a command's options, with a note on the terminal while it is loaded, and unless `quiet` a line on
+    what it is."""
     from rich.console import Console
 
     import relaxpy
@@ -167,7 +171,7 @@ def load_model(
     with Console(stderr=True, highlight=False).status(
         "loading the model; the first time it is compiled"
     ):
-        return llm.load(
+        loaded = llm.load(
             place,
             scheme=scheme_of(place, bits, dtype, cache_dtype, check_numbers),
             context=context,
@@ -175,16 +179,54 @@ def load_model(
             keep=not no_cache,
             tokenizer=tokenizer,
         )
+    if not quiet:
+        click.echo(f"{loaded.name}: {loaded.decoder.scheme.described()}, {target}", err=True)
+    return loaded
+
+
+def on_this_machine(place: str, update: bool = False) -> str:
+    """The place of a model on this machine: what is given, or the files of a model on a hub, which are downloaded if
+    they are not here. What it takes is shown before."""
+    from relaxpy.checkpoints.hub import local_checkpoint
+
+    return str(local_checkpoint(place, _announce, update=update))
+
+
+def _announce(download: Download) -> None:
+    """Shows what is downloaded, and the memory that it will take."""
+    from relaxpy.checkpoints.hub import headers_alone
+    from relaxpy.models.decoder_plan import plan_decoder
+    from relaxpy.runtime.inspect.memory_plan import shown
+
+    count, there = len(download.left), len(download.sizes) - len(download.left)
+    here = f" ({there} more are here)" if there else ""
+    click.echo(
+        f"{download.name} at {download.commit[:12]}: {count} file{'s' * (count != 1)}, {shown(download.nbytes)}, "
+        f"into {download.folder}{here}",
+        err=True,
+    )
+    if download.nbytes < _WORTH_A_PLAN:
+        return
+    with suppress(RelaxError), headers_alone(download.name) as headers:
+        plan = plan_decoder(headers)
+        fits = {True: "it fits", False: "it does not fit", None: "what is free is unknown"}
+        click.echo(
+            f"to run, in its default scheme with a context of {plan.context} tokens, it takes {shown(plan.total)}: "
+            f"{fits[plan.fits]}",
+            err=True,
+        )
 
 
 def is_hub_name(text: str) -> bool:
     """Whether a text looks like the name of a model on a hub, OWNER/MODEL."""
-    return _HUB_NAME.fullmatch(text) is not None
+    from relaxpy.checkpoints.hub import HubName
+
+    return HubName.of(text) is not None
 
 
 def is_place(text: str) -> bool:
-    """Whether an argument is the place of a model: it is there, or looks like a path, or like a name on a hub of models
-    (which is then told to be no folder here)."""
+    """Whether an argument is the place of a model: it is there, or looks like a path, or like a name on a hub of
+    models."""
     if text.startswith(("/", "./", "../", "~")) and not any(c.isspace() for c in text):
         return True
     if is_hub_name(text):

@@ -47,6 +47,7 @@ COMMANDS = {
         module="relaxpy.cli.bench_serve",
         function="bench_serve",
     ),
+    "download": Entry("Download a model of the Hugging Face hub."),
     "web": Entry("Write a model as a site that runs it with WebGPU."),
     "quantize": Entry("Write a quantised copy of a checkpoint."),
     "embed": Entry("Compute sentence embeddings with a transformer."),
@@ -71,7 +72,7 @@ compiler only when the command runs: help and completion take a tenth of a secon
 _FAMILIAR = {
     "build": "compile", "exec": "run", "execute": "run", "print": "show", "parse": "show", "check": "show",
     "info": "doctor", "version": "--version", "help": "--help", "bench": "profile", "memory": "plan",
-    "complete": "generate", "ask": "chat", "repl": "chat",
+    "pull": "download", "get": "download", "complete": "generate", "ask": "chat", "repl": "chat",
 }  # fmt: skip
 """Command names of other programs → the corresponding command here."""
 

@@ -81,8 +81,9 @@ def plan(
 ) -> None:
     """Show how much memory FILE takes, a program or an executable, and for what: planned memory of intermediate values,
     compared with the lower bound for any plan and with the total without sharing; results; weights; and the workspaces
-    of kernels. FILE may be the folder of a language model, too: then its weights, pages of keys and values, and
-    activations are shown, whether they fit this machine, and the largest context that does.
+    of kernels. FILE may be the folder of a language model, too, or its name on the Hugging Face hub (of
+    which only the headers are read): then its weights, pages of keys and values, and activations are shown, whether
+    they fit this machine, and the largest context that does.
 
     Kernels are not compiled, and nothing is allocated.
     """
@@ -153,11 +154,13 @@ def plan_model(
     file: str, context: int | None, batch: int, target: str, as_json: bool, **scheme: Any
 ) -> None:
     """Show the plan of a language model."""
+    from relaxpy.checkpoints.hub import headers_of
     from relaxpy.models.decoder_plan import plan_decoder
 
-    found = plan_decoder(
-        file, scheme_of(file, **scheme), context=context, batch=batch, target=target
-    )
+    with headers_of(file) as place:
+        found = plan_decoder(
+            place, scheme_of(str(place), **scheme), context=context, batch=batch, target=target
+        )
     if as_json:
         print_json(found.as_data())
     else:

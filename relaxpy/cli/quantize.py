@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from relaxpy.cli.language_model import on_this_machine
 from relaxpy.cli.outputs import json_option, print_json
 
 
@@ -22,7 +23,7 @@ format of compressed-tensors (pack-quantized), which transformers, vLLM and rela
 whose matrices that format does not have, relaxpy alone. It appears when it is complete.
 """
 )
-@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("source")
 @click.argument("target", type=click.Path(path_type=Path))
 @click.option(
     "--bits",
@@ -38,7 +39,7 @@ whose matrices that format does not have, relaxpy alone. It appears when it is c
 @click.option("--overwrite", is_flag=True, help="Replace a checkpoint that is there.")
 @json_option
 def quantize(
-    source: Path, target: Path, bits: str, group: int, zero: str, overwrite: bool, as_json: bool
+    source: str, target: Path, bits: str, group: int, zero: str, overwrite: bool, as_json: bool
 ) -> None:
     """Write a quantised copy of a checkpoint."""
     from rich.console import Console
@@ -48,14 +49,15 @@ def quantize(
     from relaxpy.checkpoints.quantize import quantize_checkpoint
     from relaxpy.codes import Codes
 
+    folder = Path(on_this_machine(source))
     codes = Codes(int(bits), group or None, "zero_point" if zero == "zero_point" else "symmetric")
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
     console = Console(stderr=True, highlight=False)
     hidden = not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-        task = bar.add_task("quantising", total=open_checkpoint(source).nbytes)
+        task = bar.add_task("quantising", total=open_checkpoint(folder).nbytes)
         report = quantize_checkpoint(
-            source, target, codes, overwrite, lambda _, size: bar.advance(task, size)
+            folder, target, codes, overwrite, lambda _, size: bar.advance(task, size)
         )
     worst = max(report.drift, key=lambda name: report.drift[name])
     mean = sum(report.drift.values()) / len(report.drift)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from relaxpy.cli.language_model import MODEL_OPTIONS, options, read_file, scheme_of
+from relaxpy.cli.language_model import MODEL_OPTIONS, on_this_machine, options, read_file, scheme_of
 from relaxpy.errors import UsageError
 
 if TYPE_CHECKING:
@@ -111,6 +111,7 @@ ENGINE_OPTIONS = (
 Examples:
   relaxpy serve                                      the model that ships with relaxpy, on port 8000
   relaxpy serve ./TinyLlama --api-key secret
+  relaxpy serve Qwen/Qwen2.5-0.5B-Instruct           a model of the Hugging Face hub, downloaded once
   relaxpy serve small=./TinyLlama large=./llama.gguf --host 0.0.0.0 --port 80
   curl localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{"messages": [{"role": "user", "content": "Hello"}]}'
@@ -221,17 +222,15 @@ def _scale(replicas: str | None, address: str | None) -> Scale | None:
 
 def _named(text: str) -> tuple[str, str]:
     """A name and a place, from NAME=PLACE or a place whose last part is the name. Raises: UsageError."""
+    from relaxpy.checkpoints.config_file import config_of
+    from relaxpy.checkpoints.hub import checkpoint_name
+
     name, equals, place = text.partition("=")
     if not equals or "/" in name or Path(text).exists():
-        name, place = Path(text).resolve().name, text
-    place = os.path.expanduser(place)
-    if not name or not Path(place).exists():
-        raise UsageError(
-            "bad-checkpoint",
-            f"there is no checkpoint at {place}",
-            help="give the folder of a checkpoint on this machine; nothing is downloaded",
-        )
-    return name, place
+        name, place = "", text
+    place = on_this_machine(os.path.expanduser(place))
+    config_of(Path(place))
+    return name or checkpoint_name(Path(place)), place
 
 
 def _embedders(text: str | None) -> dict[str, str | None]:

@@ -23,9 +23,9 @@ from threading import RLock
 from typing import Any
 
 from relaxpy.checkpoints.config_file import config_of
+from relaxpy.checkpoints.hub import checkpoint_name, local_checkpoint
 from relaxpy.embedded import embedded_model
 from relaxpy.errors import UsageError
-from relaxpy.files import given_path
 from relaxpy.llm.chat_template import ChatTemplate
 from relaxpy.llm.generation import Generation
 from relaxpy.llm.generation_config import Recommended, recommended
@@ -54,9 +54,10 @@ def load(
     target: str = "llvm",
     keep: bool = True,
 ) -> LanguageModel:
-    """The language model of a checkpoint: of a directory with `config.json`, weights and `tokenizer.json`, or of a GGUF
-    file. The first start compiles and packs it; what it makes is kept for the next ones unless `keep=False`
-    (`relaxpy.models.loaded`). Without a place it is the small model that ships with relaxpy (`relaxpy.embedded`).
+    """The language model of a checkpoint: of a directory with `config.json`, weights and `tokenizer.json`, of a GGUF
+    file, or of a name on the Hugging Face hub (`relaxpy.checkpoints.hub`), a str. The first start compiles and packs
+    it; what it makes is kept for the next ones unless `keep=False` (`relaxpy.models.loaded`). Without a place it is the
+    small model that ships with relaxpy (`relaxpy.embedded`).
 
     `scheme` says how weights are quantised (None: in 4 bits, or with the codes of a checkpoint that is quantised).
     `context` is the largest number of tokens of a text, prompt included (None: that of the model, at most 4096), and
@@ -64,11 +65,11 @@ def load(
     `tokenizer` its tokenizer.
 
     Raises: UsageError: `bad-checkpoint`, `bad-config` or `bad-weights` for a checkpoint that cannot be read,
-    `bad-length` for a context that the model does not have.
+    `bad-length` for a context that the model does not have; those of `local_checkpoint` for a name.
     """
     if place is None:
         place = embedded_model()
-    folder = given_path(place, "a checkpoint", UsageError, "bad-checkpoint")
+    folder = local_checkpoint(place)
     config = config_of(folder) or {}
     positions = config.get("max_position_embeddings", config.get("n_positions"))
     if isinstance(positions, int) and context is not None:  # before it is compiled
@@ -83,7 +84,7 @@ def load(
         context=context,
         batch=batch,
         defaults=recommended(folder),
-        name=folder.resolve().name,
+        name=checkpoint_name(folder),
     )
 
 

@@ -162,6 +162,18 @@ def weight_files(place: str | os.PathLike[str]) -> list[Path]:
         raise UsageError(
             "bad-checkpoint", f"{directory} has no {WEIGHTS_FILE}", help=_instead(directory)
         )
+    names = shards_of(index)
+    if missing := [name for name in names if not (directory / name).is_file()]:
+        raise UsageError(
+            "bad-checkpoint",
+            f"{directory} lacks {', '.join(missing)}",
+            help=f"copy the files that {index.name} lists, all of them",
+        )
+    return [directory / name for name in names]
+
+
+def shards_of(index: Path) -> list[str]:
+    """The files that an index of shards names, sorted. Raises: UsageError (`bad-checkpoint`)."""
     found = read_json(index)
     try:
         names = sorted(set(found["weight_map"].values()))
@@ -173,13 +185,7 @@ def weight_files(place: str | os.PathLike[str]) -> list[Path]:
         raise UsageError(
             "bad-checkpoint", f"{index} names {strange[0]!r}, which is no file of its folder"
         )
-    if missing := [name for name in names if not (directory / name).is_file()]:
-        raise UsageError(
-            "bad-checkpoint",
-            f"{directory} lacks {', '.join(missing)}",
-            help=f"copy the files that {index.name} lists, all of them",
-        )
-    return [directory / name for name in names]
+    return names
 
 
 def _instead(directory: Path) -> str:

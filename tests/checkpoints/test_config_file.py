@@ -30,7 +30,7 @@ def test_nothing_is_there(tmp_path: Path) -> None:
     for place in (tmp_path / "none", tmp_path / "none.gguf", Path("owner/model"), Path("a\0b")):
         error = refused(place)
         assert "there is no checkpoint at" in error.message
-        assert "nothing is downloaded" in str(error.help)
+        assert "a name on the Hugging Face hub" in str(error.help)
 
 
 def test_folders_inside(tmp_path: Path) -> None:

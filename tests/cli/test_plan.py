@@ -109,10 +109,13 @@ def test_sizes_are_names_and_numbers(program: Path, text: str) -> None:
 def test_no_file(tmp_path: Path) -> None:
     assert plan(tmp_path / "nothing.py").exit_code == 2
     assert "'models/nothing.py' does not exist" in plan("models/nothing.py").output
-    for place in ("owner/model-1B", tmp_path / "none.gguf"):
+    for place, code in (
+        ("owner/model-1B", "hub-offline"),
+        (tmp_path / "none.gguf", "bad-checkpoint"),
+    ):
         error = plan(place).exception
         assert isinstance(error, relaxpy.RelaxError)
-        assert "nothing is downloaded" in str(error.help)
+        assert error.code == code
 
 
 def test_json_says_the_same(program: Path) -> None:
