@@ -71,11 +71,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         path = item.path.relative_to(root).as_posix()
         sweep = item.get_closest_marker("sweep") is not None
-        full = item.get_closest_marker("full") is not None
-        if path.startswith(slow) or item.name.startswith(RANDOM) or sweep or full:
+        full = item.get_closest_marker("full")
+        if path.startswith(slow) or item.name.startswith(RANDOM) or sweep or full is not None:
             item.add_marker(pytest.mark.slow)
-        if full and os.environ.get("RELAXPY_SWEEPS") != "full":
-            item.add_marker(pytest.mark.skip(reason="takes long: make test-slow"))
+        if full is not None and os.environ.get("RELAXPY_SWEEPS") != "full":
+            command = full.args[0] if full.args else "make test-slow"
+            item.add_marker(pytest.mark.skip(reason=f"takes long: {command}"))
 
 
 def pytest_collection_finish() -> None:

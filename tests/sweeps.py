@@ -24,7 +24,15 @@ FULL = os.environ.get("RELAXPY_SWEEPS") == "full"
 
 sweep = pytest.mark.sweep
 full = pytest.mark.full
-"""A test that is run by `make test-slow` only: it takes long, and others of `make test` look at the same in the small."""
+"""A test that is run by `make test-slow` only: it takes long, and others of `make test` look at the same in the small.
+`@full("make test-devices")` names a command of the Makefile that runs it with others of its kind."""
+
+
+def full_file(command: str) -> None:
+    """Says of the whole file that calls it, before it imports what takes long, that it is `full`."""
+    if not FULL:
+        pytest.skip(f"takes long: {command}", allow_module_level=True)
+
 
 _Item = TypeVar("_Item")
 

@@ -11,7 +11,7 @@ import pytest
 import relaxpy
 from tests.e2e.devices import NUMBERS, machine, number_program
 from tests.runtime.devices.cuda import compiled as cuda
-from tests.sweeps import FULL
+from tests.sweeps import full
 
 pytestmark = cuda.needs_cuda
 
@@ -106,7 +106,7 @@ def test_a_device_that_is_too_old() -> None:
     assert "sm_90" in str(caught.value)
 
 
-@pytest.mark.skipif(not FULL, reason="half a minute of a processor: make test-devices")
+@full("make test-devices")
 def test_a_language_model() -> None:
     """The model that ships writes what it writes on the processor."""
     from relaxpy.llm import load

@@ -25,7 +25,7 @@ from tests.op.support import COMPILED
 from tests.runtime.devices.cuda import compiled as cuda
 from tests.runtime.devices.opencl.support import needs_opencl
 from tests.runtime.devices.webgpu.support import needs_vulkan
-from tests.sweeps import FULL, part, quick_target, sweep
+from tests.sweeps import FULL, full, part, quick_target, sweep
 
 DEVICES = [
     pytest.param(cuda.TARGET, marks=cuda.needs_cuda),
@@ -202,8 +202,7 @@ def compare_model(name: str, device: str) -> None:
         np.testing.assert_allclose(got, want, rtol=0, atol=TOLERANCE)
 
 
-@sweep
-@pytest.mark.skipif(not FULL, reason="minutes of a processor: make test-devices")
+@full("make test-devices")
 @on_devices
 def test_minilm(device: str) -> None:
     """A sentence encoder of six layers with its real weights."""

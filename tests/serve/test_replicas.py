@@ -29,7 +29,7 @@ from relaxpy.serve.messages import piece_fields
 from relaxpy.serve.request import Piece, Request
 from relaxpy.serve.sampling import Sampling
 from relaxpy.serve.scale import Scale
-from tests.sweeps import FULL
+from tests.sweeps import full
 
 try:
     with warnings.catch_warnings():
@@ -42,10 +42,10 @@ try:
         from relaxpy.serve.replicas import Asked, Cluster, ReplicaClient
 except ImportError:
     needs_ray = pytest.mark.skip(reason="needs Ray Serve: pip install 'relaxpy[replicas]'")
-    full = needs_ray
+    minutes = needs_ray
 else:
     needs_ray = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-    full = pytest.mark.skipif(not FULL, reason="takes minutes: make test-replicas")
+    minutes = full("make test-replicas")
 
 
 class Handle:
@@ -342,7 +342,7 @@ def processes(word: str) -> list[int]:
     return [int(line.split()[0]) for line in lines.stdout.splitlines() if word in line]
 
 
-@full
+@minutes
 def test_a_replica_is_killed_under_load(tmp_path: Path) -> None:
     """Each stream is the one that a server alone writes, or ends with an error; Ray starts another replica."""
     httpx = pytest.importorskip("httpx")

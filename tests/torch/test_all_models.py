@@ -29,7 +29,7 @@ from relaxpy.frontend.torch.importer import Imported
 from relaxpy.torch.compiled import CompiledModule
 from relaxpy.transform.base import PassContext
 from tests import logged
-from tests.sweeps import FULL, sweep
+from tests.sweeps import FULL, full
 from tests.torch.tiny_models import Tiny, kinds, tiny_model
 
 SHAPES = ((3, 11), (2, 7), (1, 5))
@@ -142,8 +142,7 @@ def test_decoders_have_causal_attention_of_shared_heads(kind: str) -> None:
             assert size in made.partition("=")[0]
 
 
-@sweep
-@pytest.mark.skipif(not FULL, reason="a sweep")
+@full("make test-torch-models")
 def test_every_model_is_right() -> None:
     """At least 95 % of what torch exports, and no wrong numbers."""
     records = swept(kinds(), Path("build/models.jsonl"))

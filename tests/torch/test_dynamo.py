@@ -19,9 +19,9 @@ from torch import nn
 import relaxpy
 from relaxpy.torch.kept_weights import _shared
 from relaxpy.torch.report import Built, GraphWarning
-from tests.sweeps import FULL, part, sweep
+from tests.sweeps import full, part, sweep
 
-longer = pytest.mark.skipif(not FULL, reason="make test-torch-compile runs it")
+longer = full("make test-torch-compile")
 
 
 OPTIONS = {"target": "llvm -opt-level=0"}

@@ -21,7 +21,7 @@ from relaxpy.testing.random_program import random_program
 from relaxpy.web.export import export
 from tests.e2e.devices import machine
 from tests.server.chromium import Page, browser
-from tests.sweeps import FULL, quick_target, sweep
+from tests.sweeps import full, quick_target
 from tests.web.browser_machine import FILES, BrowserMachine
 from tests.web.support import Handler, Site, needs_chromium, served
 
@@ -209,8 +209,7 @@ def initialised(model: nn.Module) -> nn.Module:
     return model
 
 
-@sweep
-@pytest.mark.skipif(not FULL, reason="a minute of a processor: make test-devices")
+@full("make test-devices")
 def test_models(page: Page, site: Site) -> None:
     """An encoder and a decoder at four shapes, one token of one sentence among them: the processor's numbers, and equal
     texts."""
@@ -235,8 +234,7 @@ def test_models(page: Page, site: Site) -> None:
             np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
 
 
-@sweep
-@pytest.mark.skipif(not FULL, reason="minutes of a processor: make test-devices")
+@full("make test-devices")
 @pytest.mark.parametrize("first", range(0, 50, 10))
 def test_random_programs(first: int, page: Page, site: Site) -> None:
     """The same as the interpreter, at all sizes of a program; at most one in twenty is refused by the compiler.

@@ -17,10 +17,10 @@ import relaxpy
 from relaxpy.frontend.jax import from_jax
 from relaxpy.ir import IRModule
 from relaxpy.testing.interpret import interpret
-from tests.sweeps import FULL
+from tests.sweeps import full, full_file
 
-if not FULL:
-    pytest.skip("a sweep: make test-jax-functions", allow_module_level=True)
+full_file("make test-jax-functions")  # to import what it needs takes seconds
+pytestmark = full
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

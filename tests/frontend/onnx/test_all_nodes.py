@@ -48,14 +48,17 @@ def unlisted(outcomes: list[tuple[str, Outcome]]) -> list[str]:
     ]
 
 
-NAMES = [name for name, case in cases().items() if has_our_dtypes(case)]
+@cache
+def names() -> list[str]:
+    """The cases. ONNX computes all of them when it lists them, which takes seconds."""
+    return [name for name, case in cases().items() if has_our_dtypes(case)]
 
 
 @sweep
 @pytest.mark.parametrize("way", WAYS)
 def test_operators_are_onnxs(way: str) -> None:
     every = {"": 9, " widened": 37, " built": 61}[way]
-    found = [(way, outcome(name, **WAYS[way])) for name in part(NAMES, every)]
+    found = [(way, outcome(name, **WAYS[way])) for name in part(names(), every)]
     assert not unlisted(found)
 
 
@@ -64,13 +67,13 @@ def test_the_list_has_reasons_for_what_is_refused_or_rounded_only() -> None:
         name, *way, kind = key.split(" ")
         assert kind in KINDS
         assert way in ([], ["widened"], ["built"])
-        assert any(each.startswith(name) for each in NAMES), name
+        assert any(each.startswith(name) for each in names()), name
         assert reason
 
 
 def items() -> Iterator[str]:
     for way in WAYS:
-        yield from (f"{name}{way}" for name in NAMES)
+        yield from (f"{name}{way}" for name in names())
 
 
 def main(log: Path) -> None:

@@ -22,11 +22,6 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-with warnings.catch_warnings():  # of packages that torch would like to have
-    warnings.simplefilter("ignore")
-    from torch.testing._internal import common_methods_invocations as invocations
-    from torch.testing._internal.common_device_type import toleranceOverride
-
 import relaxpy
 from relaxpy.errors import RelaxError
 from relaxpy.frontend.torch import from_torch
@@ -51,7 +46,11 @@ LIST = Path(__file__).with_name("core_operators.txt")
 
 @cache
 def operators() -> dict[str, Any]:
-    """Name, with the variant → OpInfo."""
+    """Name, with the variant → OpInfo. To import them takes seconds, which a run without them need not wait."""
+    with warnings.catch_warnings():  # of packages that torch would like to have
+        warnings.simplefilter("ignore")
+        from torch.testing._internal import common_methods_invocations as invocations
+
     return {full_name(info): info for info in invocations.op_db}
 
 
@@ -220,8 +219,11 @@ def compared(case: Case, got: Sequence[Any]) -> str:
 @cache
 def tolerance(name: str, dtype: torch.dtype) -> dict[str, float]:
     """The tolerance of torch's own tests of an operator: that of the dtype, or what the operator's entry overrides."""
+    entry = operators()[name]
+    from torch.testing._internal.common_device_type import toleranceOverride
+
     most = {"atol": 0.0, "rtol": 0.0}
-    for decorator in operators()[name].decorators:
+    for decorator in entry.decorators:
         for each in getattr(decorator, "decorators", [decorator]):
             override = each.d.get(dtype) if isinstance(each, toleranceOverride) else None
             if override is not None:

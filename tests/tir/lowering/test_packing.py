@@ -14,7 +14,7 @@ from tests.backend.gpu.support import program
 from tests.e2e.devices import leaves, machine
 from tests.runtime.devices.opencl.support import needs_opencl
 from tests.runtime.devices.webgpu.support import needs_vulkan
-from tests.sweeps import FULL
+from tests.sweeps import full
 
 MANY = """
     def main(a: T.Buffer(("n", "m"), "float32"), b: T.Buffer(("m",), "float32"), c: T.Buffer(("n",), "float32"),
@@ -75,7 +75,7 @@ class _Sample(nn.Module):
         return nn.sample(**arguments)  # type: ignore[arg-type]
 
 
-@pytest.mark.skipif(not FULL, reason="a driver compiles a minute: make test-devices")
+@full("make test-devices")
 @pytest.mark.parametrize("device", DEVICES)
 def test_tokens(device: str) -> None:
     """With all options: 9 inputs, and memory of the rows besides."""
