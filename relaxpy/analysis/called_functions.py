@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from relaxpy.ir.expr import Expr, Function, GlobalVar
+from relaxpy.ir.expr import (
+    Call,
+    Constant,
+    DataflowVar,
+    Expr,
+    Function,
+    GlobalVar,
+    ShapeExpr,
+    Var,
+    VarBinding,
+)
 from relaxpy.ir.module import IRModule, TensorProgram
+from relaxpy.ir.op import Operator
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import Visitor
 
@@ -95,9 +106,24 @@ def without_unused_programs(mod: IRModule, before: IRModule) -> IRModule:
     )
 
 
+_LEAVES = frozenset((Var, DataflowVar, ShapeExpr, Constant))
+
+
 class _Mentioned(Visitor):
+    """Leaves of calls are not visited one by one: most of them are variables."""
+
     def __init__(self) -> None:
         self.found: dict[str, None] = {}
+
+    def visit_VarBinding(self, node: VarBinding) -> None:
+        self.visit(node.value)
+
+    def visit_Call(self, node: Call) -> None:
+        if not isinstance(node.op, Operator):
+            self.visit(node.op)
+        for arg in node.args:
+            if type(arg) not in _LEAVES:
+                self.visit(arg)
 
     def visit_GlobalVar(self, node: GlobalVar) -> None:
         self.found[node.name] = None

@@ -1,23 +1,32 @@
-"""Does a function call operators of some kinds, also in its branches and local functions? A pass asks this to skip
+"""The calls of a function, also in its branches and local functions, without a visitor: what a pass asks to skip
 functions in which it has nothing to do."""
 
 from __future__ import annotations
 
-from relaxpy.ir.expr import Call, Function, If
+from collections.abc import Iterator
+
+from relaxpy.ir.expr import Call, Expr, Function, If
 from relaxpy.ir.op import Operator
 
 
-def calls_operator(function: Function, *kinds: type[Operator]) -> bool:
-    """Is one of the function's bindings a call of an operator of these kinds?"""
+def calls_in(function: Function) -> Iterator[Call]:
+    """The calls that are values of bindings."""
+    return (value for value in values_in(function) if isinstance(value, Call))
+
+
+def values_in(function: Function) -> Iterator[Expr]:
+    """The values of bindings, but for the branches and functions that they are in."""
     waiting = [function.body]
     while waiting:
         for binding in waiting.pop().bindings:
             value = binding.value
-            if isinstance(value, Call):
-                if isinstance(value.op, kinds):
-                    return True
-            elif isinstance(value, If):
+            yield value
+            if isinstance(value, If):
                 waiting += (value.then, value.otherwise)
             elif isinstance(value, Function):
                 waiting.append(value.body)
-    return False
+
+
+def calls_operator(function: Function, *kinds: type[Operator]) -> bool:
+    """Is one of the function's bindings a call of an operator of these kinds?"""
+    return any(isinstance(call.op, kinds) for call in calls_in(function))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 
+from relaxpy.analysis.called_operators import calls_in, calls_operator
 from relaxpy.analysis.purity import is_pure
 from relaxpy.ir.expr import (
     Call,
@@ -66,12 +67,12 @@ class Owned:
 def owned_parameters(mod: IRModule) -> Owned:
     """The parameters that are a function's own memory: of private functions that are only called, and from within their
     recursion only with memory that the caller allocated, or owns itself, and nothing else has or reads later."""
-    direct = _DirectlyCalled()
     functions = {name: f for name, f in mod.graph_functions.items() if isinstance(f, Function)}
+    if not any(calls_operator(f, CallTIRInplace) for f in functions.values()):
+        return Owned({}, frozenset())
+    direct = _DirectlyCalled()
     for function in functions.values():
         direct.visit(function)
-    if not any(_Search(f, (), CallTIRInplace).seen for f in functions.values()):
-        return Owned({}, frozenset())
     within = _reached(functions)
     owned = {
         name: frozenset(range(len(function.params)))
@@ -142,6 +143,9 @@ def last_uses(mod: IRModule) -> frozenset[Call]:
     Whether the callers of a local or private function do is a guess; else a copy is updated."""
     found: set[Call] = set()
     for function in mod.graph_functions.values():
+        ops = (call.op for call in calls_in(function))
+        if not any(isinstance(op, Op) and op.updates for op in ops):
+            continue
         bodies = _Bodies()
         bodies.visit(function)
         for i, body in enumerate(bodies.found):

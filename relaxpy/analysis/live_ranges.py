@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from relaxpy.analysis.called_functions import cycles, mentioned_functions
+from relaxpy.analysis.called_operators import calls_in
 from relaxpy.analysis.tail_calls import tail_calls
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, SymVar, product
@@ -32,7 +33,7 @@ from relaxpy.ir.expr import (
     Var,
 )
 from relaxpy.ir.module import IRModule
-from relaxpy.ir.visitor import UsedVars, Visitor, free_sym_vars
+from relaxpy.ir.visitor import UsedVars, free_sym_vars
 from relaxpy.op.call import InvokeClosure
 from relaxpy.op.memory import AllocTensor, Intrinsic, Kill, MakeClosure, View
 
@@ -235,31 +236,25 @@ def _loops(mod: IRModule) -> dict[str, frozenset[str]]:
     """For each recursive function, those on a call cycle with it. A function value may be any function that is one."""
     together: defaultdict[int, set[str]] = defaultdict(set)
     callees = {name: tuple(mentioned_functions(f)) for name, f in mod.graph_functions.items()}
-    values = _ValueCalls(mod)
-    for name in values.callers:
-        callees[name] += tuple(values.functions)
+    values, callers = _value_calls(mod)
+    for name in callers:
+        callees[name] += tuple(values)
     cycle_of = cycles(callees)
     for name, cycle in cycle_of.items():
         together[cycle].add(name)
     return {name: frozenset(together[cycle]) for name, cycle in cycle_of.items()}
 
 
-class _ValueCalls(Visitor):
+def _value_calls(mod: IRModule) -> tuple[dict[str, None], dict[str, None]]:
     """The functions that are values, and those that call function values."""
-
-    def __init__(self, mod: IRModule) -> None:
-        self.functions: dict[str, None] = {}
-        self.callers: dict[str, None] = {}
-        self._current = ""
-        for name, function in mod.graph_functions.items():
-            self._current = name
-            self.visit(function)
-
-    def visit_Call(self, node: Call) -> None:
-        match node:
-            case Call(op=MakeClosure(), args=(GlobalVar(name=name), *_)):
-                self.functions[name] = None
-            case Call(op=Var() | InvokeClosure()):
-                self.callers[self._current] = None
-            case _:
-                pass
+    functions, callers = dict[str, None](), dict[str, None]()
+    for name, function in mod.graph_functions.items():
+        for call in calls_in(function):
+            match call:
+                case Call(op=MakeClosure(), args=(GlobalVar(name=value), *_)):
+                    functions[value] = None
+                case Call(op=Var() | InvokeClosure()):
+                    callers[name] = None
+                case _:
+                    pass
+    return functions, callers

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from relaxpy.analysis.called_operators import calls_operator
 from relaxpy.analysis.scope import scope_of
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, dim_op
@@ -20,6 +21,7 @@ from relaxpy.ir.expr import (
     DataflowBlock,
     DataflowVar,
     Expr,
+    Function,
     PrimValue,
     Var,
     VarBinding,
@@ -90,7 +92,11 @@ class CausalAttention(Pass):
         def changed(block: DataflowBlock) -> DataflowBlock:
             return _Masks(block, mod).run()
 
-        return mod.map_graph_functions(lambda _, function: change_blocks(function, changed))
+        def change(_: str, function: Function) -> Function:
+            there = calls_operator(function, DenseAttention)
+            return change_blocks(function, changed) if there else function
+
+        return mod.map_graph_functions(change)
 
 
 _HIDDEN = -1e30

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from relaxpy.analysis.called_functions import called_functions
+from relaxpy.analysis.called_operators import calls_operator
 from relaxpy.analysis.weights import packed_params
 from relaxpy.errors import UsageError
 from relaxpy.ir.annotation import TensorType
@@ -149,6 +150,8 @@ class ConvertLayout(Pass):
         called = called_functions(mod)
 
         def change(name: str, function: Function) -> Function:
+            if not calls_operator(function, Conv2d):  # it is there that a conversion begins
+                return function
             packed = () if name in called else packed_params(function)
             data, kernel = map(Layout.of, layouts)
             return _Converter(mod, data, kernel, packed, self.fewest).function(function)
@@ -237,11 +240,11 @@ class _Converter(Rebuilder):
 
     def call(self, call: Call) -> Call | None:
         """The call in the desired layout; None if it stays as it is."""
-        result = deduce(call, self.mod)
-        if isinstance(result, TensorType) and result.dims is None:
-            return None  # sizes that may be broadcast: it cannot be said in which layout
         for kinds, convert in _CONVERSIONS:
             if isinstance(call.op, kinds):
+                result = deduce(call, self.mod)
+                if isinstance(result, TensorType) and result.dims is None:
+                    return None  # sizes that may be broadcast: it cannot be said in which layout
                 return convert(self, call)
         return None
 

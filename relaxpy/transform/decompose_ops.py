@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from relaxpy.analysis.called_operators import calls_in
 from relaxpy.ir.annotation import Annotation, TupleType
 from relaxpy.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
 from relaxpy.ir.module import IRModule
-from relaxpy.ir.visitor import Visitor
 from relaxpy.op.base import Op
 from relaxpy.op.deduce import deduce
 from relaxpy.op.deduction import Deduction
@@ -67,18 +67,8 @@ class DecomposeOps(Pass):
 
 def _is_composed(function: Function) -> bool:
     """Does the function call an operator that is written as calls of others?"""
-    search = _Search()
-    search.visit(function)
-    return search.found
-
-
-class _Search(Visitor):
-    def __init__(self) -> None:
-        self.found = False
-
-    def visit_Call(self, node: Call) -> None:
-        self.found |= isinstance(node.op, Op) and node.op.decompose is not None
-        self.generic(node)
+    ops = (call.op for call in calls_in(function))
+    return any(isinstance(op, Op) and op.decompose is not None for op in ops)
 
 
 class _Decomposer(Rebuilder):

@@ -98,7 +98,6 @@ class _Dropper:
 
     def __init__(self, block: DataflowBlock, mod: IRModule) -> None:
         self.block, self.mod = block, mod
-        self.scope = scope_of(block, mod)
         self.new: list[Binding] = []
         self.cores: dict[Var, _Core] = {}
         self.whole: set[Var] = set()
@@ -108,6 +107,7 @@ class _Dropper:
     def run(self) -> DataflowBlock:
         if not any(self.starts(binding) for binding in self.block.bindings):
             return self.block
+        escapes = scope_of(self.block, self.mod).escapes
         for i, binding in enumerate(self.block.bindings):
             core = self.core(binding) if isinstance(binding, VarBinding) else None
             if core is None:
@@ -118,7 +118,7 @@ class _Dropper:
                 self.new.append(VarBinding(binding.var, core.value, span=binding.span))
             else:
                 self.cores[binding.var] = core
-                if self.scope.escapes[i]:
+                if escapes[i]:
                     self.put_back(binding.var)
         return dataclasses.replace(self.block, bindings=tuple(self.new))
 

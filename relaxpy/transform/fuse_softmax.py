@@ -8,16 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from relaxpy.analysis.called_operators import calls_operator
 from relaxpy.analysis.dataflow_match import Match
 from relaxpy.analysis.pattern_regions import PatternRegions, PatternReport
 from relaxpy.analysis.scope import Scope, scope_of
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim
-from relaxpy.ir.expr import Binding, Call, DataflowBlock, VarBinding
+from relaxpy.ir.expr import Binding, Call, DataflowBlock, Function, VarBinding
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.pattern import Pattern, is_const, is_op, wildcard
 from relaxpy.op.reduce import Reduction
 from relaxpy.op.softmax import LogSoftmax, Softmax
+from relaxpy.op.unary import Exp
 from relaxpy.shape.lattice import Verdict
 from relaxpy.shape.prove import equal
 from relaxpy.transform.base import Pass, PassContext
@@ -59,7 +61,10 @@ class FuseSoftmax(Pass):
         def fused(block: DataflowBlock) -> DataflowBlock:
             return _fused(block, mod)
 
-        return mod.map_graph_functions(lambda _, function: change_blocks(function, fused))
+        def change(_: str, function: Function) -> Function:
+            return change_blocks(function, fused) if calls_operator(function, Exp) else function
+
+        return mod.map_graph_functions(change)
 
 
 SHAPED: list[Pattern] = []

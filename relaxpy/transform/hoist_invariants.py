@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from relaxpy.analysis.called_operators import values_in
 from relaxpy.analysis.escape import escaping
 from relaxpy.analysis.in_place import updated
 from relaxpy.analysis.removable import Removable
@@ -60,7 +61,13 @@ class HoistInvariants(Pass):
     name: ClassVar[str] = "hoist-invariants"
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        return _Hoister(mod).run()
+        hoister = _Hoister(mod)
+
+        def change(_: str, function: Function) -> Function:
+            local = any(isinstance(value, Function) for value in values_in(function))
+            return hoister.function(function) if local else function
+
+        return mod.map_graph_functions(change)
 
 
 class _Hoister(Rebuilder):

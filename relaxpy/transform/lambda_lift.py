@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
+from relaxpy.analysis.called_operators import calls_operator
 from relaxpy.ir.annotation import Annotation
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import (
@@ -218,6 +219,8 @@ class _Lifter(Rebuilder):
 
 def without_unused_closures(function: Function) -> Function:
     """Return the function without the closures that were only called."""
+    if not calls_operator(function, MakeClosure):
+        return function
     closures = _Closures()
     closures.visit(function)
     unused = closures.found - closures.used
