@@ -78,6 +78,24 @@ from relaxpy.nn.norm import (
     LayerNorm,
     RMSNorm,
 )
+from relaxpy.nn.pad import (
+    CircularPad1d,
+    CircularPad2d,
+    CircularPad3d,
+    ConstantPad1d,
+    ConstantPad2d,
+    ConstantPad3d,
+    ReflectionPad1d,
+    ReflectionPad2d,
+    ReflectionPad3d,
+    ReplicationPad1d,
+    ReplicationPad2d,
+    ReplicationPad3d,
+    Upsample,
+    ZeroPad1d,
+    ZeroPad2d,
+    ZeroPad3d,
+)
 from relaxpy.nn.paged_cache import (
     PAGE_SIZE,
     PagedBatch,
@@ -98,11 +116,18 @@ from relaxpy.nn.pool import (
     MaxPool2d,
     MaxPool3d,
     PixelShuffle,
+    PixelUnshuffle,
 )
-from relaxpy.nn.recurrent import GRU, LSTM, RNN
+from relaxpy.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from relaxpy.nn.rotary import Rope, RotaryEmbedding
 from relaxpy.nn.sampling import sample, sampling_spec, top_logprobs
 from relaxpy.nn.tensor import Tensor
+from relaxpy.nn.transformer import (
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 from relaxpy.nn.update import update_slice
 from relaxpy.op import OPS
 
@@ -119,7 +144,11 @@ def __getattr__(name: str) -> NoReturn:
         advice = f": it has no weights, write nn.op.{found}(x) in `forward`"
     else:
         near = difflib.get_close_matches(name, __all__, 1)
-        advice = f": did you mean {near[0]!r}?" if near else f": layers are {', '.join(__all__)}"
+        advice = (
+            f": did you mean {near[0]!r}?"
+            if near
+            else ": see dir(relaxpy.nn); relaxpy.from_torch(model, args=(x,)) imports a module of torch"
+        )
     raise AttributeError(f"relaxpy.nn has no {name!r}{advice}")
 
 
@@ -145,6 +174,12 @@ __all__ = [
     "BatchNorm2d",
     "BatchNorm3d",
     "Buffer",
+    "CircularPad1d",
+    "CircularPad2d",
+    "CircularPad3d",
+    "ConstantPad1d",
+    "ConstantPad2d",
+    "ConstantPad3d",
     "Conv1d",
     "Conv2d",
     "Conv3d",
@@ -157,6 +192,7 @@ __all__ = [
     "Dropout3d",
     "Embedding",
     "Flatten",
+    "GRUCell",
     "GatedMLP",
     "GroupNorm",
     "Hardsigmoid",
@@ -167,6 +203,7 @@ __all__ = [
     "InstanceNorm2d",
     "InstanceNorm3d",
     "KVCache",
+    "LSTMCell",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
@@ -188,9 +225,17 @@ __all__ = [
     "Parameter",
     "ParameterList",
     "PixelShuffle",
+    "PixelUnshuffle",
     "RMSNorm",
+    "RNNCell",
     "ReLU",
     "ReLU6",
+    "ReflectionPad1d",
+    "ReflectionPad2d",
+    "ReflectionPad3d",
+    "ReplicationPad1d",
+    "ReplicationPad2d",
+    "ReplicationPad3d",
     "Rope",
     "RotaryEmbedding",
     "Sequential",
@@ -201,7 +246,15 @@ __all__ = [
     "Softsign",
     "Tanh",
     "Tensor",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
     "Unflatten",
+    "Upsample",
+    "ZeroPad1d",
+    "ZeroPad2d",
+    "ZeroPad3d",
     "check_pages",
     "copy_pages",
     "op",

@@ -188,3 +188,20 @@ class PixelShuffle(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return op.nn.pixel_shuffle(x, upscale_factor=self.upscale_factor)
+
+
+class PixelUnshuffle(Module):
+    """(batch, channels, height * r, width * r) → (batch, channels * r * r, height, width)."""
+
+    def __init__(self, downscale_factor: int) -> None:
+        self.downscale_factor = downscale_factor
+
+    def extra_repr(self) -> str:
+        return options(downscale_factor=self.downscale_factor)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, channels, height, width = x.shape
+        r = self.downscale_factor
+        x = op.reshape(x, (n, channels, height // r, r, width // r, r))
+        x = op.permute_dims(x, (0, 1, 3, 5, 2, 4))
+        return op.reshape(x, (n, channels * r * r, height // r, width // r))

@@ -173,3 +173,87 @@ class GRU(_Recurrent):
 
     def _call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
         return op.nn.gru(*args, **kwargs)
+
+
+class _Cell(Module):
+    """One step of a recurrent layer."""
+
+    gates: ClassVar[int]
+    states: ClassVar[int] = 1
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, dtype: str = "float32"
+    ) -> None:
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        rows = self.gates * hidden_size
+        self.weight_ih = Parameter((rows, input_size), dtype)
+        self.weight_hh = Parameter((rows, hidden_size), dtype)
+        self.bias_ih = Parameter((rows,), dtype) if bias else None
+        self.bias_hh = Parameter((rows,), dtype) if bias else None
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}"
+
+    def forward(self, x: Tensor, state: Any = None) -> Any:
+        """(batch, input) or (input,), and the state (batch, hidden) or (hidden,), zeros if left out; of an LSTM a pair
+        (h, c). Returns the next state."""
+        if x.ndim not in (1, 2):
+            raise mistake("op-rank", f"the input must have 1 or 2 axes, got {x.ndim}")
+        given = [None] * self.states if state is None else state if self.states > 1 else [state]
+        axes = (0,) if x.ndim == 2 else (0, 1)
+        first = [None if each is None else op.expand_dims(each, axes) for each in given]
+        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        _, *last = self._call(
+            op.expand_dims(x, axes),
+            [each for each in weights if each is not None],
+            *first,
+            biases=2 if self.bias else 0,
+        )
+        found = tuple(op.squeeze(each, axes) for each in last)
+        return found if self.states > 1 else found[0]
+
+    def _call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        """The operator."""
+        raise NotImplementedError
+
+
+class RNNCell(_Cell):
+    """A step of `RNN`."""
+
+    gates = 1
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        dtype: str = "float32",
+    ) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise mistake(
+                "bad-spec", f'nonlinearity must be "tanh" or "relu", got {nonlinearity!r}'
+            )
+        self.nonlinearity = nonlinearity
+        super().__init__(input_size, hidden_size, bias, dtype)
+
+    def _call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        return op.nn.rnn(*args, **kwargs, activations=(self.nonlinearity,))
+
+
+class LSTMCell(_Cell):
+    """A step of `LSTM`. Its state is (h, c)."""
+
+    gates, states = 4, 2
+
+    def _call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        return op.nn.lstm(*args, **kwargs)
+
+
+class GRUCell(_Cell):
+    """A step of `GRU`."""
+
+    gates = 3
+
+    def _call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        return op.nn.gru(*args, **kwargs)

@@ -54,6 +54,17 @@ CASES = {
     "lstm_projection": both("LSTM", "l b 3", num_layers=2, bidirectional=True, proj_size=2),
     "gru": both("GRU", "l b 3", num_layers=2),
     "rnn": both("RNN", "l b 3", nonlinearity="relu", bidirectional=True),
+    "gru_cell": both("GRUCell", "b 3, b 4"),
+    "gru_cell_first": both("GRUCell", "b 3", bias=False),
+    "rnn_cell": both("RNNCell", "3, 4", nonlinearity="relu"),
+    "lstm_cell": Case(
+        TakesState(nn.LSTMCell(3, 4)),
+        TheirsTakesState(torch.nn.LSTMCell(3, 4)),
+        "b 3, b 4, b 4",
+        SIZES,
+        atol=1e-4,
+    ),
+    "lstm_cell_first": both("LSTMCell", "3"),
 }
 
 
