@@ -18,7 +18,7 @@ import numpy as np
 
 from relaxpy import services
 from relaxpy.errors import Span
-from relaxpy.ir.annotation import Annotation, CallableType
+from relaxpy.ir.annotation import Annotation, CallableType, PrimType
 from relaxpy.ir.dim import Dim, DimLike
 from relaxpy.ir.dtype import DType
 
@@ -220,6 +220,15 @@ class MatchCast(Node):
     var: Var
     value: Expr
     annotation: Annotation
+
+    @property
+    def condition(self) -> Dim | None:
+        """The condition on sizes that must hold: of `R.match_cast(R.prim_value(n <= m), R.Prim("bool", value=1))`."""
+        value, annotation = self.value, self.annotation
+        if not isinstance(value, PrimValue) or not isinstance(annotation, PrimType):
+            return None
+        asserted = value.dtype == annotation.dtype == "bool" and annotation.value == 1
+        return value.value if asserted and isinstance(value.value, Dim) else None
 
 
 Binding: TypeAlias = VarBinding | MatchCast

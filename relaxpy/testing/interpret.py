@@ -375,6 +375,9 @@ class Interpreter:
         """Compares a value with the annotation of the program or the compiler."""
         if isinstance(binding, MatchCast):
             var, checks = binding.var, Checks(scope)
+            if (condition := binding.condition) is not None and not value:
+                message = f"{scope.function}: {condition} does not hold"
+                raise RuntimeCheckError("check", message, span=binding.span)
             checks.match(
                 Subject(scope.function, "match_cast", var.name, binding.annotation, binding.span),
                 value,

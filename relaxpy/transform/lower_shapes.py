@@ -237,6 +237,13 @@ class _Lowerer:
         value = binding.value
         if isinstance(binding, MatchCast):
             self.out.append(dataclasses.replace(binding, value=self.leaf(value)))
+            if (condition := binding.condition) is not None:
+                self.span = binding.span or self.span
+                for var in condition.vars:
+                    self.need(var.dim)
+                check = CheckDim(message=f"{condition} does not hold")
+                self.emit(check(PrimValue(condition)), "_")
+                return
             self.match_all([(binding.var, binding.annotation, binding.span)], "match_cast")
             return
         match value:

@@ -76,6 +76,13 @@ WRONG = {
         "shape-arithmetic",
         "main: a dimension cannot be computed: OverflowError: it does not fit into 64 bits",
     ),
+    "a condition that is asserted": (
+        SHAPE,
+        'k = T.int64()\nc = R.match_cast(R.prim_value(k <= 4), R.Prim("bool", value=1))\nr = R.shape([k])\nreturn r',
+        ((5,),),
+        "check",
+        "main: (k <= 4) does not hold",
+    ),
     "a size over a difference that is always 0": (
         SHAPE,
         'k = T.int64()\nr = R.zeros((k // (k - k) + k % (2 * k - k * 2),), "float32")\nreturn r',
