@@ -64,19 +64,29 @@ RANDOM = "test_random_programs"
 """Tests of this name, wherever they are, count as slow, too."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark these tests as slow, and sweeps."""
     root = Path(__file__).parent
     slow = tuple(f"{folder}/" for folder in WHOLE_PROGRAMS) + LONG
+    whole = os.environ.get("RELAXPY_SWEEPS") == "full"
     for item in items:
         path = item.path.relative_to(root).as_posix()
-        sweep = item.get_closest_marker("sweep") is not None
+        # Of one that says how many, the part is as quick as other tests.
+        sweep = any(whole or not mark.args for mark in item.iter_markers("sweep"))
         full = item.get_closest_marker("full")
         if path.startswith(slow) or item.name.startswith(RANDOM) or sweep or full is not None:
             item.add_marker(pytest.mark.slow)
-        if full is not None and os.environ.get("RELAXPY_SWEEPS") != "full":
+        if full is not None and not whole:
             command = full.args[0] if full.args else "make test-slow"
             item.add_marker(pytest.mark.skip(reason=f"takes long: {command}"))
+    if not whole and not any("[" in each for each in config.args):
+        from tests.sweeps import drawn_items
+
+        kept = drawn_items(items)
+        if len(kept) < len(items):
+            left = {item.nodeid for item in items} - {item.nodeid for item in kept}
+            config.hook.pytest_deselected(items=[each for each in items if each.nodeid in left])
+            items[:] = kept
 
 
 def pytest_collection_finish() -> None:
@@ -85,6 +95,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before its fixtures build anything: does LLVM optimise the kernels of this test?"""
+    from tests.sweeps import FULL, set_optimised
+
+    set_optimised(FULL or item.get_closest_marker("optimised") is not None)
 
 
 @pytest.hookimpl(wrapper=True)

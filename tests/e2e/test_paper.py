@@ -17,6 +17,9 @@ from relaxpy.runtime.tensor import Tensor
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform.base import PassContext
 from relaxpy.transform.lower_call_tir import LowerCallTIR
+from tests.sweeps import optimised
+
+pytestmark = optimised
 
 HEADER = "from relaxpy.script import ir as I, relax as R, tir as T\n\n"
 

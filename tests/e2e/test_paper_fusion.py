@@ -29,6 +29,9 @@ from relaxpy.transform.legalize_ops import LegalizeOps
 from relaxpy.transform.lower_to_library import LibraryPattern, LowerToLibrary
 from relaxpy.transform.normalize import Normalize
 from relaxpy.transform.outline import PRIMITIVE
+from tests.sweeps import optimised
+
+pytestmark = optimised
 
 SIZES = (0, 1, 7)
 LAYER = """

@@ -9,6 +9,9 @@ import pytest
 import relaxpy
 from relaxpy.testing.differential import Call, Ways, check
 from relaxpy.testing.interpret import interpret
+from tests.sweeps import optimised
+
+pytestmark = optimised
 
 FIGURE_3 = """
 from relaxpy.script import ir as I, relax as R, tir as T

@@ -21,7 +21,7 @@ from relaxpy.testing.differential import Ways, check
 from relaxpy.testing.fuzz import batches_of, calls_of, check_seeds
 from relaxpy.testing.kept import call_of
 from relaxpy.testing.random_program import random_program
-from tests.sweeps import FULL, part, sweep
+from tests.sweeps import FULL, optimised, part, sweep
 
 FIRST = int(os.environ.get("RELAXPY_FUZZ_SEED", "0"))
 COUNT = int(os.environ.get("RELAXPY_FUZZ_COUNT", "200" if FULL else "40"))
@@ -50,6 +50,7 @@ def test_a_few_in_every_way() -> None:
     assert not list(map(str, check_seeds([FIRST, FIRST + 1])))
 
 
+@optimised
 @sweep
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", batches_of(COUNT, FIRST), ids=lambda seeds: str(seeds.start))
@@ -61,6 +62,7 @@ def test_in_every_way(seeds: range) -> None:
     )
 
 
+@sweep(2)
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 def test_kept(path: Path) -> None:
     """What failed once; the first in a fresh process, too, and all in a full run."""

@@ -13,6 +13,7 @@ from relaxpy.tir.lowering.rolled import kept_rolled
 from relaxpy.tir.tvm import tirx, tvm_ffi
 from relaxpy.tir.writer import loops
 from tests.backend.support import AVX2, as_tensor, load, n
+from tests.sweeps import optimised
 
 
 def copying(*, rolled: bool, outer: int = 1) -> tirx.PrimFunc:
@@ -25,6 +26,7 @@ def copying(*, rolled: bool, outer: int = 1) -> tirx.PrimFunc:
     return loops.finished(tirx.PrimFunc([x, y], tirx.Evaluate(0)), p.body())
 
 
+@optimised
 @pytest.mark.parametrize("outer", [1, 4])
 def test_one_copy(outer: int) -> None:
     plain, rolled = (

@@ -19,7 +19,7 @@ from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Expr, Program
 from relaxpy.tir.writer.vectors import vectorise
-from tests.sweeps import FULL, sweep
+from tests.sweeps import FULL, optimised, sweep
 
 pytestmark = pytest.mark.skipif(
     not CpuTarget.host().has_avx512, reason="needs a processor with AVX-512"
@@ -105,6 +105,7 @@ def test_fraction_and_scaled(lanes: int) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+@optimised
 @pytest.mark.parametrize("function", [avx512.exp_float32, avx512.sigmoid_float32])
 def test_loops_over_numbers_become_vectors(function: Callable[[Expr], Expr]) -> None:
     """LLVM makes them of arithmetic, but not of the instructions, which would compute each number in 16 lanes. For
@@ -115,6 +116,7 @@ def test_loops_over_numbers_become_vectors(function: Callable[[Expr], Expr]) -> 
     assert re.search(r"vfmadd\S+ps.*%zmm", text)
 
 
+@sweep(3)
 @pytest.mark.parametrize("lanes", WIDTHS)
 @pytest.mark.parametrize(
     ("function", "reference"), [(avx512.larger, np.maximum), (avx512.smaller, np.minimum)]

@@ -19,6 +19,9 @@ from relaxpy.runtime.devices.cpu.kernels import KernelHandles, load_kernels
 from relaxpy.target import Target
 from relaxpy.tir import te
 from relaxpy.tir.prim_func import PrimFunc
+from tests.sweeps import optimised
+
+pytestmark = optimised
 
 TARGETS = ("llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64")
 

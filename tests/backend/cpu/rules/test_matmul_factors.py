@@ -18,7 +18,7 @@ from relaxpy.op import te
 from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
-from tests.sweeps import part, quick_target, sweep
+from tests.sweeps import optimised, part, quick_target, sweep
 
 TARGETS = ("llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64")
 SUMS = {
@@ -106,7 +106,7 @@ def agrees(actual: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
     assert (np.abs(actual.astype("float64") - wide @ by) <= bound).all()
 
 
-@sweep
+@sweep(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("layout", part(LAYOUTS, 2))
@@ -124,7 +124,7 @@ def test_every_type_and_layout(target: str, layout: str) -> None:
             agrees(out, a, b)
 
 
-@sweep
+@sweep(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("depth", part([70, 64, 1030], 2))
@@ -212,6 +212,7 @@ def test_not_a_number_stays_one() -> None:
     assert (np.delete(out, (2, 7), 0) == 5).all()
 
 
+@optimised
 @pytest.mark.parametrize(("dtype", "dots"), [("int8", "vpdpbusd"), ("bfloat16", "vdpbf16ps")])
 def test_sums_of_dot_products_stay_in_registers(dtype: str, dots: str) -> None:
     """Of whole tiles of 6 rows by 4 vectors: no loop of theirs stores."""
