@@ -64,10 +64,10 @@ SETTINGS = {
 }
 
 
-@sweep
+@sweep(2)
 @pytest.mark.parametrize("body", SETTINGS)
 def test_every_setting_computes_the_same(body: str) -> None:
-    """Of every rule that applies; sizes around those of blocks. A half of the values of a knob, unless the sweep is in
+    """Of every rule that applies; sizes around those of blocks. A third of the values of a knob, unless the sweep is in
     full."""
     mod = relaxpy.parse(f"@R.function\ndef main({SETTINGS[body]}):\n    y = {body}\n    return y\n")
     legal = LegalizeOps()(mod)
@@ -88,7 +88,7 @@ def test_every_setting_computes_the_same(body: str) -> None:
         key = record_key(program, target)
         for rule, knobs in backend_of(target).knobs(program.func, target).items():
             for knob_name, values in {"rule": (rule,), **knobs}.items():
-                for value in part(values, 2):
+                for value in part(values, 3):
                     choices = {"rule": rule, knob_name: value}
                     records = TuningRecords({key: Record(name, choices)})
                     exe = relaxpy.build(mod, target=target, tuning=records)

@@ -25,6 +25,7 @@ from relaxpy.tir.lowering.workspace import buffer_count, source
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform import LegalizeOps, LowerCallTIR
 from relaxpy.transform.base import PassContext, Sequential
+from tests.sweeps import sweep
 
 HOST = Target.host()
 PASS = "schedule-tensor-programs"
@@ -103,6 +104,7 @@ def test_kernels_take_nothing_that_is_shared(call: str) -> None:
     np.testing.assert_array_equal(interpret(after, "main", x), interpret(before, "main", x))
 
 
+@sweep(3)
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize("n", [0, 1, 5, 30000])
 def test_the_same_bits(call: str, n: int) -> None:

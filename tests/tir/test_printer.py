@@ -149,7 +149,7 @@ OPERATORS = sorted(
 )
 
 
-@sweep
+@sweep(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", part(OPERATORS, 3))
 def test_operators(name: str) -> None:

@@ -113,7 +113,7 @@ def test_a_packed_program_computes_the_same(depth: int, columns: int, transposed
         np.testing.assert_array_equal(interpret(after, "main", x), interpret(mod, "main", x))
 
 
-@sweep
+@sweep(2)
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell", BASELINE])
 @pytest.mark.parametrize(
     ("depth", "columns", "transposed"),
@@ -209,6 +209,7 @@ class Module:
         )
 
 
+@sweep(2)
 @pytest.mark.parametrize("columns", [8, 13])
 @pytest.mark.parametrize("target", [BASELINE, "llvm"])
 def test_a_matrix_for_each_product(columns: int, target: str) -> None:

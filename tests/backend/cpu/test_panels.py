@@ -8,6 +8,7 @@ import pytest
 
 from relaxpy.backend.cpu.panels import Packing
 from relaxpy.tir.writer import loops
+from tests.sweeps import sweep
 
 DEPTHS = (1, 6, 7)
 COLUMNS = range(1, 401)
@@ -19,6 +20,7 @@ def number(value: loops.Expr) -> int:
     return found
 
 
+@sweep(3)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("group", [1, 2, 4])
 @pytest.mark.parametrize("width", [4, 8, 16, 32])

@@ -16,6 +16,7 @@ from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.cpu.tiles import Tiles
 from relaxpy.runtime.devices.cpu.features import host_features
 from tests.runtime.devices.cuda.emulation import COMPILER, compile_c
+from tests.sweeps import FULL
 
 _NEEDED = frozenset(("amx-tile", "amx-bf16", "amx-int8"))
 PLACES = (
@@ -28,8 +29,10 @@ PLACES = (
     pytest.param(
         "emulated",
         marks=pytest.mark.skipif(
-            COMPILER is None or not host_features() >= {"avx512f", "avx512bf16"},
-            reason="needs a C compiler and AVX512_BF16",
+            COMPILER is None
+            or not host_features() >= {"avx512f", "avx512bf16"}
+            or (host_features() >= _NEEDED and not FULL),
+            reason="needs a C compiler and AVX512_BF16; where the processor has tiles, a full run",
         ),
     ),
 )

@@ -17,6 +17,7 @@ from relaxpy.runtime.devices.registry import runtime_class
 from relaxpy.testing.interpret import interpret
 from tests.backend.gpu.support import program
 from tests.backend.gpu.test_device_kernel import TARGET
+from tests.sweeps import sweep
 
 
 class Own(CLike):
@@ -104,6 +105,7 @@ CHAIN = "\n".join(
 )
 
 
+@sweep(2)
 @pytest.mark.parametrize("target", ["opencl", "cuda", "metal", "vulkan", "webgpu"])
 def test_chains_of_names(target: str) -> None:
     """Each name is used twice in the next value: TVM's lowering wrote them out, which took time without end. A program

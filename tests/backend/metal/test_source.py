@@ -10,6 +10,7 @@ from relaxpy.backend.metal.source import metal_source
 from relaxpy.backend.metal.target import MetalTarget
 from tests.backend.gpu.support import program
 from tests.device_emulation.runner import check_syntax, needs_compiler
+from tests.sweeps import sweep
 
 TARGET = MetalTarget().to_tvm()
 HOSTILE = (
@@ -62,6 +63,7 @@ def test_functions_that_the_language_has(value: str) -> None:
     check_syntax("metal_shim.h", source(value, result=result))
 
 
+@sweep(3)
 @needs_compiler
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_of_the_language(name: str) -> None:

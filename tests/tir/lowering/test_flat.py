@@ -13,6 +13,7 @@ from relaxpy.script.parser import parse
 from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
+from tests.sweeps import sweep
 
 
 def truncdiv(a: int, b: int) -> int:
@@ -90,6 +91,7 @@ def indices() -> Iterator[tuple[str, bool]]:
             yield f"({a} % n + {a} // m) % n", True
 
 
+@sweep(2)
 @pytest.mark.parametrize("loops", LOOPS)
 def test_elements_are_those_of_the_index(loops: str) -> None:
     cases = list(indices())

@@ -63,6 +63,7 @@ def main({params.replace("F", name)}):
     return mod, relaxpy.VirtualMachine(relaxpy.build(mod, target=target))
 
 
+@sweep(3)
 @each
 @pytest.mark.parametrize("wide", ["float32", "float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64"])
@@ -78,6 +79,7 @@ def test_conversions_are_those_of_ml_dtypes(name: str, wide: str, target: str) -
     np.testing.assert_array_equal(bits(widened(codes(name))), bits(wanted))
 
 
+@sweep(3)
 @each
 @pytest.mark.parametrize(
     "body",
@@ -109,8 +111,8 @@ def test_what_moves_numbers_keeps_their_bits(name: str, body: str) -> None:
         np.testing.assert_array_equal(bits(g), bits(w))
 
 
+@sweep(3)
 @each
-@sweep
 @pytest.mark.parametrize(
     "body",
     part([

@@ -16,6 +16,7 @@ from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import te
 from tests.backend.support import Kernel, compute, n, over, tensor
+from tests.sweeps import sweep
 
 
 @pytest.mark.parametrize("divisor", [0, 1, 3])
@@ -76,6 +77,7 @@ def wrapped(value: int, dtype: str) -> int:
     return (value - least) % count + least
 
 
+@sweep(2)
 @pytest.mark.parametrize("schedule", [True, False])
 @pytest.mark.parametrize("dtype", SIGNED)
 def test_the_smallest_integer_by_minus_1(dtype: str, schedule: bool) -> None:

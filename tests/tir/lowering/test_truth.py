@@ -49,7 +49,7 @@ def module(dtype: str, use: str) -> str:
     return f"@I.ir_module\nclass Module:{functions}"
 
 
-@sweep
+@sweep(2)
 @pytest.mark.parametrize(
     ("dtype", "use"), part([*itertools.product(("bfloat16", "float16"), USES)], 2)
 )

@@ -14,6 +14,7 @@ from relaxpy.testing.kernels import Kernels
 from relaxpy.tir import te
 from relaxpy.tir.numerics import integer, scalar
 from relaxpy.tir.prim_func import PrimFunc
+from tests.sweeps import sweep
 
 N = SymVar("n").dim
 
@@ -78,6 +79,7 @@ def wrapped(value: int, dtype: DType) -> int:
     return value - (1 << dtype.bits) if dtype.is_signed and value >> (dtype.bits - 1) else value
 
 
+@sweep(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["int8", "uint8", "int32", "uint32", "int64", "uint64"])
 def test_beside_python(name: str) -> None:

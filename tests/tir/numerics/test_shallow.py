@@ -14,6 +14,7 @@ from relaxpy.tir.numerics.shallow import with_shallow_integers
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.walk import walk
+from tests.sweeps import sweep
 
 TEXT = """
 @I.ir_module
@@ -54,6 +55,7 @@ def nested(kind: str, depth: int) -> str:
     return TEXT.format(value=value.replace("{e}", expr))
 
 
+@sweep(3)
 @pytest.mark.parametrize("kind", STEPS)
 def test_numbers(kind: str) -> None:
     """Twenty levels: an analyser or a lowering that doubles with each would not end."""

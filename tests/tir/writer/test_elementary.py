@@ -187,6 +187,7 @@ LOOPS: dict[str, str] = {
 """Loops that their author arranged."""
 
 
+@sweep(3)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
 @pytest.mark.parametrize("name", ["exp", "tan", "log1p"])
 @pytest.mark.parametrize("loops", LOOPS)

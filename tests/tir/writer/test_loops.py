@@ -12,6 +12,7 @@ from relaxpy.tir.forms.stages import substitute
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.walk import contains
 from relaxpy.tir.writer import loops
+from tests.sweeps import sweep
 
 A, B = tirx.Var("a", "int64"), tirx.Var("b", "int64")
 VALUES = {
@@ -64,6 +65,7 @@ def evaluated(value: loops.Expr, a: int, b: int) -> int:
     return found
 
 
+@sweep(2)
 @pytest.mark.parametrize("columns", [5, 21, 37, 45])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_the_padding_of_a_packed_weight_ends_with_it(columns: int, dtype: str) -> None:

@@ -24,7 +24,7 @@ from relaxpy.tir.forms.attention import attention_of
 from relaxpy.tir.prim_func import PrimFunc
 from tests.backend.cpu.rules.test_attention import Case, reference
 from tests.backend.cpu.tile_places import PLACES, tiles_at
-from tests.sweeps import FULL
+from tests.sweeps import FULL, sweep
 
 SERVER = CpuTarget.read("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=sapphirerapids")
 B = "bfloat16"
@@ -122,6 +122,7 @@ def test_which_programs_it_takes() -> None:
     assert not takes(Case(8, 2, 64, 128, dtype=B))
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", CASES)
 def test_every_length(kernels: Kernels, name: str) -> None:
     """Of one query; and of two, which may be another program's."""

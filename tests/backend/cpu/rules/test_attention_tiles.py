@@ -20,7 +20,7 @@ from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.forms.attention import attention_of
 from tests.backend.cpu.rules.test_attention import Case, reference
 from tests.backend.cpu.tile_places import PLACES, tiles_at
-from tests.sweeps import FULL
+from tests.sweeps import FULL, sweep
 
 SERVER = CpuTarget.read("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=sapphirerapids")
 B = "bfloat16"
@@ -89,6 +89,7 @@ def test_which_programs_it_takes(mcpu: str) -> None:
     assert not takes(Case(2, 2, 32, 32, dtype="float16"))
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", CASES)
 def test_every_length(kernels: Kernels, name: str) -> None:
     """Each with one number of images; with several, too, in a full run."""

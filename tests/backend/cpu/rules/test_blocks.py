@@ -12,6 +12,7 @@ from relaxpy.target import Target
 from relaxpy.tir.numerics import scalar
 from relaxpy.tir.tvm import te, tirx
 from tests.backend.support import AVX2, HOST, Kernel, compute, m, n, normal, over, tensor
+from tests.sweeps import sweep
 
 
 @pytest.mark.parametrize("size", [0, 1, BLOCK, _LONG - 1, _LONG, _LONG + BLOCK - 1, 3 * _LONG + 5])
@@ -34,6 +35,7 @@ def test_the_largest_of_all_elements_passes_a_nan_on(tmp_path: Path) -> None:
         assert np.isnan(kernel(value, out=(1,))[0])
 
 
+@sweep(2)
 @pytest.mark.parametrize("columns", [1, 17, 128, 1030, _STREAM, _SPAN + 17])
 def test_columns(tmp_path: Path, columns: int) -> None:
     x, k = tensor(n, m), over(n)

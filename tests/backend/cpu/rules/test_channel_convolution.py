@@ -214,6 +214,7 @@ def test_an_epilogue_that_knows_its_place() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
+@sweep(3)
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC", "NHCW", "CNHW", "HWCN", "WHNC"])
 @pytest.mark.parametrize("size", [("n", "h", "w"), ("n", 1, "w"), ("n", "h", 1), (1, 1, 20)])
 def test_results_of_every_layout(layout: str, size: tuple[Any, ...]) -> None:

@@ -28,6 +28,7 @@ from tests.backend.support import (
     tensor,
     unaligned,
 )
+from tests.sweeps import sweep
 
 erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -63,6 +64,7 @@ def test_long_last_axis_is_cut_in_chunks(tmp_path: Path) -> None:
         np.testing.assert_array_equal(kernel(a, b, out=(3, columns)), a + b)
 
 
+@sweep(3)
 @pytest.mark.parametrize("columns", [1025, 2048, 4095, 4096, 4097, 6144, 8192, 8193, 16385])
 def test_known_last_axis_around_a_chunk(tmp_path: Path, columns: int) -> None:
     """Broadcast, so that the axes are not merged: rows shorter and longer than a chunk, for each size of chunks."""

@@ -15,6 +15,7 @@ from relaxpy.nn import op
 from relaxpy.op.weight_scheme import WeightScheme
 from relaxpy.target import Target
 from relaxpy.transform import QuantizeWeights
+from tests.sweeps import sweep
 
 CASES: dict[str, tuple[tuple[int, int, int, int], str, WeightScheme | None]] = {
     "floats": ((5, 24, 96, 2), "float32", None),
@@ -34,6 +35,7 @@ CASES: dict[str, tuple[tuple[int, int, int, int], str, WeightScheme | None]] = {
 """By name: experts, columns, depth and choices; the dtype; the scheme."""
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", CASES)
 def test_numbers_and_bits(name: str) -> None:
     (experts, columns, depth, choices), dtype, scheme = CASES[name]

@@ -18,6 +18,7 @@ from relaxpy.tir.numerics import scalar
 from relaxpy.tir.tvm import te
 from relaxpy.tir.writer.elementary import written_out
 from tests.backend.support import HOST, Kernel, compute, n, normal, over, tensor
+from tests.sweeps import sweep
 
 LENGTHS = [LONG, LONG + 1, LONG + BLOCK - 1, _WORTH + 3 * BLOCK + 77]
 """With the last of them, few rows are cut into pieces."""
@@ -71,6 +72,7 @@ SMALL = {SUM: 2e-3, CENTRED: 1e-6}
 """Errors of results near 0 that are left of larger numbers."""
 
 
+@sweep(2)
 @pytest.mark.parametrize("call", CALLS)
 def test_results_are_those_of_numpy_and_do_not_depend_on_other_rows(call: str) -> None:
     for length in LENGTHS:

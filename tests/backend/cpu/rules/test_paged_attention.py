@@ -89,6 +89,7 @@ def test_against_the_reference(kernels: Kernels, name: str) -> None:
         np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
 
 
+@sweep(3)
 @pytest.mark.parametrize("name", CASES)
 def test_nan_is_seen_by_those_who_see_its_key(kernels: Kernels, name: str) -> None:
     """A NaN among the queries, keys, values or sinks is in the results that the operator computes from it, and in no
@@ -121,6 +122,7 @@ def test_bits_are_those_of_a_token_alone(kernels: Kernels) -> None:
     np.testing.assert_array_equal(run(kernels, "plain", alone)[0], found[23])
 
 
+@sweep(3)
 @pytest.mark.parametrize("name", CASES)
 def test_bits_of_a_long_sequence(kernels: Kernels, name: str) -> None:
     """All tokens in one call, in chunks with a neighbour, and one by one: over segments, which are tasks where there

@@ -16,11 +16,13 @@ from relaxpy.target import Target
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.tvm import te, tirx
 from tests.backend.support import AVX2, HOST, Kernel, compute, d, m, n, normal, tensor
+from tests.sweeps import sweep
 
 BASELINE = Target.parse("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=x86-64")
 SHAPES = [(0, 5), (5, 0), (1, 1), (1, 70), (16, 16), (15, 17), (33, 64), (BLOCK + 1, 2 * BLOCK - 1)]
 
 
+@sweep(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "int64", "bool"])
 def test_every_type(tmp_path: Path, dtype: str) -> None:
     x = tensor(n, m, dtype=dtype)
@@ -42,6 +44,7 @@ def test_what_is_computed_on_the_turned_vectors(tmp_path: Path, target: Target) 
         np.testing.assert_allclose(result, a.T * b + c, rtol=1e-6, atol=1e-6)
 
 
+@sweep(2)
 @pytest.mark.parametrize("order", [(0, 2, 1), (2, 1, 0), (1, 2, 0), (2, 0, 1)])
 def test_three_axes(tmp_path: Path, order: tuple[int, ...]) -> None:
     x, sizes = tensor(n, m, d), (n, m, d)

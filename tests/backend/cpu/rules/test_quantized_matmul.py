@@ -86,6 +86,7 @@ def test_near_the_program(
         np.testing.assert_array_equal(vm["main"](x[rows], *weights).numpy(), found[rows])
 
 
+@sweep(2)
 @pytest.mark.parametrize(
     ("cpu", "joins"),
     [("haswell", False), ("skylake-avx512", False), ("znver4", True), ("alderlake", True)],

@@ -97,6 +97,7 @@ def test_layer_norm(tmp_path: Path, width: Any) -> None:
             np.testing.assert_allclose(result, spread * scale * g + b, rtol=1e-4, atol=2e-5)
 
 
+@sweep(2)
 @pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)])
 @pytest.mark.parametrize("kind", ["sum", "max"])
 def test_any_axes(tmp_path: Path, kind: str, axes: tuple[int, ...]) -> None:

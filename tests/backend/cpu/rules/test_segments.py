@@ -13,6 +13,7 @@ from relaxpy.backend.cpu.rules.segments import segments
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer.loops import Program, int64
 from tests.backend.support import Kernel, compute, d, f32, i64, m, n, normal, tensor
+from tests.sweeps import sweep
 
 CONDITIONS: dict[str, tuple[Callable[[Any], Any], Callable[[np.ndarray], np.ndarray]]] = {
     "j < 7": (lambda j: j < i64(7), lambda j: j < 7),
@@ -28,6 +29,7 @@ CONDITIONS: dict[str, tuple[Callable[[Any], Any], Callable[[np.ndarray], np.ndar
 }
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_every_way_to_compare(tmp_path: Path, name: str) -> None:
     condition, expected = CONDITIONS[name]

@@ -101,8 +101,8 @@ PROGRAMS = {
 }
 
 
+@sweep(2)
 @pytest.mark.parametrize("target", [HOST, AVX2], ids=["this machine", "AVX2"])
-@sweep
 @pytest.mark.parametrize("name", part([*PROGRAMS], 3))
 def test_numbers_are_those_of_ordinary_stores(name: str, target: Target, tmp_path: Path) -> None:
     program = PROGRAMS[name]
@@ -145,6 +145,7 @@ def numbers(param: Any, n: int, m: int) -> np.ndarray:
     return rng.standard_normal(shape).astype(np.dtype(str(param.dtype)))
 
 
+@sweep(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_stores_stream_where_it_pays(name: str) -> None:
     program = PROGRAMS[name]

@@ -21,6 +21,7 @@ from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
 from tests.backend.cpu.rules.test_matmul_factors import agrees, numbers, product
 from tests.backend.cpu.tile_places import PLACES, tiles_at
+from tests.sweeps import sweep
 
 SERVER = CpuTarget.read("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=sapphirerapids")
 PAIRS = (("bfloat16", "bfloat16"), ("int8", "int8"), ("uint8", "int8"), ("int8", "uint8"))
@@ -80,6 +81,7 @@ def kernels(target: CpuTarget, depth: int, columns: int) -> tuple[Kernels, dict[
     return compiled, {name: packing for name, (_, packing) in made.items()}
 
 
+@sweep(3)
 @pytest.mark.parametrize("columns", [31, 32, 300])
 @pytest.mark.parametrize("depth", [64, 1152])
 @pytest.mark.parametrize("pair", PAIRS)

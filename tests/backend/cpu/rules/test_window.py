@@ -166,6 +166,7 @@ def test_zeros_around_a_maximum(channels: int) -> None:
         np.testing.assert_array_equal(got, want)
 
 
+@sweep(2)
 @pytest.mark.parametrize("channels", [304, 520])
 @pytest.mark.parametrize(("window", "step"), [(3, 1), (5, 2)])
 def test_groups_of_channels(channels: int, window: int, step: int) -> None:
@@ -180,6 +181,7 @@ def test_groups_of_channels(channels: int, window: int, step: int) -> None:
         check(kernels, "k", op, numbers(*sizes, channels), numbers(*weight))
 
 
+@sweep(3)
 @pytest.mark.parametrize("sizes", [(7, 7), (14, 14), (13, 5), (1, 28), (2, 100)], ids=str)
 @pytest.mark.parametrize("name", ["max 3, every second", "depthwise", "depthwise, every second"])
 def test_known_sizes(name: str, sizes: tuple[int, int]) -> None:

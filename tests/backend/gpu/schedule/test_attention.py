@@ -21,7 +21,7 @@ from relaxpy.transform.base import PassContext
 from relaxpy.transform.legalize_ops import LegalizeOps
 from tests.e2e.devices import machine
 from tests.runtime.devices.cuda import compiled as cuda
-from tests.sweeps import FULL
+from tests.sweeps import FULL, part
 
 pytestmark = cuda.needs_cuda
 DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32}
@@ -185,7 +185,7 @@ def test_instructions(dtype: str) -> None:
 
 
 @pytest.mark.usefixtures("assembled")
-@pytest.mark.parametrize(("heads", "mask"), [((32, 8), "BottomRight"), ((8, 8), None)])
+@pytest.mark.parametrize(("heads", "mask"), part([((32, 8), "BottomRight"), ((8, 8), None)], 2))
 def test_registers(heads: tuple[int, int], mask: str | None) -> None:
     """Nothing is spilled, and three groups fit a multiprocessor."""
     options = {"causal_mask": mask} if mask else {}

@@ -62,6 +62,7 @@ def code(mod: relaxpy.IRModule, target: str = "cuda -arch=compute_80") -> bytes:
     return b"".join(Image.decode(data).code for data in relaxpy.build(mod, target).objects)
 
 
+@sweep(2)
 @pytest.mark.parametrize(
     ("op", "dtype", "depth", "columns"),
     [
@@ -230,7 +231,7 @@ def test_products_without_tensor_cores(dtype: str, target: str) -> None:
 
 
 @pytest.mark.usefixtures("assembled")
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("arch", part(["sm_80", "sm_90"], 2))
 def test_registers(arch: str) -> None:
     """Nothing is spilled in the shapes of a Llama, and two groups fit a multiprocessor; with a short depth, too, whose
     blocks the compiler would unroll."""
