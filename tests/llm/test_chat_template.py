@@ -17,6 +17,7 @@ from relaxpy.llm import ChatTemplate, Tokenizer
 from relaxpy.llm.chat_template import checked_messages
 from tests.llm.checkpoints import CHATML, write_tokenizer
 from tests.llm.real_templates import CHATS, TEMPLATES, TOOLS, USER
+from tests.sweeps import sweep
 
 
 @pytest.fixture(scope="module")
@@ -270,6 +271,7 @@ HUNGRY = {
 }
 
 
+@sweep(3)
 @pytest.mark.parametrize("name", HUNGRY)
 def test_hungry_templates(name: str) -> None:
     """Each is an error, in time, and the next template is rendered as ever."""

@@ -17,6 +17,7 @@ import relaxpy.files
 import relaxpy.runtime.kept_executables as kept
 from relaxpy.runtime.executable import Executable
 from tests.odd_files import ODD_FILES
+from tests.sweeps import sweep
 
 SOURCE = """
 @I.ir_module
@@ -124,6 +125,7 @@ def test_a_killed_process(exe: Executable, folder: Path, monkeypatch: pytest.Mon
     assert not list(folder.glob(".relaxpy-*"))
 
 
+@sweep(3)
 @pytest.mark.parametrize("suffix", ["rxe", "json"])
 @pytest.mark.parametrize("kind", ODD_FILES)
 def test_other_things_than_files(exe: Executable, folder: Path, suffix: str, kind: str) -> None:

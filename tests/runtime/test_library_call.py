@@ -13,6 +13,7 @@ from relaxpy.errors import RuntimeCheckError
 from relaxpy.ir import IRModule
 from relaxpy.runtime import Tensor
 from relaxpy.testing.interpret import interpret
+from tests.sweeps import sweep
 
 
 def binds_a_name(x: Tensor, out: Any) -> None:
@@ -63,6 +64,7 @@ RUNS: dict[str, Run] = {
 }
 
 
+@sweep(3)
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -79,6 +81,7 @@ def test_right_functions(run: str, shape: tuple[int, ...], dtype: str) -> None:
         np.testing.assert_array_equal(np.asarray(found[2]), np.full(shape, -1, dtype))
 
 
+@sweep(3)
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("shape", SHAPES[:-1])
 @pytest.mark.parametrize("dtype", DTYPES)

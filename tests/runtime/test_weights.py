@@ -24,6 +24,7 @@ from relaxpy.runtime import Executable, PackedTensor, Source, VirtualMachine
 from relaxpy.transform import CastWeights, QuantizeWeights
 from tests.odd_files import ODD_FILES
 from tests.runtime.test_checkpoint import saved
+from tests.sweeps import sweep
 
 HEAD = "from relaxpy.script import ir as I, relax as R, tir as T\n\n"
 TARGET = "llvm -mcpu=haswell"
@@ -187,6 +188,7 @@ PROGRAMS: dict[str, tuple[str, list[Any], dict[str, np.ndarray], int]] = {
 """The program, its inputs, its weights, and how many weights are packed."""
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_same_numbers_as_with_constants(name: str, tmp_path: Path) -> None:
     code, inputs, arrays, count = PROGRAMS[name]
@@ -617,12 +619,12 @@ def test_processes_at_once_and_a_killed_one(tmp_path: Path, folder: Path) -> Non
     os.kill(killed.pid, signal.SIGKILL)
     killed.join(30)
     assert not whole()
-    workers = [start(f"{number}.npy", False) for number in range(3)]
+    workers = [start(f"{number}.npy", False) for number in range(2)]
     for worker in workers:
         worker.join(120)
         assert worker.exitcode == 0
     expected = constant(LINEAR, w=numbers(30, 40), b=numbers(40))["main"](numbers(5, 30)).numpy()
-    for number in range(3):
+    for number in range(2):
         np.testing.assert_array_equal(np.load(tmp_path / f"{number}.npy"), expected)
     assert len(whole()) == 1
 

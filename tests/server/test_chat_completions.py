@@ -9,6 +9,7 @@ import pytest
 
 from relaxpy import llm
 from tests.server.running import Running
+from tests.sweeps import sweep
 
 openai: Any = pytest.importorskip("openai")
 ASKED = [{"role": "user", "content": "What is a tuple?"}]
@@ -254,6 +255,7 @@ def test_an_answer_that_is_begun(client: Any) -> None:
         ask(client, extra_body=go_on)
 
 
+@sweep(3)
 @pytest.mark.parametrize(
     "fields",
     [

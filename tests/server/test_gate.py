@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.sweeps import sweep
+
 pytest.importorskip("fastapi")
 from starlette.requests import Request
 
@@ -45,6 +47,7 @@ def status(
     return found[0]["status"], dict(found[0]["headers"])
 
 
+@sweep(2)
 @pytest.mark.parametrize("host", [b"x/health?", b"x/health#", b"localhost/", b"a/ping?b", b""])
 def test_the_header_host_opens_nothing(host: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     def url(_: Any) -> Any:

@@ -22,7 +22,7 @@ from relaxpy.testing.file_mutations import CANARY, Pieces, mutate_files, tally
 from tests.sweeps import FULL
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
-COUNT = int(os.environ.get("RELAXPY_MUTATIONS", "300" if FULL else "120"))
+COUNT = int(os.environ.get("RELAXPY_MUTATIONS", "300" if FULL else "60"))
 
 
 @pytest.fixture(scope="module")

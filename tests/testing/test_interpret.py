@@ -29,6 +29,7 @@ from relaxpy.target import Target
 from relaxpy.testing.differential import Call, Ways, check
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform.base import PassContext
+from tests.sweeps import sweep
 
 HEADER = "from relaxpy.script import ir as I, relax as R, tir as T\n"
 
@@ -275,6 +276,7 @@ WRONG_CALLS = {
 }  # fmt: skip
 
 
+@sweep(2)
 @pytest.mark.parametrize("case", WRONG_CALLS)
 def test_errors_are_those_of_the_virtual_machine(case: str) -> None:
     """The same class, code and text, for every kind of check."""

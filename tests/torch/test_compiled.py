@@ -13,6 +13,7 @@ from torch import nn
 
 import relaxpy
 from relaxpy.errors import ExecutableError, RelaxError
+from tests.sweeps import full
 
 
 class Nested(nn.Module):
@@ -194,6 +195,7 @@ print((peak() - before) / weights)
 """
 
 
+@full  # test_weights_of_a_large_model_are_packed_after_the_build looks at when they are packed
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB there")
 def test_import_and_build_take_little_more_than_the_weights() -> None:
     """Parameters are torch's memory; what kernels read is packed once."""

@@ -105,7 +105,7 @@ NARROW = (
 CASES = [(name, dtype) for dtype in LEAST for name in (LAYERS if dtype == "float32" else NARROW)]
 
 
-@sweep
+@sweep(2)
 @pytest.mark.parametrize(("name", "dtype"), part(CASES, 3))
 def test_products(library: CDLL, name: str, dtype: str) -> None:
     """Many rows are the library's, few the kernel's own, in one executable."""

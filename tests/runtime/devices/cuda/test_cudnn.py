@@ -25,7 +25,7 @@ from relaxpy.runtime.devices.image import Image
 from relaxpy.runtime.dtype import to_numpy
 from tests.runtime.devices.cuda import compiled
 from tests.runtime.devices.cuda.emulation import emulated_library
-from tests.sweeps import quick_target
+from tests.sweeps import quick_target, sweep
 
 pytestmark = compiled.needs_cuda
 TARGET = f"{compiled.TARGET} -libs=cudnn"
@@ -125,6 +125,7 @@ CASES = [
 ]
 
 
+@sweep(2)
 @pytest.mark.parametrize(("name", "dtype", "window"), CASES)
 def test_convolutions(library: CDLL, name: str, dtype: str, window: dict[str, Any]) -> None:
     """Large ones are the library's, others the kernel's own, in one executable and one launch."""
