@@ -16,6 +16,7 @@ from relaxpy.errors import RuntimeCheckError
 from relaxpy.ir.module import IRModule
 from relaxpy.testing.interpret import interpret
 from relaxpy.tir.prim_func import PrimFunc
+from tests.sweeps import sweep
 
 SAME = 'x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")'
 GATHER = (
@@ -255,6 +256,7 @@ class M:
 """)
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("check_memory", [False, True])
 def test_compiled_as_interpreted(name: str, check_memory: bool) -> None:

@@ -16,7 +16,7 @@ from relaxpy.tir.forms.attention import attention_of
 from relaxpy.tir.forms.matmul import matmul_of
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform import FuseOps, FuseTensorIR, LegalizeOps, Normalize, Sequential
-from tests.sweeps import quick_target
+from tests.sweeps import quick_target, sweep
 
 HEADER = "from relaxpy.script import ir as I, relax as R, tir as T\n"
 
@@ -194,6 +194,7 @@ def is_found(program: PrimFunc) -> bool:
     return (matmul_of(program.func) or attention_of(program.func)) is not None
 
 
+@sweep(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
 def test_the_same_bits(name: str) -> None:

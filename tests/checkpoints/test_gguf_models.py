@@ -152,8 +152,8 @@ WIDE = {
     "hidden_size": 256, "intermediate_size": 256, "num_key_value_heads": 4, "head_dim": 64, "num_hidden_layers": 1,
 }  # fmt: skip
 """Widths of whole blocks; few, since every shape is a kernel to compile."""
-TRIED = FORMATS if FULL else ("Q3_K", "mixed", "older")
-"""Formats that are run: the last two have most of the others."""
+TRIED = FORMATS if FULL else ("mixed", "older")
+"""Formats that are run: these two have most of the others."""
 IN_EVERY_WAY = FORMATS if FULL else ("mixed",)
 """Formats whose codes are decoded and meet int8 activations, too."""
 EXACT = Scheme(bits=None, activations=None)

@@ -11,7 +11,7 @@ import pytest
 import relaxpy
 from tests.e2e.devices import NUMBERS, machine, number_program
 from tests.runtime.devices.cuda import compiled as cuda
-from tests.sweeps import full
+from tests.sweeps import full, sweep
 
 pytestmark = cuda.needs_cuda
 
@@ -22,12 +22,14 @@ def device() -> Iterator[None]:
         yield
 
 
+@sweep(2)
 @pytest.mark.parametrize(("dtype", "value"), NUMBERS)
 def test_numbers_of_tensor_programs(dtype: str, value: float) -> None:
     vm = machine(relaxpy.parse(number_program(dtype)), cuda.TARGET)
     assert vm["main"](np.zeros(3, np.float32), value).numpy().tolist() == [np.float32(value)] * 3
 
 
+@sweep(3)
 @pytest.mark.parametrize(
     "name",
     "max min new int uint half expf threadIdx blockIdx memcpy relaxpy_bits class asm float4 nv_bfloat16 template".split(),

@@ -17,6 +17,7 @@ from relaxpy.testing.differential import Call, Ways, check
 from relaxpy.tir.forms.pattern_kind import PatternKind, pattern_kind
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform.base import PassContext
+from tests.sweeps import sweep
 
 QUICK = Target.parse("llvm -opt-level=0")
 
@@ -195,6 +196,7 @@ class Module:
 """
 
 
+@sweep(3)
 @pytest.mark.parametrize("alias", ["a", "R.negative(a)", "R.reshape(a, (n,))"])
 @pytest.mark.parametrize("other", ["x", "a", "b"])
 @pytest.mark.parametrize("later", ["x", "a", "b", "c"])

@@ -35,8 +35,8 @@ def chain(step: str, depth: int, dtype: str) -> str:
     return f"{head}\n        {body}\n    return gv\n".replace("DTYPE", f'"{dtype}"')
 
 
+@sweep(2)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@sweep
 @pytest.mark.parametrize("name", part([*CHAINS], 2))
 def test_chain(name: str, dtype: str) -> None:
     step, function = CHAINS[name]

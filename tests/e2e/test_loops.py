@@ -12,6 +12,7 @@ import relaxpy
 from relaxpy.runtime import trampoline
 from relaxpy.testing.differential import Call, check
 from relaxpy.testing.interpret import interpret
+from tests.sweeps import sweep
 
 ITSELF = """
 @I.ir_module
@@ -145,6 +146,7 @@ def machine(text: str, **options: Any) -> Any:
     return relaxpy.VirtualMachine(relaxpy.build(relaxpy.parse(text)), **options)["main"]
 
 
+@sweep(2)
 @each
 def test_all_ways_to_run_agree(text: str) -> None:
     x, mod = np.array([1, -2, 3], np.float32), relaxpy.parse(text)
@@ -181,6 +183,7 @@ def test_the_checking_mode_finds_nothing(text: str) -> None:
     np.testing.assert_array_equal(found.numpy(), machine(text)(x, np.array(7)).numpy())
 
 
+@sweep(2)
 @each
 def test_two_threads_run_one_loop(text: str) -> None:
     main = machine(text)

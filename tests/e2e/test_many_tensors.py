@@ -25,7 +25,7 @@ CASES: dict[str, tuple[str, int | None, int, Callable[[int], tuple[int | str, ..
 }
 
 
-@sweep
+@sweep(2)
 @pytest.mark.parametrize("name", part([*CASES], 2))
 def test_joined(name: str) -> None:
     op, axis, count, shape = CASES[name]

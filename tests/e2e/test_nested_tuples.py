@@ -10,6 +10,7 @@ import pytest
 import relaxpy
 from relaxpy.ir.structural import assert_structural_equal
 from relaxpy.testing.interpret import interpret
+from tests.sweeps import sweep
 
 SOURCE = """
 @I.ir_module
@@ -100,6 +101,7 @@ def leaves(value: Any) -> Any:
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value).tolist()
 
 
+@sweep(3)
 @pytest.mark.parametrize("private", [True, False])
 @pytest.mark.parametrize("body", BODIES)
 def test_tuples_in_tuples(body: str, private: bool) -> None:

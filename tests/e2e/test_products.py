@@ -47,7 +47,7 @@ def draw_of(*names: str) -> random.Random:
 
 @sweep
 @pytest.mark.parametrize(
-    ("name", "level"), part([(name, level) for name in FAMILIES for level in LEVELS], 19)
+    ("name", "level"), part([(name, level) for name in FAMILIES for level in LEVELS], 31)
 )
 def test_on_processors(name: str, level: str) -> None:
     """Widths of which the vectors are left over when panels have four, and others."""

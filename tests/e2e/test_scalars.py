@@ -11,6 +11,7 @@ import pytest
 import relaxpy
 from relaxpy.errors import RelaxError
 from relaxpy.testing.interpret import interpret
+from tests.sweeps import sweep
 
 X = np.array([3, 1, 2], np.float32)
 Y = np.array([3, 1, 2])
@@ -88,6 +89,7 @@ def same_value(got: Any, expected: Any) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
+@sweep(2)
 @pytest.mark.parametrize(
     ("scalars", "body", "expected"),
     [

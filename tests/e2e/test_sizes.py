@@ -20,6 +20,7 @@ from relaxpy.runtime.pool import MemoryPool
 from relaxpy.runtime.tensor import Shape, allocate, empty, from_numpy
 from relaxpy.testing.interpret import interpret
 from relaxpy.testing.round_trip import check_round_trip
+from tests.sweeps import sweep
 
 LARGE = 1 << 63
 SHAPE = 's: R.Shape(["k"])'
@@ -173,6 +174,7 @@ PLACES = [
 ]  # fmt: skip
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", FROM_SCALARS)
 def test_from_scalars(name: str) -> None:
     """Any two integers: the same numbers, or the same error, three times, and numpy's."""

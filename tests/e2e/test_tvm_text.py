@@ -16,6 +16,7 @@ import pytest
 import relaxpy
 from relaxpy.ir.structural import assert_structural_equal
 from relaxpy.testing.interpret import interpret
+from tests.sweeps import sweep
 
 hook = sys.excepthook
 import tvm  # noqa: E402
@@ -96,6 +97,7 @@ def pipeline_inputs() -> tuple[np.ndarray, np.ndarray, tuple[int, ...], np.ndarr
     return x, w, (5,), np.exp(2 * np.maximum((x + bias) @ w, 0)).reshape(-1)
 
 
+@sweep(2)
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_stage_of_lowering(stage: str) -> None:
     """The text after a stage is a program here, and gives the same numbers: interpreted, built and run."""

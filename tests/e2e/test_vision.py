@@ -66,7 +66,7 @@ CASES: dict[str, tuple[list[np.ndarray], str, list[dict[str, Any]]]] = {
 }
 
 
-@sweep
+@sweep(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_numbers_are_those_of_tvm(case: str) -> None:

@@ -153,7 +153,7 @@ KINDS: tuple[Callable[[Draw], Program], ...] = (
 )  # fmt: skip
 
 
-@sweep
+@sweep(2)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("batch", part(range(50), 50))
 def test_random_extents(tmp_path: Path, kind: Callable[[Draw], Program], batch: int) -> None:

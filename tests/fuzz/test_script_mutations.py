@@ -22,7 +22,7 @@ from tests.sweeps import FULL
 
 ROOT = Path(__file__).parents[2]
 FIRST = int(os.environ.get("RELAXPY_MUTATION_SEED", "0"))
-COUNT = int(os.environ.get("RELAXPY_MUTATIONS", "250" if FULL else "120"))
+COUNT = int(os.environ.get("RELAXPY_MUTATIONS", "250" if FULL else "60"))
 BATCH = 500
 """Mutations that one process reads."""
 

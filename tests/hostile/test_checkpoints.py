@@ -449,7 +449,7 @@ CODES = {
 
 @sweep
 @pytest.mark.usefixtures("alarm")
-@pytest.mark.parametrize("name", part([*CASES], 7))
+@pytest.mark.parametrize("name", part([*CASES], 13))
 def test_a_located_error_or_text(good: Path, tmp_path: Path, name: str) -> None:
     place = tmp_path / "tiny"
     shutil.copytree(good, place)

@@ -13,7 +13,7 @@ from relaxpy import nn
 from relaxpy.ir import DType
 from relaxpy.op.sampling import RandomUniform, SampleFromLogits, philox
 from relaxpy.serve import Draw, Sampling, sampling_arguments
-from tests.sweeps import quick_target
+from tests.sweeps import quick_target, sweep
 
 VOCAB = 75
 """Not whole words of a mask, nor whole vectors."""
@@ -120,6 +120,7 @@ def test_against_numpy(vm: relaxpy.VirtualMachine) -> None:
     np.testing.assert_allclose(probabilities, wanted, atol=1e-5)
 
 
+@sweep(2)
 @pytest.mark.parametrize(
     "options",
     [

@@ -66,7 +66,7 @@ def test_deduction_is_the_reference(cls: type[Op], symbolic: bool) -> None:
     for_all(right(cls), lambda s: deduced_as_computed(s, symbolic))
 
 
-@sweep
+@sweep(2)
 @each_operator
 def test_unknown_shapes(cls: type[Op]) -> None:
     for_all(part(right(cls), 12), deduced_of_less)
@@ -77,7 +77,7 @@ def test_wrong_calls_are_refused(cls: type[Op]) -> None:
     for_all((s for s in samples(cls.name) if s.code), refused)
 
 
-@sweep
+@sweep(2)
 @each_compiled
 @both
 def test_programs_as_python_compute_the_reference(cls: type[Op], symbolic: bool) -> None:

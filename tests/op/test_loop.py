@@ -20,6 +20,7 @@ from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.op.loop import build_loop, while_loop
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform.base import PassContext
+from tests.sweeps import sweep
 
 ONE = Constant(1, "float32")
 
@@ -74,6 +75,7 @@ def _row(y, i):
     return op.reshape(op.strided_slice(y, [0], [i], [i + 1]), (2,))
 
 
+@sweep(2)
 @pytest.mark.parametrize(
     ("step", "updates"),
     [

@@ -21,6 +21,7 @@ from relaxpy.op.deduce import deduce
 from relaxpy.op.elementwise import Elementwise
 from relaxpy.testing.op_samples import apply, samples
 from relaxpy.tir.analyzer import to_tvm
+from tests.sweeps import sweep
 
 ELEMENTWISE = [
     cls for name, cls in OPS.items() if issubclass(cls, Elementwise) and not name.startswith("nn.")
@@ -283,6 +284,7 @@ def shown(t: Any) -> str:
     return f"{t.shape} {dtype if dtype != 'void' else ''} {t.ndim} {device}"
 
 
+@sweep(2)
 @pytest.mark.parametrize("cls", ELEMENTWISE, ids=lambda cls: cls.name)
 def test_elementwise_operators_deduce_as_in_tvm(cls: type[Elementwise]) -> None:
     try:

@@ -13,6 +13,7 @@ from relaxpy.errors import UsageError
 from relaxpy.ir.dtype import DType
 from relaxpy.op.weight_scheme import WeightScheme
 from relaxpy.testing.interpret import run_program
+from tests.sweeps import sweep
 
 SCHEMES = [
     WeightScheme(bits, group, zero, dtype)
@@ -121,6 +122,7 @@ def quantized(scheme: WeightScheme, given: np.ndarray, axis: int) -> dict[str, n
     return parts
 
 
+@sweep(3)
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_the_quantizer_gives_the_numbers_of_numpy(scheme: WeightScheme, axis: int) -> None:

@@ -12,6 +12,7 @@ from relaxpy.errors import RelaxError, ScriptError
 from relaxpy.script import ir as I
 from relaxpy.script import relax as R
 from relaxpy.script import tir as T
+from tests.sweeps import sweep
 
 HEADER = "from relaxpy.script import ir as I, relax as R, tir as T\n"
 
@@ -92,6 +93,7 @@ REFUSED = {
 }  # fmt: skip
 
 
+@sweep(3)
 @pytest.mark.parametrize(("text", "match"), REFUSED.values(), ids=list(REFUSED))
 def test_is_refused_soon(text: str, match: str) -> None:
     begin = time.process_time()

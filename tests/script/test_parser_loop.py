@@ -13,6 +13,7 @@ from relaxpy.errors import RelaxError
 from relaxpy.ir.module import IRModule
 from relaxpy.testing.differential import Call, check
 from relaxpy.testing.interpret import interpret
+from tests.sweeps import sweep
 
 X = np.array([3, -1, 4, 1.5, 9], np.float32)
 
@@ -46,6 +47,7 @@ COUNTS = {
 }
 
 
+@sweep(2)
 @pytest.mark.parametrize("given", COUNTS)
 def test_for_counts_as_python_does(given: str) -> None:
     mod = parsed(
@@ -231,6 +233,7 @@ return R.concat([x, R.zeros((k,), "float32")])
 }
 
 
+@sweep(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_loops_compute(name: str) -> None:
     """By the interpreter, after each pass, printed and parsed, and by the machine."""

@@ -40,6 +40,7 @@ from relaxpy.ir.dim import dim_op
 from relaxpy.op.base import OPS
 from relaxpy.script.printer import print_annotation, print_expr, print_function
 from relaxpy.shape.bounds import bounds_of
+from tests.sweeps import sweep
 
 
 def round_trip(mod: IRModule) -> str:
@@ -349,6 +350,7 @@ class Generator:
         )
 
 
+@sweep(3)
 @pytest.mark.parametrize("seed", range(150))
 def test_random_functions(seed: int) -> None:
     round_trip(IRModule({"main": Generator(seed).function()}))

@@ -14,6 +14,7 @@ from relaxpy.transform.canonicalize_bindings import CanonicalizeBindings
 from relaxpy.transform.causal_attention import CausalAttention
 from relaxpy.transform.convert_to_dataflow import ConvertToDataflow
 from relaxpy.transform.normalize import Normalize
+from tests.sweeps import sweep
 
 RNG = np.random.default_rng(0)
 HEADER = """
@@ -64,6 +65,7 @@ def test_the_example_of_the_docstring() -> None:
     check_example(CausalAttention())
 
 
+@sweep(2)
 @pytest.mark.parametrize(
     ("mask", "causal", "has_bias"),
     [

@@ -17,6 +17,7 @@ from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.testing.round_trip import check_round_trip
 from relaxpy.transform import CheckCalls
+from tests.sweeps import sweep
 
 PROGRAMS = """
     @T.prim_func(private=True)
@@ -305,6 +306,7 @@ UNDECIDED = {
 }
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", UNDECIDED)
 def test_what_only_may_fit_is_checked(name: str) -> None:
     params, body, args, problem = UNDECIDED[name]
@@ -509,6 +511,7 @@ CALLS = {
 }
 
 
+@sweep(3)
 @pytest.mark.parametrize("pure", [True, False])
 @pytest.mark.parametrize("given", CALLS)
 @pytest.mark.parametrize("name", WRITES)

@@ -17,6 +17,7 @@ from relaxpy.testing.interpret import interpret
 from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
 from relaxpy.transform.legalize_ops import LegalizeOps
+from tests.sweeps import sweep
 
 PROGRAMS = """
 from relaxpy.script import ir as I, relax as R, tir as T
@@ -156,6 +157,7 @@ def check_runs(text: str, *args: np.ndarray, entries: tuple[str, ...] = ("main",
         assert leaves(vm[entry](*given)) == leaves(interpret(mod, entry, *given))
 
 
+@sweep(3)
 @pytest.mark.parametrize("private", [True, False])
 @pytest.mark.parametrize(
     ("body", "call"),

@@ -17,7 +17,7 @@ from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform import BindParams, QuantizeWeights
 from relaxpy.transform.base import PassContext
-from tests.sweeps import quick_target
+from tests.sweeps import quick_target, sweep
 
 SCHEMES = [
     WeightScheme(bits, group, zero)  # type: ignore[arg-type]
@@ -204,6 +204,7 @@ def main(
 """
 
 
+@sweep(3)
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_a_table_and_the_head_that_is_tied_to_it(scheme: WeightScheme) -> None:
     """Rows are those of the dequantised table to the bit, whatever dtype it is stored in and whatever ids are asked

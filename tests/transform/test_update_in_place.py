@@ -10,6 +10,7 @@ from relaxpy.ir import IRModule
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform import LegalizeOps, LowerCallTIR, Sequential, UpdateInPlace
+from tests.sweeps import sweep
 
 
 def lowered(text: str) -> IRModule:
@@ -90,6 +91,7 @@ def test_overwritten(body: str) -> None:
     same_numbers(program(text), mod)
 
 
+@sweep(2)
 @pytest.mark.parametrize("body", KEPT, ids=str)
 def test_kept(body: str) -> None:
     text = program(KEPT[body])

@@ -23,7 +23,7 @@ from relaxpy.transform import (
     Sequential,
     Winograd,
 )
-from tests.sweeps import quick_target
+from tests.sweeps import quick_target, sweep
 
 RNG = np.random.default_rng(0)
 SMALL = Winograd(fewest=1)
@@ -93,12 +93,14 @@ def test_the_matrices_of_pixels_are_exact(tile: int) -> None:
         np.testing.assert_array_equal(matrix.astype("float32").astype("float64"), matrix)
 
 
+@sweep(3)
 @tiles
 @pytest.mark.parametrize("size", [(1, 8, 4), (2, 5, 7), (1, 1, 1), (1, 2, 3), (3, 3, 6), (0, 4, 4)])
 def test_any_extents(tile: int, size: tuple[int, int, int]) -> None:
     assert replaced(Winograd(tile, fewest=1), module(), array(*size, 2)) == TRANSFORMED
 
 
+@sweep(2)
 @pytest.mark.parametrize(
     "padding", ["0", "1", "(0, 1)", "(1, 0, 0, 1)", "(0, 0, 2, 1)", "(2, 1, 0, 1)"]
 )

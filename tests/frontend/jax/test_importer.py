@@ -21,6 +21,7 @@ from relaxpy.ir import Call, IRModule
 from relaxpy.op.softmax import LogSoftmax, Softmax
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform.base import PassContext
+from tests.sweeps import sweep
 
 B, T = symbolic_shape("b, t")
 
@@ -285,6 +286,7 @@ def test_gathers(mode: str) -> None:
     )
 
 
+@sweep(2)
 @pytest.mark.parametrize("mode", ["clip", "drop"])
 @pytest.mark.parametrize("how", ["set", "add", "multiply", "min", "max"])
 def test_scatters(mode: str, how: str) -> None:

@@ -135,6 +135,7 @@ RESIZED = {
 }
 
 
+@sweep(2)
 @pytest.mark.parametrize("mode", RESIZED)
 def test_interpolation_at_all_sizes(mode: str) -> None:
     def function(x):

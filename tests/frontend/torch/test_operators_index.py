@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 import relaxpy
 from relaxpy.errors import RelaxError
+from tests.sweeps import sweep
 
 X = torch.arange(35.0).reshape(5, 7)
 
@@ -32,6 +33,7 @@ READS = {
 }
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", READS)
 def test_indices_out_of_range_are_refused(name: str) -> None:
     """The last index of an axis is taken; one more is an error, and so is a negative one unless it counts from the
@@ -58,6 +60,7 @@ MASKED = {
 }
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", MASKED)
 def test_masks(name: str) -> None:
     """The number of true elements is known only when it runs; none and all are numbers, too."""
@@ -109,6 +112,7 @@ BAGS = {
 }
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", BAGS)
 def test_bags_of_embeddings(name: str) -> None:
     """Bags of any number of rows, none among them, and rows of a matrix."""

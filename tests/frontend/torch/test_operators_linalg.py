@@ -8,8 +8,10 @@ import pytest
 import torch
 
 import relaxpy
+from tests.sweeps import sweep
 
 
+@sweep(2)
 @pytest.mark.parametrize("order", [0, 1, 2, 3.5, math.inf, -math.inf])
 def test_norms_are_torchs(order: float) -> None:
     def program(x):

@@ -8,6 +8,7 @@ from torch import nn
 
 import relaxpy
 from relaxpy.errors import RelaxError
+from tests.sweeps import sweep
 
 
 class Tagger(nn.Module):
@@ -30,6 +31,7 @@ LAYERS = {
 }
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", LAYERS)
 def test_one_build_serves_every_length(name: str) -> None:
     torch.manual_seed(0)
