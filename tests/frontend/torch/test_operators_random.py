@@ -35,7 +35,7 @@ CASES = {
 }
 
 
-@sweep(2)
+@sweep
 @pytest.mark.parametrize("name", part([*CASES], 3))
 def test_mean_and_variance(name: str) -> None:
     """Within five standard errors; the same seed gives the same numbers, another gives others."""
