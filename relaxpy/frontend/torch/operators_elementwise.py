@@ -14,7 +14,8 @@ from relaxpy.ir import Dim, Expr, PrimValue
 _UNARY: dict[str, Callable[..., Any]] = {
     "abs": op.abs, "acos": op.acos, "acosh": op.acosh, "asin": op.asin, "asinh": op.asinh,
     "atan": op.atan, "atanh": op.atanh, "bitwise_not": op.bitwise_not, "ceil": op.ceil,
-    "cos": op.cos, "cosh": op.cosh, "erf": op.erf, "erfinv": op.erfinv, "exp": op.exp, "floor": op.floor,
+    "cos": op.cos, "cosh": op.cosh, "digamma": op.digamma, "erf": op.erf,
+    "erfc": op.erfc, "erfinv": op.erfinv, "lgamma": op.lgamma, "exp": op.exp, "floor": op.floor,
     "expm1": op.expm1, "log": op.log, "log10": op.log10,
     "log1p": op.log1p, "log2": op.log2, "neg": op.negative, "relu": op.nn.relu, "round": op.round, "rsqrt": op.rsqrt,
     "sigmoid": op.sigmoid, "silu": op.nn.silu, "sin": op.sin, "sinh": op.sinh, "sqrt": op.sqrt,
@@ -195,6 +196,44 @@ def maximum(at: Site, x: Any, y: Any) -> Any:
 def minimum(at: Site, x: Any, y: Any) -> Any:
     function = op.logical_and if at.dtype.is_bool else op.minimum
     return function(*promoted(at, x, y))
+
+
+def _ignoring_nan(function: Callable[..., Any]) -> Callable[..., Any]:
+    def rule(at: Site, x: Any, y: Any) -> Any:
+        x, y = (at.emit(each) for each in promoted(at, x, y))
+        if not at.dtype.is_float:
+            return function(at, x, y)
+        both = at.emit(op.where(op.isnan(y), x, function(at, x, y)))
+        return op.where(op.isnan(x), y, both)
+
+    return rule
+
+
+operator("fmax.default")(_ignoring_nan(maximum))
+operator("fmin.default")(_ignoring_nan(minimum))
+
+
+@operator("nextafter.default")
+def nextafter(at: Site, x: Any, y: Any) -> Any:
+    return op.nextafter(*promoted(at, x, y))
+
+
+@operator("angle.default")
+def angle(at: Site, x: Expr) -> Any:
+    """Of real numbers: 0, and π of negative ones."""
+    x = at.emit(at.cast(x, at.dtype))
+    half = op.where(op.less(x, number(at, 0.0)), number(at, math.pi), number(at, 0.0))
+    return op.where(op.isnan(x), x, half)
+
+
+@operator("view.dtype")
+def view_dtype(at: Site, x: Expr, *rest: Any) -> Any:
+    old = at.dtype_of(x)
+    if old.bits != at.dtype.bits or old.is_bool or at.dtype.is_bool:
+        raise at.fail(
+            "torch-dtype", f"a view of {old} as {at.dtype}, of another width, is not supported"
+        )
+    return op.bitcast(x, at.dtype)
 
 
 @operator("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")

@@ -422,3 +422,10 @@ def repeat_interleave(at: Site, repeats: Expr, total: Any = None) -> Any:
     places = at.emit(op.arange(0, count, 1, dtype="int64"))
     found = op.bucketize(places, at.emit(op.cumsum(repeats, axis=0)), right=True)
     return at.cast(at.emit(found), at.dtype)
+
+
+@operator("masked_select.default")
+def masked_select(at: Site, x: Expr, mask: Expr) -> Any:
+    x = at.emit(op.where(mask, x, x))  # both of the shape that they have together
+    mask = at.emit(op.logical_or(mask, op.zeros(at.shape_of(x), "bool")))
+    return index_tensor(at, x, [mask])

@@ -35,6 +35,18 @@ def baddbmm(at: Site, base: Expr, x: Expr, y: Expr, beta: Any, alpha: Any) -> An
     return addmm(at, base, x, y, beta, alpha)
 
 
+@operator("addbmm.default")
+def addbmm(at: Site, base: Expr, x: Expr, y: Expr, beta: Any, alpha: Any) -> Any:
+    wide = "float32" if at.dtype.is_narrow else None
+    product = at.emit(op.sum(at.emit(op.matmul(x, y, out_dtype=wide)), axis=0))
+    return combined(at, base, product, beta, alpha)
+
+
+@operator("addmv.default")
+def addmv(at: Site, base: Expr, x: Expr, y: Expr, beta: Any, alpha: Any) -> Any:
+    return addmm(at, base, x, y, beta, alpha)
+
+
 @operator("addr.default")
 def addr(at: Site, base: Expr, x: Expr, y: Expr, beta: Any, alpha: Any) -> Any:
     wide = "float32" if at.dtype.is_narrow else at.dtype

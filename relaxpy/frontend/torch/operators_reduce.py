@@ -188,6 +188,25 @@ def _first(at: Site, x: Expr, k: Any, axis: int, largest: bool, shape: Any) -> A
     return [each if shape is None else op.reshape(at.emit(each), shape) for each in found]
 
 
+@operator("kthvalue.default")
+def kthvalue(at: Site, x: Expr, k: Any, axis: int = -1, keep: bool = False) -> Any:
+    if not at.ndim(x):
+        return x, op.zeros((), "int64")
+    found = [
+        at.emit(op.strided_slice(each, [axis], [k - 1], [k]))
+        for each in (
+            at.emit(op.sort(x, axis=axis)),
+            at.emit(op.argsort(x, axis=axis, dtype="int64")),
+        )
+    ]
+    return found if keep else [op.squeeze(each, axis) for each in found]
+
+
+@operator("logcumsumexp.default")
+def logcumsumexp(at: Site, x: Expr, axis: int) -> Any:
+    return op.cumlogsumexp(x, axis=axis) if at.ndim(x) else x
+
+
 @operator("logsumexp.default")
 def logsumexp(at: Site, x: Expr, axes: Any, keep: bool = False) -> Any:
     x = at.cast(x, at.dtype)
@@ -205,6 +224,18 @@ def logsumexp(at: Site, x: Expr, axes: Any, keep: bool = False) -> Any:
 def bucketize(at: Site, x: Expr, bounds: Expr, int32: bool = False, right: bool = False) -> Any:
     x, bounds = (at.cast(each, _common(at, x, bounds)) for each in (x, bounds))
     return op.bucketize(x, bounds, out_int32=int32, right=right)
+
+
+@operator("bucketize.Scalar")
+def bucketize_number(at: Site, x: Any, bounds: Expr, *rest: Any, **options: Any) -> Any:
+    dtype = "float32" if isinstance(x, float) else "int64"
+    return bucketize(at, at.number(x, dtype), bounds, *rest, **options)
+
+
+@operator("searchsorted.Scalar")
+def searchsorted_number(at: Site, bounds: Expr, x: Any, *rest: Any, **options: Any) -> Any:
+    dtype = "float32" if isinstance(x, float) else "int64"
+    return searchsorted(at, bounds, at.number(x, dtype), *rest, **options)
 
 
 @operator("searchsorted.Tensor")
@@ -270,6 +301,30 @@ def median_dim(at: Site, x: Expr, axis: int, keep: bool = False) -> Any:
     if not at.ndim(x):
         return x, op.zeros((), "int64")
     return op.median(x, axis=axis, keepdims=keep)
+
+
+@operator("nanmedian.default")
+def nanmedian(at: Site, x: Expr) -> Any:
+    flat = at.emit(op.reshape(x, (product(tuple(at.shape_of(x))),)))
+    return nanmedian_dim(at, flat, 0)[0]
+
+
+@operator("nanmedian.dim")
+def nanmedian_dim(at: Site, x: Expr, axis: int, keep: bool = False) -> Any:
+    if not at.dtype_of(x).is_float or not at.ndim(x):
+        return median_dim(at, x, axis, keep)
+    numbers = op.astype(op.logical_not(op.isnan(x)), "int64")
+    count = at.emit(op.sum(numbers, axis=axis, keepdims=True))
+    last = op.maximum(op.subtract(count, op.full((), 1, "int64")), op.full((), 0, "int64"))
+    place = at.emit(op.floor_divide(last, op.full((), 2, "int64")))
+    found = [
+        at.emit(op.gather_elements(each, place, axis=axis))
+        for each in (
+            at.emit(op.sort(x, axis=axis)),
+            at.emit(op.argsort(x, axis=axis, dtype="int64")),
+        )
+    ]
+    return found if keep else [at.emit(op.squeeze(each, axis)) for each in found]
 
 
 @operator("histc.default")

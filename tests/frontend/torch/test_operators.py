@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
 import relaxpy
 from relaxpy.errors import RelaxError
+from relaxpy.testing.interpret import interpret
 from tests.sweeps import part, sweep
 
 NAN, INF = float("nan"), float("inf")
@@ -178,3 +180,34 @@ def test_bilinear() -> None:
         compiled = relaxpy.compile(model, torch.randn(*shape, 3), torch.randn(*shape, 4))
         x, y = torch.randn(*shape, 3), torch.randn(*shape, 4)
         torch.testing.assert_close(compiled(x, y), model(x, y).detach())
+
+
+RARE = {
+    "special": lambda x: [torch.erfc(x), torch.lgamma(x + 0.1), torch.digamma(x.clamp(-3, 3) + 0.3)],
+    "numbers of two": lambda x: [torch.fmax(x, x[1]), torch.fmin(x, x[1]), torch.nextafter(x, x.flip(0))],
+    "angles": lambda x: [torch.angle(x), torch.angle((x > 0).long() - 1)],
+    "bits": lambda x: [x.view(torch.int32), x.view(torch.int32).view(torch.float32)],
+    "kthvalue": lambda x: [*torch.kthvalue(x.nan_to_num().cumsum(1), 2), torch.kthvalue(x, 1, 0, True)[0]],
+    "logcumsumexp": lambda x: [torch.logcumsumexp(x, 1), torch.logcumsumexp(x * 300, 0)],
+    "nanmedian": lambda x: [torch.nanmedian(x), torch.nanmedian(x, 1)[0], x.nanmedian(0, True)[0]],
+    "places": lambda x: [torch.searchsorted(x[1].sort().values, 0.7), torch.bucketize(2.5, x[1].sort().values)],
+    "products": lambda x: [
+        torch.addbmm(x[:, :1], x[None], x[None, :, :1].mT[:, :, :1] * x[None, 0, :, None], beta=0.5, alpha=2),
+        torch.addmv(x[:, 0], x, x[0], beta=2),
+    ],
+    "masked": lambda x: [torch.masked_select(x, x[:, :1] > 2), torch.masked_select(x, x > 0)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_few_models_have_them(name: str) -> None:
+    """Through the interpreter."""
+    mod, _ = relaxpy.from_torch(RARE[name], (SPECIAL,))
+    found = interpret(mod, "main", SPECIAL.numpy())
+    for got, want in zip(found, RARE[name](SPECIAL), strict=True):
+        torch.testing.assert_close(torch.from_numpy(np.array(got)), want, equal_nan=True)
+
+
+def test_a_view_of_another_width() -> None:
+    with pytest.raises(RelaxError, match="of another width"):
+        relaxpy.from_torch(lambda x: x.view(torch.int16), (SPECIAL,))
