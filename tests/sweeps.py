@@ -73,9 +73,11 @@ LLVM has not optimised, which is most of the time of a build; the loops are the 
 
 def set_optimised(on: bool) -> None:
     """Says for the builds of this process that are to come whether LLVM optimises. Each has a cache of its own, since
-    keys do not tell them apart."""
-    folder = Path(os.environ["RELAXPY_TESTS_CACHE"])
-    os.environ["RELAXPY_CACHE_DIR"] = str(folder / "optimised" if on else folder)
+    keys do not tell them apart; one that a fixture of several tests has set stays."""
+    plain = os.environ["RELAXPY_TESTS_CACHE"]
+    caches = {True: str(Path(plain) / "optimised"), False: plain}
+    if os.environ.get("RELAXPY_CACHE_DIR") == caches[not on]:
+        os.environ["RELAXPY_CACHE_DIR"] = caches[on]
     target._tvm_target = _of_target if on else _unoptimised  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
 
 
