@@ -22,7 +22,7 @@ from relaxpy.frontend.onnx.graph import MOST_NESTED, Graph, Node, Reader
 from relaxpy.frontend.onnx.model import read_model
 from relaxpy.frontend.onnx.operators import load_operators
 from relaxpy.frontend.onnx.refused import REFUSED
-from relaxpy.frontend.onnx.table import DRAWING, rule_of
+from relaxpy.frontend.onnx.table import DRAWING, attributes_of, rule_of
 from relaxpy.ir import (
     Call,
     Constant,
@@ -381,6 +381,16 @@ class Importer:
             if body is None:
                 raise UsageError("onnx-operator", f"{node.title} is not supported", span=node.span)
             return self._function(body, node, inputs, schema)
+        taken = attributes_of(rule) if schema is None else schema.attributes
+        unknown = (
+            None if taken is None else next((n for n in node.attributes if n not in taken), None)
+        )
+        if unknown is not None:
+            raise UsageError(
+                "onnx-operator",
+                f"{node.title} with the attribute {unknown!r} is not supported",
+                span=node.span,
+            )
         attributes = {**_defaults(schema), **node.attributes}
         at = Site(self, node, values, opsets, 1 if schema is None else version)
         found = rule(at, *inputs, **attributes)

@@ -7,12 +7,15 @@
 A function gets the `Site` of the node, its inputs as expressions (None for one that is left out), and its attributes by
 name, with the defaults of the version that the model asks for. It returns an expression, or a list of them for several
 results. `since` is the first version that a rule is for: that of the newest one that is not newer than the node's own
-is taken. Integers that must be known when the model is read are asked for with `at.ints` and `at.value`.
+is taken. Integers that must be known when the model is read are asked for with `at.ints` and `at.value`. A rule for a
+domain without schemas names all attributes that it takes: others are refused.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 Rule = Callable[..., Any]
@@ -40,6 +43,18 @@ def rule_of(domain: str, name: str, version: int) -> Rule | None:
     known = [since for since in versions if since <= version]
     return versions[max(known)] if known else None
 
+
+@cache
+def attributes_of(rule: Rule) -> frozenset[str] | None:
+    """The attributes that a rule names; None: it takes any."""
+    params = inspect.signature(rule).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in params.values()):
+        return None
+    return frozenset(name for name, each in params.items() if each.kind is each.KEYWORD_ONLY)
+
+
+CONTRIB = "com.microsoft"
+"""The domain of ONNX Runtime's own operators."""
 
 DRAWING = frozenset(
     (

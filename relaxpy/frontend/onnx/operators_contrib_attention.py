@@ -1,0 +1,281 @@
+"""Attention of com.microsoft: with projections, with heads that share keys, with what was before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from relaxpy import op
+from relaxpy.frontend.onnx.importer import Site
+from relaxpy.frontend.onnx.operators_attention import (
+    after,
+    apart,
+    attended,
+    diagonal,
+    hidden,
+    in_window,
+    offsets,
+    places,
+    plus,
+    rotated,
+    rotated_like,
+    rows_at,
+    together,
+    turned,
+)
+from relaxpy.frontend.onnx.operators_elementwise import constant
+from relaxpy.frontend.onnx.operators_index import tensor_scatter
+from relaxpy.frontend.onnx.operators_shape import cut, padded
+from relaxpy.frontend.onnx.table import CONTRIB, operator
+from relaxpy.ir import Dim, Expr, TensorType
+from relaxpy.ir.dim import dim_op
+
+FILTER = -10000.0
+"""What ONNX Runtime adds to the scores of padding."""
+
+
+def without(at: Site, **inputs: Any) -> None:
+    """Refuse inputs and attributes that are given, and change the result."""
+    for name, value in inputs.items():
+        if value is not None and (isinstance(value, Expr) or value):
+            raise at.fail("onnx-operator", f"{at.node.title} with {name} is not supported")
+
+
+def _padding(at: Site, mask: Any, batch: Dim, keys: Dim, dtype: Any, amount: float) -> Any:
+    """The bias of a mask of padding: (batch, keys), (batch, queries, keys), or where keys end (and begin)."""
+    if mask is None:
+        return None
+    rank = at.ndim(mask)
+    if rank == 1:
+        seen = _between(at, mask, batch, keys)
+    elif rank in (2, 3):
+        if rank == 2:
+            mask = at.match(mask, TensorType([batch, keys], at.dtype_of(mask)))
+        seen = at.emit(op.greater(mask, constant(0, at.dtype_of(mask))))
+        seen = at.emit(op.expand_dims(seen, [1, 2] if rank == 2 else [1]))
+    else:
+        raise at.fail(
+            "onnx-operator", f"{at.node.title} with a mask of {rank} dimensions is not supported"
+        )
+    return hidden(at, seen, dtype, amount)
+
+
+def _between(at: Site, mask: Expr, batch: Dim, keys: Dim) -> Any:
+    """Which keys are before their batch's end, and not before its begin if the mask has those, too."""
+    mask = at.cast(mask, "int64")
+    (count,) = at.shape_of(mask)
+    row = places(at, keys, 4, 3)
+    parts = cut(at, mask, 0, [batch, batch]) if count == batch * 2 and batch != count else [
+        at.match(mask, TensorType([batch], "int64"))
+    ]  # fmt: skip
+    ends, *starts = (at.emit(op.reshape(each, [batch, 1, 1, 1])) for each in parts)
+    seen = at.emit(op.less(row, ends))
+    for start in starts:
+        seen = at.emit(op.logical_and(seen, at.emit(op.greater_equal(row, start))))
+    return seen
+
+
+def _heads(
+    at: Site, q: Expr, k: Expr, v: Expr, past: Sequence[Any], *, mask: Any, bias: Any, causal: int, scale: Any,
+    amount: float,
+) -> list[Any]:  # fmt: skip
+    """The result (batch, length, heads · width) for heads (batch, length, heads, width), and all keys and values as
+    (batch, heads, length, width). `past` are those of before."""
+    queries = at.shape_of(q)[1]
+    kind = diagonal(queries, at.shape_of(k)[1], past[0])
+    k, v = (after(at, p, turned(at, new)) for p, new in zip(past, (k, v), strict=True))
+    keys, dtype = at.shape_of(k)[2], at.dtype_of(q)
+    total = plus(at, bias, _padding(at, mask, at.shape_of(q)[0], keys, dtype, amount))
+    if causal and kind is None:
+        seen = in_window(at, offsets(at, queries, keys, at.shape_of(past[0])[2]), -1, 0)
+        total = plus(at, total, hidden(at, seen, dtype))
+    found, _ = attended(
+        at, q, turned(at, k), turned(at, v), total, scale or None, causal=kind if causal else None
+    )
+    return [together(at, found), k, v]
+
+
+def projected(
+    at: Site, x: Any, num_heads: int, mask: Any, past: Any, bias: Any, sizes: Any, causal: int, scale: Any,
+    amount: float,
+) -> list[Any]:  # fmt: skip
+    """Attention of a tensor whose last axis has queries, keys and values side by side."""
+    whole = at.shape_of(x)[2]
+    q, k, v = cut(at, x, 2, sizes or [whole // 3] * 3)
+    before: list[Any] = [None, None]
+    if past is not None:
+        before = [at.emit(op.squeeze(each, [0])) for each in cut(at, past, 0, [1, 1])]
+    found, k, v = _heads(
+        at, *(apart(at, each, num_heads) for each in (q, k, v)), before, mask=mask, bias=bias, causal=causal,
+        scale=scale, amount=amount,
+    )  # fmt: skip
+    if not at.wants(1):
+        return [found]
+    return [found, op.concat([at.emit(op.expand_dims(each, 0)) for each in (k, v)], axis=0)]
+
+
+@operator("Attention", domain=CONTRIB)
+def attention(
+    at: Site, x: Expr, weight: Expr, bias: Any = None, mask: Any = None, past: Any = None,
+    attention_bias: Any = None, past_length: Any = None, *, num_heads: int, unidirectional: int = 0,
+    qkv_hidden_sizes: Any = None, scale: float = 0.0, mask_filter_value: float = FILTER, do_rotary: int = 0,
+    rotary_embedding_dim: int = 0, past_present_share_buffer: int = 0,
+) -> Any:  # fmt: skip
+    without(
+        at, do_rotary=do_rotary, past_present_share_buffer=past_present_share_buffer,
+        past_sequence_length=past_length,
+    )  # fmt: skip
+    whole = at.emit(op.matmul(x, weight))
+    whole = whole if bias is None else at.emit(op.add(whole, bias))
+    return projected(
+        at, whole, num_heads, mask, past, attention_bias, qkv_hidden_sizes, unidirectional, scale,
+        mask_filter_value,
+    )  # fmt: skip
+
+
+@operator("MultiHeadAttention", domain=CONTRIB)
+def multi_head_attention(
+    at: Site, q: Expr, k: Any = None, v: Any = None, bias: Any = None, mask: Any = None, attention_bias: Any = None,
+    past_key: Any = None, past_value: Any = None, past_length: Any = None, indirection: Any = None, *,
+    num_heads: int, unidirectional: int = 0, scale: float = 0.0, mask_filter_value: float = FILTER,
+) -> Any:  # fmt: skip
+    """Queries, keys and values are apart, or two or all three side by side for each head."""
+    without(at, past_sequence_length=past_length, cache_indirection=indirection)
+    if at.wants(3):
+        raise at.fail("onnx-operator", f"{at.node.title} that gives its scores is not supported")
+
+    def packed(x: Expr, count: int) -> list[Any]:
+        return [at.emit(op.squeeze(each, [3])) for each in cut(at, x, 3, [1] * count)]
+
+    if at.ndim(q) == 5:
+        without(at, bias=bias)
+        q, k, v = packed(q, 3)
+    elif k is not None and at.ndim(k) == 5:
+        without(at, bias=bias)
+        k, v = packed(k, 2)
+        q = apart(at, q, num_heads)
+    else:
+        if k is None or v is None:
+            raise at.fail("onnx-operator", f"{at.node.title} needs keys and values")
+        if bias is not None:
+            widths = [at.shape_of(q)[2], at.shape_of(q)[2]]
+            parts = cut(at, bias, 0, [*widths, at.shape_of(bias)[0] - widths[0] * 2])
+            before = at.ndim(k) == 4
+            q, k, v = (
+                x if before and i else at.emit(op.add(x, part))
+                for i, (x, part) in enumerate(zip((q, k, v), parts, strict=True))
+            )
+        q = apart(at, q, num_heads)
+        k, v = (turned(at, x) if at.ndim(x) == 4 else apart(at, x, num_heads) for x in (k, v))
+    found = _heads(
+        at, q, k, v, (past_key, past_value), mask=mask, bias=attention_bias, causal=unidirectional, scale=scale,
+        amount=mask_filter_value,
+    )  # fmt: skip
+    return found[: max(at.count, 1)]
+
+
+@operator("GroupQueryAttention", domain=CONTRIB)
+def group_query_attention(
+    at: Site, q: Expr, k: Any, v: Any, past_key: Any, past_value: Any, seqlens: Expr, total: Expr, cos: Any = None,
+    sin: Any = None, positions: Any = None, attention_bias: Any = None, sink: Any = None, k_scale: Any = None,
+    v_scale: Any = None, q_norm: Any = None, k_norm: Any = None, query_lengths: Any = None, *, num_heads: int,
+    kv_num_heads: int, scale: float = 0.0, do_rotary: int = 0, rotary_interleaved: int = 0,
+    local_window_size: int = -1, softcap: float = 0.0, smooth_softmax: int = -1, causal: int = 1,
+    qk_norm_epsilon: float = 1e-6, q_norm_epsilon: float = 0.0, k_norm_epsilon: float = 0.0, qk_output: int = 0,
+    kv_cache_bit_width: int = 0, k_quant_type: str = "NONE", v_quant_type: str = "NONE",
+    sliding_window_cache: int = 0,
+) -> Any:  # fmt: skip
+    """Each batch has its own number of tokens: `seqlens` + 1, the new ones among them; `total` is the largest. New keys
+    are written behind those of before, in a buffer that may be longer."""
+    without(
+        at, k_scale=k_scale, v_scale=v_scale, query_seqlens=query_lengths, qk_output=qk_output,
+        kv_cache_bit_width=kv_cache_bit_width, sliding_window_cache=sliding_window_cache,
+        quantized_keys=k_quant_type != "NONE", quantized_values=v_quant_type != "NONE",
+    )  # fmt: skip
+    if k is None:
+        whole, count = at.shape_of(q)[2], num_heads + 2 * kv_num_heads
+        width = whole // count
+        q, k, v = cut(at, q, 2, [width * num_heads, width * kv_num_heads, width * kv_num_heads])
+    q = apart(at, q, num_heads)
+    k, v = (apart(at, each, kv_num_heads) for each in (k, v))
+    batch, queries, dtype = at.shape_of(q)[0], at.shape_of(q)[1], at.dtype_of(q)
+    q = _normal(at, q, q_norm, q_norm_epsilon or qk_norm_epsilon)
+    k = _normal(at, k, k_norm, k_norm_epsilon or qk_norm_epsilon)
+    lengths = at.emit(op.add(at.cast(seqlens, "int64"), constant(1, "int64")))
+    lengths = at.match(at.emit(op.reshape(lengths, [-1])), TensorType([batch], "int64"))
+    past_size = Dim.of(0) if past_key is None else at.shape_of(past_key)[2]
+    first: Any = at.emit(op.zeros([batch], "int64"))
+    if past_size == 0:
+        keys = queries
+    else:
+        (most,) = at.ints(at.emit(op.reshape(total, [1])), "the total length")
+        keys = dim_op("max", most, past_size)
+        whole = at.number(queries, "int64")
+        is_first = at.emit(op.equal(at.emit(op.reshape(at.cast(total, "int64"), ())), whole))
+        first = at.emit(op.where(is_first, first, at.emit(op.subtract(lengths, whole))))
+    if do_rotary:
+        if cos is None or sin is None:
+            raise at.fail(
+                "onnx-operator", f"{at.node.title} with do_rotary needs cos_cache and sin_cache"
+            )
+        if positions is None:
+            start = at.emit(op.reshape(first, [batch, 1]))
+            positions = at.emit(op.add(start, places(at, queries, 2, 1)))
+        angles = [rows_at(at, table, positions) for table in (cos, sin)]
+        width = at.shape_of(cos)[1] * 2
+        number = 0 if width == at.shape_of(q)[3] else width.value or 0
+        q, k = (rotated(at, each, *angles, rotary_interleaved, number) for each in (q, k))
+    stored: list[Any] = []
+    for past, new in ((past_key, turned(at, k)), (past_value, turned(at, v))):
+        if past_size == 0:
+            stored.append(new)
+            continue
+        buffer = padded(at, past, [0] * 6 + [keys - past_size, 0], "constant", constant(0, dtype))
+        stored.append(at.emit(tensor_scatter(at, at.emit(buffer), new, first, 2)))
+    distance = offsets(at, queries, keys, first)
+    left = local_window_size - 1 if local_window_size > 0 else -1
+    ends = at.emit(op.reshape(lengths, [batch, 1, 1, 1]))
+    seen = at.emit(op.less(places(at, keys, 4, 3), ends))
+    inside = in_window(at, distance, left, 0) if causal else None
+    # Queries beyond a batch's end are padding: they see the keys up to themselves, so that their rows are numbers.
+    seen = seen if inside is None else inside
+    bias = hidden(at, seen, dtype)
+    if attention_bias is not None:
+        bias = plus(at, attention_bias, bias)
+    if sink is None and smooth_softmax == 1:
+        sink = at.emit(op.zeros([num_heads], dtype))
+    found, _ = attended(
+        at,
+        q,
+        *(turned(at, each) for each in stored),
+        bias,
+        scale or None,
+        softcap=softcap,
+        sink=sink,
+    )
+    return [together(at, found), *stored][: max(at.count, 1)]
+
+
+def _normal(at: Site, x: Any, weight: Any, epsilon: float) -> Any:
+    return x if weight is None else at.emit(op.nn.rms_norm(x, weight, axes=[-1], epsilon=epsilon))
+
+
+@operator("RotaryEmbedding", domain=CONTRIB)
+def rotary_embedding(
+    at: Site, x: Expr, positions: Expr, cos: Expr, sin: Expr, *, interleaved: int = 0, num_heads: int = 0,
+    rotary_embedding_dim: int = 0, scale: float = 1.0, is_packed_batching: int = 0,
+) -> Any:  # fmt: skip
+    """Positions are (batch, length), or that of the first token."""
+    without(at, scale=scale != 1.0, is_packed_batching=is_packed_batching)
+    if at.ndim(positions) == 1:
+        length = at.shape_of(x)[2 if at.ndim(x) == 4 else 1]
+        start = at.emit(op.reshape(at.cast(positions, "int64"), [1, 1]))
+        positions = at.emit(op.add(start, places(at, length, 2, 1)))
+    cos, sin = (rows_at(at, each, positions) for each in (cos, sin))
+    heads = num_heads
+    if at.ndim(x) == 3 and not heads:
+        width = at.shape_of(cos)[-1] * 2
+        heads = (at.shape_of(x)[2] // width).value or 0
+        if not heads:
+            raise at.fail("onnx-operator", f"{at.node.title} needs num_heads")
+    return rotated_like(at, x, cos, sin, heads, interleaved, rotary_embedding_dim)
