@@ -1,0 +1,228 @@
+"""Branches and loops as ONNX has them: If, and Loop for a function that calls itself in the end.
+
+def step(i, x):                        going = i < n
+if i < n:                          Loop(going, i, x):
+y = …                              y = …
+r = step(i + 1, y)      →          going = i + 1 < n
+else:                                  i, x = i + 1, y
+r = (i, x)                     r = (i, x)
+return r
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from relaxpy.analysis.tail_calls import tail_calls
+from relaxpy.errors import Span
+from relaxpy.frontend.onnx.arrays import NUMBERS
+from relaxpy.ir import (
+    Annotation,
+    Call,
+    Dim,
+    DType,
+    Function,
+    If,
+    PrimType,
+    SeqExpr,
+    ShapeType,
+    TensorType,
+    TupleType,
+    Var,
+)
+from relaxpy.ir.visitor import Visitor
+from relaxpy.narrow import is_tuple
+from relaxpy.onnx.write_values import Block, Closure, Frame, ShapeTensor, Tensor, UnwrittenError
+
+if TYPE_CHECKING:
+    from relaxpy.onnx.writer import Writer
+
+
+def write_branch(writer: Writer, frame: Frame, var: Var, value: If, span: Span | None) -> Any:
+    """A branch; one that is decided is written alone."""
+    condition = writer.value(frame, value.cond)
+    if isinstance(condition, Dim) and condition.value is not None:
+        return writer.body(frame, value.then if condition.value else value.otherwise)
+    chosen = writer.tensor(condition, "bool")
+    graphs: list[Any] = []
+    parts: list[Tensor] = []
+    for name, seq in (("then", value.then), ("else", value.otherwise)):
+        with _Inner(writer) as block:
+            inner = Frame(outer=frame, running=frame.running)
+            parts = flat(writer, writer.body(inner, seq))
+            graphs.append(_graph(writer, block, f"{var.name}_{name}", [], parts))
+    names = writer.node(
+        "If", [chosen], var.name, len(parts), span, then_branch=graphs[0], else_branch=graphs[1]
+    )
+    return rebuilt(writer, frame, var.annotation, iter(names), iter(parts))
+
+
+def write_loop(
+    writer: Writer, frame: Frame, called: Closure, args: Sequence[Any], span: Span | None
+) -> Any:
+    """The call of a function that calls itself in the end."""
+    function = called.function
+    before, choice, again, name = _parts(called)
+
+    def entered(values: Sequence[Any]) -> tuple[Frame, Tensor]:
+        """The function's start with these arguments: its variables, and whether it goes on."""
+        inner = Frame(outer=called.frame, running=frame.running)
+        writer.parameters(inner, function, values)
+        for binding in before:
+            writer.binding(inner, binding)
+        goes_on = writer.tensor(writer.value(inner, choice.cond), "bool")
+        if again is choice.otherwise:
+            (other,) = writer.node("Not", [goes_on], "goes_on")
+            goes_on = Tensor(other, goes_on.dtype, 0, ())
+        return inner, goes_on
+
+    def restored(names: Iterator[str], like: Iterator[Tensor]) -> list[Any]:
+        inner = Frame(outer=called.frame)
+        return [rebuilt(writer, inner, param.annotation, names, like) for param in function.params]
+
+    first = flat(writer, tuple(args))
+    _, begins = entered(args)
+    with _Inner(writer) as block:
+        inputs = [writer.fresh(hint) for hint in ("i", "going", *(f"{each.name}_in" for each in first))]
+        block.made.update(inputs)
+        inner, _ = entered(restored(iter(inputs[2:]), iter(first)))
+        following: list[Any] = []
+        for binding in again.bindings:
+            if isinstance(binding.value, Call) and binding.value.op == called.name:
+                following = [writer.value(inner, arg) for arg in binding.value.args]
+                break
+            writer.binding(inner, binding)
+        _, goes_on = entered(following)
+        after = flat(writer, tuple(following))
+        kinds = [Tensor(inputs[0], DType("int64"), 0, ()), Tensor(inputs[1], DType("bool"), 0, ())]
+        kinds += [Tensor(n, t.dtype, t.ndim) for n, t in zip(inputs[2:], first, strict=True)]
+        body = _graph(writer, block, f"{name}_step", kinds, [goes_on, *after])
+    outputs = writer.node("Loop", ["", begins, *first], name, len(first), span, body=body)
+    final, _ = entered(restored(iter(outputs), iter(first)))
+    return writer.body(final, choice.otherwise if again is choice.then else choice.then)
+
+
+def own_calls(called: Closure) -> bool:
+    """Does a function call itself?"""
+    return _Calls(called.name).found_in(called.function) > 0
+
+
+class _Calls(Visitor):
+    """Counts the calls of a function by this name."""
+
+    def __init__(self, name: Any) -> None:
+        self.name = name
+        self.count = 0
+
+    def found_in(self, function: Function) -> int:
+        self.visit(function.body)
+        return self.count
+
+    def visit_Call(self, node: Call) -> None:
+        self.count += node.op == self.name
+
+
+def _parts(called: Closure) -> tuple[list[Any], If, SeqExpr, str]:
+    """What comes before the branch of a loop, the branch, the arm that goes on, and a name."""
+    function, name = called.function, called.name.name
+    calls = [call for call in tail_calls(function) if call.op == called.name]
+    if len(calls) != _Calls(called.name).found_in(function) or len(calls) != 1:
+        raise _no_loop(name)
+    bindings = list(function.body.bindings)
+    for index, binding in enumerate(bindings):
+        if isinstance(binding.value, If):
+            for arm in (binding.value.then, binding.value.otherwise):
+                if any(each.value is calls[0] for each in arm.bindings):
+                    return bindings[:index], binding.value, arm, name
+    raise _no_loop(name)
+
+
+def _no_loop(name: str) -> UnwrittenError:
+    return UnwrittenError("onnx-operator", f"{name}, which calls itself and is no loop")
+
+
+class _Inner:
+    """The graph of a branch or a loop."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+
+    def __enter__(self) -> Block:
+        self.before = self.writer.block
+        self.writer.block = Block(self.before)
+        return self.writer.block
+
+    def __exit__(self, *_: object) -> None:
+        self.writer.block = self.before
+
+
+def _graph(
+    writer: Writer, block: Block, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> Any:
+    """The graph of a block. Its outputs are made in it, each once."""
+    from onnx import helper
+
+    names: list[str] = []
+    for each in outputs:
+        own = each.name
+        if own not in block.made or own in names or any(own == given.name for given in inputs):
+            (own,) = writer.node("Identity", [each], each.name)
+        names.append(own)
+    infos = [
+        helper.make_tensor_value_info(own, NUMBERS[each.dtype], None)
+        for own, each in zip(names, outputs, strict=True)
+    ]
+    given = [
+        helper.make_tensor_value_info(each.name, NUMBERS[each.dtype], None if each.ndim else [])
+        for each in inputs
+    ]
+    return helper.make_graph(needed(block.nodes, names), name, given, infos)
+
+
+def needed(nodes: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    """The nodes that these values depend on."""
+    wanted, kept = set(names), list[Any]()
+    for node in reversed(nodes):
+        if not wanted.isdisjoint(node.output):
+            kept.append(node)
+            wanted.update(_uses(node))
+    return kept[::-1]
+
+
+def _uses(node: Any) -> Iterator[str]:
+    """The names that a node reads, and the graphs in it."""
+    yield from node.input
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            for inner in attribute.g.node:
+                yield from _uses(inner)
+
+
+def flat(writer: Writer, value: Any) -> list[Tensor]:
+    """The tensors that a value consists of."""
+    if is_tuple(value) and not (value and all(isinstance(each, Dim) for each in value)):
+        return [part for each in value for part in flat(writer, each)]
+    return [writer.tensor(value)]
+
+
+def rebuilt(
+    writer: Writer, frame: Frame, annotation: Annotation, names: Iterator[str], like: Iterator[Tensor]
+) -> Any:
+    """The value of tensors by name, as `flat` gave them."""
+    match annotation:
+        case TupleType():
+            return tuple(rebuilt(writer, frame, each, names, like) for each in annotation.fields)
+        case TensorType():
+            name, old = next(names), next(like)
+            if annotation.dtype is None or annotation.ndim < 0:
+                annotation = TensorType(None, old.dtype, old.ndim)
+            return writer.typed(frame, name, annotation, None)
+        case PrimType():
+            found = Tensor(next(names), next(like).dtype, 0, ())
+            return writer.as_dim(found, annotation)
+        case ShapeType():
+            vector = Tensor(next(names), DType("int64"), 1, next(like).dims)
+            return writer.shape_dims(ShapeTensor(vector), annotation.ndim)
+        case _:
+            raise UnwrittenError("onnx-operator", f"a value of the kind {annotation} in a branch or loop")
