@@ -4,7 +4,7 @@
     (y,) = session.run(None, {"x": x})
 
 `relaxpy.frontend.onnx` makes the IR; this package builds and runs it. `patch()` stands in for the package onnxruntime
-in programs that import it.
+in programs that import it. `export` writes a program as an ONNX file.
 """
 
 from relaxpy.onnx.errors import Fail as Fail
@@ -12,6 +12,7 @@ from relaxpy.onnx.errors import InvalidArgument as InvalidArgument
 from relaxpy.onnx.errors import InvalidGraph as InvalidGraph
 from relaxpy.onnx.errors import NoSuchFile as NoSuchFile
 from relaxpy.onnx.errors import NotImplemented as NotImplemented
+from relaxpy.onnx.exporter import export as export
 from relaxpy.onnx.options import ExecutionMode as ExecutionMode
 from relaxpy.onnx.options import GraphOptimizationLevel as GraphOptimizationLevel
 from relaxpy.onnx.options import RunOptions as RunOptions
@@ -40,6 +41,7 @@ __all__ = [
     "OrtValue",
     "RunOptions",
     "SessionOptions",
+    "export",
     "get_available_providers",
     "get_device",
     "patch",

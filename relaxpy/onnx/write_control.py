@@ -84,7 +84,9 @@ def write_loop(
     first = flat(writer, tuple(args))
     _, begins = entered(args)
     with _Inner(writer) as block:
-        inputs = [writer.fresh(hint) for hint in ("i", "going", *(f"{each.name}_in" for each in first))]
+        inputs = [
+            writer.fresh(hint) for hint in ("i", "going", *(f"{each.name}_in" for each in first))
+        ]
         block.made.update(inputs)
         inner, _ = entered(restored(iter(inputs[2:]), iter(first)))
         following: list[Any] = []
@@ -207,7 +209,11 @@ def flat(writer: Writer, value: Any) -> list[Tensor]:
 
 
 def rebuilt(
-    writer: Writer, frame: Frame, annotation: Annotation, names: Iterator[str], like: Iterator[Tensor]
+    writer: Writer,
+    frame: Frame,
+    annotation: Annotation,
+    names: Iterator[str],
+    like: Iterator[Tensor],
 ) -> Any:
     """The value of tensors by name, as `flat` gave them."""
     match annotation:
@@ -225,4 +231,6 @@ def rebuilt(
             vector = Tensor(next(names), DType("int64"), 1, next(like).dims)
             return writer.shape_dims(ShapeTensor(vector), annotation.ndim)
         case _:
-            raise UnwrittenError("onnx-operator", f"a value of the kind {annotation} in a branch or loop")
+            raise UnwrittenError(
+                "onnx-operator", f"a value of the kind {annotation} in a branch or loop"
+            )

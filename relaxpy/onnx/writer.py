@@ -97,7 +97,9 @@ class Writer:
 
     # Nodes
 
-    def node(self, kind: str, inputs: Sequence[Any], hint: str, count: int = 1, span: Span | None = None, **attrs: Any) -> list[str]:  # fmt: skip
+    def node(
+        self, kind: str, inputs: Sequence[Any], hint: str, count: int = 1, span: Span | None = None, **attrs: Any
+    ) -> list[str]:  # fmt: skip
         """Write a node, and give the names of its results."""
         from onnx import helper
 
@@ -149,7 +151,9 @@ class Writer:
             home = home.outer
         for var in dim.vars:
             if var not in self.sources:
-                raise UnwrittenError("onnx-operator", f"the size {var.name} is not known where it is used")
+                raise UnwrittenError(
+                    "onnx-operator", f"the size {var.name} is not known where it is used"
+                )
             block = self.sources[var][0]
             if block.depth > home.depth:
                 home = block
@@ -220,7 +224,9 @@ class Writer:
 
     def measure(self, tensor: Tensor, axis: int) -> Any:
         """How a size of a tensor is written: the tensor must be known in the current graph."""
-        return lambda: self.node("Shape", [tensor], f"{tensor.name}_size", start=axis, end=axis + 1)[0]
+        return lambda: self.node(
+            "Shape", [tensor], f"{tensor.name}_size", start=axis, end=axis + 1
+        )[0]
 
     def element(self, vector: Tensor, index: int) -> Any:
         """How an element of a vector is written, as a vector of one."""
@@ -258,10 +264,16 @@ class Writer:
                 self.define(frame, inner, each, what)
             return
         pairs: list[tuple[Dim, Any]] = []
-        if isinstance(annotation, TensorType) and annotation.dims is not None and isinstance(value, Tensor):
+        if (
+            isinstance(annotation, TensorType)
+            and annotation.dims is not None
+            and isinstance(value, Tensor)
+        ):
             pairs = list(zip(annotation.dims, self.dims_of(value), strict=False))
         elif isinstance(annotation, ShapeType) and annotation.dims is not None:
-            pairs = list(zip(annotation.dims, self.shape_dims(value, annotation.ndim), strict=False))
+            pairs = list(
+                zip(annotation.dims, self.shape_dims(value, annotation.ndim), strict=False)
+            )
         elif isinstance(annotation, PrimType) and annotation.value is not None:
             pairs = [(annotation.value, self.as_dim(value, annotation))]
         for alone in (True, False):
@@ -282,12 +294,21 @@ class Writer:
         if not unknown and not prove(dim_op("eq", wanted, actual)):
             self.unchecked.append(f"{wanted} == {actual} ({what})")
 
-    def typed(self, frame: Frame, name: str, annotation: Annotation, span: Span | None, constant: Any = None) -> Tensor:
+    def typed(
+        self,
+        frame: Frame,
+        name: str,
+        annotation: Annotation,
+        span: Span | None,
+        constant: Any = None,
+    ) -> Tensor:
         """A tensor of this name with what is known of it."""
         if not isinstance(annotation, TensorType) or annotation.dtype is None:
             raise UnwrittenError("onnx-dtype", f"the dtype of {name!r} is not known", span=span)
         if annotation.ndim < 0:
-            raise UnwrittenError("onnx-shape", f"the number of dimensions of {name!r} is not known", span=span)
+            raise UnwrittenError(
+                "onnx-shape", f"the number of dimensions of {name!r} is not known", span=span
+            )
         found = Tensor(name, annotation.dtype, annotation.ndim, None, constant)
         if annotation.dims is not None:
             known = [frame.dim(dim) for dim in annotation.dims]
@@ -306,7 +327,9 @@ class Writer:
             count = ndim if ndim >= 0 else self.dims_of(tensor)[0].value
             if count is None:
                 raise UnwrittenError("onnx-shape", "a shape of an unknown number of dimensions")
-            return tuple(self.new_symbol(f"{tensor.name}_{i}", self.element(tensor, i)) for i in range(count))
+            return tuple(
+                self.new_symbol(f"{tensor.name}_{i}", self.element(tensor, i)) for i in range(count)
+            )
         assert is_tuple(value), value
         return value
 
@@ -322,7 +345,8 @@ class Writer:
                 return self.node("Reshape", [source, flat], "size")[0]
 
             return self.new_symbol(value.name, how, signed=True)
-        return value
+        found: Any = value
+        return found
 
     def tensor(self, value: Any, dtype: DType | str | None = None) -> Tensor:
         """A value as a tensor: a size or number has no dimensions, a shape is a vector."""
@@ -361,7 +385,9 @@ class Writer:
             case PrimValue():
                 if isinstance(expr.value, Dim):
                     found = frame.dim(expr.value)
-                    return found if expr.dtype in ("int64", "bool") else self.tensor(found, expr.dtype)
+                    return (
+                        found if expr.dtype in ("int64", "bool") else self.tensor(found, expr.dtype)
+                    )
                 if isinstance(expr.value, float):
                     return self.tensor(expr.value, expr.dtype)
                 return expr.value
@@ -370,7 +396,9 @@ class Writer:
             case GlobalVar():
                 function = self.mod[expr.name]
                 if not isinstance(function, Function):
-                    raise UnwrittenError("onnx-operator", f"{expr.name} is no function of the graph level")
+                    raise UnwrittenError(
+                        "onnx-operator", f"{expr.name} is no function of the graph level"
+                    )
                 return Closure(function, Frame(), expr)
             case _:
                 raise UnwrittenError("onnx-operator", f"a {type(expr).__name__} as a value")
@@ -399,7 +427,11 @@ class Writer:
 
     def _cast(self, frame: Frame, value: Any, binding: MatchCast) -> Any:
         annotation = binding.annotation
-        if isinstance(value, Tensor) and isinstance(annotation, TensorType) and annotation.ndim >= 0:
+        if (
+            isinstance(value, Tensor)
+            and isinstance(annotation, TensorType)
+            and annotation.ndim >= 0
+        ):
             return self.typed(frame, value.name, annotation, binding.span, value.constant)
         if isinstance(annotation, PrimType) and annotation.value is not None:
             return frame.dim(annotation.value)
@@ -422,7 +454,9 @@ class Writer:
                 called = self.value(frame, value.op)
                 if not isinstance(called, Closure):
                     raise UnwrittenError("onnx-operator", "a call of a function that is a value")
-                return self.call(frame, called, [self.value(frame, arg) for arg in value.args], span)
+                return self.call(
+                    frame, called, [self.value(frame, arg) for arg in value.args], span
+                )
             case Call():
                 name = getattr(value.op, "name", type(value.op).__name__)
                 raise UnwrittenError("onnx-operator", str(name))
@@ -525,7 +559,9 @@ class Place:
     def need(self, opset: int, what: str = "") -> None:
         """Refuse an opset that lacks the operator."""
         if self.opset < opset:
-            raise self.fail(f"{what + ' ' if what else ''}in opset {self.opset}: pass opset={opset}")
+            raise self.fail(
+                f"{what + ' ' if what else ''}in opset {self.opset}: pass opset={opset}"
+            )
 
     # Constants and sizes
 
@@ -571,7 +607,8 @@ class Place:
         symbolic = [i for i, dim in enumerate(sizes) if dim.value is None]
         if len(symbolic) == 1 and all(dim.value != 0 for dim in sizes):
             sizes[symbolic[0]] = Dim.of(-1)
-        return self.node("Reshape", x, self.shape(sizes), allowzero=1 if any(d.value == 0 or d.value is None for d in sizes) else None)  # fmt: skip
+        zeros = any(dim.value in (0, None) for dim in sizes)
+        return self.node("Reshape", x, self.shape(sizes), allowzero=1 if zeros else None)
 
     def transpose(self, x: Any, order: Sequence[int]) -> Any:
         if list(order) == list(range(len(order))):

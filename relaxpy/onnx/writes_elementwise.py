@@ -236,7 +236,9 @@ def floor_divide(at: Place, op: Any, a: Tensor, b: Tensor) -> Any:
 def power(at: Place, op: Any, a: Tensor, b: Tensor) -> Any:
     if a.dtype.is_int:
         if b.constant is None or int(np.min(b.constant, initial=0)) < 0:
-            raise at.fail("of integers with an exponent that may be negative, which ONNX does not define")
+            raise at.fail(
+                "of integers with an exponent that may be negative, which ONNX does not define"
+            )
         if int(np.max(b.constant, initial=0)) > 62:
             raise at.fail("of integers with an exponent above 62")
         found: Any = at.number(1, a.dtype)
@@ -260,8 +262,15 @@ def log_add_exp(at: Place, op: Any, a: Tensor, b: Tensor) -> Any:
         raise at.fail(f"of {a.dtype}: cast to float32")
     most = at.node("Max", a, b)
     apart = at.node("Neg", at.node("Abs", at.node("Sub", a, b)))
-    found = at.node("Add", most, at.node("Log", at.node("Add", at.node("Exp", apart), at.number(1, a.dtype))))
-    return at.node("Where", at.node("Equal", a, b), at.node("Add", most, at.number(math.log(2), a.dtype)), found)
+    found = at.node(
+        "Add", most, at.node("Log", at.node("Add", at.node("Exp", apart), at.number(1, a.dtype)))
+    )
+    return at.node(
+        "Where",
+        at.node("Equal", a, b),
+        at.node("Add", most, at.number(math.log(2), a.dtype)),
+        found,
+    )
 
 
 @writes(binary.Atan2)
@@ -337,7 +346,9 @@ def saturated(at: Place, x: Tensor, dtype: DType) -> str:
     info = np.iinfo(dtype.numpy)
     low, high = float(info.min), float(info.max)
     top = np.asarray(high, own.numpy)
-    if float(top) > info.max:  # the largest float below the limit, and what is above it chosen afterwards
+    if (
+        float(top) > info.max
+    ):  # the largest float below the limit, and what is above it chosen afterwards
         top = np.nextafter(top, np.asarray(0, own.numpy))
     number = at.node("Where", at.node("IsNaN", wide), at.number(0, own), wide)
     inside = at.node("Clip", number, at.number(low, own), at.array(np.asarray(top, own.numpy)))

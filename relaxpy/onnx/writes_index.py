@@ -87,15 +87,24 @@ def reduction(at: Place, name: str) -> str | None:
 
 
 @writes(ScatterElements)
-def scatter_elements(at: Place, op: ScatterElements, x: Tensor, indices: Tensor, new: Tensor) -> Any:
+def scatter_elements(
+    at: Place, op: ScatterElements, x: Tensor, indices: Tensor, new: Tensor
+) -> Any:
     return at.node(
-        "ScatterElements", x, wide(at, indices), new, axis=op.axis, reduction=reduction(at, op.reduction)
+        "ScatterElements",
+        x,
+        wide(at, indices),
+        new,
+        axis=op.axis,
+        reduction=reduction(at, op.reduction),
     )
 
 
 @writes(ScatterND)
 def scatter_nd(at: Place, op: ScatterND, x: Tensor, indices: Tensor, new: Tensor) -> Any:
-    return at.node("ScatterND", x, at.cast(indices, "int64"), new, reduction=reduction(at, op.reduction))
+    return at.node(
+        "ScatterND", x, at.cast(indices, "int64"), new, reduction=reduction(at, op.reduction)
+    )
 
 
 @writes(IndexPut)
@@ -114,7 +123,9 @@ def expert_linear(
     last = at.scalar(at.dims(weight)[0] - 1)
     own = at.node("Min", at.node("Max", at.cast(experts, "int64"), at.number(0, "int64")), last)
     rows = at.node("Unsqueeze", x, at.ints([1, 3]))
-    found = at.node("Squeeze", at.node("MatMul", at.node("Gather", weight, own, axis=0), rows), at.ints([3]))
+    found = at.node(
+        "Squeeze", at.node("MatMul", at.node("Gather", weight, own, axis=0), rows), at.ints([3])
+    )
     return found if bias is None else at.node("Add", found, at.node("Gather", bias, own, axis=0))
 
 
@@ -186,7 +197,11 @@ def one_hot(at: Place, op: quantization.OneHot, indices: Tensor) -> Any:
     given = at.cast(indices, "int64")
     outside = at.node("Less", given, at.number(0, "int64"))
     place = at.node("Where", outside, at.number(op.depth, "int64"), given)
-    values = at.array(np.array([op.off_value, op.on_value]).astype(np.dtype(dtype.numpy if own is dtype else np.int32)))
+    values = at.array(
+        np.array([op.off_value, op.on_value]).astype(
+            np.dtype(dtype.numpy if own is dtype else np.int32)
+        )
+    )
     found = at.node("OneHot", place, at.number(op.depth, "int64"), values, axis=op.axis)
     return at.cast(found, dtype, own)
 
@@ -205,5 +220,3 @@ def all_class_nms(at: Place, op: nms.AllClassNonMaxSuppression, *args: Any) -> A
         "NonMaxSuppression", boxes, scores, vector(most, "int64"), vector(iou, "float32"), vector(score, "float32")
     )  # fmt: skip
     return [kept, at.node("Shape", kept, start=0, end=1)]
-
-

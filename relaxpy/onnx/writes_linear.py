@@ -25,7 +25,9 @@ def product(at: Place, a: Any, b: Any, own: DType, other: DType, out: DType) -> 
     if out in ("int32", "int64", "uint32", "uint64"):
         return at.node("MatMul", at.cast(a, out, own), at.cast(b, out, other))
     # A sum modulo a power of 2 is that of the wider sum.
-    return at.cast(at.node("MatMul", at.cast(a, "int64", own), at.cast(b, "int64", other)), out, "int64")
+    return at.cast(
+        at.node("MatMul", at.cast(a, "int64", own), at.cast(b, "int64", other)), out, "int64"
+    )
 
 
 @writes(linear_algebra.Matmul)
@@ -34,15 +36,25 @@ def matmul(at: Place, op: linear_algebra.Matmul, a: Tensor, b: Tensor) -> Any:
 
 
 @writes(linear_algebra.Linear)
-def linear(at: Place, op: linear_algebra.Linear, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+def linear(
+    at: Place, op: linear_algebra.Linear, x: Tensor, weight: Tensor, bias: Tensor | None = None
+) -> Any:
     out = op.out_dtype or x.dtype
-    if x.ndim == 2 and weight.ndim == 2 and x.dtype.is_float and out == x.dtype and (bias is None or bias.ndim == 1):
+    if (
+        x.ndim == 2
+        and weight.ndim == 2
+        and x.dtype.is_float
+        and out == x.dtype
+        and (bias is None or bias.ndim == 1)
+    ):
         return at.node("Gemm", x, weight, bias, transB=1)
     turned: Any = weight
     if weight.ndim == 2:
         turned = at.transpose(weight, [1, 0])
         if weight.constant is not None:
-            turned = at.writer.constant(np.ascontiguousarray(weight.constant.T), f"{weight.name}_transposed")
+            turned = at.writer.constant(
+                np.ascontiguousarray(weight.constant.T), f"{weight.name}_transposed"
+            )
     found = product(at, x, turned, x.dtype, weight.dtype, out)
     return found if bias is None else at.node("Add", found, at.cast(bias, out))
 
@@ -61,13 +73,20 @@ def einsum(at: Place, op: einstein.Einsum, operands: Sequence[Tensor]) -> Any:
             continue
         for letter, dim in zip(term, at.dims(x), strict=True):
             if dims.setdefault(letter, dim) != dim and 1 in (dims[letter], dim):
-                raise at.fail(f"with the axis {letter!r} of sizes {dims[letter]} and {dim}: ONNX broadcasts only ...")
+                raise at.fail(
+                    f"with the axis {letter!r} of sizes {dims[letter]} and {dim}: ONNX broadcasts only ..."
+                )
     return at.node("Einsum", *operands, equation=found)
 
 
 @writes(attention.Attention, attention.AttentionBias)
 def attend(
-    at: Place, op: attention.DenseAttention, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None
+    at: Place,
+    op: attention.DenseAttention,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None = None,
 ) -> Any:
     """MatMul, Softmax, MatMul; a row that sees no key is 0."""
     dtype = query.dtype
@@ -138,7 +157,9 @@ def cross_entropy(at: Place, op: Any, predictions: Tensor, labels: Tensor) -> An
 
 
 @writes(loss.NllLoss)
-def nll_loss(at: Place, op: loss.NllLoss, predictions: Tensor, targets: Tensor, weights: Tensor | None = None) -> Any:
+def nll_loss(
+    at: Place, op: loss.NllLoss, predictions: Tensor, targets: Tensor, weights: Tensor | None = None
+) -> Any:
     """What is no class has weight 0: it becomes the index that is ignored."""
     axis = 1 if predictions.ndim > 1 else 0
     size = at.dims(predictions)[axis]

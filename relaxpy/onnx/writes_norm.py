@@ -56,7 +56,9 @@ def rms_norm(at: Place, op: norm.RmsNorm, x: Tensor, weight: Tensor) -> Any:
     own = at.cast(x, wide)
     mean = at.node("ReduceMean", at.node("Mul", own, own), at.ints(axes), keepdims=1)
     scale = at.node("Sqrt", at.node("Add", mean, at.number(op.epsilon, wide)))
-    found = at.node("Mul", at.node("Div", own, scale), at.cast(along(at, weight, x.ndim, axes), wide, x.dtype))
+    found = at.node(
+        "Mul", at.node("Div", own, scale), at.cast(along(at, weight, x.ndim, axes), wide, x.dtype)
+    )
     return at.cast(found, x.dtype, wide)
 
 
@@ -66,16 +68,29 @@ def instance_norm(at: Place, op: norm.InstanceNorm, x: Tensor, gamma: Tensor, be
     channel = op.channel_axis % x.ndim
     if channel == 1 and axes == list(range(2, x.ndim)) and op.scale and op.center:
         return at.node("InstanceNormalization", x, gamma, beta, epsilon=float(op.epsilon))
-    return weighted(at, op, normalized(at, x, x.dtype, axes, op.epsilon), gamma, beta, x.ndim, [channel])
+    return weighted(
+        at, op, normalized(at, x, x.dtype, axes, op.epsilon), gamma, beta, x.ndim, [channel]
+    )
 
 
 @writes(norm.GroupNorm)
 def group_norm(at: Place, op: norm.GroupNorm, x: Tensor, gamma: Tensor, beta: Tensor) -> Any:
     axes = _axes(op.axes, x.ndim)
     channel = op.channel_axis % x.ndim
-    if at.opset >= 21 and channel == 1 and axes == list(range(2, x.ndim)) and op.scale and op.center:
+    if (
+        at.opset >= 21
+        and channel == 1
+        and axes == list(range(2, x.ndim))
+        and op.scale
+        and op.center
+    ):
         return at.node(
-            "GroupNormalization", x, gamma, beta, epsilon=float(op.epsilon), num_groups=op.num_groups
+            "GroupNormalization",
+            x,
+            gamma,
+            beta,
+            epsilon=float(op.epsilon),
+            num_groups=op.num_groups,
         )
     dims = list(at.dims(x))
     apart = [*dims[:channel], op.num_groups, dims[channel] // op.num_groups, *dims[channel + 1 :]]
@@ -90,7 +105,13 @@ def _axes(axes: tuple[int, ...] | int, ndim: int) -> list[int]:
 
 @writes(norm.BatchNorm)
 def batch_norm(
-    at: Place, op: norm.BatchNorm, x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor
+    at: Place,
+    op: norm.BatchNorm,
+    x: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    mean: Tensor,
+    variance: Tensor,
 ) -> Any:
     axis = op.axis % x.ndim
     epsilon = float(op.epsilon)

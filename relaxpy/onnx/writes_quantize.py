@@ -26,11 +26,15 @@ def dequantize(at: Place, op: Dequantize, x: Tensor, scale: Tensor, zero: Tensor
         if x.dtype not in ("int16", "uint16"):
             raise at.fail(f"of {x.dtype}")
     steps, zeros = _parameters(at, op.axis, x, scale, zero, x.dtype)
-    found = at.node("DequantizeLinear", x, at.cast(steps, "float32", scale.dtype), zeros, axis=op.axis)
+    found = at.node(
+        "DequantizeLinear", x, at.cast(steps, "float32", scale.dtype), zeros, axis=op.axis
+    )
     return found if op.out_dtype == "float32" else at.node("Cast", found, to=NUMBERS[op.out_dtype])
 
 
-def _parameters(at: Place, axis: int, x: Tensor, scale: Tensor, zero: Tensor, dtype: str) -> tuple[Any, Any]:
+def _parameters(
+    at: Place, axis: int, x: Tensor, scale: Tensor, zero: Tensor, dtype: str
+) -> tuple[Any, Any]:
     """Scale and zero point of one shape: a number each, or a vector each."""
     if zero.dtype != dtype:
         at_most = zero.constant

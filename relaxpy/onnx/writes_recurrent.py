@@ -46,7 +46,11 @@ def _layers(
     hidden = at.dims(weights[1])[1]
     if hidden.value is None:
         raise at.fail("with a number of hidden units that is known only when it runs")
-    attrs: dict[str, Any] = {"hidden_size": hidden.value, "direction": op.direction, "clip": op.clip}
+    attrs: dict[str, Any] = {
+        "hidden_size": hidden.value,
+        "direction": op.direction,
+        "clip": op.clip,
+    }
     attrs |= _activations(op)
     if op.has("input_forget"):
         attrs["input_forget"] = 1
@@ -59,12 +63,17 @@ def _layers(
     ends: list[list[str]] = [[] for _ in first]
     for number, own in enumerate(op.of_layers(weights)):
         states = [
-            None if s is None else s if op.num_layers == 1 else at.slice(s, 0, number * count, (number + 1) * count)
+            None
+            if s is None
+            else s
+            if op.num_layers == 1
+            else at.slice(s, 0, number * count, (number + 1) * count)
             for s in first
         ]
         peepholes = None
         if own[0].peepholes is not None:
-            peepholes = _joined(at, [_ordered(at, op, d.peepholes, "iof", (op.gates or "ifgo").replace("g", "")) for d in own])  # fmt: skip
+            order = (op.gates or "ifgo").replace("g", "")
+            peepholes = _joined(at, [_ordered(at, op, d.peepholes, "iof", order) for d in own])
         given = [
             data,
             _joined(at, [_ordered(at, op, d.input, _ORDER[op.cell]) for d in own]),

@@ -21,7 +21,9 @@ _REDUCED: dict[Any, str] = {
 
 def reduced(at: Place, kind: str, x: Any, axes: tuple[int, ...], keepdims: bool) -> str:
     """A reduction over some axes, perhaps none."""
-    return at.node(kind, x, at.ints(axes), keepdims=int(keepdims)) if axes else at.node("Identity", x)
+    return (
+        at.node(kind, x, at.ints(axes), keepdims=int(keepdims)) if axes else at.node("Identity", x)
+    )
 
 
 @writes(*_REDUCED)
@@ -36,7 +38,7 @@ def reduction(at: Place, op: Any, x: Tensor) -> Any:
 
 @writes(reduce.Mean)
 def mean(at: Place, op: Any, x: Tensor) -> Any:
-    axes = op.axes_of(x.ndim)
+    axes: tuple[int, ...] = op.axes_of(x.ndim)
     if x.dtype.is_float:
         return reduced(at, "ReduceMean", x, axes, op.keepdims)
     wide = "uint64" if x.dtype == "uint64" else "int64"
@@ -110,12 +112,18 @@ def scanned(at: Place, op: scan.Scan, x: Tensor) -> Any:
     dtype = op.dtype or x.dtype
     rest = [dim for a, dim in enumerate(dims) if a != axis]
     start = np.asarray(op.first(dtype)).astype(dtype.numpy)
-    state = at.node("Expand", at.writer.constant(start), at.shape(rest)) if rest else at.writer.constant(start)
+    state = (
+        at.node("Expand", at.writer.constant(start), at.shape(rest))
+        if rest
+        else at.writer.constant(start)
+    )
     names = [at.writer.fresh(name) for name in ("before", "row", "after", "kept")]
     before, row, after, kept = names
     nodes = [
         helper.make_node(_STEPS[type(op)], [before, row], [after], name=f"{after}/step"),
-        helper.make_node("Identity", [before if op.exclusive else after], [kept], name=f"{kept}/step"),
+        helper.make_node(
+            "Identity", [before if op.exclusive else after], [kept], name=f"{kept}/step"
+        ),
     ]
     infos = [helper.make_tensor_value_info(name, NUMBERS[dtype], None) for name in names]
     body = helper.make_graph(nodes, f"{at.var.name}_step", infos[:2], infos[2:])

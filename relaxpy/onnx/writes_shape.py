@@ -67,7 +67,9 @@ def full_like(at: Place, op: create.FullLike, x: Tensor, value: Tensor) -> Any:
 
 def _full(at: Place, shape: str, value: Tensor, dtype: DType | None) -> str:
     if value.constant is not None:
-        return filled(at, shape, converted(value.constant, dtype or value.dtype), dtype or value.dtype)
+        return filled(
+            at, shape, converted(value.constant, dtype or value.dtype), dtype or value.dtype
+        )
     number: Any = value
     if dtype is not None and dtype != value.dtype:
         number = converted_to(at, value, dtype)
@@ -174,7 +176,11 @@ def permute_dims(at: Place, op: manipulate.PermuteDims, x: Tensor) -> Any:
 def collapse_sum(at: Place, op: Any, x: Tensor, target: Any) -> Any:
     dims = at.dims(target) if isinstance(target, Tensor) else target
     lead = x.ndim - len(dims)
-    axes = [a for a in range(x.ndim) if a < lead or (dims[a - lead].value == 1 and at.dims(x)[a].value != 1)]
+    axes = [
+        a
+        for a in range(x.ndim)
+        if a < lead or (dims[a - lead].value == 1 and at.dims(x)[a].value != 1)
+    ]
     unclear = [d for a, d in enumerate(dims) if d.value is None and at.dims(x)[a + lead] != d]
     if unclear:
         raise at.fail(f"to the size {unclear[0]}, of which it is not known whether it is 1")
@@ -203,7 +209,9 @@ def repeat(at: Place, op: repetition.Repeat, x: Tensor) -> Any:
         source, dims, axis = at.node("Reshape", x, at.ints([-1])), [product(tuple(dims))], 0
     axis %= len(dims)
     apart = at.unsqueeze(source, [axis + 1])
-    wide = at.node("Expand", apart, at.shape([1] * (axis + 1) + [op.repeats] + [1] * (len(dims) - axis - 1)))
+    wide = at.node(
+        "Expand", apart, at.shape([1] * (axis + 1) + [op.repeats] + [1] * (len(dims) - axis - 1))
+    )
     dims[axis] = dims[axis] * op.repeats
     return at.reshape(wide, dims)
 
@@ -296,13 +304,17 @@ def strided_slice(
 
 
 @writes(DynamicStridedSlice)
-def dynamic_strided_slice(at: Place, op: Any, x: Tensor, begin: Tensor, end: Tensor, strides: Tensor) -> Any:
+def dynamic_strided_slice(
+    at: Place, op: Any, x: Tensor, begin: Tensor, end: Tensor, strides: Tensor
+) -> Any:
     axes = at.ints(range(x.ndim))
     return at.node("Slice", x, begin, end, axes, strides)
 
 
 @writes(SliceScatter)
-def slice_scatter(at: Place, op: SliceScatter, x: Tensor, source: Tensor, start: Dim, end: Dim, step: Dim) -> Any:
+def slice_scatter(
+    at: Place, op: SliceScatter, x: Tensor, source: Tensor, start: Dim, end: Dim, step: Dim
+) -> Any:
     axis = op.axis % x.ndim
     size = at.dims(x)[axis]
     count = at.dims(source)[axis]

@@ -19,7 +19,9 @@ def moved(at: Place, x: Any, source: str, target: str) -> Any:
     """A tensor in another layout of the same axes."""
     layout, other = Layout.of(source), Layout.of(target)
     if layout.blocks or other.blocks:
-        raise at.fail(f"in the layout {source if layout.blocks else target}: use one without blocks")
+        raise at.fail(
+            f"in the layout {source if layout.blocks else target}: use one without blocks"
+        )
     return at.transpose(x, [layout.letters.index(letter) for letter in other.letters])
 
 
@@ -33,7 +35,9 @@ def convolution(at: Place, op: conv.Convolution, x: Tensor, weight: Tensor) -> A
     out = op.out_dtype or x.dtype
     wide = out if x.dtype.is_float and out.bits > x.dtype.bits else x.dtype
     bytes_ = all(each.dtype in ("int8", "uint8") for each in (x, weight))
-    kernel = moved(at, weight if bytes_ else at.cast(weight, wide), op.kernel_layout, f"OI{op.spatial}")
+    kernel = moved(
+        at, weight if bytes_ else at.cast(weight, wide), op.kernel_layout, f"OI{op.spatial}"
+    )
     pairs = padding_pairs(op.padding, count)
     attrs = {
         "strides": list(per_axis(op.strides, count)), "dilations": list(per_axis(op.dilation, count)),
@@ -50,8 +54,12 @@ def convolution(at: Place, op: conv.Convolution, x: Tensor, weight: Tensor) -> A
     return moved(at, found, plain, op.out_layout or op.data_layout)
 
 
-@writes(conv_transpose.Conv1dTranspose, conv_transpose.Conv2dTranspose, conv_transpose.Conv3dTranspose)
-def transposed_convolution(at: Place, op: conv_transpose.TransposedConvolution, x: Tensor, weight: Tensor) -> Any:
+@writes(
+    conv_transpose.Conv1dTranspose, conv_transpose.Conv2dTranspose, conv_transpose.Conv3dTranspose
+)
+def transposed_convolution(
+    at: Place, op: conv_transpose.TransposedConvolution, x: Tensor, weight: Tensor
+) -> Any:
     if not x.dtype.is_float:
         raise at.fail(f"of {x.dtype}: cast to float32")
     plain, count = f"NC{op.spatial}", len(op.spatial)
@@ -112,12 +120,19 @@ def avg_pool(at: Place, op: pool.AveragePooling, x: Tensor) -> Any:
     else:
         at.need(19, "with a dilation")
     found = at.node(
-        "AveragePool", moved(at, x, op.layout, plain), count_include_pad=int(op.count_include_pad), **attrs
+        "AveragePool",
+        moved(at, x, op.layout, plain),
+        count_include_pad=int(op.count_include_pad),
+        **attrs,
     )
     return moved(at, found, plain, op.out_layout or op.layout)
 
 
-@writes(adaptive_pool.AdaptiveAvgPool1d, adaptive_pool.AdaptiveAvgPool2d, adaptive_pool.AdaptiveAvgPool3d)
+@writes(
+    adaptive_pool.AdaptiveAvgPool1d,
+    adaptive_pool.AdaptiveAvgPool2d,
+    adaptive_pool.AdaptiveAvgPool3d,
+)
 def adaptive_avg_pool(at: Place, op: adaptive_pool.AdaptiveAveragePooling, x: Tensor) -> Any:
     if not x.dtype.is_float:
         raise at.fail(f"of {x.dtype}: cast to float32")
@@ -131,14 +146,22 @@ def adaptive_avg_pool(at: Place, op: adaptive_pool.AdaptiveAveragePooling, x: Te
         named = _named(at, x, op.layout)
         sizes = [named[letter].value for letter in op.spatial]
         if any(size is None or size % parts[s] for s, size in zip(op.spatial, sizes, strict=True)):
-            raise at.fail(f"of {list(named.values())} to {list(parts.values())}: windows of several sizes")
+            raise at.fail(
+                f"of {list(named.values())} to {list(parts.values())}: windows of several sizes"
+            )
         steps = [(size or 0) // parts[s] for s, size in zip(op.spatial, sizes, strict=True)]
         found = at.node("AveragePool", data, kernel_shape=steps, strides=steps)
     return moved(at, found, plain, op.out_layout or op.layout)
 
 
 _METHODS = {"nearest_neighbor": "nearest", "linear": "linear", "cubic": "cubic"}
-_COORDINATES = {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize"}
+_COORDINATES = {
+    "half_pixel",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_crop_and_resize",
+}
 
 
 @writes(resize.Resize2d, resize.Resize3d)
@@ -149,7 +172,7 @@ def resized(at: Place, op: resize.Resize, x: Tensor, size: Sequence[Dim]) -> Any
     if coordinates not in _COORDINATES:
         raise at.fail(f'with coordinate_transformation_mode="{coordinates}"')
     if nearest and rounding == "round":
-        raise at.fail("with rounding_method \"round\", halves to even: ONNX has round_prefer_floor")
+        raise at.fail('with rounding_method "round", halves to even: ONNX has round_prefer_floor')
     if op.method == "cubic" and count == 3:
         raise at.fail("with cubic interpolation of volumes")
     dtype = op.out_dtype or x.dtype
@@ -159,7 +182,7 @@ def resized(at: Place, op: resize.Resize, x: Tensor, size: Sequence[Dim]) -> Any
     if op.crops:
         bounds = [op.region(axis) for axis in range(count)]
         ends = [[0.0, 0.0, *(b[0] for b in bounds)], [1.0, 1.0, *(b[1] for b in bounds)]]
-        region = at.array(np.array(sum(ends, []), np.float32))
+        region = at.array(np.array([*ends[0], *ends[1]], np.float32))
     named = _named(at, x, op.layout)
     wanted = at.shape([named["N"], named["C"], *size])
     found = at.node(
@@ -196,7 +219,9 @@ def grid_sample(at: Place, op: grid.GridSample, x: Tensor, points: Tensor) -> An
 def affine_grid(at: Place, op: grid.AffineGrid, x: Tensor, size: Sequence[Dim]) -> Any:
     at.need(20)
     batch = at.dims(x)[0]
-    found = at.node("AffineGrid", x, at.shape([batch, 1, *size]), align_corners=int(op.align_corners))
+    found = at.node(
+        "AffineGrid", x, at.shape([batch, 1, *size]), align_corners=int(op.align_corners)
+    )
     return at.transpose(found, [0, len(size) + 1, *range(1, len(size) + 1)])
 
 

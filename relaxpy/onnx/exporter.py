@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -62,11 +63,13 @@ def export(
     computed by Shape, Gather, Mul and the like. Inputs, weights and results keep their names. `external_data` writes
     the weights into a file beside, `model.onnx.data`; None: if the file would be too large.
 
-    Raises: UsageError (`onnx-operator`, `onnx-dtype`, `onnx-shape`) with all that ONNX cannot say, and its lines. Checks
-    of the program that the file does not make are a warning.
+    Raises: UsageError (`onnx-operator`, `onnx-dtype`, `onnx-shape`) with all that ONNX cannot say, and its lines.
+    Checks of the program that the file does not make are a warning.
     """
-    mod, arrays = cast(Any, module) if is_tuple(module) else (module, {})
-    weights = {name: as_array(value) for name, value in {**arrays, **(params or {})}.items()}
+    pair: Any = module if is_tuple(module) else (module, {})
+    mod: Any = pair[0]
+    given: dict[str, Any] = {**pair[1], **(params or {})}
+    weights = {name: as_array(value) for name, value in given.items()}
     _check_arguments(mod, function, opset)
     model, large = _Model(mod, function, weights, opset).run()
     _store(model, large, None if path is None else Path(path), external_data)
@@ -82,7 +85,9 @@ def _check_arguments(mod: Any, function: str, opset: int) -> None:
         )
     if not isinstance(mod.functions.get(function), Function):
         names = ", ".join(mod.graph_functions)
-        raise UsageError("onnx-file", f"the module has no function {function!r}", help=f"it has {names}")
+        raise UsageError(
+            "onnx-file", f"the module has no function {function!r}", help=f"it has {names}"
+        )
     import onnx
 
     newest = onnx.defs.onnx_opset_version()
@@ -162,11 +167,16 @@ class _Model:
             elif isinstance(annotation, ShapeType):
                 how = writer.element(source, axis)
             else:
-                how = lambda: writer.node("Reshape", [param.name, writer.constant(np.array([1]))], "size")[0]  # noqa: E731
+                how = partial(_as_row, writer, param.name)
             if dim.symbol is not None:
                 writer.sources[dim.symbol] = writer.block, how
             else:
-                writer.define(frame, ShapeType([dim]), (writer.new_symbol(f"{param.name}_{axis}", how),), param.name)
+                writer.define(
+                    frame,
+                    ShapeType([dim]),
+                    (writer.new_symbol(f"{param.name}_{axis}", how),),
+                    param.name,
+                )
 
     def _input(self, param: Var) -> Any:
         from onnx import helper
@@ -176,11 +186,14 @@ class _Model:
         match annotation:
             case TensorType():
                 tensor = self.writer.typed(frame, param.name, annotation, param.span)
-                shape = [_shown(dim) for dim in tensor.dims or ()] if annotation.dims is not None else [None] * tensor.ndim
+                known = annotation.dims is not None
+                shape = [*map(_shown, tensor.dims or ())] if known else [None] * tensor.ndim
                 info = helper.make_tensor_value_info(param.name, NUMBERS[tensor.dtype], shape)
                 value: Any = tensor
             case ShapeType() if annotation.ndim >= 0:
-                info = helper.make_tensor_value_info(param.name, NUMBERS["int64"], [annotation.ndim])
+                info = helper.make_tensor_value_info(
+                    param.name, NUMBERS["int64"], [annotation.ndim]
+                )
                 vector = Tensor(param.name, DType("int64"), 1, (Dim.of(annotation.ndim),))
                 value = ShapeTensor(vector)
                 if annotation.dims is not None:
@@ -210,10 +223,18 @@ class _Model:
         for index, tensor in enumerate(flat(writer, found)):
             name = tensor.name
             if name in given or name in writer.initializers or any(name == i.name for i in infos):
-                hint = hints[index] if index < len(hints) and hints[index] not in writer.taken else "output"
+                hint = (
+                    hints[index]
+                    if index < len(hints) and hints[index] not in writer.taken
+                    else "output"
+                )
                 (name,) = writer.node("Identity", [tensor], hint or "output")
             shape = None if tensor.dims is None else [_shown(dim) for dim in tensor.dims]
-            infos.append(helper.make_tensor_value_info(name, NUMBERS[tensor.dtype], shape or [None] * tensor.ndim))
+            infos.append(
+                helper.make_tensor_value_info(
+                    name, NUMBERS[tensor.dtype], shape or [None] * tensor.ndim
+                )
+            )
         return infos
 
     def _warn(self) -> None:
@@ -221,7 +242,9 @@ class _Model:
             import warnings
 
             text = "; ".join(dict.fromkeys(self.writer.unchecked))
-            warnings.warn(f"the file does not check what the program does: {text}", UserWarning, stacklevel=5)
+            warnings.warn(
+                f"the file does not check what the program does: {text}", UserWarning, stacklevel=5
+            )
 
     def _checked(self, outputs: list[Any]) -> tuple[Any, dict[str, np.ndarray]]:
         """The model, after ONNX's checker has seen it with its large weights as inputs."""
@@ -245,10 +268,12 @@ class _Model:
         trial = onnx.ModelProto()
         trial.CopyFrom(model)
         trial.graph.input.extend(
-            helper.make_tensor_value_info(name, NUMBERS[DType(a.dtype)], a.shape) for name, a in large.items()
+            helper.make_tensor_value_info(name, NUMBERS[DType(a.dtype)], a.shape)
+            for name, a in large.items()
         )
         try:
-            onnx.checker.check_model(trial, full_check=True)
+            checker: Any = onnx.checker
+            checker.check_model(trial, full_check=True)
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
             raise self._wrong(str(error)) from None
         return model, large
@@ -259,7 +284,10 @@ class _Model:
         for title, span in self.writer.spans.items():
             if title in text:
                 place = span
-        line = next((each for each in text.splitlines() if "typestr" in each or "Error" in each), text.strip())
+        line = next(
+            (each for each in text.splitlines() if "typestr" in each or "Error" in each),
+            text.strip(),
+        )
         return UsageError(
             "onnx-dtype",
             f"ONNX does not take this: {' '.join(line.split())}",
@@ -289,10 +317,14 @@ def tensor_of(name: str, array: np.ndarray) -> Any:
     from onnx import helper
 
     plain = np.ascontiguousarray(array).reshape(array.shape)
-    return helper.make_tensor(name, NUMBERS[DType(array.dtype)], array.shape, plain.tobytes(), raw=True)
+    return helper.make_tensor(
+        name, NUMBERS[DType(array.dtype)], array.shape, plain.tobytes(), raw=True
+    )
 
 
-def _store(model: Any, large: Mapping[str, np.ndarray], path: Path | None, beside: bool | None) -> None:
+def _store(
+    model: Any, large: Mapping[str, np.ndarray], path: Path | None, beside: bool | None
+) -> None:
     """Put the weights into the model, or into a file beside it, and write it."""
     total = sum(array.nbytes for array in large.values()) + model.ByteSize()
     if beside is None:
@@ -331,6 +363,11 @@ def _external(name: str, array: np.ndarray, location: str, offset: int) -> Any:
     for key, value in (("location", location), ("offset", offset), ("length", array.nbytes)):
         entry.external_data.add(key=key, value=str(value))
     return entry
+
+
+def _as_row(writer: Writer, name: str) -> str:
+    """A scalar as a tensor of one element."""
+    return writer.node("Reshape", [name, writer.constant(np.array([1]))], "size")[0]
 
 
 def _shown(dim: Dim) -> int | str:
