@@ -101,17 +101,17 @@ def projected(
 ) -> list[Any]:  # fmt: skip
     """Attention of a tensor whose last axis has queries, keys and values side by side."""
     whole = at.shape_of(x)[2]
-    q, k, v = cut(at, x, 2, sizes or [whole // 3] * 3)
+    parts: list[Any] = cut(at, x, 2, sizes or [whole // 3] * 3)
+    q, k, v = (apart(at, each, num_heads) for each in parts)
     before: list[Any] = [None, None]
     if past is not None:
         before = [at.emit(op.squeeze(each, [0])) for each in cut(at, past, 0, [1, 1])]
-    found, k, v = _heads(
-        at, *(apart(at, each, num_heads) for each in (q, k, v)), before, mask=mask, bias=bias, causal=causal,
-        scale=scale, amount=amount,
-    )  # fmt: skip
+    found, *kept = _heads(
+        at, q, k, v, before, mask=mask, bias=bias, causal=causal, scale=scale, amount=amount
+    )
     if not at.wants(1):
         return [found]
-    return [found, op.concat([at.emit(op.expand_dims(each, 0)) for each in (k, v)], axis=0)]
+    return [found, op.concat([at.emit(op.expand_dims(each, 0)) for each in kept], axis=0)]
 
 
 @operator("Attention", domain=CONTRIB)
@@ -221,15 +221,17 @@ def group_query_attention(
         if positions is None:
             start = at.emit(op.reshape(first, [batch, 1]))
             positions = at.emit(op.add(start, places(at, queries, 2, 1)))
-        angles = [rows_at(at, table, positions) for table in (cos, sin)]
+        angles: list[Any] = [rows_at(at, table, positions) for table in (cos, sin)]
         width = at.shape_of(cos)[1] * 2
         number = 0 if width == at.shape_of(q)[3] else width.value or 0
-        q, k = (rotated(at, each, *angles, rotary_interleaved, number) for each in (q, k))
+        cos, sin = angles
+        q, k = (rotated(at, each, cos, sin, rotary_interleaved, number) for each in (q, k))
     stored: list[Any] = []
     for past, new in ((past_key, turned(at, k)), (past_value, turned(at, v))):
         if past_size == 0:
             stored.append(new)
             continue
+        assert past is not None  # it has a size
         buffer = padded(at, past, [0] * 6 + [keys - past_size, 0], "constant", constant(0, dtype))
         stored.append(at.emit(tensor_scatter(at, at.emit(buffer), new, first, 2)))
     distance = offsets(at, queries, keys, first)
@@ -244,15 +246,10 @@ def group_query_attention(
         bias = plus(at, attention_bias, bias)
     if sink is None and smooth_softmax == 1:
         sink = at.emit(op.zeros([num_heads], dtype))
-    found, _ = attended(
-        at,
-        q,
-        *(turned(at, each) for each in stored),
-        bias,
-        scale or None,
-        softcap=softcap,
-        sink=sink,
-    )
+    keys_of, values_of = (turned(at, each) for each in stored)
+    found: Any = attended(
+        at, q, keys_of, values_of, bias, scale or None, softcap=softcap, sink=sink
+    )[0]
     return [together(at, found), *stored][: max(at.count, 1)]
 
 
