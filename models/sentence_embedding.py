@@ -20,6 +20,7 @@ import numpy as np
 import relaxpy
 from relaxpy.checkpoints import open_checkpoint
 from relaxpy.checkpoints.config_keys import unread_fields
+from relaxpy.checkpoints.hub import local_checkpoint
 from relaxpy.checkpoints.tokenizer_file import TOKENIZER_FILE, read_tokenizer, unread_options
 from relaxpy.checkpoints.unread import warn_unread
 from relaxpy.errors import ExecutableError, UsageError

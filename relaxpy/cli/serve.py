@@ -179,7 +179,7 @@ def settings_of(
     template = given["chat_template"]
     context = given["context"] or CONTEXT
     named = [_named(each) for each in models] or [("relaxpy", str(embedded_model()))]
-    adapters = tuple(_named(each) for each in given["adapters"])
+    adapters = tuple(_named(each, is_model=False) for each in given["adapters"])
     found = [
         ModelSettings(
             name,
@@ -220,7 +220,7 @@ def _scale(replicas: str | None, address: str | None) -> Scale | None:
     return None if replicas is None else Scale.of(replicas, address or "")
 
 
-def _named(text: str) -> tuple[str, str]:
+def _named(text: str, is_model: bool = True) -> tuple[str, str]:
     """A name and a place, from NAME=PLACE or a place whose last part is the name. Raises: UsageError."""
     from relaxpy.checkpoints.config_file import config_of
     from relaxpy.checkpoints.hub import checkpoint_name
@@ -228,8 +228,11 @@ def _named(text: str) -> tuple[str, str]:
     name, equals, place = text.partition("=")
     if not equals or "/" in name or Path(text).exists():
         name, place = "", text
-    place = on_this_machine(os.path.expanduser(place))
-    config_of(Path(place))
+    place = os.path.expanduser(place)
+    if is_model:
+        place = on_this_machine(place)
+    if is_model or not Path(place).exists():
+        config_of(Path(place))
     return name or checkpoint_name(Path(place)), place
 
 

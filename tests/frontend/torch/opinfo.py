@@ -109,12 +109,19 @@ def case_of(name: str, dtype: torch.dtype, number: int, sample: Any) -> Case | N
         first, args, kwargs = pytree.tree_unflatten(values, spec)
         return info.op(first, *args, **kwargs)
 
-    tensors = [flat[i].detach() for i in places]
+    tensors = [copied(flat[i]) for i in places]
     try:
         want = eager(call, tensors)
     except Exception:
         return None
     return Case(name, dtype, number, call, tensors, (repr(fixed), repr(spec)), want)
+
+
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """With memory of its own, of the same strides: samples to come are made in the memory of others (`masked`)."""
+    memory = tensor.detach().untyped_storage().clone()
+    place = tensor.storage_offset(), tensor.size(), tensor.stride()
+    return torch.empty(0, dtype=tensor.dtype).set_(memory, *place)
 
 
 def eager(call: Any, tensors: Sequence[torch.Tensor]) -> list[Any]:
