@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -74,6 +74,11 @@ class Full(Op):
     name = "full"
     scalar_args = True
     dtype: DType | None = None
+
+    def _number_dtype(self, args: Sequence[Any]) -> DType | None:
+        """A Python float is one of float64 where the result is."""
+        wide = self.dtype == "float64" and any(isinstance(arg, float) for arg in args)
+        return self.dtype if wide else super()._number_dtype(args)
 
     def deduce(self, d: Deduction, shape: KnownShape, fill_value: KnownTensor) -> TensorType:
         check_sizes(d, shape)

@@ -208,6 +208,26 @@ def test_few_models_have_them(name: str) -> None:
         torch.testing.assert_close(torch.from_numpy(np.array(got)), want, equal_nan=True)
 
 
+def test_numbers_of_float64() -> None:
+    """They are not rounded to float32 on the way."""
+    x = SPECIAL.double()
+
+    def function(x):
+        return [
+            x * 0.1,
+            torch.where(x > 0, x, 0.1),
+            x.nan_to_num(),
+            x.clamp(0.1, 0.7),
+            torch.full((2,), 0.1).double(),
+        ]
+
+    mod, _ = relaxpy.from_torch(function, (x,))
+    for got, want in zip(interpret(mod, "main", x.numpy()), function(x), strict=True):
+        torch.testing.assert_close(
+            torch.from_numpy(np.array(got)), want, rtol=0, atol=0, equal_nan=True
+        )
+
+
 def test_a_view_of_another_width() -> None:
     with pytest.raises(RelaxError, match="of another width"):
         relaxpy.from_torch(lambda x: x.view(torch.int16), (SPECIAL,))
