@@ -24,13 +24,23 @@ def scales(at: Site, x: Expr, dims: list[Any], weight: Any, bias: Any) -> tuple[
     )
 
 
+def _in_one_dtype(at: Site, x: Expr, *factors: Expr) -> list[Expr]:
+    """Under autocast the factors are float32 and x is narrow: torch computes in the wider dtype."""
+    dtypes = [at.dtype_of(each) for each in (x, *factors)]
+    widest = max(dtypes, key=lambda dtype: dtype.bits)
+    same = all(dtype == widest for dtype in dtypes)
+    return [each if same else at.emit(at.cast(each, widest)) for each in (x, *factors)]
+
+
 @operator("layer_norm.default")
 def layer_norm(
     at: Site, x: Expr, dims: list[Any], weight: Any, bias: Any, epsilon: float, *rest: Any
 ) -> Any:
     axes = list(range(-len(dims), 0))
     gamma, beta = scales(at, x, dims, weight, bias)
-    return op.nn.layer_norm(x, gamma, beta, axes=axes, epsilon=epsilon)
+    wide, gamma, beta = _in_one_dtype(at, x, gamma, beta)
+    found = at.emit(op.nn.layer_norm(wide, gamma, beta, axes=axes, epsilon=epsilon))
+    return at.cast(found, at.dtype_of(x))
 
 
 @operator("rms_norm.default")
@@ -38,7 +48,9 @@ def rms_norm(at: Site, x: Expr, dims: list[Any], weight: Any, epsilon: Any) -> A
     gamma, _ = scales(at, x, dims, weight, None)
     if epsilon is None:
         epsilon = float(np.finfo(at.dtype_of(x).numpy).eps)
-    return op.nn.rms_norm(x, gamma, axes=list(range(-len(dims), 0)), epsilon=epsilon)
+    wide, gamma = _in_one_dtype(at, x, gamma)
+    axes = list(range(-len(dims), 0))
+    return at.cast(at.emit(op.nn.rms_norm(wide, gamma, axes=axes, epsilon=epsilon)), at.dtype_of(x))
 
 
 @operator("group_norm.default")
@@ -48,9 +60,13 @@ def group_norm(
     channels = at.shape_of(x)[1]
     gamma, beta = scales(at, x, [channels], weight, bias)
     axes = list(range(2, at.ndim(x)))
-    return op.nn.group_norm(
-        x, gamma, beta, num_groups=groups, channel_axis=1, axes=axes, epsilon=epsilon
+    wide, gamma, beta = _in_one_dtype(at, x, gamma, beta)
+    found = at.emit(
+        op.nn.group_norm(
+            wide, gamma, beta, num_groups=groups, channel_axis=1, axes=axes, epsilon=epsilon
+        )
     )
+    return at.cast(found, at.dtype_of(x))
 
 
 def statistics(at: Site, x: Expr, axes: list[int], epsilon: float) -> tuple[Any, Any, Any]:

@@ -228,6 +228,32 @@ def test_numbers_of_float64() -> None:
         )
 
 
+def test_norms_under_autocast() -> None:
+    """A narrow input and float32 factors."""
+    layer, group = torch.nn.LayerNorm(7), torch.nn.GroupNorm(2, 4)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = torch.nn.ModuleList([layer, group])
+
+        def forward(self, x):
+            return [part(x) for part in self.parts]
+
+    model, x = Model().requires_grad_(False), torch.randn(3, 4, 7).bfloat16()
+    mod, params = relaxpy.from_torch(model, (x,))
+    found = interpret(mod, "main", _array(x), *(np.asarray(each) for each in params.values()))
+    for got, want in zip(found, model(x), strict=True):
+        assert str(np.asarray(got).dtype) == "bfloat16"
+        np.testing.assert_allclose(np.asarray(got, "float32"), want.float().numpy(), 2e-2, 2e-2)
+
+
+def _array(x):
+    import ml_dtypes
+
+    return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+
+
 def test_a_view_of_another_width() -> None:
     with pytest.raises(RelaxError, match="of another width"):
         relaxpy.from_torch(lambda x: x.view(torch.int16), (SPECIAL,))
