@@ -194,7 +194,8 @@ def fuzz(
 
     pool = ThreadPoolExecutor(max(1, len(made)))
     try:
-        for done in as_completed([pool.submit(run, batch) for batch in batches]):
+        futures = [pool.submit(run, batch) for batch in batches]
+        for done in futures if jobs == 1 else as_completed(futures):  # else in any order
             outcomes = done.result()
             yield from outcomes
             if not keep_going and any(outcome.failure for outcome in outcomes):
