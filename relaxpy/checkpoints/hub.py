@@ -26,6 +26,7 @@ from typing import Any
 
 from relaxpy.checkpoints.config_file import CONFIG_FILE
 from relaxpy.checkpoints.gguf import parts_of
+from relaxpy.checkpoints.tokenizer_file import LLM_HELP
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.files import given_path, kept_folder, write_text
 from relaxpy.narrow import is_mapping
@@ -48,10 +49,7 @@ _HEADER_GUESS = 1 << 16
 _GGUF_HEADER = 32 << 20
 """Bytes of a GGUF file that hold its metadata, a vocabulary among them."""
 _HEADER_SECONDS = 30.0
-_CHUNK = 1 << 22
 _MOST_LISTED = 12
-
-HUB_HELP = "pip install 'relaxpy[llm]'"
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class HubName:
 
     @classmethod
     def of(cls, text: str) -> HubName | None:
-        """The name that a text is; None if it is none. A path that exists is none."""
+        """The name that a text is; None if it is none."""
         found = _NAME.fullmatch(text)
         if found is None or found["model"].endswith(
             (".gguf", ".json", ".safetensors", ".py", ".rxe")
@@ -111,20 +109,20 @@ def local_checkpoint(
     such model or version, or none that relaxpy reads, `hub-private` if it needs a token, `hub-download` for files that
     do not arrive whole, `extra-missing` without huggingface_hub.
     """
-    path: Path = given_path(place, "a checkpoint", UsageError, "bad-checkpoint")
-    name = HubName.of(place) if isinstance(place, str) else None
-    if name is None or path.exists():
-        return path
+    name = _named(place)
+    if isinstance(name, Path):
+        return name
     if not update and (noted := _noted(name)) is not None:
         return noted
     try:
         with _told(name):
             hub = _Hub(name)
             files = model_files(name, hub.sizes, hub.small)
-            wanted = {file: hub.sizes[file] for file in files}
-            left = {file: size for file, size in wanted.items() if not hub.is_here(file)}
-            if announce is not None and left:
-                announce(Download(name, hub.commit, wanted, left, hub.cache))
+        wanted = {file: hub.sizes[file] for file in files}
+        left = {file: size for file, size in wanted.items() if not hub.is_here(file)}
+        if announce is not None and left:
+            announce(Download(name, hub.commit, wanted, left, hub.cache))
+        with _told(name):
             folder = hub.fetch(wanted, left)
     except UsageError as error:
         if error.code == "hub-offline" and (kept := _kept(name)) is not None:
@@ -132,6 +130,13 @@ def local_checkpoint(
         raise
     _note(name, hub.commit, folder, wanted)
     return _entry(folder, files)
+
+
+def _named(place: str | os.PathLike[str]) -> Path | HubName:
+    """What somebody gave for a checkpoint: a path, or a name on the hub that no path has. A Path is never a name."""
+    path: Path = given_path(place, "a checkpoint", UsageError, "bad-checkpoint")
+    name = HubName.of(place) if isinstance(place, str) else None
+    return path if name is None or path.exists() else name
 
 
 def checkpoint_name(place: Path) -> str:
@@ -149,10 +154,9 @@ def headers_of(place: str | os.PathLike[str]) -> Iterator[Path]:
 
     Raises: like `local_checkpoint`.
     """
-    path: Path = given_path(place, "a checkpoint", UsageError, "bad-checkpoint")
-    name = HubName.of(place) if isinstance(place, str) else None
-    if name is None or path.exists():
-        yield path
+    name = _named(place)
+    if isinstance(name, Path):
+        yield name
     elif (noted := _noted(name)) is not None:
         yield noted
     else:
@@ -255,7 +259,9 @@ class _Hub:
             _library().HfApi().model_info, name.repo, revision=name.revision, files_metadata=True
         )
         self.commit = str(info.sha)
-        files = {each.rfilename: each for each in info.siblings or ()}
+        # A listing is a stranger's text: no file of a model is outside of its folder.
+        listed = (each for each in info.siblings or () if is_inside(each.rfilename))
+        files = {each.rfilename: each for each in listed}
         self.sizes = {file: int(each.size or 0) for file, each in files.items()}
         self._checksums = {file: getattr(each.lfs, "sha256", None) for file, each in files.items()}
 
@@ -314,6 +320,12 @@ class _Hub:
         return bytes(found[:count])
 
 
+def is_inside(file: object) -> bool:
+    """Is what a hub lists the name of a file in the model's folder, on any system?"""
+    parts = re.split(r"[/\\]", file) if isinstance(file, str) else [""]
+    return all(part not in ("", ".", "..") and ":" not in part for part in parts)
+
+
 def _library(module: str = "") -> Any:
     """huggingface_hub, or a module of it, imported where it is needed."""
     return import_module("huggingface_hub" + (f".{module}" if module else ""))
@@ -342,7 +354,7 @@ def _told(name: HubName) -> Iterator[None]:
         errors = _library("errors")
     except ImportError:
         raise UsageError(
-            "extra-missing", "models by name need the package huggingface_hub", help=HUB_HELP
+            "extra-missing", "models by name need the package huggingface_hub", help=LLM_HELP
         ) from None
     try:
         yield
@@ -411,11 +423,8 @@ def _endpoint() -> str:
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(_CHUNK):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _entry(folder: Path, files: Iterable[str]) -> Path:
@@ -447,12 +456,11 @@ def _note_path(name: HubName) -> Path | None:
     folder = kept_folder("hub")
     if folder is None:
         return None
-    key = hashlib.sha256(f"{_endpoint_variable()}\n{name}".encode()).hexdigest()[:32]
+    hub = os.environ.get(
+        "HF_ENDPOINT", ""
+    )  # huggingface_hub, which knows it too, takes long to import
+    key = hashlib.sha256(f"{hub}\n{name}".encode()).hexdigest()[:32]
     return folder / f"{key}.json"
-
-
-def _endpoint_variable() -> str:
-    return os.environ.get("HF_ENDPOINT", "")
 
 
 def _note(name: HubName, commit: str, folder: Path, wanted: Mapping[str, int]) -> None:

@@ -14,6 +14,8 @@ from relaxpy.errors import UsageError
 from relaxpy.narrow import is_list, is_mapping
 from relaxpy.runtime.checkpoint import parse_json, read_text
 
+LLM_HELP = "pip install 'relaxpy[llm]'"
+"""The command that installs what language models read: safetensors, tokenizers, jinja2 and huggingface_hub."""
 TOKENIZER_FILE = "tokenizer.json"
 _OTHER_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.txt")
 """Files from which transformers makes `tokenizer.json`."""
@@ -35,7 +37,7 @@ def tokenizers_package() -> Any:
         raise UsageError(
             "extra-missing",
             "reading text needs the package tokenizers",
-            help="pip install 'relaxpy[llm]'",
+            help=LLM_HELP,
         ) from None
     return tokenizers
 

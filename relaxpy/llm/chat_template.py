@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from relaxpy.checkpoints.tokenizer_file import LLM_HELP
 from relaxpy.errors import Source, UsageError
-from relaxpy.llm.checkpoint_files import LLM_HELP, optional_json
+from relaxpy.llm.checkpoint_files import optional_json
 from relaxpy.narrow import is_list, is_mapping, is_sequence
 from relaxpy.runtime.checkpoint import read_text
 

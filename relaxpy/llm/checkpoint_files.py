@@ -9,9 +9,6 @@ from relaxpy.errors import UsageError
 from relaxpy.narrow import is_mapping
 from relaxpy.runtime.checkpoint import read_json
 
-LLM_HELP = "pip install 'relaxpy[llm]'"
-"""The command that installs what language models read: safetensors, tokenizers and jinja2."""
-
 
 def optional_json(path: Path) -> dict[str, Any]:
     """The fields of a JSON file that a checkpoint may have; none without it. Raises: UsageError (`bad-checkpoint`)."""

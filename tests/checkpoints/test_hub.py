@@ -14,6 +14,7 @@ from relaxpy.checkpoints.hub import (
     HubName,
     checkpoint_name,
     headers_of,
+    is_inside,
     local_checkpoint,
 )
 from relaxpy.errors import UsageError
@@ -157,6 +158,14 @@ def test_answers_that_no_hub_gives(hub: Hub) -> None:
     error = refused(NAME)
     assert error.code == "hub-download"
     assert "answers as no hub does" in error.message
+
+
+@pytest.mark.parametrize(
+    "file", ["../x.gguf", "/x.gguf", "a/../../x.gguf", "..\\x.gguf", "C:x.gguf", "", "a//b", None]
+)
+def test_names_outside_of_the_models_folder(file: object) -> None:
+    """They are not among a model's files, whatever a hub lists."""
+    assert not is_inside(file)
 
 
 def test_private_models(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
