@@ -91,7 +91,6 @@ from relaxpy.nn.pad import (
     ReplicationPad1d,
     ReplicationPad2d,
     ReplicationPad3d,
-    Upsample,
     ZeroPad1d,
     ZeroPad2d,
     ZeroPad3d,
@@ -117,6 +116,7 @@ from relaxpy.nn.pool import (
     MaxPool3d,
     PixelShuffle,
     PixelUnshuffle,
+    Upsample,
 )
 from relaxpy.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from relaxpy.nn.rotary import Rope, RotaryEmbedding

@@ -1,9 +1,9 @@
-"""Borders around the last axes, and changes of resolution, with torch's options."""
+"""Borders around the last axes, with torch's options."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from relaxpy.nn import op
 from relaxpy.nn.construction import mistake
@@ -151,74 +151,3 @@ class CircularPad3d(_Pad):
 
     axes = 3
     mode = "circular"
-
-
-_METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "bilinear": "linear", "trilinear": "linear",
-            "bicubic": "cubic"}  # fmt: skip
-_AXES = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
-
-
-class Upsample(Module):
-    """(batch, channels, …) at another resolution: of a `size`, or `scale_factor` times as large, a whole number."""
-
-    def __init__(
-        self,
-        size: int | Sequence[int] | None = None,
-        scale_factor: float | Sequence[float] | None = None,
-        mode: str = "nearest",
-        align_corners: bool | None = None,
-        recompute_scale_factor: bool | None = None,
-    ) -> None:
-        del recompute_scale_factor  # the same for whole factors
-        if mode not in _METHODS:
-            raise mistake("bad-spec", f"mode must be one of {', '.join(_METHODS)}, got {mode!r}")
-        if (size is None) == (scale_factor is None):
-            raise mistake("bad-spec", "either size or scale_factor must be given")
-        if align_corners is not None and mode == "nearest":
-            raise mistake("bad-spec", "align_corners is an option of the other modes than nearest")
-        factors = scale_factor if isinstance(scale_factor, Sequence) else (scale_factor,)
-        if any(each is not None and (each != int(each) or each < 1) for each in factors):
-            raise mistake(
-                "bad-spec",
-                f"scale_factor must be a whole number, got {scale_factor}",
-                help="give size",
-            )
-        self.size, self.scale_factor, self.mode = size, scale_factor, mode
-        self.align_corners = bool(align_corners)
-
-    def extra_repr(self) -> str:
-        return options(size=self.size, scale_factor=self.scale_factor, mode=self.mode)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(batch, channels, …) → (batch, channels, …)."""
-        axes = x.ndim - 2
-        if axes == 1 and self.mode in ("nearest", "linear"):  # an image of one row
-            row = Upsample(
-                _with_row(self.size), _with_row(self.scale_factor),
-                "bilinear" if self.mode == "linear" else self.mode,
-            )  # fmt: skip
-            row.align_corners = self.align_corners
-            return op.squeeze(row(op.expand_dims(x, 2)), 2)
-        if axes != _AXES.get(self.mode, axes) or not 1 <= axes <= 3:
-            raise mistake("op-rank", f"an input of {x.ndim} axes has no mode {self.mode!r}")
-        given: Any = self.scale_factor if self.size is None else self.size
-        each = tuple(given) if isinstance(given, Sequence) else (given,) * axes
-        if len(each) != axes:
-            raise mistake("bad-spec", f"{axes} sizes are expected, got {each}")
-        if self.size is None:
-            each = tuple(n * int(factor) for n, factor in zip(x.shape[2:], each, strict=True))
-        transformation = "align_corners" if self.align_corners else "half_pixel"
-        nearest = self.mode == "nearest"
-        resize = getattr(op.image, f"resize{axes}d")
-        return resize(
-            x,
-            each,
-            method=_METHODS[self.mode],
-            coordinate_transformation_mode="asymmetric" if nearest else transformation,
-            rounding_method="floor" if nearest else "",
-        )
-
-
-def _with_row(sizes: Any) -> Any:
-    """The size or factor of an axis, as those of a row of an image."""
-    return sizes if sizes is None else (1, *(sizes if isinstance(sizes, Sequence) else (sizes,)))

@@ -12,14 +12,51 @@ from relaxpy.nn.parameter import Parameter
 from relaxpy.nn.tensor import Tensor
 
 
-class _Recurrent(Module):
-    """Layers of a recurrent network, in one direction or both."""
+class _Kind(Module):
+    """A kind of recurrent network, for its layers and its cell."""
 
     gates: ClassVar[int]
     """The number of vectors of the hidden size that a step computes from the input."""
     states: ClassVar[int] = 1
     """The number of vectors that go from step to step."""
     proj_size: int = 0
+
+    def _call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        """The operator."""
+        raise NotImplementedError
+
+
+class _Elman(_Kind):
+    gates = 1
+    nonlinearity: str
+
+    def _choose(self, nonlinearity: str) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise mistake(
+                "bad-spec", f'nonlinearity must be "tanh" or "relu", got {nonlinearity!r}'
+            )
+        self.nonlinearity = nonlinearity
+
+    def _call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        return op.nn.rnn(*args, **kwargs, activations=(self.nonlinearity,))
+
+
+class _Lstm(_Kind):
+    gates, states = 4, 2
+
+    def _call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        return op.nn.lstm(*args, **kwargs, projection=self.proj_size > 0)
+
+
+class _Gru(_Kind):
+    gates = 3
+
+    def _call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        return op.nn.gru(*args, **kwargs)
+
+
+class _Recurrent(_Kind):
+    """Layers of a recurrent network, in one direction or both."""
 
     def __init__(
         self,
@@ -99,15 +136,9 @@ class _Recurrent(Module):
             )
         return list(given)
 
-    def _call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-        """The operator."""
-        raise NotImplementedError
 
-
-class RNN(_Recurrent):
+class RNN(_Elman, _Recurrent):
     """h = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu of it (Elman, 1990)."""
-
-    gates = 1
 
     def __init__(
         self,
@@ -121,24 +152,15 @@ class RNN(_Recurrent):
         bidirectional: bool = False,
         dtype: str = "float32",
     ) -> None:
-        if nonlinearity not in ("tanh", "relu"):
-            raise mistake(
-                "bad-spec", f'nonlinearity must be "tanh" or "relu", got {nonlinearity!r}'
-            )
-        self.nonlinearity = nonlinearity
+        self._choose(nonlinearity)
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype
         )
 
-    def _call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-        return op.nn.rnn(*args, **kwargs, activations=(self.nonlinearity,))
 
-
-class LSTM(_Recurrent):
+class LSTM(_Lstm, _Recurrent):
     """Long short-term memory (Hochreiter and Schmidhuber, 1997). Its state is (h, c). With a `proj_size` h is a
     product of the output with a weight (Sak et al., 2014)."""
-
-    gates, states = 4, 2
 
     def __init__(
         self,
@@ -162,24 +184,13 @@ class LSTM(_Recurrent):
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype
         )
 
-    def _call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-        return op.nn.lstm(*args, **kwargs, projection=self.proj_size > 0)
 
-
-class GRU(_Recurrent):
+class GRU(_Gru, _Recurrent):
     """Gated recurrent units (Cho et al., 2014)."""
 
-    gates = 3
 
-    def _call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-        return op.nn.gru(*args, **kwargs)
-
-
-class _Cell(Module):
+class _Cell(_Kind):
     """One step of a recurrent layer."""
-
-    gates: ClassVar[int]
-    states: ClassVar[int] = 1
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, dtype: str = "float32"
@@ -212,15 +223,9 @@ class _Cell(Module):
         found = tuple(op.squeeze(each, axes) for each in last)
         return found if self.states > 1 else found[0]
 
-    def _call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-        """The operator."""
-        raise NotImplementedError
 
-
-class RNNCell(_Cell):
+class RNNCell(_Elman, _Cell):
     """A step of `RNN`."""
-
-    gates = 1
 
     def __init__(
         self,
@@ -230,30 +235,13 @@ class RNNCell(_Cell):
         nonlinearity: str = "tanh",
         dtype: str = "float32",
     ) -> None:
-        if nonlinearity not in ("tanh", "relu"):
-            raise mistake(
-                "bad-spec", f'nonlinearity must be "tanh" or "relu", got {nonlinearity!r}'
-            )
-        self.nonlinearity = nonlinearity
+        self._choose(nonlinearity)
         super().__init__(input_size, hidden_size, bias, dtype)
 
-    def _call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-        return op.nn.rnn(*args, **kwargs, activations=(self.nonlinearity,))
 
-
-class LSTMCell(_Cell):
+class LSTMCell(_Lstm, _Cell):
     """A step of `LSTM`. Its state is (h, c)."""
 
-    gates, states = 4, 2
 
-    def _call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-        return op.nn.lstm(*args, **kwargs)
-
-
-class GRUCell(_Cell):
+class GRUCell(_Gru, _Cell):
     """A step of `GRU`."""
-
-    gates = 3
-
-    def _call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-        return op.nn.gru(*args, **kwargs)

@@ -25,7 +25,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": op.nn.relu, "gelu
 
 
 class _Layer(Module):
-    """What both kinds of layers have: attention of the sequence to itself, and a feed-forward network."""
+    """Attention of the sequence to itself and a feed-forward network, the parts that both kinds of layers have."""
 
     attentions: ClassVar[tuple[str, ...]] = ("self_attn",)
     """The names of the attentions; each has a layer norm, and so has the feed-forward network."""
@@ -67,6 +67,14 @@ class _Layer(Module):
         """The input and a part of it, with the norm before the part or after the sum."""
         return x + part(norm(x)) if self.norm_first else norm(x + part(x))
 
+    def _attended(
+        self, attention: MultiheadAttention, x: Tensor, memory: Tensor, padding: Tensor | None, mask: Tensor | None,
+        is_causal: bool,
+    ) -> Tensor:  # fmt: skip
+        """Attention of x to `memory`. `is_causal` says what the mask is, or stands in place of one."""
+        causal = is_causal and mask is None
+        return attention(x, memory, memory, padding, False, mask, is_causal=causal)[0]
+
     def _feed_forward(self, x: Tensor) -> Tensor:
         activation = self.activation
         apply = _ACTIVATIONS[activation] if isinstance(activation, str) else activation
@@ -91,10 +99,7 @@ class TransformerEncoderLayer(_Layer):
         shape. `src_mask` (length, length), `src_key_padding_mask` (batch, length)."""
 
         def attended(x: Tensor) -> Tensor:
-            causal = is_causal and src_mask is None
-            return self.self_attn(x, x, x, src_key_padding_mask, False, src_mask, is_causal=causal)[
-                0
-            ]
+            return self._attended(self.self_attn, x, x, src_key_padding_mask, src_mask, is_causal)
 
         x = self._around(self.norm1, src, attended)
         return self._around(self.norm2, x, self._feed_forward)
@@ -124,16 +129,19 @@ class TransformerDecoderLayer(_Layer):
         """`tgt` like the input of an encoder's layer, `memory` the encoder's result: a tensor like `tgt`."""
 
         def attended(x: Tensor) -> Tensor:
-            causal = tgt_is_causal and tgt_mask is None
-            return self.self_attn(x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=causal)[
-                0
-            ]
+            return self._attended(
+                self.self_attn, x, x, tgt_key_padding_mask, tgt_mask, tgt_is_causal
+            )
 
         def crossed(x: Tensor) -> Tensor:
-            causal = memory_is_causal and memory_mask is None
-            return self.multihead_attn(
-                x, memory, memory, memory_key_padding_mask, False, memory_mask, is_causal=causal
-            )[0]
+            return self._attended(
+                self.multihead_attn,
+                x,
+                memory,
+                memory_key_padding_mask,
+                memory_mask,
+                memory_is_causal,
+            )
 
         x = self._around(self.norm1, tgt, attended)
         x = self._around(self.norm2, x, crossed)
