@@ -17,8 +17,13 @@ from relaxpy.onnx.options import ExecutionMode as ExecutionMode
 from relaxpy.onnx.options import GraphOptimizationLevel as GraphOptimizationLevel
 from relaxpy.onnx.options import RunOptions as RunOptions
 from relaxpy.onnx.options import SessionOptions as SessionOptions
+from relaxpy.onnx.options import disable_telemetry_events as disable_telemetry_events
+from relaxpy.onnx.options import enable_telemetry_events as enable_telemetry_events
+from relaxpy.onnx.options import get_all_providers as get_all_providers
 from relaxpy.onnx.options import get_available_providers as get_available_providers
 from relaxpy.onnx.options import get_device as get_device
+from relaxpy.onnx.options import set_default_logger_severity as set_default_logger_severity
+from relaxpy.onnx.options import set_default_logger_verbosity as set_default_logger_verbosity
 from relaxpy.onnx.patching import patch as patch
 from relaxpy.onnx.session import InferenceSession as InferenceSession
 from relaxpy.onnx.session import ModelMetadata as ModelMetadata
@@ -41,11 +46,19 @@ __all__ = [
     "OrtValue",
     "RunOptions",
     "SessionOptions",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
     "export",
+    "get_all_providers",
     "get_available_providers",
     "get_device",
     "patch",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
 ]
+
+__version__ = "1.32.0"
+"""The version of ONNX Runtime whose interface this is: programs ask for it."""
 
 
 def __dir__() -> list[str]:

@@ -85,9 +85,20 @@ def get_available_providers() -> list[str]:
     return [PROVIDER]
 
 
+get_all_providers = get_available_providers
+
+
 def get_device() -> str:
     """The kind of device that sessions run on."""
     return "CPU"
+
+
+def _nothing(*_: Any) -> None:
+    """Taken, since programs call it; there is no telemetry, and no log of this kind."""
+
+
+disable_telemetry_events = enable_telemetry_events = _nothing
+set_default_logger_severity = set_default_logger_verbosity = _nothing
 
 
 def _refused(name: str, help: str | None) -> UsageError:

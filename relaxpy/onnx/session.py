@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
+from relaxpy.build_cache import BuildCache
 from relaxpy.errors import UsageError
-from relaxpy.frontend.onnx.importer import ConstantNeededError, Imported, import_model
 from relaxpy.frontend.onnx.model import read_model
 from relaxpy.narrow import is_sequence, is_tuple
-from relaxpy.onnx import errors
+from relaxpy.onnx import errors, kept_sessions
+from relaxpy.onnx.kept_sessions import KeptSession
 from relaxpy.onnx.options import PROVIDER, RunOptions, SessionOptions
 from relaxpy.onnx.values import IOBinding
 from relaxpy.runtime import VirtualMachine
 
 _NAMES = {"float32": "float", "float64": "double"}
 """Dtypes whose name in ONNX Runtime is another."""
+_OURS = {theirs: ours for ours, theirs in _NAMES.items()}
 
 MOST_BUILDS = 16
 """A model whose structure depends on the values of inputs has a build for each; no more are kept."""
@@ -53,7 +57,10 @@ class ModelMetadata:
 class _Built:
     """A build of the model."""
 
-    program: Imported
+    order: list[str]
+    """The inputs that `main` takes."""
+    draws: bool
+    """Does it take a seed after them?"""
     main: Any
 
 
@@ -63,6 +70,7 @@ class InferenceSession:
 
     `path_or_bytes` is a path, the bytes of a file, or an `onnx.ModelProto`. The model is built here, once for all
     sizes; only if its structure depends on the values of inputs (axes, for instance) it is built when they are known.
+    A file that was built before is loaded from the build cache.
     `target` and further options are those of `relaxpy.build`.
 
     Raises: NoSuchFile, InvalidGraph, NotImplemented: errors of the reader; and the errors of a build.
@@ -85,9 +93,41 @@ class InferenceSession:
         self._builds: dict[Any, _Built] = {}
         self._lock = threading.Lock()
         self.builds = 0
-        """How many times the model was built."""
+        """How many builds the session has, with one that it found in the cache."""
+        if not self._load():
+            self._read()
+        self._checks = {each.name: _Check(each) for each in self._inputs}
+
+    def _load(self) -> bool:
+        """The session as the build cache has it."""
+        self._kept = _kept(self._source, self._build_options)
+        found = None if self._kept is None else kept_sessions.find(*self._kept)
+        if found is None:
+            return False
+        facts, executable = found
+        _warn(facts.warnings)
+        self._inputs = [NodeArg(**each) for each in facts.inputs]
+        self._outputs = [NodeArg(**each) for each in facts.outputs]
+        self._metadata = ModelMetadata(**facts.metadata)
+        main = VirtualMachine(executable)["main"]
+        self._builds[()] = _Built(facts.order, facts.draws, main)
+        self.builds = 1
+        return True
+
+    def _read(self) -> None:
+        """The session from the model."""
+        from relaxpy.frontend.onnx.importer import ConstantNeededError
+
         try:
-            self._proto, _ = read_model(path_or_bytes)
+            proto, _ = read_model(self._source)
+            stored = {each.name for each in proto.graph.initializer}
+            self._inputs = [_node_arg(i) for i in proto.graph.input if i.name not in stored]
+            self._outputs = [_node_arg(i) for i in proto.graph.output]
+            self._metadata = ModelMetadata(
+                proto.producer_name, proto.graph.name, proto.domain, proto.doc_string,
+                proto.graph.doc_string, proto.model_version,
+                {each.key: each.value for each in proto.metadata_props},
+            )  # fmt: skip
             self._built({})
         except ConstantNeededError as error:
             if not error.inputs:
@@ -95,10 +135,6 @@ class InferenceSession:
             self._needed = error.inputs
         except UsageError as error:
             raise errors.of(error) from None
-        stored = {each.name for each in self._proto.graph.initializer}
-        self._inputs = [_node_arg(i) for i in self._proto.graph.input if i.name not in stored]
-        self._outputs = [_node_arg(i) for i in self._proto.graph.output]
-        self._checks = {each.name: _Check(each) for each in self._inputs}
 
     # What the model says
 
@@ -112,11 +148,7 @@ class InferenceSession:
         return []
 
     def get_modelmeta(self) -> ModelMetadata:
-        model = self._proto
-        return ModelMetadata(
-            model.producer_name, model.graph.name, model.domain, model.doc_string, model.graph.doc_string,
-            model.model_version, {each.key: each.value for each in model.metadata_props},
-        )  # fmt: skip
+        return self._metadata
 
     def get_providers(self) -> list[str]:
         return [PROVIDER]
@@ -146,8 +178,8 @@ class InferenceSession:
         """
         given = self._given(input_feed)
         built = self._built(given)
-        arguments: list[Any] = [given[each.name] for each in built.program.inputs]
-        if built.program.draws:
+        arguments: list[Any] = [given[name] for name in built.order]
+        if built.draws:
             arguments.append(np.int64(secrets.randbits(62)))
         found = built.main(*arguments)
         results = list(found) if is_sequence(found) else [found]
@@ -195,6 +227,8 @@ class InferenceSession:
 
     def _built(self, given: Mapping[str, np.ndarray]) -> _Built:
         """The build for these inputs: the only one, unless the structure depends on their values."""
+        from relaxpy.frontend.onnx.importer import ConstantNeededError
+
         while True:
             needed = self._needed
             key = tuple((given[n].shape, given[n].tobytes()) for n in needed) if given else ()
@@ -210,14 +244,23 @@ class InferenceSession:
 
     def _build(self, key: Any, constants: Mapping[str, np.ndarray]) -> _Built:
         from relaxpy.build import build
+        from relaxpy.frontend.onnx.importer import import_model
 
         program = import_model(self._source, constants=constants)
+        _warn(program.warnings)
         executable = build(program.mod, params=program.params, **self._build_options)
-        built = _Built(program, VirtualMachine(executable)["main"])
+        order = [each.name for each in program.inputs]
+        built = _Built(order, program.draws, VirtualMachine(executable)["main"])
         while len(self._builds) >= MOST_BUILDS:
             self._builds.pop(next(iter(self._builds)))
         self._builds[key] = built
         self.builds += 1
+        if self._kept is not None and not constants:
+            session = KeptSession(
+                [asdict(each) for each in self._inputs], [asdict(each) for each in self._outputs],
+                asdict(self._metadata), order, program.draws, list(program.warnings),
+            )  # fmt: skip
+            kept_sessions.keep(*self._kept, session, executable)
         return built
 
 
@@ -227,11 +270,12 @@ class _Check:
     def __init__(self, info: NodeArg) -> None:
         self.info = info
         self.dtype = info.type.removeprefix("tensor(").removesuffix(")")
+        self.own = _OURS.get(self.dtype, self.dtype)
 
     def __call__(self, value: Any, sizes: dict[str, tuple[int, str]]) -> np.ndarray:
         """The value as an array. `sizes` are those of the inputs before, by name: equal names are equal sizes."""
         name, shape = self.info.name, self.info.shape
-        array = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+        array = self._array(value)
         found = _NAMES.get(str(array.dtype), str(array.dtype))
         if found != self.dtype:
             raise _wrong(
@@ -251,6 +295,17 @@ class _Check:
                     raise _wrong(f"{place} is {size}, and {where} is {other}: both are {wanted!r}")
         return array
 
+    def _array(self, value: Any) -> np.ndarray:
+        """An array as it is; a list of numbers in the model's dtype."""
+        if hasattr(value, "numpy"):
+            return value.numpy()
+        try:
+            return np.array(value, self.own) if isinstance(value, list) else np.asarray(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise _wrong(
+                f"the input {self.info.name!r} is no array, and no list that makes {self.info.type}: {error}"
+            ) from None
+
 
 def _wrong(message: str) -> errors.InvalidArgument:
     return errors.InvalidArgument("onnx-session", message)
@@ -267,6 +322,26 @@ def _node_arg(info: Any) -> NodeArg:
     return NodeArg(
         info.name, f"tensor({_NAMES.get(dtype, dtype)})", [] if shape is None else list(shape)
     )
+
+
+def _kept(source: Any, options: Mapping[str, Any]) -> tuple[BuildCache, bytes] | None:
+    """The cache and the key of a session; None where it is not kept."""
+    own = dict(options)
+    cache = BuildCache.chosen(own.pop("cache", True))
+    if isinstance(source, (str, os.PathLike)):
+        try:
+            source = Path(cast("str", source)).read_bytes()
+        except (OSError, ValueError):
+            return None  # the reader says why
+    if cache is None or not isinstance(source, bytes):
+        return None
+    key = kept_sessions.key_of(source, own)
+    return None if key is None else (cache, key)
+
+
+def _warn(texts: Sequence[str]) -> None:
+    for each in texts:
+        warnings.warn(each, stacklevel=5)
 
 
 def _check_providers(providers: Sequence[Any] | None) -> None:

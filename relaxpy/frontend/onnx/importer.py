@@ -72,6 +72,8 @@ class Imported:
     """Does `main` take a seed of random numbers after the inputs?"""
     model: Any
     """The ModelProto."""
+    warnings: tuple[str, ...] = ()
+    """What the model says and is not so."""
 
 
 class ConstantNeededError(UsageError):
@@ -102,6 +104,8 @@ def from_onnx(
     Raises: UsageError (`onnx-file`, `onnx-operator`, `onnx-dtype`, `onnx-constant`, `onnx-shape`), with the node.
     """
     found = import_model(model, constants=constants, shapes=shapes)
+    for each in found.warnings:
+        warnings.warn(each, stacklevel=2)
     return found.mod, found.params
 
 
@@ -149,6 +153,7 @@ class Importer:
         """How many branches inside of one another have all that follows in them."""
         self.seed: Var | None = None
         self.streams = 0
+        self.warnings: list[str] = []
 
     def run(self) -> Imported:
         refuse(self._missing(), REFUSED, "onnx-operator", "docs/from_onnx.md")
@@ -195,6 +200,7 @@ class Importer:
             tuple(outputs),
             self.seed is not None,
             self.proto,
+            tuple(self.warnings),
         )
 
     # Inputs and outputs
@@ -246,10 +252,9 @@ class Importer:
             len(shape) != len(dims)
             or any(isinstance(a, int) and b.value not in (None, a) for a, b in zip(shape, dims, strict=True))
         ):  # fmt: skip
-            warnings.warn(
+            self.warnings.append(
                 f"the model says that the output {info.name!r} has the shape {_shown(shape)}, "
-                f"and it has {_shown(dims)}",
-                stacklevel=2,
+                f"and it has {_shown(dims)}"
             )
         return ValueInfo(info.name, str(index), str(annotation.dtype), shape)
 
