@@ -182,6 +182,12 @@ class Op(Operator):
     args: ClassVar[tuple[ArgSpec, ...]] = ()
     legalize: ClassVar[Callable[..., Any] | None]
     decompose: ClassVar[Callable[..., Any] | None] = None
+
+    def decomposes(self, *args: Any) -> bool:
+        """Is this call, with arguments of these annotations, written as calls of others? An operator that says no of
+        some calls has `legalize` as well."""
+        return self.decompose is not None
+
     packs: ClassVar[bool] = False
     """Whether it orders the elements of a weight for a kernel: with its padding the result may be larger."""
     updates: ClassVar[str] = ""

@@ -1,23 +1,72 @@
 """Transposed convolutions over one, two and three spatial axes (`R.nn.conv2d_transpose`, …): the gradient of a
-convolution with respect to its input, and the upsampling layer of decoders."""
+convolution with respect to its input, and the upsampling layer of decoders.
+
+They are computed as convolutions. Along an axis with stride s, the elements of the result whose places are equal modulo
+s, a *phase*, see every s-th element of the kernel only: each phase is a convolution of the data with those elements,
+reversed (Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016, arXiv 1609.07009). If the
+stride divides the kernel, phases are channels of one convolution, otherwise each has its own; the result interleaves
+them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from math import prod
+from typing import Any, ClassVar
 
 import numpy as np
 
 from relaxpy.ir.annotation import TensorType
-from relaxpy.ir.dim import dim_op, maximum
+from relaxpy.ir.dim import Dim, dim_op, maximum
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Expr, ShapeExpr, Tuple
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Sample, define_op, rand, sample, wrong
-from relaxpy.op.conv import PLAIN, ConvolutionLike, sum_dtype
+from relaxpy.op.conv import PLAIN, Conv1d, Conv2d, Conv3d, Convolution, ConvolutionLike, sum_dtype
 from relaxpy.op.data_layout import check_per_axis, inside, padding_pairs, per_axis
+from relaxpy.op.deduce import known_tensor
 from relaxpy.op.deduction import Deduction
+from relaxpy.op.join import Stack
+from relaxpy.op.manipulate import PermuteDims
+from relaxpy.op.reverse import Flip
+from relaxpy.op.row_major import Reshape
+from relaxpy.op.slice import StridedSlice
+
+Emit = Callable[..., Any]
+MOST_PHASES = 16
+"""More than these have no convolutions of their own."""
+
+
+@dataclass(frozen=True)
+class Phases:
+    """The phases along an axis."""
+
+    stride: int
+    taps: tuple[int, ...]
+    """Elements of the kernel that each phase sees."""
+    first: int
+    """The multiple of the stride that the first place of the result belongs to."""
+    after: int
+    """Zeros after the data."""
+    cut: tuple[int, int]
+    """Places of the interleaved phases before and after the result."""
+
+    @staticmethod
+    def of(kernel: int, stride: int, before: int, after: int, extra: int) -> Phases | None:
+        """Those of a transposed convolution; None where convolutions would crop the data, or a phase sees nothing."""
+        taps = tuple(-(-(kernel - r) // stride) for r in range(stride))
+        first, zeros = before // stride, (kernel - 1 + extra - after) // stride
+        if taps[-1] < 1 or taps[-1] - 1 < first or zeros < 0:
+            return None
+        begin = before - first * stride
+        tail = stride * (1 + zeros) - kernel - extra + after
+        return Phases(stride, taps, first, zeros, (begin, tail))
+
+    def padding(self, phase: int) -> tuple[int, int]:
+        """Zeros before and after the data."""
+        return self.taps[phase] - 1 - self.first, self.after
 
 
 @dataclass(frozen=True)
@@ -35,6 +84,8 @@ class TransposedConvolution(ConvolutionLike):
     """Distance of the kernel's elements: one number, or one for each spatial axis."""
     groups: int = 1
     """Number of channel groups; a group's outputs depend only on the inputs of that group."""
+    convolution: ClassVar[type[Convolution]]
+    """The convolution over the same axes."""
     data_layout: str = ""
     kernel_layout: str = ""
     out_layout: str | None = None
@@ -73,6 +124,96 @@ class TransposedConvolution(ConvolutionLike):
         strides, dilation, extra = (per_axis(value, count) for value in numbers)
         pairs = padding_pairs(self.padding, count)
         return list(zip(self.spatial, strides, dilation, pairs, extra, strict=True))
+
+    def decomposes(self, data: KnownTensor, weight: KnownTensor) -> bool:
+        return self._phases(weight.dims) is not None
+
+    def _phases(self, weight: tuple[Dim, ...]) -> list[Phases] | None:
+        """The phases along each axis. None for blocks of channels, for sizes that are not known, and for what would be
+        no ordinary convolutions."""
+        kernel = self.layouts()[1].sizes(weight)
+        if any(layout.blocks for layout in self.layouts()):
+            return None
+        if self.groups > 1 and kernel["I"].value is None:
+            return None
+        found: list[Phases] = []
+        for s, stride, dilation, (before, after), extra in self.per_letter():
+            size = kernel[s].value
+            if size is None or (dilation > 1 and size > 1):
+                return None
+            phases = Phases.of(size, stride, before, after, extra)
+            if phases is None:
+                return None
+            found.append(phases)
+        uniform = all(len(set(each.taps)) == 1 for each in found)
+        return found if uniform or prod(each.stride for each in found) <= MOST_PHASES else None
+
+    def decompose(self, emit: Emit, data: Expr, weight: Expr) -> Expr:
+        x, w, o = self.layouts()
+        axes = self._phases(_dims(weight))
+        assert axes is not None
+        count = len(axes)
+        data = _permuted(emit, data, x.letters, f"NC{self.spatial}")
+        weight = _permuted(emit, weight, w.letters, f"IO{self.spatial}")
+        sizes = _dims(weight)
+        grouped = (Dim.of(self.groups), sizes[0] // self.groups, *sizes[1:])
+        weight = emit(Reshape()(weight, ShapeExpr(grouped)), "grouped")
+        order = (0, 2, 1, *range(3, 3 + count))
+        weight = emit(PermuteDims(order)(weight), "grouped")  # group, output, input, kernel
+        phases = list(itertools.product(*(range(each.stride) for each in axes)))
+        weights = [self._seen(emit, weight, axes, phase) for phase in phases]
+        sums: Any
+        if len({tuple(_dims(each)) for each in weights}) == 1:
+            if len(phases) > 1:
+                weight = emit(Stack(2)(Tuple(tuple(weights))), "phases")
+            sums = self._sums(
+                emit, data, weight if len(phases) > 1 else weights[0], axes, phases[0]
+            )
+        else:
+            each = [
+                self._sums(emit, data, own, axes, phase)
+                for own, phase in zip(weights, phases, strict=True)
+            ]
+            sums = emit(Stack(2)(Tuple(tuple(each))), "phases")
+        n, places = _dims(sums)[0], _dims(sums)[-count:]
+        strides = [Dim.of(each.stride) for each in axes]
+        outputs = sizes[1] * self.groups
+        if len(phases) > 1:
+            sums = emit(Reshape()(sums, ShapeExpr((n, outputs, *strides, *places))), "phases")
+            mixed = [a for axis in range(count) for a in (2 + count + axis, 2 + axis)]
+            sums = emit(PermuteDims((0, 1, *mixed))(sums), "phases")
+            whole = [size * stride for size, stride in zip(places, strides, strict=True)]
+            sums = emit(Reshape()(sums, ShapeExpr((n, outputs, *whole))), "phases")
+            sums = _cropped(emit, sums, [each.cut for each in axes])
+        return _permuted(emit, sums, f"NC{self.spatial}", o.letters)
+
+    def _seen(self, emit: Emit, weight: Any, axes: list[Phases], phase: tuple[int, ...]) -> Any:
+        """The elements of the kernel that a phase sees, reversed."""
+        for axis, (each, first) in enumerate(zip(axes, phase, strict=True), 3):
+            if each.stride > 1:
+                size = _dims(weight)[axis]
+                ends = (ShapeExpr((each_end,)) for each_end in (axis, first, size, each.stride))
+                weight = emit(StridedSlice()(weight, *ends), "seen")
+            weight = emit(Flip(axis)(weight), "seen")
+        return weight
+
+    def _sums(
+        self, emit: Emit, data: Expr, weight: Any, axes: list[Phases], phase: tuple[int, ...]
+    ) -> Any:
+        """The convolution of a phase, or of all."""
+        count = len(axes)
+        own = _dims(weight)
+        outputs = own[0]
+        for size in own[1 : len(own) - count - 1]:
+            outputs = outputs * size
+        shape = ShapeExpr((outputs, *own[-count - 1 :]))
+        weight = emit(Reshape()(weight, shape), "weight")
+        pairs = [each.padding(at) for each, at in zip(axes, phase, strict=True)]
+        padding = (*(before for before, _ in pairs), *(after for _, after in pairs))
+        convolution = self.convolution(
+            padding=padding, groups=self.groups, out_dtype=self.out_dtype
+        )
+        return emit(convolution(data, weight), "sums")
 
     def legalize(self, out: KnownTensor, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
         x, w, o = self.layouts()
@@ -135,6 +276,29 @@ class TransposedConvolution(ConvolutionLike):
         return out_layout.divided(kept, f"NC{self.spatial}").astype(dtype.numpy)
 
 
+def _dims(value: Expr) -> tuple[Dim, ...]:
+    return known_tensor(value).dims
+
+
+def _permuted(emit: Emit, value: Any, letters: str, wanted: str) -> Any:
+    order = tuple(map(letters.index, wanted))
+    return (
+        value if order == tuple(range(len(order))) else emit(PermuteDims(order)(value), "permuted")
+    )
+
+
+def _cropped(emit: Emit, value: Any, cuts: list[tuple[int, int]]) -> Any:
+    """Without so many places before and after each of the last axes."""
+    dims = _dims(value)
+    rank = len(dims)
+    places = [(rank - len(cuts) + i, *cut) for i, cut in enumerate(cuts) if any(cut)]
+    if not places:
+        return value
+    axes, begins, ends = zip(*((a, b, dims[a] - e) for a, b, e in places), strict=True)
+    slice = StridedSlice(assume_inbound=True)
+    return emit(slice(value, ShapeExpr(axes), ShapeExpr(begins), ShapeExpr(ends)), "cropped")
+
+
 @define_op
 class Conv1dTranspose(TransposedConvolution):
     """1-D transposed convolution: each element of data times the weight is added to a window of the result. `strides`
@@ -143,6 +307,7 @@ class Conv1dTranspose(TransposedConvolution):
 
     name = "nn.conv1d_transpose"
     spatial = "W"
+    convolution = Conv1d
     data_layout: str = "NCW"
     kernel_layout: str = "IOW"
 
@@ -169,6 +334,7 @@ class Conv2dTranspose(TransposedConvolution):
 
     name = "nn.conv2d_transpose"
     spatial = "HW"
+    convolution = Conv2d
     data_layout: str = "NCHW"
     kernel_layout: str = "IOHW"
 
@@ -211,6 +377,7 @@ class Conv3dTranspose(TransposedConvolution):
 
     name = "nn.conv3d_transpose"
     spatial = "DHW"
+    convolution = Conv3d
     data_layout: str = "NCDHW"
     kernel_layout: str = "IODHW"
 

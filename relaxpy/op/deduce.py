@@ -39,6 +39,7 @@ from relaxpy.ir.expr import (
     TupleGetItem,
     Var,
 )
+from relaxpy.ir.known import KnownTensor, as_known
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.op import Operator
 from relaxpy.ir.visitor import free_sym_vars, free_vars
@@ -80,6 +81,13 @@ def deduce(expr: Expr, mod: IRModule | None = None) -> Annotation:
             return CallableType(pure=False)
         case _:
             return ObjectType()
+
+
+def known_tensor(expr: Expr) -> KnownTensor:
+    """The annotation of a tensor whose shape and dtype are known."""
+    found = as_known(deduce(expr))
+    assert isinstance(found, KnownTensor)
+    return found
 
 
 def deduce_seq(expr: SeqExpr, mod: IRModule | None = None) -> Annotation:

@@ -20,12 +20,12 @@ from relaxpy.ir.cell import DIRECTIONS, GATES
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Expr, PrimValue, ShapeExpr, Tuple, TupleGetItem, Var
-from relaxpy.ir.known import KnownTensor, as_known
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.binary import Add
 from relaxpy.op.create import Zeros
 from relaxpy.op.datatype import Astype
-from relaxpy.op.deduce import deduce
+from relaxpy.op.deduce import known_tensor
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.join import Concat, Split, Stack
 from relaxpy.op.linear_algebra import Linear
@@ -233,7 +233,7 @@ class Recurrent(Op):
 
     def _inputs(self, emit: Emit, x: Expr, joined: _Direction) -> Var:
         """The products of the inputs of all steps, in float32 for narrower types."""
-        dtype = _tensor(joined.input).dtype
+        dtype = known_tensor(joined.input).dtype
         wide = DType("float32") if dtype.is_narrow else None
         inputs = emit(Linear(wide)(x, joined.input), "inputs")
         if not joined.input_bias:
@@ -247,11 +247,11 @@ class Recurrent(Op):
     ) -> list[Expr]:
         """The states of a layer before its first step."""
         count = self.directions
-        weight = _tensor(joined.state)
+        weight = known_tensor(joined.state)
         sizes = [weight.dims[2], weight.dims[2]]
         if joined.projection is not None:
-            sizes[1] = _tensor(joined.projection).dims[2]
-        batch = _tensor(inputs).dims[0 if self.batch_first else 1]
+            sizes[1] = known_tensor(joined.projection).dims[2]
+        batch = known_tensor(inputs).dims[0 if self.batch_first else 1]
         found: list[Expr] = []
         for given, size in zip(first, sizes, strict=False):
             if given is None:
@@ -547,7 +547,7 @@ def _in_order(op: Recurrent, emit: Emit, each: _Direction) -> _Direction:
     biases: tuple[Any, ...] = ()
     if second and op.cell == "gru" and op.steps.reset_after:
         *gates, new = parts(second[0], 3)
-        biases, kind = (new,), _tensor(new)
+        biases, kind = (new,), known_tensor(new)
         none = emit(Zeros(kind.dtype)(ShapeExpr(kind.dims)), "zeros")
         second = [emit(Concat(0)(Tuple((*gates, none))), "bias")]
     if second:
@@ -567,13 +567,6 @@ def _ordered(weight: np.ndarray, order: Sequence[int]) -> np.ndarray:
     """A weight or bias with its gates in another order."""
     parts = np.split(weight, len(order))
     return np.concatenate([parts[i] for i in order])
-
-
-def _tensor(expr: Expr) -> KnownTensor:
-    """The annotation of a tensor."""
-    found = as_known(deduce(expr))
-    assert isinstance(found, KnownTensor)
-    return found
 
 
 def _article(word: str) -> str:

@@ -80,6 +80,8 @@ class _Decomposer(Rebuilder):
             return value
         deduction = Deduction(op, value, lambda e: deduce(e, self.mod), exact=True)
         out = deduction.run()
+        if not op.decomposes(*deduction.args):
+            return value
         for annotation in (*deduction.args, out):
             self.require_dims(op, annotation)
         self.check(deduction.requirements)
