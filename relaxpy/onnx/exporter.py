@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -220,7 +221,7 @@ class _Model:
         leaf = self.function.body.body
         hints = [getattr(each, "name", "") for each in _leaves(leaf)]
         infos: list[Any] = []
-        for index, tensor in enumerate(flat(writer, found)):
+        for index, tensor in enumerate(flat(writer, found, self.function.ret)):
             name = tensor.name
             if name in given or name in writer.initializers or any(name == i.name for i in infos):
                 hint = (
@@ -239,8 +240,6 @@ class _Model:
 
     def _warn(self) -> None:
         if self.writer.unchecked:
-            import warnings
-
             text = "; ".join(dict.fromkeys(self.writer.unchecked))
             warnings.warn(
                 f"the file does not check what the program does: {text}", UserWarning, stacklevel=5

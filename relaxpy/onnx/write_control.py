@@ -24,6 +24,7 @@ from relaxpy.ir import (
     DType,
     Function,
     If,
+    ObjectType,
     PrimType,
     SeqExpr,
     ShapeType,
@@ -50,7 +51,7 @@ def write_branch(writer: Writer, frame: Frame, var: Var, value: If, span: Span |
     for name, seq in (("then", value.then), ("else", value.otherwise)):
         with _Inner(writer) as block:
             inner = Frame(outer=frame, running=frame.running)
-            parts = flat(writer, writer.body(inner, seq))
+            parts = flat(writer, writer.body(inner, seq), var.annotation)
             graphs.append(_graph(writer, block, f"{var.name}_{name}", [], parts))
     names = writer.node(
         "If", [chosen], var.name, len(parts), span, then_branch=graphs[0], else_branch=graphs[1]
@@ -81,7 +82,8 @@ def write_loop(
         inner = Frame(outer=called.frame)
         return [rebuilt(writer, inner, param.annotation, names, like) for param in function.params]
 
-    first = flat(writer, tuple(args))
+    kinds = TupleType(param.annotation for param in function.params)
+    first = flat(writer, tuple(args), kinds)
     _, begins = entered(args)
     with _Inner(writer) as block:
         inputs = [
@@ -96,10 +98,10 @@ def write_loop(
                 break
             writer.binding(inner, binding)
         _, goes_on = entered(following)
-        after = flat(writer, tuple(following))
-        kinds = [Tensor(inputs[0], DType("int64"), 0, ()), Tensor(inputs[1], DType("bool"), 0, ())]
-        kinds += [Tensor(n, t.dtype, t.ndim) for n, t in zip(inputs[2:], first, strict=True)]
-        body = _graph(writer, block, f"{name}_step", kinds, [goes_on, *after])
+        after = flat(writer, tuple(following), kinds)
+        given = [Tensor(inputs[0], DType("int64"), 0, ()), Tensor(inputs[1], DType("bool"), 0, ())]
+        given += [Tensor(n, t.dtype, t.ndim) for n, t in zip(inputs[2:], first, strict=True)]
+        body = _graph(writer, block, f"{name}_step", given, [goes_on, *after])
     outputs = writer.node("Loop", ["", begins, *first], name, len(first), span, body=body)
     final, _ = entered(restored(iter(outputs), iter(first)))
     return writer.body(final, choice.otherwise if again is choice.then else choice.then)
@@ -201,10 +203,15 @@ def _uses(node: Any) -> Iterator[str]:
                 yield from _uses(inner)
 
 
-def flat(writer: Writer, value: Any) -> list[Tensor]:
+def flat(writer: Writer, value: Any, annotation: Annotation) -> list[Tensor]:
     """The tensors that a value consists of."""
+    if isinstance(annotation, TupleType):
+        pairs = zip(value, annotation.fields, strict=True)
+        return [part for each, own in pairs for part in flat(writer, each, own)]
+    if isinstance(annotation, ShapeType):
+        return [writer.tensor(value)]
     if is_tuple(value) and not (value and all(isinstance(each, Dim) for each in value)):
-        return [part for each in value for part in flat(writer, each)]
+        return [part for each in value for part in flat(writer, each, ObjectType())]
     return [writer.tensor(value)]
 
 

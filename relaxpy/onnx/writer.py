@@ -599,7 +599,10 @@ class Place:
         """A tensor in this dtype; `source` is that of a name."""
         if (x.dtype if isinstance(x, Tensor) else source) == dtype:
             return x
-        return self.node("Cast", x, to=NUMBERS[dtype])
+        # What is beyond the largest number of eight bits is NaN or infinite here, and that number by default in ONNX.
+        bits = DType(dtype)
+        beyond = 0 if bits.is_float and bits.bits == 8 else None
+        return self.node("Cast", x, to=NUMBERS[dtype], saturate=beyond)
 
     def reshape(self, x: Any, dims: Sequence[Any]) -> str:
         """A tensor in this shape."""

@@ -184,14 +184,27 @@ def divided(at: Place, a: Any, b: Any, dtype: DType, down: bool) -> str:
         # The smallest number divided by -1 is itself: what the processor does with it is an exception.
         minus = at.node("Equal", divisor, at.number(-1, dtype))
         safe = at.node("Where", minus, at.number(1, dtype), divisor)
-        found = at.node("Where", minus, at.node("Sub", zero, a), at.node("Div", a, safe))
+        found = at.node("Div", a, safe)
         if down:
-            rest = at.node("Mod", a, safe)
-            exact = at.node("Div", at.node("Sub", a, rest), safe)
-            found = at.node("Where", minus, at.node("Sub", zero, a), exact)
+            rest = at.node("Sub", a, at.node("Mul", found, safe))
+            found = at.node(
+                "Where", _apart(at, rest, safe, dtype), _before(at, found, dtype), found
+            )
+        found = at.node("Where", minus, at.node("Sub", zero, a), found)
     else:
         found = at.node("Div", a, divisor)
     return at.node("Where", nothing, zero, found)
+
+
+def _apart(at: Place, rest: Any, divisor: Any, dtype: DType) -> str:
+    """Is there a remainder, of another sign than the divisor?"""
+    zero = at.number(0, dtype)
+    signs = at.node("Xor", at.node("Less", rest, zero), at.node("Less", divisor, zero))
+    return at.node("And", signs, at.node("Not", at.node("Equal", rest, zero)))
+
+
+def _before(at: Place, x: Any, dtype: DType) -> str:
+    return at.node("Sub", x, at.number(1, dtype))
 
 
 @writes(binary.Divide)
@@ -204,10 +217,7 @@ def remainder(at: Place, a: Any, b: Any, dtype: DType, like_divisor: bool) -> st
         if not like_divisor:
             return at.node("Mod", a, b, fmod=1)
         rest = at.node("Mod", a, b, fmod=1)
-        zero = at.number(0, dtype)
-        signs = at.node("Xor", at.node("Less", rest, zero), at.node("Less", b, zero))
-        other = at.node("And", signs, at.node("Not", at.node("Equal", rest, zero)))
-        return at.node("Where", other, at.node("Add", rest, b), rest)
+        return at.node("Where", _apart(at, rest, b, dtype), at.node("Add", rest, b), rest)
     zero, one = at.number(0, dtype), at.number(1, dtype)
     nothing = at.node("Equal", b, zero)
     divisor = at.node("Where", nothing, one, b)
@@ -226,8 +236,9 @@ def mod(at: Place, op: Any, a: Tensor, b: Tensor) -> Any:
 def floor_divide(at: Place, op: Any, a: Tensor, b: Tensor) -> Any:
     if not a.dtype.is_float:
         return divided(at, a, b, a.dtype, down=True)
-    rest = remainder(at, a, b, a.dtype, like_divisor=True)
+    rest = remainder(at, a, b, a.dtype, like_divisor=False)
     whole = at.node("Round", at.node("Div", at.node("Sub", a, rest), b))
+    whole = at.node("Where", _apart(at, rest, b, a.dtype), _before(at, whole, a.dtype), whole)
     by_zero = at.node("Equal", b, at.number(0, a.dtype))
     return at.node("Where", by_zero, at.node("Div", a, b), whole)
 
@@ -336,7 +347,7 @@ def converted_to(at: Place, x: Tensor, dtype: DType) -> str:
     """A tensor in another dtype."""
     if x.dtype.is_float and dtype.is_int and not dtype.is_bool:
         return saturated(at, x, dtype)
-    return at.node("Cast", x, to=NUMBERS[dtype])
+    return at.cast(x, dtype) if x.dtype != dtype else at.node("Identity", x)
 
 
 def saturated(at: Place, x: Tensor, dtype: DType) -> str:

@@ -40,6 +40,8 @@ def are_last(axes: Sequence[int], ndim: int) -> bool:
 @writes(norm.LayerNorm)
 def layer_norm(at: Place, op: norm.LayerNorm, x: Tensor, gamma: Tensor, beta: Tensor) -> Any:
     axes = op.axes_of(x.ndim)
+    if any(dim.value == 0 for dim in at.dims(x)):
+        return at.node("Identity", x)
     if are_last(axes, x.ndim) and op.scale:
         return at.node(
             "LayerNormalization", x, gamma, beta if op.center else None, axis=axes[0], epsilon=float(op.epsilon)

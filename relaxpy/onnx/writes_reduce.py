@@ -12,6 +12,7 @@ from relaxpy.onnx.write_table import writes
 from relaxpy.onnx.write_values import Tensor
 from relaxpy.onnx.writer import Place
 from relaxpy.onnx.writes_elementwise import converted_to, divided
+from relaxpy.onnx.writes_shape import filled
 from relaxpy.op import reduce, scan, softmax
 
 _REDUCED: dict[Any, str] = {
@@ -110,6 +111,13 @@ def scanned(at: Place, op: scan.Scan, x: Tensor) -> Any:
 
     source, axis, dims = _prepared(at, op, x)
     dtype = op.dtype or x.dtype
+    size = dims[axis]
+    if not size.value:
+        # Runtimes do not scan an axis of size 0: there is one row more.
+        row = filled(
+            at, at.shape([1 if a == axis else dim for a, dim in enumerate(dims)]), 0, dtype
+        )
+        source = at.node("Concat", source, row, axis=axis)
     rest = [dim for a, dim in enumerate(dims) if a != axis]
     start = np.asarray(op.first(dtype)).astype(dtype.numpy)
     state = (
@@ -127,6 +135,7 @@ def scanned(at: Place, op: scan.Scan, x: Tensor) -> Any:
     ]
     infos = [helper.make_tensor_value_info(name, NUMBERS[dtype], None) for name in names]
     body = helper.make_graph(nodes, f"{at.var.name}_step", infos[:2], infos[2:])
-    return at.nodes(
+    found = at.nodes(
         "Scan", 2, state, source, body=body, num_scan_inputs=1, scan_input_axes=[axis], scan_output_axes=[axis]
     )[1]  # fmt: skip
+    return found if size.value else at.slice(found, axis, 0, size)

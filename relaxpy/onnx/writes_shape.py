@@ -102,12 +102,19 @@ def hamming_window(at: Place, op: create.HammingWindow, size: Any) -> Any:
 @writes(triangle.Eye)
 def eye(at: Place, op: triangle.Eye, n: Dim, m: Dim | None = None, k: Dim | None = None) -> Any:
     sizes = filled(at, at.shape([n, n if m is None else m]), 0, DType("float32"))
-    return at.node("EyeLike", sizes, k=_offset(at, k), dtype=NUMBERS[op.dtype])
+    return _eye(at, sizes, k, op.dtype)
 
 
 @writes(triangle.EyeLike)
 def eye_like(at: Place, op: triangle.EyeLike, x: Tensor, k: Dim | None = None) -> Any:
-    return at.node("EyeLike", x, k=_offset(at, k), dtype=NUMBERS[op.dtype or x.dtype])
+    return _eye(at, at.cast(x, "float32"), k, op.dtype or x.dtype)
+
+
+def _eye(at: Place, x: Any, k: Dim | None, dtype: DType) -> str:
+    own = (
+        dtype if dtype.bits >= 32 and dtype != "uint32" else DType("float32")
+    )  # runtimes have no others
+    return at.cast(at.node("EyeLike", x, k=_offset(at, k), dtype=NUMBERS[own]), dtype, own)
 
 
 def _offset(at: Place, k: Dim | None) -> int:
@@ -333,6 +340,8 @@ _PAD = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circ
 @writes(Pad)
 def pad(at: Place, op: Pad, x: Tensor) -> Any:
     pairs = list(zip(op.pad_width[::2], op.pad_width[1::2], strict=True))
+    if not any(op.pad_width):
+        return at.node("Identity", x)
     mode = _PAD[op.pad_mode]
     if mode == "wrap":
         at.need(19)

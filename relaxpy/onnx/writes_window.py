@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from relaxpy.ir import Dim
+from relaxpy.ir import Dim, DType
 from relaxpy.onnx.write_table import writes
 from relaxpy.onnx.write_values import Tensor
 from relaxpy.onnx.writer import Place
+from relaxpy.onnx.writes_elementwise import saturated
+from relaxpy.onnx.writes_index import nearest
 from relaxpy.op import adaptive_pool, conv, conv_transpose, grid, pool, pool_indices, resize, roi
 from relaxpy.op.data_layout import Layout, padding_pairs, per_axis
 
@@ -225,14 +227,25 @@ def affine_grid(at: Place, op: grid.AffineGrid, x: Tensor, size: Sequence[Dim]) 
     return at.transpose(found, [0, len(size) + 1, *range(1, len(size) + 1)])
 
 
+def _images(at: Place, x: Tensor, layout: str, given: Any, rois: Tensor) -> str:
+    """The numbers of the regions' images, none out of range."""
+    own = Tensor(given, rois.dtype, 1, at.dims(rois)[:1])
+    return nearest(at, saturated(at, own, DType("int64")), at.scalar(_named(at, x, layout)["N"]))
+
+
 @writes(roi.RoiAlign)
 def roi_align(at: Place, op: roi.RoiAlign, x: Tensor, rois: Tensor) -> Any:
     if op.mode == "max":
         raise at.fail('with mode="max", of which runtimes disagree')
     rows, columns = per_axis(op.pooled_size, 2)
-    which = at.cast(at.node("Squeeze", at.slice(rois, 1, 0, 1), at.ints([1])), "int64", rois.dtype)
+    which = _images(
+        at, x, op.layout, at.node("Squeeze", at.slice(rois, 1, 0, 1), at.ints([1])), rois
+    )
+    corners = at.slice(rois, 1, 1, 5)
+    if op.aligned:  # ONNX moves the regions by half an element
+        corners = at.node("Add", corners, at.number(0.5 / op.spatial_scale, rois.dtype))
     found = at.node(
-        "RoiAlign", moved(at, x, op.layout, "NCHW"), at.slice(rois, 1, 1, 5), which, mode=op.mode,
+        "RoiAlign", moved(at, x, op.layout, "NCHW"), corners, which, mode=op.mode,
         output_height=rows, output_width=columns, sampling_ratio=max(op.sample_ratio, 0),
         spatial_scale=float(op.spatial_scale),
         coordinate_transformation_mode="half_pixel" if op.aligned else "output_half_pixel",
@@ -244,7 +257,12 @@ def roi_align(at: Place, op: roi.RoiAlign, x: Tensor, rois: Tensor) -> Any:
 def roi_pool(at: Place, op: roi.RoiPool, x: Tensor, rois: Tensor) -> Any:
     if at.opset >= 22 and x.dtype == "bfloat16":
         raise at.fail("of bfloat16")
+    images = _images(at, x, op.layout, at.squeeze(at.slice(rois, 1, 0, 1), [1]), rois)
+    scaled = at.node("Mul", at.slice(rois, 1, 1, 5), at.number(op.spatial_scale, rois.dtype))
+    # Halves are rounded up, and in runtimes away from 0.
+    corners = at.node("Floor", at.node("Add", scaled, at.number(0.5, rois.dtype)))
+    first = at.cast(at.unsqueeze(images, [1]), rois.dtype, "int64")
     return at.node(
-        "MaxRoiPool", moved(at, x, op.layout, "NCHW"), rois, pooled_shape=list(per_axis(op.pooled_size, 2)),
-        spatial_scale=float(op.spatial_scale),
+        "MaxRoiPool", moved(at, x, op.layout, "NCHW"), at.node("Concat", first, corners, axis=1),
+        pooled_shape=list(per_axis(op.pooled_size, 2)),
     )  # fmt: skip
