@@ -215,6 +215,8 @@ def repeat(at: Place, op: repetition.Repeat, x: Tensor) -> Any:
     if axis is None:
         source, dims, axis = at.node("Reshape", x, at.ints([-1])), [product(tuple(dims))], 0
     axis %= len(dims)
+    if op.repeats == 0:  # runtimes do not expand to 0
+        return filled(at, at.shape([*dims[:axis], 0, *dims[axis + 1 :]]), 0, x.dtype)
     apart = at.unsqueeze(source, [axis + 1])
     wide = at.node(
         "Expand", apart, at.shape([1] * (axis + 1) + [op.repeats] + [1] * (len(dims) - axis - 1))

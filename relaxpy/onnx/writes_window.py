@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.ir import Dim, DType
+from relaxpy.ir.dim import dim_op
 from relaxpy.onnx.write_table import writes
 from relaxpy.onnx.write_values import Tensor
 from relaxpy.onnx.writer import Place
@@ -15,6 +16,7 @@ from relaxpy.onnx.writes_elementwise import saturated
 from relaxpy.onnx.writes_index import nearest
 from relaxpy.op import adaptive_pool, conv, conv_transpose, grid, pool, pool_indices, resize, roi
 from relaxpy.op.data_layout import Layout, padding_pairs, per_axis
+from relaxpy.shape.prove import prove
 
 
 def moved(at: Place, x: Any, source: str, target: str) -> Any:
@@ -219,12 +221,27 @@ def grid_sample(at: Place, op: grid.GridSample, x: Tensor, points: Tensor) -> An
 
 @writes(grid.AffineGrid)
 def affine_grid(at: Place, op: grid.AffineGrid, x: Tensor, size: Sequence[Dim]) -> Any:
-    at.need(20)
-    batch = at.dims(x)[0]
-    found = at.node(
-        "AffineGrid", x, at.shape([batch, 1, *size]), align_corners=int(op.align_corners)
-    )
-    return at.transpose(found, [0, len(size) + 1, *range(1, len(size) + 1)])
+    batch, count = at.dims(x)[0], len(size)
+    # The only point of an axis is its middle here, and anything elsewhere.
+    several = all(prove(dim_op("le", 2, each)) for each in size)
+    if at.opset >= 20 and (several or not op.align_corners):
+        shape = at.shape([batch, 1, *size])
+        found = at.node("AffineGrid", x, shape, align_corners=int(op.align_corners))
+        return at.transpose(found, [0, count + 1, *range(1, count + 1)])
+    wide = at.shape(size)
+    rows: list[str] = []
+    for axis, n in enumerate(size):
+        last = n - 1
+        steps = at.node("Range", at.number(0, "int64"), at.scalar(n), at.number(1, "int64"))
+        twice = at.node("Sub", at.node("Mul", steps, at.number(2, "int64")), at.scalar(last))
+        along = at.reshape(twice, [n, *[1] * (count - axis - 1)])
+        width = at.scalar(dim_op("max", last, 1) if op.align_corners else n, "float32")
+        point = at.node("Div", at.cast(along, "float32", "int64"), width)
+        rows.insert(0, at.node("Reshape", at.node("Expand", point, wide), at.ints([1, -1])))
+    ones = at.node("Expand", at.number(1, "float32"), at.node("Shape", rows[0]))
+    points = at.node("Concat", *rows, ones, axis=0)
+    found = at.node("MatMul", at.cast(x, "float32"), points)
+    return at.cast(at.reshape(found, [batch, count, *size]), x.dtype, "float32")
 
 
 def _images(at: Place, x: Tensor, layout: str, given: Any, rois: Tensor) -> str:

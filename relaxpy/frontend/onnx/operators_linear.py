@@ -90,7 +90,7 @@ def det(at: Site, x: Expr, **_: Any) -> Any:
 
 
 def paddings(
-    at: Site, auto: str, pads: Any, sizes: Sequence[Dim], kernel: Sequence[int], strides: Sequence[int],
+    at: Site, auto: str, pads: Any, sizes: Sequence[Dim], kernel: Sequence[Any], strides: Sequence[int],
     dilations: Sequence[int],
 ) -> list[Any]:  # fmt: skip
     """The widths before all axes, then those after."""
@@ -112,14 +112,11 @@ _CONV = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
 _TRANSPOSED = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose, 3: op.nn.conv3d_transpose}
 
 
-def kernel_of(at: Site, weight: Expr, given: Any) -> list[int]:
-    """The window of a weight."""
+def kernel_of(at: Site, weight: Expr, given: Any) -> list[Any]:
+    """The window of a weight: numbers, or sizes that are known only when it runs."""
     if given:
         return list(given)
-    found = [d.value for d in at.shape_of(weight)[2:]]
-    if None in found:
-        raise at.fail("onnx-operator", "a convolution whose window is known only when it runs")
-    return [v or 0 for v in found]
+    return [d if d.value is None else d.value for d in at.shape_of(weight)[2:]]
 
 
 @operator("Conv")

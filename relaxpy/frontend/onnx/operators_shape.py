@@ -226,10 +226,36 @@ def slice_v1(
 def slice_(
     at: Site, x: Expr, starts: Expr, ends: Expr, axes: Any = None, steps: Any = None, **_: Any
 ) -> Any:
-    first, last = at.ints(starts, "the starts"), at.ints(ends, "the ends")
     given = None if axes is None else [int(a) for a in at.value(axes, "the axes").reshape(-1)]
+    if steps is not None and at.known(steps) is None:
+        return _sliced_by(at, x, starts, ends, given, steps)
+    first, last = at.ints(starts, "the starts"), at.ints(ends, "the ends")
     each = None if steps is None else [int(s) for s in at.value(steps, "the steps").reshape(-1)]
     return sliced(at, x, first, last, given, each)
+
+
+def _sliced_by(at: Site, x: Expr, starts: Expr, ends: Expr, axes: Any, steps: Expr) -> Any:
+    """A slice whose steps are known only when it runs."""
+    rank = at.ndim(x)
+    places = range(at.shape_of(starts)[0].value or 0) if axes is None else [a % rank for a in axes]
+    found = {axis: i for i, axis in enumerate(places)}
+
+    def along_all(given: Expr, others: int) -> Any:
+        own = at.cast(given, "int64")
+        if list(found) == list(range(rank)):
+            return own
+        rest = Constant(np.array([others]))
+        parts = [
+            at.emit(op.strided_slice(own, [0], [found[axis]], [found[axis] + 1]))
+            if axis in found
+            else rest
+            for axis in range(rank)
+        ]
+        return at.emit(op.concat(parts, axis=0))
+
+    return op.dynamic_strided_slice(
+        x, along_all(starts, 0), along_all(ends, FAR), along_all(steps, 1)
+    )
 
 
 def sliced(at: Site, x: Expr, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
@@ -373,27 +399,24 @@ def padded(at: Site, x: Expr, widths: Sequence[Any], mode: str, value: Expr) -> 
 
 
 def _bordered(at: Site, x: Expr, axis: int, before: Dim, after: Dim, value: Expr) -> Any:
-    size = at.shape_of(x)[axis]
     none = Dim.of(0)
-    crop = [dim_op("max", -width, none) for width in (before, after)]
-    if crop != [none, none]:
-        x = at.emit(
-            op.strided_slice(x, [axis], [crop[0]], [dim_op("max", size - crop[1], crop[0])])
-        )
     parts: list[Any] = [x]
     for width, place in ((before, 0), (after, 1)):
-        width = (
-            dim_op("max", width, none)
-            if width.value is None and any(v.signed for v in width.vars)
-            else width
-        )
+        if width.value is None and any(v.signed for v in width.vars):
+            width = dim_op("max", width, none)
         if width.value is not None and width.value <= 0:
             continue
         dims = at.shape_of(x)
         dims[axis] = width
         border = at.emit(op.broadcast_to(value, dims))
         parts = [border, *parts] if place == 0 else [*parts, border]
-    return at.emit(op.concat(parts, axis=axis)) if len(parts) > 1 else x
+    wide = at.emit(op.concat(parts, axis=axis)) if len(parts) > 1 else x
+    # What is removed may be part of a border.
+    crop = [dim_op("max", -width, none) for width in (before, after)]
+    if crop == [none, none]:
+        return wide
+    end = dim_op("max", at.shape_of(wide)[axis] - crop[1], crop[0])
+    return at.emit(op.strided_slice(wide, [axis], [crop[0]], [end]))
 
 
 def _places(at: Site, mode: str, before: Dim, size: Dim, after: Dim) -> Any:

@@ -92,6 +92,54 @@ def test_a_shape_that_is_an_input_is_read_when_it_runs() -> None:
         np.testing.assert_array_equal(run(model, x, np.array(shape)), x.reshape(wanted))
 
 
+@pytest.mark.parametrize("widths", [(4, -6), (-4, 3), (-2, -1), (3, -9), (-9, 0)])
+def test_padding_removes_what_it_added(widths: tuple[int, int]) -> None:
+    model = graph("g (float[n] x, int64[2] w) => (float[m] y) { y = Pad(x, w) }")
+    before, after = widths
+    for size in (3, 7):
+        x = data(size)
+        whole = np.pad(x, (max(before, 0), max(after, 0)))
+        wanted = whole[max(-before, 0) : max(len(whole) - max(-after, 0), 0)]
+        for constants in ({}, {"w": np.array(widths)}):
+            given = [x] if constants else [x, np.array(widths)]
+            np.testing.assert_array_equal(run(model, *given, constants=constants), wanted)
+
+
+def test_steps_are_read_when_it_runs() -> None:
+    model = graph("""g (float[a, b, c] x, int64[2] begin, int64[2] end, int32[2] step) => (float[d, e, f] y)
+        <int64[2] axes = {2, -3}> {
+        steps = Cast<to = 7>(step)
+        y = Slice(x, begin, end, axes, steps)
+    }""")
+    x = data(5, 3, 7)
+    for begin, end, step in (((0, 1), (7, 5), (2, 3)), ((-1, 4), (-99, 0), (-2, -1))):
+        found = run(model, x, np.array(begin), np.array(end), np.array(step, np.int32))
+        first, last = map(slice, begin, end, step)
+        np.testing.assert_array_equal(found, x[last, :, first])
+
+
+def test_windows_are_read_when_it_runs() -> None:
+    model = graph("""g (float[n, 2, h] x, float[3, 2, k] w, float[2, 3, l] v) => (float[n, 3, m] y, float[n, 3, o] z) {
+        y = Conv<pads = [1, 2], strides = [2]>(x, w)
+        z = ConvTranspose<strides = [2], auto_pad = "SAME_UPPER">(x, v)
+    }""")
+    x = data(2, 2, 11)
+    for k in (1, 3, 4):
+        w, v = data(3, 2, k), data(2, 3, k + 1)
+        own, turned = run(model, x, w, v)
+        wide = np.pad(x, ((0, 0), (0, 0), (1, 2)))
+        windows = np.lib.stride_tricks.sliding_window_view(wide, k, axis=2)[:, :, ::2]
+        np.testing.assert_allclose(own, np.einsum("nchk,ock->noh", windows, w), 1e-4, 1e-5)
+        wanted = np.zeros((2, 3, 2 * 10 + k + 1), np.float32)
+        for i in range(11):
+            wanted[:, :, 2 * i : 2 * i + k + 1] += np.einsum("nc,cok->nok", x[:, :, i], v)
+        more = wanted.shape[2] - 22
+        kept = np.pad(wanted, ((0, 0), (0, 0), (0, max(-more, 0))))[:, :, max(more, 0) // 2 :][
+            :, :, :22
+        ]
+        np.testing.assert_allclose(turned, kept, 1e-4, 1e-5)
+
+
 def test_axes_must_be_known() -> None:
     model = graph(
         "g (float[a, b] x, int64[1] axes) => (float[c] y) { y = ReduceSum<keepdims = 0>(x, axes) }"
