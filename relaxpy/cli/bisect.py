@@ -101,13 +101,12 @@ def bisect(
 
     from relaxpy.build.pipeline import default_pipeline
     from relaxpy.cli.inputs import parse_inputs, read_arrays, read_sizes
-    from relaxpy.cli.source import read_module
+    from relaxpy.cli.source import read_program
     from relaxpy.testing.bisect import bisect as find
     from relaxpy.transform.phases import Pipeline
 
-    mod = read_module(file)
+    mod, weights = read_program(file, None if params is None else read_arrays(params))
     function = chosen_function(function, [*mod.graph_functions])
-    weights = {} if params is None else read_arrays(params)
     given, chosen = parse_inputs(inputs, seed), read_sizes(sizes, "--size")
     args = arguments(mod, function, given, chosen, seed, weights)
     pipeline = default_pipeline() if pipeline_name is None else load_pipeline(pipeline_name)

@@ -26,6 +26,7 @@ Examples:
   relaxpy compile mlp.py --params mlp.npz -o mlp.rxe               with the weights bound by name
   relaxpy compile mlp.py --params mlp.safetensors --weights beside -o mlp.rxe
   relaxpy compile mlp.py -o mlp.rxe --timings                      and where the time went
+  relaxpy compile model.onnx -o model.rxe                          an ONNX model, with its weights
 
 The executable runs without the compiler: `relaxpy run`, or relaxpy.load(...) in Python.
 """,
@@ -84,21 +85,20 @@ def compile_command(
     no_cache: bool,
     as_json: bool,
 ) -> None:
-    """Compile the program in FILE, once for all shapes."""
+    """Compile the program in FILE, a script or an ONNX model, once for all shapes."""
 
     from relaxpy.build.dump import DumpPasses
     from relaxpy.cli.inputs import read_arrays, read_sizes
-    from relaxpy.cli.source import read_module
+    from relaxpy.cli.source import read_program
 
     limits = read_sizes(bounds, "--bound")
-    mod = read_module(file)
-    arrays = None if params is None else read_arrays(params)
+    mod, weights_by_name = read_program(file, None if params is None else read_arrays(params))
     start = time.perf_counter()
     instruments = [] if dump is None else [DumpPasses(dump)]
     exe = relaxpy.build(
         mod,
         target=target,
-        params=arrays,
+        params=weights_by_name,
         bounds=limits,
         cache=not no_cache,
         instruments=instruments,

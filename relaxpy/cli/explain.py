@@ -31,6 +31,7 @@ Examples:
   relaxpy explain mlp.py --without fuse-ops -o apart.html
   relaxpy explain mlp.py --input 'x=f32[64,64]'          with measured times
   relaxpy explain mlp.rxe --size n=64                    of an executable
+  relaxpy explain model.onnx                             of an ONNX model
   relaxpy explain before.rxe after.rxe --size n=64       what changed: printed, and a page
 
 The page needs no network and no other file.
@@ -175,7 +176,7 @@ def _explained(file: str, is_compiled: bool, settings: _Settings) -> Explanation
     """The explanation of a program or an executable, measured if there are inputs."""
     from relaxpy.build.pipeline import default_pipeline
     from relaxpy.build.progress import progress_bar
-    from relaxpy.cli.source import read_module
+    from relaxpy.cli.source import read_program
     from relaxpy.explain import explain as explain_build
     from relaxpy.explain import explain_executable
 
@@ -186,12 +187,12 @@ def _explained(file: str, is_compiled: bool, settings: _Settings) -> Explanation
             executable, settings.sizes, title=title, without_features=settings.features
         )
     else:
-        mod = read_module(file)
+        mod, weights = read_program(file, settings.params)
         with progress_bar(None) as on_kernel:
             result = explain_build(
                 mod,
                 settings.target,
-                settings.params,
+                weights,
                 pipeline=default_pipeline(settings.target, without=settings.without),
                 bounds=settings.bounds,
                 sizes=settings.sizes,

@@ -8,6 +8,7 @@ an .npz file whose arrays are named like parameters.
 
 from __future__ import annotations
 
+import keyword
 import math
 import re
 import zipfile
@@ -72,8 +73,14 @@ def parse_input(spec: str, random: np.random.Generator) -> list[tuple[str, Value
         if not spec.endswith(".npz"):
             raise bad_input(f"{spec!r} has neither a name nor the suffix .npz")
         return [(key, array) for key, array in read_arrays(spec).items()]
-    if not name.isidentifier():
+    if not name or any(map(str.isspace, name)):
         raise bad_input(f"{name!r} in {spec!r} is not a parameter name")
+    if not name.isidentifier() or keyword.iskeyword(
+        name
+    ):  # that of an ONNX model's input may be any text
+        from relaxpy.frontend.site import legal
+
+        name = legal(name)
     return [(name, parse_value(text.strip(), random))]
 
 

@@ -38,6 +38,7 @@ class Entry:
 COMMANDS = {
     "show": Entry("Parse, check and print a program."),
     "compile": Entry("Compile a program, once for all shapes.", function="compile_command"),
+    "export": Entry("Write a program as an ONNX model."),
     "run": Entry("Run a compiled function."),
     "chat": Entry("Talk with a language model."),
     "generate": Entry("Continue a text with a language model."),

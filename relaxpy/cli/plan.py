@@ -31,6 +31,7 @@ Examples:
   relaxpy plan mlp.py --size n=2048                planned at run time, shown for n = 2048
   relaxpy plan mlp.py --bound n=64 --svg plan.svg  and which tensor lies where, from when to when
   relaxpy plan mlp.rxe --size main.n=100           of an executable
+  relaxpy plan model.onnx --size batch=8           of an ONNX model, its weights included
   relaxpy plan ./TinyLlama --context 2048 --batch 4    of a language model: weights, pages, activations; does it fit
 """,
 )
@@ -79,11 +80,11 @@ def plan(
     batch: int | None,
     **scheme: Any,
 ) -> None:
-    """Show how much memory FILE takes, a program or an executable, and for what: planned memory of intermediate values,
-    compared with the lower bound for any plan and with the total without sharing; results; weights; and the workspaces
-    of kernels. FILE may be the folder of a language model, too, or its name on the Hugging Face hub (of
-    which only the headers are read): then its weights, pages of keys and values, and activations are shown, whether
-    they fit this machine, and the largest context that does.
+    """Show how much memory FILE takes, a program, an ONNX model or an executable, and for what: planned memory of
+    intermediate values, compared with the lower bound for any plan and with the total without sharing; results;
+    weights; and the workspaces of kernels. FILE may be the folder of a language model, too, or its name on the
+    Hugging Face hub (of which only the headers are read): then its weights, pages of keys and values, and activations
+    are shown, whether they fit this machine, and the largest context that does.
 
     Kernels are not compiled, and nothing is allocated.
     """
@@ -109,7 +110,7 @@ def plan(
 
     from relaxpy.build.plan import memory_plan
     from relaxpy.cli.inputs import read_arrays, read_sizes
-    from relaxpy.cli.source import is_executable, read_module
+    from relaxpy.cli.source import is_executable, read_program
 
     limits, values = read_sizes(bounds, "--bound"), read_sizes(sizes, "--size")
     if is_executable(file):
@@ -121,10 +122,8 @@ def plan(
             )
         found = relaxpy.load(file, any_cpu=True).memory_plan(values)
     else:
-        arrays = None if params is None else read_arrays(params)
-        found = memory_plan(
-            read_module(file), target, arrays, bounds=limits, sizes=values, inside_kernels=True
-        )
+        mod, weights = read_program(file, None if params is None else read_arrays(params))
+        found = memory_plan(mod, target, weights, bounds=limits, sizes=values, inside_kernels=True)
     if as_json:
         print_json(as_data(found, tensors))
     else:
@@ -144,10 +143,13 @@ def plan(
 
 def is_model(file: str) -> bool:
     """Whether this is the place of a language model, or meant to be one."""
+    from relaxpy.cli.source import ONNX_SUFFIXES
+
     path = Path(file)
     if path.is_dir() or path.suffix in (".gguf", ".safetensors", ".json"):
         return True
-    return is_hub_name(file) and path.suffix not in (".py", ".rxe") and not path.exists()
+    programs = (".py", ".rxe", *ONNX_SUFFIXES)
+    return is_hub_name(file) and path.suffix not in programs and not path.exists()
 
 
 def plan_model(

@@ -17,6 +17,7 @@ from relaxpy.cli.outputs import OutputFile, json_option, print_json
 Examples:
   relaxpy profile mlp.rxe --input 'x=f32[64,64]'
   relaxpy profile mlp.py --params mlp.npz --input 'x=f32[64,64]' --lines
+  relaxpy profile model.onnx --input 'x=f32[64,64]'
   relaxpy profile mlp.rxe --input x=batch.npy --trace trace.json   for chrome://tracing or ui.perfetto.dev
 
 Inputs are written as for `relaxpy run`.
@@ -66,21 +67,22 @@ def profile(
     trace: Path | None,
     as_json: bool,
 ) -> None:
-    """Run FUNCTION (if not given: "main", or the only one) of an executable, or of a program that is compiled first.
+    """Run FUNCTION (if not given: "main", or the only one) of an executable, or of a program or an ONNX model
+    that is compiled first.
     Print the time of each kernel, the bytes that it moved, its floating-point operations, and the fraction of this
     machine's peak bandwidth and arithmetic that it reached."""
 
     from relaxpy.build import build
     from relaxpy.cli.inputs import parse_inputs, read_arrays
     from relaxpy.cli.run import load
-    from relaxpy.cli.source import is_executable, read_module
+    from relaxpy.cli.source import is_executable, read_program
 
     values = parse_inputs(inputs, seed)
     if file.endswith(".rxe") or is_executable(file):
         executable = load(file)
     else:
-        weights = None if params is None else read_arrays(params)
-        executable = build(read_module(file), params=weights)
+        mod, weights = read_program(file, None if params is None else read_arrays(params))
+        executable = build(mod, params=weights)
     vm = relaxpy.VirtualMachine(executable)
     name, _ = called(vm, function, values)
     found = vm.profile(name, repeat=repeat, **values)

@@ -1,4 +1,4 @@
-"""`relaxpy run`: run a function of an executable on files or generated inputs."""
+"""`relaxpy run`: run a function of an executable or an ONNX model on files or generated inputs."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ Inputs (repeat --input; names are those of the parameters):
 Examples:
   relaxpy run mlp.rxe main --input 'x=f32[4,64]'
   relaxpy run mlp.rxe main --input x=batch.npy --save out.npy
+  relaxpy run model.onnx --input x=batch.npy
   relaxpy run mlp.rxe --input x=batch.npy --without-feature avx512f    of several kernel images the AVX2 ones
 """,
 )
@@ -77,7 +78,8 @@ def run(
     without_features: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Run FUNCTION (if not given: "main", or the only one) of EXECUTABLE and print its result."""
+    """Run FUNCTION (if not given: "main", or the only one) of EXECUTABLE, a compiled program or an ONNX
+    model, and print its result."""
 
     import numpy as np
 
@@ -116,7 +118,13 @@ def run(
 
 
 def load(path: str) -> relaxpy.Executable:
-    """The executable in a file. For a source program, the error says to compile it first."""
+    """The executable in a file; an ONNX model is compiled. For a source program, the error says to compile it
+    first."""
+    from relaxpy.cli.source import is_onnx, read_program
+
+    if is_onnx(path):
+        mod, weights = read_program(path)
+        return relaxpy.build(mod, params=weights)
     try:
         return relaxpy.load(path)
     except ExecutableError as error:

@@ -1,10 +1,12 @@
-"""Reads a program from a file or stdin into a checked module."""
+"""Reads a program from a file or stdin into a checked module: a script, or an ONNX model."""
 
 from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import relaxpy
 from relaxpy.analysis import check_well_formed
@@ -12,13 +14,22 @@ from relaxpy.errors import UsageError
 from relaxpy.ir import IRModule
 from relaxpy.runtime.container import MAGIC
 
+ONNX_SUFFIXES = (".onnx", ".onnxtxt")
+"""Endings of the names of ONNX models: protobuf, or ONNX's own text."""
+FILES_HELP = "a program is a script (.py) or an ONNX model (.onnx)"
+
 EXECUTABLE_HELP = "`relaxpy show` prints an executable as text, `relaxpy run` runs it"
 
 
+def is_onnx(path: str) -> bool:
+    """Whether `path` is the name of an ONNX model."""
+    return path.endswith(ONNX_SUFFIXES)
+
+
 def is_executable(path: str) -> bool:
-    """Whether `path` is a binary file and not a script, which a zero byte at its start shows. A `.py` file always
-    counts as a script."""
-    if path == "-" or path.endswith(".py"):
+    """Whether `path` is a binary file and no program, which a zero byte at its start shows. A `.py` file always
+    counts as a script, an `.onnx` file as a model."""
+    if path == "-" or path.endswith(".py") or is_onnx(path):
         return False
     with open(path, "rb") as file:
         return b"\0" in file.read(4096)
@@ -41,14 +52,31 @@ def read_text(path: str) -> str:
         raise UsageError(
             "not-a-script",
             f"{path} is not a text file in UTF-8 (byte {error.start}: {error.reason})",
+            help=FILES_HELP,
         ) from None
     if "\0" in text:
-        raise UsageError("not-a-script", f"{path} is not a text file: it contains NUL bytes")
+        raise UsageError(
+            "not-a-script", f"{path} is not a text file: it contains NUL bytes", help=FILES_HELP
+        )
     return text
 
 
+def read_program(
+    path: str, given: Mapping[str, Any] | None = None
+) -> tuple[IRModule, dict[str, Any]]:
+    """The program in `path`, and its weights by name: those of an ONNX model, and those that are given beside it, which
+    win."""
+    if not is_onnx(path):
+        return read_module(path), dict(given or {})
+    mod, weights = relaxpy.from_onnx(path)
+    return mod, {**weights, **(given or {})}
+
+
 def read_module(path: str) -> IRModule:
-    """Parses and checks the program in `path`. All errors are reported together."""
+    """Parses and checks the program in `path`. All errors are reported together. The weights of an ONNX model are
+    parameters."""
+    if is_onnx(path):
+        return relaxpy.from_onnx(path)[0]
     mod = relaxpy.parse(read_text(path), filename="<stdin>" if path == "-" else path)
     check_well_formed(mod)
     return mod

@@ -124,11 +124,10 @@ def tune(
         tune_families.report(records, as_json)
     elif file is not None and emit:
         from relaxpy.cli.inputs import read_arrays, read_sizes
-        from relaxpy.cli.source import read_module
+        from relaxpy.cli.source import read_program
 
         at = [read_sizes([text], "--at") for text in sizes]
-        weights = {} if params is None else read_arrays(params)
-        mod = read_module(file)
+        mod, weights = read_program(file, None if params is None else read_arrays(params))
         tune_families.emit(mod, at, emit, target or "cuda", weights, kernel, trials, as_json)
     elif file is not None:
         _tune_here(file, sizes, params, kernel, trials, records, as_json)
@@ -150,7 +149,7 @@ def _tune_here(
     from relaxpy.build.tune import TRIALS, Tuner
     from relaxpy.build.tuning import TuningRecords
     from relaxpy.cli.inputs import read_arrays, read_sizes
-    from relaxpy.cli.source import read_module
+    from relaxpy.cli.source import read_program
 
     path = records or TuningRecords.default_path()
     if path is None:
@@ -161,8 +160,8 @@ def _tune_here(
         )
     known = TuningRecords.read(path)
     at = [read_sizes([text], "--at") for text in sizes]
-    weights = {} if params is None else read_arrays(params)
-    tuner = Tuner(read_module(file), at, params=weights, trials=trials or TRIALS)
+    mod, weights = read_program(file, None if params is None else read_arrays(params))
+    tuner = Tuner(mod, at, params=weights, trials=trials or TRIALS)
     names = fnmatch.filter(tuner.kernels(), kernel)
     for name in fnmatch.filter(tuner.skipped, kernel):
         click.echo(

@@ -15,7 +15,8 @@ import relaxpy
 from relaxpy.errors import RelaxError, Span, UsageError
 from relaxpy.files import replacing
 from relaxpy.frontend.missing import refuse
-from relaxpy.frontend.onnx.arrays import NUMBERS
+from relaxpy.frontend.onnx.arrays import NAMES, NUMBERS
+from relaxpy.frontend.onnx.model import need_onnx
 from relaxpy.ir import (
     Annotation,
     Dim,
@@ -89,6 +90,7 @@ def _check_arguments(mod: Any, function: str, opset: int) -> None:
         raise UsageError(
             "onnx-file", f"the module has no function {function!r}", help=f"it has {names}"
         )
+    need_onnx("writing ONNX models")
     import onnx
 
     newest = onnx.defs.onnx_opset_version()
@@ -328,18 +330,23 @@ def _store(
     total = sum(array.nbytes for array in large.values()) + model.ByteSize()
     if beside is None:
         beside = total > LARGEST
+    if total > LARGEST and (path is None or not beside):
+        raise UsageError(
+            "onnx-file",
+            f"a model with weights of {total:,} bytes cannot be in one piece",
+            help='write the weights beside it: relaxpy.onnx.export(mod, "model.onnx")',
+        )
     if beside and path is None:
         raise UsageError(
             "onnx-file",
-            f"a model with weights of {total:,} bytes cannot be in one piece" if total > LARGEST
-            else "external_data needs a path",
-            help='give the path of a file: relaxpy.onnx.export(mod, "model.onnx")',
-        )  # fmt: skip
+            "external_data needs a path",
+            help='give the path of a file: relaxpy.onnx.export(mod, "model.onnx", external_data=True)',
+        )
     if not beside:
         model.graph.initializer.extend(tensor_of(name, array) for name, array in large.items())
     elif path is not None:
-        location = f"{path.name}.data"
-        with replacing(path.with_name(location)) as temporary, temporary.open("wb") as file:
+        location = weights_file(path).name
+        with replacing(weights_file(path)) as temporary, temporary.open("wb") as file:
             for name, array in large.items():
                 file.write(b"\0" * (-file.tell() % ALIGNED))
                 entry = _external(name, array, location, file.tell())
@@ -348,6 +355,21 @@ def _store(
     if path is not None:
         with replacing(path) as temporary:
             temporary.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def weights_file(path: Path) -> Path:
+    """The file of the weights that are beside a model."""
+    return path.with_name(f"{path.name}.data")
+
+
+def described(info: Any) -> str:
+    """An input or output of a model as text: its name, dtype and shape."""
+    kind = info.type.tensor_type
+    sizes = [
+        dim.dim_param or (str(dim.dim_value) if dim.HasField("dim_value") else "?")
+        for dim in kind.shape.dim
+    ]
+    return f"{info.name}: {NAMES[kind.elem_type]}[{', '.join(sizes)}]"
 
 
 ALIGNED = 4096

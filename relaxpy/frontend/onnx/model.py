@@ -12,11 +12,24 @@ MOST_BYTES = 1 << 31
 """Protobuf's own limit of a file."""
 
 
+def need_onnx(purpose: str) -> None:
+    """Refuse to go on without the package onnx: `extra-missing`."""
+    try:
+        import onnx as _  # noqa: F401
+    except ImportError:
+        raise UsageError(
+            "extra-missing",
+            f"{purpose} needs the package onnx",
+            help="pip install 'relaxpy[onnx]'",
+        ) from None
+
+
 def read_model(source: Any) -> tuple[Any, Path | None]:
     """A model from a path, bytes, or a ModelProto, and the folder that its external data is in.
 
-    Raises: UsageError (`onnx-file`) for what is no ONNX model.
+    Raises: UsageError: `onnx-file` for what is no ONNX model, `extra-missing` without onnx.
     """
+    need_onnx("reading ONNX models")
     import onnx
 
     if isinstance(source, onnx.ModelProto):
