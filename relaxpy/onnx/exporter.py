@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -27,6 +27,7 @@ from relaxpy.ir import (
     PrimType,
     ShapeType,
     TensorType,
+    TupleType,
     Var,
 )
 from relaxpy.ir.array import as_array
@@ -119,7 +120,8 @@ class _Model:
     def run(self) -> tuple[Any, dict[str, np.ndarray]]:
         """The model, and the arrays of its initializers, which are not in it yet."""
         writer = self.writer
-        writer.taken.update(param.name for param in self.function.params)
+        for param in self.function.params:
+            writer.taken.update(name for name, _ in _parts(param.name, param.annotation))
         self._parameters()
         found = writer.body(self.frame, self.function.body)
         if writer.missing:
@@ -144,15 +146,15 @@ class _Model:
                 tensor = Tensor(param.name, DType(array.dtype), array.ndim, dims, array)
                 frame.values[param] = tensor
                 writer.define(frame, param.annotation, tensor, f"the weight {param.name}")
+        kept = [param for param in params if param.name not in self.weights]
+        given = [part for param in kept for part in _parts(param.name, param.annotation)]
         for alone in (True, False):  # sizes that are symbols first: others are solved for theirs
-            for param in params:
-                if param.name not in self.weights:
-                    self._symbols(param, param.annotation, alone)
-        for param in params:
-            if param.name not in self.weights:
-                frame.values[param] = self._input(param)
+            for name, annotation in given:
+                self._symbols(name, annotation, alone)
+        for param in kept:
+            frame.values[param] = self._input(param.name, param.annotation, param.span)
 
-    def _symbols(self, param: Var, annotation: Annotation, alone: bool) -> None:
+    def _symbols(self, name: str, annotation: Annotation, alone: bool) -> None:
         """Learn symbols from the sizes of an input."""
         writer, frame = self.writer, self.frame
         dims: Any = ()
@@ -160,7 +162,7 @@ class _Model:
             dims = annotation.dims or ()
         elif isinstance(annotation, PrimType) and annotation.value is not None:
             dims = (annotation.value,)
-        source = Tensor(param.name, DType("int64"), len(dims))
+        source = Tensor(name, DType("int64"), len(dims))
         for axis, dim in enumerate(dims):
             new = [v for v in dim.vars if frame.symbol(v) is None and v not in writer.sources]
             if len(new) != 1 or (dim.symbol is not None) != alone:
@@ -170,46 +172,48 @@ class _Model:
             elif isinstance(annotation, ShapeType):
                 how = writer.element(source, axis)
             else:
-                how = partial(_as_row, writer, param.name)
+                how = partial(_as_row, writer, name)
             if dim.symbol is not None:
                 writer.sources[dim.symbol] = writer.block, how
             else:
                 writer.define(
                     frame,
                     ShapeType([dim]),
-                    (writer.new_symbol(f"{param.name}_{axis}", how),),
-                    param.name,
+                    (writer.new_symbol(f"{name}_{axis}", how),),
+                    name,
                 )
 
-    def _input(self, param: Var) -> Any:
+    def _input(self, name: str, annotation: Annotation, span: Span | None) -> Any:
+        """The value of an input. Those of a tuple have its name and their places."""
         from onnx import helper
 
-        annotation, frame = param.annotation, self.frame
-        self.writer.block.made.add(param.name)
+        frame = self.frame
+        if isinstance(annotation, TupleType):
+            fields = enumerate(annotation.fields)
+            return tuple(self._input(f"{name}_{i}", field, span) for i, field in fields)
+        self.writer.block.made.add(name)
         match annotation:
             case TensorType():
-                tensor = self.writer.typed(frame, param.name, annotation, param.span)
+                tensor = self.writer.typed(frame, name, annotation, span)
                 known = annotation.dims is not None
                 shape = [*map(_shown, tensor.dims or ())] if known else [None] * tensor.ndim
-                info = helper.make_tensor_value_info(param.name, NUMBERS[tensor.dtype], shape)
+                info = helper.make_tensor_value_info(name, NUMBERS[tensor.dtype], shape)
                 value: Any = tensor
             case ShapeType() if annotation.ndim >= 0:
-                info = helper.make_tensor_value_info(
-                    param.name, NUMBERS["int64"], [annotation.ndim]
-                )
-                vector = Tensor(param.name, DType("int64"), 1, (Dim.of(annotation.ndim),))
+                info = helper.make_tensor_value_info(name, NUMBERS["int64"], [annotation.ndim])
+                vector = Tensor(name, DType("int64"), 1, (Dim.of(annotation.ndim),))
                 value = ShapeTensor(vector)
                 if annotation.dims is not None:
                     value = tuple(map(frame.dim, annotation.dims))
             case PrimType():
-                info = helper.make_tensor_value_info(param.name, NUMBERS[annotation.dtype], [])
-                value = Tensor(param.name, annotation.dtype, 0, ())
+                info = helper.make_tensor_value_info(name, NUMBERS[annotation.dtype], [])
+                value = Tensor(name, annotation.dtype, 0, ())
                 if annotation.value is not None:
                     value = frame.dim(annotation.value)
             case _:
                 raise UsageError(
-                    "onnx-operator", f"the parameter {param.name!r} is {annotation}, and a model takes tensors",
-                    span=param.span, help="pass the elements as parameters of their own",
+                    "onnx-operator", f"the parameter {name!r} is {annotation}, and a model takes tensors",
+                    span=span, help="say what it is: R.Tensor(…), R.Shape(…), R.Prim(…), or a tuple of these",
                 )  # fmt: skip
         self.inputs.append(info)
         return value
@@ -295,6 +299,15 @@ class _Model:
             span=place,
             help="cast to float32 or int64 before it",
         )
+
+
+def _parts(name: str, annotation: Annotation) -> Iterator[tuple[str, Annotation]]:
+    """The inputs that a parameter is: itself, or the fields of a tuple."""
+    if not isinstance(annotation, TupleType):
+        yield name, annotation
+        return
+    for i, field in enumerate(annotation.fields):
+        yield from _parts(f"{name}_{i}", field)
 
 
 def _check_weight(param: Var, array: np.ndarray) -> None:
