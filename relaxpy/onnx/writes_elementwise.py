@@ -370,6 +370,17 @@ def saturated(at: Place, x: Tensor, dtype: DType) -> str:
     return found
 
 
+_LAST = 2**63 - 1
+
+
+def position(at: Place, indices: Tensor) -> Any:
+    """Indices as int64. What is too large for it is its largest number."""
+    if indices.dtype == "uint64":
+        most = at.node("Min", indices, at.number(_LAST, "uint64"))
+        return at.cast(most, "int64", "uint64")
+    return at.cast(indices, "int64")
+
+
 @writes(Bitcast)
 def bitcast(at: Place, op: Bitcast, x: Tensor) -> Any:
     at.need(26)

@@ -16,27 +16,18 @@ from relaxpy.ir.dim import product
 from relaxpy.onnx.write_table import writes
 from relaxpy.onnx.write_values import Tensor
 from relaxpy.onnx.writer import Place
+from relaxpy.onnx.writes_elementwise import position
 from relaxpy.onnx.writes_shape import filled
 from relaxpy.op import arg_reduce, nms, quantization, search, set, sorting
 from relaxpy.op.expert_linear import ExpertLinear
 from relaxpy.op.gather import GatherElements, GatherND, IndexTensor, Take
 from relaxpy.op.scatter import IndexPut, ScatterElements, ScatterND
 
-_LAST = 2**63 - 1
-
 
 def is_inside(at: Place, indices: Any, size: Any) -> str:
     """Which indices from the front are in range?"""
     from_front = at.node("GreaterOrEqual", indices, at.number(0, "int64"))
     return at.node("And", from_front, at.node("Less", indices, size))
-
-
-def position(at: Place, indices: Tensor) -> Any:
-    """Indices as int64. What is too large for it is its largest number."""
-    if indices.dtype == "uint64":
-        most = at.node("Min", indices, at.number(_LAST, "uint64"))
-        return at.cast(most, "int64", "uint64")
-    return at.cast(indices, "int64")
 
 
 def from_end(at: Place, indices: Any, size: Any) -> str:
@@ -173,8 +164,8 @@ def beyond(at: Place, x: Any, dtype: DType, dims: Sequence[Dim], axis: int) -> s
 
 
 def _wide(x: Tensor, how: str | None) -> DType:
-    """What is scattered in: sums and products of narrow floats in float32."""
-    return DType("float32") if x.dtype.is_narrow and how in ("add", "mul") else x.dtype
+    """What is scattered in: sums and products of narrow floats in float32. Runtimes have no narrow minima either."""
+    return DType("float32") if x.dtype.is_narrow and how is not None else x.dtype
 
 
 @writes(ScatterElements)

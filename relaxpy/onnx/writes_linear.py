@@ -88,8 +88,8 @@ def attend(
     value: Tensor,
     bias: Tensor | None = None,
 ) -> Any:
-    """MatMul, Softmax, MatMul; a row that sees no key is 0."""
-    dtype = query.dtype
+    """MatMul, Softmax, MatMul; a row that sees no key is 0. bfloat16 is computed in float32."""
+    dtype = DType("float32") if query.dtype == "bfloat16" else query.dtype
     (_, length, heads, width), (batch, keys, own, _) = at.dims(query), at.dims(key)
     scale = op.scale
     if scale is None:
@@ -99,15 +99,16 @@ def attend(
 
     def spread(x: Tensor, order: Sequence[int]) -> Any:
         """Keys or values for all heads of the query."""
+        wide = at.cast(x, dtype)
         if own == heads:
-            return at.transpose(x, order)
+            return at.transpose(wide, order)
         share = heads // own
         last = at.dims(x)[3]
-        apart = at.node("Expand", at.unsqueeze(x, [3]), at.shape([1, 1, 1, share, 1]))
+        apart = at.node("Expand", at.unsqueeze(wide, [3]), at.shape([1, 1, 1, share, 1]))
         return at.transpose(at.reshape(apart, [batch, keys, heads, last]), order)
 
-    q = at.transpose(at.node("Mul", query, at.number(scale, dtype)), [0, 2, 1, 3])
-    scores = at.node("MatMul", q, spread(key, [0, 2, 3, 1]))
+    scaled = at.node("Mul", at.cast(query, dtype), at.number(scale, dtype))
+    scores = at.node("MatMul", at.transpose(scaled, [0, 2, 1, 3]), spread(key, [0, 2, 3, 1]))
     if bias is not None:
         scores = at.node("Add", scores, at.cast(bias, dtype))
     seen = _seen(at, op, length, keys)
@@ -120,7 +121,8 @@ def attend(
         most = at.node("ReduceMax", scores, at.ints([-1]), keepdims=1)
         nothing = at.node("Equal", most, hidden)
         shares = at.node("Where", nothing, at.number(0, dtype), shares)
-    return at.transpose(at.node("MatMul", shares, spread(value, [0, 2, 1, 3])), [0, 2, 1, 3])
+    found = at.transpose(at.node("MatMul", shares, spread(value, [0, 2, 1, 3])), [0, 2, 1, 3])
+    return at.cast(found, query.dtype, dtype)
 
 
 def _seen(at: Place, op: attention.DenseAttention, length: Dim, keys: Dim) -> str | None:

@@ -30,10 +30,14 @@ def reduced(at: Place, kind: str, x: Any, axes: tuple[int, ...], keepdims: bool)
 @writes(*_REDUCED)
 def reduction(at: Place, op: Any, x: Tensor) -> Any:
     kind = _REDUCED[type(op)]
+    is_extreme = isinstance(op, (reduce.Max, reduce.Min))
     wide: Any = x.dtype
-    if x.dtype.is_int and x.dtype.bits < 32:
+    if x.dtype.is_int and x.dtype.bits < 32 and not (is_extreme and x.dtype.bits == 8):
         wide = "int32"  # a sum modulo a power of 2 is that of the wider sum
     found = reduced(at, kind, at.cast(x, wide), op.axes_of(x.ndim), op.keepdims)
+    if is_extreme and wide != x.dtype:  # of nothing: the limit of the narrow dtype
+        info = np.iinfo(x.dtype.numpy)
+        found = at.node("Clip", found, at.number(info.min, wide), at.number(info.max, wide))
     return at.cast(found, x.dtype, wide)
 
 

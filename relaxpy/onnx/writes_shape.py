@@ -13,7 +13,7 @@ from relaxpy.ir.dim import product
 from relaxpy.onnx.write_table import writes
 from relaxpy.onnx.write_values import ShapeTensor, Tensor
 from relaxpy.onnx.writer import Place
-from relaxpy.onnx.writes_elementwise import converted_to
+from relaxpy.onnx.writes_elementwise import converted_to, position
 from relaxpy.op import (
     create,
     intrinsic,
@@ -246,7 +246,7 @@ def reverse_sequence(at: Place, op: reverse.ReverseSequence, x: Tensor, lengths:
     turned = at.transpose(x, order)
     # No length below 1 is valid, and none beyond the axis.
     size = at.dims(x)[time]
-    own = at.cast(lengths, "int64")
+    own = position(at, lengths)
     bounded = at.node("Min", at.node("Max", own, at.ints([1])), at.shape([size]))
     found = at.node("ReverseSequence", turned, bounded, batch_axis=1, time_axis=0)
     back = [order.index(a) for a in range(x.ndim)]

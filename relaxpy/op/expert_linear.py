@@ -13,7 +13,7 @@ from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
-from relaxpy.op.gather import nearest, position, unless_empty
+from relaxpy.op.gather import nearest, position, position_numpy, unless_empty
 from relaxpy.op.linear_algebra import wide_dtype
 
 
@@ -91,7 +91,7 @@ class ExpertLinear(Op):
         wide = wide_dtype(DType(data.dtype)).numpy
         if not len(weight):
             return np.zeros((*experts.shape, weight.shape[1]), data.dtype)
-        own = np.clip(experts.astype(np.int64), 0, len(weight) - 1)
+        own = np.clip(position_numpy(experts), 0, len(weight) - 1)
         found = np.einsum("ik,irjk->irj", data.astype(wide), weight[own].astype(wide))
         if bias is not None:
             found = found + bias[own].astype(wide)

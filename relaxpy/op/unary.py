@@ -310,7 +310,7 @@ class Round(Unary):
     """The nearest whole number, halves rounded to even; integers are unchanged."""
 
     name = "round"
-    ufunc = np.rint
+    ufunc = np.round  # np.rint makes floats of integers
 
 
 @define_op

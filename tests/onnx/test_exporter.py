@@ -14,12 +14,12 @@ import pytest
 
 import relaxpy
 from relaxpy import nn
-from relaxpy.errors import UsageError
+from relaxpy.errors import RelaxError, UsageError
 from relaxpy.ir import BindingBlock, Function, IRModule, SeqExpr, Tuple, Var, VarBinding
-from relaxpy.op.base import OPS
+from relaxpy.op.base import OPS, Sample
 from relaxpy.op.deduce import deduce
 from relaxpy.testing.interpret import interpret
-from relaxpy.testing.op_samples import apply, run_reference
+from relaxpy.testing.op_samples import apply, dtype_variants, run_reference
 from tests.sweeps import sweep
 
 onnx: Any = pytest.importorskip("onnx")
@@ -62,28 +62,68 @@ def test_operators(name: str) -> None:
     for i, sample in enumerate(OPS[name].samples()):
         if sample.code:
             continue
-        applied = apply(sample, i % 2 > 0 and not _of_unknown_sizes(sample))
-        call = sample.op.normal(applied.call)
-        params, out = _variables(call.args), Var("out", deduce(call))
-        body = SeqExpr((BindingBlock((VarBinding(out, call),)),), out)
-        main = Function(params, body, out.annotation, True, {"global_symbol": "main"})
-        try:
-            model = _exported(IRModule({"main": main}))
-        except UsageError as error:
-            told = error.code
+        found = _written(sample, i % 2 > 0)
+        if found is None:
+            continue
+        model, arrays = found
+        written += 1
+        wanted = flat(run_reference(sample))
+        equal(of_reader(model, arrays), wanted)
+        if i in RUNTIME.get(name, ((), ""))[0]:
+            assert not _runs_as(model, arrays, wanted), "the entry in RUNTIME is of no use"
         else:
-            told, written = "onnx-operator", written + 1
-            onnx.checker.check_model(model, full_check=True)
-            wanted = flat(run_reference(sample))
-            equal(of_reader(model, applied.arrays), wanted)
-            if i in RUNTIME.get(name, ((), ""))[0]:
-                assert not _runs_as(model, applied.arrays, wanted), (
-                    "the entry in RUNTIME is of no use"
-                )
-            else:
-                equal(_of_others(model, applied.arrays), wanted)
-        assert told in ("onnx-operator", "onnx-dtype")
+            equal(_of_others(model, arrays), wanted)
     assert written or name in REFUSED
+
+
+def _written(sample: Sample, symbolic: bool) -> tuple[Any, list[np.ndarray]] | None:
+    """The model of a sample, and its inputs; None: it is refused."""
+    applied = apply(sample, symbolic and not _of_unknown_sizes(sample))
+    call = sample.op.normal(applied.call)
+    params, out = _variables(call.args), Var("out", deduce(call))
+    body = SeqExpr((BindingBlock((VarBinding(out, call),)),), out)
+    main = Function(params, body, out.annotation, True, {"global_symbol": "main"})
+    try:
+        model = _exported(IRModule({"main": main}))
+    except UsageError as error:
+        if error.code in ("onnx-operator", "onnx-dtype"):
+            return None
+        raise
+    onnx.checker.check_model(model, full_check=True)
+    return model, applied.arrays
+
+
+OTHER_DTYPES: dict[str, tuple[tuple[str, ...], str]] = {
+    "sum": (("int32", "int16"), "a sum beyond int32 is its limit"),
+    "prod": (("int64", "int32", "int16", "int8", "uint16", "uint8"), "a product beyond int32 is its limit"),
+    "sign": (("float16",), "NaN has a sign"), "nn.log_softmax": (("float64",), "overflows"),
+    "bucketize": (("uint8",), "edges that are not sorted any more"),
+    "nn.layer_norm": (("bfloat16",), "ONNX rounds before the weights"),
+    "nn.gru": (("float64",), "has no kernel"), "nn.lstm": (("float64",), "has no kernel"), "nn.rnn": (("float64",), "has no kernel"),
+}  # fmt: skip
+"""Operator → dtypes in which its samples differ, or are refused with another error than that there is no kernel."""
+
+
+@sweep(20)
+@pytest.mark.parametrize("name", NAMES)
+def test_operators_in_other_dtypes(name: str) -> None:
+    """The same in every dtype that tensors may be cast to."""
+    for i, base in enumerate(OPS[name].samples()):
+        if base.code or i in RUNTIME.get(name, ((), ""))[0]:
+            continue
+        for dtype, sample in dtype_variants(base):
+            if dtype in OTHER_DTYPES.get(name, ((), ""))[0]:
+                continue
+            try:
+                found = _written(sample, i % 2 > 0)
+            except RelaxError:  # the operator does not take it
+                continue
+            if found is not None:
+                tolerance = max(1e-3, sample.rtol, sample.atol)
+                wanted = flat(run_reference(sample))
+                equal(of_reader(*found), wanted, tolerance)
+                if (runtime := _of_kernels(*found)) is not None:
+                    equal(runtime, wanted, tolerance)
 
 
 REFUSED = ("atan2", "left_shift", "right_shift")
@@ -121,12 +161,20 @@ def of_runtime(model: Any, arrays: Sequence[np.ndarray]) -> list[Any]:
     return session.run(None, dict(zip(names, arrays, strict=True)))
 
 
-def _of_others(model: Any, arrays: Sequence[np.ndarray]) -> list[Any]:
-    """What ONNX Runtime computes; where it has no kernel, or numpy no dtype for it, ONNX's own evaluator."""
+def _of_kernels(model: Any, arrays: Sequence[np.ndarray]) -> list[Any] | None:
+    """What ONNX Runtime computes; None: it has no kernel, or numpy no dtype for it."""
     kinds = {each.type.tensor_type.elem_type for each in (*model.graph.input, *model.graph.output)}
     if onnxruntime is not None and kinds.isdisjoint(OF_NO_NUMPY):
         with suppress(onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented):
             return of_runtime(model, arrays)
+    return None
+
+
+def _of_others(model: Any, arrays: Sequence[np.ndarray]) -> list[Any]:
+    """What ONNX Runtime computes, or ONNX's own evaluator."""
+    found = _of_kernels(model, arrays)
+    if found is not None:
+        return found
     names = [each.name for each in model.graph.input]
     with np.errstate(all="ignore"):
         return ReferenceEvaluator(model).run(None, dict(zip(names, arrays, strict=True)))
