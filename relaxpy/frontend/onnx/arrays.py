@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from relaxpy.errors import Span, UsageError
@@ -23,6 +24,9 @@ NAMES = {
 
 NUMBERS = {name: number for number, name in NAMES.items()}
 
+PACKED = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
+"""Integers that share bytes, the first one in the lowest bits → their bits."""
+
 MOST_BYTES = 1 << 34
 """A constant is no larger."""
 
@@ -34,8 +38,10 @@ def dtype_of(number: int, span: Span | None = None) -> DType:
 
 
 def array_of(tensor: Any, folder: Path | None = None, span: Span | None = None) -> np.ndarray:
-    """A TensorProto as an array; external data is mapped from files below `folder`. UsageError (`onnx-file`) for one
-    that is damaged."""
+    """A TensorProto as an array; external data is mapped from files below `folder`. Integers that share bytes are of
+    the dtypes of ml_dtypes. UsageError (`onnx-file`) for one that is damaged."""
+    if NAMES.get(tensor.data_type) in PACKED:
+        return _unpacked(tensor, folder, span)
     dtype = dtype_of(tensor.data_type, span)
     shape = tuple(tensor.dims)
     count = math.prod(shape)
@@ -50,6 +56,25 @@ def array_of(tensor: Any, folder: Path | None = None, span: Span | None = None) 
     if raw.size != count * dtype.itemsize:
         raise _damaged(tensor, f"has {raw.size} bytes for the shape {list(shape)} of {dtype}", span)
     return raw.view(dtype.numpy).reshape(shape)
+
+
+def _unpacked(tensor: Any, folder: Path | None, span: Span | None) -> np.ndarray:
+    """A tensor of integers that share bytes."""
+    import onnx
+
+    name = NAMES[tensor.data_type]
+    bits, shape = PACKED[name], tuple(tensor.dims)
+    whole = onnx.TensorProto()
+    whole.CopyFrom(tensor)
+    whole.data_type = NUMBERS["uint8"]
+    count = math.prod(shape) if min(shape, default=0) >= 0 else -1
+    whole.dims[:] = [-(-count * bits // 8)]
+    packed = array_of(whole, folder, span)
+    parts = [packed >> shift & ((1 << bits) - 1) for shift in range(0, 8, bits)]
+    numbers = np.stack(parts, -1).reshape(-1)[:count].astype(np.int8)
+    if name.startswith("int"):
+        numbers = (numbers << (8 - bits)).astype(np.int8) >> (8 - bits)
+    return numbers.astype(np.dtype(getattr(ml_dtypes, name))).reshape(shape)
 
 
 def _listed(tensor: Any, dtype: DType, shape: tuple[int, ...], span: Span | None) -> np.ndarray:

@@ -14,7 +14,7 @@ from relaxpy import op
 from relaxpy.errors import RelaxError, Span, UsageError
 from relaxpy.frontend import site
 from relaxpy.frontend.missing import refuse
-from relaxpy.frontend.onnx.arrays import NUMBERS, dtype_of
+from relaxpy.frontend.onnx.arrays import NUMBERS, PACKED, dtype_of
 from relaxpy.frontend.onnx.branches import Rest, branch
 from relaxpy.frontend.onnx.contents import Contents
 from relaxpy.frontend.onnx.functions import opsets_of, schema_of, standard_body
@@ -22,7 +22,7 @@ from relaxpy.frontend.onnx.graph import MOST_NESTED, Graph, Node, Reader
 from relaxpy.frontend.onnx.model import read_model
 from relaxpy.frontend.onnx.operators import load_operators
 from relaxpy.frontend.onnx.refused import REFUSED
-from relaxpy.frontend.onnx.table import DRAWING, attributes_of, rule_of
+from relaxpy.frontend.onnx.table import DRAWING, MOVES, READS_PACKED, attributes_of, rule_of
 from relaxpy.ir import (
     Call,
     Constant,
@@ -144,6 +144,8 @@ class Importer:
         self.params: list[Var] = []
         self.stored_vars: dict[int, tuple[np.ndarray, Expr]] = {}
         """Address of an array → it, kept alive, and its expression."""
+        self.packed: dict[Expr, str] = {}
+        """Values of int8 or uint8 that are of a dtype of fewer bits in the model → that."""
         self.sizes: dict[str, Dim] = {}
         """Name of a size in the model → the size."""
         self.origins: dict[Var, frozenset[str]] = {}
@@ -246,6 +248,11 @@ class Importer:
             value.annotation if isinstance(value, Var) else deduce(value, self.builder.get())
         )
         assert isinstance(annotation, TensorType)
+        if value in self.packed:
+            raise UsageError(
+                "onnx-dtype",
+                f"the output {info.name!r} is of {self.packed[value]}, which is not supported",
+            )
         shape = declared(info.type.tensor_type) if info.type.HasField("tensor_type") else None
         dims = annotation.dims or ()
         if shape is not None and (
@@ -264,6 +271,9 @@ class Importer:
         if found is not None:
             return found[1]
         value: Expr
+        given, name_of = array, array.dtype.name
+        if name_of in PACKED:
+            array = array.astype(np.int8 if name_of.startswith("int") else np.uint8)
         if array.nbytes <= site.WRITTEN:
             value = Constant(array)
         else:
@@ -272,7 +282,9 @@ class Importer:
             self.params.append(value)
             self.weights[hint] = array
             self.contents.constants[value] = array
-        self.stored_vars[id(array)] = array, value
+        if name_of in PACKED:
+            self.packed[value] = name_of
+        self.stored_vars[id(given)] = given, value
         return value
 
     # Nodes
@@ -386,6 +398,11 @@ class Importer:
             if body is None:
                 raise UsageError("onnx-operator", f"{node.title} is not supported", span=node.span)
             return self._function(body, node, inputs, schema)
+        packed = [self.packed[x] for x in inputs if isinstance(x, Expr) and x in self.packed]
+        if packed and node.op not in (*MOVES, *READS_PACKED):
+            raise UsageError(
+                "onnx-dtype", f"{node.title} of {packed[0]} is not supported", span=node.span
+            )
         taken = attributes_of(rule) if schema is None else schema.attributes
         unknown = (
             None if taken is None else next((n for n in node.attributes if n not in taken), None)
@@ -400,7 +417,10 @@ class Importer:
         at = Site(self, node, values, opsets, 1 if schema is None else version)
         found = rule(at, *inputs, **attributes)
         results = list(found) if is_sequence(found) else [found]
-        return [at.emit(value) if isinstance(value, Expr) else value for value in results]
+        results = [at.emit(value) if isinstance(value, Expr) else value for value in results]
+        if packed and node.op in MOVES:
+            self.packed.update((value, packed[0]) for value in results)
+        return results
 
     def _filled(self, node: Node) -> Any:
         """The node as a proto without references to a function's attributes, which were filled in."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from relaxpy import op
-from relaxpy.frontend.onnx.arrays import dtype_of
+from relaxpy.frontend.onnx.arrays import NAMES, PACKED, dtype_of
 from relaxpy.frontend.onnx.importer import Site
 from relaxpy.frontend.onnx.operators_elementwise import constant, converted
 from relaxpy.frontend.onnx.operators_linear import conv
@@ -17,10 +17,12 @@ NARROW = ("int8", "uint8", "int16", "uint16")
 
 def spread(at: Site, x: Any, like: Expr, axis: int, block: int = 0) -> Any:
     """Scales or zero points as a tensor that is broadcast with another one: one of all, one for each index of an axis,
-    or one for each block of it."""
+    or one for each block of it; or as it is, if it has several axes."""
     rank = at.ndim(like)
     if at.ndim(x) == 0 or (at.ndim(x) == 1 and at.shape_of(x)[0] == 1 and not block):
         return at.emit(op.reshape(x, ()))
+    if at.ndim(x) > 1 and not block:
+        return x
     axis %= rank
     if not block:
         return at.emit(op.reshape(x, [at.shape_of(x)[0] if a == axis else 1 for a in range(rank)]))
@@ -37,11 +39,14 @@ def quantized(
     axis: int = 1,
     block: int = 0,
     saturate: bool = True,
+    packed: str = "",
 ) -> Any:
-    """X / scale, rounded, with the zero point added, within the range of the dtype."""
+    """X / scale, rounded, with the zero point added, within the range of the dtype, or of `packed`, which has fewer
+    bits."""
     if zero is None:
         zero = constant(0, dtype)
-    simple = at.ndim(scale) <= 1 and not block and at.dtype_of(x) == "float32"
+    simple = max(at.ndim(scale), at.ndim(zero)) <= 1 and not (block or packed)
+    simple = simple and at.dtype_of(x) == "float32"
     if dtype in NARROW and simple:
         zero = at.emit(op.reshape(zero, at.shape_of(scale)))
         return op.quantize(
@@ -54,8 +59,20 @@ def quantized(
         return converted(at, found, dtype, saturate)
     shift = at.cast(spread(at, zero, x, axis, block), "float32")
     whole = at.emit(op.add(at.cast(at.emit(op.round(found)), "float32"), shift))
-    low, high = dtype.limits
-    return at.cast(at.emit(op.clip(whole, float(low), float(high))), dtype)
+    low, high = _limits(packed) if packed else dtype.limits
+    found = at.cast(at.emit(op.clip(whole, float(low), float(high))), dtype)
+    if packed:
+        at.importer.packed[found] = packed
+    return found
+
+
+def _limits(packed: str) -> tuple[int, int]:
+    bits = PACKED[packed]
+    return (
+        (-(1 << bits - 1), (1 << bits - 1) - 1)
+        if packed.startswith("int")
+        else (0, (1 << bits) - 1)
+    )
 
 
 def dequantized(
@@ -89,16 +106,19 @@ def quantize_linear(
     at: Site, x: Expr, scale: Expr, zero: Any = None, axis: int = 1, block_size: int = 0, output_dtype: int = 0,
     precision: int = 0, saturate: int = 1, **_: Any,
 ) -> Any:  # fmt: skip
-    dtype = DType("uint8")
+    dtype, packed = DType("uint8"), ""
     if zero is not None:
-        dtype = at.dtype_of(zero)
+        dtype, packed = at.dtype_of(zero), at.importer.packed.get(zero, "")
+    elif NAMES.get(output_dtype) in PACKED:
+        packed = NAMES[output_dtype]
+        dtype = DType("int8" if packed.startswith("int") else "uint8")
     elif output_dtype:
         dtype = dtype_of(output_dtype, at.span)
     if precision:
         x = at.cast(x, dtype_of(precision, at.span))
     if at.dtype_of(x).is_int:
         x = at.cast(x, "float32")
-    return quantized(at, x, scale, zero, dtype, axis, block_size, bool(saturate))
+    return quantized(at, x, scale, zero, dtype, axis, block_size, bool(saturate), packed)
 
 
 @operator("DequantizeLinear")
@@ -110,18 +130,18 @@ def dequantize_linear(
     return dequantized(at, x, scale, zero, dtype, axis, block_size)
 
 
-def shifted(at: Site, x: Expr, zero: Any, axis: int | None = None) -> Any:
+def shifted(at: Site, x: Expr, zero: Any, axis: int = -1) -> Any:
     """Integers without their zero point, as int32; a vector of zero points is along `axis`."""
     wide = at.cast(x, "int32")
     if zero is None:
         return wide
-    point = at.cast(zero, "int32")
-    if at.ndim(point) == 1 and axis is not None:
-        rank = at.ndim(x)
-        count = at.shape_of(point)[0]
-        shape = () if count == 1 else [count if a == axis % rank else 1 for a in range(rank)]
-        point = at.emit(op.reshape(point, shape))
-    return at.emit(op.subtract(wide, point))
+    return at.emit(op.subtract(wide, at.cast(spread(at, zero, x, axis), "int32")))
+
+
+def requantized(at: Site, total: Expr, factor: Any, zero: Any) -> Any:
+    """Sums of products of integers, scaled, as integers of the zero point's dtype."""
+    found = at.emit(op.multiply(at.cast(total, "float32"), factor))
+    return quantized(at, found, constant(1, "float32"), zero, at.dtype_of(zero))
 
 
 @operator("MatMulInteger")
@@ -135,16 +155,7 @@ def matmul_integer(
 def conv_integer(
     at: Site, x: Expr, w: Expr, x_zero: Any = None, w_zero: Any = None, **attrs: Any
 ) -> Any:
-    return conv(
-        at,
-        shifted(at, x, x_zero, None if x_zero is None else 1),
-        shifted(at, w, w_zero, 0),
-        **attrs,
-    )
-
-
-def scaled(at: Site, x: Any) -> Any:
-    return at.cast(x, "float32")
+    return conv(at, shifted(at, x, x_zero), shifted(at, w, w_zero, 0), **attrs)
 
 
 @operator("QLinearMatMul")
@@ -152,30 +163,14 @@ def qlinear_matmul(
     at: Site, a: Expr, a_scale: Expr, a_zero: Any, b: Expr, b_scale: Expr, b_zero: Any, y_scale: Expr,
     y_zero: Any, **_: Any,
 ) -> Any:  # fmt: skip
-    def row(scale: Expr, x: Expr, axis: int) -> Any:
-        if at.ndim(scale) != 1 or at.shape_of(scale)[0] == 1:
-            return (
-                at.emit(op.reshape(scaled(at, scale), ()))
-                if at.ndim(scale) < 2
-                else scaled(at, scale)
-            )
-        rank = at.ndim(x)
-        return at.emit(
-            op.reshape(
-                scaled(at, scale),
-                [at.shape_of(scale)[0] if k == axis % rank else 1 for k in range(rank)],
-            )
-        )
-
+    """Scales and zero points of the first matrix and of the result are of rows, those of the second of columns."""
     total = at.emit(op.matmul(shifted(at, a, a_zero, -2), shifted(at, b, b_zero, -1)))
-    factor = at.emit(
-        op.divide(op.multiply(row(a_scale, a, -2), row(b_scale, b, -1)), row(y_scale, a, -2))
+    first, second, last = (
+        at.cast(spread(at, scale, total, axis), "float32")
+        for scale, axis in ((a_scale, -2), (b_scale, -1), (y_scale, -2))
     )
-    dtype = at.dtype_of(y_zero)
-    found = at.emit(op.multiply(at.cast(total, "float32"), factor))
-    whole = op.round(at.emit(op.add(found, at.cast(y_zero, "float32"))))
-    low, high = dtype.limits
-    return at.cast(at.emit(op.clip(whole, float(low), float(high))), dtype)
+    factor = at.emit(op.divide(op.multiply(first, second), last))
+    return requantized(at, total, factor, spread(at, y_zero, total, -2))
 
 
 @operator("QLinearConv")
@@ -184,23 +179,19 @@ def qlinear_conv(
     bias: Any = None, **attrs: Any,
 ) -> Any:  # fmt: skip
     total = at.emit(conv(at, shifted(at, x, x_zero), shifted(at, w, w_zero, 0), bias, **attrs))
-    scale = at.emit(op.multiply(scaled(at, x_scale), scaled(at, w_scale)))
-    scale = at.emit(op.divide(scale, scaled(at, y_scale)))
-    factor = spread(at, scale, total, 1)
-    found = op.round(at.emit(op.multiply(at.cast(total, "float32"), factor)))
-    dtype = at.dtype_of(y_zero)
-    whole = at.emit(op.add(at.emit(found), at.cast(at.emit(op.reshape(y_zero, ())), "float32")))
-    low, high = dtype.limits
-    return at.cast(at.emit(op.clip(whole, float(low), float(high))), dtype)
+    first, last = (at.emit(op.reshape(each, ())) for each in (x_scale, y_scale))
+    factor = at.emit(op.divide(op.multiply(first, spread(at, w_scale, total, 1)), last))
+    return requantized(at, total, factor, y_zero)
 
 
 @operator("DynamicQuantizeLinear")
-def dynamic_quantize_linear(at: Site, x: Expr, **_: Any) -> Any:
+def dynamic_quantize_linear(at: Site, x: Expr, **_: Any) -> list[Any]:
+    """As uint8, by the range of all elements and 0; the scale of zeros is 1, as ONNX Runtime's is."""
     zero = constant(0, "float32")
     low = at.emit(op.minimum(at.emit(op.min(x)), zero))
     high = at.emit(op.maximum(at.emit(op.max(x)), zero))
     scale = at.emit(op.divide(op.subtract(high, low), constant(255, "float32")))
-    safe = at.emit(op.where(op.equal(scale, zero), constant(1, "float32"), scale))
-    point = op.clip(at.emit(op.round(at.emit(op.divide(op.negative(low), safe)))), 0.0, 255.0)
+    scale = at.emit(op.where(op.equal(scale, zero), constant(1, "float32"), scale))
+    point = op.clip(at.emit(op.round(at.emit(op.divide(op.negative(low), scale)))), 0.0, 255.0)
     point = at.cast(at.emit(point), "uint8")
-    return [op.quantize(x, safe, point, out_dtype="uint8"), scale, point]
+    return [op.quantize(x, scale, point, out_dtype="uint8"), scale, point]

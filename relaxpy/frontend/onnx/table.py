@@ -67,3 +67,9 @@ DRAWING = frozenset(
     )
 )
 """Operators that draw random numbers: a program with one that has no seed of its own takes a seed."""
+
+MOVES = ("Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten")
+"""Operators whose results are elements of their first input."""
+
+READS_PACKED = ("Cast", "DequantizeLinear", "QuantizeLinear", "GatherBlockQuantized")
+"""Operators that are right for integers of fewer than 8 bits that are in 8."""

@@ -1,0 +1,263 @@
+"""Quantised operators of ONNX and of com.microsoft beside ONNX Runtime: odd sizes, several batches from one import."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+
+from relaxpy.errors import UsageError
+from relaxpy.frontend.onnx import from_onnx
+from tests.frontend.onnx.onnxruntime_oracle import Case, check, compare, runner
+
+RNG = np.random.default_rng(0)
+B = 3
+BATCHES = (B, 1, 7)
+FIRST = {"named": {B: "b"}}
+KINDS = (np.uint8, np.int8)
+
+
+def f(*shape: int, low: float = -2.0, high: float = 3.0) -> np.ndarray:
+    return RNG.uniform(low, high, shape).astype(np.float32)
+
+
+def q(dtype: Any, *shape: int) -> np.ndarray:
+    low, high = (0, 256) if dtype == np.uint8 else (-128, 128)
+    return RNG.integers(low, high, shape).astype(dtype)
+
+
+def scale(*shape: int, low: float = 0.01, high: float = 0.1) -> np.ndarray:
+    return f(*shape, low=low, high=high)
+
+
+def zero(dtype: Any, *shape: int) -> np.ndarray:
+    return (RNG.integers(-20, 20, shape) + (130 if dtype == np.uint8 else 0)).astype(dtype)
+
+
+def weights(*numbers: int) -> dict[str, Any]:
+    return {"weights": frozenset(numbers), **FIRST}
+
+
+def standard() -> Iterator[Case]:
+    own: dict[str, Any] = {"domain": "", "apart": 1}
+    for x in KINDS:
+        kind = x.__name__
+        for w in KINDS:
+            title = f"{kind} {w.__name__}"
+            yield Case(
+                "MatMulInteger",
+                [q(x, B, 5, 11), q(w, 11, 13)],
+                title=f"{title} plain",
+                **own,
+                **weights(1),
+            )
+            yield Case(
+                "MatMulInteger", [q(x, B, 5, 11), q(w, 11, 13), zero(x), zero(w)], title=title, **own,
+                **weights(1, 2, 3),
+            )  # fmt: skip
+            yield Case(
+                "MatMulInteger", [q(x, B, 11), q(w, 11, 13), zero(x), zero(w, 13)], title=f"{title} columns", **own,
+                **weights(1, 2, 3),
+            )  # fmt: skip
+            for each, name in ((), "tensor"), ((13,), "columns"):
+                if x == np.int8 and w == np.uint8:
+                    continue  # not in ONNX Runtime
+                yield Case(
+                    "QLinearMatMul",
+                    [q(x, B, 5, 11), scale(), zero(x), q(w, 11, 13), scale(*each), zero(w, *each), scale(low=0.5, high=1.0), zero(x)],
+                    title=f"{title} {name}", **own, **weights(1, 2, 3, 4, 5, 6, 7),
+                )  # fmt: skip
+            if x == np.int8 and w == np.uint8:
+                continue  # not in ONNX Runtime
+            for each, name in ((), "tensor"), ((4,), "channels"):
+                point = zero(w, *each) if w == np.uint8 else np.zeros(each, w)
+                if name == "channels" and w == np.uint8:
+                    point[...] = point[0]  # ONNX Runtime wants one
+                conv = [
+                    q(x, B, 6, 9, 7),
+                    scale(),
+                    zero(x),
+                    q(w, 4, 3, 3, 3),
+                    scale(*each),
+                    point,
+                    scale(low=3.0, high=5.0),
+                    zero(x),
+                ]
+                more = {"group": 2, "pads": [1, 0, 1, 2], "strides": [2, 1]}
+                yield Case(
+                    "QLinearConv",
+                    conv,
+                    more,
+                    title=f"{title} {name}",
+                    **own,
+                    **weights(*range(1, 8)),
+                )
+                bias = RNG.integers(-3000, 3000, 4).astype(np.int32)
+                yield Case(
+                    "QLinearConv", [*conv, bias], {"group": 2, "auto_pad": "SAME_UPPER"},
+                    title=f"{title} {name} bias", **own, **weights(*range(1, 9)),
+                )  # fmt: skip
+        conv = [q(x, B, 6, 9, 7), q(np.uint8, 4, 3, 3, 3), zero(x), zero(np.uint8)]
+        if x == np.uint8:
+            yield Case(
+                "ConvInteger",
+                conv,
+                {"group": 2, "pads": [1, 0, 1, 2]},
+                title=kind,
+                **own,
+                **weights(1, 2, 3),
+            )
+            yield Case(
+                "ConvInteger",
+                conv[:2],
+                {"group": 2, "strides": [2, 1]},
+                title=f"{kind} plain",
+                **own,
+                **weights(1),
+            )
+        for each, name in ((), "tensor"), ((5,), "channels"):
+            given = [f(B, 5, 7), scale(*each), zero(x, *each)]
+            yield Case("QuantizeLinear", given, title=f"{kind} {name}", **own, **weights(1, 2))
+            given = [q(x, B, 5, 7), scale(*each), zero(x, *each)]
+            yield Case(
+                "DequantizeLinear",
+                given,
+                {"axis": -2},
+                title=f"{kind} {name}",
+                **own,
+                **weights(1, 2),
+            )
+        given = [f(11, B * 2, 7), scale(3, B * 2, 7), zero(x, 3, B * 2, 7)]
+        blocks = {"axis": 0, "block_size": 4}
+        yield Case("QuantizeLinear", given, blocks, title=f"{kind} blocks", **own)
+        given = [q(x, 11, B * 2, 7), scale(3, B * 2, 7), zero(x, 3, B * 2, 7)]
+        yield Case("DequantizeLinear", given, blocks, title=f"{kind} blocks", **own)
+        # Halves are rounded to even before the zero point is added.
+        halves = [
+            np.array(0.5, np.float32),
+            np.array(7, x),
+            *(np.array(v, np.float32) for v in (1.0, 4.0)),
+        ]
+        given = [
+            q(x, B, 1),
+            halves[0],
+            halves[1],
+            q(x, 1, 13) // 64,
+            halves[2],
+            np.array(0, x),
+            halves[3],
+            halves[1],
+        ]
+        yield Case(
+            "QLinearMatMul",
+            given,
+            title=f"{kind} halves",
+            domain="",
+            **weights(1, 2, 3, 4, 5, 6, 7),
+        )
+    for low, high in ((-2.0, 3.0), (1.0, 3.0), (-3.0, -1.0), (0.0, 0.0)):
+        given = [f(B, 5, 7, low=low, high=high)]
+        yield Case("DynamicQuantizeLinear", given, {}, 3, title=f"{low} to {high}", **own, **FIRST)
+
+
+def packed() -> Iterator[Case]:
+    """Integers of 4 and 2 bits."""
+    own: dict[str, Any] = {"domain": "", "opset": 25}
+    for name, low, high in (("int4", -8, 8), ("uint4", 0, 16), ("int2", -2, 2), ("uint2", 0, 4)):
+        dtype = np.dtype(getattr(ml_dtypes, name))
+
+        def numbers(
+            *shape: int, low: int = low, high: int = high, dtype: Any = dtype
+        ) -> np.ndarray:
+            return RNG.integers(low, high, shape).astype(dtype)
+
+        for axis, shape in ((0, (3, 5, 7)), (1, (11, 2, 7)), (-1, (11, 5, 2))):
+            parts = [numbers(11, 5, 7), scale(*shape), numbers(*shape)]
+            attrs = {"axis": axis, "block_size": 4}
+            yield Case(
+                "DequantizeLinear",
+                parts,
+                attrs,
+                title=f"{name} blocks of {axis}",
+                **own,
+                weights=frozenset(range(3)),
+            )
+        for shape in (), (5,):
+            parts = [numbers(11, 5, 7), scale(*shape), numbers(*shape)]
+            yield Case(
+                "DequantizeLinear",
+                parts,
+                title=f"{name} {len(shape)}",
+                **own,
+                weights=frozenset(range(3)),
+            )
+
+
+CASES = [*standard(), *packed()]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_operators_are_onnxruntimes(case: Case) -> None:
+    pytest.importorskip("onnxruntime")
+    check(case, batches=BATCHES)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_operators_built_are_onnxruntimes(case: Case) -> None:
+    pytest.importorskip("onnxruntime")
+    check(case, build=True, batches=BATCHES)
+
+
+def test_rows_of_a_product_have_zero_points() -> None:
+    a, b = q(np.uint8, 3, 5), q(np.uint8, 5, 7)
+    given: list[Any] = [
+        a, scale(3), zero(np.uint8, 3), b, scale(7), zero(np.uint8, 7), scale(3, low=0.5, high=1.0), zero(np.uint8, 3),
+    ]  # fmt: skip
+    model = Case(
+        "QLinearMatMul", given, domain="", weights=frozenset(range(1, 8)), named={3: "m"}
+    ).model()
+    _, a_scale, a_zero, _, b_scale, b_zero, y_scale, y_zero = (x.astype(np.float64) for x in given)
+    product = ((a - a_zero[:, None]) * a_scale[:, None]) @ ((b - b_zero) * b_scale)
+    expected = np.clip(np.rint(product / y_scale[:, None]) + y_zero[:, None], 0, 255).astype(
+        np.uint8
+    )
+    compare(runner(model)(a), [expected])
+
+
+def test_integers_of_four_bits_are_rounded_and_kept() -> None:
+    """A zero point of int4 means results of int4, which QuantizeLinear saturates to; they can be moved and read."""
+    text = """<ir_version: 11, opset_import: ["" : 23]> g (float[n, 3] x) => (float[m, 2] y) <float s = {0.5}, int4 z = {1}> {
+        q = QuantizeLinear(x, s, z)
+        t = Transpose<perm = [1, 0]>(q)
+        y = DequantizeLinear(t, s, z)
+    }"""
+    x = np.array([[100, -100, 0.25], [0.75, 3, -3]], np.float32)
+    (found,) = runner(onnx.parser.parse_model(text))(x)
+    codes = np.clip(np.rint(x / 0.5) + 1, -8, 7)
+    np.testing.assert_array_equal(found, (codes.T - 1) * 0.5)
+
+
+INT4 = np.array([1, 2, 3, -4, 5], ml_dtypes.int4)
+
+
+@pytest.mark.parametrize(
+    ("case", "match"),
+    [
+        (
+            Case("Gather", [INT4, np.array([3, 1])], domain="", weights=frozenset({0})),
+            "Gather of int4",
+        ),
+        (Case("Identity", [INT4], domain="", weights=frozenset({0})), "'y0' is of int4"),
+        (Case("CastLike", [f(3), INT4], domain="", weights=frozenset({1})), "CastLike of int4"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_in_eight_bits_is_refused(case: Case, match: str) -> None:
+    with pytest.raises(UsageError, match=match) as caught:
+        from_onnx(case.model())
+    assert caught.value.code == "onnx-dtype"
