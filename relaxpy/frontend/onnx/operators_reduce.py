@@ -137,6 +137,11 @@ for _name, _function in {
     operator(_name, since=13)(_along(_function))
 
 
+def softmax_of(version: int) -> Callable[..., Any]:
+    """The rule of Softmax in an opset."""
+    return (_along if version >= 13 else _flat)(_softmax(op.nn.softmax))
+
+
 @operator("LpNormalization")
 def lp_normalization(at: Site, x: Expr, axis: int = -1, p: int = 2, **_: Any) -> Any:
     axis %= at.ndim(x)

@@ -39,7 +39,7 @@ class Case:
     domain: str = "com.microsoft"
     opset: int = 21
     free: bool = False
-    """Is the last axis a symbol, too?"""
+    """Is the last axis a symbol, too? That of a vector is, if its size is named."""
 
     def __str__(self) -> str:
         return f"{self.op} {self.title}".strip()
@@ -56,8 +56,9 @@ class Case:
                 stored.append(numpy_helper.from_array(value, name))
                 continue
             shape: list[Any] = list(value.shape)
-            for axis in range(len(shape) - (not self.free)):
-                if symbolic and i not in self.fixed:
+            for axis in range(len(shape)):
+                free = self.free or axis < len(shape) - 1 or (not axis and shape[0] in self.named)
+                if symbolic and free and i not in self.fixed:
                     shape[axis] = self.named.get(shape[axis], f"n{i}_{axis}")
             infos.append(helper.make_tensor_value_info(name, kind, shape))
         node = helper.make_node(

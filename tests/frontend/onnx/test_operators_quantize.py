@@ -13,6 +13,7 @@ import pytest
 from relaxpy.errors import UsageError
 from relaxpy.frontend.onnx import from_onnx
 from tests.frontend.onnx.onnxruntime_oracle import Case, check, compare, runner
+from tests.sweeps import full, sweep
 
 RNG = np.random.default_rng(0)
 B = 3
@@ -197,16 +198,316 @@ def packed() -> Iterator[Case]:
             )
 
 
-CASES = [*standard(), *packed()]
+def contrib() -> Iterator[Case]:
+    own: dict[str, Any] = {"apart": 1}
+    for x in KINDS:
+        kind = x.__name__
+        parts = [q(x, B, 5, 11), scale(), zero(x)]
+        others = {
+            "same": [q(x, B, 5, 11), scale(), zero(x)],
+            "row": [q(x, 11), scale(), zero(x)],
+            "number": [q(x, 1), scale(), zero(x)],
+        }
+        for name, more in others.items():
+            given = [*parts, *more]
+            yield Case(
+                "QLinearAdd",
+                [*given, scale(low=0.05, high=0.1), zero(x)],
+                title=f"{kind} {name}",
+                **own,
+                **weights(1, 2, 4, 5, 6, 7),
+            )
+            yield Case(
+                "QLinearMul",
+                [*given, scale(low=0.05, high=0.1), zero(x)],
+                title=f"{kind} {name}",
+                **own,
+                **weights(1, 2, 4, 5, 6, 7),
+            )
+        # The scales of these are such that ONNX Runtime's tables and float32 round alike.
+        sigmoid = [*parts, np.array(1 / 256, np.float32), np.array(0 if x == np.uint8 else -128, x)]
+        yield Case("QLinearSigmoid", sigmoid, title=kind, **own, **weights(1, 2, 3, 4))
+        yield Case(
+            "QLinearLeakyRelu",
+            [*parts, scale(), zero(x)],
+            {"alpha": 0.2},
+            title=kind,
+            **own,
+            **weights(1, 2, 3, 4),
+        )
+        yield Case(
+            "QLinearLeakyRelu",
+            [*parts, scale(), None],
+            title=f"{kind} plain",
+            **own,
+            **weights(1, 2, 3),
+        )
+        for opset in 11, 13:
+            for axis in 1, 2:
+                attrs = {"opset": opset, "axis": axis}
+                yield Case(
+                    "QLinearSoftmax",
+                    sigmoid,
+                    attrs,
+                    title=f"{kind} {opset} {axis}",
+                    **own,
+                    **weights(1, 2, 3, 4),
+                )
+        given = [scale(), zero(x)]
+        for size in 5, 1, 2:
+            given += [q(x, B, size, 7), scale(), zero(x)]
+        stored = weights(0, 1, 3, 4, 6, 7, 9, 10)
+        yield Case("QLinearConcat", given, {"axis": 1}, title=kind, **own, **stored)
+        given = [RNG.random((B, 5, 1)) < 0.5, *parts, q(x, 11), scale(), zero(x), scale(), zero(x)]
+        yield Case("QLinearWhere", given, title=kind, **own, **weights(2, 3, 5, 6, 7, 8))
+        for last, shape in (0, (B, 5, 9, 7)), (1, (B, 9, 7, 5)):
+            image = [q(x, *shape), scale(), zero(x), scale(), zero(x)]
+            attrs = {"channels_last": last}
+            title = f"{kind} {'last' if last else 'first'}"
+            yield Case(
+                "QLinearGlobalAveragePool", image, attrs, title=title, **own, **weights(1, 2, 3, 4)
+            )
+            attrs = attrs | {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
+            for include in 0, 1:
+                attrs = attrs | {"count_include_pad": include}
+                yield Case(
+                    "QLinearAveragePool",
+                    image,
+                    attrs,
+                    title=f"{title} {include}",
+                    **own,
+                    **weights(1, 2, 3, 4),
+                )
+        for w in KINDS:
+            title = f"{kind} {w.__name__}"
+            for each, name in ((), "tensor"), ((13,), "columns"):
+                right = [q(w, 11, 13), scale(*each), zero(w, *each)]
+                if x == np.uint8 or w == np.int8:
+                    bias = RNG.integers(-3000, 3000, 13).astype(np.int32)
+                    gemm = [
+                        q(x, B, 11),
+                        scale(),
+                        zero(x),
+                        *right,
+                        bias,
+                        scale(low=0.5, high=1.0),
+                        zero(x),
+                    ]
+                    stored = weights(*range(1, 9))
+                    yield Case("QGemm", gemm, title=f"{title} {name}", **own, **stored)
+                    yield Case(
+                        "QGemm",
+                        gemm[:7],
+                        {"alpha": 0.5},
+                        title=f"{title} {name} floats",
+                        **own,
+                        **stored,
+                    )
+                    turned = [
+                        *gemm[:3],
+                        np.ascontiguousarray(gemm[3].T),
+                        *gemm[4:6],
+                        None,
+                        *gemm[7:],
+                    ]
+                    yield Case(
+                        "QGemm",
+                        turned,
+                        {"transB": 1},
+                        title=f"{title} {name} turned",
+                        **own,
+                        **stored,
+                    )
+                given = [q(x, B, 5, 11), right[0], scale(1), right[1], zero(x, 1), right[2], f(13)]
+                if x == np.uint8 or w == np.int8:
+                    yield Case(
+                        "MatMulIntegerToFloat",
+                        given,
+                        title=f"{title} {name}",
+                        atol=1e-3,
+                        **weights(*range(1, 7)),
+                    )
+                if x == np.uint8:
+                    given = [f(B, 5, 11), *right, f(13)]
+                    yield Case(
+                        "DynamicQuantizeMatMul",
+                        given,
+                        title=f"{title} {name}",
+                        atol=1e-3,
+                        **weights(*range(1, 5)),
+                    )
+    for x in np.uint8, np.int8, np.uint16, np.int16:
+        for each in (), (5,):
+            title = f"{x.__name__} {len(each)}"
+            given = [f(B, 5, 7), scale(*each), np.zeros(each, x)]
+            yield Case("QuantizeLinear", given, {"axis": 1}, title=title, **own, **weights(1, 2))
+            numbers = RNG.integers(0, 100, (B, 5, 7)).astype(x)
+            yield Case(
+                "DequantizeLinear",
+                [numbers, scale(*each), np.zeros(each, x)],
+                {"axis": 1},
+                title=title,
+                **own,
+                **weights(1, 2),
+            )
 
 
+def attention() -> Iterator[Case]:
+    b, t, h, d, p = B, 5, 2, 4, 7
+    for w in KINDS:
+        for each in (), (3 * h * d,):
+            given = [
+                q(np.uint8, b, t, 6),
+                q(w, 6, 3 * h * d),
+                f(3 * h * d),
+                scale(),
+                scale(*each, low=0.001, high=0.01),
+            ]
+            rest = [zero(np.uint8), zero(w, *each)]
+            stored = {**weights(1, 2, 3, 4, 6, 7), "atol": 1e-4}
+            title = f"{w.__name__} {len(each)}"
+            yield Case("QAttention", [*given, None, *rest], {"num_heads": h}, title=title, **stored)
+            past = {"named": {b: "b", p: "p"}}
+            causal = {"num_heads": h, "unidirectional": 1}
+            before = f(2, b, h, p, d)
+            yield Case(
+                "QAttention",
+                [*given, None, *rest, before],
+                causal,
+                2,
+                title=f"{title} past",
+                **(stored | past),
+            )
+
+
+def lstm() -> Iterator[Case]:
+    t, b, n, h = 5, B, 7, 6
+    lengths = np.array([3, 5, 1], np.int32)
+    for w in KINDS:
+        for direction in "forward", "reverse", "bidirectional":
+            d = 2 if direction == "bidirectional" else 1
+            for each in (), (4 * h,):
+                more = [
+                    q(w, d, n, 4 * h),
+                    q(w, d, h, 4 * h),
+                    f(d, 8 * h),
+                    lengths,
+                    f(d, b, h),
+                    f(d, b, h),
+                    f(d, 3 * h),
+                ]
+                points = [zero(w, d, *each), zero(w, d, *each)]
+                if each:
+                    points = [np.zeros_like(x) for x in points]
+                sizes = {"low": 0.002, "high": 0.01}
+                scales = [scale(d, *each, **sizes), points[0], scale(d, *each, **sizes), points[1]]
+                attrs = {"hidden_size": h, "direction": direction}
+                own = {
+                    "atol": 1e-2,
+                    "named": {t: "t", b: "b"},
+                    "weights": frozenset({1, 2, 3, 7, 8, 9, 10, 11}),
+                }
+                title = f"{w.__name__} {direction} {len(each)}"
+                x = f(t, b, n)
+                yield Case(
+                    "DynamicQuantizeLSTM",
+                    [x, *more[:3], None, None, None, None, *scales],
+                    attrs,
+                    3,
+                    title=title,
+                    **own,
+                )
+                given = [x, *more[:3], None, *more[4:], *scales]
+                yield Case(
+                    "DynamicQuantizeLSTM",
+                    given,
+                    attrs | {"clip": 1.5},
+                    3,
+                    title=f"{title} states",
+                    **own,
+                )
+                given = [x, *more[:3], lengths, *more[4:6], None, *scales]
+                yield Case("DynamicQuantizeLSTM", given, attrs, 3, title=f"{title} lengths", **own)
+
+
+def few_bits() -> Iterator[Case]:
+    n, block = 7, 16
+    for bits in 2, 4, 8:
+        for k in 32, 43:
+            count = -(-k // block)
+            codes = q(np.uint8, n, count, block * bits // 8)
+            zeros = q(np.uint8, n, -(-count * bits // 8))
+            attrs = {"K": k, "N": n, "bits": bits, "block_size": block}
+            stored = {**weights(1, 2, 3, 4, 5), "atol": 1e-3}
+            title = f"{bits} bits {k}"
+            x, steps = f(B, 5, k), scale(n, count)
+            yield Case("MatMulNBits", [x, codes, steps], attrs, title=title, **stored)
+            yield Case(
+                "MatMulNBits",
+                [x, codes, steps, zeros, None, f(n)],
+                attrs,
+                title=f"{title} zeros",
+                **stored,
+            )
+            middle = f(n, count, low=0, high=float(1 << bits))
+            if bits < 8:  # not in ONNX Runtime
+                yield Case(
+                    "MatMulNBits",
+                    [x, codes, steps, middle],
+                    attrs,
+                    title=f"{title} floats",
+                    **stored,
+                )
+        codes, steps = q(np.uint8, 11, 32 * bits // 8), scale(11, 2)
+        attrs = {"bits": bits, "block_size": block}
+        zeros = q(np.uint8, 11, -(-2 * bits // 8))
+        stored = weights(0, 2, 3)
+        spots = RNG.integers(-11, 11, (B, 5))
+        yield Case(
+            "GatherBlockQuantized",
+            [codes, spots, steps],
+            attrs,
+            title=f"{bits} bits",
+            free=True,
+            **stored,
+        )
+        yield Case(
+            "GatherBlockQuantized",
+            [codes, spots, steps, zeros],
+            attrs,
+            title=f"{bits} bits zeros",
+            free=True,
+            **stored,
+        )
+    for name, low, high in (("int4", -8, 8), ("uint4", 0, 16)):
+        dtype = np.dtype(getattr(ml_dtypes, name))
+        codes = RNG.integers(low, high, (11, 5, 32)).astype(dtype)
+        spots, stored = RNG.integers(-5, 5, (B, 2)), weights(0, 2, 3)
+        zeros = RNG.integers(low, high, (11, 5, 2)).astype(dtype)
+        attrs = {"block_size": 16, "gather_axis": 1, "quantize_axis": -1}
+        given = [codes, spots, scale(11, 5, 2)]
+        yield Case("GatherBlockQuantized", given, attrs, title=name, free=True, **stored)
+        yield Case(
+            "GatherBlockQuantized",
+            [*given, zeros],
+            attrs,
+            title=f"{name} zeros",
+            free=True,
+            **stored,
+        )
+
+
+CASES = [*standard(), *packed(), *contrib(), *attention(), *lstm(), *few_bits()]
+
+
+@sweep(4)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_operators_are_onnxruntimes(case: Case) -> None:
     pytest.importorskip("onnxruntime")
     check(case, batches=BATCHES)
 
 
-@pytest.mark.full
+@full
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_operators_built_are_onnxruntimes(case: Case) -> None:
     pytest.importorskip("onnxruntime")
