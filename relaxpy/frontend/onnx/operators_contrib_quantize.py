@@ -97,7 +97,7 @@ def qlinear_softmax(
 def qlinear_concat(at: Site, y_scale: Expr, y_zero: Expr, *given: Any, axis: int) -> Any:
     """Inputs are each with its scale and zero point."""
     count = -(-len(given) // 3)
-    triples = [(*given[3 * i : 3 * i + 3], None)[:3] for i in range(count)]
+    triples: list[Any] = [(*given[3 * i : 3 * i + 3], None)[:3] for i in range(count)]
     parts = [_plain(at, *each) for each in triples]
     return _coded(at, op.concat(parts, axis=axis % at.ndim(parts[0])), y_scale, y_zero, y_zero)
 

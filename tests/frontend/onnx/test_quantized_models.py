@@ -1,0 +1,73 @@
+"""Models that ONNX Runtime's own quantiser writes, beside ONNX Runtime, which runs them as they are written.
+
+Integers that they compute are the same, so results are equal within the rounding of floats. Where a float is halfway
+between two integers, rounding may take the other one, and all results that are computed of it may change: of models with
+integers between their operators, results may be one step of the last quantisation apart, a quarter of them at most.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import numpy_helper
+
+from tests.frontend.onnx.onnxruntime_oracle import of_onnxruntime, runner
+from tests.frontend.onnx.quantized_models import MODELS, PAIRS, Way, arrays, quantised
+from tests.sweeps import full, sweep
+
+BATCHES = (3, 1, 7)
+
+
+def last_step(model: Any) -> float:
+    """The step of the last quantisation, if the model's result is made of integers; else 0."""
+    last = model.graph.node[-1]
+    if last.op_type != "DequantizeLinear":
+        return 0.0
+    stored = {each.name: each for each in model.graph.initializer}
+    return float(numpy_helper.to_array(stored[last.input[1]]).max())
+
+
+def check(name: str, way: Way, folder: Path, build: bool) -> None:
+    pytest.importorskip("onnxruntime")
+    floats = MODELS[name]()
+    model = quantised(floats, way, folder)
+    assert {n.op_type for n in model.graph.node} - {n.op_type for n in floats.graph.node}
+    step = last_step(model)
+    run = runner(model, build)
+    for batch in BATCHES:
+        x = arrays(floats, batch, length=4 + batch)
+        (wanted,), (found,) = of_onnxruntime(model, [x]), run(x)
+        assert found.shape == wanted.shape
+        assert found.dtype == wanted.dtype
+        apart = np.abs(found - wanted)
+        assert apart.max() <= 1e-5 + 1.01 * step
+        assert (apart > 1e-5).mean() <= 0.25
+
+
+@sweep(6)
+@pytest.mark.parametrize(("name", "way"), PAIRS, ids=str)
+def test_models_of_the_quantiser(name: str, way: Way, tmp_path: Path) -> None:
+    check(name, way, tmp_path, build=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("perceptron", Way("QOperator", per_channel=True)),
+        ("convolutions", Way("QDQ", per_channel=True)),
+        ("recurrent", Way("dynamic")),
+        ("embedding", Way("weights", symmetric=False)),
+    ],
+    ids=str,
+)
+def test_one_build_is_for_all_batches(name: str, way: Way, tmp_path: Path) -> None:
+    check(name, way, tmp_path, build=True)
+
+
+@full
+@pytest.mark.parametrize(("name", "way"), PAIRS, ids=str)
+def test_builds_of_models_of_the_quantiser(name: str, way: Way, tmp_path: Path) -> None:
+    check(name, way, tmp_path, build=True)
