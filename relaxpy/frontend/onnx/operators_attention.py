@@ -168,7 +168,7 @@ def attention(
         first = at.emit(op.subtract(first, at.number(queries, "int64")))
     shown = qk_matmul_output_mode if at.wants(3) else None
     plain = not softcap and shown is None and lengths is None and causal is not None
-    bias = _mask(at, mask, keys, dtype)
+    bias = bias_of(at, mask, keys, dtype)
     is_explicit = is_causal and not plain
     if is_explicit or left_window_size >= 0 or right_window_size >= 0:
         right = 0 if is_explicit else right_window_size
@@ -185,7 +185,7 @@ def attention(
     return [found, k, v, scores][: max(at.count, 1)]
 
 
-def _mask(at: Site, mask: Any, keys: Dim, dtype: Any) -> Any:
+def bias_of(at: Site, mask: Any, keys: Dim, dtype: Any) -> Any:
     """A mask as what is added to scores; one of fewer keys hides the others."""
     if mask is None:
         return None

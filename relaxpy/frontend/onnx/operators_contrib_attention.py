@@ -11,6 +11,7 @@ from relaxpy.frontend.onnx.operators_attention import (
     after,
     apart,
     attended,
+    bias_of,
     diagonal,
     hidden,
     in_window,
@@ -27,6 +28,7 @@ from relaxpy.frontend.onnx.operators_elementwise import constant
 from relaxpy.frontend.onnx.operators_index import tensor_scatter
 from relaxpy.frontend.onnx.operators_shape import cut, padded
 from relaxpy.frontend.onnx.table import CONTRIB, operator
+from relaxpy.frontend.site import check as guard
 from relaxpy.ir import Dim, Expr, TensorType
 from relaxpy.ir.dim import dim_op
 
@@ -61,18 +63,26 @@ def _padding(at: Site, mask: Any, batch: Dim, keys: Dim, dtype: Any, amount: flo
 
 
 def _between(at: Site, mask: Expr, batch: Dim, keys: Dim) -> Any:
-    """Which keys are before their batch's end, and not before its begin if the mask has those, too."""
+    """Which keys are before their batch's end, and not before its begin if the mask has those, too. One of three parts
+    has sums of lengths after the ends."""
     mask = at.cast(mask, "int64")
     (count,) = at.shape_of(mask)
+    forms = (dim_op("eq", count, each) for each in (batch, batch * 2, batch * 3 + 2))
+    one, two, three = forms
+    is_known = dim_op("or", dim_op("or", one, two), three)
+    text = f"that the mask has {batch}, {batch * 2} or {batch * 3 + 2} numbers"
+    guard(at.builder, is_known, text, None, "onnx-shape", at.span)
     row = places(at, keys, 4, 3)
-    parts = cut(at, mask, 0, [batch, batch]) if count == batch * 2 and batch != count else [
-        at.match(mask, TensorType([batch], "int64"))
-    ]  # fmt: skip
-    ends, *starts = (at.emit(op.reshape(each, [batch, 1, 1, 1])) for each in parts)
-    seen = at.emit(op.less(row, ends))
-    for start in starts:
-        seen = at.emit(op.logical_and(seen, at.emit(op.greater_equal(row, start))))
-    return seen
+    ends = at.emit(op.strided_slice(mask, [0], [0], [batch], assume_inbound=True))
+    seen = at.emit(op.less(row, at.emit(op.reshape(ends, [batch, 1, 1, 1]))))
+    if one.value == 1 or three.value == 1:
+        return seen
+    zeros = at.emit(op.zeros([batch], "int64"))
+    starts = at.emit(op.concat([mask, zeros], axis=0))
+    starts = at.emit(op.strided_slice(starts, [0], [batch], [batch * 2], assume_inbound=True))
+    starts = at.emit(op.where(at.number(two, "bool"), starts, zeros))
+    inside = op.greater_equal(row, at.emit(op.reshape(starts, [batch, 1, 1, 1])))
+    return at.emit(op.logical_and(seen, at.emit(inside)))
 
 
 def _heads(
@@ -81,13 +91,17 @@ def _heads(
 ) -> list[Any]:  # fmt: skip
     """The result (batch, length, heads · width) for heads (batch, length, heads, width), and all keys and values as
     (batch, heads, length, width). `past` are those of before."""
-    queries = at.shape_of(q)[1]
-    kind = diagonal(queries, at.shape_of(k)[1], past[0])
-    k, v = (after(at, p, turned(at, new)) for p, new in zip(past, (k, v), strict=True))
+    queries, new = at.shape_of(q)[1], at.shape_of(k)[1]
+    kind = diagonal(queries, new, past[0]) if queries == new else None
+    k, v = (after(at, p, turned(at, x)) for p, x in zip(past, (k, v), strict=True))
     keys, dtype = at.shape_of(k)[2], at.dtype_of(q)
     total = plus(at, bias, _padding(at, mask, at.shape_of(q)[0], keys, dtype, amount))
     if causal and kind is None:
-        seen = in_window(at, offsets(at, queries, keys, at.shape_of(past[0])[2]), -1, 0)
+        first = Dim.of(0) if past[0] is None else at.shape_of(past[0])[2]
+        seen = in_window(at, offsets(at, queries, keys, first), -1, 0)
+        # ONNX Runtime lets the last query see all keys, which matters where queries and new keys are not as many.
+        last = op.equal(places(at, queries, 2, 0), at.number(queries - 1, "int64"))
+        seen = at.emit(op.logical_or(seen, at.emit(last)))
         total = plus(at, total, hidden(at, seen, dtype))
     found, _ = attended(
         at, q, turned(at, k), turned(at, v), total, scale or None, causal=kind if causal else None
@@ -196,9 +210,12 @@ def group_query_attention(
         whole, count = at.shape_of(q)[2], num_heads + 2 * kv_num_heads
         width = whole // count
         q, k, v = cut(at, q, 2, [width * num_heads, width * kv_num_heads, width * kv_num_heads])
+    batch, queries, dtype = at.shape_of(q)[0], at.shape_of(q)[1], at.dtype_of(q)
+    k, v = (
+        at.match(each, TensorType([batch, queries, at.shape_of(each)[2]], dtype)) for each in (k, v)
+    )
     q = apart(at, q, num_heads)
     k, v = (apart(at, each, kv_num_heads) for each in (k, v))
-    batch, queries, dtype = at.shape_of(q)[0], at.shape_of(q)[1], at.dtype_of(q)
     q = _normal(at, q, q_norm, q_norm_epsilon or qk_norm_epsilon)
     k = _normal(at, k, k_norm, k_norm_epsilon or qk_norm_epsilon)
     lengths = at.emit(op.add(at.cast(seqlens, "int64"), constant(1, "int64")))
@@ -221,6 +238,7 @@ def group_query_attention(
         if positions is None:
             start = at.emit(op.reshape(first, [batch, 1]))
             positions = at.emit(op.add(start, places(at, queries, 2, 1)))
+        positions = at.match(positions, TensorType([batch, queries], at.dtype_of(positions)))
         angles: list[Any] = [rows_at(at, table, positions) for table in (cos, sin)]
         width = at.shape_of(cos)[1] * 2
         number = 0 if width == at.shape_of(q)[3] else width.value or 0
@@ -232,8 +250,12 @@ def group_query_attention(
             stored.append(new)
             continue
         assert past is not None  # it has a size
+        width = at.shape_of(new)[3]
+        past = at.match(past, TensorType([batch, kv_num_heads, past_size, width], dtype))
         buffer = padded(at, past, [0] * 6 + [keys - past_size, 0], "constant", constant(0, dtype))
-        stored.append(at.emit(tensor_scatter(at, at.emit(buffer), new, first, 2)))
+        shape = TensorType([batch, kv_num_heads, keys, width], dtype)
+        buffer = at.match(at.emit(buffer), shape)
+        stored.append(at.emit(tensor_scatter(at, buffer, new, first, 2)))
     distance = offsets(at, queries, keys, first)
     left = local_window_size - 1 if local_window_size > 0 else -1
     ends = at.emit(op.reshape(lengths, [batch, 1, 1, 1]))
@@ -243,7 +265,7 @@ def group_query_attention(
     seen = seen if inside is None else inside
     bias = hidden(at, seen, dtype)
     if attention_bias is not None:
-        bias = plus(at, attention_bias, bias)
+        bias = plus(at, bias_of(at, attention_bias, keys, dtype), bias)
     if sink is None and smooth_softmax == 1:
         sink = at.emit(op.zeros([num_heads], dtype))
     keys_of, values_of = (turned(at, each) for each in stored)
