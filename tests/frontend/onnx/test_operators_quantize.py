@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -12,7 +13,7 @@ import pytest
 
 from relaxpy.errors import UsageError
 from relaxpy.frontend.onnx import from_onnx
-from tests.frontend.onnx.onnxruntime_oracle import Case, check, compare, runner
+from tests.frontend.onnx.onnxruntime_oracle import Case, check, compare, of_onnxruntime, runner
 from tests.sweeps import full, sweep
 
 RNG = np.random.default_rng(0)
@@ -163,6 +164,17 @@ def standard() -> Iterator[Case]:
     for low, high in ((-2.0, 3.0), (1.0, 3.0), (-3.0, -1.0), (0.0, 0.0)):
         given = [f(B, 5, 7, low=low, high=high)]
         yield Case("DynamicQuantizeLinear", given, {}, 3, title=f"{low} to {high}", **own, **FIRST)
+    for kind in "float8_e4m3fn", "float8_e5m2":
+        numbers = f(11, 5, 7).astype(getattr(ml_dtypes, kind))
+        for each in (), (5,):
+            given = [numbers, scale(*each)]
+            yield Case(
+                "DequantizeLinear",
+                given,
+                title=f"{kind} {len(each)}",
+                weights=frozenset({0, 1}),
+                domain="",
+            )
 
 
 def packed() -> Iterator[Case]:
@@ -458,6 +470,18 @@ def few_bits() -> Iterator[Case]:
                     title=f"{title} floats",
                     **stored,
                 )
+            order = np.arange(count * block, dtype=np.int32) // block
+            given = [x, codes, steps, None, order]
+            if bits == 4:  # of others ONNX Runtime takes none
+                yield Case("MatMulNBits", given, attrs, title=f"{bits} bits {k} order", **stored)
+            half = [x.astype(np.float16), codes, steps.astype(np.float16), zeros]
+            yield Case(
+                "MatMulNBits",
+                half,
+                attrs,
+                title=f"{bits} bits {k} halves",
+                **(stored | {"atol": 0.02}),
+            )
         codes, steps = q(np.uint8, 11, 32 * bits // 8), scale(11, 2)
         attrs = {"bits": bits, "block_size": block}
         zeros = q(np.uint8, 11, -(-2 * bits // 8))
@@ -498,6 +522,61 @@ def few_bits() -> Iterator[Case]:
 
 
 CASES = [*standard(), *packed(), *contrib(), *attention(), *lstm(), *few_bits()]
+
+
+def nbits(**attributes: Any) -> Case:
+    """A product with weights of 4 bits."""
+    given = [
+        f(B, 32),
+        q(np.uint8, 5, 2, 8),
+        scale(5, 2),
+        None,
+        np.arange(32, dtype=np.int32)[::-1] // 16,
+    ]
+    attrs = {"K": 32, "N": 5, "block_size": 16} | attributes
+    return Case("MatMulNBits", given if not attributes else given[:3], attrs, **weights(1, 2, 4))
+
+
+def test_activations_stay_floats_whatever_the_level() -> None:
+    """ONNX Runtime takes the level as a permission to quantise them to 8 bits."""
+    pytest.importorskip("onnxruntime")
+    exact, coarse = nbits(accuracy_level=1), nbits(accuracy_level=4)
+    coarse = replace(coarse, inputs=exact.inputs)
+    x = exact.given()
+    (wanted,), (found,) = of_onnxruntime(exact.model(), x), runner(coarse.model())(*x)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    (rough,) = of_onnxruntime(coarse.model(), x)
+    np.testing.assert_allclose(found, rough, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("case", "match"),
+    [
+        (nbits(), "a g_idx of another order"),
+        (nbits(bits=3), "of 3 bits"),
+        (nbits(weight_prepacked=1), "weight_prepacked"),
+        (
+            Case(
+                "GatherBlockQuantized", [q(np.uint8, 11, 16), np.array([1, 2]), scale(11, 1)],
+                {"block_size": 16, "gather_axis": 1, "quantize_axis": 1, "bits": 8}, **weights(0, 2),
+            ),
+            "gather_axis 1 and quantize_axis 1",
+        ),
+        (
+            Case(
+                "DynamicQuantizeLSTM",
+                [f(5, B, 7), q(np.int8, 1, 7, 8), q(np.int8, 1, 2, 8), *[None] * 5, scale(1), zero(np.int8, 1), scale(1), zero(np.int8, 1)],
+                {"hidden_size": 2, "input_forget": 1}, 3, **weights(1, 2, 8, 9, 10, 11),
+            ),
+            "input_forget",
+        ),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_changes_the_result_is_refused(case: Case, match: str) -> None:
+    with pytest.raises(UsageError, match=match) as caught:
+        from_onnx(case.model())
+    assert caught.value.code == "onnx-operator"
 
 
 @sweep(4)
