@@ -194,18 +194,30 @@ def embed_layer_normalization(
     at: Site, tokens: Expr, segments: Any, words: Expr, positions: Expr, segment_table: Any, gamma: Expr, beta: Expr,
     mask: Any = None, places: Any = None, *, epsilon: float = 1e-12, mask_index_type: int = 0,
 ) -> Any:  # fmt: skip
-    """The sum of the rows of tokens, positions and segments, normalised; how many tokens the mask keeps; the sum."""
+    tables = (words, positions, segment_table)
+    return embedded(
+        at, tokens, segments, places, lambda i, rows: rows(tables[i]), gamma, beta, mask, epsilon
+    )
+
+
+def embedded(
+    at: Site, tokens: Expr, segments: Any, places: Any, read: Callable[[int, Callable[[Any], Any]], Any], gamma: Expr,
+    beta: Expr, mask: Any, epsilon: float,
+) -> Any:  # fmt: skip
+    """The sum of the rows of tokens, positions and segments, normalised; how many tokens the mask keeps; the sum.
+    `read` gives the floats of rows of these tables by number, which its second argument takes of a table."""
     batch, length = at.shape_of(tokens)
-    total = at.emit(op.take(words, at.cast(tokens, "int64"), axis=0))
-    if places is None:
-        rows = at.emit(op.strided_slice(positions, [0], [0], [length]))
-    else:
-        rows = at.emit(op.take(positions, at.cast(places, "int64"), axis=0))
-    total = at.emit(op.add(total, rows))
+
+    def at_index(index: Expr) -> Callable[[Any], Any]:
+        return lambda table: at.emit(op.take(table, at.cast(index, "int64"), axis=0))
+
+    def first(table: Expr) -> Any:
+        return at.emit(op.strided_slice(table, [0], [0], [length]))
+
+    total = read(0, at_index(tokens))
+    total = at.emit(op.add(total, read(1, first if places is None else at_index(places))))
     if segments is not None:
-        total = at.emit(
-            op.add(total, at.emit(op.take(segment_table, at.cast(segments, "int64"), axis=0)))
-        )
+        total = at.emit(op.add(total, read(2, at_index(segments))))
     found = _first(layer_normalization(at, total, gamma, beta, -1, epsilon))
     if not at.wants(1):
         kept: Any = None

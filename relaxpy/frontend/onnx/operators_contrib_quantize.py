@@ -10,7 +10,7 @@ import numpy as np
 from relaxpy import op
 from relaxpy.frontend.loops import steps
 from relaxpy.frontend.onnx.importer import Site
-from relaxpy.frontend.onnx.operators_contrib import activated, channels_last
+from relaxpy.frontend.onnx.operators_contrib import activated, channels_last, embedded
 from relaxpy.frontend.onnx.operators_contrib_attention import FILTER, projected, without
 from relaxpy.frontend.onnx.operators_elementwise import constant
 from relaxpy.frontend.onnx.operators_index import reverse_sequence, wrapped
@@ -223,6 +223,21 @@ def qattention(
     return projected(
         at, whole, num_heads, mask, past, None, None, unidirectional, scale, mask_filter_value
     )
+
+
+@operator("QEmbedLayerNormalization", domain=CONTRIB)
+def qembed_layer_normalization(
+    at: Site, tokens: Expr, segments: Any, words: Expr, positions: Expr, segment_table: Any, gamma: Expr, beta: Expr,
+    mask: Any, *numbers: Any, epsilon: float = 1e-12,
+) -> Any:  # fmt: skip
+    """Scales of the five tables follow, and their zero points."""
+    tables = (words, positions, segment_table, gamma, beta)
+
+    def read(i: int, rows: Callable[[Any], Any]) -> Any:
+        return _plain(at, rows(tables[i]), numbers[i], numbers[5 + i])
+
+    gamma, beta = (read(i, lambda table: table) for i in (3, 4))
+    return embedded(at, tokens, segments, None, read, gamma, beta, mask, epsilon)
 
 
 # LSTM

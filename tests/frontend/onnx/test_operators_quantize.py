@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import ml_dtypes
@@ -392,6 +393,28 @@ def attention() -> Iterator[Case]:
             )
 
 
+def embedding() -> Iterator[Case]:
+    t, h = 5, 8
+    for x, is_plain in product(KINDS, (False, True)):
+        words = RNG.integers(0, 11, (B, t)).astype(np.int32)
+        rows: list[Any] = [
+            q(x, 11, h),
+            q(x, 9, h),
+            None if is_plain else q(x, 2, h),
+            q(x, h),
+            q(x, h),
+        ]
+        segments = None if is_plain else RNG.integers(0, 2, (B, t)).astype(np.int32)
+        mask = None if is_plain else (np.arange(t) < np.array([[2], [5], [4]])).astype(np.int32)
+        scales = [None if each is None else scale() for each in rows]
+        points = [None if each is None else zero(x) for each in rows]
+        yield Case(
+            "QEmbedLayerNormalization", [words, segments, *rows, mask, *scales, *points], {"epsilon": 0.01}, 2,
+            title=f"{x.__name__}{' plain' * is_plain}", atol=1e-4,
+            weights=frozenset({*range(2, 7), *range(8, 18)}), named={B: "b", t: "t"}, free=True,
+        )  # fmt: skip
+
+
 def lstm() -> Iterator[Case]:
     t, b, n, h = 5, B, 7, 6
     lengths = np.array([3, 5, 1], np.int32)
@@ -521,7 +544,7 @@ def few_bits() -> Iterator[Case]:
         )
 
 
-CASES = [*standard(), *packed(), *contrib(), *attention(), *lstm(), *few_bits()]
+CASES = [*standard(), *packed(), *contrib(), *attention(), *embedding(), *lstm(), *few_bits()]
 
 
 def nbits(**attributes: Any) -> Case:
