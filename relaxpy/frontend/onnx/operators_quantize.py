@@ -40,20 +40,22 @@ def quantized(
     block: int = 0,
     saturate: bool = True,
     packed: str = "",
+    exact: bool = False,
 ) -> Any:
-    """X / scale, rounded, with the zero point added, within the range of the dtype, or of `packed`, which has fewer
-    bits."""
+    """X divided by the scale, rounded, with the zero point added, within the range of the dtype, or of `packed`, which
+    has fewer bits. `exact`: the quotient is of the dtype of x."""
     if zero is None:
         zero = constant(0, dtype)
     simple = max(at.ndim(scale), at.ndim(zero)) <= 1 and not (block or packed)
+    # Quotients of narrow floats are of float32, as ONNX Runtime's are.
+    x = at.cast(x, "float32") if at.dtype_of(x).is_narrow and not exact else x
     simple = simple and at.dtype_of(x) == "float32"
     if dtype in NARROW and simple:
         zero = at.emit(op.reshape(zero, at.shape_of(scale)))
         return op.quantize(
             x, scale, zero, axis=axis % max(at.ndim(x), 1) if at.ndim(x) else -1, out_dtype=dtype
         )
-    kind = at.dtype_of(x)
-    step = at.cast(spread(at, scale, x, axis, block), kind)
+    step = at.cast(spread(at, scale, x, axis, block), at.dtype_of(x))
     found = at.emit(op.divide(x, step))
     if dtype.is_float:
         return converted(at, found, dtype, saturate)
@@ -118,7 +120,9 @@ def quantize_linear(
         x = at.cast(x, dtype_of(precision, at.span))
     if at.dtype_of(x).is_int:
         x = at.cast(x, "float32")
-    return quantized(at, x, scale, zero, dtype, axis, block_size, bool(saturate), packed)
+    return quantized(
+        at, x, scale, zero, dtype, axis, block_size, bool(saturate), packed, bool(precision)
+    )
 
 
 @operator("DequantizeLinear")

@@ -162,6 +162,13 @@ def standard() -> Iterator[Case]:
             domain="",
             **weights(1, 2, 3, 4, 5, 6, 7),
         )
+        halves = [f(B, 5, 211, low=-90, high=90), scale(5), zero(x, 5)]
+        halves = [*(each.astype(np.float16) for each in halves[:2]), halves[2]]
+        yield Case("QuantizeLinear", halves, title=f"{kind} of float16", domain="", **weights(1, 2))
+        codes = [q(x, B, 5, 7), *halves[1:]]
+        yield Case(
+            "DequantizeLinear", codes, title=f"{kind} of float16", domain="", **weights(1, 2)
+        )
     for low, high in ((-2.0, 3.0), (1.0, 3.0), (-3.0, -1.0), (0.0, 0.0)):
         given = [f(B, 5, 7, low=low, high=high)]
         yield Case("DynamicQuantizeLinear", given, {}, 3, title=f"{low} to {high}", **own, **FIRST)
