@@ -64,10 +64,12 @@ def _unpacked(tensor: Any, folder: Path | None, span: Span | None) -> np.ndarray
 
     name = NAMES[tensor.data_type]
     bits, shape = PACKED[name], tuple(tensor.dims)
+    count = math.prod(shape)
+    if min(shape, default=0) < 0 or count > MOST_BYTES:
+        raise _damaged(tensor, f"has the shape {list(shape)}", span)
     whole = onnx.TensorProto()
     whole.CopyFrom(tensor)
     whole.data_type = NUMBERS["uint8"]
-    count = math.prod(shape) if min(shape, default=0) >= 0 else -1
     whole.dims[:] = [-(-count * bits // 8)]
     packed = array_of(whole, folder, span)
     parts = [packed >> shift & ((1 << bits) - 1) for shift in range(0, 8, bits)]

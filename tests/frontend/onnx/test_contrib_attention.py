@@ -234,3 +234,18 @@ def test_a_mask_of_another_number_is_an_error() -> None:
     )
     with pytest.raises(RelaxError, match="does not hold"):
         runner(case.model())(*case.given())
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_keys_and_values_side_by_side_are_those_apart(count: int) -> None:
+    """ONNX Runtime has this layout on other devices only."""
+    b, t, h, d = 2, 5, 3, 4
+    parts = [f(b, t, h, d) for _ in range(3)]
+    q, k, v = (each.reshape(b, t, h * d) for each in parts)
+    beside = np.stack(parts[3 - count :], 3)
+    model = Case(
+        "MultiHeadAttention", [beside] if count == 3 else [q, beside], {"num_heads": h}, free=True
+    ).model()
+    (wanted,) = runner(Case("MultiHeadAttention", [q, k, v], {"num_heads": h}).model())(q, k, v)
+    (found,) = runner(model)(*([beside] if count == 3 else [q, beside]))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)

@@ -663,11 +663,40 @@ INT4 = np.array([1, 2, 3, -4, 5], ml_dtypes.int4)
             "Gather of int4",
         ),
         (Case("Identity", [INT4], domain="", weights=frozenset({0})), "'y0' is of int4"),
+        (
+            Case(
+                "DequantizeLinear",
+                [f(3).astype(ml_dtypes.float8_e4m3fnuz), scale()],
+                domain="",
+                weights=frozenset({0, 1}),
+            ),
+            "float8_e4m3fnuz is not supported",
+        ),
         (Case("CastLike", [f(3), INT4], domain="", weights=frozenset({1})), "CastLike of int4"),
     ],
     ids=str,
 )
-def test_what_is_wrong_in_eight_bits_is_refused(case: Case, match: str) -> None:
+def test_dtypes_that_are_missing_are_refused(case: Case, match: str) -> None:
     with pytest.raises(UsageError, match=match) as caught:
         from_onnx(case.model())
     assert caught.value.code == "onnx-dtype"
+
+
+@pytest.mark.parametrize("dims", [[-3], [1 << 40], [3, 5]])
+def test_damaged_integers_of_four_bits_are_refused(dims: list[int]) -> None:
+    model = Case("DequantizeLinear", [INT4, scale()], domain="", weights=frozenset({0, 1})).model()
+    model.graph.initializer[0].dims[:] = dims
+    with pytest.raises(UsageError, match="'x0' has") as caught:
+        from_onnx(model)
+    assert caught.value.code == "onnx-file"
+
+
+def test_lists_of_integers_of_four_bits() -> None:
+    """Two of them are in each number of a list."""
+    given = [INT4, np.array(0.5, np.float32)]
+    model = Case("DequantizeLinear", given, domain="", weights=frozenset({0, 1})).model()
+    stored = model.graph.initializer[0]
+    packed = list(stored.raw_data)
+    stored.ClearField("raw_data")
+    stored.int32_data.extend(packed)
+    np.testing.assert_array_equal(runner(model)()[0], INT4.astype(np.float32) * 0.5)
