@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from relaxpy.errors import UsageError
+from relaxpy.errors import Span, UsageError
 
 
 @lru_cache(maxsize=4096)
@@ -43,11 +43,13 @@ def standard_body(schema: Any, node: Any, types: list[Any], opset: int) -> Any:
     return body
 
 
-def opsets_of(proto: Any) -> dict[str, int]:
+def opsets_of(proto: Any, span: Span) -> dict[str, int]:
     """Domain → version, of a model or a function. UsageError (`onnx-file`) for a domain with two versions."""
     found: dict[str, int] = {}
     for each in proto.opset_import:
         domain = "" if each.domain == "ai.onnx" else each.domain
         if found.setdefault(domain, each.version) != each.version:
-            raise UsageError("onnx-file", f"the model has two versions of the opset {domain!r}")
+            raise UsageError(
+                "onnx-file", f"the model has two versions of the opset {domain!r}", span=span
+            )
     return found

@@ -1,12 +1,14 @@
 """The nodes of an ONNX model as plain data, with a text of them in which errors are shown.
 
-The text has a line for each node, those of branches and loops too, indented:
+The text has a line for each graph and each node, those of branches and loops too, indented:
 
-    y = Conv(x, weight)  # conv1
+    main(x) => (y)
+        y = Conv(x, weight)  # conv1
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +55,7 @@ class Graph:
     outputs: tuple[str, ...]
     nodes: tuple[Node, ...]
     initializers: Mapping[str, np.ndarray]
+    span: Span
     proto: Any = field(repr=False, compare=False)
 
     def all_nodes(self) -> Iterator[Node]:
@@ -82,7 +85,9 @@ class Reader:
 
     def attribute(self, proto: Any) -> Any:
         """The value of an attribute that a function has of itself."""
-        return _Text(self.file, "").attribute(proto, self.folder, Span(self.file, 1))
+        text = "\n".join([f"attribute {proto.name}", *_of_graphs([proto], 0)])
+        reader = _Text(self.file, text)
+        return reader.attribute(proto, self.folder, reader.span())
 
     def _listing(self, proto: Any) -> str:
         return "\n".join(_lines(proto, 0))
@@ -91,23 +96,30 @@ class Reader:
 def _lines(proto: Any, depth: int) -> Iterator[str]:
     if depth > MOST_NESTED:
         raise UsageError("onnx-file", f"the graph {proto.name!r} is nested too deeply")
+    inputs, outputs = (", ".join(_names(each)) for each in (proto.input, proto.output))
+    yield _line(depth, f"{proto.name}({inputs}) => ({outputs})")
     for node in proto.node:
         title = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         outputs = ", ".join(node.output) or "()"
         name = f"  # {node.name}" if node.name else ""
-        yield f"{'    ' * depth}{outputs} = {title}({', '.join(node.input)}){name}".replace(
-            "\n", " "
-        )
-        for inner in _graphs(node):
-            yield from _lines(inner, depth + 1)
+        yield _line(depth + 1, f"{outputs} = {title}({', '.join(node.input)}){name}")
+        yield from _of_graphs(node.attribute, depth + 2)
 
 
-def _graphs(node: Any) -> Iterator[Any]:
-    for each in node.attribute:
+def _of_graphs(attributes: Any, depth: int) -> Iterator[str]:
+    """The lines of the graphs in attributes."""
+    for each in attributes:
+        if each.ref_attr_name:
+            continue
         if each.type == 5:
-            yield each.g
+            yield from _lines(each.g, depth)
         elif each.type == 10:
-            yield from each.graphs
+            for graph in each.graphs:
+                yield from _lines(graph, depth)
+
+
+def _line(depth: int, text: str) -> str:
+    return "    " * depth + re.sub(r"[\r\n]", " ", text)
 
 
 class _Text:
@@ -119,27 +131,36 @@ class _Text:
         self.lines = text.split("\n")
         self.line = 0
 
+    def span(self) -> Span:
+        """The next line."""
+        text = self.lines[self.line]
+        self.line += 1
+        start = len(text) - len(text.lstrip())
+        return Span(self.file, self.line, start, self.line, len(text), source=self.text)
+
     def graph(self, proto: Any, folder: Path | None) -> Graph:
+        span = self.span()
         nodes = tuple(self.node(each, folder) for each in proto.node)
         stored = getattr(proto, "initializer", ())
         if getattr(proto, "sparse_initializer", ()):
             raise UsageError(
-                "onnx-operator", "sparse initializers are not supported", help="write them densely"
+                "onnx-operator",
+                "sparse initializers are not supported",
+                span=span,
+                help="write them densely",
             )
         return Graph(
             proto.name,
             tuple(_names(proto.input)),
             tuple(_names(proto.output)),
             nodes,
-            {each.name: array_of(each, folder) for each in stored},
+            {each.name: array_of(each, folder, span) for each in stored},
+            span,
             proto,
         )
 
     def node(self, proto: Any, folder: Path | None) -> Node:
-        text = self.lines[self.line]
-        self.line += 1
-        start = len(text) - len(text.lstrip())
-        span = Span(self.file, self.line, start, self.line, len(text), source=self.text)
+        span = self.span()
         attributes: dict[str, Any] = {}
         references: dict[str, str] = {}
         for each in proto.attribute:

@@ -16,6 +16,7 @@ from relaxpy.frontend import site
 from relaxpy.frontend.missing import refuse
 from relaxpy.frontend.onnx.arrays import NUMBERS, PACKED, dtype_of
 from relaxpy.frontend.onnx.branches import Rest, branch
+from relaxpy.frontend.onnx.checks import check_arguments, check_call
 from relaxpy.frontend.onnx.contents import Contents
 from relaxpy.frontend.onnx.functions import opsets_of, schema_of, standard_body
 from relaxpy.frontend.onnx.graph import MOST_NESTED, Graph, Node, Reader
@@ -134,7 +135,7 @@ class Importer:
         self.constants = constants
         self.shapes = shapes
         self.graph = reader.graph(proto.graph)
-        self.opsets = opsets_of(proto)
+        self.opsets = opsets_of(proto, self.graph.span)
         self.local = {(_domain(f.domain), f.name): f for f in proto.functions}
         title = site.legal(proto.graph.name or "Module")
         self.builder = BlockBuilder(IRModule(name=title))
@@ -301,7 +302,9 @@ class Importer:
         that are `wanted` at least; or what `rest` makes of them."""
         self.depth += 1
         if self.depth > MOST_NESTED:
-            raise UsageError("onnx-file", f"the graph {graph.name!r} is nested too deeply")
+            raise UsageError(
+                "onnx-file", f"the graph {graph.name!r} is nested too deeply", span=graph.span
+            )
         values = dict(outer)
         values.update(
             (name, self.stored(array, name)) for name, array in graph.initializers.items()
@@ -336,7 +339,9 @@ class Importer:
         for index, name in enumerate(graph.outputs):
             if name and name not in values and (wanted is None or index in wanted):
                 raise UsageError(
-                    "onnx-file", f"nothing computes the output {name!r} of {graph.name!r}"
+                    "onnx-file",
+                    f"nothing computes the output {name!r} of {graph.name!r}",
+                    span=graph.span,
                 )
         outputs = [values.get(name) for name in graph.outputs]
         return outputs if rest is None else rest(outputs)
@@ -372,6 +377,9 @@ class Importer:
             KeyError,
             AttributeError,
             AssertionError,
+            ArithmeticError,
+            MemoryError,
+            RuntimeError,
         ) as error:
             raise UsageError(
                 "onnx-file",
@@ -392,6 +400,8 @@ class Importer:
             return self._function(own, node, inputs)
         opset = opsets.get(node.domain, 0)
         schema, version, rule = _definition(node, opset)
+        if schema is not None:
+            check_call(node, schema)
         if rule is None:
             assert schema is not None
             body = standard_body(schema, self._filled(node), [_type(x) for x in inputs], opset)
@@ -414,6 +424,8 @@ class Importer:
                 span=node.span,
             )
         attributes = {**_defaults(schema), **node.attributes}
+        if schema is None:
+            check_arguments(node, rule, inputs, attributes)
         at = Site(self, node, values, opsets, 1 if schema is None else version)
         found = rule(at, *inputs, **attributes)
         results = list(found) if is_sequence(found) else [found]
@@ -446,7 +458,10 @@ class Importer:
         values: dict[str, Any] = dict.fromkeys(body.inputs)
         values.update(zip(body.inputs, inputs, strict=False))
         return self.graph_values(
-            _bound(body, given, node.span), values, {**self.opsets, **opsets_of(proto)}, wanted
+            _bound(body, given, node.span),
+            values,
+            {**self.opsets, **opsets_of(proto, body.span)},
+            wanted,
         )
 
     # What is missing

@@ -1,0 +1,57 @@
+"""Calls as the standard's schemas have them: how many inputs and results, which attributes, and of which types."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from relaxpy.errors import UsageError
+from relaxpy.frontend.onnx.graph import Graph, Node
+from relaxpy.narrow import is_list
+
+_ATTRIBUTES: dict[int, tuple[type[Any], bool, str]] = {
+    1: (float, False, "a float"), 2: (int, False, "an integer"), 3: (str, False, "a text"),
+    4: (np.ndarray, False, "a tensor"), 5: (Graph, False, "a graph"), 6: (float, True, "floats"),
+    7: (int, True, "integers"), 8: (str, True, "texts"), 9: (np.ndarray, True, "tensors"), 10: (Graph, True, "graphs"),
+}  # fmt: skip
+"""ONNX's number of a type → the type of a value, whether there is a list of them, and its name."""
+
+
+def check_call(node: Node, schema: Any) -> None:
+    """Refuse a call that the schema of its operator does not allow. Raises UsageError (`onnx-file`)."""
+    for what, found, least, most in (
+        ("input", len(node.inputs), schema.min_input, schema.max_input),
+        ("result", len(node.outputs), schema.min_output, schema.max_output),
+    ):
+        if not least <= found <= most:
+            bounds = f"{least}" if least == most else f"{least} to {most}"
+            wanted = f"at least {least}" if most > 1 << 30 else bounds
+            raise _wrong(
+                node, f"takes {wanted} {what}{'' if wanted == '1' else 's'}, and has {found}"
+            )
+    for name, each in schema.attributes.items():
+        if each.required and name not in node.attributes:
+            raise _wrong(node, f"needs the attribute {name!r}")
+        if name in node.attributes and each.type.value in _ATTRIBUTES:
+            value = node.attributes[name]
+            kind, several, wanted = _ATTRIBUTES[each.type.value]
+            values = value if several and is_list(value) else [value]
+            if several is not is_list(value) or not all(isinstance(v, kind) for v in values):
+                raise _wrong(node, f"takes {wanted} as the attribute {name!r}")
+
+
+def check_arguments(
+    node: Node, rule: Any, inputs: list[Any], attributes: Mapping[str, Any]
+) -> None:
+    """Refuse a call of an operator without schema that its rule does not take."""
+    try:
+        inspect.signature(rule).bind(None, *inputs, **attributes)
+    except TypeError as error:
+        raise _wrong(node, f"cannot be called like this: {error}") from None
+
+
+def _wrong(node: Node, problem: str) -> UsageError:
+    return UsageError("onnx-file", f"{node.title} {problem}", span=node.span)
