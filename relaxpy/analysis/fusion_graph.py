@@ -4,6 +4,7 @@ post-dominators.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
@@ -42,6 +43,8 @@ class Node:
     """The tensor program that the binding calls."""
     inputs: dict[int, PatternKind] = field(default_factory=dict[int, PatternKind])
     """The nodes that must precede it, and how it reads their values."""
+    times: Counter[int] = field(default_factory=Counter[int])
+    """As how many arguments of its program the nodes' values are passed."""
     length: int = 0
     """Length of its program (`relaxpy.tir.forms.cost.length`)."""
     escapes: bool = False
@@ -127,6 +130,7 @@ class FusionGraph:
             if source is not None:
                 edge = read if pattern.kind <= PatternKind.INJECTIVE else pattern.kind
                 node.inputs[source] = max(edge, node.inputs.get(source, edge))
+                node.times[source] += 1
         return node
 
     def _source(self, arg: Expr) -> int | None:

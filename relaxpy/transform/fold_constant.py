@@ -312,7 +312,9 @@ class _Folder(Rebuilder):
         size = sum(
             n * DType(t.dtype or "bool").numpy.itemsize for n, t in zip(sizes, types, strict=True)
         )
-        given = sum(t.nbytes for t in tensors)
+        given = sum(
+            {id(t): t.nbytes for t in tensors}.values()
+        )  # one that is joined to itself grows
         if size > max(self.limits.max_bytes, given):
             return None
         cheap = isinstance(op, (*MOVES, Elementwise, Astype))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
@@ -381,12 +381,27 @@ class _Partition:
                 length += self.length[root]
             found[at] = None
             waiting += self.graph.users(at)
-        if length > LONGEST_PROGRAM:
+        if length > LONGEST_PROGRAM or self.copied(roots) > LONGEST_PROGRAM:
             return (
                 (),
                 f"fused with all kernels up to {self.name(sink)}, it would be too long for one kernel",
             )
         return list(found), ""
+
+    def copied(self, roots: Collection[int]) -> int:
+        """The length of a program of these groups in which a value is written once for each place that it is read at:
+        twice where it is joined to itself."""
+        copies: dict[int, int] = {}
+        for node in sorted((n for root in roots for n in self.members[root]), reverse=True):
+            apart = together = 0
+            for user in self.graph.users(node):
+                reader = self.graph.nodes[user]
+                if reader.inputs[node] <= PatternKind.BROADCAST:
+                    together = max(together, copies.get(user, 0))
+                else:
+                    apart += copies.get(user, 0) * reader.times[node]
+            copies[node] = max(1, together + apart)
+        return sum(count * self.graph.nodes[node].length for node, count in copies.items())
 
     def merge(self, node: int, between: Sequence[int], sink: int) -> None:
         target = self.root(sink)

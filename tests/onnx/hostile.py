@@ -309,16 +309,16 @@ def nested_branches(depth: int) -> Any:
 
 @each(three=3, twenty=20)
 def nested_loops(depth: int) -> Any:
-    text = "c = Neg(a0)  d = Exp(c)"
+    text = f"c{depth} = Neg(a{depth - 1})  d{depth} = Exp(c{depth})"
     for k in range(depth - 1, -1, -1):
         outer = f"a{k - 1}" if k else "x"
         text = (
-            f"c, d = Loop(most, yes, {outer})<body = b{k} (int64 i, bool going, float[n] a{k}) => "
-            f"(bool on, float[n] c, float[m] d) {{ on = Identity(going)  {text} }}>"
+            f"c{k}, d{k} = Loop(most, yes, {outer})<body = b{k} (int64 i{k}, bool going{k}, float[n] a{k}) => "
+            f"(bool on{k}, float[n] c{k + 1}, float d{k + 1}) {{ on{k} = Identity(going{k})  {text} }}>"
         )
     return model(
-        f"g (float[n] x) => (float[n] c, float[m] d) {{ {text} }}",
-        stored("most", np.int64(1)), stored("yes", True),
+        f"g (float[n] x) => (float[n] c0, float d0) {{ {text} }}",
+        stored("most", np.int64(2)), stored("yes", True),
     )  # fmt: skip
 
 
@@ -789,8 +789,7 @@ def named(name: str) -> Any:
     graph.initializer[0].name = graph.node[0].input[1] = w
     graph.node[0].output[0] = graph.node[1].input[0] = p
     graph.node[1].output[0] = graph.output[0].name = y
-    for each_node in graph.node:
-        each_node.name = each_node.doc_string = name
+    graph.node[0].name = graph.node[0].doc_string = name
     found.metadata_props.add(key=name, value=name)
     return found
 

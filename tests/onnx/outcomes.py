@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import resource
 import sys
 import tempfile
@@ -55,7 +56,7 @@ def opened(folder: Path, item: str) -> dict[str, Any]:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = _outcome(path, folder / f"{item}.npz")
+        found = _outcome(path, folder / f"{item}.results")
     used = (_status("VmHWM") - resident) >> 20
     return {**found, "mebibytes": used, "took": round(time.process_time() - start, 2)}
 
@@ -73,9 +74,9 @@ def _outcome(path: Path, results: Path) -> dict[str, Any]:
         is_ours = OUR_DEFECT not in text
         kind = "error" if is_located and is_ours else "defect" if is_located else "no place"
         return {"outcome": kind, "text": text, "code": error.code}
-    inputs = {f"in {name}": value for name, value in feed.items()}
-    outputs = {f"out {k}": value for k, value in enumerate(found)}
-    np.savez(results, **{**inputs, **outputs})
+    except MemoryError:
+        return {"outcome": "memory"}
+    results.write_bytes(pickle.dumps((feed, found)))
     return {"outcome": "numbers"}
 
 
@@ -101,9 +102,7 @@ def compared(folder: Path, item: str) -> dict[str, Any]:
     from onnx.reference import ReferenceEvaluator
 
     path = cases()[item](_empty(folder, item))
-    stored = np.load(folder / f"{item}.npz")
-    feed = {name.removeprefix("in "): stored[name] for name in stored if name.startswith("in ")}
-    found = [stored[name] for name in stored if name.startswith("out ")]
+    feed, found = pickle.loads((folder / f"{item}.results").read_bytes())
     oracles: list[Callable[[], Any]] = [
         lambda: _onnxruntime(path).run(None, feed),
         lambda: ReferenceEvaluator(_loaded(path)).run(None, feed),
@@ -197,7 +196,7 @@ def main(log: Path, every: int = 1) -> int:
         records = logged.run(log, items, partial(opened, folder), SECONDS)
         numbers = [each["item"] for each in records if each["outcome"] == "numbers"]
         compare = log.with_name(f"{log.stem}-compared{log.suffix}")
-        again = [each for each in numbers if (folder / f"{each}.npz").exists()]
+        again = [each for each in numbers if (folder / f"{each}.results").exists()]
         others = logged.run(compare, again, partial(compared, folder), 60)
     ended = {each["item"]: each for each in [*records, *others]}
     bad = [each for each in ended.values() if each["outcome"] not in GOOD]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ PACKED = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
 
 MOST_BYTES = 1 << 34
 """A constant is no larger."""
+MOST_DIMS = 64
+"""It has no more dimensions."""
 
 
 def dtype_of(number: int, span: Span | None = None) -> DType:
@@ -44,6 +47,10 @@ def array_of(tensor: Any, folder: Path | None = None, span: Span | None = None) 
         return _unpacked(tensor, folder, span)
     dtype = dtype_of(tensor.data_type, span)
     shape = tuple(tensor.dims)
+    if len(shape) > MOST_DIMS:
+        raise _damaged(tensor, f"has {len(shape)} dimensions", span)
+    if tensor.HasField("segment"):
+        raise _damaged(tensor, "is a segment of another one", span)
     count = math.prod(shape)
     if min(shape, default=0) < 0 or count * dtype.itemsize > MOST_BYTES:
         raise _damaged(tensor, f"has the shape {list(shape)}", span)
@@ -97,23 +104,34 @@ def _listed(tensor: Any, dtype: DType, shape: tuple[int, ...], span: Span | None
 def _external(tensor: Any, folder: Path | None, size: int, span: Span | None) -> np.ndarray:
     """The bytes of a tensor in another file, mapped."""
     entries = {each.key: each.value for each in tensor.external_data}
+    if len(entries) < len(tensor.external_data):
+        raise _damaged(tensor, "says twice where its data is", span)
     location = entries.get("location", "")
     if folder is None:
         raise _damaged(tensor, f"is in the file {location!r}, and the model has no folder", span)
-    file = Path(os.path.realpath(folder / location))
-    if not file.is_relative_to(os.path.realpath(folder)) or not file.is_file():
+    try:
+        file = Path(os.path.realpath(folder / location))
+        is_below = file.is_relative_to(os.path.realpath(folder)) and file.is_file()
+    except (OSError, ValueError):  # no name of a file
+        is_below = False
+    if not is_below:
         raise _damaged(
             tensor, f"is in {location!r}, which is no file below the model's folder", span
         )
-    try:
-        offset, length = int(entries.get("offset", 0)), int(entries.get("length", size))
-    except ValueError:
-        raise _damaged(tensor, "has no number as its offset or length", span) from None
-    if length != size or offset < 0 or offset + length > file.stat().st_size:
+    offset, length = (
+        _number(entries.get(*each)) for each in (("offset", "0"), ("length", str(size)))
+    )
+    if offset is None or length is None:
+        raise _damaged(tensor, "has no number as its offset or length", span)
+    if length != size or offset + length > file.stat().st_size:
         raise _damaged(tensor, f"has {size} bytes, which are not in {location!r}", span)
     if not size:
         return np.empty(0, np.uint8)
     return np.memmap(file, np.uint8, "r", offset, (length,))
+
+
+def _number(text: Any) -> int | None:
+    return int(text) if re.fullmatch(r"[0-9]{1,19}", text) else None
 
 
 def _damaged(tensor: Any, problem: str, span: Span | None) -> UsageError:

@@ -45,6 +45,13 @@ def branch(at: Site, condition: Expr, rest: Rest) -> tuple[bool, list[Any]]:
     the results of the function."""
     graphs: Mapping[str, Any] = at.node.attributes
     branches: Sequence[Graph] = graphs["then_branch"], graphs["else_branch"]
+    for graph in branches:
+        if graph.inputs or len(graph.outputs) != at.count:
+            raise at.fail(
+                "onnx-file",
+                f"If: the graph {graph.name!r} takes {len(graph.inputs)} values and gives {len(graph.outputs)}, "
+                f"which does not fit a node with {at.count} results",
+            )
     known = truth(at.known(condition))
     if known is not None:
         taken = branches[0 if known else 1]

@@ -1,16 +1,19 @@
-"""Calls as the standard's schemas have them: how many inputs and results, which attributes, and of which types."""
+"""Calls as the standard has them: how many inputs and results, which attributes, of which types and lengths."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from relaxpy.errors import UsageError
 from relaxpy.frontend.onnx.graph import Graph, Node
 from relaxpy.narrow import is_list
+
+if TYPE_CHECKING:
+    from relaxpy.frontend.onnx.importer import Site
 
 _ATTRIBUTES: dict[int, tuple[type[Any], bool, str]] = {
     1: (float, False, "a float"), 2: (int, False, "an integer"), 3: (str, False, "a text"),
@@ -43,6 +46,22 @@ def check_call(node: Node, schema: Any) -> None:
                 raise _wrong(node, f"takes {wanted} as the attribute {name!r}")
 
 
+def check_names(graph: Graph) -> None:
+    """Refuse a graph in which two values have the same name. Raises UsageError (`onnx-file`)."""
+    seen: set[str] = set()
+    for span, names in (
+        (graph.span, graph.inputs),
+        (graph.span, [name for name in graph.initializers if name not in graph.inputs]),
+        *((node.span, node.outputs) for node in graph.nodes),
+    ):
+        for name in names:
+            if name and name in seen:
+                raise UsageError(
+                    "onnx-file", f"two values of {graph.name!r} have the name {name!r}", span=span
+                )
+            seen.add(name)
+
+
 def check_arguments(
     node: Node, rule: Any, inputs: list[Any], attributes: Mapping[str, Any]
 ) -> None:
@@ -51,6 +70,19 @@ def check_arguments(
         inspect.signature(rule).bind(None, *inputs, **attributes)
     except TypeError as error:
         raise _wrong(node, f"cannot be called like this: {error}") from None
+
+
+def check_sizes(
+    at: Site, count: int, least: int | None = 1, **attributes: Sequence[int] | None
+) -> None:
+    """Refuse attributes that are not `count` numbers of this size at least. UsageError (`onnx-file`)."""
+    for name, values in attributes.items():
+        if values and (len(values) != count or (least is not None and min(values) < least)):
+            at_least = "" if least is None else f" of at least {least}"
+            raise at.fail(
+                "onnx-file",
+                f"{at.node.title} takes {count} numbers{at_least} as {name}, and not {list(values)}",
+            )
 
 
 def _wrong(node: Node, problem: str) -> UsageError:

@@ -238,8 +238,8 @@ def _constant(arg: Expr) -> Any:
 
 
 def _size(value: Any) -> int:
-    if is_tuple(value):
-        return sum(map(_size, value))
+    if is_tuple(value):  # one that is joined to itself grows
+        return sum(_size(each) for each in {id(each): each for each in value}.values())
     return value.size if isinstance(value, np.ndarray) else 0
 
 

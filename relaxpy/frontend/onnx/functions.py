@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from relaxpy.errors import Span, UsageError
+
+MOST = (1 << 31) - 1
+"""The largest version of an opset that there may be."""
+
+
+@cache
+def _newest() -> dict[str, int]:
+    """Domain → the newest version that onnx knows."""
+    import onnx.defs
+
+    return {
+        "" if name == "ai.onnx" else name: bounds[1]
+        for name, bounds in onnx.defs.C.schema_version_map().items()
+    }
 
 
 @lru_cache(maxsize=4096)
@@ -48,6 +62,14 @@ def opsets_of(proto: Any, span: Span) -> dict[str, int]:
     found: dict[str, int] = {}
     for each in proto.opset_import:
         domain = "" if each.domain == "ai.onnx" else each.domain
+        newest = _newest().get(domain, MOST)
+        if not 0 < each.version <= newest:
+            raise UsageError(
+                "onnx-file",
+                f"the model's version of the opset {domain!r} is {each.version}, and known are 1 to {newest}",
+                span=span,
+                help="install a newer version of onnx" if each.version > newest else None,
+            )
         if found.setdefault(domain, each.version) != each.version:
             raise UsageError(
                 "onnx-file", f"the model has two versions of the opset {domain!r}", span=span

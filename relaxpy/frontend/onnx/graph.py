@@ -8,6 +8,7 @@ The text has a line for each graph and each node, those of branches and loops to
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,12 +73,16 @@ class Reader:
     """Makes graphs of protos."""
 
     def __init__(self, file: str, folder: Path | None) -> None:
-        self.file = file
+        self.file = f"<{file}>"
+        """The name of the text, which is no file."""
         self.folder = folder
 
     def graph(self, proto: Any) -> Graph:
-        """A GraphProto. UsageError (`onnx-file`) for one that is damaged."""
-        return _Text(self.file, self._listing(proto)).graph(proto, self.folder)
+        """The GraphProto of a model. UsageError (`onnx-file`) for one that is damaged."""
+        text = self._listing(proto)
+        # Errors of the running program show its lines, too.
+        linecache.cache[self.file] = len(text), None, text.splitlines(keepends=True), self.file
+        return _Text(self.file, text).graph(proto, self.folder)
 
     def function(self, proto: Any) -> Graph:
         """A FunctionProto."""
@@ -96,13 +101,13 @@ class Reader:
 def _lines(proto: Any, depth: int) -> Iterator[str]:
     if depth > MOST_NESTED:
         raise UsageError("onnx-file", f"the graph {proto.name!r} is nested too deeply")
-    inputs, outputs = (", ".join(_names(each)) for each in (proto.input, proto.output))
-    yield _line(depth, f"{proto.name}({inputs}) => ({outputs})")
+    inputs, outputs = (_joined(_names(each)) for each in (proto.input, proto.output))
+    yield _line(depth, f"{_joined([proto.name])}({inputs}) => ({outputs})")
     for node in proto.node:
-        title = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        outputs = ", ".join(node.output) or "()"
+        title = _joined([node.domain, node.op_type], ".") if node.domain else node.op_type
+        outputs = _joined(node.output) or "()"
         name = f"  # {node.name}" if node.name else ""
-        yield _line(depth + 1, f"{outputs} = {title}({', '.join(node.input)}){name}")
+        yield _line(depth + 1, f"{outputs} = {_joined([title])}({_joined(node.input)}){name}")
         yield from _of_graphs(node.attribute, depth + 2)
 
 
@@ -118,8 +123,16 @@ def _of_graphs(attributes: Any, depth: int) -> Iterator[str]:
                 yield from _lines(graph, depth)
 
 
+def _joined(names: Sequence[Any], by: str = ", ") -> str:
+    for name in names:
+        if not isinstance(name, str):  # protobuf gives the bytes
+            raise UsageError("onnx-file", f"the name {name!r} is no text in UTF-8")
+    return by.join(names)
+
+
 def _line(depth: int, text: str) -> str:
-    return "    " * depth + re.sub(r"[\r\n]", " ", text)
+    """A line, without characters at which `str.splitlines` ends one."""
+    return "    " * depth + re.sub(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", " ", text)
 
 
 class _Text:

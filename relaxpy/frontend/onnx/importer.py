@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +16,7 @@ from relaxpy.frontend import site
 from relaxpy.frontend.missing import refuse
 from relaxpy.frontend.onnx.arrays import NUMBERS, PACKED, dtype_of
 from relaxpy.frontend.onnx.branches import Rest, branch
-from relaxpy.frontend.onnx.checks import check_arguments, check_call
+from relaxpy.frontend.onnx.checks import check_arguments, check_call, check_names
 from relaxpy.frontend.onnx.contents import Contents
 from relaxpy.frontend.onnx.functions import opsets_of, schema_of, standard_body
 from relaxpy.frontend.onnx.graph import MOST_NESTED, Graph, Node, Reader
@@ -45,6 +45,9 @@ from relaxpy.op.deduce import deduce
 from relaxpy.op.elementwise import Binary, Comparison, Ternary
 from relaxpy.shape.lattice import Verdict
 from relaxpy.shape.prove import equal
+
+WRITTEN_OUT = 64
+"""How often the nodes of a model are read at most, on average: bodies of functions are written out at each call."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,10 @@ def import_model(
     proto, folder = read_model(model)
     file = str(model) if folder is not None else proto.graph.name or "model.onnx"
     reader = Reader(file, folder)
-    return Importer(proto, reader, dict(constants or {}), dict(shapes or {})).run()
+    try:
+        return Importer(proto, reader, dict(constants or {}), dict(shapes or {})).run()
+    except RelaxError as error:
+        raise error.located(Span(reader.file, 1)) from None
 
 
 class Importer:
@@ -135,8 +141,11 @@ class Importer:
         self.constants = constants
         self.shapes = shapes
         self.graph = reader.graph(proto.graph)
+        _check_references(self.graph, ())
         self.opsets = opsets_of(proto, self.graph.span)
         self.local = {(_domain(f.domain), f.name): f for f in proto.functions}
+        if len(self.local) < len(proto.functions):
+            raise UsageError("onnx-file", "two functions of the model have the same name")
         title = site.legal(proto.graph.name or "Module")
         self.builder = BlockBuilder(IRModule(name=title))
         self.contents = Contents()
@@ -157,6 +166,8 @@ class Importer:
         self.seed: Var | None = None
         self.streams = 0
         self.warnings: list[str] = []
+        self.left = WRITTEN_OUT * (64 + sum(1 for _ in self._all_nodes()))
+        """How many nodes may still be read, those of a function or loop each time."""
 
     def run(self) -> Imported:
         refuse(self._missing(), REFUSED, "onnx-operator", "docs/from_onnx.md")
@@ -305,6 +316,7 @@ class Importer:
             raise UsageError(
                 "onnx-file", f"the graph {graph.name!r} is nested too deeply", span=graph.span
             )
+        check_names(graph)
         values = dict(outer)
         values.update(
             (name, self.stored(array, name)) for name, array in graph.initializers.items()
@@ -350,6 +362,7 @@ class Importer:
         self, node: Node, values: dict[str, Any], opsets: Mapping[str, int], rest: Rest
     ) -> tuple[bool, list[Any]]:
         with self._located(node):
+            check_call(node, schema_of("", "If", max(1, opsets.get("", 0))))
             (condition,) = self._inputs(node, values)
             return branch(Site(self, node, values, opsets, 1), condition, rest)
 
@@ -390,6 +403,12 @@ class Importer:
 
     def _node(self, node: Node, values: dict[str, Any], opsets: Mapping[str, int]) -> list[Any]:
         with self._located(node):
+            self.left -= 1
+            if self.left < 0:
+                raise UsageError(
+                    "onnx-file",
+                    "functions, loops and branches inside of one another are too large when they are written out",
+                )
             return self._called(node, self._inputs(node, values), values, opsets)
 
     def _called(
@@ -397,6 +416,12 @@ class Importer:
     ) -> list[Any]:
         own = self.local.get((node.domain, node.op))
         if own is not None:
+            if len(inputs) > len(own.input) or len(node.outputs) > len(own.output):
+                raise UsageError(
+                    "onnx-file",
+                    f"the function {node.title} takes {len(own.input)} inputs and gives {len(own.output)} "
+                    f"results, and not {len(inputs)} and {len(node.outputs)}",
+                )
             return self._function(own, node, inputs)
         opset = opsets.get(node.domain, 0)
         schema, version, rule = _definition(node, opset)
@@ -452,6 +477,8 @@ class Importer:
         """The results of a function that is called here: its nodes take the place of the call."""
         body = self.reader.function(proto)
         wanted = [i for i, name in enumerate(node.outputs) if name]
+        known = {*proto.attribute, *(each.name for each in proto.attribute_proto)}
+        _check_references(body, known)
         given = {**_defaults(schema), **node.attributes}
         for each in proto.attribute_proto:
             given.setdefault(each.name, self.reader.attribute(each))
@@ -589,6 +616,22 @@ class Site(site.Site):
             self.importer.origins[sized] = self.importer.origins[var]
         return sized
 
+    def axis(self, axis: int, rank: int) -> int:
+        """The number of an axis, which may count from the end. UsageError (`onnx-file`) if there is no such axis."""
+        count = max(rank, 1)  # what has no axes takes the number of one
+        if not -count <= axis < count:
+            raise self.fail(
+                "onnx-file", f"{self.node.title}: there is no axis {axis} of {rank} dimensions"
+            )
+        return int(axis) % count
+
+    def axes(self, axes: Iterable[int], rank: int) -> list[int]:
+        """The numbers of axes, none of them twice."""
+        found = [self.axis(int(each), rank) for each in axes]
+        if len(set(found)) < len(found):
+            raise self.fail("onnx-file", f"{self.node.title}: an axis is there twice: {found}")
+        return found
+
     # Numbers that must be known
 
     def known(self, value: Any) -> np.ndarray | None:
@@ -690,6 +733,18 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return list(map(_plain, value)) if is_list(value) else value
+
+
+def _check_references(graph: Graph, known: Collection[str]) -> None:
+    """Refuse references to attributes that the function around does not have. UsageError (`onnx-file`)."""
+    for node in graph.all_nodes():
+        for name, other in node.references.items():
+            if other not in known:
+                raise UsageError(
+                    "onnx-file",
+                    f"the attribute {name!r} is that of the name {other!r} of a function that has none",
+                    span=node.span,
+                )
 
 
 def _bound(graph: Graph, given: Mapping[str, Any], span: Span) -> Graph:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,6 +11,9 @@ from relaxpy.errors import UsageError
 
 MOST_BYTES = 1 << 31
 """Protobuf's own limit of a file."""
+
+MOST_BRACKETS = 500
+"""Of ONNX's text, inside of one another."""
 
 
 def need_onnx(purpose: str) -> None:
@@ -58,29 +62,44 @@ def _parsed(data: bytes, name: str) -> Any:
     import onnx
     from google.protobuf.message import DecodeError
 
+    if data.lstrip().startswith(b"<"):
+        return _checked(_of_text(data, name), name)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
-    except DecodeError:
-        model = _text(data)
-        if model is None:
-            raise UsageError(
-                "onnx-file",
-                f"{name} is no ONNX model: it is neither protobuf nor ONNX's text",
-                help="is the file complete? A file of Git LFS is only a pointer: git lfs pull",
-            ) from None
+    except DecodeError as error:
+        raise UsageError(
+            "onnx-file",
+            f"{name} is no ONNX model: it is neither protobuf nor ONNX's text",
+            notes=[str(error)],
+            help="is the file complete? A file of Git LFS is only a pointer: git lfs pull",
+        ) from None
     return _checked(model, name)
 
 
-def _text(data: bytes) -> Any:
+def _of_text(data: bytes, name: str) -> Any:
     import onnx.parser
 
-    if not data.lstrip().startswith(b"<"):
-        return None
+    problem = "it is nested too deeply"
     try:
-        return onnx.parser.parse_model(data.decode())
-    except (onnx.parser.ParseError, UnicodeDecodeError):
-        return None
+        text = data.decode()
+        if _depth(text) <= MOST_BRACKETS:
+            return onnx.parser.parse_model(text)
+    except Exception as error:  # the parser's, and those of C++ for numbers
+        problem = str(error)
+    raise UsageError("onnx-file", f"{name} is no text of an ONNX model", notes=[problem])
+
+
+def _depth(text: str) -> int:
+    """The most brackets that are open at once. The parser, which is written in C++, calls itself for each."""
+    depth = deepest = 0
+    for bracket in re.findall(r'"(?:[^"\\]|\\.)*"|[<({\[\])}>]', text):
+        if bracket in "<({[":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif bracket in ">)}]":
+            depth -= 1
+    return deepest
 
 
 def _checked(model: Any, name: str) -> Any:

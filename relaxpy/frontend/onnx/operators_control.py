@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 from relaxpy import op
@@ -18,6 +19,9 @@ from relaxpy.ir import Dim, DType, Expr
 from relaxpy.ir.dim import dim_op
 from relaxpy.op.loop import while_loop
 
+Trial = Callable[[], list[Any]]
+"""The results of a step that was written, and thrown away."""
+
 UNROLLED = 256
 """A loop that changes sequences is written out, up to so many steps."""
 
@@ -27,6 +31,7 @@ def loop(
     at: Site, most: Any = None, condition: Any = None, *state: Any, body: Graph, **_: Any
 ) -> Any:
     count = len(state)
+    _check_body(at, body, 2 + count, 1 + count, len(body.outputs) - 1)
     first = None if condition is None else truth(at.known(condition))
     limit = None if most is None else at.ints(most, "the number of steps")[0]
     if first is False:
@@ -36,11 +41,22 @@ def loop(
     given = _types(at, body, state)
     makes = len(body.outputs) - 1 - count
     goes_on = condition is None or first is True
-    if limit is not None and goes_on and _always(at, body, state):
-        shapes = _stacks(at, body, state, makes) if makes else []
+    trial = cache(partial(_once, at, body, state))
+    if limit is not None and goes_on and _always(at, body, trial):
+        shapes = _stacks(at, state, makes, trial()) if makes else []
         if shapes is not None:
             return _counted(at, limit, given, body, shapes)
-    return _while(at, limit, condition, given, body, makes)
+    return _while(at, limit, condition, given, body, makes, trial)
+
+
+def _check_body(at: Site, body: Graph, takes: int, gives: int, results: int) -> None:
+    """Refuse a body that does not take so many values, or gives fewer, or a node with more than so many results."""
+    if len(body.inputs) != takes or len(body.outputs) < gives or at.count > results:
+        raise at.fail(
+            "onnx-file",
+            f"{at.node.op}: the graph {body.name!r} takes {len(body.inputs)} values and gives {len(body.outputs)}, "
+            f"which does not fit a node that passes {takes} and has {at.count} results",
+        )
 
 
 def _types(at: Site, body: Graph, state: Sequence[Any]) -> list[Any]:
@@ -57,16 +73,13 @@ def _once(at: Site, body: Graph, state: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _always(at: Site, body: Graph, state: Sequence[Any]) -> bool:
+def _always(at: Site, body: Graph, trial: Trial) -> bool:
     """Does a step never end the loop?"""
-    if body.outputs[0] == body.inputs[1]:
-        return True
-    return truth(at.known(_once(at, body, state)[0])) is True
+    return body.outputs[0] == body.inputs[1] or truth(at.known(trial()[0])) is True
 
 
-def _stacks(at: Site, body: Graph, state: Sequence[Any], makes: int) -> list[Any] | None:
-    """The shapes and dtypes of what a step makes; None: they are not the same in all steps."""
-    found = _once(at, body, state)
+def _stacks(at: Site, state: Sequence[Any], makes: int, found: Sequence[Any]) -> list[Any] | None:
+    """The shapes and dtypes of what a step makes; None: they are not the same in all steps. `found`: what one gave."""
     kept: list[Any] = []
     for before, after in zip(state, found[1:], strict=False):
         if at.shape_of(before) != at.shape_of(after):
@@ -101,12 +114,18 @@ def _counted(at: Site, limit: Dim, state: list[Any], body: Graph, shapes: list[A
 
 
 def _while(
-    at: Site, limit: Dim | None, condition: Any, state: list[Any], body: Graph, makes: int
+    at: Site,
+    limit: Dim | None,
+    condition: Any,
+    state: list[Any],
+    body: Graph,
+    makes: int,
+    trial: Trial,
 ) -> list[Any]:
     """A loop that a step may end."""
     count = len(state)
     begin = constant(True, "bool") if condition is None else at.emit(op.reshape(condition, ()))
-    first = _once(at, body, state)[1 + count :] if makes else []
+    first = trial()[1 + count :] if makes else []
 
     def step(i: Dim, going: Any, values: Sequence[Any]) -> Any:
         found = at.graph(body, [at.number(i, "int64"), going, *values])
@@ -229,12 +248,15 @@ def scan(
     scan_input_directions: Any = None, scan_output_axes: Any = None, scan_output_directions: Any = None, **_: Any,
 ) -> Any:  # fmt: skip
     kept = len(given) - num_scan_inputs
+    if not 0 < num_scan_inputs <= len(given):
+        raise at.fail("onnx-file", f"Scan has {len(given)} inputs, and scans {num_scan_inputs}")
+    _check_body(at, body, len(given), kept, len(body.outputs))
     state = list(given[:kept])
     makes = len(body.outputs) - kept
     xs: list[Any] = []
     for k, x in enumerate(given[kept:]):
         rank = at.ndim(x)
-        axis = (scan_input_axes[k] if scan_input_axes else 0) % rank
+        axis = at.axis(scan_input_axes[k] if scan_input_axes else 0, rank)
         x = at.emit(turned(x, [axis, *(a for a in range(rank) if a != axis)]))
         xs.append(
             at.emit(op.flip(x, axis=0)) if scan_input_directions and scan_input_directions[k] else x
@@ -273,7 +295,7 @@ def scan(
             else x
         )
         rank = at.ndim(x)
-        axis = (scan_output_axes[k] if scan_output_axes else 0) % rank
+        axis = at.axis(scan_output_axes[k] if scan_output_axes else 0, rank)
         order = list(range(1, rank))
         order.insert(axis, 0)
         results.append(at.emit(turned(x, order)))

@@ -56,7 +56,7 @@ def aligned(at: Site, a: Expr, b: Expr, axis: int | None, broadcast: int) -> Exp
     """The second tensor of an operator before version 7, whose first axis is the first one's `axis`."""
     if not broadcast or axis is None:
         return b
-    last = at.ndim(a) - (axis % at.ndim(a)) - at.ndim(b)
+    last = at.ndim(a) - at.axis(axis, at.ndim(a)) - at.ndim(b)
     return at.emit(op.reshape(b, [*at.shape_of(b), *[1] * last])) if last > 0 else b
 
 

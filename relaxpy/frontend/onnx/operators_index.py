@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,30 @@ from relaxpy import op
 from relaxpy.frontend.onnx.importer import Site
 from relaxpy.frontend.onnx.operators_elementwise import constant
 from relaxpy.frontend.onnx.table import operator
+from relaxpy.frontend.site import check
 from relaxpy.ir import Dim, Expr, TupleGetItem
-from relaxpy.ir.dim import product
+from relaxpy.ir.dim import dim_op, product
+
+
+def _check_indices(at: Site, found: Any, sizes: Sequence[Dim]) -> None:
+    """Refuse indices, if they are known, outside of axes of these sizes. UsageError (`onnx-file`)."""
+    if found is None or found.dtype == object or not found.size:
+        return
+    columns = found.reshape(-1, len(sizes))
+    for size, column in zip(sizes, columns.T, strict=True):
+        if (
+            size.value is not None
+            and not -size.value <= int(column.min()) <= int(column.max()) < size.value
+        ):
+            raise at.fail(
+                "onnx-file", f"{at.node.title}: an index is outside of an axis of size {size}"
+            )
 
 
 def wrapped(at: Site, indices: Expr, size: Dim) -> Any:
     """Indices of which negative ones count from the end."""
     found = at.known(indices)
+    _check_indices(at, found, [size])
     if found is not None and found.dtype != object and found.size and (found >= 0).all():
         return indices
     if at.dtype_of(indices).is_int and not at.dtype_of(indices).is_signed:
@@ -32,19 +49,20 @@ def wrapped(at: Site, indices: Expr, size: Dim) -> Any:
 
 @operator("Gather")
 def gather(at: Site, x: Expr, indices: Expr, axis: int = 0, **_: Any) -> Any:
-    axis %= at.ndim(x)
+    axis = at.axis(axis, at.ndim(x))
     return op.take(x, wrapped(at, indices, at.shape_of(x)[axis]), axis=axis)
 
 
 @operator("GatherElements")
 def gather_elements(at: Site, x: Expr, indices: Expr, axis: int = 0, **_: Any) -> Any:
-    axis %= at.ndim(x)
+    axis = at.axis(axis, at.ndim(x))
     return op.gather_elements(x, wrapped(at, indices, at.shape_of(x)[axis]), axis=axis)
 
 
 def _wrapped_rows(at: Site, indices: Expr, sizes: list[Dim]) -> Any:
     """Rows of indices of several axes of these sizes."""
     found = at.known(indices)
+    _check_indices(at, found, sizes)
     if found is not None and found.dtype != object and found.size and (found >= 0).all():
         return indices
     whole = at.cast(at.sizes_tensor(sizes), at.dtype_of(indices))
@@ -76,7 +94,7 @@ def scatter_elements(
     reduction: str = "none",
     **_: Any,
 ) -> Any:
-    axis %= at.ndim(x)
+    axis = at.axis(axis, at.ndim(x))
     places = wrapped(at, indices, at.shape_of(x)[axis])
     return op.scatter_elements(x, places, updates, axis=axis, reduction=_REDUCTIONS[reduction])
 
@@ -105,7 +123,7 @@ def tensor_scatter(
     **_: Any,
 ) -> Any:
     """Rows of an update along an axis, from a start of each batch on."""
-    axis %= at.ndim(past)
+    axis = at.axis(axis, at.ndim(past))
     dims, new = at.shape_of(past), at.shape_of(update)
     rank = len(dims)
     if starts is None:
@@ -124,7 +142,7 @@ def tensor_scatter(
 def one_hot(at: Site, indices: Expr, depth: Expr, values: Expr, axis: int = -1, **_: Any) -> Any:
     (count,) = at.ints(depth, "the depth")
     rank = at.ndim(indices)
-    axis %= rank + 1
+    axis = at.axis(axis, rank + 1)
     whole = at.number(count, "int64")
     places = at.cast(indices, "int64")
     places = at.emit(op.where(op.less(places, constant(0, "int64")), op.add(places, whole), places))
@@ -140,8 +158,12 @@ def top_k_v1(
     at: Site, x: Expr, count: Any = None, k: int = 0, axis: int = -1, largest: int = 1, **_: Any
 ) -> Any:
     """Equal elements are in the order of their indices."""
-    axis %= at.ndim(x)
+    axis = at.axis(axis, at.ndim(x))
     (wanted,) = [Dim.of(k)] if count is None else at.ints(count, "k")
+    check(
+        at.builder, dim_op("and", dim_op("le", 0, wanted), dim_op("le", wanted, at.shape_of(x)[axis])),
+        "TopK takes no more elements than there are", None, "onnx-shape", at.span,
+    )  # fmt: skip
     order = at.emit(op.argsort(x, axis=axis, descending=bool(largest), dtype="int64"))
     order = at.emit(op.strided_slice(order, [axis], [0], [wanted]))
     return [op.gather_elements(x, order, axis=axis), order]
@@ -151,7 +173,7 @@ def _extreme(function: Callable[..., Any]) -> Callable[..., Any]:
     def rule(
         at: Site, x: Expr, axis: int = 0, keepdims: int = 1, select_last_index: int = 0, **_: Any
     ) -> Any:
-        axis %= at.ndim(x)
+        axis = at.axis(axis, at.ndim(x))
         x = at.cast(x, "int8") if at.dtype_of(x).is_bool else x
         if not select_last_index:
             return at.cast(at.emit(function(x, axis=axis, keepdims=bool(keepdims))), "int64")
@@ -177,7 +199,7 @@ def non_zero(at: Site, x: Expr, **_: Any) -> Any:
 def compress(at: Site, x: Expr, condition: Expr, axis: int | None = None, **_: Any) -> Any:
     if axis is None:
         x, axis = at.emit(op.reshape(x, [product(tuple(at.shape_of(x)))])), 0
-    axis %= at.ndim(x)
+    axis = at.axis(axis, at.ndim(x))
     found = at.emit(op.nonzero(condition))
     places = at.emit(op.reshape(found, [at.shape_of(found)[1]]))
     return op.take(x, places, axis=axis)

@@ -10,6 +10,7 @@ from typing import cast as typed
 import numpy as np
 
 from relaxpy import op
+from relaxpy.frontend.onnx.checks import check_sizes
 from relaxpy.frontend.onnx.importer import Site
 from relaxpy.frontend.onnx.operators_elementwise import constant
 from relaxpy.frontend.onnx.operators_shape import padded
@@ -94,6 +95,8 @@ def paddings(
     dilations: Sequence[int],
 ) -> list[Any]:  # fmt: skip
     """The widths before all axes, then those after."""
+    check_sizes(at, len(sizes), kernel_shape=kernel, strides=strides, dilations=dilations)
+    check_sizes(at, 2 * len(sizes), None, pads=pads)
     if auto in ("NOTSET", "", "VALID"):
         return list(pads) if pads and auto != "VALID" else [0] * (2 * len(kernel))
     before: list[Any] = []
@@ -129,6 +132,7 @@ def conv(
         raise at.fail("onnx-operator", f"a convolution over {count} axes is not supported")
     strides, dilations = strides or [1] * count, dilations or [1] * count
     kernel = kernel_of(at, weight, kernel_shape)
+    check_sizes(at, 1, group=[group])
     widths = paddings(at, auto_pad, pads, at.shape_of(x)[2:], kernel, strides, dilations)
     if not all(isinstance(w, int) and w >= 0 for w in widths):
         borders = [0, 0, *widths[:count], 0, 0, *widths[count:]]
@@ -156,6 +160,10 @@ def conv_transpose(
     kernel = kernel_of(at, weight, kernel_shape)
     more = output_padding or [0] * count
     sizes = at.shape_of(x)[2:]
+    check_sizes(at, 1, group=[group])
+    check_sizes(at, count, kernel_shape=kernel, strides=strides, dilations=dilations)
+    check_sizes(at, count, 0, output_padding=output_padding)
+    check_sizes(at, 2 * count, None, pads=pads)
     widths = list(pads or [0] * (2 * count))
     wide = [
         s * (n - 1) + (k - 1) * d + 1

@@ -86,7 +86,7 @@ def layer_normalization(
     stash_type: int = 1, **_: Any,
 ) -> Any:  # fmt: skip
     rank, dtype = at.ndim(x), at.dtype_of(x)
-    axes = list(range(axis % rank, rank))
+    axes = list(range(at.axis(axis, rank), rank))
     tail = at.shape_of(x)[axes[0] :]
     simple = at.shape_of(scale) == tail and (bias is None or at.shape_of(bias) == tail)
     if simple and not at.wants(1) and not at.wants(2):
@@ -111,7 +111,7 @@ def rms_normalization(
     at: Site, x: Expr, scale: Expr, axis: int = -1, epsilon: float = 1e-5, **_: Any
 ) -> Any:
     rank, dtype = at.ndim(x), at.dtype_of(x)
-    axes = list(range(axis % rank, rank))
+    axes = list(range(at.axis(axis, rank), rank))
     if at.shape_of(scale) == at.shape_of(x)[axes[0] :]:
         return op.nn.rms_norm(x, scale, axes=axes, epsilon=epsilon)
     wide = at.cast(x, "float32" if dtype.is_narrow else dtype)

@@ -23,7 +23,7 @@ def spread(at: Site, x: Any, like: Expr, axis: int, block: int = 0) -> Any:
         return at.emit(op.reshape(x, ()))
     if at.ndim(x) > 1 and not block:
         return x
-    axis %= rank
+    axis = at.axis(axis, rank)
     if not block:
         return at.emit(op.reshape(x, [at.shape_of(x)[0] if a == axis else 1 for a in range(rank)]))
     wide = at.emit(op.repeat(x, block, axis=axis))

@@ -81,7 +81,7 @@ for _name, _function in _NAMES.items():
 
 def _running(function: Callable[..., Any]) -> Callable[..., Any]:
     def rule(at: Site, x: Expr, axis: Expr, exclusive: int = 0, reverse: int = 0, **_: Any) -> Any:
-        place = int(at.number_of(axis, "the axis")) % at.ndim(x)
+        place = at.axis(at.number_of(axis, "the axis"), at.ndim(x))
         x = at.emit(op.flip(x, axis=place)) if reverse else x
         found = at.emit(function(x, axis=place, exclusive=bool(exclusive)))
         return op.flip(found, axis=place) if reverse else found
@@ -144,7 +144,7 @@ def softmax_of(version: int) -> Callable[..., Any]:
 
 @operator("LpNormalization")
 def lp_normalization(at: Site, x: Expr, axis: int = -1, p: int = 2, **_: Any) -> Any:
-    axis %= at.ndim(x)
+    axis = at.axis(axis, at.ndim(x))
     power = op.abs(x) if p == 1 else op.square(x)
     norm = at.emit(op.sum(at.emit(power), axis=[axis], keepdims=True))
     norm = norm if p == 1 else at.emit(op.sqrt(norm))
@@ -154,7 +154,7 @@ def lp_normalization(at: Site, x: Expr, axis: int = -1, p: int = 2, **_: Any) ->
 
 @operator("MeanVarianceNormalization")
 def mean_variance_normalization(at: Site, x: Expr, axes: Any = (0, 2, 3), **_: Any) -> Any:
-    axis = [a % at.ndim(x) for a in axes]
+    axis = [at.axis(a, at.ndim(x)) for a in axes]
     mean = at.emit(op.mean(x, axis=axis, keepdims=True))
     deviation = at.emit(op.sqrt(at.emit(op.variance(x, axis=axis, keepdims=True))))
     return op.divide(op.subtract(x, mean), op.add(deviation, constant(1e-9, at.dtype_of(x))))

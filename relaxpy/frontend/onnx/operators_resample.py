@@ -50,7 +50,7 @@ def resize(
     keep_aspect_ratio_policy: str = "stretch", **_: Any,
 ) -> Any:  # fmt: skip
     dims = at.shape_of(x)
-    axes = [int(a) % len(dims) for a in axes] if axes is not None else list(range(len(dims)))
+    axes = [at.axis(a, len(dims)) for a in axes] if axes is not None else list(range(len(dims)))
     if sizes is not None and not _is_empty(at, sizes):
         if antialias:
             at.value(sizes, "the sizes")
@@ -63,7 +63,15 @@ def resize(
             )
     else:
         factors = [float(f) for f in at.value(scales, "the scales").reshape(-1)]
-        wanted = [_scaled(at, dims[a], f) for a, f in zip(axes, factors, strict=True)]
+        if not all(0 < factor < np.inf for factor in factors):
+            raise at.fail("onnx-file", f"{at.node.title} by {factors}: scales are positive numbers")
+        wanted = [_scaled(at, dims[a], f) for a, f in zip(axes, factors, strict=False)]
+    if len(wanted) != len(axes):
+        raise at.fail(
+            "onnx-file", f"{at.node.title} has {len(wanted)} sizes or scales for {len(axes)} axes"
+        )
+    if any(each.value is not None and each.value < 0 for each in wanted):
+        raise at.fail("onnx-file", f"{at.node.title} to a negative size")
     region: Any = None
     if coordinate_transformation_mode == "tf_crop_and_resize":
         region = at.value(roi, "the region of interest").reshape(-1).astype(float)

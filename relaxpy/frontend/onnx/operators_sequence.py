@@ -60,7 +60,7 @@ def sequence_length(at: Site, xs: Listed, **_: Any) -> Any:
 def split_to_sequence(
     at: Site, x: Any, split: Any = None, axis: int = 0, keepdims: int = 1, **_: Any
 ) -> Any:
-    axis %= at.ndim(x)
+    axis = at.axis(axis, at.ndim(x))
     size = at.shape_of(x)[axis].value
     if split is None:
         parts: list[int] = [1] * _known(at, size)

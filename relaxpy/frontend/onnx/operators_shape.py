@@ -9,9 +9,11 @@ import numpy as np
 
 from relaxpy import op
 from relaxpy.frontend.onnx.arrays import dtype_of
+from relaxpy.frontend.onnx.checks import check_sizes
 from relaxpy.frontend.onnx.importer import Site
 from relaxpy.frontend.onnx.operators_elementwise import constant
 from relaxpy.frontend.onnx.table import operator
+from relaxpy.frontend.site import check
 from relaxpy.ir import Constant, Dim, DType, Expr
 from relaxpy.ir.dim import dim_op, product
 from relaxpy.op.slice import FAR
@@ -100,8 +102,8 @@ def axes_of(
 ) -> list[int] | None:
     """Axes that are an input or an attribute; None: they are left out."""
     if given is None:
-        return None if attribute is None else [a % rank if rank else 0 for a in attribute]
-    return [int(a) % rank if rank else 0 for a in at.value(given, what).reshape(-1)]
+        return None if attribute is None else at.axes(attribute, rank)
+    return at.axes(at.value(given, what).reshape(-1), rank)
 
 
 @operator("Squeeze")
@@ -125,9 +127,11 @@ def unsqueeze(at: Site, x: Expr, given: Any = None, axes: Any = None, **_: Any) 
 
 @operator("Transpose")
 def transpose(at: Site, x: Expr, perm: Any = None, **_: Any) -> Any:
-    return turned(
-        x, list(range(at.ndim(x)))[::-1] if perm is None else [p % at.ndim(x) for p in perm]
-    )
+    rank = at.ndim(x)
+    axes = list(range(rank))[::-1] if perm is None else at.axes(perm, rank)
+    if len(axes) != rank:
+        raise at.fail("onnx-file", f"Transpose: {perm} does not say where all {rank} axes go")
+    return turned(x, axes)
 
 
 def turned(x: Any, axes: Sequence[int]) -> Any:
@@ -151,7 +155,7 @@ def split(
     num_outputs: int | None = None,
     **_: Any,
 ) -> Any:
-    axis %= at.ndim(x)
+    axis = at.axis(axis, at.ndim(x))
     whole = at.shape_of(x)[axis]
     if given is not None:
         parts = at.ints(given, "the parts")
@@ -261,7 +265,7 @@ def _sliced_by(at: Site, x: Expr, starts: Expr, ends: Expr, axes: Any, steps: Ex
 def sliced(at: Site, x: Expr, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
     """A slice. What is left as it is is not sliced, and an end of a billion is the end, as exporters mean it."""
     dims = at.shape_of(x)
-    axes = list(range(len(starts))) if axes is None else [a % len(dims) for a in axes]
+    axes = list(range(len(starts))) if axes is None else at.axes(axes, len(dims))
     steps = [1] * len(axes) if steps is None else list(steps)
     parts: list[Any] = []
     for axis, start, end, step in zip(
@@ -309,6 +313,7 @@ def trilu(at: Site, x: Expr, k: Any = None, upper: int = 1, **_: Any) -> Any:
 
 @operator("DepthToSpace")
 def depth_to_space(at: Site, x: Expr, blocksize: int, mode: str = "DCR", **_: Any) -> Any:
+    check_sizes(at, 1, blocksize=[blocksize])
     n, c, h, w = at.shape_of(x)
     b = blocksize
     inner = c // (b * b)
@@ -322,6 +327,7 @@ def depth_to_space(at: Site, x: Expr, blocksize: int, mode: str = "DCR", **_: An
 
 @operator("SpaceToDepth")
 def space_to_depth(at: Site, x: Expr, blocksize: int, mode: str = "DCR", **_: Any) -> Any:
+    check_sizes(at, 1, blocksize=[blocksize])
     n, c, h, w = at.shape_of(x)
     b = blocksize
     apart = at.emit(op.reshape(x, [n, c, h // b, b, w // b, b]))
@@ -332,7 +338,7 @@ def space_to_depth(at: Site, x: Expr, blocksize: int, mode: str = "DCR", **_: An
 @operator("CenterCropPad")
 def center_crop_pad(at: Site, x: Expr, sizes: Expr, axes: Any = None, **_: Any) -> Any:
     rank = at.ndim(x)
-    named: list[int] = list(range(rank)) if axes is None else [a % rank for a in axes]
+    named: list[int] = list(range(rank)) if axes is None else at.axes(axes, rank)
     zero = constant(0, at.dtype_of(x))
     for axis, wanted in zip(named, at.ints(sizes, "the shape"), strict=True):
         size = at.shape_of(x)[axis]
@@ -373,7 +379,7 @@ def pad(
     rank = at.ndim(x)
     widths = at.ints(pads, "the widths")
     if axes is not None:
-        named = [int(a) % rank for a in at.value(axes, "the axes").reshape(-1)]
+        named = at.axes(at.value(axes, "the axes").reshape(-1), rank)
         spread: list[Any] = [Dim.of(0)] * (2 * rank)
         for i, axis in enumerate(named):
             spread[axis], spread[rank + axis] = widths[i], widths[len(named) + i]
@@ -386,6 +392,11 @@ def padded(at: Site, x: Expr, widths: Sequence[Any], mode: str, value: Expr) -> 
     """Borders of these widths: those before all axes, then those after. Negative ones crop."""
     rank = at.ndim(x)
     borders = list(map(Dim.of, widths))
+    if len(borders) != 2 * rank:
+        raise at.fail(
+            "onnx-file",
+            f"{at.node.title} takes {2 * rank} widths for {rank} dimensions, and not {len(borders)}",
+        )
     for axis in range(rank):
         before, after = borders[axis], borders[rank + axis]
         if before == 0 and after == 0:

@@ -54,7 +54,7 @@ def transformed(
 ) -> Any:
     """A discrete Fourier transform, as products with the matrices of cosines and sines."""
     rank, dtype = at.ndim(x), at.dtype_of(x)
-    axis %= rank
+    axis = at.axis(axis, rank)
     parts_count = at.shape_of(x)[rank - 1].value
     if parts_count not in (1, 2):
         raise at.fail(
