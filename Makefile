@@ -9,6 +9,7 @@
 # make test-torch-operators  run torch's own samples of its operators beside eager torch, all of them (40 minutes of a core)
 # make test-onnx   run ONNX's own tests of operators, all of them, interpreted and built (an hour of a core; it goes on where it was)
 # make test-onnx-programs  run published programs that import onnxruntime, unchanged, with relaxpy in its place
+# make test-onnx-files  open damaged and hostile ONNX files, each in a process of its own (five minutes; it goes on where it was)
 # make test-jax-functions  run the public functions of JAX beside JAX, all of them (an hour of a core)
 # make test-torch-models     run every model type of transformers, and published models, beside eager torch (hours of a core; it goes on where it was)
 # make test-replicas  run a server with two replicas of Ray Serve, and kill one under load (docs/scaling.md)
@@ -39,7 +40,7 @@ PIP := $(PY) -m pip install -qq --disable-pip-version-check --no-compile
 .DEFAULT_GOAL := help
 # Do not delete stamps as intermediate files of pattern rules.
 .SECONDARY:
-.PHONY: help demo demo-sentences test test-fast test-slow test-devices test-products test-torch-compile test-torch-operators test-torch-models test-jax-functions test-onnx test-onnx-programs test-replicas check format lint types stubs docs docs-links wheel-test clean
+.PHONY: help demo demo-sentences test test-fast test-slow test-devices test-products test-torch-compile test-torch-operators test-torch-models test-jax-functions test-onnx test-onnx-files test-onnx-programs test-replicas check format lint types stubs docs docs-links wheel-test clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -120,6 +121,9 @@ test-onnx-programs: $(VENV)/stamp-test $(VENV)/stamp-bench
 	@$(PIP) pyclipper shapely opencv-python-headless pillow pyyaml six importlib_resources python-dotenv
 	@$(PIP) --no-deps rapidocr-onnxruntime==1.4.4 silero-vad==6.2.3 magika==1.0.3
 	RELAXPY_SWEEPS=full $(PY) -m pytest tests/onnx/test_all_programs.py $(PYTEST_ARGS)
+
+test-onnx-files: $(VENV)/stamp-bench
+	@$(PY) -m tests.onnx.outcomes build/onnx-files.jsonl
 
 # Their packages ask for much that reads audio files, which no test needs.
 test-torch-models: $(VENV)/stamp-test

@@ -45,6 +45,8 @@ class KeptSession:
     order: list[str]
     """The names of the inputs in the order of `main`."""
     draws: bool
+    file: str
+    """The name of the model in errors."""
     warnings: list[str]
 
 

@@ -6,7 +6,8 @@ import os
 import secrets
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from relaxpy.build_cache import BuildCache
-from relaxpy.errors import UsageError
+from relaxpy.errors import RelaxError, Span, UsageError
 from relaxpy.frontend.onnx.model import read_model
 from relaxpy.narrow import is_sequence, is_tuple
 from relaxpy.onnx import errors, kept_sessions
@@ -61,6 +62,8 @@ class _Built:
     """The inputs that `main` takes."""
     draws: bool
     """Does it take a seed after them?"""
+    place: Span
+    """The head of the graph."""
     main: Any
 
 
@@ -110,7 +113,7 @@ class InferenceSession:
         self._outputs = [NodeArg(**each) for each in facts.outputs]
         self._metadata = ModelMetadata(**facts.metadata)
         main = VirtualMachine(executable)["main"]
-        self._builds[()] = _Built(facts.order, facts.draws, main)
+        self._builds[()] = _Built(facts.order, facts.draws, Span(facts.file, 1), main)
         self.builds = 1
         return True
 
@@ -181,7 +184,8 @@ class InferenceSession:
         arguments: list[Any] = [given[name] for name in built.order]
         if built.draws:
             arguments.append(np.int64(secrets.randbits(62)))
-        found = built.main(*arguments)
+        with _of_the_model(built.place):
+            found = built.main(*arguments)
         results = list(found) if is_sequence(found) else [found]
         names = [each.name for each in self._outputs]
         for name in output_names or ():
@@ -248,9 +252,11 @@ class InferenceSession:
 
         program = import_model(self._source, constants=constants)
         _warn(program.warnings)
-        executable = build(program.mod, params=program.params, **self._build_options)
+        with _of_the_model(program.place):
+            executable = build(program.mod, params=program.params, **self._build_options)
         order = [each.name for each in program.inputs]
-        built = _Built(order, program.draws, VirtualMachine(executable)["main"])
+        main = VirtualMachine(executable)["main"]
+        built = _Built(order, program.draws, program.place, main)
         while len(self._builds) >= MOST_BUILDS:
             self._builds.pop(next(iter(self._builds)))
         self._builds[key] = built
@@ -258,10 +264,19 @@ class InferenceSession:
         if self._kept is not None and not constants:
             session = KeptSession(
                 [asdict(each) for each in self._inputs], [asdict(each) for each in self._outputs],
-                asdict(self._metadata), order, program.draws, list(program.warnings),
+                asdict(self._metadata), order, program.draws, program.place.file, list(program.warnings),
             )  # fmt: skip
             kept_sessions.keep(*self._kept, session, executable)
         return built
+
+
+@contextmanager
+def _of_the_model(place: Span) -> Iterator[None]:
+    """Errors without a place are the whole model's."""
+    try:
+        yield
+    except RelaxError as error:
+        raise error.located(place) from None
 
 
 class _Check:

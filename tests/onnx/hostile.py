@@ -17,7 +17,7 @@ from tests.onnx.small_models import model, stored, weight
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 LARGEST = (1 << 63) - 1
 NAMES = {
-    "empty": "", "code": "__import__('os').system('touch /tmp/owned')", "quotes": "\"'\"\"\"'''\\",
+    "empty": "", "code": "__import__('os').system('touch owned')", "quotes": "\"'\"\"\"'''\\",
     "lines": "a\nb\r\nc\x0bd\u2028e\x00f", "unicode": "变量\u202e\U0001f600é", "keyword": "lambda", "long": "x" * (1 << 20),
     "format": "{0.__class__} %s %n {x!r}", "script": "R.call_pure_packed", "separators": "a/b:c.d[0]",
     "terminal": "\x1b[2J\x1b]0;owned\x07",
@@ -935,7 +935,7 @@ def a_thousand_inputs_of_one_value() -> Any:
 # Files that are none
 
 
-@each(nothing=b"", zeros=b"\0" * 1000, ones=b"\xff" * 1000, pickle=b"\x80\x04cos\nsystem\n(S'touch /tmp/owned'\ntR.", zip=b"PK\x03\x04" * 50,
+@each(nothing=b"", zeros=b"\0" * 1000, ones=b"\xff" * 1000, pickle=b"\x80\x04cos\nsystem\n(S'touch owned'\ntR.", zip=b"PK\x03\x04" * 50,
       varint=b"\x0a" + b"\xff" * 11, groups=b"\x0b" * 5000, length=b"\x3a\xff\xff\xff\xff\x07", nested=b"\x3a\x05" * 5000,
       text=b"<ir_version: 9>", open=b"<" * 200_000, half=b"<ir_version: 9, opset_import: [", lfs=b"version https://git-lfs.github.com/spec/v1",
       quote=b'<ir_version: 9, producer_name: "' + b"x" * 1000, number=b"<ir_version: " + b"9" * 5000 + b">")  # fmt: skip

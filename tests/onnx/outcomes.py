@@ -3,7 +3,7 @@ a located error, or in the right numbers.
 
     python -m tests.onnx.outcomes build/onnx-files.jsonl [EVERY]
 
-`make test-onnx-files` runs all cases; `tests/onnx/test_files.py` a part of them. What a session gives is compared with ONNX
+`make test-onnx-files` runs all cases; `tests/onnx/test_all_files.py` a part of them. What a session gives is compared with ONNX
 Runtime, in another process, and, where that refuses the file, with the standard's reference and with the model before the
 damage.
 """

@@ -126,6 +126,16 @@ def test_what_is_left_to_the_running_program(call: str) -> None:
     assert FoldConstant()(mod) is mod
 
 
+def test_a_weight_that_is_joined_to_itself_grows() -> None:
+    weight = np.ones((200, 200), np.float32)
+    mod = module(
+        "a = R.concat((w, w))\nb = R.matmul(x, a)\nreturn b",
+        'x: R.Tensor((400,), "float32"), w: R.Tensor((200, 200), "float32")',
+    )
+    bound = relaxpy.transform.BindParams()(mod, relaxpy.transform.PassContext(params={"w": weight}))
+    assert FoldConstant()(bound) is bound
+
+
 def test_a_large_weight_is_moved_where_it_does_not_grow() -> None:
     weight = np.arange(200 * 200, dtype=np.float32).reshape(200, 200)
     mod = module(

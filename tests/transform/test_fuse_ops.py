@@ -439,6 +439,25 @@ def test_a_group_is_as_long_as_a_kernel_may_be() -> None:
 MANY = ", ".join(f'x{i}: R.Tensor(("n", "m"), "float32")' for i in range(40))
 
 
+def test_a_value_that_is_joined_to_itself_is_not_written_for_each_place() -> None:
+    steps = "".join(f"            a{k + 1} = R.concat((a{k}, a{k}))\n" for k in range(40))
+    mod = relaxpy.parse(f"""
+@I.ir_module
+class Module:
+    @R.function
+    def main(a0: R.Tensor(("n",), "float32")):
+        with R.dataflow():
+{steps}            y = R.exp(a40)
+            R.output(y)
+        return y
+""")
+    legal = LegalizeOps().run(Normalize().run(mod, PassContext()), PassContext())
+    block = legal["main"].body.blocks[0]
+    groups = explain_fusion(block, legal).groups
+    assert max(map(len, groups)) <= 8
+    assert sum(len(group) == 1 for group in groups) < 5
+
+
 @pytest.mark.parametrize("limit", [4, 5, 8])
 def test_a_group_takes_as_many_buffers_as_a_launch_may(limit: int) -> None:
     """A sum of forty tensors becomes kernels that take no more, none but the last fewer."""

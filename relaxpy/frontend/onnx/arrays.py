@@ -109,12 +109,8 @@ def _external(tensor: Any, folder: Path | None, size: int, span: Span | None) ->
     location = entries.get("location", "")
     if folder is None:
         raise _damaged(tensor, f"is in the file {location!r}, and the model has no folder", span)
-    try:
-        file = Path(os.path.realpath(folder / location))
-        is_below = file.is_relative_to(os.path.realpath(folder)) and file.is_file()
-    except (OSError, ValueError):  # no name of a file
-        is_below = False
-    if not is_below:
+    file = _below(folder, location)
+    if file is None:
         raise _damaged(
             tensor, f"is in {location!r}, which is no file below the model's folder", span
         )
@@ -128,6 +124,15 @@ def _external(tensor: Any, folder: Path | None, size: int, span: Span | None) ->
     if not size:
         return np.empty(0, np.uint8)
     return np.memmap(file, np.uint8, "r", offset, (length,))
+
+
+def _below(folder: Path, location: str) -> Path | None:
+    """The file below the folder, links resolved; None: there is none."""
+    try:
+        file = Path(os.path.realpath(folder / location))
+        return file if file.is_relative_to(os.path.realpath(folder)) and file.is_file() else None
+    except (OSError, ValueError):  # no name of a file
+        return None
 
 
 def _number(text: Any) -> int | None:

@@ -46,6 +46,8 @@ from relaxpy.op.elementwise import Binary, Comparison, Ternary
 from relaxpy.shape.lattice import Verdict
 from relaxpy.shape.prove import equal
 
+MOST_COMPUTED = 1 << 24
+"""A rule computes no more elements of a constant."""
 WRITTEN_OUT = 64
 """How often the nodes of a model are read at most, on average: bodies of functions are written out at each call."""
 
@@ -76,6 +78,8 @@ class Imported:
     """Does `main` take a seed of random numbers after the inputs?"""
     model: Any
     """The ModelProto."""
+    place: Span
+    """The head of the graph."""
     warnings: tuple[str, ...] = ()
     """What the model says and is not so."""
 
@@ -161,6 +165,8 @@ class Importer:
         self.origins: dict[Var, frozenset[str]] = {}
         """Variable → the inputs of the model that it depends on."""
         self.depth = 0
+        self.tries = 0
+        """How many bodies of loops inside of one another are written to know what they give."""
         self.splits = 0
         """How many branches inside of one another have all that follows in them."""
         self.seed: Var | None = None
@@ -214,6 +220,7 @@ class Importer:
             tuple(outputs),
             self.seed is not None,
             self.proto,
+            self.graph.span,
             tuple(self.warnings),
         )
 
@@ -631,6 +638,13 @@ class Site(site.Site):
         if len(set(found)) < len(found):
             raise self.fail("onnx-file", f"{self.node.title}: an axis is there twice: {found}")
         return found
+
+    def check_count(self, count: float) -> None:
+        """Refuse to compute so many elements when the model is read. UsageError (`onnx-operator`)."""
+        if not count <= MOST_COMPUTED:
+            raise self.fail(
+                "onnx-operator", f"{self.node.title} of {count:.3g} elements is not supported"
+            )
 
     # Numbers that must be known
 

@@ -22,6 +22,9 @@ from relaxpy.op.loop import while_loop
 Trial = Callable[[], list[Any]]
 """The results of a step that was written, and thrown away."""
 
+MOST_LOOPS = 4
+"""How many loops may be inside of one another: each step is written twice, the first time to know its shapes."""
+
 UNROLLED = 256
 """A loop that changes sequences is written out, up to so many steps."""
 
@@ -65,11 +68,20 @@ def _types(at: Site, body: Graph, state: Sequence[Any]) -> list[Any]:
 
 def _once(at: Site, body: Graph, state: Sequence[Any]) -> list[Any]:
     """The results of a step, which is thrown away: what can be known of them."""
+    return _tried(at, body, [at.number(Dim.of(0), "int64"), constant(True, "bool"), *state])
+
+
+def _tried(at: Site, body: Graph, given: Sequence[Any]) -> list[Any]:
+    """The results of a body, which is thrown away."""
+    at.importer.tries += 1
+    if at.importer.tries > MOST_LOOPS:
+        raise at.fail("onnx-operator", f"more than {MOST_LOOPS} loops inside of one another")
     names = at.builder.names().copy()
     with at.builder.seq() as trial:
-        found = at.graph(body, [at.number(Dim.of(0), "int64"), constant(True, "bool"), *state])
+        found = at.graph(body, given)
         trial.result(op.zeros((), "bool"))
     at.builder.set_names(names)
+    at.importer.tries -= 1
     return found
 
 
@@ -262,13 +274,9 @@ def scan(
             at.emit(op.flip(x, axis=0)) if scan_input_directions and scan_input_directions[k] else x
         )
     length = at.shape_of(xs[0])[0]
-    names = at.builder.names().copy()
-    with at.builder.seq() as trial:
-        rows = [at.emit(op.zeros(at.shape_of(x)[1:], at.dtype_of(x))) for x in xs]
-        first = at.graph(body, [*state, *rows])
-        shapes = [(at.shape_of(r), at.dtype_of(r)) for r in first[kept:]]
-        trial.result(op.zeros((), "bool"))
-    at.builder.set_names(names)
+    rows = [at.emit(op.zeros(at.shape_of(x)[1:], at.dtype_of(x))) for x in xs]
+    first = _tried(at, body, [*state, *rows])
+    shapes = [(at.shape_of(r), at.dtype_of(r)) for r in first[kept:]]
 
     def step(rows: list[Expr], values: list[Expr]) -> tuple[list[Expr], list[Expr]]:
         found = at.graph(body, [*values, *rows])

@@ -95,7 +95,7 @@ operator("CumProd")(_running(op.cumprod))
 
 def _along(function: Callable[..., Any]) -> Callable[..., Any]:
     def rule(at: Site, x: Expr, axis: int = -1, **_: Any) -> Any:
-        return at.emit(function(at, x, axis % max(at.ndim(x), 1)))
+        return at.emit(function(at, x, at.axis(axis, at.ndim(x))))
 
     return rule
 
@@ -105,7 +105,7 @@ def _flat(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def rule(at: Site, x: Expr, axis: int = 1, **_: Any) -> Any:
         dims = at.shape_of(x)
-        axis %= len(dims)
+        axis = at.axis(axis, len(dims))
         if axis == len(dims) - 1:
             return function(at, x, axis)
         rows = [product(tuple(dims[:axis])), product(tuple(dims[axis:]))]

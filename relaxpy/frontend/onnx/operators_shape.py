@@ -163,9 +163,22 @@ def split(
         parts = list(map(Dim.of, split))
     else:
         count = num_outputs or at.count
+        check_sizes(at, 1, num_outputs=[count])
+        _check_parts(at, count)
         each = (whole + count - 1) // count
-        parts = [each] * (count - 1) + [whole - each * (count - 1)]
+        return cut(at, x, axis, [each] * (count - 1) + [whole - each * (count - 1)])
+    _check_parts(at, len(parts))
+    total = sum(parts, Dim.of(0))
+    check(
+        at.builder, dim_op("eq", total, whole), f"the parts are {total} and the axis is {whole}: they are equal",
+        None, "onnx-shape", at.span,
+    )  # fmt: skip
     return cut(at, x, axis, parts)
+
+
+def _check_parts(at: Site, count: int) -> None:
+    if count != at.count:
+        raise at.fail("onnx-file", f"{at.node.title} into {count} parts has {at.count} results")
 
 
 def cut(at: Site, x: Expr, axis: int, parts: Sequence[Any]) -> list[Any]:
@@ -291,8 +304,9 @@ def range_(at: Site, start: Expr, limit: Expr, delta: Expr, **_: Any) -> Any:
         step = Dim.of(int(at.number_of(delta, "the step")))
         (first,), (last,) = at.ints(start, "the start"), at.ints(limit, "the limit")
         return at.cast(at.emit(op.arange(first, last, step, dtype="int64")), dtype)
-    values = [float(at.number_of(each, "the range")) for each in (start, limit, delta)]
-    return Constant(np.arange(*values, dtype=dtype.numpy))
+    first, last, step = (float(at.number_of(each, "the range")) for each in (start, limit, delta))
+    at.check_count((last - first) / step if step else np.nan)
+    return Constant(np.arange(first, last, step, dtype=dtype.numpy))
 
 
 @operator("EyeLike")

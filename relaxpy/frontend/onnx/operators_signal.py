@@ -166,6 +166,7 @@ def mel_weight_matrix(
     """Triangles over the spectrum's bins, evenly spaced on the mel scale."""
     given = (bins, length, rate, low, high)
     count, size, sampling, lower, upper = (at.number_of(each, "its numbers") for each in given)
+    at.check_count(float(count) * float(size))
     ends = [2595 * np.log1p(each / 700) / np.log(10) for each in (lower, upper)]
     points = typed("Any", np.arange(count + 2)) * (ends[1] - ends[0]) / (count + 2) + ends[0]
     hertz: Any = 700 * np.expm1(points / 2595 * np.log(10))

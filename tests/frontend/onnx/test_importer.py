@@ -379,3 +379,45 @@ def test_random_numbers_have_their_distribution() -> None:
     assert abs(b.mean() - 0.25) < 0.03
     again = run(model, x, np.int64(12))
     assert not np.array_equal(again[0], u)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("y = Softmax<axis = 2>(x)", "Softmax: there is no axis 2 of 2 dimensions"),
+        ("y = Transpose<perm = [0]>(x)", "does not say where all 2 axes go"),
+        ("y = Transpose<perm = [1, -1]>(x)", "an axis is there twice"),
+        ("y = Softmax<axis = 1.5>(x)", "takes an integer as the attribute 'axis'"),
+        ("y = Cast(x)", "needs the attribute 'to'"),
+        ("y = Add(x)", "takes 2 inputs, and has 1"),
+        ("y, z = Neg(x)", "takes 1 result, and has 2"),
+        ("y = Neg(x)  y = Exp(x)", "two values of 'g' have the name 'y'"),
+        ("y = Gather<axis = 1>(x, seven)", "an index is outside of an axis of size 7"),
+        ("y, z = Split<axis = 1>(x, parts)", "the parts are 6 and the axis is 7"),
+        ("y = Pad(x, seven)", "takes 4 widths for 2 dimensions, and not 1"),
+        ("y, z = TopK(x, eight)", "no more elements than there are"),
+    ],
+)
+def test_calls_that_the_standard_does_not_allow_are_refused(text: str, message: str) -> None:
+    weights = "int64[1] seven = {7}, int64[1] eight = {8}, int64[2] parts = {2, 4}"
+    with pytest.raises(RelaxError, match=message) as caught:
+        from_onnx(graph(f"g (float[n, 7] x) => (float[n, 7] y) <{weights}> {{ {text} }}"))
+    assert caught.value.span is not None
+    assert "<g>:" in str(caught.value)
+
+
+def test_errors_of_the_running_program_show_the_node() -> None:
+    model = graph("g (float[n, 7] x, int64[2] s) => (float[a, b] y) { y = Reshape(x, s) }")
+    from relaxpy.onnx import InferenceSession
+
+    session = InferenceSession(model, target="llvm -opt-level=0")
+    with pytest.raises(RelaxError, match=r"y = Reshape\(x, s\)"):
+        session.run(None, {"x": data(3, 7), "s": np.array([4, 5])})
+
+
+def test_versions_of_opsets_are_known_ones() -> None:
+    for version in (0, -1, 10**9):
+        model = with_graph(lambda g: None)
+        model.opset_import[0].version = version
+        with pytest.raises(UsageError, match="known are 1 to"):
+            from_onnx(model)
