@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 Record = dict[str, Any]
-"""`item`, `seconds` of a processor, and what the work returned; or `outcome`: "timed out" or "crashed"."""
+"""`item`, `seconds` of a processor, and what the work returned; or `outcome`: "too long" or "crashed"."""
 
 
 def run(
@@ -67,7 +67,7 @@ def _in_a_process(item: str, work: Callable[[str], Mapping[str, Any]], seconds: 
         return {**record, **json.loads(text)}
     killed = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     if killed in (signal.SIGXCPU, signal.SIGALRM):
-        return {**record, "outcome": "timed out"}
+        return {**record, "outcome": "too long"}
     took = time.monotonic() - start
     return {**record, "outcome": "crashed", "text": f"status {status} after {took:.0f} s"}
 
@@ -75,7 +75,8 @@ def _in_a_process(item: str, work: Callable[[str], Mapping[str, Any]], seconds: 
 def _child(item: str, work: Callable[[str], Mapping[str, Any]], seconds: int, writer: int) -> None:
     """Do the work, write its record, and end."""
     sys.stdout.flush()
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    # At the soft limit the system sends SIGXCPU, which tells the end from a crash; at the hard one SIGKILL.
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     signal.alarm(10 * seconds)  # of the clock: something waits for ever
     try:
         record = dict(work(item))

@@ -54,8 +54,8 @@ def _quantifier(function: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
-operator("any.default", "any.dim", "any.dims")(_quantifier(op.any))
-operator("all.default", "all.dim", "all.dims")(_quantifier(op.all))
+operator("any.default", "any.dim", "any.dims", "_is_any_true.default")(_quantifier(op.any))
+operator("all.default", "all.dim", "all.dims", "_is_all_true.default")(_quantifier(op.all))
 
 
 def count_of(at: Site, x: Expr, axes: Any) -> Dim:
