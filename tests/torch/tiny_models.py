@@ -7,17 +7,22 @@ import inspect
 import re
 import warnings
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import torch
 
 SMALL: tuple[tuple[str, int], ...] = (
+    (r"num_kv_shared_layers", 0),
     (r"num_hidden_layers|num_layers|n_layers?|depth|num_\w*_layers|\w+_layers", 2),
     (r"(num_|n_)?(key_value|kv)_heads?|num_kv_heads|num_key_value_heads|n_kv_heads?|multi_query_group_num", 2),
+    (r"(mamba_)?expand|mamba_n_groups|n_groups", 1),  # heads × their width = expand × hidden size
+    (r"mamba_d_head|mamba_head_dim", 8),
+    (r"mamba_d_ssm", 32),
     (r"index_n_heads", 64),  # scores are sums of relu over heads: of few heads many are 0, and torch chooses any of equals
     (r"(\w+_)?(num_|n_)?(attention_)?heads?|n_head|num_attention_heads|\w+_attention_heads", 4),
     (r"(\w+_)?head_dim|d_kv|(\w+_)?head_size|qk_nope_head_dim|qk_rope_head_dim|v_head_dim|d_head|kv_channels", 8),
@@ -40,6 +45,7 @@ SMALL: tuple[tuple[str, int], ...] = (
     (r"num_buckets|relative_attention_num_buckets", 8),
     (r"state_size|mamba_d_state|ssm_state_size|conv_kernel_size|num_conv_pos_embeddings", 4),
     (r"num_conv_pos_embedding_groups", 2),
+    (r"rotary_dim", 4),
     (r"num_labels", 3),
 )  # fmt: skip
 """Names of fields → their small value; the first that fits."""
@@ -52,30 +58,53 @@ SMALL_LIST = {
 }
 """Names of lists of integers → the small value of each (sizes grow, as 16, 32, …)."""
 
-SIZES = frozenset(small for _, small in SMALL)
-WAYS = (SIZES, SIZES - {8}, frozenset((2, 99)))
-"""Which of the small values are taken: all; not the widths of heads, which others are tied to; only numbers of layers and
-vocabularies."""
+Way = frozenset[str]
+"""The rows of both tables, by their patterns, that shrink a configuration; and MISSING."""
+
+MISSING = "missing"
+"""Numbers that are None are given, too."""
+
+HEADS = next(pattern for pattern, _ in SMALL if pattern.startswith(r"(\w+_)?head_dim"))
+ROWS: Way = frozenset([*(pattern for pattern, _ in SMALL), *SMALL_LIST])
 
 MOST = 50_000_000
 """Parameters of a model that is tiny."""
 
 
-def _small(name: str, value: Any, sizes: frozenset[int]) -> Any:
-    if isinstance(value, bool) or value is None:
+def ways(used: set[str]) -> Iterator[Way]:
+    """How to shrink: by all rows; not the widths of heads, which others are tied to; only layers and vocabularies; without
+    any one or two of the rows that were used so far."""
+    yield ROWS
+    yield ROWS - {HEADS}
+    yield frozenset(pattern for pattern, small in SMALL if small in (2, 99))
+    yield ROWS | {MISSING}
+    rows = [pattern for pattern in (*(p for p, _ in SMALL), *SMALL_LIST) if pattern in used]
+    for count in (1, 2):
+        for left in combinations(rows, count):
+            yield ROWS.difference(left)
+
+
+def _small(name: str, value: Any, way: Way, used: set[str]) -> Any:
+    """A field's small value; notes the row that it is of."""
+    if isinstance(value, bool) or (value is None and MISSING not in way):
         return value
-    if isinstance(value, int):
-        if name.endswith(("token_id", "token_index", "_id")):
+    if isinstance(value, int) or value is None:
+        if isinstance(value, int) and name.endswith(("token_id", "token_index", "_id")):
             return value if value < 80 else 80 + zlib.crc32(name.encode()) % 19
         for pattern, small in SMALL:
             if re.fullmatch(pattern, name):
-                return min(value, small) if small in sizes else value
+                used.add(pattern)
+                least = small if value is None else min(value, small)
+                return least if pattern in way else value
         return value
     if isinstance(value, (list, tuple)) and value and all(type(v) is int for v in value):
         if "token_id" in name:
             return type(value)(min(v, 90) for v in value)
         for pattern, small in SMALL_LIST.items():
-            if re.fullmatch(pattern, name) and small in (sizes | {1, 2}):
+            if re.fullmatch(pattern, name):
+                used.add(pattern)
+                if pattern not in way:
+                    return value
                 if small == 16:
                     return type(value)(
                         16 * 2**i if name != "conv_dim" else 16 for i in range(len(value))
@@ -84,12 +113,12 @@ def _small(name: str, value: Any, sizes: frozenset[int]) -> Any:
     return value
 
 
-def tiny_config(cls: Any, sizes: frozenset[int]) -> Any:
-    """A small configuration of this class."""
-    return cls(**_fields(cls, cls(), sizes))
+def tiny_config(cls: Any, way: Way, used: set[str]) -> Any:
+    """A small configuration of this class; notes the rows that it is made by."""
+    return cls(**_fields(cls, cls(), way, used))
 
 
-def _fields(cls: type, plain: Any, sizes: frozenset[int]) -> dict[str, Any]:
+def _fields(cls: type, plain: Any, way: Way, used: set[str]) -> dict[str, Any]:
     names = [
         n for n in inspect.signature(cls.__init__).parameters if n not in ("self", "kwargs", "args")
     ]
@@ -100,16 +129,16 @@ def _fields(cls: type, plain: Any, sizes: frozenset[int]) -> dict[str, Any]:
         if name in subs:
             sub = type(value) if hasattr(value, "to_dict") else subs[name]
             if value is not None and hasattr(sub, "model_type") and sub.__name__ != "AutoConfig":
-                given[name] = _fields(sub, value, sizes)
+                given[name] = _fields(sub, value, way, used)
                 if sub.model_type:
                     given[name]["model_type"] = sub.model_type
             continue
         if hasattr(value, "to_dict"):
             continue
-        small = _small(name, value, sizes)
+        small = _small(name, value, way, used)
         if name == "num_key_value_heads" and "kv_lora_rank" in names:
             # Keys that are made of a shared vector have a head for each of the queries'.
-            small = _small("num_attention_heads", value, sizes)
+            small = _small("num_attention_heads", value, way, used)
         if name == "prediction_length" and value is None:
             small = 4
         if name == "layer_types" and isinstance(value, (list, tuple)):
@@ -117,7 +146,25 @@ def _fields(cls: type, plain: Any, sizes: frozenset[int]) -> dict[str, Any]:
             small = (small * 2)[:2]
         if small != value:
             given[name] = small
+    rope = _field(plain, "rope_parameters")
+    if isinstance(rope, dict) and ("mrope_section" in rope or MISSING in way):
+        _share_positions(plain, given, rope)
     return given
+
+
+def _share_positions(plain: Any, given: dict[str, Any], rope: dict[str, Any]) -> None:
+    """Positions of several axes share the width of a head, which has become smaller."""
+    axes = len(rope.get("mrope_section") or (0, 0, 0))
+    width = given.get("head_dim", _field(plain, "head_dim"))
+    if width is None:
+        names = "hidden_size", "num_attention_heads"
+        size, heads = (given.get(name, _field(plain, name)) for name in names)
+        if size is None or heads is None:
+            return
+        width = size // heads
+    pairs = int(width * rope.get("partial_rotary_factor", 1)) // 2
+    sections = [pairs // axes + (axis < pairs % axes) for axis in range(axes)]
+    given["rope_parameters"] = {**rope, "mrope_section": sections}
 
 
 @dataclass(frozen=True)
@@ -163,9 +210,14 @@ def tiny_model(kind: str) -> Tiny:
     problems: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for sizes in WAYS:
+        used: set[str] = set()
+        tried: list[str] = []
+        for way in ways(used):
             try:
-                config = tiny_config(config_class, sizes)
+                config = tiny_config(config_class, way, used)
+                if (text := repr(config)) in tried:
+                    continue
+                tried.append(text)
                 model = _model(model_class, config)
             except Exception as error:
                 problems.append(f"{type(error).__name__}: {str(error)[:150]}")
@@ -337,7 +389,7 @@ class Inputs:
 
     def spectra(self) -> None:
         name = "input_features" if "input_features" in self.names else "input_values"
-        frames = self.normal(self.batch, 40 + 4 * self.length, self.mels)
+        frames = self.normal(self.batch, 40 + 8 * self.length, self.mels)
         self.add(name, frames, "batch", "frames")
         if "input_features_mask" in self.names:
             mask = torch.ones(frames.shape[:2], dtype=torch.long)
@@ -350,6 +402,16 @@ class Inputs:
         if "input_features_mask" in self.names:
             mask = torch.ones(self.batch, length, dtype=torch.long)
             self.add("input_features_mask", mask, "batch")
+
+    def spectra_of_a_length(self) -> None:
+        length = _find(self.config, "max_length")
+        if length is None:
+            raise _NoSuchForm
+        self.add("input_values", self.normal(self.batch, length, self.mels), "batch")
+
+    def spectra_of_a_channel(self) -> None:
+        frames = self.normal(self.batch, 1, 40 + 8 * self.length, self.mels)
+        self.add("input_features", frames, "batch", "", "frames")
 
     def past(self) -> None:
         """A time series of one variable with lags, or of several."""
@@ -372,6 +434,45 @@ class Inputs:
         self.add("past_observed_mask", torch.ones(self.batch, past), "batch")
         self.add("future_values", self.normal(self.batch, future), "batch")
         self.add("future_time_features", self.normal(self.batch, future, features), "batch")
+
+    def grids(self) -> None:
+        """The patches of all pictures one after the other, and the grid of each. What the model computes of the grids
+        before its layers are further inputs, as transformers' own exporter has them."""
+        from transformers.exporters.utils import precompute_export_inputs
+
+        name = "image_grid_thw" if "image_grid_thw" in self.names else "grid_thw"
+        self.needs(name)
+        size = _find(self.config, "patch_size") or 8
+        across = size if isinstance(size, int) else size[0]
+        width = self.picture[0] * across**2 * (_find(self.config, "temporal_patch_size") or 1)
+        names = "pixel_values", "hidden_states", "inputs_embeds"
+        patches = next((each for each in names if each in self.names), names[0])
+        count = self.batch * 4 * 8
+        self.add(patches, self.normal(count, width), "patches")
+        self.add(name, torch.tensor([[1, 4, 8]] * self.batch), "batch")
+        if name == "grid_thw":
+            given = dict(self.values)
+            with torch.no_grad():
+                precompute_export_inputs(self.model, given)
+            for key in given.keys() - self.values.keys():
+                if isinstance(given[key], torch.Tensor):
+                    self.values[key] = given[key]
+                    axes = {count: "patches", count // 4: "merged", self.batch + 1: "ends"}
+                    self.sizes[key] = {
+                        axis: axes[n] for axis, n in enumerate(given[key].shape) if n in axes
+                    }
+
+    def grids_in_text(self) -> None:
+        """As many tokens of the pictures before the text as the model makes of their grids."""
+        self.needs("pixel_values", "image_grid_thw", "input_ids")
+        self.grids()
+        token = _find(self.config, "image_token_id", "image_token_index")
+        merge = _find(self.config, "spatial_merge_size", "merge_size") or 1
+        ids = torch.full((self.batch, 4 * 8 // merge**2), token)
+        self.text(torch.cat([ids, self.tokens(self.length)], 1))
+        if "mm_token_type_ids" in self.names:
+            ids = self.values["input_ids"]
+            self.add("mm_token_type_ids", (ids == token).int(), "batch", "length")
 
     def patches(self) -> None:
         """Pictures as rows of patches, with their heights and widths."""
@@ -423,10 +524,14 @@ def _all(*parts: Callable[[Inputs], None]) -> Callable[[Inputs], None]:
 
 
 FORMS: Mapping[str, Callable[[Inputs], None]] = {
+    "grids in text": Inputs.grids_in_text,
+    "grids": Inputs.grids,
     "pictures in text": Inputs.pictures_in_text,
     "pictures and text": _all(Inputs.pictures, Inputs.text, Inputs.decoder),
     "text and waves": _all(Inputs.text, Inputs.waves),
     "text and spectra": _all(Inputs.text, Inputs.spectra),
+    "text and spectra by band": _all(Inputs.text, Inputs.spectra_by_band),
+    "text and spectra of a channel": _all(Inputs.text, Inputs.spectra_of_a_channel),
     "text and videos": _all(Inputs.text, Inputs.videos),
     "text": _all(Inputs.text, Inputs.decoder),
     "patches": Inputs.patches,
@@ -435,6 +540,7 @@ FORMS: Mapping[str, Callable[[Inputs], None]] = {
     "waves": _all(Inputs.waves, Inputs.decoder),
     "waves of a channel": Inputs.waves_of_a_channel,
     "spectra": _all(Inputs.spectra, Inputs.decoder),
+    "spectra of a length": Inputs.spectra_of_a_length,
     "spectra by band": _all(Inputs.spectra_by_band, Inputs.decoder),
     "past": Inputs.past,
     "states": Inputs.states,
