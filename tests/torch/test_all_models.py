@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import random
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -54,12 +56,28 @@ def imported(kind: str) -> tuple[Tiny, Imported]:
         tiny = tiny_model(kind)
     except Exception as error:
         raise NotExported(f"not made: {_line(error)}") from None
-    try:
-        return tiny, import_program(tiny.model, (), dict(tiny.inputs), dict(tiny.sizes))
-    except RelaxError as error:
-        if error.code == "torch-export":
-            raise NotExported(f"not exported: {_line(error)}") from None
-        raise
+    plain = ""
+    for prepared in (nullcontext, transformers_patches):
+        try:
+            with prepared(tiny):
+                return tiny, import_program(tiny.model, (), dict(tiny.inputs), dict(tiny.sizes))
+        except RelaxError as error:
+            if error.code != "torch-export":
+                raise
+            plain = plain or _line(error)
+    raise NotExported(f"not exported: {plain}")
+
+
+@contextmanager
+def transformers_patches(tiny: Tiny) -> Iterator[None]:
+    """What transformers itself replaces of a model before torch.export: loops over pictures, and `**kwargs`."""
+    from transformers.exporters import exporter_dynamo, utils
+
+    with (
+        utils.apply_patches("dynamo"),
+        exporter_dynamo.patch_forward_signature(tiny.model, dict(tiny.inputs)),
+    ):
+        yield
 
 
 def differences(kind: str) -> list[str]:
