@@ -56,7 +56,7 @@ def imported(kind: str) -> tuple[Tiny, Imported]:
         tiny = tiny_model(kind)
     except Exception as error:
         raise NotExported(f"not made: {_line(error)}") from None
-    plain = ""
+    why = ""
     for prepared in (nullcontext, transformers_patches):
         try:
             with prepared(tiny):
@@ -64,8 +64,8 @@ def imported(kind: str) -> tuple[Tiny, Imported]:
         except RelaxError as error:
             if error.code != "torch-export":
                 raise
-            plain = plain or _line(error)
-    raise NotExported(f"not exported: {plain}")
+            why = _line(error)
+    raise NotExported(f"not exported: {why}")
 
 
 @contextmanager
@@ -170,12 +170,12 @@ def test_every_model_is_right() -> None:
     assert len(right) >= 0.95 * len(exported)
 
 
-def swept(names: list[str], log: Path) -> list[logged.Record]:
+def swept(names: list[str], log: Path, seconds: int = SECONDS) -> list[logged.Record]:
     torch.set_num_threads(1)  # there are no threads in a copy of a process
     first = tiny_model(QUICK[0])  # imports what each process needs
     mod, params = from_torch(first.model, (), first.inputs, first.sizes)
     relaxpy.build(mod, params=params, target="llvm -opt-level=0", cache=False)
-    return logged.run(log, names, outcome, SECONDS)
+    return logged.run(log, names, outcome, seconds)
 
 
 def main() -> None:
@@ -183,11 +183,13 @@ def main() -> None:
     parser.add_argument("kinds", nargs="*")
     parser.add_argument("--log", type=Path, help="goes on with this file")
     parser.add_argument("--part", default="0/1")
+    parser.add_argument("--seconds", type=int, default=SECONDS, help="of a processor, a type")
     options = parser.parse_args()
     index, parts = map(int, options.part.split("/"))
     names = options.kinds or random.Random(0).sample(kinds(), len(kinds()))[index::parts]
     with TemporaryDirectory() as folder:
-        records = swept(names, options.log or Path(folder, "models.jsonl"))
+        log = options.log or Path(folder, "models.jsonl")
+        records = swept(names, log, options.seconds)
     print(logged.table(records))  # noqa: T201
 
 
