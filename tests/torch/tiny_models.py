@@ -126,6 +126,9 @@ def _fields(cls: type, plain: Any, way: Way, used: set[str]) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for name in names:
         value = _field(plain, name)
+        if getattr(value, "model_type", None) == "timm_backbone":
+            given[name] = _backbone(value)  # a package of its own
+            continue
         if name in subs:
             sub = type(value) if hasattr(value, "to_dict") else subs[name]
             if value is not None and hasattr(sub, "model_type") and sub.__name__ != "AutoConfig":
@@ -150,6 +153,17 @@ def _fields(cls: type, plain: Any, way: Way, used: set[str]) -> dict[str, Any]:
     if isinstance(rope, dict) and ("mrope_section" in rope or MISSING in way):
         _share_positions(plain, given, rope)
     return given
+
+
+def _backbone(config: Any) -> Any:
+    """A network of transformers itself, of as many maps."""
+    from transformers import ResNetConfig
+
+    stages = [f"stage{4 - i}" for i in reversed(range(len(config.out_indices or (1,))))]
+    return ResNetConfig(
+        embedding_size=16, hidden_sizes=[16, 32, 48, 64], depths=[1] * 4, layer_type="basic",
+        out_features=stages,
+    )  # fmt: skip
 
 
 def _share_positions(plain: Any, given: dict[str, Any], rope: dict[str, Any]) -> None:
