@@ -452,8 +452,6 @@ class Inputs:
     def grids(self) -> None:
         """The patches of all pictures one after the other, and the grid of each. What the model computes of the grids
         before its layers are further inputs, as transformers' own exporter has them."""
-        from transformers.exporters.utils import precompute_export_inputs
-
         name = "image_grid_thw" if "image_grid_thw" in self.names else "grid_thw"
         self.needs(name)
         size = _find(self.config, "patch_size") or 8
@@ -461,20 +459,28 @@ class Inputs:
         width = self.picture[0] * across**2 * (_find(self.config, "temporal_patch_size") or 1)
         names = "pixel_values", "hidden_states", "inputs_embeds"
         patches = next((each for each in names if each in self.names), names[0])
-        count = self.batch * 4 * 8
-        self.add(patches, self.normal(count, width), "patches")
+        self.add(patches, self.normal(self.batch * 32, width), "patches")
         self.add(name, torch.tensor([[1, 4, 8]] * self.batch), "batch")
         if name == "grid_thw":
-            given = dict(self.values)
-            with torch.no_grad():
-                precompute_export_inputs(self.model, given)
-            for key in given.keys() - self.values.keys():
-                if isinstance(given[key], torch.Tensor):
-                    self.values[key] = given[key]
-                    axes = {count: "patches", count // 4: "merged", self.batch + 1: "ends"}
-                    self.sizes[key] = {
-                        axis: axes[n] for axis, n in enumerate(given[key].shape) if n in axes
-                    }
+            more, others = self.computed(self.batch), self.computed(self.batch + 1)
+            for key, value in more.items():
+                sizes = zip(value.shape, others[key].shape, strict=True)
+                varying = [axis for axis, (one, other) in enumerate(sizes) if one != other]
+                self.values[key] = value
+                self.sizes[key] = {
+                    axis: "patches" if value.shape[axis] == self.batch * 32 else key
+                    for axis in varying
+                }
+
+    def computed(self, batch: int) -> dict[str, torch.Tensor]:
+        """What transformers' exporter computes of as many grids."""
+        from transformers.exporters.utils import precompute_export_inputs
+
+        given = {"grid_thw": torch.tensor([[1, 4, 8]] * batch)}
+        with torch.no_grad():
+            precompute_export_inputs(self.model, given)
+        del given["grid_thw"]
+        return {key: value for key, value in given.items() if isinstance(value, torch.Tensor)}
 
     def grids_in_text(self) -> None:
         """As many tokens of the pictures before the text as the model makes of their grids."""

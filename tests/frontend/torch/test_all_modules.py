@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+import pytest
 import torch
 from torch.utils import _pytree as pytree
 
 import relaxpy
 from relaxpy.errors import RelaxError
-from tests.sweeps import FULL
+from tests.sweeps import FULL, sweep
 
 MOST = 8 if FULL else 2
 """Samples of a module."""
