@@ -6,7 +6,7 @@ from typing import Any
 
 from relaxpy import op
 from relaxpy.frontend.torch.importer import Site
-from relaxpy.frontend.torch.operators_elementwise import number
+from relaxpy.frontend.torch.operators_elementwise import number, size_tensor
 from relaxpy.frontend.torch.table import operator
 from relaxpy.ir import Dim, Expr
 from relaxpy.ir.dim import dim_op, product
@@ -148,14 +148,22 @@ def getitem(at: Site, values: Any, index: int) -> Any:
 @operator("arange.start_step")
 def arange(at: Site, start: Any, end: Any, step: Any, *rest: Any) -> Any:
     """Integers of floats begin and step at the floats cut off; how many there are, the floats say."""
-    if any(isinstance(each, float) for each in (start, end, step)):
-        if at.dtype.is_int:
-            places = at.emit(op.arange(0, at.shape[0], 1, dtype="int64"))
-            first, by = (op.full((), int(each), "int64") for each in (start, step))
-            found = op.add(at.emit(op.multiply(places, by)), first)
-            return at.cast(at.emit(found), at.dtype)
+    given = (start, end, step)
+    if not any(isinstance(each, float) for each in given):
+        return at.cast(at.emit(op.arange(start, end, step, dtype="int64")), at.dtype)
+    sizes = any(isinstance(each, Dim) and each.value is None for each in given)
+    if not at.dtype.is_int and not sizes:
         return op.float_arange(float(start), float(end), float(step), dtype=at.dtype)
-    return at.cast(at.emit(op.arange(start, end, step, dtype="int64")), at.dtype)
+    wide = "int64" if at.dtype.is_int else "float64"
+    places = at.emit(op.arange(0, at.shape[0], 1, dtype="int64"))
+    first, by = (
+        size_tensor(at, each, wide)
+        if isinstance(each, Dim)
+        else op.full((), int(each) if wide == "int64" else each, wide)
+        for each in (start, step)
+    )
+    steps = at.emit(op.multiply(at.cast(places, wide), by))
+    return at.cast(at.emit(op.add(steps, first)), at.dtype)
 
 
 @operator("full.default", "full_like.default", "new_full.default")

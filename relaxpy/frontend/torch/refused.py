@@ -34,6 +34,7 @@ REFUSED: dict[str, str] = {
     "aten.cauchy": _RANDOM,
     "aten.geometric": _RANDOM,
     "aten.log_normal": _RANDOM,
+    "aten.fractional_max_pool": _RANDOM,
     "aten.lstm.input": _FROZEN,
     "aten.gru.input": _FROZEN,
     "aten.rnn_tanh.input": _FROZEN,

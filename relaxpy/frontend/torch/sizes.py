@@ -47,8 +47,9 @@ class Sizes:
         if expr.is_Integer:
             return Dim.of(int(expr))
         name = type(expr).__name__
-        if name in ("TruncToInt", "FloorToInt"):
-            return self._scaled(expr)
+        if name in ("TruncToInt", "FloorToInt", "CeilToInt"):
+            above, below = self._ratio(expr.args[0])
+            return -(-above // below) if name == "CeilToInt" else above // below
         if name == "Piecewise":
             found = self.expr(expr.args[-1].expr)
             for pair in reversed(expr.args[:-1]):
@@ -64,29 +65,43 @@ class Sizes:
             return self.expr(expr.args[0]) ** int(expr.args[1])
         return FUNCTIONS[name](*map(self.expr, expr.args))
 
-    def _scaled(self, expr: Any) -> Dim:
-        """A size times a float, as scale factors have it, rounded down."""
-        factor, rest = expr.args[0].as_coeff_Mul()
-        found = scaled(float(factor), self.expr(rest))
-        if found is None:
-            raise UsageError(
-                "torch-size",
-                f"a size is {expr}: a factor that is no fraction of {2 ** (_POWERS - 1)} is no exact number",
-                help="give the size itself, or a factor such as 0.5 or 1.25",
-            )
-        return found
+    def _ratio(self, expr: Any) -> tuple[Dim, int]:
+        """A float of sizes, as scale factors and steps make it, as a size over a positive number."""
+        name = type(expr).__name__
+        if expr.is_Float:
+            above, below = float(expr).as_integer_ratio()
+            if below <= 2**_POWERS:
+                return Dim.of(above), below
+        elif name in ("FloatTrueDiv", "IntTrueDiv"):
+            (above, below), (by, parts) = map(self._ratio, expr.args)
+            if by.value:
+                sign = 1 if by.value > 0 else -1
+                return above * (sign * parts), below * abs(by.value)
+        elif name in ("Add", "Mul"):
+            (above, below), *rest = map(self._ratio, expr.args)
+            for more, parts in rest:
+                above = above * parts + more * below if name == "Add" else above * more
+                below *= parts
+            return above, below
+        else:
+            return self.expr(expr), 1
+        raise UsageError(
+            "torch-size",
+            f"a size is rounded from {expr}, which is no fraction of sizes with a denominator of at most {2**_POWERS}",
+            help="give the size itself, or a factor such as 0.5 or 1.25",
+        )
 
 
 def scaled(factor: float, size: Dim) -> Dim | None:
     """`size` times a float, rounded down; None if the float is no fraction of a power of 2 that is small."""
-    for power in range(_POWERS):
+    for power in range(_POWERS + 1):
         whole = factor * 2**power
         if whole.is_integer():
             return size * int(whole) // 2**power
     return None
 
 
-_POWERS = 17
+_POWERS = 16
 
 
 def _all(op: str) -> Callable[..., Dim]:

@@ -88,7 +88,10 @@ def module_samples(info: Any) -> Iterator[tuple[torch.nn.Module, Any, Any]]:
     for _, sample in zip(range(MOST), samples):
         made, given = sample.constructor_input, sample.forward_input
         module = info.module_cls(*made.args, **made.kwargs).to(dtype).eval()
-        yield module, tuple(given.args), dict(given.kwargs)
+        args, kwargs = tuple(given.args), dict(given.kwargs)
+        if info.is_lazy:  # the first call makes the weights
+            module(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+        yield module, args, kwargs
 
 
 @sweep

@@ -257,3 +257,16 @@ def _array(x):
 def test_a_view_of_another_width() -> None:
     with pytest.raises(RelaxError, match="of another width"):
         relaxpy.from_torch(lambda x: x.view(torch.int16), (SPECIAL,))
+
+
+def test_ranges_of_sizes_in_steps_of_floats() -> None:
+    """As many as the sizes say, of whole numbers and of floats."""
+
+    def program(x):
+        n = x.shape[0]
+        down = torch.arange(n, -n, -1.0, dtype=torch.int64)
+        return down, torch.arange(n, -n, -0.5), torch.arange(0.5, n + 3, 1.5)
+
+    compiled = relaxpy.compile(program, torch.ones(5))
+    for rows in (5, 2, 7, 1):
+        torch.testing.assert_close(compiled(torch.ones(rows)), program(torch.ones(rows)))
