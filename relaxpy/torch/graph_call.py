@@ -40,9 +40,10 @@ def graph_call(found: ImportedGraph, vm: VirtualMachine | None, examples: Sequen
     readers = [(i, names.get(i), found.orders.get(i)) for i in found.inputs]
     weights = tuple(found.weights.values())
     packed = KeptWeights(vm, [(n, names[i], found.orders.get(i)) for n, i in found.weights.items()])
-    draws, single = found.draws, sum(e.kind == "computed" for e in _distinct(results)) == 1
+    draws, single = found.draws, len(found.layouts) == 1
     lazy = any(_is_lazy(e) for e in examples)
-    finish = [_finish(each, found) for each in results]
+    finish = [(i, step) for i, each in enumerate(found.layouts) if (step := _finish(each, found))]
+    viewed = found.viewed
 
     def call(args: list[Any]) -> list[Any]:
         if lazy:
@@ -59,10 +60,12 @@ def graph_call(found: ImportedGraph, vm: VirtualMachine | None, examples: Sequen
         made = main(*given, *own)
         del given
         tensors = left_apart([made] if single else made)
-        outside = views(*args) if views is not None else ()
-        found = [each(tensors, args, outside) for each in finish]
+        for i, step in finish:
+            tensors[i] = step(tensors[i], args)
+        seen = views(*args, *(tensors[i] for i in viewed)) if views is not None else ()
+        given = [_given(each, args, seen, tensors) for each in results]
         args.clear()
-        return found
+        return given
 
     return _boxed(call)
 
@@ -72,29 +75,30 @@ def _boxed(call: Any) -> Boxed:
     return call
 
 
-def _distinct(results: Sequence[Result]) -> list[Result]:
-    return list({(each.kind, each.index): each for each in results}.values())
+def _given(
+    result: Result, args: Sequence[Any], views: Sequence[Any], computed: Sequence[Any] = ()
+) -> Any:
+    """A result of the graph."""
+    match result.kind:
+        case "computed":
+            return computed[result.index]
+        case "input":
+            return args[result.index]
+        case "view":
+            return views[result.index]
+        case "constant":
+            return result.value
 
 
-def _given(result: Result, args: Sequence[Any], made: Sequence[Any]) -> Any:
-    """A result that is not computed."""
-    if result.kind == "input":
-        return args[result.index]
-    return made[result.index] if result.kind == "view" else result.value
-
-
-def _finish(result: Result, found: ImportedGraph) -> Callable[[Any, Any, Any], Any]:
-    """From the computed tensors, the inputs and the views to the result."""
-    index, layout = result.index, result.layout
-    if result.kind != "computed":
-        return lambda _, args, made: _given(result, args, made)
+def _finish(layout: Layout | None, found: ImportedGraph) -> Callable[[Any, Any], Any] | None:
+    """From a computed tensor and the inputs to the tensor as it lies in memory; None: it is that."""
     if layout is None or (layout.order is None and layout.strides is None):
-        return lambda tensors, *_: tensors[index]
+        return None
     if layout.order is not None:
         back = [layout.order.index(axis) for axis in range(len(layout.order))]
-        return lambda tensors, *_: tensors[index].permute(back)
+        return lambda tensor, _: tensor.permute(back)
     strides = _strides(layout, found)
-    return lambda tensors, args, _: _spread(tensors[index], strides(args))
+    return lambda tensor, args: _spread(tensor, strides(args))
 
 
 def _strides(layout: Layout, found: ImportedGraph) -> Callable[[Sequence[Any]], tuple[int, ...]]:

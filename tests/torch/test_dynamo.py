@@ -296,6 +296,41 @@ def test_inputs_are_strided_sliced_and_permuted() -> None:
     call_all(lambda x: x.sum(1) * 2, (base.T,), (base[:5].T,))
 
 
+def shared_memory(values: Sequence[Any]) -> list[int]:
+    """For each tensor, the first one whose memory it has."""
+    begins = [each.untyped_storage().data_ptr() for each in torch.utils._pytree.tree_leaves(values)]
+    return [begins.index(each) for each in begins]
+
+
+VIEWS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "a value and its views": lambda y: (y, y.T, y[1:], y.reshape(-1), y.T.reshape(-1), y.detach()),
+    "views without the value": lambda y: (y.T, y[:, ::2]),
+    "views of views": lambda y: (y.T[1:], y.unsqueeze(0).expand(3, -1, -1), y.view(torch.int32)),
+    "parts": lambda y: (y.chunk(2, 1), y.split([1, 3], 1), y.unbind(1), y.tensor_split(2, 1)),
+    "parts without the value": lambda y: y.unbind(1),
+    "diagonals and windows": lambda y: (y.diagonal(), y.unfold(1, 2, 1), y.select(0, 1), y.mT),
+    "sizes of another value": lambda y: (y, y.view((y + 1).shape[0] * 2, -1)),
+}
+
+
+@sweep
+@pytest.mark.parametrize("name", part(list(VIEWS), len(VIEWS)))
+@pytest.mark.parametrize("gradients", [False, True])
+def test_views_of_one_value_share_its_memory(name: str, gradients: bool) -> None:
+    """As eager's results do: what is written to one of them is seen in the others."""
+
+    def program(x: torch.Tensor) -> Any:
+        return x.T, VIEWS[name](x * 2), VIEWS[name](x.to(torch.float32))
+
+    compiled = fast(program)
+    for rows in (3, 5):
+        x = torch.randn(rows, 4, requires_grad=gradients)
+        found, want = compiled(x), program(x)
+        assert_same(found, want)
+        assert shared_memory((x, found)) == shared_memory((x, want))
+    assert len(built()) == 1
+
+
 def test_results_share_memory_only_where_eager_ones_do() -> None:
     """Copies, the same value twice, views of arguments, arguments themselves, numbers and None."""
 

@@ -31,10 +31,11 @@ VIEWS = frozenset(
     for name in (
         "t.default", "transpose.int", "permute.default", "view.default", "expand.default", "alias.default",
         "unsqueeze.default", "squeeze.default", "squeeze.dim", "squeeze.dims", "slice.Tensor", "select.int",
-        "detach.default", "as_strided.default", "unfold.default", "diagonal.default",
+        "detach.default", "as_strided.default", "unfold.default", "diagonal.default", "view.dtype",
+        "split_with_sizes.default", "unbind.int",
     )
-)  # fmt: skip
-"""Operators whose result is the memory of their first argument."""
+) | {"operator.getitem"}  # fmt: skip
+"""Operators whose result is the memory of their first argument, or of a part of it."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,6 @@ class Result:
     kind: Literal["computed", "input", "view", "constant"]
     index: int = -1
     """Which result of `main`, which input of the graph, or which result of `views`."""
-    layout: Layout | None = None
-    """How a computed tensor lies in memory; None: it is a number."""
     value: Any = None
     """The value of a constant."""
 
@@ -64,9 +63,14 @@ class ImportedGraph:
     """The inputs that `main` takes with other axes, by a permutation that makes them contiguous."""
     draws: bool
     """Is there a seed?"""
+    layouts: tuple[Layout | None, ...]
+    """How the results of `main` lie in memory; None: a number."""
     results: tuple[Result, ...]
     views: Any
-    """A module of torch: inputs of the graph → results that are views of them, and numbers; None: there are none."""
+    """A module of torch: inputs of the graph, then those results of `main` that have views → results that are views of
+    them, and numbers; None: there are none."""
+    viewed: tuple[int, ...]
+    """The results of `main` that have views."""
     symbols: Mapping[str, int]
     """The input of the graph that is a symbol of `Layout.strides`."""
 
@@ -111,16 +115,16 @@ class _GraphImporter(Importer):
         graph = self.whole.graph
         (output,) = graph.find_nodes(op="output")
         found = list(output.args[0])
-        outside = _outside(graph)
         nodes = list(dict.fromkeys(each for each in found if hasattr(each, "meta")))
-        computed = [node for node in nodes if node not in outside]
-        views = [node for node in nodes if node in outside and node.op != "placeholder"]
+        viewed = _viewed(graph, nodes)
+        outside = _outside(graph, viewed)
+        computed = list(dict.fromkeys([*viewed, *(each for each in nodes if each not in outside)]))
+        views = [n for n in nodes if n in outside and n.op != "placeholder" and n not in viewed]
         layouts = [layout_of(n.meta["val"]) if _is_tensor(n) else None for n in computed]
 
         def result(each: Any) -> Result:
             if each in computed:
-                index = computed.index(each)
-                return Result("computed", index, layouts[index])
+                return Result("computed", computed.index(each))
             if each in views:
                 return Result("view", views.index(each))
             if each in nodes:
@@ -128,9 +132,9 @@ class _GraphImporter(Importer):
             return Result("constant", value=each)
 
         results = tuple(map(result, found))
-        made = _part(self.whole, views) if views else None
+        made = _part(self.whole, views, viewed) if views else None
         if not computed:
-            return ImportedGraph(None, (), {}, {}, False, results, made, {})
+            return ImportedGraph(None, (), {}, {}, False, (), results, made, (), {})
         with raw_sizes():
             inner = _part(self.wide, [self.moved[node] for node in computed], checks=True)
         self.program = _Program(inner)
@@ -176,8 +180,10 @@ class _GraphImporter(Importer):
             {var.name: i for var, i in zip(packed, weights, strict=True)},
             orders,
             draws,
+            tuple(layouts),
             results,
             made,
+            tuple(range(len(viewed))),
             _symbols(self.given, layouts),
         )
 
@@ -272,9 +278,9 @@ def readable(name: str) -> str:
     return re.sub(r"self_|modules_|parameters_|buffers_", "", name)
 
 
-def _outside(graph: Any) -> set[Any]:
-    """The nodes that are inputs, views of them, or numbers computed of them."""
-    found: set[Any] = set()
+def _outside(graph: Any, given: Iterable[Any] = ()) -> set[Any]:
+    """The nodes that are inputs, or among `given`, views of them, or numbers computed of them."""
+    found: set[Any] = set(given)
     for node in graph.nodes:
         if node.op == "placeholder":
             found.add(node)
@@ -286,14 +292,43 @@ def _outside(graph: Any) -> set[Any]:
     return found
 
 
-def _part(whole: Any, results: Sequence[Any], checks: bool = False) -> Any:
-    """The part of a graph that computes these nodes, and with `checks` what it asserts; with all inputs."""
+def _viewed(graph: Any, results: Sequence[Any]) -> list[Any]:
+    """The computed tensors whose memory several results share, or one with gaps. They are results of the program, and
+    these are views of them."""
+    outside = _outside(graph)
+    found: dict[Any, list[Any]] = {}
+    for node in results:
+        if node in outside or not _is_tensor(node):
+            continue
+        whole = node
+        while _is_view(whole):
+            whole = whole.args[0]
+        found.setdefault(whole, []).append(node)
+    return [
+        whole
+        for whole, own in found.items()
+        if len(own) > 1 or (own != [whole] and layout_of(own[0].meta["val"]).strides is not None)
+    ]
+
+
+def _is_view(node: Any) -> bool:
+    """Is a node the memory of its first argument? A part of several results is, if they are views themselves."""
+    while node.op == "call_function" and name_of(node) == "operator.getitem":
+        node = node.args[0]
+    return node.op == "call_function" and name_of(node) in VIEWS
+
+
+def _part(
+    whole: Any, results: Sequence[Any], given: Sequence[Any] = (), checks: bool = False
+) -> Any:
+    """The part of a graph that computes these nodes of its inputs and the nodes `given`, and with `checks` what it
+    asserts; it takes all inputs, then `given`."""
     import torch
 
     wanted = list(results)
     if checks:
         wanted += [n for n in whole.graph.nodes if "_assert_" in str(n.target)]
-    needed: set[Any] = set()
+    needed: set[Any] = set(given)
     while wanted:
         node = wanted.pop()
         if node not in needed:
@@ -301,8 +336,12 @@ def _part(whole: Any, results: Sequence[Any], checks: bool = False) -> Any:
             wanted += node.all_input_nodes
     graph = torch.fx.Graph()
     copies: dict[Any, Any] = {}
+    for node in whole.graph.find_nodes(op="placeholder"):
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    for node in given:
+        copies[node] = graph.placeholder(node.name)
     for node in whole.graph.nodes:
-        if node.op == "placeholder" or node in needed:
+        if node in needed and node not in copies:
             copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.output([copies[node] for node in results])
     return torch.fx.GraphModule(whole, graph)
