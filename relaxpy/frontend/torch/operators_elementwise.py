@@ -9,7 +9,8 @@ from typing import Any
 from relaxpy import op
 from relaxpy.frontend.torch.importer import Site
 from relaxpy.frontend.torch.table import operator
-from relaxpy.ir import Dim, Expr, PrimValue
+from relaxpy.ir import Constant, Dim, Expr, PrimType, PrimValue
+from relaxpy.ir.dim import dim_op, product
 
 _UNARY: dict[str, Callable[..., Any]] = {
     "abs": op.abs, "acos": op.acos, "acosh": op.acosh, "asin": op.asin, "asinh": op.asinh,
@@ -159,7 +160,7 @@ def div(at: Site, x: Any, y: Any) -> Any:
 
 @operator("div.Tensor_mode", "div.Scalar_mode")
 def div_mode(at: Site, x: Any, y: Any, mode: str | None) -> Any:
-    x, y = promoted(at, x, y)
+    x, y = promoted(at, x, y) if mode is None else _divided(at, x, y)
     if mode == "floor":
         return op.floor_divide(x, y)
     y = op.divide(x, y)
@@ -168,17 +169,40 @@ def div_mode(at: Site, x: Any, y: Any, mode: str | None) -> Any:
 
 @operator("floor_divide.default", "floor_divide.Scalar")
 def floor_divide(at: Site, x: Any, y: Any) -> Any:
-    return op.floor_divide(*promoted(at, x, y))
+    return op.floor_divide(*_divided(at, x, y))
 
 
 @operator("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
 def remainder(at: Site, x: Any, y: Any) -> Any:
-    return op.floor_mod(*promoted(at, x, y))
+    return op.floor_mod(*_divided(at, x, y))
 
 
 @operator("fmod.Tensor", "fmod.Scalar")
 def fmod(at: Site, x: Any, y: Any) -> Any:
-    return op.mod(*promoted(at, x, y))
+    return op.mod(*_divided(at, x, y))
+
+
+def _divided(at: Site, x: Any, y: Any) -> list[Any]:
+    """A dividend and a divisor in the dtype of the result; of integers, 0 is refused as a divisor of anything."""
+    if at.dtype.is_int:
+        elements = product(tuple(at.shape))
+        if not isinstance(y, Expr):
+            divides = dim_op("or", dim_op("eq", elements, 0), dim_op("ne", Dim.of(y), 0))
+            at.check(divides, "the divisor is not 0")
+        elif not isinstance(y, Constant) or not y.data.all():
+            wrong = at.emit(op.equal(y, op.full((), 0, at.dtype_of(y))))
+            refuse_where(at, wrong, "zero_divisors", dim_op("min", elements, 1))
+    return promoted(at, x, y)
+
+
+def refuse_where(at: Site, wrong: Expr, name: str, times: Any = 1) -> None:
+    """Refuse the call if any element of `wrong` is True, by a number of this name that must be 0: their number, by
+    `times`."""
+    count = op.sum(op.astype(wrong, "int64"))
+    if times != 1:
+        count = op.multiply(at.emit(count), size_tensor(at, times))
+    held = at.emit(op.tensor_to_scalar(at.emit(count, name)), name)
+    at.match(held, PrimType("int64", 0), name)
 
 
 @operator("atan2.default")

@@ -10,7 +10,7 @@ import numpy as np
 
 from relaxpy import op
 from relaxpy.frontend.torch.importer import Site
-from relaxpy.frontend.torch.operators_elementwise import number, size_tensor
+from relaxpy.frontend.torch.operators_elementwise import number, refuse_where, size_tensor
 from relaxpy.frontend.torch.table import operator
 from relaxpy.ir import Constant, Dim, Expr, PrimType, SymVar, TensorType
 from relaxpy.ir.dim import dim_op, product
@@ -25,11 +25,7 @@ def check_indices(at: Site, indices: Expr, size: Any, negative: bool = False) ->
         op.less(indices, size_tensor(at, -size if negative else 0)),
         op.greater_equal(indices, size_tensor(at, size)),
     )
-    count = at.emit(op.sum(op.astype(at.emit(wrong), "int64")), "out_of_range")
-    at.match(
-        at.emit(op.tensor_to_scalar(count), "out_of_range"), PrimType("int64", 0),
-        "indices_out_of_range",
-    )  # fmt: skip
+    refuse_where(at, at.emit(wrong), "indices_out_of_range")
 
 
 def _from_front(at: Site, indices: Expr, size: Any) -> Any:

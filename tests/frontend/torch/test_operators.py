@@ -78,6 +78,49 @@ def test_integers() -> None:
     check(function, x)
 
 
+DIVISIONS = {
+    "floor": lambda x, y: x // y,
+    "a part": lambda x, y: torch.div(x, y, rounding_mode="trunc") + 1,
+    "remainder": lambda x, y: x % y,
+    "fmod": lambda x, y: x.fmod(y),
+    "a number": lambda x, y: 7 // y + x,
+    "narrow": lambda x, y: x.to(torch.uint8) % y.to(torch.uint8),
+    "rows": lambda x, y: x[:, None] // y,
+    "a size": lambda x, y: x[0] // (y.shape[0] - 3),
+    "in place": lambda x, y: x.clone().remainder_(y),
+}
+
+
+@sweep(3)
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_integers_are_not_divided_by_0(name: str) -> None:
+    """A divisor of nothing may be 0, as in torch."""
+    function = DIVISIONS[name]
+    mod, _ = relaxpy.from_torch(
+        function, (torch.arange(5), torch.arange(1, 6)), dynamic_shapes="auto"
+    )
+    main = relaxpy.VirtualMachine(relaxpy.build(mod, target="llvm -opt-level=0"))["main"]
+    rejected = taken = 0
+    for size in (5, 3, 1, 0):
+        for first in (1, 0):
+            x, y = torch.arange(size) + 5, torch.arange(size) + first
+            try:
+                want = function(x, y)
+            except (RuntimeError, IndexError):
+                rejected += 1
+                with pytest.raises(RelaxError):
+                    main(x, y)
+            else:
+                taken += 1
+                assert torch.equal(torch.from_dlpack(main(x, y)), want)
+    assert rejected
+    assert taken
+    with pytest.raises(RuntimeError):
+        torch.arange(4) // 0
+    with pytest.raises(RelaxError, match="the divisor is not 0"):
+        relaxpy.from_torch(lambda x: x // 0, (torch.arange(4),))
+
+
 def test_dtypes_are_promoted_as_by_torch() -> None:
     half, number = torch.tensor([1.5, 2.5], dtype=torch.bfloat16), torch.tensor(3.14159)
 
