@@ -27,9 +27,9 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """A leaf of the results, or the new value of an input."""
+    """A leaf of the results, or the new value of an input. A float is computed as a tensor, a bool as a number."""
 
-    kind: Literal["tensor", "number", "constant", "input", "update", "key"]
+    kind: Literal["tensor", "number", "float", "bool", "constant", "input", "update", "key"]
     index: int = -1
     """Which result of `main`; for an argument that is returned itself, which input."""
     value: Any = None

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from relaxpy.errors import UsageError
-from relaxpy.frontend.signature import Signature, arranged, check_constant
+from relaxpy.frontend.signature import Output, Signature, arranged, check_constant
 from relaxpy.frontend.torch.trees import read_tree
 
 
@@ -41,7 +41,7 @@ class Calls:
     @cached_property
     def single(self) -> bool:
         """Is the result one tensor or number, in nothing?"""
-        return self.results.is_leaf() and self.returned[0].kind != "constant"
+        return self.results.is_leaf() and self.returned[0].kind in ("tensor", "number")
 
     @cached_property
     def results(self) -> Any:
@@ -89,8 +89,21 @@ class Calls:
             return found[self.returned[0].index]
         from torch.utils import _pytree as pytree
 
-        leaves = [o.value if o.kind == "constant" else found[o.index] for o in self.returned]
+        leaves = [_leaf(each, found) for each in self.returned]
         return pytree.tree_unflatten(leaves, self.results)
+
+
+def _leaf(output: Output, found: Sequence[Any]) -> Any:
+    """A leaf of the results."""
+    match output.kind:
+        case "constant":
+            return output.value
+        case "float":
+            return found[output.index].item()
+        case "bool":
+            return bool(found[output.index])
+        case _:
+            return found[output.index]
 
 
 def new_seed() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +110,7 @@ def _strides(layout: Layout, found: ImportedGraph) -> Callable[[Sequence[Any]], 
         str(e) if isinstance(e, int) else PythonPrinter().doprint(e) for e in layout.strides or ()
     ]
     names = ", ".join(found.symbols)
-    formula = eval(f"lambda {names}: ({', '.join(texts)},)")  # sums and products of sizes
+    formula = eval(f"lambda {names}: ({', '.join(texts)},)", {"math": math})  # of sizes
     places = tuple(found.symbols.values())
     return lambda args: formula(*(args[i] for i in places))
 

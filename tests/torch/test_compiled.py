@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import relaxpy
 from relaxpy.errors import ExecutableError, RelaxError
@@ -55,6 +57,25 @@ def test_one_build_serves_every_size() -> None:
                 found, module(torch.ones(rows, 4), torch.ones(length), scale=3)
             )
     assert_same(module, compiled, torch.randn(4, 6).t()[:, ::1], y=torch.ones(4)[::2], scale=3)
+
+
+def test_numbers_are_computed_of_sizes() -> None:
+    """Floats of sizes in the program, quotients that are sizes, and numbers that are results."""
+
+    def program(x: torch.Tensor) -> object:
+        n = x.shape[0]
+        scaled = torch.add(x * (n / 2) ** 0.5, x, alpha=(n - 1) / 3).clamp(max=n / 4)
+        part = x[: math.ceil(n / 3)], x[: math.floor(n / 3)]
+        return scaled, part, n / 2, n > 4, x.sum().item(), (x > 0).any().item()
+
+    compiled = relaxpy.compile(program, torch.arange(14.0).reshape(7, 2))
+    for rows in (7, 3, 2, 1, 0):
+        x = torch.arange(2.0 * rows).reshape(rows, 2)
+        assert str(compiled(x)) == str(program(x))
+    with pytest.raises(RelaxError, match="does not hold"):
+        relaxpy.compile(lambda x: x / (1 / x.shape[0]), torch.ones(3))(torch.ones(0))
+    with pytest.raises(RelaxError, match="negative_slope is computed in the program"):
+        relaxpy.compile(lambda x: F.leaky_relu(x, 1 / x.shape[0]), torch.ones(3))
 
 
 def test_other_arguments_than_the_program_was_traced_for_are_refused() -> None:

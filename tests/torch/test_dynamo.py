@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 import relaxpy
+from relaxpy.errors import RelaxError
 from relaxpy.torch.kept_weights import _shared
 from relaxpy.torch.report import Built, GraphWarning
 from tests.sweeps import full, part, sweep
@@ -377,6 +378,22 @@ def test_arguments_that_a_call_changes_and_numbers() -> None:
         return x[: k - 1] * scale
 
     call_all(program, (torch.randn(4, 5), 2.5, 3), (torch.randn(6, 2), -0.5, 5))
+
+
+def test_sizes_by_a_float() -> None:
+    """As scale factors make them, of images that are contiguous."""
+    call_all(
+        lambda x, factor: nn.functional.interpolate(x, scale_factor=factor),
+        (torch.randn(1, 2, 4, 4), 2.0),
+        (torch.randn(1, 2, 4, 4), 1.5),
+    )
+
+
+def test_a_divisor_of_0_is_an_error_of_the_call() -> None:
+    compiled = fast(lambda x, y: x // y)
+    assert compiled(torch.tensor([7, -7]), torch.tensor([2, 2])).tolist() == [3, -4]
+    with pytest.raises(RelaxError, match="zero_divisors"):
+        compiled(torch.tensor([7, -7]), torch.tensor([2, 0]))
 
 
 @sweep

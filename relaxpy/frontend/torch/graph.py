@@ -280,13 +280,15 @@ def readable(name: str) -> str:
 
 def _outside(graph: Any, given: Iterable[Any] = ()) -> set[Any]:
     """The nodes that are inputs, or among `given`, views of them, or numbers computed of them."""
+    import torch
+
     found: set[Any] = set(given)
     for node in graph.nodes:
         if node.op == "placeholder":
             found.add(node)
         elif node.op == "call_function" and found.issuperset(node.all_input_nodes):
             value = node.meta.get("val")
-            is_number = _is_size(value) or isinstance(value, (int, float))
+            is_number = _is_size(value) or isinstance(value, (int, float, torch.SymFloat))
             if node.all_input_nodes and (is_number or name_of(node) in VIEWS):
                 found.add(node)
     return found

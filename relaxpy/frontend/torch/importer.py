@@ -525,13 +525,20 @@ class Importer:
         if isinstance(value, (torch.SymInt, torch.SymBool)) and self._is_known(value):
             return self.sizes.of(value)
         span = span_of(node)
-        rule = OPERATORS[name_of(node)]
+        rule, args = OPERATORS[name_of(node)], self._arguments(node)
         try:
-            return self.bound(
-                rule(Site(self, node, span), *self._arguments(node)), value, node, span
-            )
+            return self.bound(rule(Site(self, node, span), *args), value, node, span)
         except RelaxError as error:
             raise error.located(span) from None
+        except TypeError as error:
+            computed = _computed_number(node, args)
+            if computed is None:
+                raise
+            raise UsageError(
+                "torch-operator",
+                f"{name_of(node)}: {computed} is computed in the program, and must be a number here",
+                span=span,
+            ) from error
 
     def _is_known(self, value: Any) -> bool:
         return all(s.name in self.sizes.known for s in value.node.expr.free_symbols)
@@ -600,11 +607,12 @@ class Importer:
                 f"the program has a result of the kind {kind.lower().replace('_', ' ')}",
                 help="export the module in eval mode, without gradients",
             )
+        argument = type(spec.arg).__name__
         if isinstance(value, Expr):
-            outputs.append(Output("tensor", index))
+            outputs.append(Output("float" if argument == "SymFloatArgument" else "tensor", index))
             return value
         if isinstance(value, Dim):
-            outputs.append(Output("number", index))
+            outputs.append(Output("bool" if argument == "SymBoolArgument" else "number", index))
             return PrimValue(value)
         outputs.append(Output("constant", value=value))
         return None
@@ -634,6 +642,14 @@ def torch_symint() -> type:
     import torch
 
     return torch.SymInt
+
+
+def _computed_number(node: Any, args: Sequence[Any]) -> str | None:
+    """The parameter of an operator that is a number, where the program computes one."""
+    for parameter, arg in zip(node.target._schema.arguments, args, strict=False):
+        if str(parameter.type) in ("float", "number") and isinstance(arg, Expr):
+            return parameter.name
+    return None
 
 
 def _argument_names(program: Any) -> Sequence[str]:

@@ -93,12 +93,14 @@ def round_decimals(at: Site, x: Expr, decimals: int) -> Any:
 
 @operator("elu.default")
 def elu(at: Site, x: Expr, alpha: float, scale: float, input_scale: float) -> Any:
-    below = op.multiply(op.expm1(_times(x, input_scale)), float(alpha * scale))
-    return op.where(op.greater(x, 0.0), _times(x, scale), below)
+    below = op.multiply(op.expm1(_times(at, x, input_scale)), float(alpha * scale))
+    return op.where(op.greater(x, 0.0), _times(at, x, scale), below)
 
 
-def _times(x: Any, factor: float) -> Any:
-    return x if factor == 1 else op.multiply(x, float(factor))
+def _times(at: Site, x: Any, factor: Any) -> Any:
+    if factor == 1:
+        return x
+    return op.multiply(x, number(at, factor) if isinstance(factor, Expr) else factor)
 
 
 @operator("hardtanh.default")
@@ -138,13 +140,13 @@ def add(at: Site, x: Any, y: Any, alpha: Any = 1) -> Any:
     x, y = promoted(at, x, y)
     if at.dtype.is_bool:
         return op.logical_or(x, y) if alpha else x
-    return op.add(x, y if alpha == 1 else op.multiply(y, alpha))
+    return op.add(x, _times(at, y, alpha))
 
 
 @operator("sub.Tensor", "sub.Scalar")
 def sub(at: Site, x: Any, y: Any, alpha: Any = 1) -> Any:
     x, y = promoted(at, x, y)
-    return op.subtract(x, y if alpha == 1 else op.multiply(y, alpha))
+    return op.subtract(x, _times(at, y, alpha))
 
 
 @operator("mul.Tensor", "mul.Scalar")

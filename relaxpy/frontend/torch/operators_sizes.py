@@ -1,12 +1,14 @@
-"""Sizes as values: integers read from tensors, assertions on sizes."""
+"""Sizes as values: integers read from tensors, floats computed of sizes, assertions on sizes."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from relaxpy import op
 from relaxpy.frontend.torch.importer import Site
+from relaxpy.frontend.torch.operators_elementwise import size_tensor
 from relaxpy.frontend.torch.table import operator
 from relaxpy.ir import Dim, Expr, PrimType, SymVar
 from relaxpy.ir.dim import dim_op
@@ -29,6 +31,36 @@ def item(at: Site, x: Expr) -> Any:
 @operator("sym_size.int")
 def sym_size(at: Site, x: Expr, axis: int) -> Dim:
     return at.shape_of(x)[axis]
+
+
+@operator("sym_float", namespace="torch")
+def sym_float(at: Site, value: Any) -> Expr:
+    """A number as Python's float: a tensor of float64 without dimensions."""
+    if isinstance(value, Dim):
+        return at.emit(size_tensor(at, value, "float64"))
+    return at.emit(
+        at.cast(value, "float64") if isinstance(value, Expr) else op.full((), value, "float64")
+    )
+
+
+def _of_floats(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda at, *values: at.emit(function(*(sym_float(at, each) for each in values)))
+
+
+_FLOATS: dict[str, Callable[..., Any]] = {
+    "add": op.add, "sub": op.subtract, "mul": op.multiply, "pow": op.power, "neg": op.negative,
+}  # fmt: skip
+"""Python's operators, where the result is a float: sizes are computed as such."""
+
+for _name, _function in _FLOATS.items():
+    operator(_name, namespace="operator")(_of_floats(_function))
+
+
+@operator("truediv", namespace="operator")
+def truediv(at: Site, x: Any, y: Any) -> Expr:
+    if isinstance(y, Dim):
+        at.check(dim_op("ne", y, 0), "the divisor is not 0")
+    return _of_floats(op.divide)(at, x, y)
 
 
 @operator("_assert_scalar.default")

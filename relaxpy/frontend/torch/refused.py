@@ -54,6 +54,5 @@ REFUSED: dict[str, str] = {
     "higher_order.triton_kernel": "a Triton kernel: write it with torch's operators, or as an @T.prim_func",
     "torchvision.": "an operator of torchvision: write it with torch's operators (NMS and RoI align are R.vision)",
     "quantized.": "torch's quantised operators: import the float model, and quantise it with relaxpy quantize",
-    "operator.truediv": "division of sizes to a float: write // for a size",
 }
 """The most special name first, where one begins another."""

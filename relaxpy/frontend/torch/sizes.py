@@ -48,8 +48,7 @@ class Sizes:
             return Dim.of(int(expr))
         name = type(expr).__name__
         if name in ("TruncToInt", "FloorToInt", "CeilToInt"):
-            above, below = self._ratio(expr.args[0])
-            return -(-above // below) if name == "CeilToInt" else above // below
+            return self._rounded(expr.args[0], up=name == "CeilToInt")
         if name == "Piecewise":
             found = self.expr(expr.args[-1].expr)
             for pair in reversed(expr.args[:-1]):
@@ -64,6 +63,15 @@ class Sizes:
         if name == "Pow":
             return self.expr(expr.args[0]) ** int(expr.args[1])
         return FUNCTIONS[name](*map(self.expr, expr.args))
+
+    def _rounded(self, value: Any, up: bool) -> Dim:
+        """A float of sizes, rounded to an integer."""
+        sign = -1 if up else 1
+        if type(value).__name__ == "IntTrueDiv":
+            top, bottom = map(self.expr, value.args)
+            return sign * (sign * top // bottom)
+        top, parts = self._ratio(value)
+        return sign * (sign * top // parts)
 
     def _ratio(self, expr: Any) -> tuple[Dim, int]:
         """A float of sizes, as scale factors and steps make it, as a size over a positive number."""

@@ -36,7 +36,7 @@ def _is_dense(shape: Sequence[Any], strides: Sequence[Any], order: Sequence[int]
     if any(size == 0 for size in sizes):
         return True
     for axis in reversed(order):
-        if sizes[axis] != 1 and _expr(strides[axis]) != wanted:
+        if sizes[axis] != 1 and _without_least(_expr(strides[axis])) != _without_least(wanted):
             return False
         wanted = wanted * sizes[axis]
     return True
@@ -47,6 +47,17 @@ def hint_of(value: Any) -> int:
     from torch.fx.experimental.symbolic_shapes import optimization_hint
 
     return optimization_hint(value, fallback=1 << 20)
+
+
+def _without_least(value: Any) -> Any:
+    """An expression of sizes that are at least 1, as torch has them in strides: of `max(1, size)` the size."""
+    if isinstance(value, int):
+        return value
+    from torch.utils._sympy.functions import Max
+
+    return value.replace(
+        lambda e: isinstance(e, Max) and e.args[0] == 1, lambda e: e.args[-1]
+    ).expand()
 
 
 def _expr(value: Any) -> Any:
