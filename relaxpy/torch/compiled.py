@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from relaxpy.frontend.signature import Signature
 from relaxpy.runtime import Executable, VirtualMachine
+from relaxpy.runtime.tensor import Tensor
 from relaxpy.torch.calls import Calls
-from relaxpy.torch.tensors import left_apart
+from relaxpy.torch.tensors import argument, left_apart
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,6 +43,7 @@ class CompiledModule:
         self._packed = self.vm.pack(weights)["main"] if weights else ()
         self._calls = Calls(signature)
         self._main = self.vm["main"]
+        self._on_cpu = all(device.kind == "cpu" for device in self.vm.devices)
 
     def __repr__(self) -> str:
         return f"<compiled module: main{self.executable.signature('main').removeprefix('main')}>"
@@ -53,10 +55,11 @@ class CompiledModule:
         (`check`) for sizes and dtypes that the program was not traced for.
         """
         calls = self._calls
-        leaves = calls.flatten(args, kwargs)
-        found = self._main(*leaves, *self.state.values(), *self._packed)
-        results = [found] if calls.values == 1 else found
-        results = left_apart(results, (*leaves, *self.state.values()))
+        leaves = [*calls.flatten(args, kwargs), *self.state.values()]
+        given = list(map(argument, leaves)) if self._on_cpu else leaves
+        found = self._main(*given, *self._packed)
+        others = [each for each in given if each.__class__ is not Tensor]
+        results = left_apart([found] if calls.values == 1 else found, others)
         if calls.updates:
             named = dict(zip(self._parameters, leaves, strict=False)) | self.state
             for update in calls.updates:

@@ -15,7 +15,7 @@ from relaxpy.torch.kept_weights import KeptWeights
 from relaxpy.torch.tensors import entered, left_apart
 
 if TYPE_CHECKING:
-    from relaxpy.frontend.torch.graph import ImportedGraph, Result
+    from relaxpy.frontend.torch.graph import ImportedGraph
     from relaxpy.frontend.torch.strides import Layout
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
@@ -24,13 +24,17 @@ Boxed = Callable[[list[Any]], Sequence[Any]]
 
 def graph_call(found: ImportedGraph, vm: VirtualMachine | None, examples: Sequence[Any]) -> Boxed:
     """The function of an imported graph; `examples` are its inputs in the trace."""
-    views = found.views
-    results = tuple(found.results)
+    views = None if found.views is None else found.views.forward  # a module's call takes longer
+    places = [
+        (_SOURCES[each.kind], i if each.kind == "constant" else each.index)
+        for i, each in enumerate(found.results)
+    ]
+    constants = [each.value for each in found.results]
     if vm is None:
 
         def only_views(args: list[Any]) -> list[Any]:
-            made = views(*args) if views is not None else ()
-            given = [_given(each, args, made) for each in results]
+            sources = (), args, views(*args) if views is not None else (), constants
+            given = [sources[kind][index] for kind, index in places]
             args.clear()
             return given
 
@@ -45,6 +49,7 @@ def graph_call(found: ImportedGraph, vm: VirtualMachine | None, examples: Sequen
     lazy = any(_is_lazy(e) for e in examples)
     finish = [(i, step) for i, each in enumerate(found.layouts) if (step := _finish(each, found))]
     viewed = found.viewed
+    only_computed = places == [(_COMPUTED, i) for i in range(len(found.layouts))]
 
     def call(args: list[Any]) -> list[Any]:
         if lazy:
@@ -63,10 +68,14 @@ def graph_call(found: ImportedGraph, vm: VirtualMachine | None, examples: Sequen
         tensors = left_apart([made] if single else made)
         for i, step in finish:
             tensors[i] = step(tensors[i], args)
+        if only_computed:
+            args.clear()
+            return tensors
         seen = views(*args, *(tensors[i] for i in viewed)) if views is not None else ()
-        given = [_given(each, args, seen, tensors) for each in results]
+        sources = tensors, args, seen, constants
+        results = [sources[kind][index] for kind, index in places]
         args.clear()
-        return given
+        return results
 
     return _boxed(call)
 
@@ -76,19 +85,9 @@ def _boxed(call: Any) -> Boxed:
     return call
 
 
-def _given(
-    result: Result, args: Sequence[Any], views: Sequence[Any], computed: Sequence[Any] = ()
-) -> Any:
-    """A result of the graph."""
-    match result.kind:
-        case "computed":
-            return computed[result.index]
-        case "input":
-            return args[result.index]
-        case "view":
-            return views[result.index]
-        case "constant":
-            return result.value
+_COMPUTED, _CONSTANT = 0, 3
+_SOURCES = {"computed": _COMPUTED, "input": 1, "view": 2, "constant": _CONSTANT}
+"""Kind of a result → where it is: in the computed tensors, the inputs, the views, or the constants."""
 
 
 def _finish(layout: Layout | None, found: ImportedGraph) -> Callable[[Any, Any], Any] | None:

@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 import relaxpy
 from relaxpy.errors import ExecutableError, RelaxError
-from tests.sweeps import full
+from relaxpy.torch.tensors import argument, left_apart
+from tests.sweeps import full, part, sweep
 
 
 class Nested(nn.Module):
@@ -57,6 +58,24 @@ def test_one_build_serves_every_size() -> None:
                 found, module(torch.ones(rows, 4), torch.ones(length), scale=3)
             )
     assert_same(module, compiled, torch.randn(4, 6).t()[:, ::1], y=torch.ones(4)[::2], scale=3)
+
+
+@sweep
+@pytest.mark.parametrize("dtype", part(["float32", "bfloat16", "bool", "uint8"], 4))
+@pytest.mark.parametrize("rows", [0, 1, 300])
+def test_results_leave_in_the_memory_that_the_call_allocated(dtype: str, rows: int) -> None:
+    """Small and large ones; the same result twice, and an argument, are copied."""
+    compiled = relaxpy.compile(lambda x: x[:, 1:] & x[:, 1:] if x.dtype == torch.bool else x[:, 1:] * x[:, 1:],
+                               torch.ones(3, 100).to(getattr(torch, dtype)))  # fmt: skip
+    x = torch.randint(0, 2, (rows, 100)).to(getattr(torch, dtype))
+    given = argument(x)
+    result = compiled.vm["main"](given)
+    found, again, copied = left_apart([result, result, given])
+    assert (found.data_ptr() if rows else 0) == (result.pointer if rows else 0)
+    assert len({each.data_ptr() for each in (x, found, again, copied)}) == (4 if rows else 1)
+    assert torch.equal(found, x[:, 1:])
+    assert torch.equal(again, found)
+    assert torch.equal(copied, x)
 
 
 def test_numbers_are_computed_of_sizes() -> None:

@@ -27,10 +27,10 @@ def array_of(tensor: Any) -> np.ndarray:
         tensor = tensor.cpu()
     tensor = tensor.resolve_conj().resolve_neg().contiguous()
     dtype = dtype_of(tensor)
-    if dtype.numpy.kind in "biuf" and not dtype.startswith(("bfloat", "float8")):
+    stored = as_stored(dtype)
+    if stored == dtype.numpy:
         return tensor.numpy()
-    raw = tensor.view(torch.uint8 if dtype.itemsize == 1 else torch.uint16)
-    return raw.numpy().view(dtype.numpy)
+    return tensor.view(getattr(torch, str(stored))).numpy().view(dtype.numpy)
 
 
 def tensor_of(array: np.ndarray) -> Any:
@@ -38,7 +38,15 @@ def tensor_of(array: np.ndarray) -> Any:
     import torch
 
     dtype = DType(array.dtype)
-    if dtype.numpy.kind in "biuf" and not dtype.startswith(("bfloat", "float8")):
+    stored = as_stored(dtype)
+    if stored == dtype.numpy:
         return torch.from_numpy(array)
-    raw = torch.from_numpy(array.view(np.uint8 if dtype.itemsize == 1 else np.uint16))
-    return raw.view(getattr(torch, dtype))
+    return torch.from_numpy(array.view(stored)).view(getattr(torch, dtype))
+
+
+def as_stored(dtype: DType) -> np.dtype[Any]:
+    """The dtype that torch exchanges with numpy for one: numpy's own, or for a float that numpy itself does not have an
+    integer of its width."""
+    if dtype.numpy.kind in "biuf" and not dtype.startswith(("bfloat", "float8")):
+        return dtype.numpy
+    return np.dtype(np.uint8 if dtype.itemsize == 1 else np.uint16)
