@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -167,6 +168,41 @@ def test_classes_that_torch_knows_go_in_and_out(tmp_path: Path) -> None:
     for each in (compiled, relaxpy.torch.load(tmp_path / "pair.rxe")):
         found = each(Pair(torch.ones(4), torch.ones(1)))
         assert (found.x.tolist(), found.y.tolist()) == ([2.0] * 4, [2.0])
+
+
+class Split(NamedTuple):
+    """A named tuple, which torch has no name of for files."""
+
+    first: torch.Tensor
+    rest: tuple[torch.Tensor, int]
+
+
+def test_named_tuples_go_in_and_out(tmp_path: Path) -> None:
+    """A process that loads the file has them when it has imported their module."""
+    compiled = relaxpy.compile(
+        lambda p: Split(p.first + 1, (p.rest[0] * 2, 3)), Split(torch.ones(3), (torch.ones(2), 4))
+    )
+    path = tmp_path / "split.rxe"
+    compiled.save(path)
+    given = Split(torch.ones(5), (torch.ones(1), 4))
+    for each in (compiled, relaxpy.torch.load(path)):
+        found = each(given)
+        assert str(found) == "Split(first=tensor([2., 2., 2., 2., 2.]), rest=(tensor([2.]), 3))"
+    code = f"""
+import relaxpy
+try:
+    relaxpy.torch.load({str(path)!r})(1)
+except relaxpy.errors.RelaxError as error:
+    print(error.code)
+import torch
+from tests.torch.test_compiled import Split
+print(relaxpy.torch.load({str(path)!r})(Split(torch.ones(1), (torch.ones(1), 4))))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "torch-tree",
+        "Split(first=tensor([2.]), rest=(tensor([2.]), 3))",
+    ]
 
 
 def test_an_argument_that_a_call_changes_is_changed() -> None:

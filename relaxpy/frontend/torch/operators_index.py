@@ -10,7 +10,12 @@ import numpy as np
 
 from relaxpy import op
 from relaxpy.frontend.torch.importer import Site
-from relaxpy.frontend.torch.operators_elementwise import number, refuse_where, size_tensor
+from relaxpy.frontend.torch.operators_elementwise import (
+    number,
+    numbers,
+    refuse_where,
+    size_tensor,
+)
 from relaxpy.frontend.torch.table import operator
 from relaxpy.ir import Constant, Dim, Expr, PrimType, SymVar, TensorType
 from relaxpy.ir.dim import dim_op, product
@@ -145,6 +150,58 @@ def true_places(at: Site, mask: Expr) -> list[Expr]:
     rows = at.match(at.emit(op.nonzero(mask)), TensorType((rank, count), "int64"))
     parts = (at.emit(op.strided_slice(rows, [0], [k], [k + 1])) for k in range(rank))
     return [at.emit(op.reshape(part, (count,))) for part in parts]
+
+
+@operator("_unique2.default")
+def unique(
+    at: Site, x: Expr, ordered: bool = True, inverse: bool = False, counts: bool = False
+) -> Any:
+    """The values in order; each NaN is one of its own."""
+    flat = at.emit(op.reshape(x, (product(tuple(at.shape_of(x))),)))
+    order = at.emit(op.argsort(flat, axis=0, dtype="int64"))
+    values, runs, found = _runs(at, at.emit(op.take(flat, order, axis=0)), 0)
+    places = op.scatter_elements(op.zeros(at.shape_of(flat), "int64"), order, runs, axis=0)
+    return values, op.reshape(places, tuple(at.shape_of(x))) if inverse else None, found
+
+
+@operator("unique_consecutive.default")
+def unique_consecutive(
+    at: Site, x: Expr, inverse: bool = False, counts: bool = False, axis: int | None = None
+) -> Any:
+    if axis is not None:
+        return _runs(at, x, axis)
+    flat = at.emit(op.reshape(x, (product(tuple(at.shape_of(x))),)))
+    values, runs, found = _runs(at, flat, 0)
+    return values, op.reshape(runs, tuple(at.shape_of(x))) if inverse else None, found
+
+
+@operator("unique_dim.default")
+def unique_dim(
+    at: Site, x: Expr, axis: int, ordered: bool = True, inverse: bool = False, counts: bool = False
+) -> Any:
+    return op.unique(x, axis=axis, return_inverse=True, return_counts=True)
+
+
+def _runs(at: Site, x: Expr, axis: int) -> tuple[Expr, Expr, Expr]:
+    """Of equal neighbours along an axis the first, for each place the number of its run, and the lengths of runs."""
+    size = at.shape_of(x)[axis]
+    steps = at.emit(op.arange(0, size, 1, dtype="int64"))
+    before = op.maximum(op.subtract(steps, size_tensor(at, 1)), size_tensor(at, 0))
+    differs = op.not_equal(numbers(at, x), numbers(at, at.emit(op.take(x, before, axis=axis))))
+    others = [each for each in range(at.ndim(x)) if each != axis % at.ndim(x)]
+    if others:
+        differs = op.any(at.emit(differs), axis=others)
+    starts = at.emit(op.logical_or(differs, op.equal(steps, size_tensor(at, 0))))
+    runs = at.emit(op.subtract(op.cumsum(op.astype(starts, "int64"), axis=0), size_tensor(at, 1)))
+    (places,) = true_places(at, starts)
+    lengths = op.scatter_elements(
+        op.zeros(at.shape_of(places), "int64"),
+        runs,
+        op.ones((size,), "int64"),
+        axis=0,
+        reduction="add",
+    )
+    return at.emit(op.take(x, places, axis=axis)), runs, at.emit(lengths)
 
 
 def _named(at: Site, x: Expr, indices: list[Any]) -> tuple[Any, list[Expr], list[int], int]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import collections
+import json
+import sys
 from typing import Any
 
 from relaxpy.errors import UsageError
@@ -12,6 +15,7 @@ def write_tree(spec: Any) -> str:
     from torch.utils import _pytree as pytree
 
     _name_classes()
+    _name_tuples(spec)
     return pytree.treespec_dumps(spec)
 
 
@@ -20,6 +24,7 @@ def read_tree(text: str) -> Any:
     from torch.utils import _pytree as pytree
 
     _name_classes()
+    _name_loaded_tuples(json.loads(text))
     try:
         return pytree.treespec_loads(text)
     except (NotImplementedError, KeyError) as error:
@@ -29,6 +34,34 @@ def read_tree(text: str) -> Any:
             help="import the class that was registered for the program (transformers' classes: import transformers, "
             "and what defines them) before the file is loaded",
         ) from None
+
+
+def _name_tuples(spec: Any) -> None:
+    """Give the named tuples of a structure the names that Python knows them by."""
+    if spec.type is collections.namedtuple:  # noqa: PYI024  (torch's name of all of them)
+        _name_tuple(spec.context)
+    for child in spec.children():
+        _name_tuples(child)
+
+
+def _name_loaded_tuples(node: Any) -> None:
+    """Find the named tuples of a structure in JSON in the modules that were imported."""
+    if isinstance(node, dict) and node.get("type") == "collections.namedtuple":
+        module, _, name = node["context"].rpartition(".")
+        kind = getattr(sys.modules.get(module), name, None)
+        if isinstance(kind, type) and issubclass(kind, tuple):
+            _name_tuple(kind)
+    for child in node.values() if isinstance(node, dict) else node:
+        if isinstance(child, (dict, list)):
+            _name_loaded_tuples(child)
+
+
+def _name_tuple(kind: type) -> None:
+    from torch.utils import _pytree as pytree
+
+    if kind not in pytree.SUPPORTED_SERIALIZED_TYPES:
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        pytree._register_namedtuple(kind, serialized_type_name=name)
 
 
 def _name_classes() -> None:

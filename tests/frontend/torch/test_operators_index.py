@@ -70,6 +70,36 @@ def test_masks(name: str) -> None:
         assert torch.equal(torch.from_dlpack(main(X, mask)), function(X, mask))
 
 
+def test_unique_values() -> None:
+    """Flat, of slices, of neighbours; a NaN is no other NaN; of no elements there are none."""
+
+    def function(x):
+        return (
+            *torch.unique(x, return_inverse=True, return_counts=True), torch.unique(x[:, 0]),
+            *torch.unique(x, dim=0, return_inverse=True), *torch.unique_consecutive(x, return_counts=True),
+            torch.unique(x > 1),
+        )  # fmt: skip
+
+    def compare(x, main):
+        for found, want in zip(main(x), function(x), strict=True):
+            torch.testing.assert_close(torch.from_dlpack(found), want, equal_nan=True)
+
+    main = machine(function, torch.zeros(5, 3), dims=({0: torch.export.Dim.AUTO},))
+    for rows in (5, 2, 1, 0, 37):
+        compare(torch.randint(0, 4, (rows, 3)).float(), main)
+    nan = float("nan")
+    x = torch.tensor([nan, 1.0, nan, nan, 1.0, 0.0])
+    main = machine(
+        lambda x: torch.unique_consecutive(x, dim=1, return_inverse=True), torch.ones(2, 4)
+    )
+    y = torch.tensor([[1.0, 1.0, 1.0, 2.0], [3.0, 3.0, 4.0, 4.0]])
+    for found, want in zip(main(y), torch.unique_consecutive(y, dim=1, return_inverse=True)):
+        assert torch.equal(torch.from_dlpack(found), want)
+    main = machine(lambda x: torch.unique(x, return_counts=True), x)
+    for found, want in zip(main(x), torch.unique(x, return_counts=True), strict=True):
+        torch.testing.assert_close(torch.from_dlpack(found), want, equal_nan=True)
+
+
 def test_one_build_for_all_sizes() -> None:
     """Axes of 0 and 1 are among them."""
 
