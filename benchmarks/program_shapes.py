@@ -342,3 +342,272 @@ def shapes() -> Mapping[str, Program]:
         "quotients of integers": chain("{x} // y", "int32"),
         "indices of remainders": nested_indices,
     }
+
+
+def _symbols_of(main: str, *names: str) -> str:
+    """The module of one function, which names these variables first."""
+    lines = "".join(f"{name} = T.int64()\n        " for name in names)
+    return _HEADER + main.replace("cls = Module", lines + "cls = Module")
+
+
+def parameters(count: int) -> str:
+    """The sum of `count` parameters."""
+    params = ", ".join(_param(name=f"x{i}") for i in range(count))
+    lines = ["x = x0", *(f"x = x + x{i}" for i in range(1, count))]
+    return _HEADER + function(lines, "x", params)
+
+
+def arguments(count: int) -> str:
+    """A call of a function of `count` parameters, which are results."""
+    params = ", ".join(_param(name=f"x{i}") for i in range(count))
+    inner = function(
+        ["x = x0", *(f"x = x + x{i}" for i in range(1, count))], "x", params, name="many"
+    )
+    lines = [f"x{i} = R.exp(x * {i}.0)" for i in range(count)]
+    lines.append(f"y = cls.many({', '.join(f'x{i}' for i in range(count))})")
+    return _HEADER + inner + "\n" + function(lines, "y", _param(), dataflow=False)
+
+
+def deep_branches(count: int) -> str:
+    """Branches, each inside of the one before."""
+    lines = ["    " * level + "if c:" for level in range(count)]
+    lines.append("    " * count + "x1 = R.exp(x)")
+    for level in reversed(range(count)):
+        lines += ["    " * level + "else:", "    " * level + "    x1 = R.tanh(x)"]
+    params = f'{_param()}, c: R.Tensor((), "bool")'
+    return _HEADER + function(lines, "x1", params, dataflow=False)
+
+
+def chosen_branches(count: int) -> str:
+    """A chain of `elif`."""
+    lines: list[str] = []
+    for level in range(count):
+        lines += [f"{'elif' if level else 'if'} c == {level}:", f"    z = x * {level}.0"]
+    lines += ["else:", "    z = R.exp(x)"]
+    return _HEADER + function(lines, "z", f'{_param()}, c: R.Tensor((), "int64")', dataflow=False)
+
+
+def closures(count: int) -> str:
+    """Functions, each inside of the one before."""
+    lines: list[str] = []
+    for level in range(count):
+        pad = "    " * level
+        lines += [f"{pad}@R.function", f"{pad}def f{level}(x{level + 1}: {_X.format(dtype='float32')}):"]
+    lines.append("    " * count + f"y = R.exp(x{count}) + x0")
+    lines.append("    " * count + "return y")
+    for level in reversed(range(1, count)):
+        lines.append("    " * level + f"r{level} = f{level}(x{level})")
+        lines.append("    " * level + f"return r{level}")
+    lines.append("r0 = f0(x0)")
+    return _HEADER + function(lines, "r0", _param(name="x0"), dataflow=False)
+
+
+def one_expression(count: int) -> str:
+    """Calls, each an argument of the next."""
+    return _HEADER + function(["y = " + "R.exp(" * count + "x" + ")" * count], "y", _param())
+
+
+def wide_tuple(count: int) -> str:
+    """A tuple of `count` results, of which every one is read."""
+    lines = [f"x{i} = R.exp(x * {i}.0)" for i in range(count)]
+    lines.append(f"t = ({', '.join(f'x{i}' for i in range(count))},)")
+    lines += ["s = t[0]", *(f"s = s + t[{i}]" for i in range(1, count))]
+    return _HEADER + function(lines, "s", _param())
+
+
+def wide_tuple_parameter(count: int) -> str:
+    """A parameter that is a tuple of `count` tensors of sizes of their own."""
+    fields = ", ".join(f'R.Tensor(("n{i}", 64), "float32")' for i in range(count))
+    lines = [f"y{i} = R.exp(t[{i}])" for i in range(count)]
+    result = f"({', '.join(f'y{i}' for i in range(count))},)"
+    return _HEADER + function(lines, result, f"t: R.Tuple({fields})")
+
+
+def deep_tuple(count: int) -> str:
+    """Tuples, each in the next."""
+    lines = ["t0 = (x, x)", *(f"t{i} = (t{i - 1}, x)" for i in range(1, count))]
+    lines += [f"u{count - 1} = t{count - 1}[0]"]
+    lines += [f"u{i - 1} = u{i}[0]" for i in reversed(range(1, count))]
+    return _HEADER + function(lines, "u0" if count > 1 else "t0[0]", _param())
+
+
+def sum_of_sizes(count: int) -> str:
+    """A size that is a sum of `count` symbols."""
+    params = ", ".join(f'x{i}: R.Tensor(("n{i}",), "float32")' for i in range(count))
+    size = " + ".join(f"n{i}" for i in range(count))
+    main = function([f'y = R.zeros(R.shape([{size}]), "float32")'], "y", params)
+    return _symbols_of(main, *(f"n{i}" for i in range(count)))
+
+
+def joined(count: int) -> str:
+    """`concat` of `count` parameters of sizes of their own, flattened and cut."""
+    params = ", ".join(f'x{i}: R.Tensor(("n{i}", 4), "float32")' for i in range(count))
+    all_of = ", ".join(f"x{i}" for i in range(count))
+    lines = [f"c = R.concat(({all_of}), axis=0)", "f = R.flatten(c)", "y = R.exp(f)"]
+    return _HEADER + function(lines, "y", params)
+
+
+def casts_of_known(count: int) -> str:
+    """`match_cast` to the same symbols again and again."""
+    lines = ["x = R.match_cast(x, R.Tensor((n, 64), 'float32'))"]
+    for _ in range(count):
+        lines += ["x = R.exp(x)", "x = R.match_cast(x, R.Tensor((n, 64), 'float32'))"]
+    return _symbols_of(function(lines, "x", 'x: R.Tensor(ndim=2, dtype="float32")'), "n")
+
+
+def casts_of_sums(count: int) -> str:
+    """`match_cast` to sums of a new symbol and the one before."""
+    lines = ["x = R.match_cast(x, R.Tensor((m0, 64), 'float32'))"]
+    for i in range(1, count):
+        lines += ["x = R.concat((x, z), axis=0)", f"x = R.match_cast(x, R.Tensor((m{i}, 64), 'float32'))"]
+    params = f'x: R.Tensor(ndim=2, dtype="float32"), z: R.Tensor(ndim=2, dtype="float32")'
+    return _symbols_of(function(lines, "x", params), *(f"m{i}" for i in range(count)))
+
+
+def _program(params: str, body: Iterable[str]) -> str:
+    lines = "".join(f"        {line}\n" for line in body)
+    return f"    @T.prim_func(private=True)\n    def k({params}):\n        n = T.int64()\n{lines}\n"
+
+
+_IN_OUT = 'x: T.Buffer(("n", 64), "float32"), y: T.Buffer(("n", 64), "float32")'
+
+
+def _of_program(body: Iterable[str]) -> str:
+    main = function(['y = R.call_tir(cls.k, (x,), out_ty=R.Tensor((n, 64), "float32"))'], "y", _param())
+    return _HEADER + _program(_IN_OUT, body) + main.replace("cls = Module", "n = T.int64()\n        cls = Module")
+
+
+def _of_block(lines: Iterable[str]) -> str:
+    head = ["for i, j in T.grid(n, 64):", '    with T.sblock("b"):', '        v, w = T.axis.remap("SS", [i, j])']
+    return _of_program([*head, *(f"        {line}" for line in lines)])
+
+
+def let_chain(count: int) -> str:
+    """Names in a tensor program, each the sum of the one before and itself."""
+    lets = ["a0: T.let = v", *(f"a{i}: T.let = (a{i - 1} + a{i - 1} + 1) % n" for i in range(1, count))]
+    return _of_block([*lets, f"y[v, w] = x[a{count - 1}, w]"])
+
+
+def values_in_program(count: int) -> str:
+    """A value with `count` parts, each around the one before."""
+    value = "x[v, w]"
+    for i in range(min(count, 450)):
+        value = f"({value} * T.float32({i}))"
+    return _of_block([f"y[v, w] = {value}"])
+
+
+def nests(count: int) -> str:
+    """A tensor program of `count` nests of loops, each over the result of the one before."""
+    body: list[str] = []
+    for number in range(count):
+        source = "y" if number else "x"
+        body += [f"for i{number}, j{number} in T.grid(n, 64):", f'    with T.sblock("b{number}"):']
+        body += [f'        v, w = T.axis.remap("SS", [i{number}, j{number}])']
+        body += [f"        y[v, w] = {source}[v, w] * T.float32({number + 1})"]
+    return _of_program(body)
+
+
+def stores(count: int) -> str:
+    """A block that stores `count` times."""
+    return _of_block([f"y[v, w] = x[v, w] * T.float32({i})" for i in range(count)])
+
+
+def buffers(count: int) -> str:
+    """A tensor program with `count` buffers of its own."""
+    body = [f'b{i} = T.sblock_alloc_buffer((n, 64), "float32")' for i in range(count)]
+    names = ["x", *(f"b{i}" for i in range(count)), "y"]
+    for i, (source, to) in enumerate(zip(names, names[1:], strict=False)):
+        body += [f"for i{i}, j{i} in T.grid(n, 64):", f'    with T.sblock("b{i}"):']
+        body += [f'        v, w = T.axis.remap("SS", [i{i}, j{i}])', f"        {to}[v, w] = T.exp({source}[v, w])"]
+    return _of_program(body)
+
+
+def different_programs(count: int) -> str:
+    """`count` tensor programs, each called once."""
+    kernels, lines = [], []
+    for i in range(count):
+        loop = [
+            "for i, j in T.grid(n, 64):",
+            '    with T.sblock("b"):',
+            '        v, w = T.axis.remap("SS", [i, j])',
+            f"        y[v, w] = x[v, w] * T.float32({i + 1})",
+        ]
+        kernels.append(_program(_IN_OUT, loop).replace("def k(", f"def k{i}("))
+        lines.append(f'x = R.call_tir(cls.k{i}, (x,), out_ty=R.Tensor((n, 64), "float32"))')
+    main = function(lines, "x", _param())
+    return _HEADER + "".join(kernels) + main.replace("cls = Module", "n = T.int64()\n        cls = Module")
+
+
+def loops(count: int) -> str:
+    """Loops, one after the other."""
+    lines: list[str] = []
+    for i in range(count):
+        lines += [f"for i{i} in range(2):", "    x = R.exp(x)"]
+    return _HEADER + function(lines, "x", _param(), dataflow=False)
+
+
+def deep_loops(count: int) -> str:
+    """Loops, each inside of the one before."""
+    lines = ["    " * i + f"for i{i} in range(1):" for i in range(count)]
+    lines.append("    " * count + "x = R.exp(x)")
+    return _HEADER + function(lines, "x", _param(), dataflow=False)
+
+
+def dead(count: int) -> str:
+    """Operators whose results nobody reads, each of the one before."""
+    lines = ["d = x", *("d = R.exp(d)" for _ in range(count)), "y = R.tanh(x)"]
+    return _HEADER + function(lines, "y", _param())
+
+
+def repeated(count: int) -> str:
+    """The same operators again and again, as common subexpressions."""
+    lines = ["s = x"]
+    for _ in range(count // 2):
+        lines += ["e = R.exp(x)", "s = s + e"]
+    return _HEADER + function(lines, "s", _param())
+
+
+def updates(count: int) -> str:
+    """Updates of rows, in place."""
+    lines = ["y = R.exp(x)"]
+    lines += [f"y = R.scatter_elements(y, i, z, axis=0, reduction='add')" for _ in range(count)]
+    params = f'{_param()}, i: R.Tensor((1, 64), "int64"), z: R.Tensor((1, 64), "float32")'
+    return _HEADER + function(lines, "y", params)
+
+
+def products_of_weights(count: int) -> str:
+    """Products of one value with `count` weights, which are joined."""
+    params = ", ".join(f'w{i}: R.Tensor((64, 8), "float32")' for i in range(count))
+    lines = [f"y{i} = R.matmul(x, w{i})" for i in range(count)]
+    return _HEADER + function(lines, f"({', '.join(f'y{i}' for i in range(count))},)", f"{_param()}, {params}")
+
+
+def deep_shapes() -> Mapping[str, Program]:
+    """Row → its program: deep and wide ones, of which a build may refuse the largest."""
+    return {
+        "parameters": parameters,
+        "arguments": arguments,
+        "branches, deep": deep_branches,
+        "branches, elif": chosen_branches,
+        "closures, deep": closures,
+        "one expression": one_expression,
+        "tuple, wide": wide_tuple,
+        "tuple, wide parameter": wide_tuple_parameter,
+        "tuple, deep": deep_tuple,
+        "sizes: a sum": sum_of_sizes,
+        "sizes: joined": joined,
+        "match_cast, known": casts_of_known,
+        "match_cast, sums": casts_of_sums,
+        "program: names": let_chain,
+        "program: values": values_in_program,
+        "program: nests": nests,
+        "program: stores": stores,
+        "program: buffers": buffers,
+        "programs, different": different_programs,
+        "loops": loops,
+        "loops, deep": deep_loops,
+        "dead": dead,
+        "repeated": repeated,
+        "updates": updates,
+        "products of weights": products_of_weights,
+    }

@@ -1,0 +1,159 @@
+"""How every stage grows with a program: parse, print, verify, each pass, build, interpreter, call.
+
+    python benchmarks/growth.py [PART_OF_A_NAME …] [--counts 100 200 400 800] [--json FILE]
+
+Programs are those of `program_shapes.py`, and deep and wide ones of `DEEP`. Each size is measured in a process of its
+own, with one job and without a cache; processor time, which other work on the machine does not change much. A stage is
+*steep* if its time grows by more than `STEEP` with the last doubling and is more than `SHORT` seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.program_shapes import Program, deep_shapes, shapes  # noqa: E402
+
+STEEP, SHORT = 2.4, 0.1
+"""The growth of a doubling, and the seconds, above which a stage is shown as steep."""
+SLOWEST = 120.0
+"""Seconds after which a size is given up, and larger ones with it."""
+
+
+def programs() -> dict[str, Program]:
+    """Name → program; of the chains only two."""
+    kept = ("chain: exp, float32", "chain: x + y, bfloat16")
+    found = {n: p for n, p in shapes().items() if not n.startswith("chain: ") or n in kept}
+    return found | deep_shapes()
+
+
+def measure(name: str, count: int) -> dict[str, Any]:
+    """Stage → processor seconds, in this process; and the code of the error that ended them."""
+    import numpy as np
+
+    import relaxpy
+    from relaxpy.analysis.well_formed import check_well_formed
+    from relaxpy.build.pipeline import default_pipeline
+    from relaxpy.errors import RelaxError
+    from relaxpy.ir import Function, TensorType
+    from relaxpy.ir.visitor import free_sym_vars
+    from relaxpy.testing.interpret import interpret
+    from relaxpy.testing.random_arguments import argument_of
+    from relaxpy.transform.base import PassContext
+
+    found: dict[str, float] = {}
+
+    def timed(stage: str, run: Callable[[], Any]) -> Any:
+        start = process_time()
+        try:
+            return run()
+        finally:
+            found[stage] = found.get(stage, 0.0) + process_time() - start
+
+    warm = relaxpy.parse(shapes()["layers"](8))  # imports, and TVM's first use
+    relaxpy.VirtualMachine(relaxpy.build(warm, cache=False))
+    warm.script()
+    text = programs()[name](count)
+    try:
+        mod = timed("parse", lambda: relaxpy.parse(text))
+        timed("print", mod.script)
+        timed("verify", lambda: check_well_formed(mod))
+        context = PassContext(target=relaxpy.Target.parse("llvm"))
+        step = mod
+        for phase in default_pipeline().phases:
+            for each in phase.passes:
+                step = timed(each.name, lambda each=each, step=step: each.run(step, context))
+        timed("print lowered", step.script)
+        exe = timed("build", lambda: relaxpy.build(mod, cache=False, jobs=1))
+        timed("text of the executable", exe.as_text)
+        machine = timed("link", lambda: relaxpy.VirtualMachine(exe))
+        main = mod["main"]
+        assert isinstance(main, Function)
+        sizes = dict.fromkeys(free_sym_vars(p.annotation for p in main.params), 3)
+        arguments = [
+            np.ones((3, 64), np.float32)
+            if isinstance(p.annotation, TensorType) and p.annotation.dims is None
+            else argument_of(p.annotation, sizes, (1,), (0, 1))
+            for p in main.params
+        ]
+        timed("interpreter", lambda: interpret(mod, "main", *arguments))
+        timed("first call", lambda: machine["main"](*arguments))
+        timed("call", lambda: machine["main"](*arguments))
+    except RelaxError as error:
+        return found | {"refused": error.code}
+    return found
+
+
+def in_process(name: str, count: int) -> dict[str, Any]:
+    """The measurement of one size, in a process of its own."""
+    command = [sys.executable, str(Path(__file__)), "--worker", name, str(count)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=SLOWEST
+        )
+    except subprocess.TimeoutExpired:
+        return {"refused": f"more than {SLOWEST:g} s"}
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        return {"refused": lines[-1][:100] if lines else f"exit code {done.returncode}"}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def rows(sizes: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, list[float], float]]:
+    """Stage, its seconds a size, and its growth with the last doubling."""
+    for stage in next(iter(sizes.values()), {}):
+        times = [each[stage] for each in sizes.values() if isinstance(each.get(stage), float)]
+        if times:
+            yield stage, times, times[-1] / max(times[-2], 1e-9) if len(times) > 1 else 0.0
+
+
+def is_steep(times: Sequence[float], growth: float) -> bool:
+    """Does a stage take long for its last size, and much longer than for half of that?"""
+    return growth > STEEP and times[-1] > SHORT
+
+
+def main() -> None:
+    """Measure, print, write."""
+    if sys.argv[1:2] == ["--worker"]:
+        print(json.dumps(measure(sys.argv[2], int(sys.argv[3]))))
+        return
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("names", nargs="*", default=[""], help="parts of the names of programs")
+    parser.add_argument("--counts", type=int, nargs="*", default=[100, 200, 400, 800])
+    parser.add_argument("--json", type=Path, default=ROOT / "benchmarks/results/growth.json")
+    options = parser.parse_args()
+    found = json.loads(options.json.read_text("utf-8")) if options.json.exists() else {}
+    console = Console(width=120)
+    for name in (n for n in programs() if any(part in n for part in options.names)):
+        sizes: dict[str, Any] = {}
+        for count in options.counts:
+            sizes[str(count)] = in_process(name, count)
+            if "refused" in sizes[str(count)]:
+                break
+        found[name] = sizes
+        table = Table(title=name)
+        for column in ("", *sizes, "growth"):
+            table.add_column(column, justify="right" if column else "left")
+        for stage, times, growth in rows(sizes):
+            if is_steep(times, growth) or stage in ("build", "interpreter", "call"):
+                table.add_row(stage, *(f"{t:.3f}" for t in times), f"{growth:.2f}")
+        refused = [each["refused"] for each in sizes.values() if "refused" in each]
+        console.print(table, *refused)
+        options.json.parent.mkdir(exist_ok=True)
+        options.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
