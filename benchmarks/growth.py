@@ -10,6 +10,7 @@ own, with one job and without a cache; processor time, which other work on the m
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import subprocess
 import sys
@@ -48,6 +49,7 @@ def measure(name: str, count: int) -> dict[str, Any]:
     from relaxpy.build.pipeline import default_pipeline
     from relaxpy.errors import RelaxError
     from relaxpy.ir import Function, TensorType
+    from relaxpy.ir.recursion import deep_recursion
     from relaxpy.ir.visitor import free_sym_vars
     from relaxpy.testing.interpret import interpret
     from relaxpy.testing.random_arguments import argument_of
@@ -62,6 +64,7 @@ def measure(name: str, count: int) -> dict[str, Any]:
         finally:
             found[stage] = found.get(stage, 0.0) + process_time() - start
 
+    gc.disable()  # as a build does; a collection takes as long as a pass
     warm = relaxpy.parse(shapes()["layers"](8))  # imports, and TVM's first use
     relaxpy.VirtualMachine(relaxpy.build(warm, cache=False))
     warm.script()
@@ -72,9 +75,10 @@ def measure(name: str, count: int) -> dict[str, Any]:
         timed("verify", lambda: check_well_formed(mod))
         context = PassContext(target=relaxpy.Target.parse("llvm"))
         step = mod
-        for phase in default_pipeline().phases:
-            for each in phase.passes:
-                step = timed(each.name, lambda each=each, step=step: each.run(step, context))
+        with deep_recursion():
+            for phase in default_pipeline().phases:
+                for each in phase.passes:
+                    step = timed(each.name, lambda each=each, step=step: each.run(step, context))
         timed("print lowered", step.script)
         exe = timed("build", lambda: relaxpy.build(mod, cache=False, jobs=1))
         timed("text of the executable", exe.as_text)

@@ -56,6 +56,7 @@ from relaxpy.ir.expr import (
     Var,
 )
 from relaxpy.ir.module import CHECK_INDICES, BufferParam, IRModule, TensorProgram
+from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import free_sym_vars
 from relaxpy.op.base import Op
 from relaxpy.op.call import (
@@ -208,7 +209,8 @@ def interpret(
 @lru_cache(maxsize=2)
 def _checked(mod: IRModule) -> IRModule:
     """The module with its checks. It is mostly called again, and often in turn with the one before a pass."""
-    return checked(mod, with_zeros=True)
+    with deep_recursion():
+        return checked(mod, with_zeros=True)
 
 
 def _arguments(
