@@ -392,7 +392,10 @@ def closures(count: int) -> str:
     lines: list[str] = []
     for level in range(count):
         pad = "    " * level
-        lines += [f"{pad}@R.function", f"{pad}def f{level}(x{level + 1}: {_X.format(dtype='float32')}):"]
+        lines += [
+            f"{pad}@R.function",
+            f"{pad}def f{level}(x{level + 1}: {_X.format(dtype='float32')}):",
+        ]
     lines.append("    " * count + f"y = R.exp(x{count}) + x0")
     lines.append("    " * count + "return y")
     for level in reversed(range(1, count)):
@@ -459,8 +462,11 @@ def casts_of_sums(count: int) -> str:
     """`match_cast` to sums of a new symbol and the one before."""
     lines = ["x = R.match_cast(x, R.Tensor((m0, 64), 'float32'))"]
     for i in range(1, count):
-        lines += ["x = R.concat((x, z), axis=0)", f"x = R.match_cast(x, R.Tensor((m{i}, 64), 'float32'))"]
-    params = f'x: R.Tensor(ndim=2, dtype="float32"), z: R.Tensor(ndim=2, dtype="float32")'
+        lines += [
+            "x = R.concat((x, z), axis=0)",
+            f"x = R.match_cast(x, R.Tensor((m{i}, 64), 'float32'))",
+        ]
+    params = 'x: R.Tensor(ndim=2, dtype="float32"), z: R.Tensor(ndim=2, dtype="float32")'
     return _symbols_of(function(lines, "x", params), *(f"m{i}" for i in range(count)))
 
 
@@ -473,18 +479,31 @@ _IN_OUT = 'x: T.Buffer(("n", 64), "float32"), y: T.Buffer(("n", 64), "float32")'
 
 
 def _of_program(body: Iterable[str]) -> str:
-    main = function(['y = R.call_tir(cls.k, (x,), out_ty=R.Tensor((n, 64), "float32"))'], "y", _param())
-    return _HEADER + _program(_IN_OUT, body) + main.replace("cls = Module", "n = T.int64()\n        cls = Module")
+    main = function(
+        ['y = R.call_tir(cls.k, (x,), out_ty=R.Tensor((n, 64), "float32"))'], "y", _param()
+    )
+    return (
+        _HEADER
+        + _program(_IN_OUT, body)
+        + main.replace("cls = Module", "n = T.int64()\n        cls = Module")
+    )
 
 
 def _of_block(lines: Iterable[str]) -> str:
-    head = ["for i, j in T.grid(n, 64):", '    with T.sblock("b"):', '        v, w = T.axis.remap("SS", [i, j])']
+    head = [
+        "for i, j in T.grid(n, 64):",
+        '    with T.sblock("b"):',
+        '        v, w = T.axis.remap("SS", [i, j])',
+    ]
     return _of_program([*head, *(f"        {line}" for line in lines)])
 
 
 def let_chain(count: int) -> str:
     """Names in a tensor program, each the sum of the one before and itself."""
-    lets = ["a0: T.let = v", *(f"a{i}: T.let = (a{i - 1} + a{i - 1} + 1) % n" for i in range(1, count))]
+    lets = [
+        "a0: T.let = v",
+        *(f"a{i}: T.let = (a{i - 1} + a{i - 1} + 1) % n" for i in range(1, count)),
+    ]
     return _of_block([*lets, f"y[v, w] = x[a{count - 1}, w]"])
 
 
@@ -518,7 +537,10 @@ def buffers(count: int) -> str:
     names = ["x", *(f"b{i}" for i in range(count)), "y"]
     for i, (source, to) in enumerate(zip(names, names[1:], strict=False)):
         body += [f"for i{i}, j{i} in T.grid(n, 64):", f'    with T.sblock("b{i}"):']
-        body += [f'        v, w = T.axis.remap("SS", [i{i}, j{i}])', f"        {to}[v, w] = T.exp({source}[v, w])"]
+        body += [
+            f'        v, w = T.axis.remap("SS", [i{i}, j{i}])',
+            f"        {to}[v, w] = T.exp({source}[v, w])",
+        ]
     return _of_program(body)
 
 
@@ -535,7 +557,11 @@ def different_programs(count: int) -> str:
         kernels.append(_program(_IN_OUT, loop).replace("def k(", f"def k{i}("))
         lines.append(f'x = R.call_tir(cls.k{i}, (x,), out_ty=R.Tensor((n, 64), "float32"))')
     main = function(lines, "x", _param())
-    return _HEADER + "".join(kernels) + main.replace("cls = Module", "n = T.int64()\n        cls = Module")
+    return (
+        _HEADER
+        + "".join(kernels)
+        + main.replace("cls = Module", "n = T.int64()\n        cls = Module")
+    )
 
 
 def loops(count: int) -> str:
@@ -570,7 +596,7 @@ def repeated(count: int) -> str:
 def updates(count: int) -> str:
     """Updates of rows, in place."""
     lines = ["y = R.exp(x)"]
-    lines += [f"y = R.scatter_elements(y, i, z, axis=0, reduction='add')" for _ in range(count)]
+    lines += ["y = R.scatter_elements(y, i, z, axis=0, reduction='add')" for _ in range(count)]
     params = f'{_param()}, i: R.Tensor((1, 64), "int64"), z: R.Tensor((1, 64), "float32")'
     return _HEADER + function(lines, "y", params)
 
@@ -579,7 +605,9 @@ def products_of_weights(count: int) -> str:
     """Products of one value with `count` weights, which are joined."""
     params = ", ".join(f'w{i}: R.Tensor((64, 8), "float32")' for i in range(count))
     lines = [f"y{i} = R.matmul(x, w{i})" for i in range(count)]
-    return _HEADER + function(lines, f"({', '.join(f'y{i}' for i in range(count))},)", f"{_param()}, {params}")
+    return _HEADER + function(
+        lines, f"({', '.join(f'y{i}' for i in range(count))},)", f"{_param()}, {params}"
+    )
 
 
 def deep_shapes() -> Mapping[str, Program]:

@@ -7,7 +7,6 @@ more than that with a choice in the condition of another.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,18 +27,12 @@ _PER_CONDITION = 4
 def levels(node: Any, of_names: Mapping[Any, int] | None = None) -> int:
     """How deeply divisions and choices are nested in an expression or a statement; `of_names`: levels of values of
     names."""
-    return _deepest(node, INVOLVED, _operands, of_names or {})
+    return Levels(of_names=of_names).of(node)
 
 
 def has_more_levels(node: Any, number: int) -> bool:
-    """Are they nested more deeply than this? It is known when the first such place is found."""
-    return _deepest(node, INVOLVED, _operands, {}, number) > number
-
-
-def _operands(part: Any) -> list[tuple[Any, int]]:
-    if isinstance(part, tirx.Select):
-        return [(part.condition, _PER_CONDITION), (part.true_value, 0), (part.false_value, 0)]
-    return [(part.a, 1), (part.b, 1)]
+    """Are they nested more deeply than this?"""
+    return levels(node) > number
 
 
 def nested_reads(node: Any) -> int:
@@ -48,37 +41,66 @@ def nested_reads(node: Any) -> int:
     def inside(part: Any) -> list[tuple[Any, int]]:
         return [(index, 1) for index in part.indices]
 
-    return _deepest(node, tvm.ir.TensorLoad, inside, {})
+    return Levels(tvm.ir.TensorLoad, inside).of(node)
 
 
-def _deepest(
-    node: Any,
-    kinds: type | tuple[type, ...],
-    inside: Callable[[Any], list[tuple[Any, int]]],
-    of_names: Mapping[Any, int],
-    enough: float = math.inf,
-) -> int:
-    """The largest sum of levels on a way into the node: those that `inside` gives for the parts of each node of these
-    classes, and those of the name at its end; or the first that is more than `enough`. What is shared is walked again
-    only where it is found deeper."""
-    largest = 0
-    waiting = [(node, 0)]
-    seen: dict[int, int] = {}
-    while waiting and largest <= enough:
-        part, depth = waiting.pop()
-        if seen.get(hash(part), -1) >= depth:
-            continue
-        seen[hash(part)] = depth
-        largest = max(largest, depth)
-        if isinstance(part, kinds):
-            waiting += [(each, depth + more) for each, more in inside(part)]
-            continue
+def _operands(part: Any) -> list[tuple[Any, int]]:
+    if isinstance(part, tirx.Select):
+        return [(part.condition, _PER_CONDITION), (part.true_value, 0), (part.false_value, 0)]
+    return [(part.a, 1), (part.b, 1)]
+
+
+class Levels:
+    """How deeply nodes of these classes are nested, each in the parts of another: divisions and choices, if no others
+    are given. Each node is looked at once, however often is asked about what contains it."""
+
+    def __init__(
+        self,
+        kinds: type | tuple[type, ...] = INVOLVED,
+        inside: Callable[[Any], list[tuple[Any, int]]] = _operands,
+        of_names: Mapping[Any, int] | None = None,
+    ) -> None:
+        self._stops = (*(kinds if isinstance(kinds, tuple) else (kinds,)), tirx.Let)
+        self._inside = inside
+        """The parts of a node, and how many levels they are below it."""
+        self._of_names = of_names or {}
+        self._found: dict[int, tuple[Any, int]] = {}
+        """Address of a node → the node, kept alive, and its levels."""
+
+    def of(self, node: Any) -> int:
+        """The largest sum of levels on a way into the node, and of the name at its end."""
+        nodes, names = self._outermost(node)
+        self._look_at(nodes)
+        return self._largest(nodes, names)
+
+    def _look_at(self, nodes: list[Any]) -> None:
+        """Finds the levels of the nodes, each after what it contains."""
+        waiting: list[tuple[Any, list[tuple[list[Any], int, int]] | None]]
+        waiting = [(each, None) for each in nodes]
+        while waiting:
+            node, below = waiting.pop()
+            if hash(node) in self._found:
+                continue
+            if below is not None:
+                sums = (more + self._largest(each, names) for each, names, more in below)
+                self._found[hash(node)] = node, max(sums, default=0)
+                continue
+            parts = (
+                [(node.value, 0), (node.body, 0)]
+                if isinstance(node, tirx.Let)
+                else self._inside(node)
+            )
+            below = [(*self._outermost(part), more) for part, more in parts]
+            waiting += [(node, below), *((inner, None) for each, _, _ in below for inner in each)]
+
+    def _largest(self, nodes: list[Any], names: int) -> int:
+        return max([names, *(self._found[hash(each)][1] for each in nodes)])
+
+    def _outermost(self, node: Any) -> tuple[list[Any], int]:
+        """The nodes that are in no other, and the most levels of names outside of them."""
         names: list[tvm.ir.Var] = []
-        waiting += [
-            (each, depth) for each in outermost(part, kinds, names.append if of_names else None)
-        ]
-        largest = max([largest, *(depth + of_names.get(name, 0) for name in names)])
-    return largest
+        found = outermost(node, self._stops, names.append if self._of_names else None)
+        return found, max((self._of_names.get(name, 0) for name in names), default=0)
 
 
 class NameLengths:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from relaxpy.tir.extents import whole
-from relaxpy.tir.name_length import DEEPEST, INVOLVED, has_more_levels
+from relaxpy.tir.name_length import DEEPEST, INVOLVED, Levels, has_more_levels
 from relaxpy.tir.nodes import dtype_of, items, with_body
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import contains_any, rewritten, walk
@@ -60,12 +60,13 @@ class _Names:
         self.changed = False
         self._within: set[Any] = set()
         """Names that are bound in the expression itself."""
+        self._levels = Levels()
 
     def each(self, exprs: Sequence[Expr]) -> list[Expr]:
         return [self.of(expr) for expr in exprs]
 
     def of(self, expr: Expr) -> Expr:
-        if not is_deep(expr):
+        if self._levels.of(expr) <= DEEPEST:
             return expr
         walk(expr, (tirx.Let, lambda let: self._within.add(let.var)))
         return rewritten(expr, (INVOLVED, self._shallow))
@@ -75,7 +76,7 @@ class _Names:
         inside: list[tuple[Any, Expr]] = []
 
         def named(part: Expr) -> Expr:
-            if not has_more_levels(part, DEEPEST - 1):
+            if self._levels.of(part) < DEEPEST:
                 return part
             self.changed = True
             var = tirx.Var("part", dtype_of(part))
@@ -85,7 +86,7 @@ class _Names:
                 inside.append((var, part))
             return var
 
-        if not is_deep(node):
+        if self._levels.of(node) <= DEEPEST:
             return node
         if isinstance(node, tirx.Select):
             parts = (node.condition, node.true_value, node.false_value)

@@ -9,11 +9,12 @@ import pytest
 
 import relaxpy
 from relaxpy.testing.interpret import interpret
-from relaxpy.tir.name_length import DEEPEST, INVOLVED, levels
+from relaxpy.tir import name_length
+from relaxpy.tir.name_length import DEEPEST, INVOLVED, levels, nested_reads
 from relaxpy.tir.numerics.shallow import with_shallow_integers
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.walk import walk
+from relaxpy.tir.walk import outermost, walk
 from tests.sweeps import sweep
 
 TEXT = """
@@ -105,3 +106,41 @@ def test_levels() -> None:
     choice = tirx.Select(quotient(v) < v, v, v)
     assert levels(choice) > levels(tirx.Select(v < v + 1, quotient(v), v))
     assert levels(quotient(v), {v: 3}) == 4
+
+
+def test_levels_of_reads() -> None:
+    x = tirx.decl_buffer((7,), "int64")
+    scalar = tirx.decl_buffer((), "int64")
+    v = tirx.Var("v", "int64")
+    assert nested_reads(v) == 0
+    assert nested_reads(x[x[v] + 1]) == 2
+    assert nested_reads(x[x[scalar[()]] + x[v]]) == 2
+
+
+def test_levels_through_names() -> None:
+    """A `Let` is no level; what is in its value and in its body is."""
+    v, part = tirx.Var("v", "int64"), tirx.Var("part", "int64")
+    named = tirx.Let(part, quotient(quotient(v)), quotient(part))
+    assert levels(named) == 2
+    assert levels(quotient(named + quotient(v))) == 3
+
+
+def test_every_node_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work on an expression of many reads grows with its text, though parts of it are asked for at every level."""
+    walked = 0
+
+    def counted(*args: Any) -> list[Any]:
+        nonlocal walked
+        found = outermost(*args)
+        walked += 1 + len(found)
+        return found
+
+    monkeypatch.setattr(name_length, "outermost", counted)
+    steps: list[int] = []
+    for depth in (40, 80, 160):
+        func = program(nested("values", depth))
+        walked = 0
+        with_shallow_integers(func)
+        steps.append(walked)
+    assert 0 < steps[1] <= 2.2 * steps[0]
+    assert steps[2] <= 2.2 * steps[1]
