@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from inspect import Parameter
+from itertools import pairwise
 
 Program = Callable[[int], str]
 
@@ -535,7 +536,7 @@ def buffers(count: int) -> str:
     """A tensor program with `count` buffers of its own."""
     body = [f'b{i} = T.sblock_alloc_buffer((n, 64), "float32")' for i in range(count)]
     names = ["x", *(f"b{i}" for i in range(count)), "y"]
-    for i, (source, to) in enumerate(zip(names, names[1:], strict=False)):
+    for i, (source, to) in enumerate(pairwise(names)):
         body += [f"for i{i}, j{i} in T.grid(n, 64):", f'    with T.sblock("b{i}"):']
         body += [
             f'        v, w = T.axis.remap("SS", [i{i}, j{i}])',

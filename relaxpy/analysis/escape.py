@@ -3,6 +3,8 @@ separately."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from relaxpy.ir.expr import Binding, Call, Expr, Function, If, SeqExpr, Var
 from relaxpy.ir.visitor import used_vars
 from relaxpy.op.base import Op
@@ -12,6 +14,11 @@ from relaxpy.op.call import CrossLevelCall
 def escaping(function: Function) -> frozenset[Var]:
     """The variables whose tensors may be the function's result or a part of it, and those that an impure function
     passes to calls that may have an effect, of functions of the module or local ones."""
+    return _escaping(function)[0]
+
+
+def _escaping(function: Function) -> tuple[frozenset[Var], Mapping[Var, Expr]]:
+    """These variables, and the values of those that the function binds."""
     values: dict[Var, Expr] = {}
     waiting: list[Var] = list(used_vars(function.body.body))
     bodies = [function.body]
@@ -27,7 +34,7 @@ def escaping(function: Function) -> frozenset[Var]:
         if var not in found:
             found.add(var)
             waiting += _parts(values.get(var))
-    return frozenset(found)
+    return frozenset(found), values
 
 
 def _handed_on(binding: Binding) -> tuple[Var, ...]:
@@ -49,6 +56,7 @@ def _parts(value: Expr | None) -> tuple[Var, ...]:
         case If(then=SeqExpr(body=then), otherwise=SeqExpr(body=otherwise)):
             return (*used_vars(then), *used_vars(otherwise))
         case Function():
-            return tuple(escaping(value))  # a closure's result may be a captured tensor
+            found, own = _escaping(value)  # a closure's result may be a captured tensor
+            return tuple(found.difference(own, value.params))
         case _:
             return used_vars(value)

@@ -129,7 +129,8 @@ class _Canonical(Rewriter):
 
     def rewrite_Function(self, node: Function) -> Function:
         outer = self.symbols, self.kept, self.pure, self.inside
-        self.inside |= symbols_of_local_functions(node)
+        # Those of a local function's own local functions are among them.
+        self.inside = self.inside or symbols_of_local_functions(node)
         self.symbols = self.symbols | set(free_sym_vars(p.annotation for p in node.params))
         self.pure = node.pure
         self.kept = state(node) | escaping(node)
