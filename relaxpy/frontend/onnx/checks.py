@@ -73,11 +73,15 @@ def check_arguments(
 
 
 def check_sizes(
-    at: Site, count: int, least: int | None = 1, **attributes: Sequence[int] | None
+    at: Site, count: int, least: int | None = 1, **attributes: Sequence[Any] | None
 ) -> None:
-    """Refuse attributes that are not `count` numbers of this size at least. UsageError (`onnx-file`)."""
+    """Refuse attributes that are not `count` numbers of this size at least; sizes among them are checked where they are
+    used. UsageError (`onnx-file`)."""
     for name, values in attributes.items():
-        if values and (len(values) != count or (least is not None and min(values) < least)):
+        numbers = [value for value in values or () if isinstance(value, int)]
+        if values and (
+            len(values) != count or (least is not None and min(numbers, default=least) < least)
+        ):
             at_least = "" if least is None else f" of at least {least}"
             raise at.fail(
                 "onnx-file",
