@@ -122,7 +122,7 @@ test-onnx-programs: $(VENV)/stamp-test $(VENV)/stamp-bench
 	@$(PIP) --no-deps rapidocr-onnxruntime==1.4.4 silero-vad==6.2.3 magika==1.0.3
 	RELAXPY_SWEEPS=full $(PY) -m pytest tests/onnx/test_all_programs.py $(PYTEST_ARGS)
 
-test-onnx-files: $(VENV)/stamp-bench
+test-onnx-files: $(VENV)/stamp-test
 	@$(PY) -m tests.onnx.outcomes build/onnx-files.jsonl
 
 # Their packages ask for much that reads audio files, which no test needs.

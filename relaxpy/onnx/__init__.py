@@ -10,13 +10,16 @@ in programs that import it. `export` writes a program as an ONNX file.
 from relaxpy.onnx.errors import Fail as Fail
 from relaxpy.onnx.errors import InvalidArgument as InvalidArgument
 from relaxpy.onnx.errors import InvalidGraph as InvalidGraph
+from relaxpy.onnx.errors import InvalidProtobuf as InvalidProtobuf
 from relaxpy.onnx.errors import NoSuchFile as NoSuchFile
 from relaxpy.onnx.errors import NotImplemented as NotImplemented
 from relaxpy.onnx.exporter import export as export
 from relaxpy.onnx.options import ExecutionMode as ExecutionMode
+from relaxpy.onnx.options import ExecutionOrder as ExecutionOrder
 from relaxpy.onnx.options import GraphOptimizationLevel as GraphOptimizationLevel
 from relaxpy.onnx.options import RunOptions as RunOptions
 from relaxpy.onnx.options import SessionOptions as SessionOptions
+from relaxpy.onnx.options import __version__ as __version__
 from relaxpy.onnx.options import disable_telemetry_events as disable_telemetry_events
 from relaxpy.onnx.options import enable_telemetry_events as enable_telemetry_events
 from relaxpy.onnx.options import get_all_providers as get_all_providers
@@ -24,6 +27,7 @@ from relaxpy.onnx.options import get_available_providers as get_available_provid
 from relaxpy.onnx.options import get_device as get_device
 from relaxpy.onnx.options import set_default_logger_severity as set_default_logger_severity
 from relaxpy.onnx.options import set_default_logger_verbosity as set_default_logger_verbosity
+from relaxpy.onnx.options import set_seed as set_seed
 from relaxpy.onnx.patching import patch as patch
 from relaxpy.onnx.session import InferenceSession as InferenceSession
 from relaxpy.onnx.session import ModelMetadata as ModelMetadata
@@ -33,12 +37,14 @@ from relaxpy.onnx.values import OrtValue as OrtValue
 
 __all__ = [
     "ExecutionMode",
+    "ExecutionOrder",
     "Fail",
     "GraphOptimizationLevel",
     "IOBinding",
     "InferenceSession",
     "InvalidArgument",
     "InvalidGraph",
+    "InvalidProtobuf",
     "ModelMetadata",
     "NoSuchFile",
     "NodeArg",
@@ -55,10 +61,8 @@ __all__ = [
     "patch",
     "set_default_logger_severity",
     "set_default_logger_verbosity",
+    "set_seed",
 ]
-
-__version__ = "1.32.0"
-"""The version of ONNX Runtime whose interface this is: programs ask for it."""
 
 
 def __dir__() -> list[str]:

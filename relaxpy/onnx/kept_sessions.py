@@ -40,6 +40,8 @@ class KeptSession:
     """What a session needs to run, and to describe itself."""
 
     inputs: list[Any]
+    defaults: list[Any]
+    """Weights that are inputs, too."""
     outputs: list[Any]
     metadata: dict[str, Any]
     order: list[str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import types
+from typing import Any
 
 from relaxpy.errors import UsageError
 
@@ -21,8 +22,10 @@ def patch() -> None:
             "onnxruntime is imported already, so programs may hold its sessions",
             help="call relaxpy.onnx.patch() before anything imports onnxruntime",
         )
-    capi = types.ModuleType("onnxruntime.capi")
-    errors = importlib.import_module("relaxpy.onnx.errors")
+    capi: Any = types.ModuleType("onnxruntime.capi")
+    capi.__path__ = []
+    capi.onnxruntime_pybind11_state = importlib.import_module("relaxpy.onnx.errors")
+    setattr(ours, "capi", capi)  # noqa: B010  # programs read onnxruntime.capi
     sys.modules["onnxruntime"] = ours
     sys.modules["onnxruntime.capi"] = capi
-    sys.modules["onnxruntime.capi.onnxruntime_pybind11_state"] = errors
+    sys.modules["onnxruntime.capi.onnxruntime_pybind11_state"] = capi.onnxruntime_pybind11_state

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from relaxpy.build_cache import BuildCache
 from relaxpy.errors import RelaxError, Span, UsageError
+from relaxpy.frontend.onnx.arrays import NAMES
 from relaxpy.frontend.onnx.model import read_model
+from relaxpy.ir.dtype import DType
 from relaxpy.narrow import is_sequence, is_tuple
 from relaxpy.onnx import errors, kept_sessions
 from relaxpy.onnx.kept_sessions import KeptSession
-from relaxpy.onnx.options import PROVIDER, RunOptions, SessionOptions
-from relaxpy.onnx.values import IOBinding
+from relaxpy.onnx.options import PROVIDER, RunOptions, SessionOptions, next_seed
+from relaxpy.onnx.values import IOBinding, OrtValue, dtype_named, type_name
 from relaxpy.runtime import VirtualMachine
 
-_NAMES = {"float32": "float", "float64": "double"}
-"""Dtypes whose name in ONNX Runtime is another."""
-_OURS = {theirs: ours for ours, theirs in _NAMES.items()}
+if TYPE_CHECKING:
+    from relaxpy.frontend.onnx.importer import Imported
+    from relaxpy.runtime import Executable
 
 MOST_BUILDS = 16
 """A model whose structure depends on the values of inputs has a build for each; no more are kept."""
@@ -85,32 +85,39 @@ class InferenceSession:
         sess_options: SessionOptions | None = None,
         providers: Sequence[Any] | None = None,
         provider_options: Any = None,
+        disabled_optimizers: Any = None,
+        enable_fallback: int = 0,
         **options: Any,
     ) -> None:
         self._options = SessionOptions() if sess_options is None else sess_options
         self._options.check()
         _check_providers(providers)
+        del disabled_optimizers, enable_fallback  # they change nothing here
         self._build_options = options
         self._source = path_or_bytes
         self._needed: tuple[str, ...] = ()
+        self._defaults: list[NodeArg] = []
         self._builds: dict[Any, _Built] = {}
         self._lock = threading.Lock()
         self.builds = 0
         """How many builds the session has, with one that it found in the cache."""
+        self._kept = _kept(path_or_bytes, options)
         if not self._load():
             self._read()
-        self._checks = {each.name: _Check(each) for each in self._inputs}
+        self._required = frozenset(each.name for each in self._inputs)
+        self._checks = {each.name: _Check(each) for each in (*self._inputs, *self._defaults)}
 
     def _load(self) -> bool:
         """The session as the build cache has it."""
-        self._kept = _kept(self._source, self._build_options)
         found = None if self._kept is None else kept_sessions.find(*self._kept)
         if found is None:
             return False
         facts, executable = found
         _warn(facts.warnings)
-        self._inputs = [NodeArg(**each) for each in facts.inputs]
-        self._outputs = [NodeArg(**each) for each in facts.outputs]
+        self._inputs, self._defaults, self._outputs = (
+            [NodeArg(**each) for each in infos]
+            for infos in (facts.inputs, facts.defaults, facts.outputs)
+        )
         self._metadata = ModelMetadata(**facts.metadata)
         main = VirtualMachine(executable)["main"]
         self._builds[()] = _Built(facts.order, facts.draws, Span(facts.file, 1), main)
@@ -123,21 +130,39 @@ class InferenceSession:
 
         try:
             proto, _ = read_model(self._source)
-            stored = {each.name for each in proto.graph.initializer}
-            self._inputs = [_node_arg(i) for i in proto.graph.input if i.name not in stored]
-            self._outputs = [_node_arg(i) for i in proto.graph.output]
+            model = proto.graph
+            stored = {each.name for each in model.initializer}
+            self._inputs = [_node_arg(each) for each in model.input if each.name not in stored]
+            if proto.ir_version >= 4:
+                self._defaults = [_node_arg(each) for each in model.input if each.name in stored]
+            self._outputs = [_node_arg(each) for each in model.output]
             self._metadata = ModelMetadata(
-                proto.producer_name, proto.graph.name, proto.domain, proto.doc_string,
-                proto.graph.doc_string, proto.model_version,
-                {each.key: each.value for each in proto.metadata_props},
+                proto.producer_name, model.name, proto.domain, proto.doc_string, model.doc_string,
+                proto.model_version, {each.key: each.value for each in proto.metadata_props},
             )  # fmt: skip
-            self._built({})
+            program, executable = self._build((), {})
         except ConstantNeededError as error:
             if not error.inputs:
                 raise errors.of(error) from None
             self._needed = error.inputs
+            return
         except UsageError as error:
             raise errors.of(error) from None
+        self._outputs = [
+            NodeArg(each.name, type_name(each.dtype), list(each.shape or ()))
+            for each in program.outputs
+        ]
+        if self._kept is not None:
+            inputs, defaults, outputs = (
+                [asdict(each) for each in infos]
+                for infos in (self._inputs, self._defaults, self._outputs)
+            )
+            order = [each.name for each in program.inputs]
+            session = KeptSession(
+                inputs, defaults, outputs, asdict(self._metadata), order, program.draws, program.place.file,
+                list(program.warnings),
+            )  # fmt: skip
+            kept_sessions.keep(*self._kept, session, executable)
 
     # What the model says
 
@@ -148,7 +173,8 @@ class InferenceSession:
         return list(self._outputs)
 
     def get_overridable_initializers(self) -> list[NodeArg]:
-        return []
+        """Weights that a call may give another value; there is a build for each value."""
+        return list(self._defaults)
 
     def get_modelmeta(self) -> ModelMetadata:
         return self._metadata
@@ -179,24 +205,36 @@ class InferenceSession:
 
         Raises: InvalidArgument for inputs that are missing, unknown, or of another dtype or shape than the model says.
         """
+        if run_options is not None and run_options.terminate:
+            raise errors.Fail("onnx-session", "terminate is set in the options of this run")
+        if isinstance(output_names, str):
+            raise errors.InvalidArgument(
+                "onnx-session",
+                f"names of outputs are a list, and not the text {output_names!r}",
+                help=f"pass [{output_names!r}]",
+            )
         given = self._given(input_feed)
         built = self._built(given)
         arguments: list[Any] = [given[name] for name in built.order]
         if built.draws:
-            arguments.append(np.int64(secrets.randbits(62)))
-        with _of_the_model(built.place):
+            arguments.append(np.int64(next_seed()))
+        try:
             found = built.main(*arguments)
+        except RelaxError as error:
+            raise error.located(built.place) from None
         results = list(found) if is_sequence(found) else [found]
+        arrays = [np.asarray(each.numpy()) for each in results]
+        if not output_names:
+            return arrays
         names = [each.name for each in self._outputs]
-        for name in output_names or ():
+        for name in output_names:
             if name not in names:
                 raise errors.InvalidArgument(
                     "onnx-session",
                     f"the model has no output {name!r}",
                     help=f"its outputs are {', '.join(names)}",
                 )
-        arrays = dict(zip(names, (np.asarray(each.numpy()) for each in results), strict=True))
-        return [arrays[name] for name in output_names or names]
+        return [arrays[names.index(name)] for name in output_names]
 
     def io_binding(self) -> IOBinding:
         return IOBinding(self)
@@ -204,79 +242,88 @@ class InferenceSession:
     def run_with_iobinding(
         self, iobinding: IOBinding, run_options: RunOptions | None = None
     ) -> None:
-        iobinding.run()
+        iobinding.run(run_options)
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: RunOptions | None = None,
+    ) -> list[OrtValue]:
+        """As `run`, with values in place of arrays."""
+        found = self.run(output_names, input_dict_ort_values, run_options)
+        return [OrtValue(each) for each in found]
+
+    def enable_fallback(self) -> None:
+        """There is one provider: nothing falls back."""
+
+    def disable_fallback(self) -> None:
+        """There is one provider: nothing falls back."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise UsageError("onnx-session", f"InferenceSession.{name} is not supported")
+        raise errors.Unsupported(f"InferenceSession.{name}")
 
     def _given(self, feed: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The inputs as arrays that the model takes."""
+        if not (self._required <= feed.keys() <= self._checks.keys()):
+            raise self._other_inputs(feed)
+        sizes: dict[str, tuple[int, int, str]] = {}
+        return {
+            name: check(feed[name], sizes) for name, check in self._checks.items() if name in feed
+        }
+
+    def _other_inputs(self, feed: Mapping[str, Any]) -> errors.InvalidArgument:
+        """The error for inputs that the model does not have, or that are missing."""
         unknown = [name for name in feed if name not in self._checks]
-        missing = [name for name in self._checks if name not in feed]
-        if unknown or missing:
-            what = (
-                f"no input {unknown[0]!r}"
-                if unknown
-                else f"the input {missing[0]!r}, which is missing"
-            )
-            raise errors.InvalidArgument(
-                "onnx-session",
-                f"the model has {what}",
-                help=f"its inputs are {', '.join(self._checks)}",
-            )
-        sizes: dict[str, tuple[int, str]] = {}
-        return {name: check(feed[name], sizes) for name, check in self._checks.items()}
+        missing = [each.name for each in self._inputs if each.name not in feed]
+        what = (
+            f"no input {unknown[0]!r}" if unknown else f"the input {missing[0]!r}, which is missing"
+        )
+        return errors.InvalidArgument(
+            "onnx-session",
+            f"the model has {what}",
+            help=f"its inputs are {', '.join(self._checks)}",
+        )
 
     def _built(self, given: Mapping[str, np.ndarray]) -> _Built:
         """The build for these inputs: the only one, unless the structure depends on their values."""
+        if not self._needed and not self._defaults:
+            return self._builds[()]
         from relaxpy.frontend.onnx.importer import ConstantNeededError
 
         while True:
-            needed = self._needed
-            key = tuple((given[n].shape, given[n].tobytes()) for n in needed) if given else ()
+            others = [each.name for each in self._defaults if each.name in given]
+            needed = (*self._needed, *others)
+            key = tuple((name, given[name].shape, given[name].tobytes()) for name in needed)
             with self._lock:
                 if key in self._builds:
                     return self._builds[key]
                 try:
-                    return self._build(key, {name: given[name] for name in needed} if given else {})
+                    self._build(key, {name: given[name] for name in needed})
+                    return self._builds[key]
                 except ConstantNeededError as error:
-                    if not given or not set(error.inputs) - set(needed):
+                    if not set(error.inputs) - set(needed):
                         raise
-                    self._needed = (*needed, *error.inputs)
+                    self._needed = (*self._needed, *error.inputs)
 
-    def _build(self, key: Any, constants: Mapping[str, np.ndarray]) -> _Built:
+    def _build(self, key: Any, constants: Mapping[str, np.ndarray]) -> tuple[Imported, Executable]:
+        """Build the model with these inputs as constants."""
         from relaxpy.build import build
         from relaxpy.frontend.onnx.importer import import_model
 
         program = import_model(self._source, constants=constants)
         _warn(program.warnings)
-        with _of_the_model(program.place):
+        try:
             executable = build(program.mod, params=program.params, **self._build_options)
+        except RelaxError as error:
+            raise error.located(program.place) from None
         order = [each.name for each in program.inputs]
         main = VirtualMachine(executable)["main"]
-        built = _Built(order, program.draws, program.place, main)
         while len(self._builds) >= MOST_BUILDS:
             self._builds.pop(next(iter(self._builds)))
-        self._builds[key] = built
+        self._builds[key] = _Built(order, program.draws, program.place, main)
         self.builds += 1
-        if self._kept is not None and not constants:
-            session = KeptSession(
-                [asdict(each) for each in self._inputs], [asdict(each) for each in self._outputs],
-                asdict(self._metadata), order, program.draws, program.place.file, list(program.warnings),
-            )  # fmt: skip
-            kept_sessions.keep(*self._kept, session, executable)
-        return built
-
-
-@contextmanager
-def _of_the_model(place: Span) -> Iterator[None]:
-    """Errors without a place are the whole model's."""
-    try:
-        yield
-    except RelaxError as error:
-        raise error.located(place) from None
+        return program, executable
 
 
 class _Check:
@@ -284,42 +331,48 @@ class _Check:
 
     def __init__(self, info: NodeArg) -> None:
         self.info = info
-        self.dtype = info.type.removeprefix("tensor(").removesuffix(")")
-        self.own = _OURS.get(self.dtype, self.dtype)
+        self.dtype = DType(dtype_named(info.type)).numpy
 
-    def __call__(self, value: Any, sizes: dict[str, tuple[int, str]]) -> np.ndarray:
+    def __call__(self, value: Any, sizes: dict[str, tuple[int, int, str]]) -> np.ndarray:
         """The value as an array. `sizes` are those of the inputs before, by name: equal names are equal sizes."""
         name, shape = self.info.name, self.info.shape
-        array = self._array(value)
-        found = _NAMES.get(str(array.dtype), str(array.dtype))
-        if found != self.dtype:
+        if hasattr(value, "numpy"):
+            array = value.numpy()
+        elif hasattr(value, "dtype"):
+            array = np.asarray(value)
+        else:
+            array = self._of_numbers(value)
+        if array.dtype != self.dtype:
             raise _wrong(
-                f"the input {name!r} is tensor({found}), and the model takes {self.info.type}"
+                f"the input {name!r} is {type_name(array.dtype)}, and the model takes {self.info.type}"
             )
         if array.ndim != len(shape):
             raise _wrong(
                 f"the input {name!r} has {array.ndim} dimensions, and the model takes {len(shape)}: {shape}"
             )
         for axis, (size, wanted) in enumerate(zip(array.shape, shape, strict=True)):
-            place = f"axis {axis} of {name!r}"
             if isinstance(wanted, int) and size != wanted:
-                raise _wrong(f"{place} is {size}, and the model takes {wanted}")
+                raise _wrong(f"axis {axis} of {name!r} is {size}, and the model takes {wanted}")
             if isinstance(wanted, str) and wanted != "?":
-                other, where = sizes.setdefault(wanted, (size, place))
+                other, *where = sizes.setdefault(wanted, (size, axis, name))
                 if other != size:
-                    raise _wrong(f"{place} is {size}, and {where} is {other}: both are {wanted!r}")
+                    first = "axis {} of {!r}".format(*where)
+                    raise _wrong(
+                        f"axis {axis} of {name!r} is {size}, and {first} is {other}: both are {wanted!r}"
+                    )
         return array
 
-    def _array(self, value: Any) -> np.ndarray:
-        """An array as it is; a list of numbers in the model's dtype."""
-        if hasattr(value, "numpy"):
-            return value.numpy()
+    def _of_numbers(self, value: Any) -> np.ndarray:
+        """Numbers in lists as an array of the input's dtype."""
         try:
-            return np.array(value, self.own) if isinstance(value, list) else np.asarray(value)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise _wrong(
-                f"the input {self.info.name!r} is no array, and no list that makes {self.info.type}: {error}"
-            ) from None
+            found = np.asarray(value)
+            if found.dtype.kind in "biuf":
+                return np.array(value, self.dtype)
+        except (ValueError, TypeError, OverflowError):
+            pass
+        raise _wrong(
+            f"the input {self.info.name!r} is a {type(value).__name__} that makes no {self.info.type}"
+        )
 
 
 def _wrong(message: str) -> errors.InvalidArgument:
@@ -327,15 +380,13 @@ def _wrong(message: str) -> errors.InvalidArgument:
 
 
 def _node_arg(info: Any) -> NodeArg:
-    """An input or output as ONNX Runtime shows it."""
-    from relaxpy.frontend.onnx.arrays import NAMES
+    """An input or output as the model says."""
     from relaxpy.frontend.onnx.importer import declared
 
     tensor = info.type.tensor_type
-    dtype = NAMES.get(tensor.elem_type, "undefined")
     shape = declared(tensor)
     return NodeArg(
-        info.name, f"tensor({_NAMES.get(dtype, dtype)})", [] if shape is None else list(shape)
+        info.name, type_name(NAMES.get(tensor.elem_type, "undefined")), list(shape or ())
     )
 
 

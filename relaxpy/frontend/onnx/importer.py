@@ -282,7 +282,23 @@ class Importer:
                 f"the model says that the output {info.name!r} has the shape {_shown(shape)}, "
                 f"and it has {_shown(dims)}"
             )
-        return ValueInfo(info.name, str(index), str(annotation.dtype), shape)
+        return ValueInfo(info.name, str(index), str(annotation.dtype), self._described(shape, dims))
+
+    def _described(
+        self, shape: tuple[int | str | None, ...] | None, dims: Sequence[Dim]
+    ) -> tuple[int | str | None, ...]:
+        """The shape of an output: numbers that are known, else names as the model says them, or those of the inputs'
+        sizes."""
+        names = {dim: name for name, dim in self.sizes.items()}
+        said = shape if shape is not None and len(shape) == len(dims) else [None] * len(dims)
+        return tuple(
+            dim.value
+            if dim.value is not None
+            else name
+            if isinstance(name, str)
+            else names.get(dim)
+            for name, dim in zip(said, dims, strict=True)
+        )
 
     def stored(self, array: np.ndarray, name: str) -> Expr:
         """An array of the model: a small one is written into the program, a larger one is a weight."""
@@ -325,8 +341,11 @@ class Importer:
             )
         check_names(graph)
         values = dict(outer)
+        given = self.constants if self.depth == 1 else ()
         values.update(
-            (name, self.stored(array, name)) for name, array in graph.initializers.items()
+            (name, self.stored(array, name))
+            for name, array in graph.initializers.items()
+            if name not in given
         )
         found = self._from(graph, 0, values, opsets, wanted, rest)
         self.depth -= 1

@@ -28,6 +28,14 @@ def need_onnx(purpose: str) -> None:
         ) from None
 
 
+class UnreadableError(UsageError):
+    """A file that cannot be read."""
+
+
+class UnparsedError(UsageError):
+    """What is neither protobuf nor ONNX's text."""
+
+
 def read_model(source: Any) -> tuple[Any, Path | None]:
     """A model from a path, bytes, or a ModelProto, and the folder that its external data is in.
 
@@ -39,7 +47,7 @@ def read_model(source: Any) -> tuple[Any, Path | None]:
     if isinstance(source, onnx.ModelProto):
         return _checked(source, "the model"), None
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return _parsed(bytes(cast("bytes", source)), "the bytes"), None
+        return _parsed(bytes(cast("bytes", source)), "what was passed"), None
     if not isinstance(source, (str, os.PathLike)):
         raise UsageError(
             "onnx-file",
@@ -53,7 +61,7 @@ def read_model(source: Any) -> tuple[Any, Path | None]:
         data = path.read_bytes()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError("onnx-file", f"{path} cannot be read: {reason}") from None
+        raise UnreadableError("onnx-file", f"{path} cannot be read: {reason}") from None
     return _parsed(data, str(path)), Path(os.path.realpath(path)).parent
 
 
@@ -68,7 +76,7 @@ def _parsed(data: bytes, name: str) -> Any:
     try:
         model.ParseFromString(data)
     except DecodeError as error:
-        raise UsageError(
+        raise UnparsedError(
             "onnx-file",
             f"{name} is no ONNX model: it is neither protobuf nor ONNX's text",
             notes=[str(error)],
@@ -87,7 +95,7 @@ def _of_text(data: bytes, name: str) -> Any:
             return onnx.parser.parse_model(text)
     except Exception as error:  # the parser's, and those of C++ for numbers
         problem = str(error)
-    raise UsageError("onnx-file", f"{name} is no text of an ONNX model", notes=[problem])
+    raise UnparsedError("onnx-file", f"{name} is no text of an ONNX model", notes=[problem])
 
 
 def _depth(text: str) -> int:
