@@ -89,5 +89,15 @@ def check_sizes(
             )
 
 
+def check_is_test(at: Site, is_test: int) -> None:
+    """Refuse training by an operator of a version before 7, whose default it is. UsageError (`onnx-operator`)."""
+    if at.version < 7 and not is_test:
+        raise at.fail(
+            "onnx-operator",
+            f"{at.node.title} of version {at.version} trains unless is_test is 1",
+            help="set is_test = 1, or export the model for inference in a newer opset",
+        )
+
+
 def _wrong(node: Node, problem: str) -> UsageError:
     return UsageError("onnx-file", f"{node.title} {problem}", span=node.span)

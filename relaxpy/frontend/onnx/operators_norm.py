@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from relaxpy import op
+from relaxpy.frontend.onnx.checks import check_is_test
 from relaxpy.frontend.onnx.importer import Site
 from relaxpy.frontend.onnx.operators_elementwise import constant
 from relaxpy.frontend.onnx.operators_linear import channels
@@ -16,9 +17,11 @@ from relaxpy.ir import Dim, Expr, TupleGetItem
 @operator("BatchNormalization")
 def batch_normalization(
     at: Site, x: Expr, scale: Expr, bias: Expr, mean: Expr, variance: Expr, epsilon: float = 1e-5,
-    momentum: float = 0.9, training_mode: int = 0, **_: Any,
+    momentum: float = 0.9, training_mode: int = 0, is_test: int = 0, spatial: int = 1, **_: Any,
 ) -> Any:  # fmt: skip
-    """In training the running statistics are mixed with those of the data, whose variance is that of the population."""
+    """In training the running statistics are mixed with those of the data, whose variance is that of the population.
+    Before version 9 there may be statistics for each element instead of each channel."""
+    check_is_test(at, is_test)
     dtype, count = at.dtype_of(x), at.ndim(x) - 2
     axes = [a for a in range(at.ndim(x)) if a != 1]
     results: list[Any] = []
@@ -31,14 +34,17 @@ def batch_normalization(
                 op.add(kept, op.multiply(at.cast(new, kind), constant(1 - momentum, kind)))
             )
         mean, variance = found
-    elif at.dtype_of(mean) == dtype and at.dtype_of(scale) == dtype:
+    elif at.dtype_of(mean) == dtype and at.dtype_of(scale) == dtype and spatial:
         whole = op.nn.batch_norm(
             x, scale, bias, mean, variance, axis=1, epsilon=epsilon, training=False
         )
         return TupleGetItem(at.emit(whole), 0)
     scale, bias, mean, variance = (
-        channels(at, at.cast(each, "float32" if dtype.is_narrow else dtype), count)
-        for each in (scale, bias, mean, variance)
+        channels(at, each, count) if spatial else each
+        for each in (
+            at.cast(each, "float32" if dtype.is_narrow else dtype)
+            for each in (scale, bias, mean, variance)
+        )
     )
     wide = at.cast(x, "float32" if dtype.is_narrow else dtype)
     deviation = op.sqrt(op.add(variance, constant(epsilon, at.dtype_of(variance))))

@@ -12,6 +12,7 @@ import numpy as np
 from relaxpy import op
 from relaxpy.frontend import random_numbers
 from relaxpy.frontend.onnx.arrays import dtype_of
+from relaxpy.frontend.onnx.checks import check_is_test
 from relaxpy.frontend.onnx.importer import Site
 from relaxpy.frontend.onnx.operators_elementwise import constant
 from relaxpy.frontend.onnx.table import operator
@@ -79,9 +80,16 @@ def multinomial(
 
 @operator("Dropout")
 def dropout(
-    at: Site, x: Expr, given: Any = None, training: Any = None, seed: Any = None, **_: Any
+    at: Site,
+    x: Expr,
+    given: Any = None,
+    training: Any = None,
+    seed: Any = None,
+    is_test: int = 0,
+    **_: Any,
 ) -> Any:
     """The ratio is an attribute before version 12, of a model for inference."""
+    check_is_test(at, is_test)
     is_training = training is not None and bool(at.number_of(training, "training_mode"))
     share = 0.0
     if is_training:

@@ -43,6 +43,7 @@ def layer(
     states: Sequence[Any], peepholes: Any, hidden: int, direction: str, layout: int, attrs: dict[str, Any],
 ) -> list[Any]:  # fmt: skip
     """A layer of recurrent cells: the results of all steps, and the last states."""
+    direction = {"foward": "forward"}.get(direction, direction)  # so GRU's first version has it
     count = sides(direction)
     if layout:
         states = [None if s is None else at.emit(op.permute_dims(s, [1, 0, 2])) for s in states]

@@ -21,9 +21,8 @@ def upsample(
     at: Site, x: Expr, given: Any = None, scales: Any = None, mode: str = "nearest", **attrs: Any
 ) -> Any:
     if given is None:
-        given = constant(
-            scales or [attrs.get(f"{side}_scale", 1.0) for side in ("height", "width")], "float32"
-        )
+        sides = [attrs.get(f"{side}_scale", 1.0) for side in ("height", "width")]  # of version 1
+        given = constant(scales or [1.0, 1.0, *sides], "float32")
     return resize_v10(at, x, given, mode)
 
 
