@@ -150,6 +150,7 @@ stubs: $(VENV)/stamp-test
 	@$(PY) -m relaxpy.testing.stubs
 	@$(PY) -m tests.docs.test_operators
 	@$(PY) -m tests.docs.test_errors_page
+	@$(PY) -m tests.docs.test_onnx_versions
 	@$(PY) -m docs._ext.pictures
 
 # Warnings are errors: a broken link or anchor, a page that is in no list.

@@ -9,9 +9,9 @@ from relaxpy.errors import Span, UsageError
 
 
 def refuse(
-    found: Iterable[tuple[str, Span | None]], instead: Mapping[str, str], code: str, page: str
+    found: Iterable[tuple[str, Span | None]], texts: Mapping[str, str], code: str, page: str
 ) -> None:
-    """Raise UsageError (`code`) for these calls of operators that are not known, if there are any. `instead` says what
+    """Raise UsageError (`code`) for these calls of operators that are not known, if there are any. `texts` say what
     to write: beginning of a name → text; `page` is the page of the docs with that table."""
     counts: Counter[str] = Counter()
     places: dict[str, Span | None] = {}
@@ -21,7 +21,7 @@ def refuse(
     if not counts:
         return
     shown = [
-        f"{name} ({_times(count)}{_at(places[name])}){_instead(name, instead)}"
+        f"{name} ({_times(count)}{_at(places[name])}){f': {text}' if (text := instead(name, texts)) else ''}"
         for name, count in counts.most_common()
     ]
     plural = "s" if len(shown) > 1 else ""
@@ -42,6 +42,6 @@ def _at(span: Span | None) -> str:
     return "" if span is None else f", first at {span.file}:{span.line}"
 
 
-def _instead(name: str, instead: Mapping[str, str]) -> str:
-    found = next((text for key, text in instead.items() if name.startswith(key)), None)
-    return "" if found is None else f": {found}"
+def instead(name: str, texts: Mapping[str, str]) -> str | None:
+    """What to write in place of an operator; None: nothing is known."""
+    return next((text for key, text in texts.items() if name.startswith(key)), None)

@@ -525,16 +525,25 @@ class Importer:
         return (node.op in DRAWING or trains) and not node.domain and "seed" not in node.attributes
 
     def _all_nodes(self) -> Iterator[Node]:
-        yield from self.graph.all_nodes()
+        return (node for node, _ in self._nodes_and_opsets())
+
+    def _nodes_and_opsets(self) -> Iterator[tuple[Node, Mapping[str, int]]]:
+        """All nodes, each with the versions of the opsets where it is."""
+        for node in self.graph.all_nodes():
+            yield node, self.opsets
         for each in self.local.values():
-            yield from self.reader.function(each).all_nodes()
+            body = self.reader.function(each)
+            opsets = {**self.opsets, **opsets_of(each, body.span)}
+            for node in body.all_nodes():
+                yield node, opsets
 
     def _missing(self) -> Iterator[tuple[str, Span | None]]:
-        for node in self._all_nodes():
-            if (node.domain, node.op) in self.local or (node.op == "If" and not node.domain):
+        for node, opsets in self._nodes_and_opsets():
+            if (node.domain, node.op) in self.local:
                 continue
-            schema, _, rule = _definition(node, self.opsets.get(node.domain, 0))
-            if rule is None and (schema is None or not _is_function(schema)):
+            opset = opsets.get(node.domain, 0)
+            schema = schema_of(node.domain, node.op, opset)
+            if handling(node.domain, node.op, opset, schema) == "refused":
                 yield node.title, node.span
 
 
@@ -745,8 +754,16 @@ def _definition(node: Node, opset: int) -> tuple[Any, int, Any]:
     return schema, version, rule_of(node.domain, node.op, version)
 
 
-def _is_function(schema: Any) -> bool:
-    return schema.has_function or schema.has_context_dependent_function
+def handling(domain: str, name: str, opset: int, schema: Any) -> str:
+    """What becomes of an operator: "read" by a rule, "written out" as the function that the standard has of it, or
+    "refused"."""
+    version = opset if schema is None else schema.since_version
+    if (domain, name) == ("", "If") or rule_of(domain, name, version) is not None:
+        return "read"
+    is_function = schema is not None and (
+        schema.has_function or schema.has_context_dependent_function
+    )
+    return "written out" if is_function else "refused"
 
 
 def _defaults(schema: Any) -> dict[str, Any]:

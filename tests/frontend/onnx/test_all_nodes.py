@@ -14,6 +14,7 @@ import pytest
 
 from tests import logged
 from tests.frontend.onnx.node_suite import Outcome, cases, has_our_dtypes, outcome, table
+from tests.frontend.onnx.older_versions import in_older_version, older
 from tests.sweeps import part, sweep
 
 DIFFERENCES = Path(__file__).with_name("differences.txt")
@@ -60,6 +61,12 @@ def test_operators_are_onnxs(way: str) -> None:
     every = {"": 9, " widened": 37, " built": 61}[way]
     found = [(way, outcome(name, **WAYS[way])) for name in part(names(), every)]
     assert not unlisted(found)
+
+
+@sweep
+def test_older_versions() -> None:
+    pytest.importorskip("onnxruntime")
+    assert not [problem for each in part(older(), 23) if (problem := in_older_version(*each))]
 
 
 def test_the_list_has_reasons_for_what_is_refused_or_rounded_only() -> None:

@@ -20,8 +20,10 @@ from tests.frontend.onnx.version_cases import (
     PER_ELEMENT,
     Called,
     X,
+    floats,
     groups,
     normalized,
+    softmax,
 )
 
 CALLS = [
@@ -62,6 +64,36 @@ def test_versions(op: str, version: int, call: Called) -> None:
         assert a.shape == b.shape
         assert a.dtype == b.dtype
         np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol=1e-4, atol=1e-5)
+
+
+EXTRA = {
+    "of one element": ("Add", 6, Called([X, X[:1, 0, 0].copy()], {"broadcast": 1}, lambda a, b: a + b)),
+    "suffix": ("Sub", 6, Called([X, X[0, 0].copy()], {"broadcast": 1}, lambda a, b: a - b)),
+    "suffix of two": ("Mul", 6, Called([X, X[0].copy()], {"broadcast": 1}, lambda a, b: a * b)),
+    "first axes": ("Div", 6, Called([X, X[:, :, 0].copy()], {"broadcast": 1, "axis": 0}, lambda a, b: a / b[..., None])),
+    "slope of each channel": ("PRelu", 6, Called([X, floats(0.1, 0.2, 0.3)], {}, lambda x, s: np.where(x < 0, x * s[None, :, None], x))),
+    "all is one axis": ("Softmax", 1, Called([X], {"axis": 0}, lambda x: softmax(x.reshape(1, -1)).reshape(x.shape))),
+    "axis is one": ("LogSoftmax", 11, Called([X])),
+    "mask of numbers": ("Dropout", 7, Called([X], outputs=1)),
+    "width only": ("Upsample", 1, Called([IMAGE], {"height_scale": 1.0, "width_scale": 2.0}, lambda x: x.repeat(2, 3))),
+    "half of all": ("Split", 1, Called([X[:, :2]], {"axis": 1}, lambda x: np.split(x, 2, 1), 2)),
+    "ends beyond": ("Slice", 1, Called([X], {"starts": [-1], "ends": [1 << 40]}, lambda x: x[-1:])),
+    "all axes": ("ReduceMean", 1, Called([X], {}, lambda x: x.mean(keepdims=True))),
+    "all of size one": ("Squeeze", 1, Called([X[:1, :, :1]], {}, lambda x: x[0, :, 0])),
+    "same padding": ("MaxPool", 1, Called([IMAGE], {"kernel_shape": [3, 3], "auto_pad": "SAME_LOWER"},
+                                          lambda x: np.lib.stride_tricks.sliding_window_view(
+                                              np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-9), (3, 3), (2, 3)
+                                          ).max((-2, -1)))),
+    "to a name": ("Cast", 1, Called([X], {"to": "DOUBLE"}, lambda x: x.astype(np.float64))),
+    "negative crops": ("Pad", 2, Called([X], {"pads": [0, -1, 0, 0, 0, 2]}, lambda x: np.pad(x[:, 1:], ((0, 0), (0, 0), (0, 2))))),
+}  # fmt: skip
+"""What is easily mistaken of old versions."""
+
+
+@pytest.mark.parametrize("title", EXTRA)
+def test_old_versions(title: str) -> None:
+    pytest.importorskip("onnxruntime")
+    test_versions(*EXTRA[title])
 
 
 def test_normalization_of_each_element() -> None:

@@ -421,3 +421,16 @@ def test_versions_of_opsets_are_known_ones() -> None:
         model.opset_import[0].version = version
         with pytest.raises(UsageError, match="known are 1 to"):
             from_onnx(model)
+
+
+def test_functions_have_opsets_of_their_own() -> None:
+    """`Softmax` of the function is that of version 11, and the model has no opset of the standard's."""
+    model = parser.parse_model("""
+<ir_version: 9, opset_import: ["mine" : 1]>
+g (float[2, 3, 5] x) => (float[2, 3, 5] y) { y = mine.f(x) }
+<domain: "mine", opset_import: ["" : 11]> f(x) => (y) { y = Softmax(x) }
+""")
+    x = data(2, 3, 5)
+    power = np.exp(x)
+    wanted = power / power.sum((1, 2), keepdims=True)
+    np.testing.assert_allclose(run(model, x), wanted, rtol=1e-4)
