@@ -11,7 +11,7 @@ import pytest
 
 from relaxpy.errors import RelaxError
 from relaxpy.frontend.onnx import from_onnx
-from tests.frontend.onnx.onnxruntime_oracle import of_onnxruntime, of_relaxpy
+from tests.frontend.onnx.onnxruntime_oracle import of_onnxruntime, runner
 from tests.frontend.onnx.version_cases import (
     CASES,
     IMAGE,
@@ -58,7 +58,7 @@ def oracle(op: str, version: int, call: Called) -> Any:
 @pytest.mark.parametrize(("op", "version", "call"), CALLS, ids=[f"{o}-{v}" for o, v, _ in CALLS])
 def test_versions(op: str, version: int, call: Called) -> None:
     pytest.importorskip("onnxruntime")
-    found = of_relaxpy(call.model(op, version), call.given())
+    found = runner(call.model(op, version))(*call.given())
     wanted = oracle(op, version, call)
     for a, b in zip(found, wanted, strict=True):
         assert a.shape == b.shape
@@ -99,7 +99,7 @@ def test_old_versions(title: str) -> None:
 def test_normalization_of_each_element() -> None:
     """`spatial = 0` of old versions: a mean for each element, not for each channel."""
     call = Called(PER_ELEMENT, {"epsilon": 0.25, "spatial": 0})
-    found = of_relaxpy(call.model("BatchNormalization", 7), call.given())
+    found = runner(call.model("BatchNormalization", 7))(*call.given())
     x, scale, bias, mean, variance = PER_ELEMENT
     wanted = (x - mean) / np.sqrt(variance + 0.25) * scale + bias
     np.testing.assert_allclose(found[0], wanted, rtol=1e-4, atol=1e-5)
