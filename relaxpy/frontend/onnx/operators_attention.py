@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from relaxpy.frontend.onnx.importer import Site
 from relaxpy.frontend.onnx.operators_elementwise import constant
 from relaxpy.frontend.onnx.operators_shape import padded
 from relaxpy.frontend.onnx.table import operator
-from relaxpy.ir import Dim, Expr
+from relaxpy.ir import Dim, Expr, TensorType
 
 NOTHING = -np.inf
 """What is added to the score of a key that a query does not attend to."""
@@ -90,6 +89,21 @@ def plus(at: Site, bias: Any, more: Any) -> Any:
     return at.emit(op.add(bias, more))
 
 
+def shared(at: Site, x: Expr, heads: Dim) -> Any:
+    """Keys or values (batch, heads of keys, length, width) for each of so many heads."""
+    batch, own, length, width = at.shape_of(x)
+    if own == heads:
+        return x
+    times = heads // own
+    if times.value is not None:
+        return at.emit(op.repeat(x, times.value, axis=1))
+    wide = at.emit(
+        op.broadcast_to(at.emit(op.expand_dims(x, 2)), [batch, own, times, length, width])
+    )
+    found = at.emit(op.reshape(wide, [batch, own * times, length, width]))
+    return at.match(found, TensorType([batch, heads, length, width], at.dtype_of(x)))
+
+
 def attended(
     at: Site, q: Expr, k: Expr, v: Expr, bias: Any, scale: float | None, *, causal: str | None = None,
     softcap: float = 0.0, sink: Any = None, scores_of: int | None = None,
@@ -107,16 +121,13 @@ def attended(
     assert causal is None, "a causal mask is a bias here"
     kind = "float32" if dtype.is_narrow else dtype
     q, k, v = (turned(at, at.cast(each, kind)) for each in (q, k, v))
-    heads, shared, width = at.shape_of(q)[1], at.shape_of(k)[1], at.shape_of(q)[3]
-    if heads != shared:
-        times = (heads // shared).value
-        if times is None:
-            raise at.fail("onnx-operator", "the number of heads is known only when it runs")
-        k, v = (at.emit(op.repeat(each, times, axis=1)) for each in (k, v))
-    if scale is None:
-        scale = 1 / math.sqrt(at.ints(at.sizes_tensor([width]), "the width")[0].value or 1)
+    heads, width = at.shape_of(q)[1], at.shape_of(q)[3]
+    k, v = (shared(at, each, heads) for each in (k, v))
+    factor: Any = (
+        at.emit(op.rsqrt(at.number(width, kind))) if scale is None else constant(scale, kind)
+    )
     scores = at.emit(op.matmul(q, at.emit(op.permute_dims(k, [0, 1, 3, 2]))))
-    scores = at.emit(op.multiply(scores, constant(scale, kind)))
+    scores = at.emit(op.multiply(scores, factor))
     shown = [scores]
     if softcap:
         most = constant(softcap, kind)

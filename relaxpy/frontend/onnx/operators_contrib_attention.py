@@ -241,7 +241,9 @@ def group_query_attention(
         positions = at.match(positions, TensorType([batch, queries], at.dtype_of(positions)))
         angles: list[Any] = [rows_at(at, table, positions) for table in (cos, sin)]
         width = at.shape_of(cos)[1] * 2
-        number = 0 if width == at.shape_of(q)[3] else width.value or 0
+        number = 0 if width == at.shape_of(q)[3] else width.value
+        if number is None:
+            raise at.fail("onnx-operator", "the width of cos_cache is known only when it runs")
         cos, sin = angles
         q, k = (rotated(at, each, cos, sin, rotary_interleaved, number) for each in (q, k))
     stored: list[Any] = []

@@ -69,6 +69,18 @@ def test_older_versions() -> None:
     assert not [problem for each in part(older(), 23) if (problem := in_older_version(*each))]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test_attention_3d_softcap",  # the width of a head is in the scale
+        "test_attention_4d_gqa_softcap",  # heads share keys
+        "test_attention_4d_with_past_and_present_qk_matmul_bias_3d_mask_causal",
+    ],
+)
+def test_attention_whose_sizes_are_symbols(name: str) -> None:
+    assert outcome(name, wide=True).kind == "equal"
+
+
 def test_the_list_has_reasons_for_what_is_refused_or_rounded_only() -> None:
     for key, reason in reasons().items():
         name, *way, kind = key.split(" ")
