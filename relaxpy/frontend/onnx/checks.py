@@ -10,6 +10,7 @@ import numpy as np
 
 from relaxpy.errors import UsageError
 from relaxpy.frontend.onnx.graph import Graph, Node
+from relaxpy.ir import Constant, DType, TensorType
 from relaxpy.narrow import is_list
 
 if TYPE_CHECKING:
@@ -44,6 +45,27 @@ def check_call(node: Node, schema: Any) -> None:
             values = value if several and is_list(value) else [value]
             if several is not is_list(value) or not all(isinstance(v, kind) for v in values):
                 raise _wrong(node, f"takes {wanted} as the attribute {name!r}")
+
+
+def check_types(node: Node, schema: Any, inputs: Sequence[Any]) -> None:
+    """Refuse inputs of several dtypes where the operator takes one. Raises UsageError (`onnx-file`)."""
+    found: dict[str, str] = {}
+    for k, value in enumerate(inputs):
+        formal = schema.inputs[min(k, len(schema.inputs) - 1)]
+        dtype = _dtype(value)
+        if dtype is None or not formal.is_homogeneous:
+            continue
+        other = found.setdefault(formal.type_str, dtype)
+        if other != dtype:
+            raise _wrong(node, f"takes inputs of one dtype, and has {other} and {dtype}")
+
+
+def _dtype(value: Any) -> str | None:
+    """The dtype of a tensor."""
+    if isinstance(value, Constant):
+        return str(DType(value.data.dtype))
+    annotation = getattr(value, "annotation", None)
+    return str(annotation.dtype) if isinstance(annotation, TensorType) else None
 
 
 def check_names(graph: Graph) -> None:

@@ -33,6 +33,19 @@ def schema_of(domain: str, name: str, opset: int) -> Any:
         return None
 
 
+@lru_cache(maxsize=4096)
+def first_version(domain: str, name: str) -> int | None:
+    """The first version of the opset that has an operator; None: the standard has none of this name."""
+    import onnx.defs
+
+    versions = (
+        each.since_version
+        for each in onnx.defs.get_all_schemas_with_history()
+        if (each.domain, each.name) == (domain, name)
+    )
+    return min(versions, default=None)
+
+
 def standard_body(schema: Any, node: Any, types: list[Any], opset: int) -> Any:
     """The standard's body of a function for inputs of these types, as a FunctionProto; None: it is no function."""
     import onnx

@@ -217,5 +217,5 @@ class _Text:
                 )  # fmt: skip
 
 
-def _names(values: Sequence[Any]) -> list[str]:
-    return [each if isinstance(each, str) else each.name for each in values]
+def _names(values: Sequence[Any]) -> list[Any]:
+    return [each if isinstance(each, (str, bytes)) else each.name for each in values]

@@ -16,9 +16,9 @@ from relaxpy.frontend import site
 from relaxpy.frontend.missing import refuse
 from relaxpy.frontend.onnx.arrays import NUMBERS, PACKED, dtype_of
 from relaxpy.frontend.onnx.branches import Rest, branch
-from relaxpy.frontend.onnx.checks import check_arguments, check_call, check_names
+from relaxpy.frontend.onnx.checks import check_arguments, check_call, check_names, check_types
 from relaxpy.frontend.onnx.contents import Contents
-from relaxpy.frontend.onnx.functions import opsets_of, schema_of, standard_body
+from relaxpy.frontend.onnx.functions import first_version, opsets_of, schema_of, standard_body
 from relaxpy.frontend.onnx.graph import MOST_NESTED, Graph, Node, Reader
 from relaxpy.frontend.onnx.model import read_model
 from relaxpy.frontend.onnx.operators import load_operators
@@ -453,6 +453,7 @@ class Importer:
         schema, version, rule = _definition(node, opset)
         if schema is not None:
             check_call(node, schema)
+            check_types(node, schema, inputs)
         if rule is None:
             assert schema is not None
             body = standard_body(schema, self._filled(node), [_type(x) for x in inputs], opset)
@@ -543,6 +544,13 @@ class Importer:
                 continue
             opset = opsets.get(node.domain, 0)
             schema = schema_of(node.domain, node.op, opset)
+            first = first_version(node.domain, node.op)
+            if schema is None and first is not None:
+                raise UsageError(
+                    "onnx-file",
+                    f"{node.title} is there from version {first} of the opset on, and the model's is {opset}",
+                    span=node.span,
+                )
             if handling(node.domain, node.op, opset, schema) == "refused":
                 yield node.title, node.span
 

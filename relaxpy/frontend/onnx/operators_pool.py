@@ -24,12 +24,22 @@ _MAX = {
 _AVERAGE = {1: op.nn.avg_pool1d, 2: op.nn.avg_pool2d, 3: op.nn.avg_pool3d}
 
 
+def _spatial(at: Site, x: Expr) -> list[int]:
+    """The axes behind batch and channels."""
+    rank = at.ndim(x)
+    if rank < 3:
+        raise at.fail(
+            "onnx-file", f"{at.node.title} takes at least 3 dimensions, and its input has {rank}"
+        )
+    return list(range(2, rank))
+
+
 def _window(
     at: Site, x: Expr, kernel: Sequence[int], strides: Any, pads: Any, dilations: Any, auto_pad: str,
     ceil_mode: int, fill: Any,
 ) -> tuple[Any, dict[str, Any]]:  # fmt: skip
     """The tensor and the attributes of a pooling; a padding that is no number becomes a border of `fill`."""
-    count = at.ndim(x) - 2
+    count = len(_spatial(at, x))
     strides, dilations = list(strides or [1] * count), list(dilations or [1] * count)
     widths = paddings(at, auto_pad, pads, at.shape_of(x)[2:], kernel, strides, dilations)
     if not all(isinstance(w, int) for w in widths):
@@ -51,7 +61,7 @@ def max_pool(
     at: Site, x: Expr, kernel_shape: Sequence[int], strides: Any = None, pads: Any = None,
     dilations: Any = None, auto_pad: str = "NOTSET", ceil_mode: int = 0, storage_order: int = 0, **_: Any,
 ) -> Any:  # fmt: skip
-    count = at.ndim(x) - 2
+    count = len(_spatial(at, x))
     dtype = at.dtype_of(x)
     dims = at.shape_of(x)
     bordered, attrs = _window(
@@ -155,7 +165,7 @@ def lp_pool(
 
 def _global(function: Callable[..., Any]) -> Callable[..., Any]:
     def rule(at: Site, x: Expr, **_: Any) -> Any:
-        return function(x, axis=list(range(2, at.ndim(x))), keepdims=True)
+        return function(x, axis=_spatial(at, x), keepdims=True)
 
     return rule
 
@@ -168,7 +178,7 @@ operator("GlobalMaxPool")(_global(op.max))
 def global_lp_pool(at: Site, x: Expr, p: float = 2, **_: Any) -> Any:
     dtype = at.dtype_of(x)
     power = at.emit(op.power(op.abs(x), constant(p, dtype)))
-    total = at.emit(op.sum(power, axis=list(range(2, at.ndim(x))), keepdims=True))
+    total = at.emit(op.sum(power, axis=_spatial(at, x), keepdims=True))
     return op.power(total, constant(1 / p, dtype))
 
 

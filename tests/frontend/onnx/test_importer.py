@@ -395,6 +395,9 @@ def test_random_numbers_have_their_distribution() -> None:
         ("y = Gather<axis = 1>(x, seven)", "an index is outside of an axis of size 7"),
         ("y, z = Split<axis = 1>(x, parts)", "the parts are 6 and the axis is 7"),
         ("y = Pad(x, seven)", "takes 4 widths for 2 dimensions, and not 1"),
+        ("y = Less(x, seven)", "takes inputs of one dtype, and has float32 and int64"),
+        ("y = Gelu(x)", "is there from version 20 of the opset on, and the model's is 18"),
+        ("y = GlobalMaxPool(x)", "takes at least 3 dimensions, and its input has 2"),
         ("y, z = TopK(x, eight)", "no more elements than there are"),
     ],
 )

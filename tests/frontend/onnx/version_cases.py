@@ -429,7 +429,7 @@ CASES: Mapping[str, Mapping[int, Called]] = {
     "Squeeze": {1: Called([X[:, :1]], {"axes": [1]}, lambda x: x[:, 0]), 13: Called([X[:, :1], ints(-2)])},
     "Unsqueeze": {1: Called([X], {"axes": [0, 4]}, lambda x: x[None, ..., None]), 13: Called([X, ints(0, -1)])},
     "Tile": {
-        1: Called([X, ints(3), ints(1)], {}, lambda x: np.tile(x, (1, 3, 1))),
+        1: Called([X, floats(3), floats(1)], {}, lambda x: np.tile(x, (1, 3, 1)), fixed=[1, 2]),
         6: Called([X, ints(1, 3, 2)], {}, lambda x: np.tile(x, (1, 3, 2))),
     },
     "TopK": {
