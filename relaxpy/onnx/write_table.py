@@ -48,6 +48,7 @@ def load_rules() -> None:
 
 
 INSTEAD = {
+    "call_tir_inplace": "a file does not change memory of its caller: take the old tensor, and return the new one",
     "call_tir": "tensor programs have no counterpart: export the program before it is legalised",
     "call_dps_library": "a library function has no counterpart",
     "call_pure_packed": "a function of Python has no counterpart",

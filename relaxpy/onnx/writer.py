@@ -21,6 +21,7 @@ from relaxpy.ir import (
     Dim,
     DType,
     Expr,
+    ExternFunc,
     Function,
     GlobalVar,
     If,
@@ -458,8 +459,10 @@ class Writer:
                     frame, called, [self.value(frame, arg) for arg in value.args], span
                 )
             case Call():
-                name = getattr(value.op, "name", type(value.op).__name__)
-                raise UnwrittenError("onnx-operator", str(name))
+                name = str(getattr(value.op, "name", type(value.op).__name__))
+                if value.args and isinstance(value.args[0], ExternFunc):
+                    name += f' of "{value.args[0].name}"'
+                raise UnwrittenError("onnx-operator", name)
             case Constant():
                 return self.constant(value.data, var.name)
             case _:

@@ -286,7 +286,24 @@ def log_add_exp(at: Place, op: Any, a: Tensor, b: Tensor) -> Any:
 
 @writes(binary.Atan2)
 def atan2(at: Place, op: Any, y: Tensor, x: Tensor) -> Any:
-    raise at.fail("has no counterpart: write R.atan, and choose the quadrant with R.where")
+    """atan(y / x), and half a turn where x is negative, in the direction of y. The signs of zeros count."""
+    if not y.dtype.is_float:
+        raise at.fail(f"of {y.dtype}: cast to float32")
+    wide = DType("float32") if y.dtype.is_narrow else y.dtype
+    zero = at.number(0, wide)
+
+    def negative(v: Any) -> str:
+        below = at.node("Less", at.node("Div", at.number(1, wide), v), zero)
+        return at.node("Or", at.node("Less", v, zero), below)
+
+    given = [at.cast(v, wide) for v in (y, x)]
+    far = at.node("And", *(at.node("IsInf", v) for v in given))
+    up, right = (at.node("Where", far, at.node("Sign", v), v) for v in given)
+    middle = at.node("And", *(at.node("Equal", v, zero) for v in given))
+    angle = at.node("Where", middle, up, at.node("Atan", at.node("Div", up, right)))
+    half = at.node("Where", negative(up), at.number(-math.pi, wide), at.number(math.pi, wide))
+    turned = at.node("Where", negative(right), at.node("Add", angle, half), angle)
+    return at.cast(turned, y.dtype, wide)
 
 
 _BITS: dict[Any, str] = {
@@ -302,13 +319,26 @@ def bitwise(at: Place, op: Any, a: Tensor, b: Tensor) -> Any:
 
 @writes(binary.LeftShift, binary.RightShift)
 def shift(at: Place, op: Any, a: Tensor, b: Tensor) -> Any:
+    """ONNX shifts unsigned numbers. A negative one is shifted to the right as its complement."""
     left = isinstance(op, binary.LeftShift)
-    if a.dtype.is_signed:
-        raise at.fail(f"of {a.dtype}: ONNX shifts unsigned integers only")
+    own, zero = DType(f"uint{a.dtype.bits}"), at.number(0, a.dtype)
     wide = at.node("GreaterOrEqual", b, at.number(a.dtype.bits, a.dtype))
-    by = at.node("Where", wide, at.number(0, a.dtype), b)
-    found = at.node("BitShift", a, by, direction="LEFT" if left else "RIGHT")
-    return at.node("Where", wide, at.number(0, a.dtype), found)
+    if a.dtype.is_signed:
+        wide = at.node("Or", wide, at.node("Less", b, zero))
+    by = at.cast(at.node("Where", wide, zero, b), own, a.dtype)
+    negative = at.node("Less", a, zero) if a.dtype.is_signed and not left else None
+    value: Any = a
+    if negative is not None:
+        value = at.node("Where", negative, at.node("BitwiseNot", a), a)
+    shifted = at.node(
+        "BitShift", at.cast(value, own, a.dtype), by, direction="LEFT" if left else "RIGHT"
+    )
+    found = at.node("Where", wide, zero, at.cast(shifted, a.dtype, own))
+    return (
+        found
+        if negative is None
+        else at.node("Where", negative, at.node("BitwiseNot", found), found)
+    )
 
 
 # Comparisons

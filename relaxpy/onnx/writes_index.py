@@ -22,6 +22,7 @@ from relaxpy.op import arg_reduce, nms, quantization, search, set, sorting
 from relaxpy.op.expert_linear import ExpertLinear
 from relaxpy.op.gather import GatherElements, GatherND, IndexTensor, Take
 from relaxpy.op.scatter import IndexPut, ScatterElements, ScatterND
+from relaxpy.op.slices_at import DynamicUpdateSlice
 
 
 def is_inside(at: Place, indices: Any, size: Any) -> str:
@@ -231,6 +232,26 @@ def index_put(at: Place, op: IndexPut, x: Tensor, indices: Sequence[Tensor], new
     values = at.node("Expand", at.cast(new, wide), at.node("Concat", lead, rest, axis=0))
     found = _scattered(at, x, vectors, len(indices), values, how, _constant(indices))
     return at.cast(found, x.dtype, wide)
+
+
+@writes(DynamicUpdateSlice)
+def dynamic_update_slice(at: Place, op: Any, x: Tensor, update: Tensor, starts: Tensor) -> Any:
+    dims, taken = at.dims(x), at.dims(update)
+    part = [a for a in range(x.ndim) if dims[a] != taken[a]]
+    if not part:
+        return at.node("Identity", update)
+    order = [*part, *(a for a in range(x.ndim) if a not in part)]
+    own, rows = position(at, starts), list[str]()
+    grid = at.shape([taken[a] for a in part])
+    for place, a in enumerate(part):
+        last = at.shape([dims[a] - taken[a]])
+        start = at.node("Max", at.node("Min", at.slice(own, 0, a, a + 1), last), at.ints([0]))
+        each = at.node("Range", at.number(0, "int64"), at.scalar(taken[a]), at.number(1, "int64"))
+        along = at.unsqueeze(at.node("Add", each, start), range(1, len(part) - place))
+        rows.append(at.unsqueeze(at.node("Expand", along, grid), [len(part)]))
+    vectors = rows[0] if len(rows) == 1 else at.node("Concat", *rows, axis=-1)
+    found = at.node("ScatterND", at.transpose(x, order), vectors, at.transpose(update, order))
+    return at.transpose(found, [order.index(a) for a in range(x.ndim)])
 
 
 @writes(ExpertLinear)

@@ -149,13 +149,24 @@ def adaptive_avg_pool(at: Place, op: adaptive_pool.AdaptiveAveragePooling, x: Te
     else:
         named = _named(at, x, op.layout)
         sizes = [named[letter].value for letter in op.spatial]
-        if any(size is None or size % parts[s] for s, size in zip(op.spatial, sizes, strict=True)):
-            raise at.fail(
-                f"of {list(named.values())} to {list(parts.values())}: windows of several sizes"
-            )
-        steps = [(size or 0) // parts[s] for s, size in zip(op.spatial, sizes, strict=True)]
-        found = at.node("AveragePool", data, kernel_shape=steps, strides=steps)
+        steps = [(n or 1) // parts[s] for s, n in zip(op.spatial, sizes, strict=True)]
+        if all(n == step * parts[s] for s, n, step in zip(op.spatial, sizes, steps, strict=True)):
+            found = at.node("AveragePool", data, kernel_shape=steps, strides=steps)
+        else:
+            found = data
+            for axis, letter in enumerate(op.spatial, 2):
+                found = _means(at, found, axis, named[letter], parts[letter])
     return moved(at, found, plain, op.out_layout or op.layout)
+
+
+def _means(at: Place, x: Any, axis: int, size: Dim, count: int) -> str:
+    """The means of windows along an axis, which may overlap and be of several sizes."""
+    parts: list[str] = []
+    for i in range(count):
+        first, last = size * i // count, (size * (i + 1) + (count - 1)) // count
+        part = at.slice(x, axis, first, last)
+        parts.append(at.node("ReduceMean", part, at.ints([axis]), keepdims=1))
+    return parts[0] if count == 1 else at.node("Concat", *parts, axis=axis)
 
 
 _METHODS = {"nearest_neighbor": "nearest", "linear": "linear", "cubic": "cubic"}

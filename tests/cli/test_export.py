@@ -202,14 +202,14 @@ def test_what_onnx_cannot_say(here: Path, capsys: pytest.CaptureFixture[str]) ->
 @R.function
 def main(x: R.Tensor(("n", 3), "float32"), i: R.Tensor(("n",), "int64")):
     y = R.call_pure_packed("f", x, ty_args=R.Tensor(("n", 3), "float32"))
-    z = R.call_pure_packed("g", y, ty_args=R.Tensor(("n", 3), "float32"))
+    z = R.call_pure_packed("f", y, ty_args=R.Tensor(("n", 3), "float32"))
     return R.random_uniform(i, i, i)
 """)
     code, out, err = run(capsys, "export", "bad.py", "-o", "bad.onnx")
     assert (code, out) == (1, "")
     assert "error[onnx-operator]" in err
     assert "2 operators of this program are not supported" in err
-    assert "call_pure_packed (2 times, first at bad.py:4" in err
+    assert 'call_pure_packed of "f" (2 times, first at bad.py:4' in err
     assert "random_uniform (once, first at bad.py:6" in err
     assert not Path("bad.onnx").exists()
     code, _, err = run(capsys, "export", "mlp.py", "-o", "mlp.pb")

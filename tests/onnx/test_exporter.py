@@ -4,6 +4,7 @@ reader compute the same from them."""
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,8 @@ import relaxpy
 from relaxpy import nn
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.ir import BindingBlock, Function, IRModule, SeqExpr, Tuple, Var, VarBinding
+from relaxpy.models.decoder import Decoder, step_spec
+from relaxpy.models.llama import TINY
 from relaxpy.op.base import OPS, Sample
 from relaxpy.op.deduce import deduce
 from relaxpy.testing.interpret import interpret
@@ -73,7 +76,7 @@ def test_operators(name: str) -> None:
             assert not _runs_as(model, arrays, wanted), "the entry in RUNTIME is of no use"
         else:
             equal(_of_others(model, arrays), wanted)
-    assert written or name in REFUSED
+    assert written
 
 
 def _written(sample: Sample, symbolic: bool) -> tuple[Any, list[np.ndarray]] | None:
@@ -124,10 +127,6 @@ def test_operators_in_other_dtypes(name: str) -> None:
                 equal(of_reader(*found), wanted, tolerance)
                 if (runtime := _of_kernels(*found)) is not None:
                     equal(runtime, wanted, tolerance)
-
-
-REFUSED = ("atan2", "left_shift", "right_shift")
-"""Operators of which all samples are refused: there is none, or only for unsigned numbers."""
 
 
 def _exported(mod: IRModule) -> Any:
@@ -288,16 +287,22 @@ def test_what_is_too_large_for_one_piece(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_all_that_onnx_cannot_say_is_told_at_once() -> None:
-    mod = relaxpy.parse("""
-@R.function
-def main(x: R.Tensor(("n", 3), "float32"), y: R.Tensor(("n", 3), "float32")):
-    z = R.atan2(x, y)
-    return R.atan2(z, x)
-""")
-    with pytest.raises(UsageError, match=r"twice|2 times") as caught:
-        relaxpy.onnx.export(mod)
-    assert caught.value.code == "onnx-operator"
-    assert "R.atan" in str(caught.value)
+    """By the operators' names, with counts, places, and what to do: a decoder with a paged cache."""
+    mod, _ = Decoder(TINY).export(step_spec(TINY))
+    with pytest.raises(UsageError) as caught:
+        relaxpy.onnx.export(mod, function="step")
+    error = caught.value
+    assert error.code == "onnx-operator"
+    assert "4 operators of this program are not supported" in error.message
+    layers = TINY.num_hidden_layers
+    for told in (
+        rf"nn\.paged_attention \({layers} times, first at .*decoder\.py:\d+\): export the model with a cache that is a",
+        rf"call_tir_inplace \({2 * layers} times, first at .*: a file does not change memory of its caller",
+        r"nn\.page_slots \(once, first at",
+        r'call_pure_packed of "[\w.]+" \(once, first at .*: a function of Python has no counterpart',
+    ):
+        assert re.search(told, error.message), told
+    assert error.span is not None
 
 
 def test_arguments() -> None:
