@@ -649,6 +649,10 @@ class Place:
         if isinstance(annotation, TensorType) and isinstance(name, str):
             constant = self.writer.initializers.get(name)
             return self.writer.typed(self.frame, name, annotation, self.span, constant)
+        if isinstance(annotation, PrimType) and isinstance(name, str):
+            if annotation.value is not None:
+                return self.frame.dim(annotation.value)
+            return Tensor(name, annotation.dtype, 0, ())
         return found
 
     def _renamed(self, name: str) -> str:

@@ -20,13 +20,20 @@ import tests.onnx.written_scripts  # noqa: E402  (fills the table)
 import tests.onnx.written_sequences  # noqa: E402, F401
 from tests.onnx.test_exporter import equal, flat, of_reader, of_runtime, onnxruntime  # noqa: E402
 from tests.onnx.written import PROGRAMS  # noqa: E402
+from tests.sweeps import full  # noqa: E402
 
 
 def test_there_are_sixty() -> None:
     assert len(PROGRAMS) >= 60
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+SLOW = ("from_torch",)
+"""They import much: others of `make test` see the same operators."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[full] if name in SLOW else []) for name in PROGRAMS]
+)
 def test_programs(name: str, tmp_path: Path) -> None:
     made = PROGRAMS[name]()
     path = tmp_path / "model.onnx"

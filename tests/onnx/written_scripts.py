@@ -6,7 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
+import relaxpy
 from relaxpy import nn
 from relaxpy.nn import op
 from tests.onnx.written import (
@@ -551,3 +553,112 @@ def large_zero_points() -> Program:
     spec = {"x": nn.spec.Tensor(("n",), "int32")}
     edges = np.array([-(2**31), 2**31 - 1, 0, 5], "int32")
     return of_forward(net, spec, [edges], [edges[:1]])
+
+
+# From elsewhere
+
+
+@program
+def read_and_written_again() -> Program:
+    """An ONNX model, read, and written."""
+    from onnx import parser
+
+    model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 18]> g (float[b, t, 6] x, float[6, 4] w) => (float[b, t, 4] y, int64[2] k) {
+        s = Shape<end = 2>(x)
+        last = Constant<value_ints = [6]>()
+        h = MatMul(x, w)
+        y = Softmax<axis = 1>(h)
+        k = Mul(s, last)
+    }""")
+    mod, weights = relaxpy.from_onnx(model)
+    w = floats(6, 4)
+    return Program(mod, weights, [[floats(2, 3, 6), w], [floats(1, 5, 6), w]])
+
+
+@program
+def from_torch() -> Program:
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv2d(3, 4, 3, padding=1)
+            self.lstm = torch.nn.LSTM(4, 5, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            rows = torch.relu(self.conv(x)).mean(dim=2)
+            found, _ = self.lstm(rows.transpose(1, 2))
+            return torch.nn.functional.adaptive_avg_pool1d(found.transpose(1, 2), 3)
+
+    torch.manual_seed(0)
+    width = torch.export.Dim("width", min=2)
+    mod, weights = relaxpy.from_torch(
+        Net().eval(),
+        args=(torch.ones(2, 3, 5, 7),),
+        dynamic_shapes=({0: torch.export.Dim("batch"), 3: width},),
+    )
+    return Program(mod, weights, [[floats(2, 3, 5, 7)], [floats(3, 3, 5, 4)]])
+
+
+@program
+def from_jax() -> Program:
+    jax = pytest.importorskip("jax")
+
+    def net(x: Any, state: Any) -> Any:
+        def step(h: Any, row: Any) -> Any:
+            h = jax.numpy.tanh(h + row)
+            return h, h * 2
+
+        last, rows = jax.lax.scan(step, state, x)
+        return jax.lax.dynamic_update_slice(rows, last[None], (1, 0)), jax.numpy.arctan2(
+            last, state
+        )
+
+    (batch,) = jax.export.symbolic_shape("batch")
+    shapes = [jax.ShapeDtypeStruct(s, "float32") for s in ((5, batch), (batch,))]
+    mod, weights = relaxpy.from_jax(net, *shapes)
+    return Program(mod, weights, [[floats(5, 3), floats(3)], [floats(5, 1), floats(1)]])
+
+
+@program
+def cache_of_fixed_size() -> Program:
+    """A step of attention whose cache has room for more: taken, and returned with the new keys and values."""
+
+    def step(q: Any, k: Any, v: Any, keys: Any, values: Any, past: Any) -> Any:
+        batch, new, _, _ = k.shape
+        at = op.concat(
+            [op.zeros((1,), "int64"), op.reshape(past, (1,)), op.zeros((2,), "int64")], axis=0
+        )
+        keys, values = (op.dynamic_update_slice(old, x, at) for old, x in ((keys, k), (values, v)))
+        columns = op.arange(0, keys.shape[1], dtype="int64")
+        rows = op.expand_dims(op.arange(0, new, dtype="int64") + past, (1,))
+        bias = op.where(op.less_equal(columns, rows), 0.0, -1e9)
+        wide = op.broadcast_to(bias, (batch, 2, new, keys.shape[1]))
+        return op.nn.attention_bias(q, keys, values, wide), keys, values
+
+    new, room = F(("b", "n", 2, 4)), F(("b", "m", 2, 4))
+    spec = {
+        "q": new,
+        "k": new,
+        "v": new,
+        "keys": room,
+        "values": room,
+        "past": nn.spec.Tensor((), "int64"),
+    }
+    calls = [
+        [
+            *(floats(b, n, 2, 4, scale=s) for s in (1, 2, 3)),
+            *(floats(b, m, 2, 4, scale=s) for s in (1, 2)),
+            np.array(past),
+        ]
+        for b, n, m, past in ((1, 1, 7, 3), (2, 3, 5, 1))
+    ]
+    return of_forward(step, spec, *calls)
+
+
+@program
+def pooled_to_a_size() -> Program:
+    net = nn.Sequential(
+        nn.Conv2d(2, 3, 3), nn.AdaptiveAvgPool2d((3, 2)), nn.Flatten(), nn.Linear(18, 2)
+    )
+    return of_module(net, {"x": F(("n", 2, "h", "w"))}, [floats(2, 2, 9, 6)], [floats(1, 2, 3, 8)])
