@@ -49,7 +49,7 @@ def write_branch(writer: Writer, frame: Frame, var: Var, value: If, span: Span |
     graphs: list[Any] = []
     parts: list[Tensor] = []
     for name, seq in (("then", value.then), ("else", value.otherwise)):
-        with _Inner(writer) as block:
+        with Inner(writer) as block:
             inner = Frame(outer=frame, running=frame.running)
             parts = flat(writer, writer.body(inner, seq), var.annotation)
             graphs.append(_graph(writer, block, f"{var.name}_{name}", [], parts))
@@ -85,7 +85,7 @@ def write_loop(
     kinds = TupleType(param.annotation for param in function.params)
     first = flat(writer, tuple(args), kinds)
     _, begins = entered(args)
-    with _Inner(writer) as block:
+    with Inner(writer) as block:
         inputs = [
             writer.fresh(hint) for hint in ("i", "going", *(f"{each.name}_in" for each in first))
         ]
@@ -146,7 +146,7 @@ def _no_loop(name: str) -> UnwrittenError:
     return UnwrittenError("onnx-operator", f"{name}, which calls itself and is no loop")
 
 
-class _Inner:
+class Inner:
     """The graph of a branch or a loop."""
 
     def __init__(self, writer: Writer) -> None:

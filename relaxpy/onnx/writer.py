@@ -8,6 +8,7 @@ that calls itself in the end (`relaxpy.op.loop`), and becomes Loop (`write_contr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -41,13 +42,16 @@ from relaxpy.ir import (
 )
 from relaxpy.ir.dim import DimOp, dim_op
 from relaxpy.narrow import is_list, is_tuple
-from relaxpy.onnx.write_control import own_calls, write_branch, write_loop
+from relaxpy.onnx.write_control import Inner, own_calls, write_branch, write_loop
 from relaxpy.onnx.write_table import RULES
 from relaxpy.onnx.write_values import Block, Closure, Frame, ShapeTensor, Tensor, UnwrittenError
 from relaxpy.op.base import Op
+from relaxpy.op.datatype import Bitcast
 from relaxpy.shape.prove import prove
 from relaxpy.shape.solve import solve_exact
 
+_ELEMENTS = {"float8_e4m3fn": "float8e4m3fn", "float8_e5m2": "float8e5m2"}
+"""Dtype → its name in ONNX's schemas, where that is another one."""
 _TRUTHS = {"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "and": "And", "or": "Or"}
 
 
@@ -491,12 +495,56 @@ class Writer:
             raise UnwrittenError("onnx-operator", op.name)
         args = [self._argument(frame, op, place, arg) for place, arg in enumerate(call.args)]
         args += [None] * (len(op.args) - len(args))
+        wide = self._needs_wide(frame, var, op, rule, args)
+        if wide:
+            args = [self._widened(each) for each in args]
         at = Place(self, frame, var, op, span)
         try:
             found = rule(at, op, *args)
         except UnwrittenError as error:
             raise error.located(span) if span else error from None
-        return at.result(found)
+        return at.result(at.narrowed(found) if wide else found)
+
+    def _needs_wide(self, frame: Frame, var: Var, op: Op, rule: Any, args: Sequence[Any]) -> bool:
+        """Does ONNX lack an operator for narrow floats of these arguments, that the rule writes? It is tried on a graph
+        that is left again."""
+        kinds = {
+            each.name: each.dtype for arg in args for each in _tensors(arg) if each.dtype.is_narrow
+        }
+        if not kinds or isinstance(op, Bitcast):
+            return False
+        with Inner(self) as block, suppress(UnwrittenError):
+            rule(Place(self, frame, var, op, None), op, *args)
+        self.taken -= block.made
+        return not all(self._is_taken(node, kinds) for node in block.nodes)
+
+    def _is_taken(self, node: Any, kinds: dict[str, DType]) -> bool:
+        """Does ONNX have this node for these dtypes? Those of its results are added."""
+        from onnx import defs
+
+        schema = defs.get_schema(node.op_type, self.opset)
+        for place, name in enumerate(node.input):
+            if name in kinds:
+                formal = schema.inputs[min(place, len(schema.inputs) - 1)]
+                if f"tensor({_ELEMENTS.get(kinds[name], kinds[name])})" not in formal.types:
+                    return False
+                for index, result in enumerate(node.output):
+                    if (
+                        schema.outputs[min(index, len(schema.outputs) - 1)].type_str
+                        == formal.type_str
+                    ):
+                        kinds[result] = kinds[name]
+        return True
+
+    def _widened(self, arg: Any) -> Any:
+        """An argument with its narrow floats in float32."""
+        if is_list(arg):
+            return [self._widened(each) for each in arg]
+        if not isinstance(arg, Tensor) or not arg.dtype.is_narrow:
+            return arg
+        (name,) = self.node("Cast", [arg], f"{arg.name}_wide", to=NUMBERS["float32"])
+        constant = None if arg.constant is None else arg.constant.astype(np.float32)
+        return Tensor(name, DType("float32"), arg.ndim, self.dims_of(arg), constant)
 
     def _argument(self, frame: Frame, op: Op, place: int, arg: Expr) -> Any:
         spec = op.args[place]
@@ -632,6 +680,19 @@ class Place:
 
     # The result
 
+    def narrowed(self, found: Any) -> Any:
+        """What a rule gave of wide arguments, in the dtypes of the results."""
+        kinds = self.var.annotation
+        fields = kinds.fields if isinstance(kinds, TupleType) else (kinds,)
+        parts: list[Any] = found if is_list(found) else [found]
+        narrow = [
+            self.node("Cast", each, to=NUMBERS[kind.dtype])
+            if isinstance(kind, TensorType) and kind.dtype is not None and kind.dtype.is_narrow
+            else each
+            for each, kind in zip(parts, fields, strict=True)
+        ]
+        return narrow if is_list(found) else narrow[0]
+
     def result(self, found: Any) -> Any:
         """What a rule returned as values, with the variable's name."""
         annotation = self.var.annotation
@@ -676,6 +737,11 @@ class Place:
             self.block.made.add(spare)
         self.writer.taken.add(wanted)
         return wanted
+
+
+def _tensors(arg: Any) -> Sequence[Tensor]:
+    parts: list[Any] = arg if is_list(arg) else [arg]
+    return [each for each in parts if isinstance(each, Tensor)]
 
 
 def _made(nodes: Sequence[Any]) -> set[str]:
