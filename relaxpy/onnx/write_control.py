@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from relaxpy.analysis.tail_calls import tail_calls
 from relaxpy.errors import Span
 from relaxpy.frontend.onnx.arrays import NUMBERS
@@ -64,7 +66,10 @@ def write_loop(
 ) -> Any:
     """The call of a function that calls itself in the end."""
     function = called.function
-    before, choice, again, name = _parts(called)
+    found = _parts(called)
+    if found is None:
+        return _write_steps(writer, frame, called, args, span)
+    before, choice, again, name = found
 
     def entered(values: Sequence[Any]) -> tuple[Frame, Tensor]:
         """The function's start with these arguments: its variables, and whether it goes on."""
@@ -127,23 +132,144 @@ class _Calls(Visitor):
         self.count += node.op == self.name
 
 
-def _parts(called: Closure) -> tuple[list[Any], If, SeqExpr, str]:
-    """What comes before the branch of a loop, the branch, the arm that goes on, and a name."""
+def _parts(called: Closure) -> tuple[list[Any], If, SeqExpr, str] | None:
+    """What comes before the only branch of a loop, the branch, the arm that goes on, and a name; None: there are
+    several."""
     function, name = called.function, called.name.name
     calls = [call for call in tail_calls(function) if call.op == called.name]
-    if len(calls) != _Calls(called.name).found_in(function) or len(calls) != 1:
-        raise _no_loop(name)
+    if len(calls) != _Calls(called.name).found_in(function):
+        raise UnwrittenError("onnx-operator", f"{name}, which calls itself and is no loop")
     bindings = list(function.body.bindings)
     for index, binding in enumerate(bindings):
-        if isinstance(binding.value, If):
+        if isinstance(binding.value, If) and len(calls) == 1:
             for arm in (binding.value.then, binding.value.otherwise):
                 if any(each.value is calls[0] for each in arm.bindings):
                     return bindings[:index], binding.value, arm, name
-    raise _no_loop(name)
+    return None
 
 
-def _no_loop(name: str) -> UnwrittenError:
-    return UnwrittenError("onnx-operator", f"{name}, which calls itself and is no loop")
+def _write_steps(
+    writer: Writer, frame: Frame, called: Closure, args: Sequence[Any], span: Span | None
+) -> Any:
+    """A loop that ends at several places. A step gives whether it goes on, and the arguments, or the results."""
+    function = called.function
+    kinds = TupleType(param.annotation for param in function.params)
+    first = flat(writer, tuple(args), kinds)
+    blank = [*_blank(writer, function.ret)]
+    with Inner(writer) as block:
+        hints = (
+            "i",
+            "going",
+            *(f"{each.name}_in" for each in first),
+            *(["result_in"] * len(blank)),
+        )
+        inputs = [writer.fresh(hint) for hint in hints]
+        block.made.update(inputs)
+        own = Frame(outer=called.frame, running=frame.running)
+        names, like = iter(inputs[2:]), iter(first)
+        values = [rebuilt(writer, own, param.annotation, names, like) for param in function.params]
+        writer.parameters(own, function, values)
+        state = flat(writer, tuple(values), kinds)
+        calls = [call for call in tail_calls(function) if call.op == called.name]
+        parts = _Step(writer, function, calls, state, blank).write(own, function.body)
+        scalars = [
+            Tensor(inputs[0], DType("int64"), 0, ()),
+            Tensor(inputs[1], DType("bool"), 0, ()),
+        ]
+        given = [
+            Tensor(n, t.dtype, t.ndim) for n, t in zip(inputs[2:], [*first, *blank], strict=True)
+        ]
+        body = _graph(writer, block, f"{called.name.name}_step", [*scalars, *given], parts)
+    begins = writer.constant(np.array(True))
+    outputs = writer.node(
+        "Loop", ["", begins, *first, *blank], called.name.name, len(given), span, body=body
+    )
+    results = iter(outputs[len(first) :])
+    return rebuilt(writer, Frame(outer=called.frame), function.ret, results, iter(blank))
+
+
+class _Step:
+    """Writes the body of a loop that ends at several places."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        function: Function,
+        calls: Sequence[Call],
+        state: Sequence[Tensor],
+        blank: Sequence[Tensor],
+    ) -> None:
+        self.writer = writer
+        self.function = function
+        self.calls = calls
+        self.state = state
+        self.blank = blank
+
+    def write(self, frame: Frame, seq: SeqExpr) -> list[Tensor]:
+        """Whether it goes on, the next arguments, and the results."""
+        writer = self.writer
+        for binding in seq.bindings:
+            value = binding.value
+            if any(value is call for call in self.calls):
+                assert isinstance(value, Call)
+                following = tuple(writer.value(frame, arg) for arg in value.args)
+                kinds = TupleType(param.annotation for param in self.function.params)
+                return [
+                    writer.constant(np.array(True)),
+                    *flat(writer, following, kinds),
+                    *self.blank,
+                ]
+            if isinstance(value, If) and any(
+                self._goes_on(arm) for arm in (value.then, value.otherwise)
+            ):
+                return self._branch(frame, value, binding.var.name)
+            writer.binding(frame, binding)
+        results = flat(writer, writer.value(frame, seq.body), self.function.ret)
+        return [writer.constant(np.array(False)), *self.state, *results]
+
+    def _goes_on(self, seq: SeqExpr) -> bool:
+        """Is there a call of the function itself in it?"""
+        return any(
+            any(each.value is call for call in self.calls)
+            or (
+                isinstance(each.value, If)
+                and (self._goes_on(each.value.then) or self._goes_on(each.value.otherwise))
+            )
+            for each in seq.bindings
+        )
+
+    def _branch(self, frame: Frame, value: If, name: str) -> list[Tensor]:
+        writer = self.writer
+        condition = writer.value(frame, value.cond)
+        if isinstance(condition, Dim) and condition.value is not None:
+            return self.write(frame, value.then if condition.value else value.otherwise)
+        chosen = writer.tensor(condition, "bool")
+        graphs: list[Any] = []
+        parts: list[Tensor] = []
+        for title, seq in (("then", value.then), ("else", value.otherwise)):
+            with Inner(writer) as block:
+                parts = self.write(Frame(outer=frame, running=frame.running), seq)
+                graphs.append(_graph(writer, block, f"{name}_{title}", [], parts))
+        names = writer.node(
+            "If", [chosen], name, len(parts), then_branch=graphs[0], else_branch=graphs[1]
+        )
+        return [Tensor(n, part.dtype, part.ndim) for n, part in zip(names, parts, strict=True)]
+
+
+def _blank(writer: Writer, annotation: Annotation) -> Iterator[Tensor]:
+    """Values in place of results that there are not yet."""
+    match annotation:
+        case TupleType():
+            for field in annotation.fields:
+                yield from _blank(writer, field)
+        case TensorType() if annotation.dtype is not None and annotation.ndim >= 0:
+            yield writer.constant(np.zeros((0,) * annotation.ndim, annotation.dtype.numpy), "blank")
+        case PrimType():
+            yield writer.constant(np.zeros((), annotation.dtype.numpy), "blank")
+        case ShapeType() if annotation.ndim >= 0:
+            yield writer.constant(np.zeros(annotation.ndim, np.int64), "blank")
+        case _:
+            raise UnwrittenError("onnx-operator", f"a result of the kind {annotation} of a loop")
 
 
 class Inner:

@@ -662,3 +662,62 @@ def pooled_to_a_size() -> Program:
         nn.Conv2d(2, 3, 3), nn.AdaptiveAvgPool2d((3, 2)), nn.Flatten(), nn.Linear(18, 2)
     )
     return of_module(net, {"x": F(("n", 2, "h", "w"))}, [floats(2, 2, 9, 6)], [floats(1, 2, 3, 8)])
+
+
+@program
+def loops_that_are_left() -> Program:
+    """`break` and `continue`: a loop that ends at several places."""
+    return of_script(
+        """
+@R.function
+def main(x: R.Tensor(("n",), "float32"), most: R.Tensor((), "float32")):
+    n = T.int64()
+    y = x
+    steps = R.const(0, "int64")
+    for i in range(n):
+        y = R.multiply(y, R.const(1.5, "float32"))
+        if R.less(R.sum(y), R.const(-3.0, "float32")):
+            continue
+        steps = R.add(steps, R.const(1, "int64"))
+        if R.greater(R.sum(y), most):
+            break
+        y = R.concat([y, R.full((1,), most, "float32")], axis=0)
+    return y, steps
+""",
+        [floats(6), np.array(3, "float32")], [np.abs(floats(3)), np.array(1, "float32")],
+        [-np.abs(floats(4)), np.array(2, "float32")],
+    )  # fmt: skip
+
+
+@program
+def steps_of_a_function() -> Program:
+    """A function that calls itself in the end, in three of four cases (the halves of Collatz), and gives several results."""
+    return of_script(
+        """
+@I.ir_module
+class M:
+    @R.function(private=True)
+    def go(k: R.Tensor((), "int64"), count: R.Tensor((), "int64"), x: R.Tensor(("n",), "float32")) -> R.Tuple(R.Tensor((), "int64"), R.Tensor(("n",), "float32")):
+        n = T.int64()
+        cls = M
+        if R.less_equal(k, R.const(1, "int64")):
+            r = count, x
+        else:
+            more = R.add(count, R.const(1, "int64"))
+            if R.equal(R.floor_mod(k, R.const(2, "int64")), R.const(0, "int64")):
+                r = cls.go(R.floor_divide(k, R.const(2, "int64")), more, R.add(x, R.const(1.0, "float32")))
+            else:
+                if R.greater(k, R.const(50, "int64")):
+                    r = cls.go(R.const(1, "int64"), more, R.negative(x))
+                else:
+                    r = cls.go(R.add(R.multiply(k, R.const(3, "int64")), R.const(1, "int64")), more, R.multiply(x, R.const(0.5, "float32")))
+        return r
+
+    @R.function
+    def main(k: R.Tensor((), "int64"), x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        cls = M
+        return cls.go(k, R.const(0, "int64"), x)
+""",
+        [np.array(6), floats(3)], [np.array(1), floats(2)], [np.array(11), floats(5)], [np.array(51), floats(1)],
+    )  # fmt: skip
