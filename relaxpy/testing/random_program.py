@@ -54,6 +54,14 @@ RULES: Mapping[Rule, int] = {
     **random_loops.RULES,
 }
 """The rules that create the next binding, with their weights."""
+GRAPH_RULES: Mapping[Rule, int] = {
+    rule: weight
+    for rule, weight in RULES.items()
+    if rule not in random_levels.RULES
+    and rule not in (random_control.closure, random_control.function_value)
+}
+"""Those of programs of operators and functions alone, which other formats can say: without tensor programs, libraries,
+and functions as values."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +110,15 @@ def random_program(seed: int, length: int = 10) -> Program:
     return random_module([seed], length)[1][0]
 
 
-def random_module(seeds: Sequence[int], length: int = 10) -> tuple[IRModule, list[Program]]:
+def random_module(
+    seeds: Sequence[int], length: int = 10, rules: Mapping[Rule, int] = RULES
+) -> tuple[IRModule, list[Program]]:
     """Several programs in one module, to be compiled together: the function `main` for one seed, else `p<seed>`."""
     builder = BlockBuilder()
     made = []
     for seed in seeds:
         name = "main" if len(seeds) == 1 else f"p{seed}"
-        made.append(_main(random.Random(seed), builder, name, length))
+        made.append(_main(random.Random(seed), builder, name, length, rules))
     mod = builder.get()
     return mod, [
         Program(mod, body.name, seed, tuple(body.symbols), dict(body.ranges), tuple(body.places))
@@ -116,14 +126,17 @@ def random_module(seeds: Sequence[int], length: int = 10) -> tuple[IRModule, lis
     ]
 
 
-def _main(rng: random.Random, builder: BlockBuilder, name: str, length: int) -> Body:
+def _main(
+    rng: random.Random, builder: BlockBuilder, name: str, length: int, rules: Mapping[Rule, int]
+) -> Body:
     """Builds a function and the private functions that it calls."""
-    body = Body(rng, builder, name, RULES)
+    body = Body(rng, builder, name, rules)
     if rng.random() < 0.3:
         random_control.helper(body)
     if rng.random() < 0.2:
         random_control.recursive_helper(body)
-    random_levels.tensor_programs(body)
+    if random_levels.tensor_program in rules:
+        random_levels.tensor_programs(body)
     body.symbols += [SymVar(letter) for letter in ("n", "m", "k")[: rng.choice((1, 2, 2, 3))]]
     body.pure = rng.random() < 0.8
     _parameters(body)

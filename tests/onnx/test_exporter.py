@@ -125,7 +125,7 @@ def test_operators_in_other_dtypes(name: str) -> None:
                 tolerance = max(1e-3, sample.rtol, sample.atol)
                 wanted = flat(run_reference(sample))
                 equal(of_reader(*found), wanted, tolerance)
-                if (runtime := _of_kernels(*found)) is not None:
+                if (runtime := of_kernels(*found)) is not None:
                     equal(runtime, wanted, tolerance)
 
 
@@ -160,7 +160,7 @@ def of_runtime(model: Any, arrays: Sequence[np.ndarray]) -> list[Any]:
     return session.run(None, dict(zip(names, arrays, strict=True)))
 
 
-def _of_kernels(model: Any, arrays: Sequence[np.ndarray]) -> list[Any] | None:
+def of_kernels(model: Any, arrays: Sequence[np.ndarray]) -> list[Any] | None:
     """What ONNX Runtime computes; None: it has no kernel, or numpy no dtype for it."""
     kinds = {each.type.tensor_type.elem_type for each in (*model.graph.input, *model.graph.output)}
     if onnxruntime is not None and kinds.isdisjoint(OF_NO_NUMPY):
@@ -171,7 +171,7 @@ def _of_kernels(model: Any, arrays: Sequence[np.ndarray]) -> list[Any] | None:
 
 def _of_others(model: Any, arrays: Sequence[np.ndarray]) -> list[Any]:
     """What ONNX Runtime computes, or ONNX's own evaluator."""
-    found = _of_kernels(model, arrays)
+    found = of_kernels(model, arrays)
     if found is not None:
         return found
     names = [each.name for each in model.graph.input]
