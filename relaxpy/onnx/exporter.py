@@ -63,8 +63,9 @@ def export(
 
     `module` is a module of the graph level, or a pair of it and its weights by name. Its `function` becomes the graph,
     the functions that it calls are written out there, symbolic sizes get names, and what is computed of sizes is
-    computed by Shape, Gather, Mul and the like. Inputs, weights and results keep their names. `external_data` writes
-    the weights into a file beside, `model.onnx.data`; None: if the file would be too large.
+    computed by Shape, Gather, Mul and the like. Inputs, weights and results keep their names; a tuple is an input for
+    each of its fields (`cache_0`, `cache_1`). `external_data` writes the weights into a file beside, `model.onnx.data`;
+    None: if the file would be too large.
 
     Raises: UsageError (`onnx-operator`, `onnx-dtype`, `onnx-shape`) with all that ONNX cannot say, and its lines.
     Checks of the program that the file does not make are a warning.
@@ -121,13 +122,23 @@ class _Model:
         """The model, and the arrays of its initializers, which are not in it yet."""
         writer = self.writer
         for param in self.function.params:
-            writer.taken.update(name for name, _ in _parts(param.name, param.annotation))
+            for name, _ in _parts(param.name, param.annotation):
+                if name in writer.taken:
+                    raise UsageError(
+                        "onnx-file", f"two inputs would be {name!r}", span=param.span,
+                        help="rename a parameter: fields of a tuple have its name and their places",
+                    )  # fmt: skip
+                writer.taken.add(name)
         self._parameters()
         found = writer.body(self.frame, self.function.body)
         if writer.missing:
             refuse(writer.missing, INSTEAD, "onnx-operator", "docs/from_onnx.md")
         self._warn()
         outputs = self._outputs(found)
+        if not outputs:
+            raise UsageError(
+                "onnx-file", f"the function {self.name!r} has no results, and a model needs one"
+            )
         return self._checked(outputs)
 
     def _parameters(self) -> None:
@@ -248,7 +259,7 @@ class _Model:
         if self.writer.unchecked:
             text = "; ".join(dict.fromkeys(self.writer.unchecked))
             warnings.warn(
-                f"the file does not check what the program does: {text}", UserWarning, stacklevel=5
+                f"the file does not check what the program does: {text}", UserWarning, stacklevel=4
             )
 
     def _checked(self, outputs: list[Any]) -> tuple[Any, dict[str, np.ndarray]]:

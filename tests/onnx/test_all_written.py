@@ -38,8 +38,9 @@ def test_programs(name: str, tmp_path: Path) -> None:
     made = PROGRAMS[name]()
     path = tmp_path / "model.onnx"
     told = pytest.warns(match=re.escape(made.unchecked)) if made.unchecked else nullcontext()
-    with told:
+    with told as warned:
         relaxpy.onnx.export(made.mod, path, params=made.weights, function=made.function)
+    assert all(each.filename == __file__ for each in warned or ())
     onnx.checker.check_model(str(path), full_check=True)
     model = onnx.load(path)
     assert len(made.calls) > 1

@@ -317,3 +317,17 @@ def test_arguments() -> None:
         relaxpy.onnx.export(mod, params={"w": np.ones(3, "float32")})
     with pytest.raises(UsageError, match="no module of IR"):
         relaxpy.onnx.export(nn.Linear(2, 2))  # type: ignore[arg-type]
+    same = relaxpy.parse(
+        """
+@R.function
+def main(x: R.Tuple(R.Tensor((2,), "float32"), R.Tensor((2,), "float32")), x_1: R.Tensor((2,), "float32")):
+    y = x[0]
+    return R.add(y, x_1)
+"""
+    )
+    with pytest.raises(UsageError, match="two inputs would be 'x_1'"):
+        relaxpy.onnx.export(same)
+    with pytest.raises(UsageError, match="has no results"):
+        relaxpy.onnx.export(
+            relaxpy.parse('@R.function\ndef main(x: R.Tensor(("n",), "float32")):\n    return ()\n')
+        )
