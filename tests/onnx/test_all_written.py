@@ -50,6 +50,6 @@ def test_programs(name: str, tmp_path: Path) -> None:
         seen += sum(np.size(each) > 0 for each in wanted)
         arrays = flat(given)
         equal(of_reader(model, arrays), wanted, made.tolerance)
-        if onnxruntime is not None:
+        if onnxruntime is not None and made.kernels:
             equal(of_runtime(model, arrays), wanted, made.tolerance)
     assert seen > 1

@@ -26,6 +26,8 @@ class Program:
     calls: Sequence[Sequence[Any]]
     function: str = "main"
     tolerance: float = 1e-4
+    kernels: bool = True
+    """Whether ONNX Runtime has kernels for its dtypes."""
     unchecked: str = ""
     """What the program checks, and the file does not, in the warning."""
 

@@ -10,6 +10,7 @@ import pytest
 
 import relaxpy
 from relaxpy import nn
+from relaxpy.ir import DType
 from relaxpy.nn import op
 from tests.onnx.written import (
     F,
@@ -468,6 +469,25 @@ def bfloat16_weights() -> Program:
             return op.matmul(y, op.astype(self.second, "float32"))
 
     return of_module(Net(), {"x": F(("n", 6))}, [floats(5, 6)], [floats(1, 6)])
+
+
+@program
+def bfloat16() -> Program:
+    """All in 16 bits, with functions that ONNX has for wider numbers only."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            self.first, self.second = (
+                nn.Linear(6, 8, dtype="bfloat16"),
+                nn.Linear(8, 3, dtype="bfloat16"),
+            )
+
+        def forward(self, x: Any) -> Any:
+            y = op.sin(self.first(x)) + op.nn.softplus(self.first(x))
+            return op.nn.softmax(self.second(op.sort(y, axis=1)))
+
+    calls = [[floats(n, 6).astype(DType("bfloat16").numpy)] for n in (5, 1)]
+    return of_module(Net(), {"x": F(("n", 6), "bfloat16")}, *calls, tolerance=0.1, kernels=False)
 
 
 @program
