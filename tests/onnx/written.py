@@ -69,10 +69,10 @@ def weight(name: str, shape: Sequence[int], dtype: str) -> np.ndarray:
 
 
 def of_module(
-    module: nn.Module, spec: Mapping[str, Any], *calls: Sequence[Any], method: str = "forward", more: Any = None, **rest: Any
+    module: nn.Module, spec: Mapping[str, Any], *calls: Sequence[Any], method: str = "forward", **rest: Any
 ) -> Program:  # fmt: skip
     """A program of a method of a module, with random weights."""
-    mod, _ = module.export({method: dict(spec), **(more or {})})
+    mod, _ = module.export({method: dict(spec)})
     weights: dict[str, np.ndarray] = {}
     for param in mod.graph_functions[method].params:
         kind = param.annotation

@@ -11,6 +11,7 @@ import pytest
 import relaxpy
 from relaxpy import nn
 from relaxpy.ir import DType
+from relaxpy.ir.dim import dim_op
 from relaxpy.nn import op
 from tests.onnx.written import (
     F,
@@ -64,7 +65,7 @@ def main(x: R.Tensor(("n",), "float32")):
 
 @program
 def loops_in_loops() -> Program:
-    """A table of a dynamic program: the number of paths through a grid."""
+    """A loop in a loop, which the counter of the outer one ends."""
     return of_script(
         """
 @R.function
@@ -91,8 +92,6 @@ def viterbi() -> Program:
             self.moves = nn.Parameter((4, 4), "float32")
 
         def forward(self, scores: Any) -> Any:
-            from relaxpy.ir.dim import dim_op
-
             length = scores.shape[0]
 
             def body(i: Any, best: Any, places: Any) -> Any:
