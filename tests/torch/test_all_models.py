@@ -2,6 +2,7 @@
 
     python -m tests.torch.test_all_models --log build/models.jsonl         # all types, which takes hours
     python -m tests.torch.test_all_models bert vit                         # these
+    python -m tests.torch.test_all_models --log build/models.jsonl --table # writes models.txt of what the log has
 
 A type that the rule does not make, or torch does not export, is no failure; the log says why. It has a line for each type,
 and what it has is not run again. `RELAXPY_SWEEPS=full python -m pytest tests/torch/test_all_models.py` does the same.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
@@ -40,6 +42,9 @@ QUICK = ("bert", "llama", "vit") if FULL else ("llama",)
 SECONDS = 90
 """Of a processor, for a type."""
 
+
+TABLE = Path(__file__).with_name("models.txt")
+"""Each type, its outcome, and the cause: of the log that was run last."""
 
 OTHER_BRANCH = "another branch at a size of 1"
 """The trace is not the model's there, which is told with its line."""
@@ -146,6 +151,60 @@ def outcome(kind: str) -> dict[str, Any]:
         return {"outcome": "refused", "text": str(error)[:1500], "operators": names}
 
 
+CAUSES = (
+    (r"requires the (\w+) library", r"the package \1"),
+    (r"Could not find|has no attribute|no inputs", "transformers has no such model by itself"),
+    (r"ValueError: not tiny$|: not tiny$", "not tiny"),
+    (r"validate_architecture", "an inconsistent configuration"),
+    (r"^not made", "an input that the rule does not make, or an inconsistent configuration"),
+    (r"data-dependent expression|\.item\(\)|\.tolist\(\)", "a branch by a value"),
+    (r"[Cc]onstraints violated|specialized|Not all values", "a size that torch fixes"),
+    (r"^not exported: \w+: torch\.export refuses \w+: ([^:.]{3,60})", r"\1"),
+    (r"^(?:error\[([\w-]+)\])", r"\1"),
+)
+"""What the text of a record has → its cause; the first that fits."""
+
+
+def cause(record: logged.Record) -> str:
+    text = " ".join(str(record.get("text", "")).split())
+    if record.get("operators"):
+        return ", ".join(record["operators"])
+    for pattern, meaning in CAUSES:
+        if record["outcome"] != "equal" and (found := re.search(pattern, text)):
+            return found.expand(meaning)
+    return ""
+
+
+def write_table(log: Path) -> None:
+    """Write what the log has into the table, which keeps the other types as they are."""
+    lines = table_lines()
+    for record in logged.read(log):
+        why = cause(record)
+        lines[record["item"]] = record["outcome"] + (f": {why}" if why else "")
+    found = Counter(lines.values())
+    outcomes = Counter(line.partition(":")[0] for line in lines.values())
+    heads = [
+        "Types of transformers and their outcomes, by: python -m tests.torch.test_all_models --table",
+        f"{len(kinds())} types, {len(lines)} run: "
+        + ", ".join(f"{count} {name}" for name, count in outcomes.most_common()),
+        *(f"{count} {name}" for name, count in sorted(found.items(), key=lambda x: (-x[1], x[0]))),
+    ]
+    rows = [f"{kind}: {lines[kind]}" for kind in sorted(lines)]
+    TABLE.write_text("\n".join([*(f"# {head}" for head in heads), *rows]) + "\n")
+
+
+def table_lines() -> dict[str, str]:
+    """Type → outcome and cause, of the table."""
+    lines = TABLE.read_text().splitlines() if TABLE.exists() else []
+    return dict(line.split(": ", 1) for line in lines if not line.startswith("#"))
+
+
+def test_the_table_has_no_wrong_numbers() -> None:
+    outcomes = {line.partition(":")[0] for line in table_lines().values()}
+    assert "equal" in outcomes
+    assert "wrong" not in outcomes
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", QUICK)
 def test_a_model_is_right_at_every_shape(kind: str) -> None:
@@ -198,7 +257,11 @@ def main() -> None:
     parser.add_argument("--log", type=Path, help="goes on with this file")
     parser.add_argument("--part", default="0/1")
     parser.add_argument("--seconds", type=int, default=SECONDS, help="of a processor, a type")
+    parser.add_argument("--table", action="store_true", help="only writes the table, of the log")
     options = parser.parse_args()
+    if options.table:
+        write_table(options.log)
+        return
     index, parts = map(int, options.part.split("/"))
     names = options.kinds or random.Random(0).sample(kinds(), len(kinds()))[index::parts]
     with TemporaryDirectory() as folder:
