@@ -160,6 +160,8 @@ def test_equal_polynomials_are_one_object() -> None:
         ((n.dim * 4 + 7) // 4, n.dim + 1),
         ((n.dim * 4 + 7) % 4, Dim.of(3)),
         (n.dim // 2 // 3, n.dim // 6),
+        (-(n.dim % 4) % 4, -n.dim % 4),
+        ((m.dim + n.dim % 6 * 5) % 3, (m.dim + n.dim * 5) % 3),
         (minimum(n, n.dim + 1), n.dim),
         (maximum(n, m), maximum(m, n)),
         (dim_op("select", dim_op("eq", n, n), m, k), m.dim),

@@ -7,7 +7,7 @@ from typing import Any
 
 from relaxpy.errors import UsageError
 from relaxpy.ir import Dim, SymVar
-from relaxpy.ir.dim import dim_op, dim_sum, product
+from relaxpy.ir.dim import DimOp, dim_op, dim_sum, product
 
 
 class Sizes:
@@ -129,15 +129,35 @@ def _product(*dims: Dim) -> Dim:
     return product(dims)
 
 
+def _remainder(a: Dim, b: Dim) -> Dim:
+    """What fills a size up to a multiple, `-n % b`, is written with the quotient: the sum of both is a multiple then."""
+    found = a % b
+    atom = found.atom
+    if isinstance(atom, DimOp) and atom.op == "floormod" and atom.args[1] == b:
+        size = atom.args[0]
+        if any(coefficient < 0 for monomial, coefficient in size.terms if monomial):
+            return size - size // b * b
+    return found
+
+
+def _quotient(a: Dim, b: Dim) -> Dim:
+    """Of a size and a multiple of it, it is a number, as for torch, which asks for no division by 0 either."""
+    if b.value is None and len(a.terms) == len(b.terms):
+        times = a.terms[0][1] // b.terms[0][1]
+        if b * times == a:
+            return Dim.of(times)
+    return a // b
+
+
 FUNCTIONS: dict[str, Callable[..., Dim]] = {
     "Pow": lambda a, b: a**b,
     "Add": _sum,
     "Mul": _product,
-    "FloorDiv": lambda a, b: a // b,
-    "CleanDiv": lambda a, b: a // b,
+    "FloorDiv": _quotient,
+    "CleanDiv": _quotient,
     "CeilDiv": lambda a, b: -(-a // b),
-    "Mod": lambda a, b: a % b,
-    "PythonMod": lambda a, b: a % b,
+    "Mod": _remainder,
+    "PythonMod": _remainder,
     "ModularIndexing": lambda a, b, c: (a // b) % c,
     "Min": _all("min"),
     "Max": _all("max"),
