@@ -729,10 +729,11 @@ def _floormod(a: Dim, b: Dim) -> Dim:
     if rest.value is not None:
         return rest
     for monomial, coefficient in rest.terms:  # c * (e % m) is c * e but for multiples of c * m
-        if len(monomial) == 1 and monomial[0][1] == 1 and isinstance(atom := monomial[0][0], DimOp):
-            if atom.op == "floormod" and coefficient * (atom.args[1].value or 1) % divisor == 0:
-                term = _from_dict({monomial: coefficient})
-                return _floormod(rest - term + atom.args[0] * coefficient, b)
+        term = _from_dict({monomial: coefficient})
+        atom = _from_dict({monomial: 1}).atom
+        inner = atom.args if isinstance(atom, DimOp) and atom.op == "floormod" else None
+        if inner is not None and coefficient * (inner[1].value or 1) % divisor == 0:
+            return _floormod(rest - term + inner[0] * coefficient, b)
     return _atom("floormod", (rest, b))
 
 

@@ -130,7 +130,7 @@ def _product(*dims: Dim) -> Dim:
 
 
 def _remainder(a: Dim, b: Dim) -> Dim:
-    """What fills a size up to a multiple, `-n % b`, is written with the quotient: the sum of both is a multiple then."""
+    """What fills a size up to a multiple, `-n % b`, is written with the quotient: their sum is a multiple then."""
     found = a % b
     atom = found.atom
     if isinstance(atom, DimOp) and atom.op == "floormod" and atom.args[1] == b:

@@ -313,3 +313,17 @@ def test_ranges_of_sizes_in_steps_of_floats() -> None:
     compiled = relaxpy.compile(program, torch.ones(5))
     for rows in (5, 2, 7, 1):
         torch.testing.assert_close(compiled(torch.ones(rows)), program(torch.ones(rows)))
+
+
+def test_a_length_filled_up_to_a_multiple_is_one() -> None:
+    """As chunked scans have it: what is left of the parts' sizes is a quotient."""
+
+    def program(x):
+        return F.pad(x, (0, 0, 0, (4 - x.shape[0] % 4) % 4)).reshape(-1, 4, 3).sum(1)
+
+    mod, _ = relaxpy.from_torch(program, (torch.ones(11, 3),), dynamic_shapes={"x": {0: "n"}})
+    assert "% 4" not in mod.script()
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod))
+    for rows in (11, 7, 5):
+        x = torch.randn(rows, 3)
+        torch.testing.assert_close(torch.from_dlpack(vm["main"](x)), program(x))

@@ -23,3 +23,14 @@ def test_variance_and_mean_at_once() -> None:
     compiled = relaxpy.compile(both, torch.rand(3, 5))
     for x in (torch.rand(3, 5), torch.rand(7, 2)):
         torch.testing.assert_close(compiled(x), both(x))
+
+
+def test_are_all_or_any_true() -> None:
+    """As `torch._check_tensor_all` asks."""
+
+    def both(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch._is_all_true(x > 0), torch._is_any_true(x > 0)
+
+    compiled = relaxpy.compile(both, torch.rand(3, 5))
+    for x in (torch.rand(2, 7) + 1, -torch.rand(3, 1), torch.tensor([[1.0, -1.0]])):
+        torch.testing.assert_close(compiled(x), both(x))
