@@ -76,10 +76,10 @@ class Sizes:
     def _ratio(self, expr: Any) -> tuple[Dim, int]:
         """A float of sizes, as scale factors and steps make it, as a size over a positive number."""
         name = type(expr).__name__
-        if expr.is_Float:
-            above, below = float(expr).as_integer_ratio()
+        if expr.is_Float or (expr.is_Rational and not expr.is_Integer):
+            above, below = float(expr).as_integer_ratio() if expr.is_Float else (expr.p, expr.q)
             if below <= 2**_POWERS:
-                return Dim.of(above), below
+                return Dim.of(int(above)), int(below)
         elif name in ("FloatTrueDiv", "IntTrueDiv"):
             (above, below), (by, parts) = map(self._ratio, expr.args)
             if by.value:
