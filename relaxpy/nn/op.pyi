@@ -141,8 +141,14 @@ def atan2(x1: Operand, x2: Operand) -> Tensor:
 def atanh(x: TensorLike) -> Tensor:
     """The inverse hyperbolic tangent: infinite at 1 and -1, NaN beyond."""
 
+def bessel_i0(x: TensorLike) -> Tensor:
+    """The modified Bessel function of order 0."""
+
 def bessel_i0e(x: TensorLike) -> Tensor:
     """The modified Bessel function of order 0 times exp(-|x|)."""
+
+def bessel_i1(x: TensorLike) -> Tensor:
+    """The modified Bessel function of order 1."""
 
 def bessel_i1e(x: TensorLike) -> Tensor:
     """The modified Bessel function of order 1 times exp(-|x|)."""
@@ -339,6 +345,9 @@ def erf(x: TensorLike) -> Tensor:
 
 def erfc(x: TensorLike) -> Tensor:
     """The complementary error function, 1 - erf(x), accurate where it is near 0."""
+
+def erfcx(x: TensorLike) -> Tensor:
+    """The scaled complementary error function, exp(x * x) * erfc(x): infinite for large negative x."""
 
 def erfinv(x: TensorLike) -> Tensor:
     """The inverse of the error function: infinite at 1 and -1, NaN beyond."""
@@ -556,6 +565,9 @@ def log2(x: TensorLike) -> Tensor:
 def log_add_exp(x1: Operand, x2: Operand) -> Tensor:
     """log(exp(x1) + exp(x2)) without overflow. Integer results are rounded toward 0."""
 
+def log_ndtr(x: TensorLike) -> Tensor:
+    """The logarithm of the share of the normal distribution below x."""
+
 def logical_and(x1: Operand, x2: Operand) -> Tensor:
     """Logical and."""
 
@@ -642,6 +654,11 @@ def multinomial_from_uniform(
 
 def multiply(x1: Operand, x2: Operand) -> Tensor:
     """x1 * x2; integers modulo 2**bits."""
+
+def ndtri(x: TensorLike) -> Tensor:
+    """The quantile of the normal distribution: the x below which a share of its values is. Infinite at 0 and 1, NaN
+    outside.
+    """
 
 def negative(x: TensorLike) -> Tensor:
     """-x; integers modulo 2**bits."""

@@ -115,8 +115,14 @@ def atan2(x1: Operand, x2: Operand) -> Call:
 def atanh(x: TensorLike) -> Call:
     """The inverse hyperbolic tangent: infinite at 1 and -1, NaN beyond."""
 
+def bessel_i0(x: TensorLike) -> Call:
+    """The modified Bessel function of order 0."""
+
 def bessel_i0e(x: TensorLike) -> Call:
     """The modified Bessel function of order 0 times exp(-|x|)."""
+
+def bessel_i1(x: TensorLike) -> Call:
+    """The modified Bessel function of order 1."""
 
 def bessel_i1e(x: TensorLike) -> Call:
     """The modified Bessel function of order 1 times exp(-|x|)."""
@@ -313,6 +319,9 @@ def erf(x: TensorLike) -> Call:
 
 def erfc(x: TensorLike) -> Call:
     """The complementary error function, 1 - erf(x), accurate where it is near 0."""
+
+def erfcx(x: TensorLike) -> Call:
+    """The scaled complementary error function, exp(x * x) * erfc(x): infinite for large negative x."""
 
 def erfinv(x: TensorLike) -> Call:
     """The inverse of the error function: infinite at 1 and -1, NaN beyond."""
@@ -526,6 +535,9 @@ def log2(x: TensorLike) -> Call:
 def log_add_exp(x1: Operand, x2: Operand) -> Call:
     """log(exp(x1) + exp(x2)) without overflow. Integer results are rounded toward 0."""
 
+def log_ndtr(x: TensorLike) -> Call:
+    """The logarithm of the share of the normal distribution below x."""
+
 def logical_and(x1: Operand, x2: Operand) -> Call:
     """Logical and."""
 
@@ -612,6 +624,11 @@ def multinomial_from_uniform(
 
 def multiply(x1: Operand, x2: Operand) -> Call:
     """x1 * x2; integers modulo 2**bits."""
+
+def ndtri(x: TensorLike) -> Call:
+    """The quantile of the normal distribution: the x below which a share of its values is. Infinite at 0 and 1, NaN
+    outside.
+    """
 
 def negative(x: TensorLike) -> Call:
     """-x; integers modulo 2**bits."""

@@ -1,11 +1,13 @@
-"""Functions that integrals define: the complementary error function, the logarithm of the gamma function and its
-derivative, modified Bessel functions. Each is accurate to a few units in the last place, of float32 and of float64,
-away from zeros that negative arguments have. The tables are Chebyshev series, computed with 40 digits."""
+"""Functions that integrals define: the complementary error function, the normal distribution, the logarithm of the
+gamma function and its derivative, modified Bessel functions. Each is accurate to a few units in the last place, of
+float32 and of float64, away from zeros that negative arguments have. The tables are Chebyshev series, computed with 40
+digits."""
 
 from __future__ import annotations
 
 import functools
 import math
+import statistics
 from collections.abc import Iterator
 from typing import Any
 
@@ -162,6 +164,157 @@ class Erfc(Special):
 
     def numpy(self, x: np.ndarray) -> Any:
         return np.vectorize(math.erfc, otypes=[np.float64])(x)
+
+
+@define_op
+class Erfcx(Special):
+    """The scaled complementary error function, exp(x * x) * erfc(x): infinite for large negative x."""
+
+    name = "erfcx"
+
+    def value(self, x: Any) -> Any:
+        one, far = te.literal(1, x), te.literal(3.75, x)
+
+        def of_size(size: Any) -> Any:
+            near = te.select(size > te.literal(1e8, x), one, size)
+            t = (near - far) / (near + far)
+            found = te.let("t", t, lambda t: series(_ERFC, t)) / (one + near + near)
+            late = te.literal(1 / math.sqrt(math.pi), x) / size
+            return te.let("y", te.select(size > te.literal(1e8, x), late, found), signed)
+
+        def signed(y: Any) -> Any:
+            high = te.upper_digits(x)
+            half = te.literal(0.5, x)  # the power may be infinite where half of its exponent is not
+            power = te.let("p", te.exp(high * high * half), lambda p: p * p)
+            rest = te.select(te.isinf(x), te.literal(0, x), (x - high) * (x + high))
+            twice = power * te.exp(rest) * te.literal(2, x)
+            return te.select(te.isnan(x), x, te.select(x < te.literal(0, x), twice - y, y))
+
+        return te.let("size", te.absolute(x), of_size)
+
+    def numpy(self, x: np.ndarray) -> Any:
+        def one(value: float) -> float:
+            if value > 10:
+                terms, term = [1.0], 1.0
+                for k in range(1, 16):
+                    term *= -(2 * k - 1) / (2 * value * value)
+                    terms.append(term)
+                return math.fsum(terms) / (value * math.sqrt(math.pi))
+            if value < -26.7:
+                return math.inf
+            high = float(np.float32(value))
+            power = math.exp(high * high) * math.exp((value - high) * (value + high))
+            return power * math.erfc(value)
+
+        return np.vectorize(one, otypes=[np.float64])(x)
+
+
+@define_op
+class Ndtri(Special):
+    """The quantile of the normal distribution: the x below which a share of its values is. Infinite at 0 and 1, NaN
+    outside."""
+
+    name = "ndtri"
+
+    def value(self, x: Any) -> Any:
+        def number(value: float) -> Any:
+            return te.literal(value, x)
+
+        upper = x > number(1 - _NDTRI_TAIL)
+
+        def of_share(y: Any) -> Any:
+            centre = y - number(0.5)
+            middle = te.let(
+                "square",
+                centre * centre,
+                lambda s: centre + centre * (s * horner(_NDTRI_P0, s) / horner(_NDTRI_Q0, s)),
+            ) * number(math.sqrt(2 * math.pi))
+            tail = te.let("depth", te.sqrt(number(-2) * te.log(y)), of_depth)
+            tail = te.select(upper, tail, te.negative(tail))
+            found = te.select(y > number(_NDTRI_TAIL), middle, tail)
+            found = te.select(te.equal(x, number(0)), number(-math.inf), found)
+            return te.select(te.equal(x, number(1)), number(math.inf), found)
+
+        def of_depth(depth: Any) -> Any:
+            z = number(1) / depth
+            near = horner(_NDTRI_P1, z) / horner(_NDTRI_Q1, z)
+            far = horner(_NDTRI_P2, z) / horner(_NDTRI_Q2, z)
+            return depth - te.log(depth) / depth - z * te.select(depth < number(8), near, far)
+
+        return te.let("share", te.select(upper, number(1) - x, x), of_share)
+
+    def numpy(self, x: np.ndarray) -> Any:
+        normal = statistics.NormalDist()
+
+        def one(value: float) -> float:
+            if value in (0, 1):
+                return math.inf if value else -math.inf
+            return normal.inv_cdf(value) if 0 < value < 1 else math.nan
+
+        return np.vectorize(one, otypes=[np.float64])(x)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield from super().samples()
+        shares = np.concatenate([np.linspace(0, 1, 61), np.geomspace(1e-30, 0.1, 24)])
+        yield sample(cls(), shares.astype(np.float32), dims="n", rtol=3e-6, atol=3e-6)
+        yield sample(cls(), shares, dims="n", rtol=1e-13, atol=1e-13)
+
+
+_NDTRI_TAIL = math.exp(-2)
+_NDTRI_P0 = (
+    -59.9633501014107895267, 98.0010754185999661536, -56.6762857469070293439,
+    13.9312609387279679503, -1.23916583867381258016,
+)  # fmt: skip
+_NDTRI_Q0 = (
+    1.0, 1.95448858338141759834, 4.67627912898881538453, 86.3602421390890590575,
+    -225.462687854119370527, 200.260212380060660359, -82.0372256168333339912,
+    15.9056225126211695515, -1.18331621121330003142,
+)  # fmt: skip
+_NDTRI_P1 = (
+    4.05544892305962419923, 31.5251094599893866154, 57.1628192246421288162, 44.0805073893200834700,
+    14.6849561928858024014, 2.18663306850790267539, -0.140256079171354495875,
+    -0.0350424626827848203418, -0.000857456785154685413611,
+)  # fmt: skip
+_NDTRI_Q1 = (
+    1.0, 15.7799883256466749731, 45.3907635128879210584, 41.3172038254672030440,
+    15.0425385692907503408, 2.50464946208309415979, -0.142182922854787788574,
+    -0.0380806407691578277194, -0.000933259480895457427372,
+)  # fmt: skip
+_NDTRI_P2 = (
+    3.23774891776946035970, 6.91522889068984211695, 3.93881025292474443415, 1.33303460815807542389,
+    0.201485389549179081538, 0.0123716634817820021358, 3.01581553508235416007e-4,
+    2.65806974686737550832e-6, 6.23974539184983293730e-9,
+)  # fmt: skip
+_NDTRI_Q2 = (
+    1.0, 6.02427039364742014255, 3.67983563856160859403, 1.37702099489081330271,
+    0.216236993594496635890, 0.0134204006088543189037, 3.28014464682127739104e-4,
+    2.89247864745380683936e-6, 6.79019408009981274425e-9,
+)  # fmt: skip
+# Cephes' approximation (Moshier): around the middle in the square of the distance from it, in the tails in
+# 1 / sqrt(-2 * log(y)), of two parts.
+
+
+@define_op
+class LogNdtr(Special):
+    """The logarithm of the share of the normal distribution below x."""
+
+    name = "log_ndtr"
+
+    def value(self, x: Any) -> Any:
+        def of_scaled(t: Any) -> Any:
+            one, half = te.literal(1, x), te.literal(0.5, x)
+            below = te.log(Erfcx().scalar(te.negative(t)) * half) - t * t
+            above = te.log1p(te.negative(Erfc().scalar(t) * half))
+            return te.select(x < te.negative(one), below, above)
+
+        return te.let("scaled", x * te.literal(math.sqrt(0.5), x), of_scaled)
+
+    def numpy(self, x: np.ndarray) -> Any:
+        t = x.astype(np.float64) * math.sqrt(0.5)
+        with np.errstate(all="ignore"):
+            below = np.log(Erfcx().numpy(-np.minimum(t, 0)) / 2) - t * t
+            return np.where(x < -1, below, np.log1p(-Erfc().numpy(t) / 2))
 
 
 @define_op
@@ -379,6 +532,39 @@ class BesselI0e(Bessel):
     name = "bessel_i0e"
     order = 0
     near, far = _I0E_NEAR, _I0E_FAR
+
+
+class Unscaled(Bessel):
+    """A modified Bessel function."""
+
+    def value(self, x: Any) -> Any:
+        scaled = super().value(x)
+        half = te.literal(0.5, x)  # the power may be infinite where half of its exponent is not
+        return te.let("half", te.exp(te.absolute(x) * half), lambda p: scaled * p * p)
+
+    def numpy(self, x: np.ndarray) -> Any:
+        x = x.astype(np.float64)
+        with np.errstate(all="ignore"):
+            half = np.exp(np.abs(x) / 2)
+            return super().numpy(x) * half * half
+
+
+@define_op
+class BesselI0(Unscaled):
+    """The modified Bessel function of order 0."""
+
+    name = "bessel_i0"
+    order = 0
+    near, far = _I0E_NEAR, _I0E_FAR
+
+
+@define_op
+class BesselI1(Unscaled):
+    """The modified Bessel function of order 1."""
+
+    name = "bessel_i1"
+    order = 1
+    near, far = _I1E_NEAR, _I1E_FAR
 
 
 @define_op

@@ -22,7 +22,9 @@ from relaxpy.op import astype as astype
 from relaxpy.op import atan as atan
 from relaxpy.op import atan2 as atan2
 from relaxpy.op import atanh as atanh
+from relaxpy.op import bessel_i0 as bessel_i0
 from relaxpy.op import bessel_i0e as bessel_i0e
+from relaxpy.op import bessel_i1 as bessel_i1
 from relaxpy.op import bessel_i1e as bessel_i1e
 from relaxpy.op import bitcast as bitcast
 from relaxpy.op import bitwise_and as bitwise_and
@@ -54,6 +56,7 @@ from relaxpy.op import einsum as einsum
 from relaxpy.op import equal as equal
 from relaxpy.op import erf as erf
 from relaxpy.op import erfc as erfc
+from relaxpy.op import erfcx as erfcx
 from relaxpy.op import erfinv as erfinv
 from relaxpy.op import ewise_fma as ewise_fma
 from relaxpy.op import exp as exp
@@ -95,6 +98,7 @@ from relaxpy.op import log10 as log10
 from relaxpy.op import log1p as log1p
 from relaxpy.op import log2 as log2
 from relaxpy.op import log_add_exp as log_add_exp
+from relaxpy.op import log_ndtr as log_ndtr
 from relaxpy.op import logical_and as logical_and
 from relaxpy.op import logical_not as logical_not
 from relaxpy.op import logical_or as logical_or
@@ -110,6 +114,7 @@ from relaxpy.op import minimum as minimum
 from relaxpy.op import mod as mod
 from relaxpy.op import multinomial_from_uniform as multinomial_from_uniform
 from relaxpy.op import multiply as multiply
+from relaxpy.op import ndtri as ndtri
 from relaxpy.op import negative as negative
 from relaxpy.op import nextafter as nextafter
 from relaxpy.op import nn as nn
@@ -217,7 +222,7 @@ from relaxpy.script.annotations import Object as Any
 from relaxpy.script.intrinsics import shape as ShapeExpr
 from relaxpy.script.calls import call_dps_library as call_dps_packed
 
-__all__ = ["Any", "Callable", "ExternFunc", "Object", "Prim", "Shape", "ShapeExpr", "Tensor", "Tuple", "TupleGetItem", "abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin", "argsort", "asin", "asinh", "assert_op", "astype", "atan", "atan2", "atanh", "bessel_i0e", "bessel_i1e", "bitcast", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast_to", "bucketize", "builtin", "call_builtin_with_ctx", "call_dps_library", "call_dps_packed", "call_inplace_packed", "call_packed", "call_pure_packed", "call_tir", "call_tir_inplace", "call_tir_with_grad", "ceil", "clip", "collapse_sum_like", "collapse_sum_to", "concat", "const", "const_ref", "cos", "cosh", "count_leading_zeros", "cpu", "cuda", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "dataflow", "dequantize", "device", "digamma", "divide", "dtype", "dynamic_strided_slice", "dynamic_update_slice", "einsum", "equal", "erf", "erfc", "erfinv", "ewise_fma", "exp", "expand_dims", "expm1", "eye", "eye_like", "flatten", "flip", "float_arange", "floor", "floor_divide", "floor_mod", "full", "full_like", "func_attr", "function", "gather", "gather_elements", "gather_nd", "grad", "greater", "greater_equal", "hamming_window", "hint_on_device", "image", "index_put", "index_tensor", "inspect", "invoke_closure", "invoke_pure_closure", "isfinite", "isinf", "isnan", "layout_transform", "left_shift", "less", "less_equal", "lgamma", "linear", "log", "log10", "log1p", "log2", "log_add_exp", "logical_and", "logical_not", "logical_or", "logical_xor", "macro", "match_cast", "matmul", "max", "maximum", "mean", "median", "memory", "meshgrid", "min", "minimum", "mod", "multinomial_from_uniform", "multiply", "negative", "nextafter", "nn", "nonzero", "not_equal", "one_hot", "ones", "ones_like", "outer", "output", "permute_dims", "population_count", "power", "prim_value", "print", "process_logits", "prod", "quantize", "random_uniform", "reduce_precision", "reduce_window", "repeat", "reshape", "reverse_sequence", "right_shift", "round", "rsqrt", "sample_from_logits", "scalar_to_tensor", "scatter", "scatter_elements", "scatter_nd", "select_and_scatter_add", "shape", "shape_of", "shape_to_tensor", "sigmoid", "sign", "sin", "sinh", "size", "slice_scatter", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "str", "strided_slice", "subtract", "sum", "take", "tan", "tanh", "tensor_to_scalar", "tensor_to_shape", "threefry", "tile", "to_vdevice", "topk", "tril", "triu", "trunc", "tuple", "unique", "variance", "vision", "vm", "where", "wrap_param", "zeros", "zeros_like"]
+__all__ = ["Any", "Callable", "ExternFunc", "Object", "Prim", "Shape", "ShapeExpr", "Tensor", "Tuple", "TupleGetItem", "abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin", "argsort", "asin", "asinh", "assert_op", "astype", "atan", "atan2", "atanh", "bessel_i0", "bessel_i0e", "bessel_i1", "bessel_i1e", "bitcast", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast_to", "bucketize", "builtin", "call_builtin_with_ctx", "call_dps_library", "call_dps_packed", "call_inplace_packed", "call_packed", "call_pure_packed", "call_tir", "call_tir_inplace", "call_tir_with_grad", "ceil", "clip", "collapse_sum_like", "collapse_sum_to", "concat", "const", "const_ref", "cos", "cosh", "count_leading_zeros", "cpu", "cuda", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "dataflow", "dequantize", "device", "digamma", "divide", "dtype", "dynamic_strided_slice", "dynamic_update_slice", "einsum", "equal", "erf", "erfc", "erfcx", "erfinv", "ewise_fma", "exp", "expand_dims", "expm1", "eye", "eye_like", "flatten", "flip", "float_arange", "floor", "floor_divide", "floor_mod", "full", "full_like", "func_attr", "function", "gather", "gather_elements", "gather_nd", "grad", "greater", "greater_equal", "hamming_window", "hint_on_device", "image", "index_put", "index_tensor", "inspect", "invoke_closure", "invoke_pure_closure", "isfinite", "isinf", "isnan", "layout_transform", "left_shift", "less", "less_equal", "lgamma", "linear", "log", "log10", "log1p", "log2", "log_add_exp", "log_ndtr", "logical_and", "logical_not", "logical_or", "logical_xor", "macro", "match_cast", "matmul", "max", "maximum", "mean", "median", "memory", "meshgrid", "min", "minimum", "mod", "multinomial_from_uniform", "multiply", "ndtri", "negative", "nextafter", "nn", "nonzero", "not_equal", "one_hot", "ones", "ones_like", "outer", "output", "permute_dims", "population_count", "power", "prim_value", "print", "process_logits", "prod", "quantize", "random_uniform", "reduce_precision", "reduce_window", "repeat", "reshape", "reverse_sequence", "right_shift", "round", "rsqrt", "sample_from_logits", "scalar_to_tensor", "scatter", "scatter_elements", "scatter_nd", "select_and_scatter_add", "shape", "shape_of", "shape_to_tensor", "sigmoid", "sign", "sin", "sinh", "size", "slice_scatter", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "str", "strided_slice", "subtract", "sum", "take", "tan", "tanh", "tensor_to_scalar", "tensor_to_shape", "threefry", "tile", "to_vdevice", "topk", "tril", "triu", "trunc", "tuple", "unique", "variance", "vision", "vm", "where", "wrap_param", "zeros", "zeros_like"]
 
 class Namespace:
     """The operators with a common prefix: `R.nn`."""

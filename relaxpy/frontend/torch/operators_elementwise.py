@@ -29,6 +29,12 @@ def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda at, x: function(at.cast(x, at.dtype))
 
 
+_UNARY |= {
+    "i0": op.bessel_i0, "special_i0e": op.bessel_i0e, "special_i1": op.bessel_i1,
+    "special_i1e": op.bessel_i1e, "special_erfcx": op.erfcx, "special_ndtri": op.ndtri,
+    "special_log_ndtr": op.log_ndtr,
+}  # fmt: skip
+
 for _name, _function in _UNARY.items():
     operator(f"{_name}.default")(_unary(_function))
 

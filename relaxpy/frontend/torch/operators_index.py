@@ -132,6 +132,8 @@ def gather(at: Site, x: Expr, axis: int, indices: Expr, *rest: Any) -> Any:
         flat, places = at.emit(op.reshape(x, (-1,))), at.emit(op.reshape(indices, (-1,)))
         check_indices(at, places, at.shape_of(flat)[0])
         return op.reshape(at.emit(op.take(flat, places, axis=0)), at.shape)
+    if at.ndim(x) != at.ndim(indices):  # there are no indices
+        return op.zeros(at.shape, at.dtype)
     check_indices(at, indices, at.shape_of(x)[axis])
     return op.gather_elements(x, indices, axis=axis)
 
@@ -449,19 +451,35 @@ def diagonal(at: Site, x: Expr, offset: int = 0, a: int = 0, b: int = 1) -> Any:
 def as_strided(at: Site, x: Expr, sizes: Any, strides: Any, offset: Any = 0) -> Any:
     """Reads the memory of x, which is contiguous here."""
     flat = at.emit(op.reshape(x, (product(tuple(at.shape_of(x))),)))
+    return op.take(flat, _places_of(at, flat, at.shape, strides, offset), axis=0)
+
+
+@operator("as_strided_scatter.default")
+def as_strided_scatter(
+    at: Site, x: Expr, part: Expr, sizes: Any, strides: Any, offset: Any = 0
+) -> Any:
+    flat = at.emit(op.reshape(x, (product(tuple(at.shape_of(x))),)))
+    sizes = at.shape_of(part)
+    places = at.emit(_places_of(at, flat, sizes, strides, offset))
+    places, part = (at.emit(op.reshape(each, (product(tuple(sizes)),))) for each in (places, part))
+    return op.reshape(at.emit(op.scatter_elements(flat, places, part, axis=0)), at.shape)
+
+
+def _places_of(at: Site, flat: Expr, sizes: Any, strides: Any, offset: Any) -> Any:
+    """The places in memory of a tensor with these strides, which are checked to be inside."""
     place: Any = size_tensor(at, offset or 0)
     last = Dim.of(offset or 0)
-    for axis, (size, stride) in enumerate(zip(at.shape, strides, strict=True)):
+    for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
         steps = op.multiply(at.emit(op.arange(0, size, 1, dtype="int64")), size_tensor(at, stride))
-        rest = len(at.shape) - 1 - axis
+        rest = len(sizes) - 1 - axis
         place = op.add(place, op.reshape(at.emit(steps), (size, *[1] * rest)))
         last = last + (size - 1) * stride
-    empty = dim_op("eq", product(tuple(at.shape)), 0)
+    empty = dim_op("eq", product(tuple(sizes)), 0)
     at.check(
         dim_op("or", empty, dim_op("lt", last, at.shape_of(flat)[0])),
         "as_strided stays within the memory of its tensor",
     )
-    return op.take(flat, at.emit(place), axis=0)
+    return at.emit(place)
 
 
 @operator("repeat_interleave.Tensor")

@@ -202,6 +202,25 @@ def kthvalue(at: Site, x: Expr, k: Any, axis: int = -1, keep: bool = False) -> A
     return found if keep else [op.squeeze(each, axis) for each in found]
 
 
+@operator("mode.default")
+def mode(at: Site, x: Expr, axis: int = -1, keep: bool = False) -> Any:
+    """The element that is there most often, the least of several such, and its last index."""
+    if not at.ndim(x):
+        return x, op.zeros((), "int64")
+    values, order = (at.emit(each) for each in sort(at, x, axis))
+    size, rest = at.shape_of(x)[axis], at.ndim(x) - 1 - axis % at.ndim(x)
+    steps = at.emit(op.arange(0, size, 1, dtype="int64"))
+    before = op.maximum(op.subtract(steps, size_tensor(at, 1)), size_tensor(at, 0))
+    compared = numbers(at, values)
+    differs = op.not_equal(compared, at.emit(op.take(compared, at.emit(before), axis=axis)))
+    column = at.emit(op.reshape(steps, (size, *[1] * rest)))
+    starts = op.cummax(at.emit(op.where(at.emit(differs), column, size_tensor(at, 0))), axis=axis)
+    length = at.emit(op.subtract(column, at.emit(starts)))
+    place = at.emit(op.argmax(length, axis=axis, keepdims=True))
+    found = [at.emit(op.gather_elements(each, place, axis=axis)) for each in (values, order)]
+    return found if keep else [op.squeeze(each, axis) for each in found]
+
+
 @operator("logcumsumexp.default")
 def logcumsumexp(at: Site, x: Expr, axis: int) -> Any:
     return op.cumlogsumexp(x, axis=axis) if at.ndim(x) else x
