@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
@@ -365,7 +366,10 @@ class Importer:
             for s in self.program.graph_signature.input_specs
             if s.kind.name == "USER_INPUT"
         ]
-        return {"L" + pytree.keystr(path): v for path, v in zip(paths, users, strict=False)}
+        found = {"L" + pytree.keystr(path): v for path, v in zip(paths, users, strict=False)}
+        # Those of `*tensors` are `tensors_0`, … in the signature.
+        starred = {_starred(path): value for path, value in found.items()}
+        return {**starred, **found}
 
     def _sizes_of(self, value: Any) -> Any:
         import torch
@@ -658,6 +662,11 @@ def _argument_names(program: Any) -> Sequence[str]:
         if module.fqn == "" and module.signature is not None:
             return module.signature.forward_arg_names or ()
     return ()
+
+
+def _starred(path: str) -> str:
+    """The path `L['x'][0]` of `L['x_0']`."""
+    return re.sub(r"^L\['(\w+)_(\d+)'\]", r"L['\1'][\2]", path)
 
 
 def _attribute(module: Any, path: str) -> Any:

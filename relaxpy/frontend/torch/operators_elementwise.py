@@ -21,6 +21,8 @@ _UNARY: dict[str, Callable[..., Any]] = {
     "log1p": op.log1p, "log2": op.log2, "neg": op.negative, "relu": op.nn.relu, "round": op.round, "rsqrt": op.rsqrt,
     "sigmoid": op.sigmoid, "silu": op.nn.silu, "sin": op.sin, "sinh": op.sinh, "sqrt": op.sqrt,
     "tan": op.tan, "tanh": op.tanh, "trunc": op.trunc,
+    "i0": op.bessel_i0, "special_i0e": op.bessel_i0e, "special_i1": op.bessel_i1, "special_i1e": op.bessel_i1e,
+    "special_erfcx": op.erfcx, "special_ndtri": op.ndtri, "special_log_ndtr": op.log_ndtr,
 }  # fmt: skip
 """Functions of one tensor: the argument is converted to the dtype of the result first."""
 
@@ -28,12 +30,6 @@ _UNARY: dict[str, Callable[..., Any]] = {
 def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda at, x: function(at.cast(x, at.dtype))
 
-
-_UNARY |= {
-    "i0": op.bessel_i0, "special_i0e": op.bessel_i0e, "special_i1": op.bessel_i1,
-    "special_i1e": op.bessel_i1e, "special_erfcx": op.erfcx, "special_ndtri": op.ndtri,
-    "special_log_ndtr": op.log_ndtr,
-}  # fmt: skip
 
 for _name, _function in _UNARY.items():
     operator(f"{_name}.default")(_unary(_function))

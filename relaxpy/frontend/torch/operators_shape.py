@@ -14,9 +14,19 @@ from relaxpy.ir.dim import dim_op, product
 _LAST = 2**63 - 1
 
 
-@operator("view.default", "reshape.default", "_unsafe_view.default", "flatten.using_ints")
-@operator("unflatten.int")
-def reshape(at: Site, x: Expr, *rest: Any) -> Any:
+@operator("view.default", "reshape.default", "_unsafe_view.default")
+def reshape(at: Site, x: Expr, sizes: Any) -> Any:
+    """Torch's own shape may say a size in another way that is the same for the sizes of the trace only."""
+    shape = at.shape
+    if all(size in (-1, known) for size, known in zip(sizes, shape, strict=True)):
+        return op.reshape(x, shape)
+    others = product(tuple(Dim.of(size) for size in sizes if size != -1))
+    left = product(tuple(at.shape_of(x))) // others
+    return op.reshape(x, [left if size == -1 else size for size in sizes])
+
+
+@operator("flatten.using_ints", "unflatten.int")
+def flatten(at: Site, x: Expr, *rest: Any) -> Any:
     return op.reshape(x, at.shape)
 
 

@@ -180,3 +180,18 @@ def test_a_function_of_torch_itself() -> None:
     """It has no signature, so its inputs have no names of their own."""
     compiled = relaxpy.compile(torch.sin, torch.ones(3))
     torch.testing.assert_close(compiled(torch.arange(5.0)), torch.arange(5.0).sin())
+
+
+def test_a_size_that_is_a_number_only_where_it_was_traced() -> None:
+    """Torch's decompositions compare sizes, too: 2 rows in 3 parts are padded to 3, and 5 to 6. The arguments are those
+    of `*tensors`, which torch's conditions name in another way than its signature."""
+
+    def program(*tensors):
+        return torch._chunk_cat(list(tensors), 0, 3)
+
+    given = torch.randn(2, 5), torch.randn(2, 5, 7)
+    mod, _ = relaxpy.from_torch(program, given, dynamic_shapes="auto")
+    main = relaxpy.VirtualMachine(relaxpy.build(mod, target="llvm -opt-level=0"))["main"]
+    for rows in (2, 5, 1):
+        given = torch.randn(rows, 5), torch.randn(rows, 5, 7)
+        assert torch.equal(torch.from_dlpack(main(*given)), program(*given))

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jax.scipy.special
 
 
 def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -25,4 +26,8 @@ JAX: dict[str, Callable[..., Any]] = {
     "digamma": _digamma,
     "bessel_i0e": _wide(jax.lax.bessel_i0e),
     "bessel_i1e": _wide(jax.lax.bessel_i1e),
+    "bessel_i0": _wide(jax.scipy.special.i0),
+    "bessel_i1": _wide(jax.scipy.special.i1),
+    "ndtri": _wide(jax.scipy.special.ndtri),
+    "log_ndtr": _wide(jax.scipy.special.log_ndtr),
 }
