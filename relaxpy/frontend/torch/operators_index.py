@@ -52,8 +52,8 @@ def embedding_bag(
     at: Site, weight: Expr, indices: Expr, offsets: Expr, by_frequency: bool = False, mode: int = 0,
     sparse: bool = False, factors: Any = None, last: bool = False, padding: int = -1,
 ) -> Any:  # fmt: skip
-    """Sums (mode 0), means (1) or maxima (2) of the rows of each bag: bag i begins at offset i. Index `padding` is
-    no row. Of the four results only the first exists here."""
+    """Sums (mode 0), means (1) or maxima (2) of the rows of each bag: bag i begins at offset i; with `last` the last
+    offset is the end of all. Index `padding` is no row. Of the four results only the first exists here."""
     if any(user.args[1] for user in at.node.users):
         raise at.fail("torch-operator", "of _embedding_bag only the first result is supported")
     size, bags = at.shape_of(weight)[0], at.shape[0]
@@ -61,6 +61,8 @@ def embedding_bag(
     places = at.emit(op.arange(0, at.shape_of(indices)[0], 1, dtype="int64"))
     bag = at.emit(op.bucketize(places, at.cast(offsets, "int64"), right=True))
     bag = at.emit(op.subtract(at.cast(bag, "int64"), size_tensor(at, 1)))
+    if last:  # indices behind the end are in no bag
+        bags = bags + 1
     check_indices(at, bag, bags)
     dtype = at.dtype_of(weight)
     rows = at.cast(
@@ -77,7 +79,7 @@ def embedding_bag(
     empty = at.number(-math.inf if mode == 2 else 0, wide)
     rows = at.emit(op.where(op.expand_dims(kept, 1), rows, empty))
     bag_of = at.emit(op.broadcast_to(op.expand_dims(bag, 1), at.shape_of(rows)))
-    start = at.emit(op.full(at.shape, empty))
+    start = at.emit(op.full((bags, at.shape[1]), empty))
     zero, kind = at.number(0, wide), "max" if mode == 2 else "add"
     found = at.emit(op.scatter_elements(start, bag_of, rows, axis=0, reduction=kind))
     none = at.emit(op.zeros((bags,), wide))
@@ -87,6 +89,8 @@ def embedding_bag(
         found = at.emit(op.divide(found, op.maximum(counts, at.number(1, wide))))
     elif mode == 2:
         found = at.emit(op.where(op.greater(counts, zero), found, zero))
+    if last:
+        found = at.emit(op.strided_slice(found, [0], [0], [at.shape[0]]))
     return at.cast(found, at.dtype), None, None, None
 
 

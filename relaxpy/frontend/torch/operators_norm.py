@@ -25,7 +25,7 @@ def scales(at: Site, x: Expr, dims: list[Any], weight: Any, bias: Any) -> tuple[
 
 
 def _in_one_dtype(at: Site, x: Expr, *factors: Expr) -> list[Expr]:
-    """Under autocast the factors are float32 and x is narrow: torch computes in the wider dtype."""
+    """Under autocast the factors, or statistics, are float32 and x is narrow: torch computes in the wider dtype."""
     dtypes = [at.dtype_of(each) for each in (x, *factors)]
     widest = max(dtypes, key=lambda dtype: dtype.bits)
     same = all(dtype == widest for dtype in dtypes)
@@ -103,15 +103,11 @@ def batch_norm(
     epsilon: float,
 ) -> Any:  # fmt: skip
     gamma, beta = scales(at, x, [at.shape_of(x)[1]], weight, bias)
-    given = [x, gamma, beta, mean, variance]
-    dtype = at.dtype_of(mean)
-    if any(at.dtype_of(each) != at.dtype_of(x) for each in given):
-        given = [at.cast(each, dtype) for each in given]
-    x, gamma, beta, mean, variance = given
+    empty = op.zeros((0,), at.dtype_of(mean))
+    x, gamma, beta, mean, variance = _in_one_dtype(at, x, gamma, beta, mean, variance)
     y = at.emit(
         op.nn.batch_norm(x, gamma, beta, mean, variance, axis=1, epsilon=epsilon, training=False)
     )
-    empty = op.zeros((0,), dtype)
     return at.cast(at.emit(TupleGetItem(y, 0)), at.dtype), empty, empty
 
 

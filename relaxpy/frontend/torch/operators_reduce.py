@@ -146,10 +146,13 @@ def cumprod(at: Site, x: Expr, axis: int, *rest: Any) -> Any:
 
 @operator("sort.default")
 def sort(at: Site, x: Expr, axis: int = -1, descending: bool = False) -> Any:
-    if not at.ndim(x):
-        return x, op.zeros((), "int64")
+    return _in_order(x, axis, descending) if at.ndim(x) else (x, op.zeros((), "int64"))
+
+
+def _in_order(x: Expr, axis: int, descending: bool = False) -> list[Any]:
+    """The elements along an axis in order, and their places."""
     places = op.argsort(x, axis=axis, descending=descending, dtype="int64")
-    return op.sort(x, axis=axis, descending=descending), places
+    return [op.sort(x, axis=axis, descending=descending), places]
 
 
 @operator("sort.stable")
@@ -178,13 +181,7 @@ def topk(at: Site, x: Expr, k: Any, axis: int = -1, largest: bool = True, *rest:
 
 def _first(at: Site, x: Expr, k: Any, axis: int, largest: bool, shape: Any) -> Any:
     """The first k of all in order: for a k that is a size, or 0."""
-    found = [
-        op.strided_slice(each, [axis], [0], [k])
-        for each in (
-            at.emit(op.sort(x, axis=axis, descending=largest)),
-            at.emit(op.argsort(x, axis=axis, descending=largest, dtype="int64")),
-        )
-    ]
+    found = [op.strided_slice(each, [axis], [0], [k]) for each in _in_order(x, axis, largest)]
     return [each if shape is None else op.reshape(at.emit(each), shape) for each in found]
 
 
@@ -192,13 +189,7 @@ def _first(at: Site, x: Expr, k: Any, axis: int, largest: bool, shape: Any) -> A
 def kthvalue(at: Site, x: Expr, k: Any, axis: int = -1, keep: bool = False) -> Any:
     if not at.ndim(x):
         return x, op.zeros((), "int64")
-    found = [
-        at.emit(op.strided_slice(each, [axis], [k - 1], [k]))
-        for each in (
-            at.emit(op.sort(x, axis=axis)),
-            at.emit(op.argsort(x, axis=axis, dtype="int64")),
-        )
-    ]
+    found = [at.emit(op.strided_slice(each, [axis], [k - 1], [k])) for each in _in_order(x, axis)]
     return found if keep else [op.squeeze(each, axis) for each in found]
 
 
@@ -207,7 +198,7 @@ def mode(at: Site, x: Expr, axis: int = -1, keep: bool = False) -> Any:
     """The element that is there most often, the least of several such, and its last index."""
     if not at.ndim(x):
         return x, op.zeros((), "int64")
-    values, order = (at.emit(each) for each in sort(at, x, axis))
+    values, order = map(at.emit, _in_order(x, axis))
     size, rest = at.shape_of(x)[axis], at.ndim(x) - 1 - axis % at.ndim(x)
     steps = at.emit(op.arange(0, size, 1, dtype="int64"))
     before = op.maximum(op.subtract(steps, size_tensor(at, 1)), size_tensor(at, 0))
@@ -247,14 +238,17 @@ def bucketize(at: Site, x: Expr, bounds: Expr, int32: bool = False, right: bool 
 
 @operator("bucketize.Scalar")
 def bucketize_number(at: Site, x: Any, bounds: Expr, *rest: Any, **options: Any) -> Any:
-    dtype = "float32" if isinstance(x, float) else "int64"
-    return bucketize(at, at.number(x, dtype), bounds, *rest, **options)
+    return bucketize(at, _alone(at, x), bounds, *rest, **options)
 
 
 @operator("searchsorted.Scalar")
 def searchsorted_number(at: Site, bounds: Expr, x: Any, *rest: Any, **options: Any) -> Any:
-    dtype = "float32" if isinstance(x, float) else "int64"
-    return searchsorted(at, bounds, at.number(x, dtype), *rest, **options)
+    return searchsorted(at, bounds, _alone(at, x), *rest, **options)
+
+
+def _alone(at: Site, x: Any) -> Expr:
+    """A number as a tensor in torch's dtype of such numbers."""
+    return at.number(x, "float32" if isinstance(x, float) else "int64")
 
 
 @operator("searchsorted.Tensor")
@@ -336,13 +330,7 @@ def nanmedian_dim(at: Site, x: Expr, axis: int, keep: bool = False) -> Any:
     count = at.emit(op.sum(numbers, axis=axis, keepdims=True))
     last = op.maximum(op.subtract(count, op.full((), 1, "int64")), op.full((), 0, "int64"))
     place = at.emit(op.floor_divide(last, op.full((), 2, "int64")))
-    found = [
-        at.emit(op.gather_elements(each, place, axis=axis))
-        for each in (
-            at.emit(op.sort(x, axis=axis)),
-            at.emit(op.argsort(x, axis=axis, dtype="int64")),
-        )
-    ]
+    found = [at.emit(op.gather_elements(each, place, axis=axis)) for each in _in_order(x, axis)]
     return found if keep else [at.emit(op.squeeze(each, axis)) for each in found]
 
 

@@ -145,7 +145,7 @@ BAGS = {
 @sweep(2)
 @pytest.mark.parametrize("name", BAGS)
 def test_bags_of_embeddings(name: str) -> None:
-    """Bags of any number of rows, none among them, and rows of a matrix."""
+    """Bags of any number of rows, none among them, and rows of a matrix; rows behind the last bag, if it has an end."""
     bag, weighted = BAGS[name]
     starts = [0, 0, 3, 5] + ([5] if weighted else [])
     given = (
@@ -160,7 +160,8 @@ def test_bags_of_embeddings(name: str) -> None:
         torch.tensor([0, 2, 3]),
         *([torch.rand(3)] if weighted else []),
     )
-    for each in (given, longer):
+    behind = (longer[0], torch.tensor([0, 0, 1]), *longer[2:])
+    for each in (given, longer, behind):
         torch.testing.assert_close(torch.from_dlpack(main(*each)), bag(*each).detach())
     with pytest.raises(RelaxError, match="out_of_range"):
         main(torch.tensor([7, 1, 1, 2, 3]), *given[1:])
