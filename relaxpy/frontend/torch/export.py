@@ -17,6 +17,7 @@ from relaxpy.errors import UsageError, caller_span
 from relaxpy.frontend.spans import is_users, raised_in
 from relaxpy.frontend.torch.arguments import all_sizes, has_names, unnamed
 from relaxpy.frontend.torch.comparisons import Comparison, comparisons
+from relaxpy.frontend.torch.guards import sizes_of
 from relaxpy.frontend.torch.recurrent import whole_layers
 from relaxpy.frontend.torch.refused import REFUSED
 from relaxpy.frontend.torch.table import OPERATORS
@@ -94,17 +95,29 @@ def distinct(tree: Any) -> Any:
 def trace(module: Any, args: Any, kwargs: Any, shapes: Any) -> Traced:
     """The exported program of a module. Raises what torch raises."""
     import torch
-    from torch.fx.experimental import _config
 
-    # Otherwise torch takes each size that varies to be at least 2, and leaves no guard where the program asks.
-    oblivious = getattr(_config, "patch")(backed_size_oblivious=True)  # noqa: B009
-    with torch.no_grad(), quiet(), users_lines(), whole_layers(), oblivious, comparisons() as found:
+    with (
+        torch.no_grad(),
+        quiet(),
+        users_lines(),
+        whole_layers(),
+        _oblivious(),
+        comparisons() as found,
+    ):
         program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
     return Traced(program, shapes, found)
 
 
-def decomposed(program: Any) -> Any:
-    """The program in core operators, and in those that the table knows as a whole."""
+def _oblivious() -> Any:
+    """Otherwise torch takes each size that varies to be at least 2, and leaves no guard where the program asks."""
+    from torch.fx.experimental import _config
+
+    return getattr(_config, "patch")(backed_size_oblivious=True)  # noqa: B009
+
+
+def decomposed(program: Any) -> tuple[Any, list[Any]]:
+    """The program in core operators, and in those that the table knows as a whole; and the conditions, in sympy's
+    terms, that torch took for true on the way."""
     import torch
 
     from relaxpy.frontend.torch.operators import load_operators
@@ -114,8 +127,11 @@ def decomposed(program: Any) -> Any:
     for overload in list(table):
         if str(overload) in OPERATORS or str(overload) in REFUSED:
             table.pop(overload)
-    with torch.no_grad(), quiet():
-        return flat(program).run_decompositions(table)
+    env = sizes_of(program)
+    before = 0 if env is None else len(env.guards)
+    with torch.no_grad(), quiet(), _oblivious():
+        found = flat(program).run_decompositions(table)
+    return found, [] if env is None else [env.replace(g.expr) for g in env.guards[before:]]
 
 
 def flat(program: Any) -> Any:

@@ -39,25 +39,31 @@ class Place:
 def places_of_guards(program: Any, comparisons: Sequence[Comparison]) -> Iterator[Place]:
     """The conditions of a program that was traced in this process."""
     import sympy
+
+    env = sizes_of(program)
+    if env is None:
+        return
+    for each in comparisons:
+        relation = getattr(sympy, each.relation)
+        sides = env.replace(each.left), env.replace(each.right)
+        yield Place(relation(*sides, evaluate=False), each.file, line_span(each.file, each.line))
+    for guard in env.guards:
+        frame = guard.sloc.framework_loc
+        if isinstance(frame, FrameSummary):
+            own = is_users(frame.filename)
+            span = line_span(frame.filename, frame.lineno or 1) if own else None
+            yield Place(env.replace(guard.expr), frame.filename, span)
+
+
+def sizes_of(program: Any) -> Any:
+    """What torch knows of the sizes of a program (`ShapeEnv`); None: of a program without tensors."""
     import torch
 
     for node in program.graph.nodes:
-        value = node.meta.get("val")
-        mode = getattr(value, "fake_mode", None)
-        if isinstance(value, torch.Tensor) and mode is not None:
-            env: Any = getattr(mode, "shape_env")  # noqa: B009  (of unknown type)
-            for each in comparisons:
-                relation = getattr(sympy, each.relation)
-                sides = env.replace(each.left), env.replace(each.right)
-                span = line_span(each.file, each.line)
-                yield Place(relation(*sides, evaluate=False), each.file, span)
-            for guard in getattr(env, "guards", ()):
-                frame = guard.sloc.framework_loc
-                if isinstance(frame, FrameSummary):
-                    own = is_users(frame.filename)
-                    span = line_span(frame.filename, frame.lineno or 1) if own else None
-                    yield Place(env.replace(guard.expr), frame.filename, span)
-            return
+        mode = getattr(node.meta.get("val"), "fake_mode", None)
+        if isinstance(node.meta.get("val"), torch.Tensor) and mode is not None:
+            return mode.shape_env
+    return None
 
 
 Inputs = Mapping[str, Any]

@@ -115,7 +115,7 @@ class Importer:
         """`same` tells whether the trace is the same with some of torch's symbols at 0 or 1."""
         self.trace = traced
         self.original = traced.program
-        self.program = decomposed(traced.program)
+        self.program, self.assumed = decomposed(traced.program)
         self.same = same
         self.leaves = names
         self.title = title if title.isidentifier() else "Module"
@@ -295,6 +295,12 @@ class Importer:
                 continue
             self.conditions.append((needed, text, None if place is None else place.span))
             self._keep_number(needed)
+        known = {condition for condition, _, _ in self.conditions}
+        for expr in dict.fromkeys(self.assumed):
+            condition = self.sizes.expr(expr)
+            needed = self._needed(condition, Place(expr, "", None))
+            if needed is not None and needed not in known:
+                self.conditions.append((needed, str(condition), None))
 
     def _keep_number(self, condition: Dim) -> None:
         """Take a size that is checked to be a number to be that number: what a linear layer behind `flatten` reads has
