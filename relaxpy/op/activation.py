@@ -22,6 +22,7 @@ _SQRT_HALF = math.sqrt(0.5)
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 _SELU_ALPHA = 1.6732632423543772848170429916717
 _SELU_SCALE = 1.0507009873554804934193349852946
+_EDGES = np.array([np.nan, np.inf, -np.inf, -1.5, -0.0, 0, 2], np.float32)
 
 
 @define_op
@@ -103,7 +104,7 @@ class LeakyRelu(FloatUnary):
 
     def scalar(self, x: Any) -> Any:
         x = te.element(x)
-        return te.select(te.greater(x, te.literal(0, x)), x, x * te.literal(self.alpha, x))
+        return te.select(te.greater(x, te.literal(0, x)), x, te.times(x, self.alpha))
 
     def numpy(self, x: np.ndarray) -> Any:
         return np.where(x > 0, x, x * x.dtype.type(self.alpha))
@@ -113,6 +114,7 @@ class LeakyRelu(FloatUnary):
         yield from super().samples()
         yield sample(cls(alpha=0.3), rand(3, 5), dims="n m")
         yield sample(cls(alpha=-1.0), rand(4), dims="n")
+        yield sample(cls(alpha=0.0), _EDGES, dims="n")
 
 
 @define_op
@@ -144,11 +146,14 @@ class Softplus(FloatUnary):
 
     def scalar(self, x: Any) -> Any:
         x = te.element(x)
-        scaled = x * te.literal(self.beta, x)
+        scaled = te.times(x, self.beta)
         # The argument of exp is never positive, so exp is at most 1 and cannot overflow.
         positive = te.maximum(scaled, te.literal(0, x))
         rest = te.log1p(te.exp(te.negative(te.absolute(scaled))))
-        soft = (positive + rest) / te.literal(self.beta, x)
+        # The sum is positive or NaN: divided by 0 it is the same as times infinity.
+        by_zero = math.copysign(math.inf, self.beta)
+        soft = positive + rest
+        soft = soft / te.literal(self.beta, x) if self.beta else te.times(soft, by_zero)
         return te.select(te.greater(scaled, te.literal(self.threshold, x)), x, soft)
 
     def numpy(self, x: np.ndarray) -> Any:
@@ -161,6 +166,7 @@ class Softplus(FloatUnary):
         yield from super().samples()
         yield sample(cls(beta=2.0, threshold=1.0), rand(3, 5), dims="n m")
         yield sample(cls(), np.array([-200.0, -30, 19, 21, 200], np.float32), dims="n")
+        yield sample(cls(beta=0.0), _EDGES, dims="n")
 
 
 @define_op

@@ -476,8 +476,8 @@ class BatchNorm(Op):
         def moved(old: te.Tensor, new: te.Tensor, name: str) -> te.Tensor:
             def blend(c: Any) -> Any:
                 kept = te.widen(old(c))
-                value = kept * te.literal(1 - self.momentum, kept)
-                return te.cast(value + new(c) * te.literal(self.momentum, kept), dtype)
+                value = te.times(kept, 1 - self.momentum)
+                return te.cast(value + te.times(new(c), self.momentum), dtype)
 
             return te.compute(te.dims(old), blend, name) if self.training else old
 

@@ -78,3 +78,13 @@ _COPIED = "relaxpy.copied"
 _set_body = next(
     field.setter for field in tirx.PrimFunc.__tvm_ffi_type_info__.fields if field.name == "body"
 )
+
+
+def with_zero(kind: type, a: Any, b: Any) -> Any:
+    """A sum, product or quotient of two floats of which one is a literal 0, as a node: TVM's operators fold `x * 0`,
+    `0 / x` and `x + 0` as if there were no NaN, infinities and signs of zeros. None of other operands, and of `x / 0`,
+    which TVM can neither make nor print."""
+    is_zero = [isinstance(each, tirx.FloatImm) and each.value == 0 for each in (a, b)]
+    if not any(is_zero) or dtype_of(a) != dtype_of(b) or (kind is tirx.Div and is_zero[1]):
+        return None
+    return kind(a, b)

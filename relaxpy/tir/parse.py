@@ -25,6 +25,7 @@ from relaxpy.tir.analyzer import int64, to_tvm
 from relaxpy.tir.expression_size import HELP, Sizes
 from relaxpy.tir.extents import whole
 from relaxpy.tir.message import informative
+from relaxpy.tir.nodes import with_zero
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.program_check import check_program, is_dtype
 from relaxpy.tir.tree.checked import (
@@ -194,12 +195,31 @@ def _strict(name: str) -> Callable[[Any, Any], Any]:
             raise ScriptError("python-call", "the result is too large to compute while parsing")
         if name == "Div" and "int" in (a or "") and "int" in (b or ""):
             raise ScriptError("tir-dtype", "use // for integers (it rounds down)")
+        if name in _FOLDED and (kept := _with_zero(_FOLDED[name], left, right)) is not None:
+            return kept
         if name == "Sub" and a == b and (a or "").startswith("uint"):
             return _unsigned_difference(left, right)
         # Python's own `==` on TVM's expressions returns an object with a truth value, which `or` would use.
         return script_core.evaluator._eval_op(node, [left, right])
 
     return checked
+
+
+_FOLDED = {"Add": tirx.Add, "Mult": tirx.Mul, "Div": tirx.Div}
+"""Operators that TVM folds where one operand is a literal 0, of floats too."""
+
+
+def _with_zero(kind: Any, left: Any, right: Any) -> Any:
+    """The arithmetic of a float and a literal 0 as a node; None if it is not that."""
+    dtypes = {dtype for dtype in map(_dtype, (left, right)) if dtype is not None}
+    dtype = dtypes.pop() if len(dtypes) == 1 else ""
+    if "float" not in dtype:
+        return None
+    a, b = (
+        tirx.const(value, dtype) if isinstance(value, int | float) else value
+        for value in (left, right)
+    )
+    return with_zero(kind, a, b)
 
 
 def _unsigned_difference(left: Any, right: Any) -> Any:

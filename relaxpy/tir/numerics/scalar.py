@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
 from relaxpy.tir.analyzer import PrimExpr, to_tvm
@@ -54,6 +56,19 @@ def dtype_of(x: Any) -> DType:
 def literal(value: float, like: Any) -> PrimExpr:
     """`value` in the dtype of `like`."""
     return tirx.const(value, str(dtype_of(like)))
+
+
+def times(x: Any, value: float) -> PrimExpr:
+    """`x * value` of floats. A value of 0 is written by its bits: TVM takes `x * 0` for 0, which it is not for NaN and
+    infinities, nor in the sign."""
+    x = element(x)
+    if value:
+        return x * literal(value, x)
+    dtype = dtype_of(x)
+    bits = np.zeros((), dtype.numpy)
+    bits[()] = value
+    integer_of = f"int{8 * bits.itemsize}"
+    return x * tirx.reinterpret(str(dtype), tirx.const(int(bits.view(integer_of)), integer_of))
 
 
 def widen(x: Any) -> PrimExpr:

@@ -154,7 +154,9 @@ class Checked(ast.NodeTransformer):
         self.generic_visit(node)
         node.left, node.right = self.some(node.left), self.some(node.right)
         name = type(node.op).__name__
-        if name not in ARITHMETIC or isinstance(node.right, ast.Constant):
+        if name not in ARITHMETIC or (
+            isinstance(node.right, ast.Constant) and node.right.value != 0
+        ):
             return node
         return self.wrap(OPERATOR + name, node, node.left, node.right)
 
