@@ -3,14 +3,14 @@
 TVM's analyser takes all integers for unlimited, of few bits, too, and looks through conversions to fewer bits. So
 arithmetic that may wrap has to be told from arithmetic that does not, before the analyser sees it.
 
-Arithmetic of 64 bits on loops and sizes is taken not to wrap, except for high powers of one of them and for huge
-coefficients, and elements of tensors are not known at all: both are others' concern (`relaxpy.tir.lowering.exact`,
-`relaxpy.analysis.index_facts`).
+Arithmetic of 64 bits on loops and sizes is taken not to wrap, except for high powers of one of them, for products of
+sizes that no tensor has together, and for huge coefficients. Elements of tensors are not known at all: both are others'
+concern (`relaxpy.tir.lowering.exact`, `relaxpy.analysis.index_facts`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from relaxpy.tir.nodes import dtype_of, size_vars
@@ -50,6 +50,8 @@ class Ranges:
         """Loops and axes: the first value and the number of values."""
         self._values: dict[Any, Expr] = {}
         self._sizes: set[Any] = size_vars(func)
+        self._together = [*_sizes_of_buffers(func)]
+        """The sizes of each buffer, of which the product is a number of elements."""
         self._found: dict[int, tuple[Expr, Interval]] = {}
         """Address of an expression → the expression, kept alive, and its interval."""
         self._coefficients: dict[int, tuple[Expr, int]] = {}
@@ -88,7 +90,7 @@ class Ranges:
             return False
         if dtype.startswith("int64") and not isinstance(node, tirx.Cast):
             return isinstance(node, tirx.Mul) and (
-                self._coefficient(node) > _LARGEST_COEFFICIENT or self._is_high_power(node)
+                self._coefficient(node) > _LARGEST_COEFFICIENT or self._is_large_product(node)
             )
         if isinstance(node, tirx.Cast) and limits(dtype_of(node.value)) is None:
             return False
@@ -103,8 +105,9 @@ class Ranges:
             return None
         return own[0] + (low - own[0]) % (own[1] - own[0] + 1)
 
-    def _is_high_power(self, product: Expr) -> bool:
-        """Is a variable a factor so often that the product may exceed 64 bits for tensors that fit into memory?"""
+    def _is_large_product(self, product: Expr) -> bool:
+        """May the product exceed 64 bits for tensors that fit into memory? So it may if a variable is a factor often,
+        or for sizes that are not the sizes of one tensor."""
         factors: list[Expr] = []
         parts = [product]
         while parts and len(factors) < _DEEPEST:
@@ -114,9 +117,11 @@ class Ranges:
                 parts += [part.a, part.b]
             elif isinstance(part, tvm.ir.Var):
                 factors.append(part)
+        sizes = self._sizes.intersection(factors)
+        if len(sizes) > 1 and not any(sizes <= each for each in self._together):
+            return True
         return any(
-            factors.count(var) >= (_POWER_OF_SIZES if var in self._sizes else _POWER)
-            for var in factors
+            factors.count(var) >= (_POWER_OF_SIZES if var in sizes else _POWER) for var in factors
         )
 
     def _coefficient(self, expr: Expr) -> int:
@@ -174,6 +179,18 @@ class Ranges:
             return own
         first, most = (self.of(part, depth) for part in self._spans[var])
         return _within((first[0], first[1] + max(0, most[1] - 1)), dtype_of(var))
+
+
+def _sizes_of_buffers(func: Any) -> Iterator[set[Any]]:
+    """The variables in the shape of each buffer that may have elements."""
+    found = [param for param in func.params if isinstance(param.ty, tirx.BufferType)]
+    walk(func.body, (s_tir.SBlock, lambda block: found.extend(block.alloc_buffers)))
+    for buffer in found:
+        if not any(isinstance(size, tirx.IntImm) and size.value == 0 for size in buffer.shape):
+            sizes: set[Any] = set()
+            for size in buffer.shape:
+                walk(size, (tvm.ir.Var, sizes.add))
+            yield sizes
 
 
 def _within(found: Interval, dtype: str) -> Interval:
