@@ -167,7 +167,7 @@ def test_other_weights_than_the_models(here: Path, capsys: pytest.CaptureFixture
         ("short.onnx", "error[onnx-file]: short.onnx is no ONNX model"),
         ("text.onnx", "error[onnx-file]: text.onnx is no ONNX model"),
         ("empty.onnx", "error[onnx-file]: empty.onnx is no ONNX model"),
-        ("strange.onnx", "Strange (once, first at strange.onnx:"),
+        ("strange.onnx", "Strange (once, first at <strange.onnx>:"),
         ("picture.png", "picture.png"),
     ],
 )
