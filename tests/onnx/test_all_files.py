@@ -12,7 +12,7 @@ from tests.sweeps import FULL
 
 
 def test_files_end_in_errors_or_right_numbers(tmp_path: Path) -> None:
-    every = "1" if FULL else "13"
+    every = "1" if FULL else "29"
     found = subprocess.run(
         [sys.executable, "-m", "tests.onnx.outcomes", str(tmp_path / "files.jsonl"), every],
         capture_output=True,
