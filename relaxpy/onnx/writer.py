@@ -686,7 +686,7 @@ class Place:
         fields = kinds.fields if isinstance(kinds, TupleType) else (kinds,)
         parts: list[Any] = found if is_list(found) else [found]
         narrow = [
-            self.node("Cast", each, to=NUMBERS[kind.dtype])
+            self.cast(each, kind.dtype, "float32")
             if isinstance(kind, TensorType) and kind.dtype is not None and kind.dtype.is_narrow
             else each
             for each, kind in zip(parts, fields, strict=True)
