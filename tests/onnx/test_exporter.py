@@ -102,7 +102,9 @@ OTHER_DTYPES: dict[str, tuple[tuple[str, ...], str]] = {
     "sign": (("float16",), "NaN has a sign"), "nn.log_softmax": (("float64",), "overflows"),
     "bucketize": (("uint8",), "edges that are not sorted any more"),
     "nn.layer_norm": (("bfloat16",), "ONNX rounds before the weights"),
-    "nn.gru": (("float64", "float8_e4m3fn"), "no kernel; rounds at each step"), "nn.lstm": (("float64", "float8_e4m3fn"), "no kernel; rounds at each step"), "nn.rnn": (("float64", "float8_e4m3fn"), "no kernel; rounds at each step"),
+    "nn.gru": (("float64", "float8_e4m3fn"), "no kernel; rounds at each step"),
+    "nn.lstm": (("float64", "float8_e4m3fn"), "no kernel; rounds at each step"),
+    "nn.rnn": (("float64", "float8_e4m3fn"), "no kernel; rounds at each step"),
 }  # fmt: skip
 """Operator → dtypes in which its samples differ, or are refused with another error than that there is no kernel."""
 
