@@ -18,7 +18,12 @@ from relaxpy.frontend.torch.arguments import Leaf, limits, named_sizes, shapes_w
 from relaxpy.frontend.torch.arrays import array_of, dtype_of
 from relaxpy.frontend.torch.export import Traced, as_module, decomposed, exported
 from relaxpy.frontend.torch.guards import Place, places_of_guards, read_guard
-from relaxpy.frontend.torch.missing import draws_numbers, name_of, refuse_missing
+from relaxpy.frontend.torch.missing import (
+    draws_numbers,
+    is_part_of_sizes,
+    name_of,
+    refuse_missing,
+)
 from relaxpy.frontend.torch.sizes import Sizes
 from relaxpy.frontend.torch.small_sizes import same_at
 from relaxpy.frontend.torch.spans import span_of
@@ -534,6 +539,8 @@ class Importer:
         value = node.meta.get("val")
         if isinstance(value, (torch.SymInt, torch.SymBool)) and self._is_known(value):
             return self.sizes.of(value)
+        if is_part_of_sizes(node):
+            return None
         span = span_of(node)
         rule, args = OPERATORS[name_of(node)], self._arguments(node)
         try:

@@ -37,8 +37,20 @@ def _missing(program: Any) -> Iterator[tuple[str, Span | None]]:
         is_size = isinstance(node.meta.get("val"), (torch.SymInt, torch.SymBool))
         if is_size and not isinstance(node.target, torch._ops.OpOverload):
             continue  # an expression of sizes
+        if is_part_of_sizes(node):
+            continue
         if (name := name_of(node)) not in OPERATORS:
             yield name, span_of(node)
+
+
+def is_part_of_sizes(node: Any) -> bool:
+    """Is it a float of which only sizes are made, as of `round(n / 2)`?"""
+    import torch
+
+    sizes = (torch.SymInt, torch.SymBool)
+    return isinstance(node.meta.get("val"), torch.SymFloat) and all(
+        isinstance(user.meta.get("val"), sizes) or is_part_of_sizes(user) for user in node.users
+    )
 
 
 def draws_numbers(program: Any) -> bool:

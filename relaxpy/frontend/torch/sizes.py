@@ -47,8 +47,8 @@ class Sizes:
         if expr.is_Integer:
             return Dim.of(int(expr))
         name = type(expr).__name__
-        if name in ("TruncToInt", "FloorToInt", "CeilToInt"):
-            return self._rounded(expr.args[0], up=name == "CeilToInt")
+        if name in ("TruncToInt", "FloorToInt", "CeilToInt", "RoundToInt"):
+            return _rounded(name, *self._quotient(expr.args[0]))
         if name == "Piecewise":
             found = self.expr(expr.args[-1].expr)
             for pair in reversed(expr.args[:-1]):
@@ -64,14 +64,12 @@ class Sizes:
             return self.expr(expr.args[0]) ** int(expr.args[1])
         return FUNCTIONS[name](*map(self.expr, expr.args))
 
-    def _rounded(self, value: Any, up: bool) -> Dim:
-        """A float of sizes, rounded to an integer."""
-        sign = -1 if up else 1
-        if type(value).__name__ == "IntTrueDiv":
-            top, bottom = map(self.expr, value.args)
-            return sign * (sign * top // bottom)
-        top, parts = self._ratio(value)
-        return sign * (sign * top // parts)
+    def _quotient(self, value: Any) -> tuple[Dim, Dim | int]:
+        """A float of sizes as a size over a number, or over a size."""
+        if type(value).__name__ == "IntTrueDiv" and not value.args[1].is_number:
+            above, below = map(self.expr, value.args)
+            return above, below
+        return self._ratio(value)
 
     def _ratio(self, expr: Any) -> tuple[Dim, int]:
         """A float of sizes, as scale factors and steps make it, as a size over a positive number."""
@@ -98,6 +96,16 @@ class Sizes:
             f"a size is rounded from {expr}, which is no fraction of sizes with a denominator of at most {2**_POWERS}",
             help="give the size itself, or a factor such as 0.5 or 1.25",
         )
+
+
+def _rounded(name: str, above: Dim, below: Dim | int) -> Dim:
+    if name == "CeilToInt":
+        return -(-above // below)
+    if name == "RoundToInt":  # a half to the even number
+        twice = above * 2 + below
+        found, half = twice // (below * 2), dim_op("eq", twice % (below * 2), 0)
+        return found - half * (found % 2)
+    return above // below
 
 
 def scaled(factor: float, size: Dim) -> Dim | None:

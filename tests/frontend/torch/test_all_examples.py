@@ -13,7 +13,6 @@ import torch._export.db
 from torch.utils import _pytree as pytree
 
 import relaxpy
-from relaxpy.errors import RelaxError
 from tests.sweeps import part, sweep
 
 NAMES = sorted(
@@ -21,8 +20,6 @@ NAMES = sorted(
     for path in (Path(torch._export.db.__path__[0]) / "examples").glob("*.py")
     if path.stem != "__init__"
 )
-REFUSED_BY_TORCH = {"dynamic_shape_round"}
-"""Their traces contradict the sizes that they declare."""
 
 
 @cache
@@ -40,12 +37,6 @@ def test_an_example_gives_its_own_results(name: str) -> None:
     """At the example's sizes, and at others where there are some."""
     example = examples()[name]
     given = copy.deepcopy((example.example_args, dict(example.example_kwargs or {})))
-    if name in REFUSED_BY_TORCH:
-        with pytest.raises(RelaxError, match=r"torch\.export refuses"):
-            relaxpy.compile(
-                example.model, *given[0], kwargs=given[1], dynamic_shapes=example.dynamic_shapes
-            )
-        return
     compiled = relaxpy.compile(
         example.model, *given[0], kwargs=given[1], dynamic_shapes=example.dynamic_shapes,
         target="llvm -opt-level=0",

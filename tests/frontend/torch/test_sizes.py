@@ -33,6 +33,9 @@ ROUNDED: list[tuple[Any, Callable[[int], int]]] = [
     (functions.CeilToInt(over(S + 1, 8.0)), lambda n: math.ceil((n + 1) / 8)),
     (functions.FloorToInt(1.0 + over(S - 1, 3.0)), lambda n: math.floor(1 + (n - 1) / 3)),
     (functions.FloorToInt(functions.IntTrueDiv(S, 7)), lambda n: n // 7),
+    (functions.RoundToInt(over(S, 2.0)), lambda n: round(n / 2)),
+    (functions.RoundToInt(over(S, -8.0)), lambda n: round(n / -8)),
+    (functions.RoundToInt(over(S, 3.0)), lambda n: round(n / 3)),
     (functions.Mod(-functions.Mod(S, 4), 4), lambda n: -n % 4),
     (functions.FloorDiv(S + functions.Mod(-functions.Mod(S, 4), 4), 4), lambda n: -(-n // 4)),
 ]
