@@ -470,3 +470,20 @@ def leaves_of_all(value: object) -> list[np.ndarray]:
         for item in items
         for leaf in (leaves_of_all(item) if isinstance(item, tuple) else leaves(item))
     ]
+
+
+@on_devices
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_the_next_number_of_its_own_dtype(device: str, dtype: str) -> None:
+    """Of float16, too, where the next float32 would be rounded to the number itself."""
+    mod = relaxpy.parse(f"""
+@R.function
+def main(x: R.Tensor(("n",), "{dtype}"), y: R.Tensor(("n",), "{dtype}")):
+    return R.nextafter(x, y)
+""")
+    x = np.array([0, -0.0, 1, 1, -1, np.inf, np.nan, 1, np.inf, 3], to_numpy(dtype))
+    y = np.array([1, 0, 2, 0, -2, 0, 1, np.nan, np.inf, 3], x.dtype)
+    got = relaxpy.VirtualMachine(relaxpy.build(mod, device, cache=False))["main"](x, y).numpy()
+    np.testing.assert_array_equal(
+        got.astype("float64"), interpret(mod, "main", x, y).astype("float64")
+    )

@@ -14,6 +14,7 @@ from typing import Any
 from relaxpy.backend.gpu.half import without_float16
 from relaxpy.errors import BuildError, PassError
 from relaxpy.ir.dim import Dim
+from relaxpy.ir.dtype import DType
 from relaxpy.runtime.dtype import info
 from relaxpy.tir.lowering.bfloat16 import without_bfloat16
 from relaxpy.tir.lowering.compact import compact_buffers
@@ -23,6 +24,8 @@ from relaxpy.tir.lowering.float8 import FORMATS, without_float8
 from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.lowering.unnest import unnested
 from relaxpy.tir.name_length import has_long_values
+from relaxpy.tir.nodes import dtype_of, with_body
+from relaxpy.tir.numerics.elementary import applied, function_of
 from relaxpy.tir.prim_func import read_symbols
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import contains_any, element_types, rewritten, walk
@@ -171,7 +174,7 @@ def _each(name: str, change: Any) -> tvm.transform.Pass:
 def _lowered(func: tirx.PrimFunc, target: Any) -> tvm.IRModule:
     """The host function and its device function."""
     meets, is_whole = MEETS in func.attrs, WHOLE in func.attrs
-    func = without_traps(func)
+    func = without_traps(_with_next_numbers(func))
     found = element_types(func)
     if not found.isdisjoint(FORMATS):
         func = without_float8(func)
@@ -186,6 +189,18 @@ def _lowered(func: tirx.PrimFunc, target: Any) -> tvm.IRModule:
     mod = _each("Unsealed", unsealed)(mod)
     mod = _each("StoredNames", _with_stored_names)(mod)
     return tvm.transform.Sequential(_split_passes(meets))(mod)
+
+
+def _with_next_numbers(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return the function with `nextafter` of narrow floats by their bits: the next float32 is rounded to the number
+    itself."""
+
+    def on_bits(call: tvm.ir.Call) -> Any:
+        if function_of(call) != "nextafter" or not DType(dtype_of(call)).is_narrow:
+            return call
+        return applied("nextafter", list(call.args))
+
+    return with_body(func, rewritten(func.body, (tvm.ir.Call, on_bits)))
 
 
 def _with_stored_names(func: tirx.PrimFunc) -> tirx.PrimFunc:

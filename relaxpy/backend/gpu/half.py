@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.tir.lowering.widen import Widener
+from relaxpy.tir.nodes import dtype_of
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import rewritten
 
@@ -32,6 +33,10 @@ class _Rewriter(Widener):
     dtype = "float16"
 
     def widened(self, bits: Expr) -> Expr:
+        if dtype_of(bits) == "int16":
+            bits = bits.astype(
+                _BITS
+            )  # languages without integers of 16 bits tell signed ones from others
         return tirx.call_pure_extern("float32", WIDEN, bits)
 
     def narrowed(self, value: Expr) -> Expr:

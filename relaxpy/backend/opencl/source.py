@@ -34,7 +34,7 @@ class _OpenCLC(CLike):
         "uint32": "uint", "int16": "short", "uint16": "ushort", "int8": "char", "uint8": "uchar",
     }  # fmt: skip
     bits: ClassVar[str] = "as_{}"
-    functions = C_FUNCTIONS
+    functions: ClassVar[Mapping[str, str]] = {**C_FUNCTIONS, "nextafter": "nextafter"}
 
     def function(self, name: str, dtype: str, *args: Expr) -> Expr:
         if name != "tanh":

@@ -82,10 +82,10 @@ def test_integers_wrap() -> None:
     assert "convert_uint(" in source("x[vi] + T.int32(1)", "int32")
 
 
-@pytest.mark.parametrize("name", ["exp", "tanh", "erf", "atan2", "log1p", "fmod"])
+@pytest.mark.parametrize("name", ["exp", "tanh", "erf", "atan2", "log1p", "fmod", "nextafter"])
 def test_elementary_functions(name: str) -> None:
     """Those of OpenCL, by their own names."""
-    args = "x[vi], x[vi]" if name in ("atan2", "fmod") else "x[vi]"
+    args = "x[vi], x[vi]" if name in ("atan2", "fmod", "nextafter") else "x[vi]"
     operand = "a" if name == "tanh" else "x_ptr[i]"  # it is used twice
     assert f" {name}({operand}" in source(f"T.{name}({args})").replace("= ", " ")
 
