@@ -80,9 +80,10 @@ class _Namer:
             values.append(mutator.mutate(arm))
             arms.append(self.regions.pop())
         same = self.in_both(*arms)
+        for read in arms[1]:  # its indices may be elements that were renamed
+            read.values = {var: _replaced(value, same) for var, value in read.values.items()}
         named = [
-            _named(rewritten(value, (Var, lambda var: same.get(var, var))), arm)
-            for value, arm in zip(values, arms, strict=True)
+            _named(_replaced(value, same), arm) for value, arm in zip(values, arms, strict=True)
         ]
         return tvm.ir.Call(node.op, [condition, *named], node.attrs, ret_ty=node.ty)
 
@@ -113,15 +114,29 @@ def _read(name: str, indices: Sequence[Expr], value: Expr) -> _Read:
 
 
 def _named(expr: Expr, reads: Sequence[_Read]) -> Expr:
-    """Return the expression with its reads replaced; elements that are read only once are inlined in place."""
-    once = {var: value for read in reads if read.count == 1 for var, value in read.values.items()}
-    if once:
-        expr = rewritten(expr, (Var, lambda var: once.get(var, var)))
-    for read in reversed(reads):
-        if read.count > 1:
-            for var, value in reversed(read.values.items()):
-                expr = tirx.Let(var, value, expr)
+    """Return the expression with its reads replaced; elements that are read only once are inlined in place, unless they
+    are indices of others."""
+    names = {var for read in reads for var in read.values}
+    indices: set[Var] = set()
+    for read in reads:
+        for value in read.values.values():
+            walk(value, (Var, lambda var: indices.add(var) if var in names else None))
+    once: dict[Var, Expr] = {}
+    several: list[_Read] = []
+    for read in reads:
+        if read.count == 1 and indices.isdisjoint(read.values):
+            once |= read.values
+        else:
+            several.append(read)
+    expr = _replaced(expr, once)
+    for read in reversed(several):
+        for var, value in reversed(read.values.items()):
+            expr = tirx.Let(var, value, expr)
     return expr
+
+
+def _replaced(expr: Expr, values: dict[Var, Expr]) -> Expr:
+    return rewritten(expr, (Var, lambda var: values.get(var, var))) if values else expr
 
 
 def _uses_any(exprs: Sequence[Expr], names: set[Var]) -> bool:

@@ -92,3 +92,30 @@ def test_a_place_that_the_expression_names_stays_behind_the_name() -> None:
     made = rewritten(let("at", i + int64(1), lambda at: read(at) * read(at)))
     assert str(made.var.name) == "at"
     assert count(made) == 2
+
+
+def undefined(made: Any) -> set[str]:
+    """Names that nothing in the expression defines."""
+    from tvm.tirx import analysis
+
+    statement = tirx.Evaluate(made)
+    return {var.name for var in analysis.undefined_vars(statement, [])}
+
+
+def test_elements_that_are_indices_of_others_have_names() -> None:
+    """Whether they are read once, several times, or in both arms of a choice, in one of which under another name."""
+    at = tirx.Cast("int64", read())
+    known = undefined(value([i]))
+    other = tirx.Cast("int64", read(i + int64(1)))
+    for expr in (
+        read(at),
+        read(at) * read(at),
+        read(at) + read(),
+        tirx.if_then_else(i < int64(8), read(at), f32(0)),
+        tirx.if_then_else(i < int64(8), read(at) * read(at), read() + read(at)),
+        tirx.if_then_else(i < int64(8), read(other) + read(), read(at) * read(at)),
+        tirx.if_then_else(
+            i < int64(8), read(at), tirx.if_then_else(i < int64(9), read(other), read(at))
+        ),
+    ):
+        assert undefined(rewritten(expr)) == known
