@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
 import sys
 import traceback
 import warnings
@@ -179,7 +180,10 @@ def users_lines() -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep warnings that torch gives of its own code from the user."""
+    """Keep warnings that torch gives of its own code from the user, and what it logs of guards that it tries."""
+    tried = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    level = tried.level
+    tried.setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -187,7 +191,10 @@ def quiet() -> Iterator[None]:
         warnings.filterwarnings(
             "ignore", r"The tensor attributes? self\S*\._flat_weights", UserWarning
         )
-        yield
+        try:
+            yield
+        finally:
+            tried.setLevel(level)
 
 
 def as_module(module: Any) -> Any:
