@@ -112,7 +112,6 @@ test-jax-functions: $(VENV)/stamp-test
 
 test-onnx: $(VENV)/stamp-test
 	@$(PY) -m tests.frontend.onnx.test_all_nodes build/onnx.jsonl
-	@$(PIP) onnxscript
 	@$(PY) -m tests.frontend.onnx.test_all_torch_exports
 
 # Without their dependencies: they ask for another OpenCV, and for what reads audio files. `espeak-ng`, where it is

@@ -11,7 +11,6 @@ from typing import Any
 
 import relaxpy.version
 
-ROOT = Path(relaxpy.version.__file__).parent
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "sympy")
 
 
@@ -19,12 +18,12 @@ def sources_digest(parts: Iterable[str], others: Iterable[Path] = ()) -> str | N
     """A digest of versions, and of the sources in these files and folders of relaxpy and in other files. None if a
     source is unknown or has changed since relaxpy was imported, since the running code may then differ from the
     files."""
-    digest = _versions()
-    files = [path for part in parts for path in _sources(ROOT / part)]
+    digest, root = _versions(), _root()
+    files = [path for part in parts for path in _sources(root / part)]
     for path in (*files, *others):
         if path.stat().st_mtime > relaxpy.version.LOADED_AT:
             return None
-        name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+        name = path.relative_to(root) if path.is_relative_to(root) else path
         digest.update(f"{name.as_posix()}\n".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest() if files else None
@@ -34,12 +33,16 @@ def installation() -> str | None:
     """A digest of versions, and of the places, sizes and times of all sources of relaxpy: quicker than
     `sources_digest`, and another one for a copy. None if a source has changed since relaxpy was imported."""
     digest = _versions()
-    files = list(_files(str(ROOT)))
+    files = list(_files(str(_root())))
     for path, size, time in sorted(files):
         if time > relaxpy.version.LOADED_AT * 1e9:
             return None
         digest.update(f"{path}\n{size}\n{time}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest() if files else None
+
+
+def _root() -> Path:
+    return Path(relaxpy.version.__file__).parent
 
 
 def _versions() -> Any:

@@ -508,13 +508,21 @@ class Writer:
                     tirx.Cast("bool", type(node)(node.a.astype("int32"), node.b.astype("int32")))
                 )
             case "f32":
-                first, second = self._value(node.a), self._value(node.b)
+                first, second = self._factor(node.a), self._factor(node.b)
                 if not self._exact and self._may_cancel(node):
                     second = f"keep({second})"
                 text = f"({first} {sign} {second})"
                 return f"keep{text}" if self._exact else text
             case _:
                 return self._wrapped(f"({self._value(node.a)} {sign} {self._value(node.b)})", dtype)
+
+    def _factor(self, expr: Expr) -> str:
+        """An operand of float32. A literal 0 is hidden from the driver: the product of NaN and 0 is no 0."""
+        meant, text = self._meaning(expr), self._value(expr)
+        if isinstance(meant, tvm.ir.Call) and self._called(meant) == "reinterpret":
+            (meant,) = meant.args
+        is_zero = isinstance(meant, tirx.FloatImm | tirx.IntImm) and meant.value in (0, -(2**31))
+        return f"keep({text})" if is_zero else text
 
     def _may_cancel(self, node: Expr) -> bool:
         """Would a driver that takes floats for real numbers simplify this sum, difference or product by what its
@@ -570,14 +578,15 @@ class Writer:
 
     def _quotient(self, node: Expr) -> str:
         dtype, kind = self._dtype(node), self._register(self._dtype(node))
-        a, b = self._value(node.a), self._value(node.b)
+        plain = self._factor if kind == "f32" else self._value
+        a, b = plain(node.a), plain(node.b)
         name = _ARITHMETIC[type(node)]
         if dtype == "float64" and name == "div":
             return f"f64_div({a}, {b})"
         if kind == WIDE and dtype != "float64":
-            plain = name.removeprefix("floor_")
+            unsigned = name.removeprefix("floor_")
             return (
-                f"wide_{plain}_unsigned({a}, {b})"
+                f"wide_{unsigned}_unsigned({a}, {b})"
                 if dtype == "uint64"
                 else f"wide_{name}({a}, {b})"
             )
