@@ -518,10 +518,10 @@ class Writer:
 
     def _factor(self, expr: Expr) -> str:
         """An operand of float32. A literal 0 is hidden from the driver: the product of NaN and 0 is no 0."""
-        meant, text = self._meaning(expr), self._value(expr)
-        if isinstance(meant, tvm.ir.Call) and self._called(meant) == "reinterpret":
-            (meant,) = meant.args
-        is_zero = isinstance(meant, tirx.FloatImm | tirx.IntImm) and meant.value in (0, -(2**31))
+        text = self._value(expr)
+        if isinstance(expr, tvm.ir.Call) and self._called(expr) == "reinterpret":
+            (expr,) = expr.args
+        is_zero = isinstance(expr, tirx.FloatImm | tirx.IntImm) and expr.value in (0, -(2**31))
         return f"keep({text})" if is_zero else text
 
     def _may_cancel(self, node: Expr) -> bool:

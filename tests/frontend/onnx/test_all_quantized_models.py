@@ -44,8 +44,11 @@ def check(name: str, way: Way, folder: Path, build: bool) -> None:
         assert found.shape == wanted.shape
         assert found.dtype == wanted.dtype
         apart = np.abs(found - wanted)
-        assert apart.max() <= 1e-5 + 1.01 * most
-        assert (apart > 1e-5).mean() <= 0.25
+        # A float that lies between two integers is one or the other, as a processor rounds: the step of an activation
+        # that is quantised when it runs is a hundredth of its row's results.
+        step = 0.01 * np.abs(wanted).max() if way.kind == "dynamic" else most
+        assert apart.max() <= 1e-5 + 1.01 * step
+        assert (apart > 1e-5).mean() <= (0.25 if most else 0.05)
 
 
 @sweep(6)

@@ -173,7 +173,6 @@ QUICK = ("lstm",)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", NAMES if FULL else QUICK)
 def test_an_exported_model_is_right_at_every_shape(name: str) -> None:
-    pytest.importorskip("onnxscript")
     assert differences(name) == []
 
 
