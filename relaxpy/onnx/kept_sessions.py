@@ -31,7 +31,7 @@ _EXTERNAL = b"location"
 """A key that each tensor in another file has."""
 _NAMING = ("vendor", "cpu family", "model", "flags", "Features", "CPU ")
 """The lines of a processor that say what the compiler knows of it."""
-_SHARE = 0.25
+_SHARE = 0.5
 """The largest fraction of the cache for one session."""
 
 
