@@ -23,9 +23,10 @@ def sequence_empty(at: Site, dtype: int | None = None, **_: Any) -> Any:
     return Listed((), dtype_of(dtype or 1, at.span))
 
 
-def _place(at: Site, position: Any, count: int) -> int:
+def _place(at: Site, position: Any, count: int, last: int) -> int:
+    """A place up to `last`; negative positions count from the end of the `count` tensors."""
     found = int(at.number_of(position, "the position"))
-    if not -count <= found < max(count, 1):
+    if not -count <= found <= last:
         raise at.fail(
             "onnx-operator", f"the position {found} is not in a sequence of {count} tensors"
         )
@@ -34,20 +35,21 @@ def _place(at: Site, position: Any, count: int) -> int:
 
 @operator("SequenceAt")
 def sequence_at(at: Site, xs: Listed, position: Any, **_: Any) -> Any:
-    return xs.items[_place(at, position, len(xs.items))]
+    count = len(xs.items)
+    return xs.items[_place(at, position, count, count - 1)]
 
 
 @operator("SequenceInsert")
 def sequence_insert(at: Site, xs: Listed, x: Any, position: Any = None, **_: Any) -> Any:
     count = len(xs.items)
-    place = count if position is None else _place(at, position, count + 1)
+    place = count if position is None else _place(at, position, count, count)
     return Listed((*xs.items[:place], x, *xs.items[place:]), xs.dtype)
 
 
 @operator("SequenceErase")
 def sequence_erase(at: Site, xs: Listed, position: Any = None, **_: Any) -> Any:
     count = len(xs.items)
-    place = count - 1 if position is None else _place(at, position, count)
+    place = count - 1 if position is None else _place(at, position, count, count - 1)
     return Listed((*xs.items[:place], *xs.items[place + 1 :]), xs.dtype)
 
 

@@ -437,3 +437,23 @@ g (float[2, 3, 5] x) => (float[2, 3, 5] y) { y = mine.f(x) }
     power = np.exp(x)
     wanted = power / power.sum((1, 2), keepdims=True)
     np.testing.assert_allclose(run(model, x), wanted, rtol=1e-4)
+
+
+@pytest.mark.parametrize("at", range(-3, 4))
+def test_a_position_of_an_insertion_counts_from_the_end(at: int) -> None:
+    """Of the tensors that were there before."""
+    text = f"""
+<ir_version: 9, opset_import: ["" : 18]>
+g (float[1] x, float[1] y) => (float[n] z)
+<int64 at = {{{at}}}>
+{{
+    before = SequenceConstruct(x, x, x)
+    after = SequenceInsert(before, y, at)
+    z = ConcatFromSequence<axis = 0>(after)
+}}
+"""
+    x, y = np.array([1], np.float32), np.array([2], np.float32)
+    mod, _ = relaxpy.from_onnx(parser.parse_model(text))
+    wanted = [1.0, 1.0, 1.0]
+    wanted.insert(at, 2.0)
+    assert interpret(mod, "main", x, y).tolist() == wanted
