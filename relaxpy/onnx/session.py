@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from relaxpy.build_cache import BuildCache
 from relaxpy.errors import RelaxError, Span, UsageError
 from relaxpy.frontend.onnx.arrays import NAMES
 from relaxpy.frontend.onnx.model import read_model
 from relaxpy.ir.dtype import DType
 from relaxpy.narrow import is_sequence, is_tuple
-from relaxpy.onnx import errors, kept_sessions
-from relaxpy.onnx.kept_sessions import KeptSession
+from relaxpy.onnx import errors
+from relaxpy.onnx.kept_sessions import KeptSession, key_of
 from relaxpy.onnx.options import PROVIDER, RunOptions, SessionOptions, next_seed
 from relaxpy.onnx.values import IOBinding, OrtValue, dtype_named, type_name
 from relaxpy.runtime import VirtualMachine
+from relaxpy.runtime.kept_executables import find_executable, keep_executable
 
 if TYPE_CHECKING:
     from relaxpy.frontend.onnx.importer import Imported
@@ -109,10 +109,10 @@ class InferenceSession:
 
     def _load(self) -> bool:
         """The session as the build cache has it."""
-        found = None if self._kept is None else kept_sessions.find(*self._kept)
+        found = None if self._kept is None else find_executable(*self._kept)
         if found is None:
             return False
-        facts, executable = found
+        executable, facts = found[0], KeptSession(**found[1])
         _warn(facts.warnings)
         self._inputs, self._defaults, self._outputs = (
             [NodeArg(**each) for each in infos]
@@ -153,16 +153,17 @@ class InferenceSession:
             for each in program.outputs
         ]
         if self._kept is not None:
+            key, cache = self._kept
             inputs, defaults, outputs = (
                 [asdict(each) for each in infos]
                 for infos in (self._inputs, self._defaults, self._outputs)
             )
-            order = [each.name for each in program.inputs]
-            session = KeptSession(
-                inputs, defaults, outputs, asdict(self._metadata), order, program.draws, program.place.file,
+            built = self._builds[()]
+            facts = KeptSession(
+                inputs, defaults, outputs, asdict(self._metadata), built.order, built.draws, built.place.file,
                 list(program.warnings),
             )  # fmt: skip
-            kept_sessions.keep(*self._kept, session, executable)
+            keep_executable(key, executable, asdict(facts), cache)
 
     # What the model says
 
@@ -390,19 +391,19 @@ def _node_arg(info: Any) -> NodeArg:
     )
 
 
-def _kept(source: Any, options: Mapping[str, Any]) -> tuple[BuildCache, bytes] | None:
-    """The cache and the key of a session; None where it is not kept."""
+def _kept(source: Any, options: Mapping[str, Any]) -> tuple[str, Path | None] | None:
+    """The key of a session, and the cache in place of the user's; None where it is not kept."""
     own = dict(options)
-    cache = BuildCache.chosen(own.pop("cache", True))
+    cache = own.pop("cache", True)
     if isinstance(source, (str, os.PathLike)):
         try:
             source = Path(cast("str", source)).read_bytes()
         except (OSError, ValueError):
             return None  # the reader says why
-    if cache is None or not isinstance(source, bytes):
+    if cache is False or not isinstance(source, bytes):
         return None
-    key = kept_sessions.key_of(source, own)
-    return None if key is None else (cache, key)
+    key = key_of(source, own)
+    return None if key is None else (key, None if cache is True else Path(cache))
 
 
 def _warn(texts: Sequence[str]) -> None:

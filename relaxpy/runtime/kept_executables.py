@@ -19,14 +19,15 @@ from relaxpy.errors import ExecutableError
 from relaxpy.files import kept_folder, moved_to, read_regular, trim
 from relaxpy.runtime.executable import Executable, load
 
+_NAME = "executables"
 MOST_BYTES = 1 << 30
 """The limit of the folder in bytes. The least recently used files above it are deleted."""
 
 
-def find_executable(key: str) -> tuple[Executable, Any] | None:
-    """The executable that is kept under a key, and its facts; None if there is none, or one that is damaged or of
-    another version."""
-    folder = kept_folder("executables")
+def find_executable(key: str, cache: Path | None = None) -> tuple[Executable, Any] | None:
+    """The executable that is kept under a key, in this cache in place of the user's, and its facts; None if there is
+    none, or one that is damaged or of another version."""
+    folder = _folder(cache)
     if folder is None:
         return None
     path, beside = _places(folder, key)
@@ -41,9 +42,9 @@ def find_executable(key: str) -> tuple[Executable, Any] | None:
     return exe, facts
 
 
-def keep_executable(key: str, exe: Executable, facts: Any) -> None:
+def keep_executable(key: str, exe: Executable, facts: Any, cache: Path | None = None) -> None:
     """Store an executable and facts under a key."""
-    folder = kept_folder("executables")
+    folder = _folder(cache)
     if folder is None:
         return
     path, beside = _places(folder, key)
@@ -54,6 +55,10 @@ def keep_executable(key: str, exe: Executable, facts: Any) -> None:
         with moved_to(path) as new:
             exe.save(new)
         trim(folder, MOST_BYTES, path)
+
+
+def _folder(cache: Path | None) -> Path | None:
+    return kept_folder(_NAME) if cache is None else cache / _NAME
 
 
 def _places(folder: Path, key: str) -> tuple[Path, Path]:
