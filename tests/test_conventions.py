@@ -159,7 +159,7 @@ def test_packages_form_no_circle() -> None:
 NOT_IN_THE_KEY = {
     "op": "operators make tensor programs, whose text is in the key",
     "transform": "passes, likewise",
-    "build_cache.py": "stores the entries",
+    "build/build_cache.py": "stores the entries",
     "build/tuning.py": "finds the choices, which are in the key",
     "runtime/tuned.py": "likewise",
     "runtime/devices/cpu": "measures what the machine can do",

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeAlias
 
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.backend.slots import call_of, program_slots, slots_of
+from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.codegen import Program, generate
 from relaxpy.build.kept_builds import find, keep, key_of
 from relaxpy.build.kernels import (
@@ -26,7 +28,6 @@ from relaxpy.build.pack_option import with_packed_params
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.build.progress import progress_bar
 from relaxpy.build.tuning import TuningRecords
-from relaxpy.build_cache import BuildCache
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.ir.expr import Function
 from relaxpy.ir.garbage import garbage_kept
@@ -86,7 +87,7 @@ def build(
     if not isinstance(mod, IRModule):
         raise _no_module(mod)
     resolved = Target.parse(target)
-    build_cache, records = BuildCache.chosen(cache), records_of(tuning, resolved)
+    build_cache, records = _cache(cache), records_of(tuning, resolved)
     clock = Clock()
     mod = with_packed_params(with_bounds(mod, bounds or {}), pack)
     passes, arrays, key = pipeline or default_pipeline(resolved), params or {}, None
@@ -318,6 +319,12 @@ def _info(
 
 def _checks(step: Pass) -> bool:
     return isinstance(step, CheckTensorPrograms)
+
+
+def _cache(choice: bool | str | os.PathLike[str]) -> BuildCache | None:
+    if isinstance(choice, bool):
+        return BuildCache.default() if choice else None
+    return BuildCache(Path(choice))
 
 
 def records_of(

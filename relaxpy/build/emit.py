@@ -21,11 +21,11 @@ from relaxpy.backend.knobs import Choice, Choices
 from relaxpy.backend.place_values import PlaceValues
 from relaxpy.backend.registry import backend_of
 from relaxpy.build.build import link, records_of
+from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.codegen import generate
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.build.tune import CallSite, Tuner, call_of_site
 from relaxpy.build.tuning import Record, TuningRecords, record_key
-from relaxpy.build_cache import BuildCache
 from relaxpy.errors import BuildError, UsageError
 from relaxpy.ir.expr import Expr, Function, Var, VarBinding, seq
 from relaxpy.ir.module import IRModule

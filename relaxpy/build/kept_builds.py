@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from relaxpy.backend.registry import backend_of
+from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.build_key import build_key
 from relaxpy.build.kernels import compiler_id
 from relaxpy.build.tuning import TuningRecords
-from relaxpy.build_cache import BuildCache
 from relaxpy.ir.garbage import garbage_kept
 from relaxpy.ir.module import IRModule
 from relaxpy.runtime.container import MemoryContainer

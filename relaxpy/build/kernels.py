@@ -29,8 +29,8 @@ from relaxpy.backend.int_expr import int_expr
 from relaxpy.backend.knobs import Choices
 from relaxpy.backend.registry import backend_of
 from relaxpy.backend.schedule import ScheduledKernel
+from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.tuning import Record, TuningRecords
-from relaxpy.build_cache import BuildCache
 from relaxpy.errors import BuildError, RelaxError, Span
 from relaxpy.identity import sources_digest
 from relaxpy.ir.dim import Dim

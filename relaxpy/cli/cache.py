@@ -11,7 +11,7 @@ import click
 from relaxpy.cli.outputs import json_option, print_json
 
 if TYPE_CHECKING:
-    from relaxpy.build_cache import Entry
+    from relaxpy.build.build_cache import Entry
 
 
 _OFF = "the cache is off (RELAXPY_CACHE_SIZE is 0, or there is no home folder)"
@@ -45,7 +45,7 @@ def cache(ctx: click.Context, as_json: bool) -> None:
 def show(as_json: bool) -> None:
     """Show the folder, its size and contents, and its hits and misses."""
 
-    from relaxpy.build_cache import BuildCache
+    from relaxpy.build.build_cache import BuildCache
 
     kept = BuildCache.default()
     if kept is None:
@@ -84,7 +84,7 @@ def show(as_json: bool) -> None:
 def clear(as_json: bool) -> None:
     """Delete all entries."""
 
-    from relaxpy.build_cache import BuildCache
+    from relaxpy.build.build_cache import BuildCache
 
     kept = BuildCache.default()
     if kept is None:
@@ -107,7 +107,7 @@ def clear(as_json: bool) -> None:
 def verify(as_json: bool) -> None:
     """Read every entry and delete the damaged ones; the next build compiles them again."""
 
-    from relaxpy.build_cache import BuildCache
+    from relaxpy.build.build_cache import BuildCache
 
     kept = BuildCache.default()
     if kept is None:

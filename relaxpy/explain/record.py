@@ -15,11 +15,11 @@ from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.backend.lift_graphs import LiftGraphs
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.build.build import link, records_of
+from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.codegen import Program, call_costs, generate
 from relaxpy.build.kernels import Progress
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.build.tuning import TuningRecords
-from relaxpy.build_cache import BuildCache
 from relaxpy.errors import RelaxError, Span
 from relaxpy.explain.compiled import (
     add_executable,

@@ -73,7 +73,7 @@ class InferenceSession:
 
     `path_or_bytes` is a path, the bytes of a file, or an `onnx.ModelProto`. The model is built here, once for all
     sizes; only if its structure depends on the values of inputs (axes, for instance) it is built when they are known.
-    A file that was built before is loaded from the build cache.
+    A file that was built before is loaded from the cache.
     `target` and further options are those of `relaxpy.build`.
 
     Raises: NoSuchFile, InvalidGraph, NotImplemented: errors of the reader; and the errors of a build.
@@ -108,7 +108,7 @@ class InferenceSession:
         self._checks = {each.name: _Check(each) for each in (*self._inputs, *self._defaults)}
 
     def _load(self) -> bool:
-        """The session as the build cache has it."""
+        """The session as it is kept; False if it is not."""
         found = None if self._kept is None else find_executable(*self._kept)
         if found is None:
             return False

@@ -12,9 +12,9 @@ import pytest
 import relaxpy
 import relaxpy.version
 from relaxpy.build import kept_builds
+from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.kernels import compiler_id
 from relaxpy.build.pipeline import default_pipeline
-from relaxpy.build_cache import BuildCache
 from relaxpy.errors import RelaxError
 from relaxpy.ir import IRModule
 from relaxpy.runtime import Executable

@@ -11,8 +11,8 @@ import pytest
 
 import relaxpy
 import relaxpy.version
+from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.kernels import CompiledKernel, compile_kernels, compiler_id
-from relaxpy.build_cache import BuildCache
 from relaxpy.errors import BuildError, RelaxError
 from relaxpy.ir import IRModule
 from relaxpy.runtime import Executable

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import relaxpy.version
+from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.kernels import compiler_id
-from relaxpy.build_cache import BuildCache
 from tests.cli.test_compile import PROGRAM, run
 
 

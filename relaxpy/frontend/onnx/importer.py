@@ -81,7 +81,7 @@ class Imported:
     place: Span
     """The head of the graph."""
     warnings: tuple[str, ...] = ()
-    """What the model says and is not so."""
+    """Statements of the model that are false."""
 
 
 class ConstantNeededError(UsageError):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from relaxpy import build_cache
-from relaxpy.build_cache import BuildCache, parse_size
+from relaxpy.build import build_cache
+from relaxpy.build.build_cache import BuildCache, parse_size
 from relaxpy.errors import UsageError
 from tests.odd_files import ODD_FILES
 
@@ -132,7 +132,7 @@ def test_a_full_disk_leaves_nothing(kept: BuildCache, monkeypatch: pytest.Monkey
 WRITER = """
 import sys, hashlib
 from pathlib import Path
-from relaxpy.build_cache import BuildCache
+from relaxpy.build.build_cache import BuildCache
 kept = BuildCache(Path(sys.argv[1]), max_bytes=40_000)
 for turn in range(25):
     for i in range(20):

@@ -3,10 +3,10 @@
     <folder>/v2/3f/3f09…c2      an entry: magic, key, checksum, zeros to 128 bytes, data
     <folder>/v2/usage           a line a build: hits and misses
 
-An entry's name is its key, a SHA-256 of everything that its data depends on (computed by `relaxpy.build.kernels`,
-`relaxpy.build.kept_builds` and `relaxpy.onnx.kept_sessions`). So entries are never stale and never change, and builds
-in any number of processes read and write one folder without locks. An entry is written to a temporary file and moved
-into place. An entry that is truncated, damaged or misnamed fails its checksum; it is deleted and rebuilt.
+An entry's name is its key, a SHA-256 of everything that its data depends on (computed by `relaxpy.build.kernels` and
+`relaxpy.build.kept_builds`). So entries are never stale and never change, and builds in any number of processes read
+and write one folder without locks. An entry is written to a temporary file and moved into place. An entry that is
+truncated, damaged or misnamed fails its checksum; it is deleted and rebuilt.
 
 No failure of the cache fails a build: an unreadable or unwritable folder, or a full disk, acts as an empty cache. The
 size of the folder is bounded; each write evicts the least recently used entries.
@@ -57,13 +57,6 @@ class BuildCache:
 
     folder: Path
     max_bytes: int = DEFAULT_SIZE
-
-    @classmethod
-    def chosen(cls, choice: bool | str | os.PathLike[str]) -> BuildCache | None:
-        """The cache that an option `cache` names: the user's, none, or a folder."""
-        if isinstance(choice, bool):
-            return cls.default() if choice else None
-        return cls(Path(choice))
 
     @classmethod
     def default(cls) -> BuildCache | None:
