@@ -11,6 +11,10 @@ Every instruction names an entry of the function's `locations` (binding name and
 errors and profiles. Instructions are plain data: `relaxpy.runtime.codec` writes them as JSON,
 `relaxpy.runtime.link` turns a function into Python.
 
+Fields declare by their annotation what they are: a register that the instruction sets (`Dst`) or reads (`Src`), an
+index of one of the executable's tables (`KernelIndex`). Whoever walks over code asks for that
+(`relaxpy.runtime.effects`), and needs no case for an instruction unless it runs it or knows more of it.
+
 Operands of calls: `Reg(i)` a register, `Heap(i)` an integer of the heap, or a Python int, float,
 bool or str.
 
@@ -41,6 +45,31 @@ Dims: TypeAlias = Annotated[int, range(65)]
 DTypeName: TypeAlias = Annotated[str, frozenset(INFO)]
 AnyDType: TypeAlias = Annotated[str, frozenset({"", *INFO})]
 PrimDType: TypeAlias = Annotated[str, frozenset({"", "string", "str", *INFO})]
+
+
+Dst: TypeAlias = Index
+"""The register that an instruction sets."""
+Src: TypeAlias = Index
+"""A register that it reads."""
+Srcs: TypeAlias = "tuple[Src, ...]"
+Operands: TypeAlias = "tuple[Operand, ...]"
+"""Registers and slots of the heap that it reads, and literals."""
+Dead: TypeAlias = "tuple[Index, ...]"
+"""Registers that nothing reads any more."""
+HeapDst: TypeAlias = Index
+"""The slot of the heap that it sets. (`IntExpr` are those that it reads, `Pattern` those that a match binds.)"""
+HeapStart: TypeAlias = Index
+"""The first of `ndim` slots that it reads, or whose place a tensor's record remembers: a shape."""
+ConstantIndex: TypeAlias = Index
+KernelIndex: TypeAlias = Index
+LibraryIndex: TypeAlias = Index
+PackedIndex: TypeAlias = Index
+FunctionIndex: TypeAlias = Index
+SlotIndex: TypeAlias = Index
+CheckIndex: TypeAlias = Index
+"""Index into the function's `checks`. The others are into the executable's tables."""
+StorageOrNone: TypeAlias = OrNone
+"""Index into the function's `storages`, or -1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,31 +226,43 @@ class Instr:
     loc: OrNone
     """Index into the function's `locations`."""
 
+    TEXT: ClassVar[str] = ""
+    """How it is printed: `{field}` is a field as its annotation says, `{on}` the device of its slot unless that is the
+    host (`relaxpy.runtime.inspect.listing`)."""
+    ALIASES: ClassVar[bool] = False
+    """Whether its result is memory of what it reads, or contains it."""
+
+    def text(self) -> str:
+        """`TEXT` for this instruction."""
+        return self.TEXT
+
 
 @dataclass(frozen=True, slots=True)
 class Const(Instr):
     """dst ← constants[index], in the memory of a slot."""
 
-    dst: Index
-    index: Index
-    slot: Index = HOST
+    TEXT: ClassVar[str] = "{dst} = {index}{on}"
+    dst: Dst
+    index: ConstantIndex
+    slot: SlotIndex = HOST
 
 
 @dataclass(frozen=True, slots=True)
 class Match(Instr):
     """Check register src against a pattern and bind the pattern's heap slots."""
 
-    src: Index
+    TEXT: ClassVar[str] = "match {src}: {pattern} for {check}"
+    src: Src
     pattern: Pattern
-    check: Index
-    """Index into the function's `checks`."""
+    check: CheckIndex
 
 
 @dataclass(frozen=True, slots=True)
 class Eval(Instr):
     """heap[dst] ← expr."""
 
-    dst: Index
+    TEXT: ClassVar[str] = "{dst} = {expr}"
+    dst: HeapDst
     expr: IntExpr
 
 
@@ -229,38 +270,45 @@ class Eval(Instr):
 class Assert(Instr):
     """Fail unless lhs (the actual size) equals rhs (the size that the annotation requires)."""
 
+    TEXT: ClassVar[str] = "assert {lhs} == {rhs} for {check}"
     lhs: IntExpr
     rhs: IntExpr
-    check: Index
+    check: CheckIndex
 
 
 @dataclass(frozen=True, slots=True)
 class Alloc(Instr):
     """dst ← an uninitialised tensor of shape heap[shape : shape + ndim]."""
 
-    dst: Index
-    shape: Index
+    dst: Dst
+    shape: HeapStart
     ndim: Dims
     dtype: DTypeName
-    storage: OrNone
+    storage: StorageOrNone
     """Index of one of the function's `storages`: planned memory of the frame, and the tensor must not leave the call.
     -1: the tensor owns its memory and may leave the call."""
     offset: Annotated[int, range(1 << 63)] = 0
     """Bytes from the storage's start to the tensor's."""
-    slot: Index = HOST
+    slot: SlotIndex = HOST
     """The slot of its device; the same as its storage's."""
+
+    def text(self) -> str:
+        place = " in {storage}" if self.storage >= 0 else "{on}"
+        return "{dst} = alloc {dtype}{shape}" + place + (" at {offset}" if self.offset else "")
 
 
 @dataclass(frozen=True, slots=True)
 class View(Instr):
     """dst ← a view of the compact tensor src with shape heap[shape : shape + ndim] and `dtype`."""
 
-    dst: Index
-    src: Index
-    shape: Index
+    TEXT: ClassVar[str] = "{dst} = view {src} as {dtype}{shape}"
+    ALIASES: ClassVar[bool] = True
+    dst: Dst
+    src: Src
+    shape: HeapStart
     ndim: Dims
     dtype: DTypeName
-    slot: Index = HOST
+    slot: SlotIndex = HOST
     """The slot of src."""
 
 
@@ -269,25 +317,28 @@ class Copy(Instr):
     """dst ← tensor src in the memory of a slot: src itself if it is there already, else a copy. May have to wait for
     src."""
 
-    dst: Index
-    src: Index
-    slot: Index
+    TEXT: ClassVar[str] = "{dst} = copy {src} to {slot}"
+    dst: Dst
+    src: Src
+    slot: SlotIndex
 
 
 @dataclass(frozen=True, slots=True)
 class Read(Instr):
     """dst ← the only element of the 0-d tensor src, of any slot, as a scalar. May have to wait for src."""
 
-    dst: Index
-    src: Index
+    TEXT: ClassVar[str] = "{dst} = read {src}"
+    dst: Dst
+    src: Src
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel(Instr):
     """kernels[index](*args): a compiled tensor program in destination-passing style, on tensors of its slot."""
 
-    index: Index
-    args: tuple[Operand, ...]
+    TEXT: ClassVar[str] = "{index}({args})  work {work}"
+    index: KernelIndex
+    args: Operands
     work: IntExpr
     """About the number of scalar operations of this call, or of bytes that it moves if those are more; -1: unknown.
     Selects the serial or the parallel kernel, and whether the GIL is released."""
@@ -302,8 +353,9 @@ class Library(Instr):
     """libraries[index](*args): a registered library function in destination-passing style
     (outputs last)."""
 
-    index: Index
-    args: tuple[Operand, ...]
+    TEXT: ClassVar[str] = "library {index}({args})"
+    index: LibraryIndex
+    args: Operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,18 +363,20 @@ class Packed(Instr):
     """dst ← packed[index](*args): a registered function or builtin (`vm.builtin.…`) that returns
     a value."""
 
-    dst: Index
-    index: Index
-    args: tuple[Operand, ...]
+    TEXT: ClassVar[str] = "{dst} = packed {index}({args})"
+    dst: Dst
+    index: PackedIndex
+    args: Operands
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Instr):
     """dst ← functions[index](*args)."""
 
-    dst: Index
-    index: Index
-    args: tuple[Index, ...]
+    TEXT: ClassVar[str] = "{dst} = call {index}({args})"
+    dst: Dst
+    index: FunctionIndex
+    args: Srcs
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,34 +384,40 @@ class Closure(Instr):
     """dst ← functions[index] with its last len(captured) parameters bound. Without captured values, it is the function
     itself."""
 
-    dst: Index
-    index: Index
-    captured: tuple[Index, ...]
+    TEXT: ClassVar[str] = "{dst} = closure {index} with ({captured})"
+    dst: Dst
+    index: FunctionIndex
+    captured: Srcs
 
 
 @dataclass(frozen=True, slots=True)
 class Invoke(Instr):
     """dst ← the result of calling register `closure` with args. It is a closure or a Python callable."""
 
-    dst: Index
-    closure: Index
-    args: tuple[Index, ...]
+    TEXT: ClassVar[str] = "{dst} = invoke {closure}({args})"
+    dst: Dst
+    closure: Src
+    args: Srcs
 
 
 @dataclass(frozen=True, slots=True)
 class MakeTuple(Instr):
     """dst ← (src…)."""
 
-    dst: Index
-    fields: tuple[Index, ...]
+    TEXT: ClassVar[str] = "{dst} = tuple({fields})"
+    ALIASES: ClassVar[bool] = True
+    dst: Dst
+    fields: Srcs
 
 
 @dataclass(frozen=True, slots=True)
 class Item(Instr):
     """dst ← src[index]."""
 
-    dst: Index
-    src: Index
+    TEXT: ClassVar[str] = "{dst} = {src}[{index}]"
+    ALIASES: ClassVar[bool] = True
+    dst: Dst
+    src: Src
     index: Index
 
 
@@ -365,8 +425,9 @@ class Item(Instr):
 class MakeShape(Instr):
     """dst ← the shape value heap[shape : shape + ndim]."""
 
-    dst: Index
-    shape: Index
+    TEXT: ClassVar[str] = "{dst} = shape{shape}"
+    dst: Dst
+    shape: HeapStart
     ndim: Dims
 
 
@@ -374,7 +435,8 @@ class MakeShape(Instr):
 class MakePrim(Instr):
     """dst ← a scalar (or string) of `dtype`."""
 
-    dst: Index
+    TEXT: ClassVar[str] = "{dst} = {dtype} {value}"
+    dst: Dst
     value: Heap | Int64 | float | bool | str
     dtype: PrimDType
 
@@ -383,8 +445,10 @@ class MakePrim(Instr):
 class Move(Instr):
     """dst ← src."""
 
-    dst: Index
-    src: Index
+    TEXT: ClassVar[str] = "{dst} = {src}"
+    ALIASES: ClassVar[bool] = True
+    dst: Dst
+    src: Src
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +456,8 @@ class If(Instr):
     """If register cond (a bool, or a 0-d bool tensor of the host) is true, run the next then_len instructions, else the
     else_len instructions after them. Then continue after both arms."""
 
-    cond: Index
+    TEXT: ClassVar[str] = "if {cond}"
+    cond: Src
     then_len: Index
     else_len: Index
 
@@ -403,8 +468,9 @@ class Graph(Instr):
     §4.5); a machine may also just run them. They are `Kernel`, `Const`, and `Alloc` and `View` of tensors in planned
     storage or of tensors from before. Their registers are not set afterwards."""
 
+    TEXT: ClassVar[str] = "graph{on}"
     length: Index
-    slot: Index
+    slot: SlotIndex
     """The slot of all of them."""
 
 
@@ -412,14 +478,16 @@ class Graph(Instr):
 class Kill(Instr):
     """These registers are dead: no later instruction reads them."""
 
-    regs: tuple[Index, ...]
+    TEXT: ClassVar[str] = "kill {regs}"
+    regs: Dead
 
 
 @dataclass(frozen=True, slots=True)
 class Return(Instr):
     """Return register src. The last instruction of a function, and used nowhere else."""
 
-    src: Index
+    TEXT: ClassVar[str] = "return {src}"
+    src: Src
 
 
 INSTRUCTIONS: tuple[type[Instr], ...] = (

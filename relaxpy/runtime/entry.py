@@ -21,6 +21,7 @@ import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.bytecode import FunctionCode, Match, Move, Pattern, TensorPattern, TuplePattern
+from relaxpy.runtime.effects import sets
 from relaxpy.runtime.packed_tensor import PackedTensor
 from relaxpy.runtime.patterns import ANYTHING, describe, enter
 from relaxpy.runtime.signature import Signature
@@ -168,7 +169,7 @@ def parameter_patterns(code: FunctionCode) -> tuple[Pattern, ...]:
             if instr.src in holds and code.checks[instr.check].what == "parameter":
                 found.setdefault(holds[instr.src], instr.pattern)
             continue
-        dst = getattr(instr, "dst", -1)
+        dst = sets(instr)
         if isinstance(instr, Move) and instr.src in holds:
             holds[dst] = holds[instr.src]
         else:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from relaxpy.runtime.bytecode import Assert, Eval, FunctionCode, Heap, IntExpr, IntOp, Match
+from relaxpy.runtime.effects import pattern_slots
 from relaxpy.runtime.integers import LARGEST, SMALLEST, slots_of
-from relaxpy.runtime.operands import pattern_slots
 
 Interval: TypeAlias = "tuple[int, int]"
 """The smallest and the largest value."""

@@ -6,7 +6,7 @@ tuples, moves and branches. The result of a call or a library is a new value.
 
 from __future__ import annotations
 
-from relaxpy.runtime.bytecode import Alloc, FunctionCode, Item, Kill, MakeTuple, View
+from relaxpy.runtime.bytecode import Alloc, FunctionCode, Item, Kill, MakeTuple
 from relaxpy.runtime.operands import Analysis, Value, analyse
 
 
@@ -35,7 +35,7 @@ class Lifetimes:
             taken = frozenset[int]().union(*map(self._roots_of, reads))
             if made is not None and isinstance(instr, Alloc):
                 self._roots[made] = frozenset({at})
-            elif made is not None and isinstance(instr, (View, MakeTuple, Item)):
+            elif made is not None and instr.ALIASES:
                 self._roots[made] = taken
             if isinstance(instr, Kill):
                 taken = frozenset()

@@ -28,42 +28,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from relaxpy.runtime.bytecode import (
-    HOST,
-    Alloc,
-    Assert,
-    Call,
-    Closure,
-    Const,
-    Copy,
-    Eval,
-    FunctionCode,
-    Graph,
-    Heap,
-    If,
-    Instr,
-    IntExpr,
-    Invoke,
-    Item,
-    Kernel,
-    KernelInfo,
-    Kill,
-    Library,
-    MakePrim,
-    MakeShape,
-    MakeTuple,
-    Match,
-    Move,
-    Operand,
-    Packed,
-    Read,
-    Reg,
-    Return,
-    TensorPattern,
-    View,
-)
+from relaxpy.runtime import bytecode as bc
 from relaxpy.runtime.devices.cpu.lines import CpuLines
 from relaxpy.runtime.devices.lines import DeviceLines, Launch
+from relaxpy.runtime.effects import sets, sets_slots
 from relaxpy.runtime.entry import entry_tests
 from relaxpy.runtime.formulas import Formulas
 from relaxpy.runtime.function_listing import Listing
@@ -72,7 +40,7 @@ from relaxpy.runtime.integers import by_slot, slots_of
 from relaxpy.runtime.intervals import SlotRanges
 from relaxpy.runtime.match_lines import MatchLines
 from relaxpy.runtime.nesting import MAX_LEVELS, Arm
-from relaxpy.runtime.operands import Analysis, Value, analyse, sets_slots
+from relaxpy.runtime.operands import Analysis, Value, analyse
 from relaxpy.runtime.step_lines import StepLines
 from relaxpy.runtime.tail_calls import promised, replacing, steps
 from relaxpy.runtime.verifier.verify import Unproved
@@ -84,7 +52,7 @@ class Devices:
 
     lines: tuple[type[DeviceLines], ...] = (CpuLines,)
     """For each slot the class that writes its code."""
-    kernels: tuple[KernelInfo, ...] = ()
+    kernels: tuple[bc.KernelInfo, ...] = ()
     with_graphs: frozenset[int] = frozenset()
     """The slots whose devices record and replay launches."""
 
@@ -93,7 +61,7 @@ ONLY_HOST = Devices()
 
 
 def translate(
-    code: FunctionCode,
+    code: bc.FunctionCode,
     generators: frozenset[int],
     generator: bool,
     emitter: type[Emitter] | None = None,
@@ -134,7 +102,7 @@ class Emitter:
 
     def __init__(
         self,
-        code: FunctionCode,
+        code: bc.FunctionCode,
         analysis: Analysis,
         generators: frozenset[int],
         generator: bool,
@@ -160,7 +128,7 @@ class Emitter:
             for record in self.plan.records
             for slot in range(record.shape, record.shape + record.ndim)
         )
-        self.storage_exprs: list[IntExpr] = []
+        self.storage_exprs: list[bc.IntExpr] = []
         self.storage_group: dict[int, int] = {}
         self.comments: dict[int, str] = {}
         self.texts: dict[str, str] = {}
@@ -192,7 +160,7 @@ class Emitter:
 
     def _plan_storages(self) -> None:
         used = {value.storage for value in self.info.defines.values() if value.storage >= 0}
-        seen: dict[tuple[IntExpr, int], int] = {}
+        seen: dict[tuple[bc.IntExpr, int], int] = {}
         for storage, nbytes in enumerate(self.code.storages):
             size, slot = self.fold(nbytes), self.home[self.code.storage_slot(storage)]
             if (size, slot) not in seen:
@@ -206,9 +174,9 @@ class Emitter:
             if isinstance(size, int) and storage in used:
                 self.plan.fixed[group] = size
 
-    def slot_of(self, kernel: Kernel) -> int:
+    def slot_of(self, kernel: bc.Kernel) -> int:
         """The slot where a kernel runs, normalised to the first that shares its memory."""
-        return self.home[self.kernels[kernel.index].slot] if self.kernels else HOST
+        return self.home[self.kernels[kernel.index].slot] if self.kernels else bc.HOST
 
     def is_tensor(self, slot: int, src: str) -> str:
         """A condition that is true if `src` is not a tensor of a slot."""
@@ -216,7 +184,7 @@ class Emitter:
 
     # Expressions
 
-    def checked(self, expr: IntExpr) -> str:
+    def checked(self, expr: bc.IntExpr) -> str:
         """A formula as Python that raises if an operation overflows. For small sizes, operations that cannot overflow
         are not checked."""
         expr = self.fold(expr)
@@ -243,14 +211,14 @@ class Emitter:
             self.emit(f"if {' or '.join(tests)}: wide = True")
 
     def dims(self, shape: int, ndim: int) -> str:
-        sizes = [self.expr(Heap(slot)) for slot in range(shape, shape + ndim)]
+        sizes = [self.expr(bc.Heap(slot)) for slot in range(shape, shape + ndim)]
         return f"({', '.join(sizes)},)" if sizes else "()"
 
-    def operand(self, arg: Operand) -> str:
+    def operand(self, arg: bc.Operand) -> str:
         match arg:
-            case Reg(index):
+            case bc.Reg(index):
                 return f"r{index}"
-            case Heap():
+            case bc.Heap():
                 return self.expr(arg)
             case float() if not math.isfinite(arg):
                 return f"float({str(arg)!r})"
@@ -348,7 +316,7 @@ class Emitter:
             if not self.may_precede(at, instr):
                 self.flush()
             self.at = at
-            if isinstance(instr, If):
+            if isinstance(instr, bc.If):
                 middle = at + 1 + instr.then_len
                 after = middle + instr.else_len
                 self.emit(f"if {self.condition(at, instr.cond)}:")
@@ -359,7 +327,7 @@ class Emitter:
                 self.arm(middle, after, scope)
                 at = after
                 continue
-            if isinstance(instr, Graph) and self.is_recorded(instr):
+            if isinstance(instr, bc.Graph) and self.is_recorded(instr):
                 self.graph(at, instr, scope)
                 at += 1 + instr.length
                 continue
@@ -368,8 +336,8 @@ class Emitter:
             if len(self.lines) > first:
                 self.comment(instr)
             made = self.info.defines.get(at)
-            if not isinstance(instr, Eval) and (made is None or made.has_local):
-                self.registers_set.add(getattr(instr, "dst", -1))
+            if made is None or made.has_local:
+                self.registers_set.add(sets(instr))
             at += 1
         self.flush()
 
@@ -387,7 +355,7 @@ class Emitter:
         never one."""
         return self.steps.spares.get(at, "") if self.steps is not None else ""
 
-    def may_precede(self, at: int, instr: Instr) -> bool:
+    def may_precede(self, at: int, instr: bc.Instr) -> bool:
         """Whether the pending kernels may run after this instruction instead of before it, or it is a kernel that joins
         them."""
         return all(lines.may_precede(at, instr) for lines in self.devices)
@@ -415,11 +383,11 @@ class Emitter:
             self.arms.append((first, len(self.lines)))
         self.depth -= 1
 
-    def is_recorded(self, instr: Instr) -> bool:
+    def is_recorded(self, instr: bc.Instr) -> bool:
         """Whether an instruction is a graph that the machine records."""
-        return isinstance(instr, Graph) and instr.length > 0 and instr.slot in self.with_graphs
+        return isinstance(instr, bc.Graph) and instr.length > 0 and instr.slot in self.with_graphs
 
-    def graph(self, at: int, graph: Graph, scope: Scope) -> None:
+    def graph(self, at: int, graph: bc.Graph, scope: Scope) -> None:
         """Writes a graph. What can fail or moves memory comes first, at every call: checks, and growth of storage. Then
         a recording is looked up by all that its launches depend on; if there is none, they run and are recorded."""
         body = range(at + 1, at + 1 + graph.length)
@@ -428,7 +396,9 @@ class Emitter:
         self.unproved -= frozenset(body)
         key = graph_key(self.code, self.info, self.kernels, at)
         kernels = [
-            each.index for each in map(self.code.code.__getitem__, body) if isinstance(each, Kernel)
+            each.index
+            for each in map(self.code.code.__getitem__, body)
+            if isinstance(each, bc.Kernel)
         ]
         plan = GraphPlan(graph.slot, tuple(dict.fromkeys(kernels)), len(kernels), len(key.inputs))
         self.at = at
@@ -455,17 +425,17 @@ class Emitter:
         """Writes the run-time checks of an instruction of a graph, without the instruction."""
         self.at = at
         match self.code.code[at]:
-            case Alloc() as instr:
+            case bc.Alloc() as instr:
                 self.room(at, instr)
                 self.grown(instr, scope)
-            case View() as instr:
+            case bc.View() as instr:
                 self.require_seen(at, instr)
-            case Kernel() as instr:
+            case bc.Kernel() as instr:
                 self.fits(at, instr)
             case _:
                 pass
 
-    def comment(self, instr: Instr) -> None:
+    def comment(self, instr: bc.Instr) -> None:
         """Adds the instruction's binding as a comment to the last line."""
         place = self.code.place(instr)
         where = f", {place.file}:{place.line}" if place.file else ""
@@ -473,74 +443,74 @@ class Emitter:
 
     # Instructions
 
-    def instr(self, at: int, instr: Instr, scope: Scope) -> None:  # noqa: C901  (a case an instruction)
+    def instr(self, at: int, instr: bc.Instr, scope: Scope) -> None:  # noqa: C901  (a case an instruction)
         match instr:
-            case Const(dst=dst, index=index, slot=slot):
+            case bc.Const(dst=dst, index=index, slot=slot):
                 if self.info.defines[at].object:
                     self.emit(f"r{dst} = {self.devices[slot].constant(index)}")
-            case Match():
+            case bc.Match():
                 self.match_value(at, instr, scope)
-            case Eval(dst=dst, expr=expr):
+            case bc.Eval(dst=dst, expr=expr):
                 self.emit(f"s{dst} = {self.checked(expr)}")
                 self.slot_written(dst, scope)
-            case Assert(lhs=lhs, rhs=rhs, check=check):
+            case bc.Assert(lhs=lhs, rhs=rhs, check=check):
                 left, right = self.checked(lhs), self.checked(rhs)
                 self.emit(
                     f"if {left} != {right}: raise unequal({check}, {left}, {right}, locals())"
                 )
-            case Alloc():
+            case bc.Alloc():
                 self.alloc(at, instr, scope)
-            case View():
+            case bc.View():
                 self.view(at, instr)
-            case Copy(dst=dst, src=src, slot=slot):
+            case bc.Copy(dst=dst, src=src, slot=slot):
                 self.devices[slot].copy(dst, src)
-            case Read(dst=dst, src=src):
+            case bc.Read(dst=dst, src=src):
                 self.emit(f"r{dst} = read(r{src})")
-            case Kernel():
+            case bc.Kernel():
                 self.kernel(at, instr, scope)
-            case Graph():
+            case bc.Graph():
                 pass  # its launches follow, and run one by one
-            case Library(index=index, args=args):
+            case bc.Library(index=index, args=args):
                 given = ", ".join(map(self.operand, args))
                 outputs = tuple(value.uses > 1 for value in self.info.outputs[at])
                 self.emit(
                     f"library(l{index}, {outputs}, ({given},))" if outputs else f"l{index}({given})"
                 )
-            case Packed(dst=dst, index=index, args=args):
+            case bc.Packed(dst=dst, index=index, args=args):
                 self.emit(f"r{dst} = to_value(p{index}({', '.join(map(self.operand, args))}))")
-            case Call(args=args) if self.steps is not None and at in self.steps.calls:
+            case bc.Call(args=args) if self.steps is not None and at in self.steps.calls:
                 self.steps.step(at, args, scope.arm())
-            case Call(dst=dst, index=index, args=args):
+            case bc.Call(dst=dst, index=index, args=args):
                 if index in self.generators and at in self.replacing:
                     self.emit(self.tail_call(at, f"f{index}({_regs(args)})"))
                     return
                 wait = "yield " if index in self.generators else ""
                 self.emit(f"r{dst} = {wait}f{index}({_regs(args)})")
-            case Closure(dst=dst, index=index, captured=captured):
+            case bc.Closure(dst=dst, index=index, captured=captured):
                 self.emit(f"r{dst} = closure({index}, ({_regs(captured, ',')}))")
-            case Invoke(dst=dst, closure=closure, args=args):
+            case bc.Invoke(dst=dst, closure=closure, args=args):
                 begun = f"begin(r{closure}, ({_regs(args, ',')}))"
                 is_tail = at in self.replacing
                 call = self.tail_call(at, begun) if is_tail else f"r{dst} = yield {begun}"
                 self.emit(f"if is_generator(r{closure}): {call}")
                 self.emit(f"else: r{dst} = invoke(r{closure}, ({_regs(args, ',')}))")
-            case MakeTuple(dst=dst, fields=fields):
+            case bc.MakeTuple(dst=dst, fields=fields):
                 self.emit(f"r{dst} = ({_regs(fields, ',')})")
-            case Item(dst=dst, src=src, index=index):
+            case bc.Item(dst=dst, src=src, index=index):
                 self.emit(f"r{dst} = r{src}[{index}]")
-            case MakeShape(dst=dst, shape=shape, ndim=ndim):
+            case bc.MakeShape(dst=dst, shape=shape, ndim=ndim):
                 self.emit(f"r{dst} = Shape({self.dims(shape, ndim)})")
-            case MakePrim(dst=dst, value=value, dtype=dtype):
+            case bc.MakePrim(dst=dst, value=value, dtype=dtype):
                 text = self.operand(value)
                 if dtype == "bool" and text not in ("True", "False"):
                     text = f"{text} != 0"
-                elif isinstance(value, Heap) and "float" in dtype:
+                elif isinstance(value, bc.Heap) and "float" in dtype:
                     text = f"float({text})"
                 self.emit(f"r{dst} = {text}")
-            case Move(dst=dst, src=src):
+            case bc.Move(dst=dst, src=src):
                 if self.info.reads[at][0].has_local:
                     self.emit(f"r{dst} = r{src}")
-            case Kill(regs=regs):
+            case bc.Kill(regs=regs):
                 held = [
                     f"r{r}"
                     for r, value in zip(regs, self.info.reads[at], strict=True)
@@ -548,7 +518,7 @@ class Emitter:
                 ]
                 if held:
                     self.emit(f"{' = '.join(held)} = None")
-            case Return(src=src):
+            case bc.Return(src=src):
                 self.emit(f"return r{src}")
             case _:
                 raise AssertionError(f"no translation of {type(instr).__name__}")
@@ -562,10 +532,10 @@ class Emitter:
         needed: set[int] = set()
         for number in instrs:
             instr = self.code.code[number]
-            if isinstance(instr, Assert):
+            if isinstance(instr, bc.Assert):
                 needed.update({*slots_of(instr.lhs), *slots_of(instr.rhs)} - bound)
             bound.update(sets_slots(instr))
-        slots = [f"({slot}, {self.expr(Heap(slot))})" for slot in sorted(needed)]
+        slots = [f"({slot}, {self.expr(bc.Heap(slot))})" for slot in sorted(needed)]
         return f"return TailCall({begun}, promise({instrs}, {_tuple(slots)}))"
 
     def slot_written(self, slot: int, scope: Scope) -> None:
@@ -583,7 +553,7 @@ class Emitter:
             lines.stale(slot, scope)
         scope.storages -= self.storages_of_slot.get(slot, set())
 
-    def alloc(self, at: int, instr: Alloc, scope: Scope) -> None:
+    def alloc(self, at: int, instr: bc.Alloc, scope: Scope) -> None:
         value = self.info.defines[at]
         self.room(at, instr)
         if instr.storage < 0:
@@ -593,14 +563,14 @@ class Emitter:
         if value.object:
             self.storage_tensor(instr.dst, value)
 
-    def room(self, at: int, instr: Alloc) -> None:
+    def room(self, at: int, instr: bc.Alloc) -> None:
         """Checks that a tensor fits its storage, unless this is proved."""
         if at in self.unproved:
             dims = self.dims(instr.shape, instr.ndim)
             have = self.expr(self.code.storages[instr.storage]) if instr.storage >= 0 else "None"
             self.emit(f"room({dims}, {instr.dtype!r}, {instr.offset}, {have})")
 
-    def grown(self, instr: Alloc, scope: Scope) -> None:
+    def grown(self, instr: bc.Alloc, scope: Scope) -> None:
         """Lets the tensor's storage grow to the size that this call needs."""
         group = self.storage_group[instr.storage]
         if group not in self.plan.fixed and group not in scope.storages:
@@ -620,7 +590,7 @@ class Emitter:
     def storage_tensor(self, dst: int, value: Value) -> None:
         self.devices[value.slot].stored(dst, value, self.dims(value.shape, value.ndim))
 
-    def view(self, at: int, instr: View) -> None:
+    def view(self, at: int, instr: bc.View) -> None:
         value = self.info.defines[at]
         self.require_seen(at, instr)
         if value.storage >= 0:
@@ -629,7 +599,7 @@ class Emitter:
             return
         self.devices[instr.slot].view(at, instr, self.dims(instr.shape, instr.ndim))
 
-    def require_seen(self, at: int, instr: View) -> None:
+    def require_seen(self, at: int, instr: bc.View) -> None:
         """Checks that a view fits its tensor, unless this is proved."""
         if at in self.unproved:
             dims = self.dims(instr.shape, instr.ndim)
@@ -645,27 +615,29 @@ class Emitter:
             self.devices[value.slot].constant(value.constant) if value.constant >= 0 else f"r{reg}"
         )
 
-    def kernel(self, at: int, instr: Kernel, scope: Scope) -> None:
+    def kernel(self, at: int, instr: bc.Kernel, scope: Scope) -> None:
         self.fits(at, instr)
         self.devices[self.slot_of(instr)].kernel(at, instr, scope)
 
-    def fits(self, at: int, instr: Kernel) -> None:
+    def fits(self, at: int, instr: bc.Kernel) -> None:
         """Compares arguments with the kernel's parameters, unless they are proved to fit."""
         if at in self.unproved:
             read = iter(self.info.reads[at])
             given = [
-                self.compared(arg.index, next(read)) if isinstance(arg, Reg) else self.operand(arg)
+                self.compared(arg.index, next(read))
+                if isinstance(arg, bc.Reg)
+                else self.operand(arg)
                 for arg in instr.args
             ]
             self.emit(f"fit({instr.index}, ({', '.join([*given, ''])}))")
 
     # Match
 
-    def match_value(self, at: int, instr: Match, scope: Scope) -> None:
+    def match_value(self, at: int, instr: bc.Match, scope: Scope) -> None:
         value = self.info.reads[at][0]
         src = f"r{instr.src}"
         bad = f"raise mismatch({at}, {{}}, locals())"
-        if value.shape >= 0 and isinstance(instr.pattern, TensorPattern):
+        if value.shape >= 0 and isinstance(instr.pattern, bc.TensorPattern):
             # A tensor that this function allocated: only its sizes are checked, and they are known.
             self.match_known(instr, instr.pattern, value, scope)
             return
@@ -673,13 +645,15 @@ class Emitter:
         sizes = self.matches.value(instr.pattern, src, bad.format(src), bound)
         for slot in bound:
             self.slot_written(slot, scope)
-        self.guard(bound, not isinstance(instr.pattern, TensorPattern))
-        if isinstance(instr.pattern, TensorPattern):
+        self.guard(bound, not isinstance(instr.pattern, bc.TensorPattern))
+        if isinstance(instr.pattern, bc.TensorPattern):
             self.devices[instr.pattern.slot].matched(at, src, sizes)
 
-    def match_known(self, instr: Match, pattern: TensorPattern, value: Value, scope: Scope) -> None:
+    def match_known(
+        self, instr: bc.Match, pattern: bc.TensorPattern, value: Value, scope: Scope
+    ) -> None:
         """Matches a tensor whose type is known at link time. A mismatch of rank or type fails at every call."""
-        have = [self.expr(Heap(slot)) for slot in range(value.shape, value.shape + value.ndim)]
+        have = [self.expr(bc.Heap(slot)) for slot in range(value.shape, value.shape + value.ndim)]
         wrong_rank = (
             pattern.ndim not in (-1, value.ndim)
             if pattern.shape is None
@@ -693,7 +667,7 @@ class Emitter:
             self.emit(bad)
             return
         for want, size in zip(pattern.shape or (), have, strict=False):
-            if isinstance(want, Heap):
+            if isinstance(want, bc.Heap):
                 self.emit(f"s{want.index} = {size}")
                 self.slot_written(want.index, scope)
                 self.guard((want.index,), signed=True)

@@ -5,44 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from relaxpy.runtime.bytecode import (
-    HOST,
-    Alloc,
-    Call,
-    Closure,
-    Const,
-    Copy,
-    Eval,
-    FunctionCode,
-    Heap,
-    If,
-    Instr,
-    Invoke,
-    Item,
-    Kernel,
-    Kill,
-    Library,
-    MakePrim,
-    MakeShape,
-    MakeTuple,
-    Match,
-    Move,
-    Operand,
-    Packed,
-    Pattern,
-    PrimPattern,
-    Read,
-    Reg,
-    Return,
-    ShapePattern,
-    TensorPattern,
-    TuplePattern,
-    View,
-)
+from relaxpy.runtime import bytecode as bc
+from relaxpy.runtime.effects import reads, sets, written_slots
 from relaxpy.runtime.frame import FramePlan, RecordPlan
 
 
@@ -95,9 +63,10 @@ class Value:
 
 _NOTHING = Value()
 """The value of a register that was never written."""
+_NONE: tuple[Value, ...] = ()
 
 
-def analyse(code: FunctionCode, hosts: Collection[int] = (HOST,)) -> Analysis:
+def analyse(code: bc.FunctionCode, hosts: Collection[int] = (bc.HOST,)) -> Analysis:
     """The value of each operand of a function. `hosts` are the slots whose tensors are in this process's memory;
     kernels access these through records."""
     analysis = Analysis(code, hosts)
@@ -108,7 +77,7 @@ def analyse(code: FunctionCode, hosts: Collection[int] = (HOST,)) -> Analysis:
 class Analysis:
     """The value of each operand, and the needs of each value: a record, an object, both or neither."""
 
-    def __init__(self, code: FunctionCode, hosts: Collection[int] = (HOST,)) -> None:
+    def __init__(self, code: bc.FunctionCode, hosts: Collection[int] = (bc.HOST,)) -> None:
         self.code = code
         self.hosts = hosts
         self.params = tuple(Value() for _ in code.params)
@@ -133,7 +102,7 @@ class Analysis:
         at = start
         while at < end:
             instr = self.code.code[at]
-            if isinstance(instr, If):
+            if isinstance(instr, bc.If):
                 self._read(at, env, (instr.cond,), wanted=not self._in_storage(env[instr.cond]))
                 middle = at + 1 + instr.then_len
                 after = middle + instr.else_len
@@ -164,97 +133,86 @@ class Analysis:
                 value.want_object()
         return values
 
-    def _instr(  # noqa: C901  (a case an instruction)
-        self, at: int, instr: Instr, env: dict[int, Value], matched: dict[Value, int]
+    def _instr(
+        self, at: int, instr: bc.Instr, env: dict[int, Value], matched: dict[Value, int]
     ) -> None:
-        made: Value | None = None
+        if isinstance(instr, bc.Kill):
+            self.reads[at] = tuple(env.get(reg, _NOTHING) for reg in instr.regs)
+            return
+        if isinstance(instr, bc.Library):
+            values = [env[arg.index] if isinstance(arg, bc.Reg) else _NOTHING for arg in instr.args]
+            self.outputs[at] = (*takewhile(_is_unset, reversed(values)),)[::-1]
+        regs = reads(instr)
+        values = self._read(at, env, regs, self._wants(instr, env)) if regs else _NONE
+        if isinstance(instr, bc.Match):
+            self._matched(at, instr.pattern, values[0], matched)
+        elif isinstance(instr, bc.Kernel):
+            self.kernel_records[at] = tuple(self._record(value, matched) for value in values)
+        elif isinstance(instr, bc.Return):
+            self.gives_new &= values[0].is_new
+        if (dst := sets(instr)) >= 0:
+            made = env[dst] = self._made(instr, values)
+            if not isinstance(instr, bc.Move):
+                self.defines[at] = made
+
+    def _wants(self, instr: bc.Instr, env: Mapping[int, Value]) -> bool:
+        """Whether an instruction needs the objects of what it reads."""
         match instr:
-            case Match(src=src, pattern=pattern):
-                value = env[src]
-                known = value.shape >= 0 and isinstance(pattern, TensorPattern)
-                self._read(at, env, (src,), wanted=not known)
-                if isinstance(pattern, PrimPattern):
-                    value.scalar = True
-                if isinstance(pattern, TensorPattern) and not known:
-                    value.slot = pattern.slot
-                if (
-                    isinstance(pattern, TensorPattern)
-                    and pattern.shape is not None
-                    and pattern.dtype
-                ):
-                    matched.setdefault(value, at)
-            case Alloc(
-                shape=shape, ndim=ndim, dtype=dtype, storage=storage, offset=offset, slot=slot
-            ):
-                made = Value(
+            case bc.Kernel() | bc.Move():
+                return False
+            case bc.View(src=src):
+                return env[src].storage < 0
+            case bc.Match(src=src, pattern=bc.TensorPattern()):
+                return env[src].shape < 0
+            case _:
+                return True
+
+    def _matched(
+        self, at: int, pattern: bc.Pattern, value: Value, matched: dict[Value, int]
+    ) -> None:
+        if isinstance(pattern, bc.PrimPattern):
+            value.scalar = True
+        if not isinstance(pattern, bc.TensorPattern):
+            return
+        if value.shape < 0:
+            value.slot = pattern.slot
+        if pattern.shape is not None and pattern.dtype:
+            matched.setdefault(value, at)
+
+    def _made(self, instr: bc.Instr, values: Sequence[Value]) -> Value:
+        """The value that an instruction sets its register to, of those that it reads."""
+        planned = instr.ALIASES and any(value.planned for value in values)
+        match instr:
+            case bc.Alloc(shape=shape, ndim=ndim, dtype=dtype, storage=storage, offset=offset):
+                at_call = storage >= 0
+                return Value(
                     ndim,
                     dtype,
                     shape,
                     storage,
                     offset,
-                    storage >= 0,
-                    slot,
+                    at_call,
+                    instr.slot,
                     is_unset=True,
                     is_new=True,
                 )
-            case View(src=src, shape=shape, ndim=ndim, dtype=dtype, slot=slot):
-                (value,) = self._read(at, env, (src,), wanted=env[src].storage < 0)
-                made = Value(ndim, dtype, shape, value.storage, value.offset, value.planned, slot)
-            case Const(index=index, slot=slot):
-                made = Value(constant=index, slot=slot)
-            case Copy(src=src, slot=slot):
-                (value,) = self._read(at, env, (src,), wanted=True)
-                made = Value(slot=slot, planned=value.planned)
-            case Read(src=src):
-                self._read(at, env, (src,), wanted=True)
-                made = Value(scalar=True, object=True, is_new=True)
-            case MakePrim(dtype=dtype):
-                made = Value(scalar=True, object=True, is_new=True, is_bool=dtype == "bool")
-            case Kernel(args=args):
-                values = self._read(at, env, _registers(args), wanted=False)
-                self.kernel_records[at] = tuple(self._record(value, matched) for value in values)
-            case Move(dst=dst, src=src):
-                self._read(at, env, (src,), wanted=False)
-                env[dst] = env[src]
-            case Library(args=args):
-                values = [env[arg.index] if isinstance(arg, Reg) else _NOTHING for arg in args]
-                self.outputs[at] = (*takewhile(_is_unset, reversed(values)),)[::-1]
-                self._read(at, env, _registers(args), wanted=True)
-            case Packed(args=args):
-                self._read(at, env, _registers(args), wanted=True)
-                made = Value()
-            case Call(args=args):
-                self._read(at, env, args, wanted=True)
-                made = Value()
-            case Closure(captured=captured):
-                self._read(at, env, captured, wanted=True)
-                made = Value()
-            case Invoke(closure=closure, args=args):
-                self._read(at, env, (closure, *args), wanted=True)
-                made = Value()
-            case MakeTuple(fields=fields):
-                values = self._read(at, env, fields, wanted=True)
-                made = Value(
-                    is_new=all(value.is_new for value in values),
-                    planned=any(value.planned for value in values),
-                )
-            case Item(src=src):
-                (value,) = self._read(at, env, (src,), wanted=True)
-                made = Value(planned=value.planned)
-            case Return(src=src):
-                (value,) = self._read(at, env, (src,), wanted=True)
-                self.gives_new &= value.is_new
-            case MakeShape():
-                made = Value(is_new=True)
-            case Kill(regs=regs):
-                self.reads[at] = tuple(env.get(reg, _NOTHING) for reg in regs)
-                return
+            case bc.View(shape=shape, ndim=ndim, dtype=dtype, slot=slot):
+                (seen,) = values
+                return Value(ndim, dtype, shape, seen.storage, seen.offset, planned, slot)
+            case bc.Const(index=index, slot=slot):
+                return Value(constant=index, slot=slot)
+            case bc.Copy(slot=slot):
+                return Value(slot=slot, planned=values[0].planned)
+            case bc.Read():
+                return Value(scalar=True, object=True, is_new=True)
+            case bc.MakePrim(dtype=dtype):
+                return Value(scalar=True, object=True, is_new=True, is_bool=dtype == "bool")
+            case bc.Move():
+                return values[0]
+            case bc.MakeTuple() | bc.MakeShape():
+                return Value(is_new=all(value.is_new for value in values), planned=planned)
             case _:
-                return
-        dst = getattr(instr, "dst", -1)
-        if made is not None and dst >= 0:
-            self.defines[at] = made
-            env[dst] = made
+                return Value(planned=planned)
 
     def _record(self, value: Value, matched: dict[Value, int]) -> int:
         """The record through which kernels access a value; -1 if they need its object or a constant's own record."""
@@ -286,10 +244,10 @@ class Analysis:
             self.plan.records.append(RecordPlan(len(pattern.shape), pattern.dtype, offset, -1))
         return self.match_records[at]
 
-    def _pattern(self, at: int) -> TensorPattern:
+    def _pattern(self, at: int) -> bc.TensorPattern:
         instr = self.code.code[at]
-        assert isinstance(instr, Match)
-        assert isinstance(instr.pattern, TensorPattern)
+        assert isinstance(instr, bc.Match)
+        assert isinstance(instr.pattern, bc.TensorPattern)
         return instr.pattern
 
 
@@ -305,32 +263,3 @@ def _join(env: dict[int, Value], then: dict[int, Value], other: dict[int, Value]
 
 def _is_unset(value: Value) -> bool:
     return value.is_unset
-
-
-def _registers(args: Sequence[Operand]) -> tuple[int, ...]:
-    return tuple(arg.index for arg in args if isinstance(arg, Reg))
-
-
-def written_slots(code: FunctionCode) -> frozenset[int]:
-    """Heap slots that instructions write; all others are constant."""
-    return frozenset(slot for instr in code.code for slot in sets_slots(instr))
-
-
-def sets_slots(instr: Instr) -> Sequence[int]:
-    """Heap slots that an instruction writes."""
-    if isinstance(instr, Eval):
-        return (instr.dst,)
-    return pattern_slots(instr.pattern) if isinstance(instr, Match) else ()
-
-
-def pattern_slots(pattern: Pattern) -> list[int]:
-    """Heap slots that a pattern binds."""
-    match pattern:
-        case TensorPattern(shape=sizes) | ShapePattern(dims=sizes):
-            return [size.index for size in sizes or () if isinstance(size, Heap)]
-        case PrimPattern(value=Heap(index)):
-            return [index]
-        case TuplePattern(fields):
-            return [slot for item in fields for slot in pattern_slots(item)]
-        case _:
-            return []

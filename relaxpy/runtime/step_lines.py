@@ -30,8 +30,9 @@ from relaxpy.runtime.bytecode import (
     PrimPattern,
     TensorPattern,
 )
+from relaxpy.runtime.effects import sets_slots
 from relaxpy.runtime.integers import slots_of
-from relaxpy.runtime.operands import Value, sets_slots
+from relaxpy.runtime.operands import Value
 
 if TYPE_CHECKING:
     from relaxpy.runtime.link import Emitter, Scope

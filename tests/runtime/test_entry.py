@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import relaxpy
 from relaxpy.errors import RuntimeCheckError, UsageError
 from relaxpy.runtime import VirtualMachine
 from relaxpy.runtime.bytecode import (
+    Eval,
     Heap,
     Item,
     Match,
@@ -69,6 +71,14 @@ def test_patterns_are_found_through_moves() -> None:
         (Move(0, 5, 1), Match(0, 5, f32(3), 1), Item(0, 0, 1, 0), Match(0, 0, f32(9), 0)),
     )
     assert parameter_patterns(moved) == (ObjectPattern(), f32(3))
+
+
+def test_a_slot_of_the_heap_is_no_register() -> None:
+    """`Eval` sets slot 1: what is in register 1 stays the second parameter."""
+    code = function("f", [("x", f32(Heap(0))), ("y", f32(3))], [Return(0, 1)])
+    first, second, rest = code.code
+    between = replace(code, code=(first, Eval(0, 1, Heap(0)), second, rest))
+    assert parameter_patterns(between) == (f32(Heap(0)), f32(3))
 
 
 def test_its_code() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from relaxpy.runtime.bytecode import Assert, Eval, FunctionCode, Heap, IntExpr, IntOp, Match
+from relaxpy.runtime.effects import written_slots
 from relaxpy.runtime.integers import compute
 
 
@@ -40,12 +41,8 @@ def heap_at(code: FunctionCode, sizes: Mapping[str, int | None]) -> list[int | N
     slots = symbol_slots(code)
     values = {slots[symbol]: size for symbol, size in sizes.items() if size is not None}
     heap: list[int | None] = list(code.heap_init)
-    for instr in code.code:
-        if isinstance(instr, Eval):
-            heap[instr.dst] = None
-        elif isinstance(instr, Match):
-            for _, slot in code.checks[instr.check].symbols:
-                heap[slot] = None
+    for slot in written_slots(code):
+        heap[slot] = None
     for slot, value in values.items():
         heap[slot] = value
     for instr in code.code:

@@ -26,6 +26,7 @@ from relaxpy.runtime.bytecode import (
     Reg,
     View,
 )
+from relaxpy.runtime.effects import sets
 from relaxpy.runtime.inspect.heap_values import heap_at, known_sizes, value_of
 
 BALANCE = 8
@@ -109,7 +110,7 @@ def launches(
                     yield Launch(code.name, at, "python", packed[index], place, None, None)
                     tensor_of.pop(instr.dst, None)
                 case _:
-                    tensor_of.pop(getattr(instr, "dst", -1), None)
+                    tensor_of.pop(sets(instr), None)
 
 
 def runs(functions: Sequence[FunctionCode], root: str) -> dict[str, int]:

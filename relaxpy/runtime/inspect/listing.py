@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from relaxpy.runtime.bytecode import (
-    Alloc,
-    Assert,
-    Call,
-    Closure,
-    Const,
-    Copy,
-    Eval,
+    HOST,
     FunctionCode,
     Graph,
     Heap,
@@ -19,28 +13,15 @@ from relaxpy.runtime.bytecode import (
     Instr,
     IntExpr,
     IntOp,
-    Invoke,
-    Item,
-    Kernel,
-    Kill,
-    Library,
-    MakePrim,
-    MakeShape,
-    MakeTuple,
-    Match,
-    Move,
     Operand,
-    Packed,
     Pattern,
     PrimPattern,
-    Read,
     Reg,
-    Return,
     ShapePattern,
     TensorPattern,
     TuplePattern,
-    View,
 )
+from relaxpy.runtime.effects import KINDS, TABLES, written_slots
 from relaxpy.runtime.function_listing import printable
 
 if TYPE_CHECKING:
@@ -91,7 +72,7 @@ def _function(exe: Executable, code: FunctionCode) -> list[str]:
     private = "" if code.public else "private "
     lines = [f"{private}func {signature(code)}:"]
     lines.append(f"  # {code.num_regs} registers, {len(code.heap_init)} heap slots")
-    written = _names(code)
+    written = written_slots(code)
     lines += [
         f"  heap h{slot} = {value}"
         for slot, value in enumerate(code.heap_init)
@@ -120,29 +101,6 @@ def _function(exe: Executable, code: FunctionCode) -> list[str]:
             ends.append((middle, "else"))
             depth += 1
     return lines
-
-
-def _names(code: FunctionCode) -> set[int]:
-    """Heap slots that the code writes."""
-    found: set[int] = set()
-    for instr in code.code:
-        if isinstance(instr, Eval):
-            found.add(instr.dst)
-        elif isinstance(instr, Match):
-            found |= _slots(instr.pattern)
-    return found
-
-
-def _slots(pattern: Pattern) -> set[int]:
-    match pattern:
-        case TensorPattern(shape=sizes) | ShapePattern(dims=sizes):
-            return {size.index for size in sizes or () if isinstance(size, Heap)}
-        case PrimPattern(value=Heap(index)):
-            return {index}
-        case TuplePattern(fields):
-            return {slot for item in fields for slot in _slots(item)}
-        case _:
-            return set()
 
 
 def _place(code: FunctionCode, instr: Instr) -> str:
@@ -175,10 +133,6 @@ def _int(expr: IntExpr) -> str:
     return str(expr)
 
 
-def _range(shape: int, ndim: int) -> str:
-    return f"[{', '.join(f'h{slot}' for slot in range(shape, shape + ndim))}]"
-
-
 def _operand(arg: Operand) -> str:
     match arg:
         case Reg(index):
@@ -187,14 +141,6 @@ def _operand(arg: Operand) -> str:
             return f"h{index}"
         case _:
             return repr(arg)
-
-
-def _operands(args: tuple[Operand, ...]) -> str:
-    return ", ".join(map(_operand, args))
-
-
-def _regs(regs: tuple[int, ...]) -> str:
-    return ", ".join(f"r{reg}" for reg in regs)
 
 
 def _on(exe: Executable, slot: int) -> str:
@@ -236,62 +182,50 @@ def _size(size: None | int | Heap) -> str:
 
 def _instr(exe: Executable, code: FunctionCode, instr: Instr) -> str:
     """One instruction."""
-    match instr:
-        case Const(dst=dst, index=index, slot=slot):
-            return f"r{dst} = c{index}{_on(exe, slot)}"
-        case Match(src=src, pattern=pattern, check=check):
-            return f"match r{src}: {_pattern(exe, pattern)} for {code.checks[check].what} {code.checks[check].name}"
-        case Eval(dst=dst, expr=expr):
-            return f"h{dst} = {_int(expr)}"
-        case Assert(lhs=lhs, rhs=rhs, check=check):
-            return f"assert {_int(lhs)} == {_int(rhs)} for {code.checks[check].what} {code.checks[check].name}"
-        case Alloc(dst=dst, shape=shape, ndim=ndim, dtype=dtype, storage=storage, offset=offset):
-            return f"r{dst} = alloc {dtype}{_range(shape, ndim)}" + (
-                (f" in m{storage}" if storage >= 0 else _on(exe, instr.slot))
-                + (f" at {offset}" if offset else "")
-            )
-        case Graph(slot=slot):
-            return f"graph{_on(exe, slot)}"
-        case Copy(dst=dst, src=src, slot=slot):
-            return f"r{dst} = copy r{src} to {exe.slots[slot].name}"
-        case View(dst=dst, src=src, shape=shape, ndim=ndim, dtype=dtype):
-            return f"r{dst} = view r{src} as {dtype}{_range(shape, ndim)}"
-        case Kernel(index=index, args=args, work=work):
-            return f"{exe.kernels[index].name}({_operands(args)})  work {_int(work)}"
-        case Library(index=index, args=args):
-            return f"library {exe.libraries[index]}({_operands(args)})"
-        case Packed(dst=dst, index=index, args=args):
-            return f"r{dst} = packed {exe.packed[index]}({_operands(args)})"
-        case Call(dst=dst, index=index, args=args):
-            return f"r{dst} = call {exe.functions[index].name}({_regs(args)})"
-        case Closure(dst=dst, index=index, captured=captured):
-            return f"r{dst} = closure {exe.functions[index].name} with ({_regs(captured)})"
-        case Invoke(dst=dst, closure=closure, args=args):
-            return f"r{dst} = invoke r{closure}({_regs(args)})"
-        case _:
-            return _plain_instr(instr)
+    return instr.text().format_map(_Words(exe, code, instr))
 
 
-def _plain_instr(instr: Instr) -> str:
-    """An instruction that does not refer to the executable."""
-    match instr:
-        case Read(dst=dst, src=src):
-            return f"r{dst} = read r{src}"
-        case MakeTuple(dst=dst, fields=fields):
-            return f"r{dst} = tuple({_regs(fields)})"
-        case Item(dst=dst, src=src, index=index):
-            return f"r{dst} = r{src}[{index}]"
-        case MakeShape(dst=dst, shape=shape, ndim=ndim):
-            return f"r{dst} = shape{_range(shape, ndim)}"
-        case MakePrim(dst=dst, value=value, dtype=dtype):
-            return f"r{dst} = {dtype} {_operand(value)}"
-        case Move(dst=dst, src=src):
-            return f"r{dst} = r{src}"
-        case If(cond=cond):
-            return f"if r{cond}"
-        case Kill(regs=regs):
-            return f"kill {_regs(regs)}"
-        case Return(src=src):
-            return f"return r{src}"
+class _Words(dict[str, str]):
+    """The fields of an instruction, by name, and `on`, its device."""
+
+    def __init__(self, exe: Executable, code: FunctionCode, instr: Instr) -> None:
+        self.of = exe, code, instr
+
+    def __missing__(self, field: str) -> str:
+        exe, _, instr = self.of
+        if field == "on":
+            return _on(exe, getattr(instr, "slot", HOST))
+        return _word(*self.of, KINDS[type(instr)][field], getattr(instr, field))
+
+
+def _word(exe: Executable, code: FunctionCode, instr: Any, kind: str, value: Any) -> str:
+    """A field of an instruction, by its annotation."""
+    match kind:
+        case "Dst" | "Src":
+            return f"r{value}"
+        case "Srcs" | "Dead":
+            return ", ".join(f"r{reg}" for reg in value)
+        case "Operands":
+            return ", ".join(map(_operand, value))
+        case "HeapDst":
+            return f"h{value}"
+        case "HeapStart":
+            return f"[{', '.join(f'h{slot}' for slot in range(value, value + instr.ndim))}]"
+        case "IntExpr":
+            return _int(value)
+        case "Pattern":
+            return _pattern(exe, value)
+        case "CheckIndex":
+            return f"{code.checks[value].what} {code.checks[value].name}"
+        case "StorageOrNone":
+            return f"m{value}"
+        case "ConstantIndex":
+            return f"c{value}"
+        case "LibraryIndex" | "PackedIndex":
+            return getattr(exe, TABLES[kind][0])[value]
+        case "KernelIndex" | "FunctionIndex" | "SlotIndex":
+            return getattr(exe, TABLES[kind][0])[value].name
+        case "Heap | Int64 | float | bool | str":
+            return _operand(value)
         case _:
-            raise AssertionError(f"no text for {type(instr).__name__}")
+            return str(value)

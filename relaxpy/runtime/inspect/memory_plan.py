@@ -37,6 +37,7 @@ from relaxpy.runtime.bytecode import (
     View,
 )
 from relaxpy.runtime.devices.cpu.threads import num_threads
+from relaxpy.runtime.effects import sets
 from relaxpy.runtime.inspect.heap_values import heap_at, known_sizes, symbol_slots, value_of
 from relaxpy.runtime.lifetimes import Lifetimes
 
@@ -360,7 +361,7 @@ def _inside_kernels(
                 info = kernels[index]
                 found.setdefault(info.name, []).append(_inside(info, instr, shapes, heap))
             case _:
-                shapes.pop(getattr(instr, "dst", -1), None)
+                shapes.pop(sets(instr), None)
     return tuple(
         max(calls, key=lambda call: (not call.known, call.each, call.shared))
         for calls in found.values()

@@ -6,46 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from relaxpy.runtime import bytecode as bc
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime.bytecode import (
-    HOST,
-    Alloc,
-    Assert,
-    Call,
-    Closure,
-    Const,
-    Copy,
-    Eval,
-    FunctionCode,
-    Graph,
-    Heap,
-    If,
-    Instr,
-    IntOp,
-    Invoke,
-    Item,
-    Kernel,
-    Kill,
-    Library,
-    MakePrim,
-    MakeShape,
-    MakeTuple,
-    Match,
-    Move,
-    Operand,
-    Packed,
-    Pattern,
-    PrimPattern,
-    Read,
-    Return,
-    ShapePattern,
-    TensorPattern,
-    TuplePattern,
-    View,
-)
+from relaxpy.runtime.effects import NAMES, TABLES, reads, sets
 from relaxpy.runtime.sizes import Size, number, plus
 from relaxpy.runtime.verifier.kernel import KernelCalls
-from relaxpy.runtime.verifier.state import MOST_NESTED_TUPLES, Branch, Refuted, Token, Value, within
+from relaxpy.runtime.verifier.state import (
+    MOST_NESTED_TUPLES,
+    Branch,
+    Refuted,
+    Token,
+    Value,
+    formula,
+    within,
+)
 
 if TYPE_CHECKING:
     from relaxpy.runtime.executable import Executable
@@ -57,7 +31,9 @@ MOST_LEAVES = 1 << 16
 class Function(KernelCalls):
     """The verification of one function."""
 
-    def __init__(self, exe: Executable, code: FunctionCode, others: Mapping[int, Function]) -> None:
+    def __init__(
+        self, exe: Executable, code: bc.FunctionCode, others: Mapping[int, Function]
+    ) -> None:
         super().__init__(exe, code)
         self.others = others
         """Functions that were verified, or are being verified."""
@@ -72,7 +48,7 @@ class Function(KernelCalls):
 
     def walk(self) -> None:
         code = self.code.code
-        if not code or not isinstance(code[-1], Return):
+        if not code or not isinstance(code[-1], bc.Return):
             raise Refuted("it does not end with a Return")
         if len(self.code.params) > self.code.num_regs:
             raise Refuted("it has more parameters than registers")
@@ -95,7 +71,7 @@ class Function(KernelCalls):
             self.at = at
             instr = code[at]
             self.located(instr)
-            if isinstance(instr, If):
+            if isinstance(instr, bc.If):
                 self.condition(self.values[self.read(instr.cond)])
                 middle = at + 1 + instr.then_len
                 after = middle + instr.else_len
@@ -103,103 +79,107 @@ class Function(KernelCalls):
                     raise Refuted("its arms are longer than the block around it")
                 branches.append(Branch(at, middle, after, end, self.sizes.mark()))
                 end = middle
-            elif isinstance(instr, Graph):
+            elif isinstance(instr, bc.Graph):
                 if at + 1 + instr.length > end:
                     raise Refuted("it is longer than the block around it")
                 self.graph(at, instr)
                 at += instr.length
             else:
-                if isinstance(instr, Return) and at != len(code) - 1:
+                if isinstance(instr, bc.Return) and at != len(code) - 1:
                     raise Refuted("a Return is the last instruction, and nowhere else")
                 self.instr(at, instr)
             at += 1
 
-    def located(self, instr: Instr) -> None:
+    def located(self, instr: bc.Instr) -> None:
         if self.code.locations and instr.loc >= len(self.code.locations):
             raise Refuted(f"there is no location {instr.loc}")
 
-    def instr(self, at: int, instr: Instr) -> None:  # noqa: C901  (a case an instruction)
+    def instr(self, at: int, instr: bc.Instr) -> None:
+        """Visits an instruction: what it names and reads must exist, whatever it is."""
+        for field, kind in NAMES[type(instr)]:
+            named = getattr(instr, field)
+            if kind == "IntExpr":
+                formula(named, self.slot)
+            elif kind == "Operands":
+                for arg in named:
+                    if isinstance(arg, bc.Heap):
+                        self.slot(arg.index)
+            elif kind == "CheckIndex":
+                within(named, self.code.checks, "check")
+            else:
+                table, what = TABLES[kind]
+                within(named, getattr(self.exe, table), what)
+        tokens = tuple(map(self.read, reads(instr)))
+        made = self.made(at, instr, tokens)
+        if (dst := sets(instr)) >= 0:
+            self.define(dst, made)
+
+    def made(  # noqa: C901  (a case an instruction)
+        self, at: int, instr: bc.Instr, tokens: Sequence[Token]
+    ) -> Value | Token:
+        """What is known of the value of an instruction that reads these values: nothing, if it has no case."""
+        read = [self.values[token] for token in tokens]
         match instr:
-            case Const(dst=dst, index=index, slot=slot):
-                within(index, self.exe.constants, "constant")
+            case bc.Const(index=index, slot=slot):
                 array = self.exe.constants[index]
                 dims = tuple(map(number, array.shape))
                 dtype = dtypes.from_numpy(array.dtype)
-                home = self.home(slot)
-                self.define(dst, Value("tensor", dtype, dims, slot=home, constant=True))
-            case Match(src=src, pattern=pattern, check=check):
-                self.check(check)
-                self.match(self.read(src), pattern)
-            case Eval(dst=dst, expr=expr):
-                self.set_slot(dst, self.size(expr))
-            case Assert(lhs=lhs, rhs=rhs, check=check):
-                self.check(check)
-                left, right = self.size(lhs), self.size(rhs)
-                if rhs == 1 and isinstance(lhs, IntOp):
+                return Value("tensor", dtype, dims, slot=self.home(slot), constant=True)
+            case bc.Match(pattern=pattern):
+                self.match(tokens[0], pattern)
+            case bc.Eval(dst=dst, expr=expr):
+                self.set_slot(dst, self.sizes.of(expr, self.slot))
+            case bc.Assert(lhs=lhs, rhs=rhs):
+                left, right = (self.sizes.of(each, self.slot) for each in (lhs, rhs))
+                if rhs == 1 and isinstance(lhs, bc.IntOp):
                     self.sizes.assume(lhs, self.slot)
                 else:
                     self.sizes.assume_equal(left, right)
-            case Alloc():
-                self.alloc(at, instr)
-            case View():
-                self.view(at, instr)
-            case Copy(dst=dst, src=src, slot=slot):
-                self.define(dst, self.copied(self.values[self.read(src)], self.home(slot)))
-            case Read(dst=dst, src=src):
-                source = self.values[self.read(src)]
-                if source.kind not in ("", "tensor") or source.dims:
+            case bc.Alloc():
+                return self.alloc(at, instr)
+            case bc.View():
+                return self.view(at, instr, read[0])
+            case bc.Copy(slot=slot):
+                return self.copied(read[0], self.home(slot))
+            case bc.Read():
+                if read[0].kind not in ("", "tensor") or read[0].dims:
                     raise Refuted("it reads a value that is not a tensor of one element")
-                self.define(dst, Value("scalar", source.dtype))
-            case Kernel():
+                return Value("scalar", read[0].dtype)
+            case bc.Kernel():
                 if not self.kernel(instr):
                     self.unproved.add(at)
-            case Library(index=index, args=args):
-                within(index, self.exe.libraries, "library function")
-                self.operands(args)
-            case Packed(dst=dst, index=index, args=args):
-                within(index, self.exe.packed, "function by name")
-                self.operands(args)
-                self.define(dst, Value())
-            case Call():
-                self.call(instr)
-            case Closure(dst=dst, index=index, captured=captured):
-                within(index, self.exe.functions, "function")
+            case bc.Call():
+                return self.call(instr, tokens)
+            case bc.Closure(index=index, captured=captured):
                 if len(captured) > len(self.exe.functions[index].params):
                     raise Refuted("it captures more values than the function has parameters")
-                for reg in captured:
-                    self.read(reg)
-                self.define(dst, Value("function"))
-            case Invoke(dst=dst, closure=closure, args=args):
-                for reg in (closure, *args):
-                    self.read(reg)
-                self.define(dst, Value())
-            case MakeTuple(dst=dst, fields=regs):
-                fields = tuple(map(self.read, regs))
-                planned = any(self.values[each].planned for each in fields)
-                leaves = sum(self.values[each].leaves for each in fields) + 1
+                return Value("function")
+            case bc.MakeTuple():
+                leaves = sum(each.leaves for each in read) + 1
                 if leaves > MOST_LEAVES:
                     raise Refuted(f"a tuple contains more than {MOST_LEAVES} values")
-                made = Value("tuple", fields=fields, planned=planned, leaves=leaves)
-                self.define(dst, made)
-            case Item(dst=dst, src=src, index=index):
-                self.define(dst, self.item(self.values[self.read(src)], index))
-            case MakeShape(dst=dst, shape=shape, ndim=ndim):
-                self.define(dst, Value("shape", dims=self.dims(shape, ndim)))
-            case MakePrim(dst=dst, value=value, dtype=dtype):
-                self.define(dst, self.scalar(value, dtype))
-            case Move(dst=dst, src=src):
-                self.define(dst, self.read(src))
-            case Kill(regs=regs):
+                planned = any(each.planned for each in read)
+                return Value("tuple", fields=tuple(tokens), planned=planned, leaves=leaves)
+            case bc.Item(index=index):
+                return self.item(read[0], index)
+            case bc.MakeShape(shape=shape, ndim=ndim):
+                return Value("shape", dims=self.dims(shape, ndim))
+            case bc.MakePrim(value=value, dtype=dtype):
+                return self.scalar(value, dtype)
+            case bc.Move():
+                return tokens[0]
+            case bc.Kill(regs=regs):
                 for reg in regs:
                     self.sizes.put(self.regs, reg)
-            case Return(src=src):
-                self.result = self.read(src)
-                if self.values[self.result].planned:
+            case bc.Return():
+                self.result = tokens[0]
+                if read[0].planned:
                     raise Refuted("it returns memory of the frame")
             case _:
-                raise Refuted("no such instruction")
+                pass
+        return Value()
 
-    def graph(self, at: int, graph: Graph) -> None:
+    def graph(self, at: int, graph: bc.Graph) -> None:
         """Visits the instructions of a graph. Afterwards, their registers are not set."""
         home = self.home(graph.slot)
         made: list[int] = []
@@ -207,11 +187,11 @@ class Function(KernelCalls):
             instr = self.code.code[self.at]
             self.located(instr)
             match instr:
-                case Alloc(dst=dst, storage=storage, slot=slot) if storage >= 0:
+                case bc.Alloc(dst=dst, storage=storage, slot=slot) if storage >= 0:
                     made.append(dst)
-                case View(dst=dst, slot=slot) | Const(dst=dst, slot=slot):
+                case bc.View(dst=dst, slot=slot) | bc.Const(dst=dst, slot=slot):
                     made.append(dst)
-                case Kernel(index=index):
+                case bc.Kernel(index=index):
                     within(index, self.exe.kernels, "kernel")
                     slot = self.exe.kernels[index].slot
                 case _:
@@ -223,7 +203,7 @@ class Function(KernelCalls):
             self.sizes.put(self.regs, reg)
 
     def condition(self, value: Value) -> None:
-        if value.kind == "tensor" and value.slot > HOST:
+        if value.kind == "tensor" and value.slot > bc.HOST:
             raise Refuted(
                 f"its condition lives on {self.exe.slots[value.slot].name}: read it first"
             )
@@ -244,8 +224,8 @@ class Function(KernelCalls):
             slot=home,
         )
 
-    def scalar(self, value: Operand, dtype: str) -> Value:
-        if isinstance(value, Heap):
+    def scalar(self, value: bc.Operand, dtype: str) -> Value:
+        if isinstance(value, bc.Heap):
             return Value("scalar", dtype, (self.slot(value.index),))
         if type(value) is int and dtype != "bool":
             return Value("scalar", dtype, (number(value),))
@@ -260,22 +240,19 @@ class Function(KernelCalls):
             raise Refuted(f"it takes item {index} of a tuple of {len(value.fields)}")
         return value.fields[index]
 
-    def call(self, instr: Call) -> None:
-        within(instr.index, self.exe.functions, "function")
+    def call(self, instr: bc.Call, tokens: Sequence[Token]) -> Value:
         callee = self.exe.functions[instr.index]
         if len(instr.args) != len(callee.params):
             raise Refuted(
                 f"{callee.name} takes {len(callee.params)} arguments, it is given {len(instr.args)}"
             )
-        tokens = list(map(self.read, instr.args))
         other = self.others.get(instr.index)
         if other is None or other.result is None:
-            self.define(instr.dst, Value())
-            return
+            return Value()
         bound: dict[int, Size] = {}
         for param, token in zip(other.params, tokens, strict=True):
             other.bind(other.values[param], self.values[token], self.values, bound)
-        self.define(instr.dst, self.result_of(other, other.result, bound))
+        return self.result_of(other, other.result, bound)
 
     def bind(
         self, param: Value, arg: Value, values: Mapping[Token, Value], bound: dict[int, Size]
@@ -309,7 +286,7 @@ class Function(KernelCalls):
     def nbytes(self, dims: Sequence[Size], dtype: str) -> Size:
         return self.sizes.product(dims, dtypes.info(dtype).itemsize)
 
-    def alloc(self, at: int, instr: Alloc) -> None:
+    def alloc(self, at: int, instr: bc.Alloc) -> Value:
         dims = self.dims(instr.shape, instr.ndim)
         proved = self.not_negative(dims)
         planned, home = instr.storage >= 0, self.home(instr.slot)
@@ -329,10 +306,7 @@ class Function(KernelCalls):
             self.unproved.add(at)
             for dim in dims:
                 self.sizes.assume_at_least_0(dim)
-        self.define(
-            instr.dst,
-            Value("tensor", instr.dtype, dims, None, True, planned, start=instr.shape, slot=home),
-        )
+        return Value("tensor", instr.dtype, dims, None, True, planned, start=instr.shape, slot=home)
 
     def not_negative(self, dims: Sequence[Size]) -> bool:
         """Whether all dimensions are proved nonnegative. Raises: Refuted for one that is known to be negative."""
@@ -343,8 +317,7 @@ class Function(KernelCalls):
                 proved = False
         return proved
 
-    def view(self, at: int, instr: View) -> None:
-        source = self.values[self.read(instr.src)]
+    def view(self, at: int, instr: bc.View, source: Value) -> Value:
         if source.kind not in ("", "tensor"):
             raise Refuted(f"it views a {source.kind}")
         dims, home = self.dims(instr.shape, instr.ndim), self.home(instr.slot)
@@ -367,29 +340,26 @@ class Function(KernelCalls):
             self.unproved.add(at)
             for dim in dims:
                 self.sizes.assume_at_least_0(dim)
-        self.define(
-            instr.dst,
-            Value(
-                "tensor",
-                instr.dtype,
-                dims,
-                None,
-                source.writable,
-                source.planned,
-                start=instr.shape,
-                slot=home,
-                constant=source.constant,
-            ),
+        return Value(
+            "tensor",
+            instr.dtype,
+            dims,
+            None,
+            source.writable,
+            source.planned,
+            start=instr.shape,
+            slot=home,
+            constant=source.constant,
         )
 
     # Match
 
-    def match(self, token: Token, pattern: Pattern, levels: int = 0) -> None:
+    def match(self, token: Token, pattern: bc.Pattern, levels: int = 0) -> None:
         if levels > MOST_NESTED_TUPLES:
             raise Refuted(f"a pattern is nested more than {MOST_NESTED_TUPLES} tuples deep")
         value = self.values[token]
         match pattern:
-            case TensorPattern(shape, ndim, dtype, slot):
+            case bc.TensorPattern(shape, ndim, dtype, slot):
                 home = self.home(slot)
                 known = value.dims if value.kind == "tensor" else None
                 dims = self.bound(shape, ndim, known, 0)
@@ -398,18 +368,18 @@ class Function(KernelCalls):
                     token,
                     replace(value, kind="tensor", dtype=dtype, dims=dims, fields=None, slot=home),
                 )
-            case ShapePattern(shape, ndim):
+            case bc.ShapePattern(shape, ndim):
                 known = value.dims if value.kind == "shape" else None
                 dims = self.bound(shape, ndim, known, None)
                 self.learn(token, replace(value, kind="shape", dims=dims, fields=None))
-            case PrimPattern(dtype, wanted):
+            case bc.PrimPattern(dtype, wanted):
                 known = value.dims if value.kind == "scalar" else None
                 dims = None if wanted is None else self.bound((wanted,), 1, known, None)
                 dims = known if dims is None else dims
                 self.learn(
                     token, replace(value, kind="scalar", dtype=dtype, dims=dims, fields=None)
                 )
-            case TuplePattern(fields):
+            case bc.TuplePattern(fields):
                 inner = value.fields
                 if inner is None or len(inner) != len(fields):
                     each = Value(writable=value.writable, planned=value.planned)
@@ -422,7 +392,7 @@ class Function(KernelCalls):
 
     def bound(
         self,
-        wanted: tuple[None | int | Heap, ...] | None,
+        wanted: tuple[None | int | bc.Heap, ...] | None,
         ndim: int,
         known: tuple[Size, ...] | None,
         low: int | None,
@@ -437,7 +407,7 @@ class Function(KernelCalls):
                 number(want) if isinstance(want, int) else self.sizes.fresh(low) for want in wanted
             )
         for want, size in zip(wanted, known, strict=True):
-            if isinstance(want, Heap):
+            if isinstance(want, bc.Heap):
                 self.set_slot(want.index, size)
             elif want is not None:
                 self.sizes.assume_equal(size, number(want))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from relaxpy.runtime.bytecode import Heap, IntExpr, Kernel, KernelParam, Operand, Reg
 from relaxpy.runtime.patterns import describe, prim_fits
 from relaxpy.runtime.sizes import Size, number, plus, value_of
-from relaxpy.runtime.verifier.state import Refuted, State, Token, formula, within
+from relaxpy.runtime.verifier.state import Refuted, State, Token
 
 
 class KernelCalls(State):
@@ -20,10 +20,6 @@ class KernelCalls(State):
 
         Raises: Refuted.
         """
-        within(instr.index, self.exe.kernels, "kernel")
-        for expr in (instr.work, instr.flops, instr.nbytes):
-            formula(expr, self.slot)
-        self.operands(instr.args)
         info = self.exe.kernels[instr.index]
         params, home = info.params, self.home(info.slot)
         if params is None:

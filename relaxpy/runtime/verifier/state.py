@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from relaxpy.runtime.bytecode import HOST, FunctionCode, Heap, IntExpr, IntOp, Operand, Reg
+from relaxpy.runtime.bytecode import HOST, FunctionCode, Heap, IntExpr, IntOp
+from relaxpy.runtime.effects import written_slots
 from relaxpy.runtime.integers import ARITY
-from relaxpy.runtime.operands import written_slots
 from relaxpy.runtime.sizes import Size, Sizes, number, value_of
 
 if TYPE_CHECKING:
@@ -167,16 +167,6 @@ class State:
             return number(expr)
         formula(expr, self.slot)
         return self.sizes.of(expr, self.slot)
-
-    def check(self, index: int) -> None:
-        within(index, self.code.checks, "check")
-
-    def operands(self, args: Sequence[Operand]) -> None:
-        for arg in args:
-            if isinstance(arg, Reg):
-                self.read(arg.index)
-            elif isinstance(arg, Heap):
-                self.slot(arg.index)
 
     def refuted(self, size: Size, problem: str) -> None:
         """Raises an error if a size that must not be negative is a negative number."""

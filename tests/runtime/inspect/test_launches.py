@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import relaxpy
-from relaxpy.runtime.bytecode import Call, FunctionCode, Instr, Return
+from relaxpy.runtime.bytecode import Alloc, Call, Eval, FunctionCode, Instr, Return
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.inspect.launches import BALANCE, Launch, estimate, launches, runs
 
@@ -47,6 +49,17 @@ def test_a_launch_says_what_it_writes(exe: Executable) -> None:
     written = [launch.writes for launch in found(exe, n=1)]
     names = [code.place(code.code[at]).binding for (at,) in written]
     assert names == ["a", "b", "c"]
+
+
+def test_a_slot_of_the_heap_is_no_register(exe: Executable) -> None:
+    """`Eval` sets the slot of the heap that has the number of a tensor's register: the kernel still writes that tensor."""
+    code = exe.function("main")
+    at, alloc = next((at, each) for at, each in enumerate(code.code) if isinstance(each, Alloc))
+    body = (*code.code[: at + 1], Eval(alloc.loc, alloc.dst, 1), *code.code[at + 1 :])
+    with_eval = replace(
+        exe, functions=(replace(code, code=body, heap_init=(*code.heap_init, *[0] * 99)),)
+    )
+    assert [len(launch.writes) for launch in found(with_eval, n=1)] == [1, 1, 1]
 
 
 def test_the_figures_are_those_of_a_profile(exe: Executable) -> None:
