@@ -13,14 +13,13 @@ never loads the compiler.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from relaxpy import services
-from relaxpy.errors import RelaxError
+from relaxpy.errors import RelaxError, did_you_mean
 from relaxpy.version import __version__
 
 if TYPE_CHECKING:
@@ -116,8 +115,8 @@ def __getattr__(name: str) -> Any:
     if name.startswith("__"):  # asked for by tools, which do not read hints
         raise AttributeError(f"module 'relaxpy' has no attribute {name!r}")
     hint = _INSTEAD.get(name, "")
-    if not hint and (near := difflib.get_close_matches(name, [*_PUBLIC, *_PACKAGES], 1)):
-        hint = f": did you mean {near[0]!r}?"
+    if not hint and (near := did_you_mean(name, [*_PUBLIC, *_PACKAGES])):
+        hint = f": {near}"
     raise AttributeError(f"module 'relaxpy' has no attribute {name!r}{hint}")
 
 

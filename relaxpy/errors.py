@@ -20,6 +20,7 @@ This module is a leaf: every layer, the runtime included, may import it.
 
 from __future__ import annotations
 
+import difflib
 import linecache
 import os
 import re
@@ -27,7 +28,7 @@ import stat
 import sys
 import unicodedata
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -417,3 +418,17 @@ class ErrorBag:
             raise self.errors[0]
         if self.errors:
             raise ErrorGroup(self.errors)
+
+
+def did_you_mean(
+    name: object, known: Iterable[str], shown: Callable[[str], str] = repr, most: int = 1
+) -> str | None:
+    """The question `did you mean 'x'?` for a name that is not known, with at most so many of those that are; None if
+    none is like it."""
+    near = " or ".join(map(shown, nearest(str(name), known, most)))
+    return f"did you mean {near}?" if near else None
+
+
+def nearest(name: str, known: Iterable[str], most: int = 1, cutoff: float = 0.6) -> list[str]:
+    """The known names that are most like this one, the most alike first."""
+    return difflib.get_close_matches(name, list(known), most, cutoff)

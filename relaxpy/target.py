@@ -14,13 +14,12 @@ This file is light: backends, and the compiler with them, are loaded when a targ
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from typing import ClassVar, NoReturn
 
-from relaxpy.errors import BuildError
+from relaxpy.errors import BuildError, did_you_mean
 from relaxpy.services import read_target
 
 
@@ -101,8 +100,7 @@ def fail(code: str, message: str, help: str | None = None) -> NoReturn:
 def nearest(word: str, known: Iterable[str]) -> str:
     """The help line for an unknown word."""
     names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=3)
-    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"
+    return did_you_mean(word, names, str, 3) or f"known: {', '.join(names)}"
 
 
 def first_word(text: str) -> str:

@@ -319,6 +319,16 @@ def test_devices_are_named_by_their_backends_only() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_near_names_are_found_at_one_place() -> None:
+    """A message asks by `relaxpy.errors.did_you_mean`: all do it in one way."""
+    wrong = [
+        str(path.relative_to(ROOT))
+        for path in [*SOURCES, *MODEL_SOURCES]
+        if path != PACKAGE / "errors.py" and "get_close_matches" in path.read_text(encoding="utf-8")
+    ]
+    assert not wrong, wrong
+
+
 def test_only_tir_imports_tvm() -> None:
     """The compiler comes in through relaxpy/tir, and nowhere else."""
     wrong = [

@@ -7,7 +7,6 @@ tried in order, with backtracking. A match maps every pattern in it to the value
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.analysis.scope import Bindings, Scope, Value, scope_of
-from relaxpy.errors import UsageError
+from relaxpy.errors import UsageError, did_you_mean
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
@@ -157,8 +156,7 @@ def check_pattern(pattern: AnyPattern) -> None:
     names = _operator_names() if any(isinstance(part, OpPattern) for part in parts) else []
     for part in parts:
         if isinstance(part, OpPattern) and part.name not in names:
-            close = difflib.get_close_matches(part.name, names, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else "docs/operators.md lists them"
+            hint = did_you_mean(part.name, names) or "docs/operators.md lists them"
             raise UsageError("pattern-op", f"there is no operator {part.name!r}", help=hint)
         if isinstance(part, (ShapePattern, ShapeValuePattern)):
             for dim in part.dims:

@@ -22,14 +22,13 @@ All violations are found in one go. What cannot be decided while compiling is no
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Generator, Iterable
 from typing import Any, TypeAlias
 
 from relaxpy.analysis.prim_func_call import check_prim_func_call, is_program_call
 from relaxpy.analysis.purity import is_pure
 from relaxpy.analysis.weights import NUM_INPUT, PACKED
-from relaxpy.errors import DeduceError, ErrorGroup, Span, VerifyError
+from relaxpy.errors import DeduceError, ErrorGroup, Span, VerifyError, did_you_mean
 from relaxpy.ir.annotation import Annotation, CallableType, ObjectType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
@@ -427,12 +426,11 @@ class _Checker:
     def check_global(self, name: str, span: Span | None) -> bool:
         if name in self.mod:
             return True
-        near = difflib.get_close_matches(name, list(self.mod), 1)
         self.report(
             "wf-global",
             f"the module has no function {name}",
             span,
-            help=f"did you mean {near[0]}?" if near else None,
+            help=did_you_mean(name, self.mod, str),
         )
         return False
 

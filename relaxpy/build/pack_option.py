@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Sequence
 from typing import cast
 
 from relaxpy.analysis.called_functions import called_functions
 from relaxpy.analysis.weights import NUM_INPUT, PACKED, trailing_weights
-from relaxpy.errors import UsageError
+from relaxpy.errors import UsageError, did_you_mean
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.expr import Function
 from relaxpy.ir.module import IRModule
@@ -85,11 +84,10 @@ def _owners(key: str, public: dict[str, Function]) -> list[str]:
         return found
     known = [param.name for function in public.values() for param in function.params]
     known += [f"{name}.{param.name}" for name, f in public.items() for param in f.params]
-    near = difflib.get_close_matches(key, known, 1)
     raise UsageError(
         "pack",
         f"no public function has a parameter {key!r} to pack",
-        help=f"did you mean {near[0]!r}?" if near else f"parameters are {', '.join(known)}",
+        help=did_you_mean(key, known) or f"parameters are {', '.join(known)}",
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
+
+from relaxpy.errors import did_you_mean
 
 if TYPE_CHECKING:
     from relaxpy.runtime import Executable
@@ -37,6 +38,6 @@ def warn_about(features: Sequence[str], executable: Executable, file: str) -> No
     needed = {name for each in executable.requirements for name in each.features}
     for name in features:
         if name not in needed:
-            near = difflib.get_close_matches(name, sorted(needed), n=1)
-            hint = f": did you mean {near[0]}?" if near else ""
-            click.echo(f"note: no kernel image in {file} needs {name}{hint}", err=True)
+            hint = did_you_mean(name, sorted(needed), str)
+            note = f"no kernel image in {file} needs {name}{f': {hint}' if hint else ''}"
+            click.echo(f"note: {note}", err=True)

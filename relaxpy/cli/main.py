@@ -6,7 +6,6 @@ usage, 70 for a bug in relaxpy, 130 after Ctrl-C. With `RELAXPY_DEBUG=1` the exc
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import io
 import os
@@ -20,7 +19,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from relaxpy.cli.completion import COMPLETE_VARIABLE
-from relaxpy.errors import RelaxError, short_warnings
+from relaxpy.errors import RelaxError, did_you_mean, short_warnings
 from relaxpy.version import __version__
 
 
@@ -100,9 +99,11 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            near = [_FAMILIAR[cmd_name]] if cmd_name in _FAMILIAR else []
-            near = near or difflib.get_close_matches(cmd_name, COMMANDS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
+            familiar = _FAMILIAR.get(cmd_name)
+            known = [familiar] if familiar else COMMANDS
+            hint = (
+                did_you_mean(familiar or cmd_name, known, str) or f"there are {', '.join(COMMANDS)}"
+            )
             raise click.UsageError(f"no command {cmd_name!r}: {hint}", ctx=ctx)
         entry = COMMANDS[cmd_name]
         module = importlib.import_module(entry.module or f"relaxpy.cli.{cmd_name}")

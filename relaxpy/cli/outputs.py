@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import json
 import math
@@ -14,6 +13,7 @@ from typing import Any
 
 import click
 
+from relaxpy.errors import did_you_mean
 from relaxpy.narrow import is_mapping, is_sequence
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
@@ -49,9 +49,8 @@ def selected(pattern: str, names: Sequence[str]) -> list[str]:
 
 def nothing_matches(kind: str, pattern: str, names: Iterable[str]) -> click.UsageError:
     """The error for a pattern that selects nothing."""
-    near = difflib.get_close_matches(pattern, list(names), n=3)
-    hint = f": did you mean {' or '.join(near)}?" if near else ""
-    return click.UsageError(f"no {kind} matches {pattern!r}{hint}")
+    hint = did_you_mean(pattern, names, str, 3)
+    return click.UsageError(f"no {kind} matches {pattern!r}{f': {hint}' if hint else ''}")
 
 
 class OutputFile(click.Path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 
-from relaxpy.errors import UsageError
+from relaxpy.errors import UsageError, did_you_mean
 
 _BITS = {
     "bool": 8, "int8": 8, "int16": 16, "int32": 32, "int64": 64,
@@ -133,5 +132,4 @@ def _advice(name: str) -> str:
     digits = "".join(filter(str.isdigit, name))
     names = [*_BITS, *_ALIASES]
     known = [each for each in names if not digits or digits in each]
-    near = difflib.get_close_matches(name, known or names, 1)
-    return f"did you mean {near[0]!r}?" if near else f"one of {', '.join(_BITS)}"
+    return did_you_mean(name, known or names) or f"one of {', '.join(_BITS)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias
 
 from relaxpy import services
-from relaxpy.errors import Span, UsageError
+from relaxpy.errors import Span, UsageError, did_you_mean
 from relaxpy.ir.annotation import Annotation
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
@@ -142,12 +141,11 @@ class IRModule:
         try:
             return self.functions[name]
         except KeyError:
-            near = difflib.get_close_matches(str(name), self.functions, 1)
             known = ", ".join(self.functions) or "no functions"
             raise UsageError(
                 "unknown-function",
                 f"the module has no function {name!r}",
-                help=f"did you mean {near[0]!r}?" if near else f"it has {known}",
+                help=did_you_mean(name, self.functions) or f"it has {known}",
             ) from None
 
     def __getattr__(self, name: str) -> Any:
@@ -158,13 +156,13 @@ class IRModule:
         if isinstance(function, Function):
             return services.function_of_module(self, name)
         message = f"a module has no attribute {name!r}"
-        near = difflib.get_close_matches(name, [*self.graph_functions, *_METHODS], 1)
+        near = did_you_mean(name, [*self.graph_functions, *_METHODS])
         if function is not None:
             message = f"{name} is not a graph function: run a graph function that calls it with R.call_tir"
         elif name in _INSTEAD:
             message += f": {_INSTEAD[name]}"
         elif near:
-            message += f": did you mean {near[0]!r}?"
+            message += f": {near}"
         raise AttributeError(message)
 
     def __setitem__(self, name: str, function: object) -> NoReturn:

@@ -14,9 +14,9 @@ Export runs `forward` on symbolic tensors; `n` is a symbolic dimension. `params`
 Layers have the names, parameters and layouts of torch's: `model.load_state_dict(theirs.state_dict())`.
 """
 
-import difflib
 from typing import NoReturn
 
+from relaxpy.errors import did_you_mean
 from relaxpy.nn import op, spec
 from relaxpy.nn.activation import (
     ELU,
@@ -143,12 +143,10 @@ def __getattr__(name: str) -> NoReturn:
     elif found is not None:
         advice = f": it has no weights, write nn.op.{found}(x) in `forward`"
     else:
-        near = difflib.get_close_matches(name, __all__, 1)
-        advice = (
-            f": did you mean {near[0]!r}?"
-            if near
-            else ": see dir(relaxpy.nn); relaxpy.from_torch(model, args=(x,)) imports a module of torch"
+        names = (
+            "see dir(relaxpy.nn); relaxpy.from_torch(model, args=(x,)) imports a module of torch"
         )
+        advice = f": {did_you_mean(name, __all__) or names}"
     raise AttributeError(f"relaxpy.nn has no {name!r}{advice}")
 
 

@@ -4,7 +4,6 @@ function."""
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import keyword
 import re
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relaxpy.analysis.in_place import state, updatable
-from relaxpy.errors import Span, UsageError
+from relaxpy.errors import Span, UsageError, did_you_mean
 from relaxpy.ir import (
     Annotation,
     BindingBlock,
@@ -309,13 +308,10 @@ def _method(module: Module, name: str, args: Mapping[str, Any]) -> Callable[...,
     method = getattr(module, name, None)
     if not callable(method):
         known = module.exportable_methods()
-        near = difflib.get_close_matches(str(name), known, 1)
         raise mistake(
             "bad-spec",
             f"{kind} has no method {name!r}",
-            help=f"did you mean {near[0]!r}?"
-            if near
-            else f"it has {', '.join(known) or 'none of its own'}",
+            help=did_you_mean(name, known) or f"it has {', '.join(known) or 'none of its own'}",
         )
     if not isinstance(args, Mapping):
         raise mistake(

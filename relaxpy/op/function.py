@@ -6,7 +6,6 @@ the signature with types and the docstring of the operator, for `help`, `inspect
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import sys
 import types
@@ -16,6 +15,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from relaxpy.errors import did_you_mean, nearest
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, Expr
@@ -144,10 +144,8 @@ def unknown(name: str, prefix: str, shown: Callable[[str], str] | None = None) -
     known = None if same else advice(tail, prefix)
     if known:
         return f": {known}"
-    near = same or next(iter(difflib.get_close_matches(name, functions(), 1)), None)
-    if near is None:
-        return ""
-    return f": did you mean {shown(near) if shown else prefix + near}?"
+    near = did_you_mean(same or name, functions(), shown or f"{prefix}{{}}".format)
+    return f": {near}" if near else ""
 
 
 def namesake(name: str) -> str | None:
@@ -164,7 +162,7 @@ def instead(name: str, prefix: str) -> str | None:
     same = namesake(name)
     if same:
         return f"see {prefix}{same}, whose arguments may be others"
-    near = difflib.get_close_matches(name, [*familiar(), *functions()], 1, 0.8)
+    near = nearest(name, [*familiar(), *functions()], cutoff=0.8)
     if near:
         return advice(near[0], prefix) or f"did you mean {prefix}{near[0]}?"
     return None

@@ -4,11 +4,11 @@ dimensions. Loaded at first use, so that importing the operators does not import
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from relaxpy.errors import did_you_mean
 from relaxpy.ir.annotation import PrimType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.known import KnownShape
@@ -37,8 +37,7 @@ def __getattr__(name: str) -> Any:
     for module in _modules():
         if hasattr(module, name):
             return getattr(module, name)
-    near = difflib.get_close_matches(name, __dir__(), 1)
-    hint = f"did you mean te.{near[0]}?" if near else "dir(te) lists what there is"
+    hint = did_you_mean(name, __dir__(), "te.{}".format) or "dir(te) lists what there is"
     raise AttributeError(f"te has no {name!r}: {hint}")
 
 

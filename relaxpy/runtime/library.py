@@ -14,11 +14,10 @@ A function that needs the queues or the communicator of its call is registered w
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
-from relaxpy.errors import ExecutableError, UsageError
+from relaxpy.errors import ExecutableError, UsageError, did_you_mean
 from relaxpy.runtime import builtins, shape_heap
 from relaxpy.runtime.call_state import Stateful
 from relaxpy.runtime.devices.cpu import blas
@@ -182,9 +181,8 @@ def _help(table: dict[str, AnyFunction], name: str, register: str) -> str:
     for prefix, extra in EXTRAS.items():
         if name.startswith(prefix):
             return f'it belongs to an extra: pip install "relaxpy[{extra}]"'
-    close = difflib.get_close_matches(name, table, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"register it first: {register}({name!r}, func){hint}"
+    hint = did_you_mean(name, table)
+    return f"register it first: {register}({name!r}, func){f'; {hint}' if hint else ''}"
 
 
 def _with_records(func: AnyFunction) -> AnyFunction:

@@ -8,14 +8,13 @@ particular calls (`relaxpy.runtime.call_state`), so calls have the same overhead
 from __future__ import annotations
 
 import builtins
-import difflib
 from collections.abc import Collection, Mapping, Sequence
 from ctypes import c_bool
 from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from relaxpy.errors import ExecutableError, RuntimeCheckError, UsageError
+from relaxpy.errors import ExecutableError, RuntimeCheckError, UsageError, did_you_mean
 from relaxpy.runtime import library
 from relaxpy.runtime.bytecode import (
     HOST,
@@ -137,12 +136,11 @@ class Program:
         }
         for name in names:
             if name not in known:
-                close = difflib.get_close_matches(str(name), known, n=1)
-                hint = f"did you mean {close[0]!r}? " if close else ""
+                hint = did_you_mean(name, known)
                 raise UsageError(
                     "arguments",
                     f"without_features: there is no feature {name!r}",
-                    help=f"{hint}known are {', '.join(sorted(known))}",
+                    help=f"{f'{hint} ' if hint else ''}known are {', '.join(sorted(known))}",
                 )
 
     def _require_offsets(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from time import perf_counter
@@ -10,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from relaxpy.errors import UsageError
+from relaxpy.errors import UsageError, did_you_mean
 from relaxpy.runtime.bytecode import Slot
 from relaxpy.runtime.checkpoint import Source
 from relaxpy.runtime.device import Device
@@ -95,12 +94,8 @@ class VirtualMachine:
         """The function `name`. Raises: UsageError (`function-name`)."""
         found = self._functions.get(name)
         if found is None:
-            close = difflib.get_close_matches(str(name), self._functions, n=1)
-            hint = (
-                f"did you mean {close[0]!r}?"
-                if close
-                else f"there are: {', '.join(self._functions) or 'none'}"
-            )
+            known = f"there are: {', '.join(self._functions) or 'none'}"
+            hint = did_you_mean(name, self._functions) or known
             raise UsageError("function-name", f"the executable has no function {name!r}", help=hint)
         return found
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import builtins
-import difflib
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from relaxpy.errors import ScriptError, Span
+from relaxpy.errors import ScriptError, Span, did_you_mean
 from relaxpy.ir.annotation import Annotation, CallableType, PrimType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Var
@@ -91,8 +90,7 @@ class Surroundings:
 
 def suggest(name: str, known: Iterable[str]) -> str | None:
     """`did you mean …?`, if a known name is similar."""
-    near = difflib.get_close_matches(name, list(known), 1, 0.6)
-    return f"did you mean {near[0]}?" if near else None
+    return did_you_mean(name, known, str)
 
 
 class Symbols(DimReader):

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
+
+from relaxpy.errors import nearest
 
 
 @dataclass(frozen=True)
@@ -306,5 +307,5 @@ def refusal(name: str, value: Any, known: Mapping[str, Field], own: Iterable[str
             return None
         only = f" (only {' or '.join(map(json.dumps, found.harmless))})" if found.harmless else ""
         return f"is not offered{only}: {found.text}"
-    near = get_close_matches(name, own, 1, 0.8)
+    near = nearest(name, own, cutoff=0.8)
     return f"is no field of this request{f': write {near[0]}' if near else ''}"

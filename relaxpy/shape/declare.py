@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 
-from relaxpy.errors import UsageError
+from relaxpy.errors import UsageError, did_you_mean
 from relaxpy.ir.expr import Function, MatchCast, SeqExpr
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import Visitor, free_sym_vars
@@ -80,10 +79,9 @@ def _declared(function: Function, limits: Mapping[str, int]) -> Function:
 def _unknown(key: str, known: Mapping[str, tuple[str, ...]]) -> UsageError:
     names = list(dict.fromkeys(symbol for symbols in known.values() for symbol in symbols))
     names += [f"{name}.{symbol}" for name, symbols in known.items() for symbol in symbols]
-    near = difflib.get_close_matches(key, names, 1)
     shown = ", ".join(f"{name} has {', '.join(s) or 'none'}" for name, s in known.items())
     return UsageError(
         "bounds",
         f"no function has a symbolic variable {key!r}",
-        help=f"did you mean {near[0]!r}?" if near else shown,
+        help=did_you_mean(key, names) or shown,
     )

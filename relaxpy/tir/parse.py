@@ -8,7 +8,6 @@ accepts invalid programs.
 from __future__ import annotations
 
 import ast
-import difflib
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence, Sized
@@ -17,7 +16,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from relaxpy.errors import ScriptError, Source
+from relaxpy.errors import ScriptError, Source, nearest
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.python_operator import is_too_large
 from relaxpy.ir.recursion import deep_recursion
@@ -436,7 +435,7 @@ def _hint(message: str) -> tuple[str, str | None]:
         if (found := pattern.fullmatch(message)) is not None:
             return found.expand(meaning), help
     if (missing := re.fullmatch(r"the namespace T has no (\w+)", message)) is not None:
-        near = difflib.get_close_matches(missing[1], dir(script_tirx), 5)
+        near = nearest(missing[1], dir(script_tirx), 5)
         near.sort(key=lambda name: sorted(name) != sorted(missing[1]))  # letters in another order
         return message, f"did you mean T.{near[0]}?" if near else None
     return message, None

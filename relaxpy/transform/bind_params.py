@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from relaxpy.errors import PassError, Span
+from relaxpy.errors import PassError, Span, did_you_mean
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.array import as_array
 from relaxpy.ir.dim import Dim, SymVar
@@ -66,11 +65,11 @@ class BindParams(Pass):
         result = mod.map_graph_functions(bind)
         for key in params.keys() - used:
             names = [f"{n}.{p.name}" for n, f in mod.graph_functions.items() for p in f.params]
-            near = difflib.get_close_matches(key, [*names, *(n.split(".", 1)[1] for n in names)], 1)
+            known = [*names, *(n.split(".", 1)[1] for n in names)]
             raise PassError(
                 "unknown-parameter",
                 f"there is no parameter {key!r} to bind",
-                help=f"did you mean {near[0]!r}?" if near else f"parameters are {', '.join(names)}",
+                help=did_you_mean(key, known) or f"parameters are {', '.join(names)}",
             )
         return result
 

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from relaxpy.errors import UsageError
+from relaxpy.errors import UsageError, did_you_mean
 from relaxpy.ir.module import IRModule
 from relaxpy.transform.base import Pass, PassContext, Sequential
 
@@ -123,11 +122,11 @@ class Pipeline(Pass):
         raise self._unknown("pass", place, names)
 
     def _unknown(self, what: str, name: str, known: Sequence[str]) -> UsageError:
-        near = difflib.get_close_matches(name, known, 1)
+        near = did_you_mean(name, known)
         all_names = f"it has {', '.join(known)}"
         return UsageError(
             "unknown-pass",
             f"the pipeline has no {what} {name!r}",
             notes=(all_names,) if near else (),
-            help=f"did you mean {near[0]!r}?" if near else all_names,
+            help=near or all_names,
         )
