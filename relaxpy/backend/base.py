@@ -67,6 +67,11 @@ class Backend(ABC, Generic[T]):
         """Return the standard pipeline with the additional phases and passes of this target."""
         return standard
 
+    def fastest_float(self, target: T) -> str:
+        """The dtype of floats in which the target computes products fastest, if they may be rounded to it: float32, or
+        a narrower one that is known to be faster (`relaxpy.build(…, precision="auto")`)."""
+        return "float32"
+
     @abstractmethod
     def schedule(self, func: tirx.PrimFunc, target: T, choices: Choices) -> ScheduledKernel:
         """Schedule a tensor program for the target. `choices` are settings of knobs (`relaxpy.backend.knobs`), and

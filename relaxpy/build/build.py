@@ -26,6 +26,7 @@ from relaxpy.build.kernels import (
 )
 from relaxpy.build.pack_option import with_packed_params
 from relaxpy.build.pipeline import default_pipeline
+from relaxpy.build.precision_option import chosen_precision, with_checks, with_precision
 from relaxpy.build.progress import progress_bar
 from relaxpy.build.tuning import TuningRecords
 from relaxpy.errors import RelaxError, UsageError
@@ -59,6 +60,8 @@ def build(
     check_arguments: bool = False,
     tuning: bool | str | os.PathLike[str] | TuningRecords = True,
     progress: bool | None = None,
+    precision: str | None = None,
+    check_numbers: bool = False,
 ) -> Executable:
     """Compiles a module once for all shapes.
 
@@ -77,7 +80,11 @@ def build(
     `jobs` kernels are compiled in parallel (default: one for each processor). With `check_arguments` every kernel
     checks its arguments, for users who write bytecode or call kernels directly. `tuning` are records of schedules that
     `relaxpy tune` measured: by default the user's, else those of a file, in both cases with those that come with
-    relaxpy; or none (False). `progress` shows a progress bar; None shows it on a terminal if the build takes long.
+    relaxpy; or none (False). With `precision`, `"bfloat16"` or `"float16"`, products of float32 are computed in that
+    dtype and what needs float32 in float32 (`relaxpy.transform.MixedPrecision`); `"auto"` takes the dtype in which the
+    target multiplies fastest, and `Executable.build_report` says which. With `check_numbers` a call ends with an error
+    at the first operator that makes a NaN or an infinity of finite numbers, such as an overflow in float16: for
+    debugging. `progress` shows a progress bar; None shows it on a terminal if the build takes long.
     `Executable.build_report` has the time of each step.
 
     Raises: RelaxError, located in the program.
@@ -90,6 +97,7 @@ def build(
     build_cache, records = _cache(cache), records_of(tuning, resolved)
     clock = Clock()
     mod = with_packed_params(with_bounds(mod, bounds or {}), pack)
+    dtype = chosen_precision(precision, resolved)
     passes, arrays, key = pipeline or default_pipeline(resolved), params or {}, None
     if not isinstance(arrays, Mapping):
         raise UsageError(
@@ -110,7 +118,9 @@ def build(
             f'the pipeline is for {" and ".join(passes.kinds)}, but the target is "{resolved.kind}"',
             help=f'start with default_pipeline("{resolved.kind}")',
         )
-    arrays = dict(arrays)
+    passes, arrays = with_precision(passes, dtype), dict(arrays)
+    if check_numbers:
+        passes = with_checks(passes)
     if build_cache is not None and not instruments:  # those want to see the passes run
         with suppress(RelaxError):  # errors in parameters are reported by their pass
             arrays = {name: as_constant(name, value) for name, value in arrays.items()}
@@ -120,7 +130,7 @@ def build(
         if found is not None:
             clock.lap("load")
             assert found.build_report is not None
-            report = replace(found.build_report, steps=tuple(clock.laps))
+            report = replace(found.build_report, steps=tuple(clock.laps), precision=dtype or "")
             return replace(found, build_report=report)
     check_well_formed(mod)
     clock.lap("check")
@@ -142,6 +152,8 @@ def build(
             program = generate(lowered, resolved)
             clock.lap("codegen")
             exe = finish(program)
+    if dtype is not None and exe.build_report is not None:
+        exe = replace(exe, build_report=replace(exe.build_report, precision=dtype))
     if build_cache is not None and key is not None:
         keep(build_cache, key, exe)
     return exe

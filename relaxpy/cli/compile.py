@@ -25,6 +25,7 @@ Examples:
   relaxpy compile mlp.py --target 'llvm -mcpu=haswell,znver4' -o mlp.rxe  for several, in one file
   relaxpy compile mlp.py --params mlp.npz -o mlp.rxe               with the weights bound by name
   relaxpy compile mlp.py --params mlp.safetensors --weights beside -o mlp.rxe
+  relaxpy compile mlp.py --precision auto -o mlp.rxe               bfloat16 where that is faster
   relaxpy compile mlp.py -o mlp.rxe --timings                      and where the time went
   relaxpy compile model.onnx -o model.rxe                          an ONNX model, with its weights
 
@@ -65,6 +66,16 @@ The executable runs without the compiler: `relaxpy run`, or relaxpy.load(...) in
     metavar="NAME=INT",
     help="An upper bound of a symbolic variable, n=2048 or main.n=2048, for the memory plan.",
 )
+@click.option(
+    "--precision",
+    type=click.Choice(["float32", "bfloat16", "float16", "auto"]),
+    help="The dtype of products of float32; auto: the fastest of the target.",
+)
+@click.option(
+    "--check-numbers",
+    is_flag=True,
+    help="Calls end with an error at the first operator that makes a NaN or an infinity. For debugging.",
+)
 @click.option("--timings", is_flag=True, help="Show the time of each step and kernel.")
 @click.option(
     "--dump",
@@ -80,6 +91,8 @@ def compile_command(
     params: str | None,
     weights: Literal["inside", "beside"],
     bounds: tuple[str, ...],
+    precision: str | None,
+    check_numbers: bool,
     timings: bool,
     dump: Path | None,
     no_cache: bool,
@@ -102,6 +115,8 @@ def compile_command(
         bounds=limits,
         cache=not no_cache,
         instruments=instruments,
+        precision=precision,
+        check_numbers=check_numbers,
     )
     seconds = time.perf_counter() - start
     exe.save(output, weights=weights)
@@ -119,6 +134,8 @@ def compile_command(
                 if function.public
             ],
         }
+        if exe.build_report is not None and exe.build_report.precision:
+            found["precision"] = exe.build_report.precision
         if dump is not None:
             found["modules"] = instruments[0].written
         if timings and exe.build_report is not None:
@@ -128,6 +145,8 @@ def compile_command(
     click.echo(
         f"{output}: {size / 1024:,.1f} KiB, in {waited:.2f} s ({seconds:.2f} s of them to compile)"
     )
+    if exe.build_report is not None and exe.build_report.precision:
+        click.echo(f"products in {exe.build_report.precision}")
     for function in exe.functions:
         if function.public:
             click.echo(f"  {exe.signature(function.name)}")

@@ -175,6 +175,7 @@ class Prelu(Op):
     one element in all."""
 
     name = "nn.prelu"
+    mixed = "follow"
     of_data = True
     axis: int = 1
     """The channel axis: alpha is a vector along it."""

@@ -29,6 +29,8 @@ key."""
 class AttentionLike(Op):
     """The common part of the attention operators: scale, masks and the steps of the computation."""
 
+    mixed = "follow"
+
     of_data = True
     scale: float | None
     causal_mask: str | None

@@ -28,7 +28,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -61,6 +61,9 @@ from relaxpy.op.parameters import argument, attributes
 
 OPS: dict[str, type[Op]] = {}
 """All operators by name; filled by `define_op`."""
+
+Mixed = Literal["always", "follow", "never"]
+"""Whether an operator takes part in mixed precision."""
 
 OpClass = TypeVar("OpClass", bound="type[Op]")
 
@@ -188,6 +191,9 @@ class Op(Operator):
         some calls has `legalize` as well."""
         return self.decompose is not None
 
+    mixed: ClassVar[Mixed] = "never"
+    """Where it computes in the narrow dtype of mixed precision: always, where its arguments are narrow already, or
+    never (`relaxpy.transform.MixedPrecision`)."""
     packs: ClassVar[bool] = False
     """Whether it orders the elements of a weight for a kernel: with its padding the result may be larger."""
     updates: ClassVar[str] = ""

@@ -55,6 +55,7 @@ class Divide(Binary):
     itself."""
 
     name = "divide"
+    mixed = "never"
 
     def numpy(self, x1: np.ndarray, x2: np.ndarray) -> Any:
         if DType(x1.dtype).is_float:
@@ -70,6 +71,7 @@ class Mod(Binary):
     integers give 0 and floats NaN. Other float results are exact."""
 
     name = "mod"
+    mixed = "never"
 
     def numpy(self, x1: np.ndarray, x2: np.ndarray) -> Any:
         if DType(x1.dtype).is_float:
@@ -83,6 +85,7 @@ class FloorDivide(Binary):
     - floor_mod(x1, x2)) / x2 rounded to the nearest whole number; x1 / x2 where x2 is 0."""
 
     name = "floor_divide"
+    mixed = "never"
     size = partial(_divided, "floordiv")
 
     def numpy(self, x1: np.ndarray, x2: np.ndarray) -> Any:
@@ -97,6 +100,7 @@ class FloorMod(Binary):
     and floats NaN."""
 
     name = "floor_mod"
+    mixed = "never"
     size = partial(_divided, "floormod")
 
     def numpy(self, x1: np.ndarray, x2: np.ndarray) -> Any:
@@ -111,6 +115,7 @@ class Power(Binary):
     1 or -1; 0 to the power 0 is 1. Floats: NaN where x1 is negative and x2 is not a whole number."""
 
     name = "power"
+    mixed = "never"
 
     def legalize(self, out: KnownTensor, x1: te.Tensor, x2: te.Tensor) -> te.Tensor:
         if DType(str(x1.dtype)).is_float:
@@ -149,6 +154,7 @@ class Atan2(Binary):
     rounded toward 0."""
 
     name = "atan2"
+    mixed = "never"
     in_float = True
     ufunc = np.arctan2
 
@@ -158,6 +164,7 @@ class LogAddExp(Binary):
     """log(exp(x1) + exp(x2)) without overflow. Integer results are rounded toward 0."""
 
     name = "log_add_exp"
+    mixed = "never"
     in_float = True
     ufunc = np.logaddexp
 
@@ -167,6 +174,7 @@ class NextAfter(Binary):
     """The next number of the dtype after x1 towards x2; x2 if they are equal."""
 
     name = "nextafter"
+    mixed = "never"
     takes = "floats"
 
     def legalize(self, out: KnownTensor, *xs: te.Tensor) -> te.Tensor:

@@ -32,6 +32,8 @@ from relaxpy.op.deduction import Deduction
 class ConvolutionLike(Op):
     """The common part of convolutions and transposed convolutions: layouts, groups and dtypes."""
 
+    mixed = "always"
+
     spatial: ClassVar[str]
     """Letters of the spatial axes."""
     strides: tuple[int, ...] | int

@@ -28,6 +28,7 @@ class Einsum(Op):
     contracted from left to right."""
 
     name = "einsum"
+    mixed = "always"
     of_data = True
     subscripts: str
 

@@ -39,6 +39,8 @@ class Elementwise(Op):
     """`scalar` applied to corresponding elements, after numpy's broadcasting. The arguments have one dtype, which is
     that of the result. float16 and bfloat16 are computed in float32 and rounded once."""
 
+    mixed = "follow"
+
     takes: ClassVar[str] = "numbers"
     """The dtypes of the arguments: a key of `_TAKES`."""
     gives_bool: ClassVar[bool] = False

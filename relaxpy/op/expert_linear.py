@@ -25,6 +25,7 @@ class ExpertLinear(Op):
     The work is that of the chosen experts, and a row's result is the same to the bit whatever the other rows are."""
 
     name = "nn.expert_linear"
+    mixed = "always"
 
     def deduce(
         self, d: Deduction, data: KnownTensor, weight: KnownTensor, experts: KnownTensor,

@@ -77,6 +77,7 @@ class Take(Op):
     floats only). Slices of an axis of size 0 are 0, in mode "nan" NaN."""
 
     name = "take"
+    mixed = "follow"
     scalar_args = True
     scalar_dtype = "int64"
     axis: int | None = None
@@ -157,6 +158,7 @@ class GatherElements(Op):
     size 0 gives 0."""
 
     name = "gather_elements"
+    mixed = "follow"
     axis: int = 0
 
     def deduce(self, d: Deduction, data: KnownTensor, indices: KnownTensor) -> TensorType:
@@ -210,6 +212,7 @@ class GatherND(Op):
     index still out of range is clamped, and an axis of size 0 gives 0."""
 
     name = "gather_nd"
+    mixed = "follow"
     batch_dims: int = 0
 
     def deduce(self, d: Deduction, data: KnownTensor, indices: KnownTensor) -> TensorType:
@@ -277,6 +280,7 @@ class IndexTensor(Op):
     and an axis of size 0 gives 0."""
 
     name = "index_tensor"
+    mixed = "follow"
 
     def deduce(self, d: Deduction, data: KnownTensor, indices: TupleType) -> TensorType:
         named = index_tensors(d, data, indices)

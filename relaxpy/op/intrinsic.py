@@ -42,6 +42,7 @@ class ShapeOf(Op):
     """The shape of a tensor as a shape value."""
 
     name = "shape_of"
+    mixed = "follow"
     legalize = None
     packed: ClassVar[str] = "vm.builtin.shape_of"
     """The runtime function."""

@@ -30,6 +30,7 @@ class Concat(Op):
     """Concatenate tensors along `axis`."""
 
     name = "concat"
+    mixed = "follow"
     axis: int | None = 0
     """None: each tensor is flattened first, in row-major order."""
 
@@ -117,6 +118,7 @@ class Stack(Op):
     """Join tensors of one shape along a new axis, which is axis `axis` of the result."""
 
     name = "stack"
+    mixed = "follow"
     axis: int = 0
 
     def deduce(self, d: Deduction, tensors: TupleType) -> TensorType:
@@ -180,6 +182,7 @@ class Meshgrid(Op):
     element."""
 
     name = "meshgrid"
+    mixed = "follow"
     indexing: str = "ij"
 
     def axis_of(self, k: int, count: int) -> int:
@@ -255,6 +258,7 @@ class Split(Op):
     size that cannot be split in this way is refused, or is an error at run time."""
 
     name = "split"
+    mixed = "follow"
     axis: int = 0
 
     def deduce(self, d: Deduction, x: KnownTensor, indices_or_sections: Annotation) -> Annotation:

@@ -24,6 +24,7 @@ class Matmul(Op):
     the left and a column on the right. Accumulated in `out_dtype`; narrower floats in float32."""
 
     name = "matmul"
+    mixed = "always"
     out_dtype: DType | None = None
     """Dtype of the result; None: the dtype of the arguments."""
 
@@ -101,6 +102,7 @@ class Linear(Op):
     weight is not transposed in memory."""
 
     name = "linear"
+    mixed = "always"
     out_dtype: DType | None = None
     """Dtype of the result; None: the dtype of the arguments."""
 
@@ -183,6 +185,7 @@ class Outer(Op):
     """The outer product of two vectors: (n,) and (m,) give (n, m)."""
 
     name = "outer"
+    mixed = "follow"
     of_data = True
 
     def deduce(self, d: Deduction, x1: KnownTensor, x2: KnownTensor) -> TensorType:

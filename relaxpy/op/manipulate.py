@@ -22,6 +22,7 @@ class PermuteDims(Op):
     """Permute the axes; without `axes`, reverse them."""
 
     name = "permute_dims"
+    mixed = "follow"
     axes: tuple[int, ...] | None = None
 
     def order(self, ndim: int) -> tuple[int, ...]:
@@ -71,6 +72,7 @@ class ExpandDims(Op):
     """Insert axes of size 1 at these positions of the result."""
 
     name = "expand_dims"
+    mixed = "follow"
     axis: tuple[int, ...] | int
 
     def places(self, ndim: int) -> list[int]:
@@ -113,6 +115,7 @@ class Squeeze(Op):
     is symbolic, and determined at run time."""
 
     name = "squeeze"
+    mixed = "follow"
     axis: tuple[int, ...] | int | None = None
     packed: ClassVar[str] = "relaxpy.squeeze"
     """The runtime function for a result of unknown rank."""
@@ -160,6 +163,7 @@ class BroadcastTo(Op):
     """Broadcast to `shape`: repeat along axes of size 1."""
 
     name = "broadcast_to"
+    mixed = "follow"
 
     def deduce(self, d: Deduction, x: KnownTensor, shape: KnownShape) -> TensorType:
         d.require(

@@ -534,6 +534,7 @@ class Dropout(Op):
     rate."""
 
     name = "nn.dropout"
+    mixed = "follow"
     rate: float = 0.5
     """Fraction of elements that training would drop."""
 

@@ -30,6 +30,7 @@ class Pad(Op):
     other end ("circular": needs a size of at least the width)."""
 
     name = "nn.pad"
+    mixed = "follow"
     pad_width: Widths
     """Flat, or as pairs, one for each axis."""
     pad_mode: str = "constant"

@@ -32,6 +32,8 @@ from relaxpy.op.precision import narrowed, quotient, sum_dtype, widened
 class PoolLike(Op):
     """The common part of all pooling operators: layouts."""
 
+    mixed = "follow"
+
     spatial: ClassVar[str]
     """Letters of the spatial axes."""
     layout: str

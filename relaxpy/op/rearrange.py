@@ -21,6 +21,7 @@ class BatchFlatten(Op):
     """Flatten all axes except the first, in row-major order."""
 
     name = "nn.batch_flatten"
+    mixed = "follow"
 
     def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
         d.require(
@@ -55,6 +56,7 @@ class PixelShuffle(Op):
     pixels at row i and column j of each r × r square (Shi et al., 2016)."""
 
     name = "nn.pixel_shuffle"
+    mixed = "follow"
     upscale_factor: int
     """The factor r: the side of a square."""
 

@@ -239,6 +239,8 @@ class Std(Spread):
 class Extreme(Reduction):
     """The greatest or smallest element; NaN if there is one."""
 
+    mixed = "follow"
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield from super().samples()

@@ -26,6 +26,7 @@ class LayoutTransform(Op):
     wins. `axis_separators` are accepted and ignored: memory is flat."""
 
     name = "layout_transform"
+    mixed = "follow"
     index_map: IndexMap
     pad_value: float | None = None
     axis_separators: tuple[int, ...] | None = None

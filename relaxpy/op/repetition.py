@@ -22,6 +22,7 @@ class Repeat(Op):
     flattened tensor."""
 
     name = "repeat"
+    mixed = "follow"
     repeats: int
     axis: int | None = None
 
@@ -73,6 +74,7 @@ class Tile(Op):
     right; missing repeats are 1."""
 
     name = "tile"
+    mixed = "follow"
     repeats: tuple[int, ...] | int
 
     def times(self, ndim: int) -> tuple[int, ...]:

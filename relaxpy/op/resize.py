@@ -73,6 +73,8 @@ def spline_weights(taps: int, t: Any, alpha: float) -> list[Any]:
 class Resize(Op):
     """Base of the resizing operators, which resize the spatial axes to `size`."""
 
+    mixed = "follow"
+
     roi: Floats | float | None = None
     """Mode tf_crop_and_resize: the region of interest, as (starts, ends) along the spatial axes; 0 is the first element
     of an axis and 1 the last."""

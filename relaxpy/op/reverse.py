@@ -20,6 +20,7 @@ class Flip(Op):
     """Reverse the slices along `axis`, as `numpy.flip`."""
 
     name = "flip"
+    mixed = "follow"
     axis: int
 
     def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
@@ -52,6 +53,7 @@ class ReverseSequence(Op):
     others. Lengths are clamped to the size of the axis and to 0."""
 
     name = "reverse_sequence"
+    mixed = "follow"
     seq_axis: int = 1
     batch_axis: int = 0
 

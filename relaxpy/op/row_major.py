@@ -102,6 +102,7 @@ class Reshape(Op):
     size of 0."""
 
     name = "reshape"
+    mixed = "follow"
 
     def deduce(self, d: Deduction, x: KnownTensor, shape: KnownShape) -> TensorType:
         total, dims = product(x.dims), list(shape.dims)
@@ -213,6 +214,7 @@ class Flatten(Op):
     """Flatten all elements into one axis."""
 
     name = "flatten"
+    mixed = "follow"
 
     def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         return TensorType((product(x.dims),), x.dtype)
@@ -241,6 +243,7 @@ class Size(Op):
     """The number of elements of x, a 0-d int64 tensor."""
 
     name = "size"
+    mixed = "follow"
 
     def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         return TensorType((), "int64")

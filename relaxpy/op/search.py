@@ -21,6 +21,7 @@ class Where(Op):
     """x1 where the condition is true, else x2; all three are broadcast together."""
 
     name = "where"
+    mixed = "follow"
     scalar_args = True
 
     def _number_dtype(self, args: Sequence[Any]) -> DType | None:

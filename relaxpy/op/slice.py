@@ -91,6 +91,7 @@ class StridedSlice(Op):
     are indices inside x, which is checked at run time, and the sizes of the result are simpler."""
 
     name = "strided_slice"
+    mixed = "follow"
     assume_inbound: bool = False
 
     def deduce(
@@ -203,6 +204,7 @@ class DynamicStridedSlice(Op):
     with an element for each axis. A stride of 0 is an error at run time."""
 
     name = "dynamic_strided_slice"
+    mixed = "follow"
     legalize = None
     packed: ClassVar[str] = "relaxpy.dynamic_strided_slice"
     """The runtime function."""
@@ -254,6 +256,7 @@ class SliceScatter(Op):
     `strided_slice`; the step must be positive."""
 
     name = "slice_scatter"
+    mixed = "follow"
     of_data = True
     updates = "input_tensor"
     axis: int = 0

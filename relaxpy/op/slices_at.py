@@ -133,6 +133,7 @@ class Gather(SlicesAt):
     integer, True)."""
 
     name = "gather"
+    mixed = "follow"
     attributes = (
         "offset_dims", "collapsed_slice_dims", "start_index_map", "operand_batching_dims",
         "start_indices_batching_dims",
@@ -435,6 +436,7 @@ class DynamicUpdateSlice(Op):
     as StableHLO and `jax.lax` have it. A slice that would begin before data or end after it is moved into data."""
 
     name = "dynamic_update_slice"
+    mixed = "follow"
     of_data = True
     updates = "data"
 

@@ -27,6 +27,7 @@ class Sort(Op):
     """Sort along `axis`. A NaN is the greatest value: last, or first if `descending`."""
 
     name = "sort"
+    mixed = "follow"
     axis: int = -1
     descending: bool = False
 
@@ -61,6 +62,7 @@ class Argsort(Op):
     """The indices that sort x along `axis`: taking x at them gives `sort(x)`. The sort is stable in both orders."""
 
     name = "argsort"
+    mixed = "follow"
     axis: int = -1
     descending: bool = False
     dtype: DType = DType("int32")
@@ -103,6 +105,7 @@ class Topk(Op):
     result: "both" (a tuple), "values" or "indices". A k below 1 means all elements; a k above the size is refused."""
 
     name = "topk"
+    mixed = "follow"
     k: int = 1
     axis: int = -1
     ret_type: str = "both"

@@ -123,6 +123,8 @@ def _polynomial(table: tuple[float, ...], dtype: str) -> tuple[float, ...]:
 class Special(FloatUnary):
     """A function given by `value` of a variable in float32 or float64."""
 
+    mixed = "never"
+
     def scalar(self, x: Any) -> Any:
         return te.let("x", x, self.value)
 

@@ -83,6 +83,8 @@ class EyeLike(Op):
 class Triangle(Op):
     """A triangle of each matrix in the last two dimensions of x."""
 
+    mixed = "follow"
+
     def keeps(self, row: Any, column: Any) -> Any:
         """Is an element kept? `row` counts from the diagonal."""
         raise NotImplementedError

@@ -27,6 +27,7 @@ class Exp(FloatUnary):
     """The exponential function e**x."""
 
     name = "exp"
+    mixed = "never"
     ufunc = np.exp
 
 
@@ -35,6 +36,7 @@ class Log(FloatUnary):
     """The natural logarithm: -infinity at 0, NaN below."""
 
     name = "log"
+    mixed = "never"
     ufunc = np.log
 
 
@@ -43,6 +45,7 @@ class Log2(FloatUnary):
     """The logarithm to base 2: -infinity at 0, NaN below."""
 
     name = "log2"
+    mixed = "never"
     ufunc = np.log2
 
     def scalar(self, x: Any) -> Any:
@@ -54,6 +57,7 @@ class Log10(FloatUnary):
     """The logarithm to base 10: -infinity at 0, NaN below."""
 
     name = "log10"
+    mixed = "never"
     ufunc = np.log10
 
     def scalar(self, x: Any) -> Any:
@@ -65,6 +69,7 @@ class Log1p(FloatUnary):
     """log(1 + x), accurate near 0: -infinity at -1, NaN below."""
 
     name = "log1p"
+    mixed = "never"
     ufunc = np.log1p
 
 
@@ -73,6 +78,7 @@ class Expm1(FloatUnary):
     """e**x - 1, accurate near 0."""
 
     name = "expm1"
+    mixed = "never"
     ufunc = np.expm1
 
     def scalar(self, x: Any) -> Any:
@@ -97,6 +103,7 @@ class Rsqrt(FloatUnary):
     """The reciprocal square root 1 / sqrt(x): infinity at 0, NaN below."""
 
     name = "rsqrt"
+    mixed = "never"
 
     def numpy(self, x: np.ndarray) -> Any:
         return x.dtype.type(1) / np.sqrt(x)
@@ -123,6 +130,7 @@ class Tan(FloatUnary):
     """The tangent of x in radians, for x of any magnitude; NaN for infinities."""
 
     name = "tan"
+    mixed = "never"
     ufunc = np.tan
 
 
@@ -131,6 +139,7 @@ class Asin(FloatUnary):
     """The arcsine, in [-pi/2, pi/2]; NaN if |x| > 1."""
 
     name = "asin"
+    mixed = "never"
     ufunc = np.arcsin
 
 
@@ -139,6 +148,7 @@ class Acos(FloatUnary):
     """The arccosine, in [0, pi]; NaN if |x| > 1."""
 
     name = "acos"
+    mixed = "never"
     ufunc = np.arccos
 
 
@@ -155,6 +165,7 @@ class Sinh(FloatUnary):
     """The hyperbolic sine."""
 
     name = "sinh"
+    mixed = "never"
     ufunc = np.sinh
 
 
@@ -163,6 +174,7 @@ class Cosh(FloatUnary):
     """The hyperbolic cosine."""
 
     name = "cosh"
+    mixed = "never"
     ufunc = np.cosh
 
 
@@ -179,6 +191,7 @@ class Asinh(FloatUnary):
     """The inverse hyperbolic sine."""
 
     name = "asinh"
+    mixed = "never"
     ufunc = np.arcsinh
 
 
@@ -187,6 +200,7 @@ class Acosh(FloatUnary):
     """The inverse hyperbolic cosine, not negative; NaN below 1."""
 
     name = "acosh"
+    mixed = "never"
     ufunc = np.arccosh
 
 
@@ -195,6 +209,7 @@ class Atanh(FloatUnary):
     """The inverse hyperbolic tangent: infinite at 1 and -1, NaN beyond."""
 
     name = "atanh"
+    mixed = "never"
     ufunc = np.arctanh
 
 
@@ -213,6 +228,7 @@ class Erfinv(FloatUnary):
     """The inverse of the error function: infinite at 1 and -1, NaN beyond."""
 
     name = "erfinv"
+    mixed = "never"
 
     def scalar(self, x: Any) -> Any:
         from relaxpy.tir.numerics.floats import horner
@@ -286,6 +302,7 @@ class Square(Unary):
     """x * x; integers modulo 2**bits."""
 
     name = "square"
+    mixed = "never"
     ufunc = np.square
 
 
@@ -395,6 +412,7 @@ class ReducePrecision(FloatUnary):
     if it is too small for a normal number, unchanged if it has as few bits."""
 
     name = "reduce_precision"
+    mixed = "never"
     exponent_bits: int
     mantissa_bits: int
 

@@ -218,6 +218,16 @@ def check_finite(tensor: Tensor, what: str) -> Tensor:
     return tensor
 
 
+def check_made_finite(tensor: Tensor, what: str, *given: Tensor) -> Tensor:
+    """Returns the tensor if it is finite, or if one of the `given` tensors, which it was computed of, is not.
+
+    Raises: RuntimeCheckError (`not-a-number`), as `check_finite`.
+    """
+    if all(np.isfinite(each.numpy()).all() for each in given):
+        return check_finite(tensor, what)
+    return tensor
+
+
 def zeros(shape: Shape, dtype: str) -> Tensor:
     """A tensor of zeros."""
     out = empty(tuple(shape), dtype)
@@ -276,6 +286,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "relaxpy.unique": unique,
     "relaxpy.check_range": check_range,
     "relaxpy.check_finite": check_finite,
+    "relaxpy.check_made_finite": check_made_finite,
     "relaxpy.check_pages": check_pages,
     "relaxpy.all_class_non_max_suppression": all_class_non_max_suppression,
     "relaxpy.print": print_formatted,

@@ -14,6 +14,7 @@ from relaxpy.transform.canonicalize_bindings import CanonicalizeBindings
 from relaxpy.transform.cast_weights import CastWeights
 from relaxpy.transform.causal_attention import CausalAttention
 from relaxpy.transform.check_calls import CheckCalls
+from relaxpy.transform.check_numbers import CheckNumbers
 from relaxpy.transform.check_tensor_programs import CheckTensorPrograms
 from relaxpy.transform.combine_parallel_matmul import CombineParallelMatmul
 from relaxpy.transform.convert_layout import ConvertLayout
@@ -39,6 +40,7 @@ from relaxpy.transform.lift_workspace import LiftWorkspace
 from relaxpy.transform.lower_call_tir import LowerCallTIR
 from relaxpy.transform.lower_shapes import LowerShapes
 from relaxpy.transform.lower_to_library import LibraryPattern, LowerToLibrary
+from relaxpy.transform.mixed_precision import MixedPrecision
 from relaxpy.transform.nest_loops import NestLoops
 from relaxpy.transform.normalize import Normalize
 from relaxpy.transform.plan_memory import PlanMemory
@@ -56,6 +58,7 @@ __all__ = [
     "CastWeights",
     "CausalAttention",
     "CheckCalls",
+    "CheckNumbers",
     "CheckTensorPrograms",
     "CombineParallelMatmul",
     "ConvertLayout",
@@ -84,6 +87,7 @@ __all__ = [
     "LowerCallTIR",
     "LowerShapes",
     "LowerToLibrary",
+    "MixedPrecision",
     "NestLoops",
     "Normalize",
     "Pass",

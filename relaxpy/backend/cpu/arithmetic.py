@@ -225,6 +225,12 @@ def _has_bfloat16(target: CpuTarget) -> bool:
     return target.has("avx512bf16") and target.vector_bits == 512 and fast
 
 
+def multiplies_bfloat16(target: CpuTarget) -> bool:
+    """Does the target multiply factors of bfloat16 faster than those of float32, by tiles or in vectors?"""
+    tiles = Tiles.of("bfloat16", "bfloat16", "float32", target)
+    return tiles is not None or _has_bfloat16(target)
+
+
 def _has_bytes(target: CpuTarget) -> bool:
     if target.vector_bits == 512:
         return target.has("avx512vnni")

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from relaxpy.backend.base import Backend, CompileOptions, KernelImages
 from relaxpy.backend.cpu import launchers
+from relaxpy.backend.cpu.arithmetic import multiplies_bfloat16
 from relaxpy.backend.cpu.compile import compile_object
 from relaxpy.backend.cpu.kernel_memory import kernel_memory
 from relaxpy.backend.cpu.pack_weights import PackWeights
@@ -47,6 +48,10 @@ class CpuBackend(Backend[CpuTarget]):
             return packed
         layouts = ConvertLayout({"nn.conv2d": ("NHWC", "OHWI")}, fewest=lanes // 2)
         return packed.before("lift-packers", layouts)
+
+    def fastest_float(self, target: CpuTarget) -> str:
+        fast = all(map(multiplies_bfloat16, target.alternatives))
+        return "bfloat16" if target.kind == "llvm" and fast else "float32"
 
     def schedule(self, func: tirx.PrimFunc, target: CpuTarget, choices: Choices) -> ScheduledKernel:
         return schedule_by_rules(func, target, choices, CPU_RULES)

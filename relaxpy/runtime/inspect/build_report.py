@@ -41,6 +41,8 @@ class BuildReport:
     """The number of compiling threads."""
     whole: bool = False
     """Whether the whole executable came from the cache, and no pass ran."""
+    precision: str = ""
+    """The dtype of products, if the build was given `precision`."""
 
     @property
     def seconds(self) -> float:
@@ -56,6 +58,8 @@ class BuildReport:
         lines = [f"{'step':<28} {'ms':>9}"]
         lines += [f"{name:<28} {seconds * 1e3:>9.1f}" for name, seconds in self.steps]
         lines.append(f"{'in all':<28} {self.seconds * 1e3:>9.1f}")
+        if self.precision:
+            lines += ["", f"products in {self.precision}"]
         count = len(self.kernels)
         kernels = f"{count} kernel{'' if count == 1 else 's'}"
         size = f"{sum(kernel.size for kernel in self.kernels) / 1024:,.0f} KiB"
