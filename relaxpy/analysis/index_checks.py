@@ -59,9 +59,13 @@ def with_checks_first(func: Any) -> Stmt | None:
     if any(var not in known for check in checks for var in _free(check)):
         return None
     first = sequence(checks)
-    loops: list[Any] = []
-    walk(first, (tirx.For, loops.append))
-    fresh = {loop.loop_var: _renamed(loop.loop_var) for loop in loops}
+    named: list[Any] = []
+    walk(
+        first,
+        (tirx.For, lambda loop: named.append(loop.loop_var)),
+        ((tirx.Let, tirx.Bind), lambda node: named.append(node.var)),
+    )
+    fresh = {var: _renamed(var) for var in named}
     return rewritten(first, (tvm.ir.Var, lambda var: fresh.get(var, var)))
 
 
@@ -234,11 +238,22 @@ class _Checks:
             case tirx.Let():
                 head = self.value(expr.value)
                 self.facts.let(expr.var, expr.value)
-                return head + self.value(expr.body)
+                return head + self.named(expr, self.value(expr.body))
             case tvm.ir.Call() if is_choice(expr):
                 return self.choice(*expr.args)
             case _:
                 return self.values(*self.inside(expr))
+
+    def named(self, let: Any, checks: list[Stmt]) -> list[Stmt]:
+        """Checks of the body of a `Let`: after its value, under a name of their own, if they mention it. It is no fact
+        if it is long, or an element that the function writes."""
+        if not any(var.same_as(let.var) for check in checks for var in _free(check)):
+            return checks
+        own = _renamed(let.var)
+        body = rewritten(
+            sequence(checks), (tvm.ir.Var, lambda var: own if var.same_as(let.var) else var)
+        )
+        return [tirx.SeqStmt([tirx.Bind(own, self.facts.known(let.value)), body])]
 
     def inside(self, expr: Expr) -> list[Expr]:
         """The outermost loads, lets and choices in an expression, in order. Found without recursion, since sums may
@@ -471,7 +486,7 @@ def _free(stmt: Stmt) -> list[Any]:
         stmt,
         (tvm.ir.Var, used.append),
         (tirx.For, lambda loop: bound.append(loop.loop_var)),
-        (tirx.Let, lambda let: bound.append(let.var)),
+        ((tirx.Let, tirx.Bind), lambda node: bound.append(node.var)),
     )
     return [var for var in used if var not in bound]
 

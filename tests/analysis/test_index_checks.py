@@ -210,6 +210,11 @@ RUNS = {
     "T.Select": Run(
         over("y[a] = T.Select(a > 0, x[a - 1], T.float32(9))", "n"), SAME, X, "n", [((FOUR,), [9.0, 1.0, 2.0, 3.0])],
     ),
+    "a name in a condition": Run(
+        over("y[a] = T.float32(0)", "m") + "\nfor l in range(m):\n    if T.shift_left(T.Cast('int8', l), T.Cast('int8', i[l] % -4)) > T.int8(0):\n"
+        "        y[l] = x[i[l] + 1]", GATHER, INDEXED, "m",
+        [((FOUR, [0, 0, 2]), [0.0, 2.0, 0.0]), ((FOUR, [0, 4]), outside(5))],
+    ),
     "beyond its range": Run(
         over("y[a] = x[a]", "n").replace("T.grid(n)", "range(n + 1)").replace('T.axis.remap("S", [i])', "T.axis.spatial(n, i)"), SAME, X, "n",
         [((FOUR,), "main: f: axis a of the block b must be less than its extent 4, got 4")],

@@ -18,7 +18,7 @@ from relaxpy.tir.analyzer import int64
 from relaxpy.tir.nodes import dtype_of, operator_of, with_body
 from relaxpy.tir.numerics import integer, scalar
 from relaxpy.tir.numerics.floats import is_compound, let
-from relaxpy.tir.ranges import Ranges
+from relaxpy.tir.ranges import Ranges, limits
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import contains, rewritten
 
@@ -31,7 +31,7 @@ def with_defined_results(func: Any) -> Any:
     """Return the function with conversions of floats that saturate (NaN gives 0), shifts that shift everything out for
     a negative number or for the number of bits and more, loops over signed integers, and indices that may wrap hidden
     from the analyser."""
-    return _with_hidden_wraps(_with_saturation(_with_signed_loops(_without_zero_divisors(func))))
+    return _without_zero_divisors(_with_hidden_wraps(_with_saturation(_with_signed_loops(func))))
 
 
 def _without_zero_divisors(func: Any) -> Any:
@@ -136,7 +136,8 @@ def _with_hidden_wraps(func: Any) -> Any:
         )
 
     def hide_place(node: Any) -> Any:
-        return node if contains(node, tvm.ir.TensorLoad) else hide(node)
+        is_element = contains(node, tvm.ir.TensorLoad) and not _may_become_a_literal(node)
+        return node if is_element else hide(node)
 
     def index(expr: Any) -> Any:
         return rewritten(expr, (_WRAPPING, hide))
@@ -161,6 +162,17 @@ def _with_hidden_wraps(func: Any) -> Any:
 
 
 _WRAPPING = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Cast)
+
+
+def _may_become_a_literal(node: Any) -> bool:
+    """Is it a conversion with a literal in it that its type does not have? TVM refuses to convert that one, which is
+    all that is left of `T.if_then_else(0 <= k and k < k, x[k], -3)`."""
+    if not isinstance(node, tirx.Cast):
+        return False
+    own = limits(dtype_of(node))
+    return own is not None and contains(
+        node.value, tirx.IntImm, lambda number: not own[0] <= int(number.value) <= own[1]
+    )
 
 
 def _as_bits(value: Any) -> Any:

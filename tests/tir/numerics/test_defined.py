@@ -143,6 +143,11 @@ SUBTRACTED = {
     "y[v] = x[v % (2 * v - v - v)]": [5, 5, 5],
     "y[v] = x[v] // (x[v] - x[v])": [0, 0, 0],
     "y[v] = x[v] + n // (n % (v // (v - v) + 1))": [5, 6, 20],
+    "y[v] = T.Cast('int64', T.Cast('uint8', T.if_then_else(0 <= n and n < n, x[n], T.int64(-3))))": [253, 253, 253],
+    "y[v] = T.Cast('int64', T.Cast('int16', T.Select(v < v, x[v], T.int64(2176662609))))": [15441, 15441, 15441],
+    "y[v] = T.Cast('int64', T.uint8(255) // T.Cast('uint8', T.if_then_else(n < n, x[v], T.int64(-6))))": [1, 1, 1],
+    "y[v] = T.Cast('int64', T.Cast('uint16', x[v]) % T.Cast('uint16', n // -3))": [5, 6, 20],
+    "y[v] = T.int64(3)\ny[v] = x[v] + T.shift_left(y[v + x[0] - 5], (x[v] - y[v] - 1) % 32)": [11, 18, 196628],
     "y[v] = T.truncmod(x[v], T.min(v, 0) * (n - n)) + T.truncdiv(x[v], v * 3 - 3 * v)": [0, 0, 0],
 }  # fmt: skip
 
