@@ -16,7 +16,7 @@ from relaxpy.ir.dim import Dim, SymVar, dim_op
 from relaxpy.shape.prove import holds
 from relaxpy.tir.analyzer import VarTable, unproved_beyond_64_bits
 from relaxpy.tir.name_length import NameLengths
-from relaxpy.tir.nodes import dtype_of
+from relaxpy.tir.nodes import DIVISIONS, dtype_of
 from relaxpy.tir.ranges import Ranges
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import rewritten, walk
@@ -159,7 +159,7 @@ class Facts:
             (tirx.Cast, lambda cast: self._stand_in(cast) if self._changes(cast) else cast),
             (_ARITHMETIC, lambda node: self._stand_in(node) if self._ranges.wraps(node) else node),
             (
-                _DIVISIONS,
+                DIVISIONS,
                 lambda node: node if self._is_plain_division(node) else self._stand_in(node),
             ),
             (tirx.IntImm, lambda number: self._stand_in(number) if _is_huge(number) else number),
@@ -290,7 +290,6 @@ def _parts(condition: Expr) -> Iterator[Expr]:
 
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul)
-_DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from relaxpy.tir.nodes import DIVISIONS
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import outermost, walk
 
@@ -17,8 +18,7 @@ LONGEST = 32
 """The most variables in an integer, with names expanded, up to which the analyser may know its value."""
 DEEPEST = 6
 """The most levels of an integer (`levels`), with names expanded, up to which the analyser may know its value."""
-_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
-INVOLVED = (*_DIVISIONS, tirx.Select)
+INVOLVED = (*DIVISIONS, tirx.Select)
 """What the analyser takes much time for."""
 _PER_CONDITION = 4
 """Levels of a choice above its condition."""

@@ -12,6 +12,9 @@ from typing import Any
 
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 
+FLOOR_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
+DIVISIONS = (*FLOOR_DIVISIONS, tirx.Div, tirx.Mod)
+
 _address = tvm_ffi.core.Object.__hash__
 _item = tvm_ffi.get_global_func("ffi.ArrayGetItem")
 _length = tvm_ffi.get_global_func("ffi.ArraySize")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from relaxpy.tir.nodes import operator_of, size_vars, with_body
+from relaxpy.tir.nodes import FLOOR_DIVISIONS, operator_of, size_vars, with_body
 from relaxpy.tir.operators import READS_STATE, register
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains, rewritten, walk
@@ -20,7 +20,6 @@ from relaxpy.tir.walk import contains, rewritten, walk
 Expr = tvm.ir.Expr
 
 _HIDDEN = "relaxpy.division"
-_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 
 register(_HIDDEN, "Its operand, a quotient or remainder of which no pass knows.", READS_STATE)
 
@@ -51,7 +50,7 @@ def without_empty_memory(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _hidden(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    if not contains(func.body, _DIVISIONS):
+    if not contains(func.body, FLOOR_DIVISIONS):
         return func
     sizes = _Sizes(func)
     from_0 = not contains(func.body, tirx.For, lambda loop: not sizes.are_in(loop.min, least=0))
@@ -61,7 +60,7 @@ def _hidden(func: tirx.PrimFunc) -> tirx.PrimFunc:
             return node
         return tirx.call_intrin(node.ty, _HIDDEN, node)
 
-    return with_body(func, rewritten(func.body, (_DIVISIONS, hide)))
+    return with_body(func, rewritten(func.body, (FLOOR_DIVISIONS, hide)))
 
 
 def _shown(func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import cache
 
 from relaxpy.tir.name_length import has_more_levels
-from relaxpy.tir.nodes import dtype_of, operator_of, with_body
+from relaxpy.tir.nodes import FLOOR_DIVISIONS, dtype_of, operator_of, with_body
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import contains, rewritten
 
@@ -25,7 +25,6 @@ _RULES = ("llvm.FLowerIntrinsic", "llvm.FLegalize", "default.FLowerIntrinsic", "
 _FUSED = re.compile(r"float(16|32|64)(x\d+)?")
 """Types for which a product and a sum are one operation."""
 _BITS = "tirx.reinterpret"
-_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 
 
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.LowerIntrinsics")
@@ -61,7 +60,7 @@ def _with_named_dividends(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     if not has_more_levels(func.body, _NESTED):
         return func
-    return with_body(func, rewritten(func.body, (_DIVISIONS, named)))
+    return with_body(func, rewritten(func.body, (FLOOR_DIVISIONS, named)))
 
 
 _NESTED = 3
@@ -75,7 +74,7 @@ def _is_for_x86(func: tirx.PrimFunc) -> bool:
 
 def _divides(func: tirx.PrimFunc) -> bool:
     """Has the function floor divisions by other numbers than powers of two?"""
-    return contains(func.body, _DIVISIONS, lambda node: _power_of_two(node.b) is None)
+    return contains(func.body, FLOOR_DIVISIONS, lambda node: _power_of_two(node.b) is None)
 
 
 def _power_of_two(value: Expr) -> int | None:

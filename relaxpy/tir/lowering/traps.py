@@ -8,12 +8,11 @@ from functools import reduce
 
 from relaxpy.tir.lowering.exact import compared
 from relaxpy.tir.name_length import DEEPEST, has_more_levels
-from relaxpy.tir.nodes import dtype_of, operator_of, size_vars, with_body
+from relaxpy.tir.nodes import DIVISIONS, dtype_of, operator_of, size_vars, with_body
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains, contains_any, rewritten, walk
 
 Expr = tvm.ir.Expr
-_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 _GUARDED = (tirx.Select, tirx.Let)
 
 
@@ -24,7 +23,7 @@ def without_traps(func: tirx.PrimFunc) -> tirx.PrimFunc:
     were divided by in programs that never divide by them.
     """
     places = _Places(func)
-    body = rewritten(func.body, *((kind, _guard(kind, places)) for kind in _DIVISIONS))
+    body = rewritten(func.body, *((kind, _guard(kind, places)) for kind in DIVISIONS))
     return with_body(func, body)
 
 

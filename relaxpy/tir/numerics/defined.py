@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from relaxpy.tir.analyzer import int64
-from relaxpy.tir.nodes import dtype_of, operator_of, with_body
+from relaxpy.tir.nodes import DIVISIONS, dtype_of, operator_of, with_body
 from relaxpy.tir.numerics import integer, scalar
 from relaxpy.tir.numerics.floats import is_compound, let
 from relaxpy.tir.ranges import Ranges, limits
@@ -23,7 +23,6 @@ from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import contains, rewritten
 
 _ORDERS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
-_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 _SHIFTS = {tirx.LShift: integer.left_shift, tirx.RShift: integer.right_shift}
 
 
@@ -44,7 +43,7 @@ def _without_zero_divisors(func: Any) -> Any:
             return node
         return tirx.const(0, dtype) if _is_zero(analyzer.simplify(divisor)) else node
 
-    return with_body(func, rewritten(func.body, (_DIVISIONS, quotient)))
+    return with_body(func, rewritten(func.body, (DIVISIONS, quotient)))
 
 
 def _with_signed_loops(func: Any) -> Any:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from relaxpy.ir.dtype import DType
+from relaxpy.tir.nodes import DIVISIONS
 from relaxpy.tir.tvm import te, tirx, tvm
 from relaxpy.tir.walk import contains
 
@@ -37,9 +38,6 @@ def through_float32(
     if DType(dtype).is_narrow:
         return (narrow or compute)(*(x.astype("float32") for x in xs)).astype(dtype)
     return intrinsic(*xs)
-
-
-DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 
 
 def libm(name: str) -> Callable[..., Expr]:
