@@ -7,13 +7,17 @@
 in programs that import it. `export` writes a program as an ONNX file.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from relaxpy.onnx.errors import Fail as Fail
 from relaxpy.onnx.errors import InvalidArgument as InvalidArgument
 from relaxpy.onnx.errors import InvalidGraph as InvalidGraph
 from relaxpy.onnx.errors import InvalidProtobuf as InvalidProtobuf
 from relaxpy.onnx.errors import NoSuchFile as NoSuchFile
 from relaxpy.onnx.errors import NotImplemented as NotImplemented
-from relaxpy.onnx.exporter import export as export
 from relaxpy.onnx.options import ExecutionMode as ExecutionMode
 from relaxpy.onnx.options import ExecutionOrder as ExecutionOrder
 from relaxpy.onnx.options import GraphOptimizationLevel as GraphOptimizationLevel
@@ -34,6 +38,9 @@ from relaxpy.onnx.session import ModelMetadata as ModelMetadata
 from relaxpy.onnx.session import NodeArg as NodeArg
 from relaxpy.onnx.values import IOBinding as IOBinding
 from relaxpy.onnx.values import OrtValue as OrtValue
+
+if TYPE_CHECKING:
+    from relaxpy.onnx.exporter import export as export
 
 __all__ = [
     "ExecutionMode",
@@ -63,6 +70,12 @@ __all__ = [
     "set_default_logger_verbosity",
     "set_seed",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "export":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module("relaxpy.onnx.exporter").export  # a session needs no operators
 
 
 def __dir__() -> list[str]:

@@ -26,7 +26,6 @@ from relaxpy.runtime.kept_executables import find_executable, keep_executable
 
 if TYPE_CHECKING:
     from relaxpy.frontend.onnx.importer import Imported
-    from relaxpy.runtime import Executable
 
 MOST_BUILDS = 16
 """A model whose structure depends on the values of inputs has a build for each; no more are kept."""
@@ -140,7 +139,7 @@ class InferenceSession:
                 proto.producer_name, model.name, proto.domain, proto.doc_string, model.doc_string,
                 proto.model_version, {each.key: each.value for each in proto.metadata_props},
             )  # fmt: skip
-            program, executable = self._build((), {})
+            program, machine = self._build((), {})
         except ConstantNeededError as error:
             if not error.inputs:
                 raise errors.of(error) from None
@@ -163,7 +162,7 @@ class InferenceSession:
                 inputs, defaults, outputs, asdict(self._metadata), built.order, built.draws, built.place.file,
                 list(program.warnings),
             )  # fmt: skip
-            keep_executable(key, executable, asdict(facts), cache)
+            keep_executable(key, machine, asdict(facts), cache)
 
     # What the model says
 
@@ -307,7 +306,9 @@ class InferenceSession:
                         raise
                     self._needed = (*self._needed, *error.inputs)
 
-    def _build(self, key: Any, constants: Mapping[str, np.ndarray]) -> tuple[Imported, Executable]:
+    def _build(
+        self, key: Any, constants: Mapping[str, np.ndarray]
+    ) -> tuple[Imported, VirtualMachine]:
         """Build the model with these inputs as constants."""
         from relaxpy.build import build
         from relaxpy.frontend.onnx.importer import import_model
@@ -319,12 +320,12 @@ class InferenceSession:
         except RelaxError as error:
             raise error.located(program.place) from None
         order = [each.name for each in program.inputs]
-        main = VirtualMachine(executable)["main"]
+        machine = VirtualMachine(executable)
         while len(self._builds) >= MOST_BUILDS:
             self._builds.pop(next(iter(self._builds)))
-        self._builds[key] = _Built(order, program.draws, program.place, main)
+        self._builds[key] = _Built(order, program.draws, program.place, machine["main"])
         self.builds += 1
-        return program, executable
+        return program, machine
 
 
 class _Check:

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import platform
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -46,6 +46,7 @@ from relaxpy.runtime.images import choose_images
 from relaxpy.runtime.inspect.build_report import BuildReport
 from relaxpy.runtime.inspect.listing import listing, signature
 from relaxpy.runtime.inspect.memory_plan import MemoryPlan, plan_of
+from relaxpy.runtime.links import Links
 from relaxpy.runtime.tensor import Array
 from relaxpy.runtime.verifier.verify import Unproved, verify
 
@@ -80,6 +81,8 @@ class Executable:
     """The parameters that are weights to be packed (`VirtualMachine.pack`), by function and position."""
     build_report: BuildReport | None = None
     """The time of each step of the build; not stored in files."""
+    links: Links | None = None
+    """Its functions as linked before (`from_links`)."""
 
     def __repr__(self) -> str:
         names = ", ".join(code.name for code in self.functions if code.public)
@@ -88,7 +91,11 @@ class Executable:
             f"<relaxpy Executable for {self.target.get('kind', 'any target')}: {names}; {kernels}>"
         )
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Any:
+        late = vars(self).get("_late", {})
+        if name in late:  # of `from_links`
+            vars(self)[name] = found = _LATE[name](json.loads(late[name]))
+            return found
         hint = {
             "export_library": ": exe.save(path) writes it to a file",
             "run": ': relaxpy.VirtualMachine(exe)["main"](…) runs it',
@@ -208,6 +215,34 @@ class Executable:
             "weights": pieces,
         }
 
+    def head(self) -> dict[str, Any]:
+        """The fields that `from_links` takes, without the functions and what is stored as it is."""
+        table, _ = self.constant_layout()
+        names = "kernels", "slots", "requirements", "weight_params", "libraries", "packed", "target"
+        return {
+            **{name: getattr(self, name) for name in names},
+            "constants": decode(table, _META["constants"]),
+            "objects": tuple(map(len, self.objects)),
+        }
+
+    @staticmethod
+    def from_links(container: Container, head: Mapping[str, Any], links: Links) -> Executable:
+        """The executable of a container whose functions are linked: they are decoded when they are looked at.
+
+        Raises: ValueError for a head of other sections.
+        """
+        fields: dict[str, Any] = {
+            **head,
+            "constants": tuple(_constants(container, head["constants"])),
+            "objects": _cut(container.read("object"), head["objects"]),
+        }
+        exe = Executable((), links=links, **fields)
+        late = {"functions": container.read("meta"), "sources": container.read("sources")}
+        for name in late:
+            del vars(exe)[name]
+        vars(exe)["_late"] = late
+        return exe
+
     def constant_layout(self) -> tuple[list[dict[str, Any]], list[bytes | Array]]:
         """The dtype, shape and first byte of each constant in the section of weights, and this section in pieces, with
         each constant aligned. Nothing is copied."""
@@ -282,6 +317,13 @@ _META: dict[str, Any] = {
     "objects": tuple[Index, ...],
 }
 """The type of each entry of the section `meta`."""
+
+
+_LATE: dict[str, Callable[[Any], Any]] = {
+    "functions": lambda meta: decode(meta["functions"], _META["functions"]),
+    "sources": lambda sources: decode(sources, dict[str, str]),
+}
+"""Field → from its section, where it is decoded when it is looked at."""
 
 
 def decode_meta(meta: Any) -> dict[str, Any]:

@@ -37,12 +37,12 @@ class Function(partial[Any]):
         self = super().__new__(cls, linked.entry(len(captured)), *captured)
         self.linked = linked
         self.captured = captured
-        self.arity = len(linked.code.params) - len(captured)
+        self.arity = len(linked.patterns) - len(captured)
         return self
 
     @property
     def name(self) -> str:
-        return self.linked.code.name
+        return self.linked.translation.name
 
     @property
     def source(self) -> str:

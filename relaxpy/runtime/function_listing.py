@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from relaxpy.runtime.devices.lines import DeviceLines
+from relaxpy.runtime.devices.lines import LineNames
 from relaxpy.runtime.frame import FramePlan
 from relaxpy.runtime.graph_key import GraphPlan
 from relaxpy.runtime.nesting import Arm
@@ -19,8 +19,8 @@ class Listing:
     origin: list[int]
     """Line (from 0) → instruction; -1 for lines that belong to no instruction."""
     plan: FramePlan
-    devices: tuple[DeviceLines, ...]
-    """The writers of each slot's code."""
+    devices: tuple[LineNames, ...]
+    """What the code of each slot refers to."""
     generator: bool
     arms: list[Arm]
     """Branches at every 80th nesting level, inner ones first. They are compiled separately."""

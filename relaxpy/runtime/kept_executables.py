@@ -1,6 +1,6 @@
 """Executables on disk under a key of what they are built from, so that a process that finds one loads no compiler.
 
-    <cache>/executables/<key>.rxe       the executable
+    <cache>/executables/<key>.rxe       the executable; its section `links` has its functions as they were linked
     <cache>/executables/<key>.json      facts that the builder returned with it, as JSON
 
 `relaxpy.build` has a cache, too: its key is the module, which takes the compiler to make. Here the key is the caller's:
@@ -17,7 +17,10 @@ from typing import Any
 
 from relaxpy.errors import ExecutableError
 from relaxpy.files import kept_folder, moved_to, read_regular, trim
+from relaxpy.runtime.container import open_container, write_container
 from relaxpy.runtime.executable import Executable, load
+from relaxpy.runtime.links import load_links
+from relaxpy.runtime.vm import VirtualMachine
 
 _NAME = "executables"
 MOST_BYTES = 1 << 30
@@ -33,7 +36,7 @@ def find_executable(key: str, cache: Path | None = None) -> tuple[Executable, An
     path, beside = _places(folder, key)
     try:
         facts = json.loads(read_regular(beside, MOST_BYTES))
-        exe = load(path)
+        exe = _linked(path) or load(path)
     except (OSError, ValueError, RecursionError, ExecutableError):
         return None
     with contextlib.suppress(OSError):  # another user's
@@ -42,8 +45,10 @@ def find_executable(key: str, cache: Path | None = None) -> tuple[Executable, An
     return exe, facts
 
 
-def keep_executable(key: str, exe: Executable, facts: Any, cache: Path | None = None) -> None:
-    """Store an executable and facts under a key."""
+def keep_executable(
+    key: str, machine: VirtualMachine, facts: Any, cache: Path | None = None
+) -> None:
+    """Store the executable of a machine and facts under a key, which names this installation of relaxpy."""
     folder = _folder(cache)
     if folder is None:
         return
@@ -52,9 +57,33 @@ def keep_executable(key: str, exe: Executable, facts: Any, cache: Path | None = 
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with moved_to(beside) as new:
             new.write_text(json.dumps(facts), encoding="utf-8")
+        sections = machine.executable.sections()
+        if (links := machine.links()) is not None:
+            sections["links"] = links
         with moved_to(path) as new:
-            exe.save(new)
+            write_container(new, sections)
         trim(folder, MOST_BYTES, path)
+
+
+def _linked(path: Path) -> Executable | None:
+    """The executable with its functions linked; None for one without, or of another user."""
+    container = open_container(path)
+    if "links" not in container.sections or not _is_own(path):
+        return None
+    try:
+        found = load_links(container.read("links"))
+    except Exception:  # pickle's are many
+        return None
+    if found is None:
+        return None
+    exe = Executable.from_links(container, *found)
+    exe.require_host(str(path))
+    return exe
+
+
+def _is_own(path: Path) -> bool:
+    """Has this process's user written the file?"""
+    return not hasattr(os, "geteuid") or path.stat().st_uid == os.geteuid()
 
 
 def _folder(cache: Path | None) -> Path | None:

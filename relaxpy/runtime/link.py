@@ -289,7 +289,7 @@ class Emitter:
             self.lines,
             self.origin,
             self.plan,
-            tuple(dict.fromkeys(self.devices)),
+            tuple(lines.names() for lines in dict.fromkeys(self.devices)),
             self.generator,
             self.arms,
             self.comments,

@@ -23,6 +23,7 @@ from relaxpy.runtime.bytecode import (
     Call,
     Check,
     Eval,
+    FunctionCode,
     Graph,
     Instr,
     Invoke,
@@ -41,6 +42,7 @@ from relaxpy.runtime.inspect.heap_values import symbol_slots
 from relaxpy.runtime.inspect.memory_plan import plan_note
 from relaxpy.runtime.inspect.watch import WatchedEmitter
 from relaxpy.runtime.link import translate
+from relaxpy.runtime.links import Translated
 from relaxpy.runtime.nesting import compile_nested, nesting_checked
 from relaxpy.runtime.patterns import describe, explain
 from relaxpy.runtime.promises import Promise
@@ -64,42 +66,33 @@ class Translation:
     __slots__ = (
         "__weakref__",
         "_entries",
-        "code",
         "compiled",
+        "executable",
         "generator",
         "hosted",
         "index",
         "listing",
+        "made",
         "origin",
         "patterns",
+        "public",
         "source",
     )
 
-    def __init__(
-        self,
-        program: Program,
-        index: int,
-        generators: frozenset[int],
-        generator: bool,
-        unproved: Unproved,
-    ) -> None:
-        code = program.executable.functions[index]
-        self.code = code
+    def __init__(self, program: Program, index: int, generator: bool, made: Translated) -> None:
+        self.executable = program.executable
+        self.made = made
         self.index = index
         """Its index in the program."""
         self.generator = generator
-        self.patterns = parameter_patterns(code)
+        self.patterns = made.patterns
+        self.public = made.public
         self.hosted = all(map(program.is_hosted, self.patterns))
         """Whether all its parameters are on the host."""
-        with nesting_checked(code.name):
-            emitter = WatchedEmitter if program.check_memory else program.emitter
-            listing = translate(
-                code, generators, generator, emitter, unproved, program.devices, index
-            )
-        self.listing = listing
+        self.listing = listing = made.listing
         self.source = listing.text
         self.origin = listing.origin
-        file = f"<relaxpy {printable(code.name)} {next(_numbers)}>"
+        file = f"<relaxpy {printable(listing.name)} {next(_numbers)}>"
         linecache.cache[file] = (
             len(self.source),
             None,
@@ -107,20 +100,50 @@ class Translation:
             file,
         )
         weakref.finalize(self, linecache.cache.pop, file, None)
-        with nesting_checked(code.name):
-            self.compiled = compile_nested(listing.lines, listing.arms, file)
+        self.compiled = _in_file(made.compiled, file)
         self._entries: dict[int, CodeType] = {}
+
+    @property
+    def name(self) -> str:
+        return self.listing.name
+
+    @property
+    def code(self) -> FunctionCode:
+        """The function as bytecode."""
+        return self.executable.functions[self.index]
 
     def entry(self, captured: int, packed: Collection[int]) -> CodeType:
         """The code of the function for callers (`LinkedFunction.entry`). The parameters `packed` are packed weights."""
         found = self._entries.get(captured)
         if found is None:
             listing = self.listing
-            own = len(self.code.params) - captured
+            own = len(self.patterns) - captured
             source = entry_source(listing.tests, own, packed, self.generator, listing.gives_new)
-            file = f"<relaxpy call of {printable(self.code.name)}>"
+            file = f"<relaxpy call of {printable(self.name)}>"
             found = self._entries[captured] = compile(source, file, "exec")
         return found
+
+
+def translated(
+    program: Program, index: int, generators: frozenset[int], unproved: Unproved
+) -> Translated:
+    """A function of an executable, translated."""
+    code = program.executable.functions[index]
+    emitter = WatchedEmitter if program.check_memory else program.emitter
+    with nesting_checked(code.name):
+        listing = translate(
+            code, generators, index in generators, emitter, unproved, program.devices, index
+        )
+        compiled = compile_nested(listing.lines, listing.arms, "<relaxpy>")
+    return Translated(listing, compiled, parameter_patterns(code), code.public)
+
+
+def _in_file(code: CodeType, file: str) -> CodeType:
+    """The same code as that of another file."""
+    constants = (
+        _in_file(each, file) if isinstance(each, CodeType) else each for each in code.co_consts
+    )
+    return code.replace(co_filename=file, co_consts=tuple(constants))
 
 
 class LinkedFunction:
@@ -132,7 +155,6 @@ class LinkedFunction:
         "_graphs",
         "_layouts",
         "_recorders",
-        "code",
         "devices",
         "frames",
         "generator",
@@ -147,7 +169,6 @@ class LinkedFunction:
     def __init__(self, program: BoundProgram, translation: Translation) -> None:
         self.program = program
         self.translation = translation
-        self.code = translation.code
         self.generator = translation.generator
         self.origin = translation.origin
         self.patterns = translation.patterns
@@ -177,8 +198,8 @@ class LinkedFunction:
             "promise": self.promise,
         }
         self.devices = listing.devices
-        for lines in listing.devices:
-            scope |= lines.names(program)
+        for names in listing.devices:
+            scope |= names.bound(program)
         scope |= {f"q{number}": text for number, text in enumerate(listing.texts)}
         exec(translation.compiled, scope)
         self.run: Callable[..., Any] = scope["run"]
@@ -193,6 +214,11 @@ class LinkedFunction:
         return sum((graphs.use() for graphs in list(self._graphs)), GraphUse())
 
     @property
+    def code(self) -> FunctionCode:
+        """The function as bytecode."""
+        return self.translation.code
+
+    @property
     def source(self) -> str:
         """The generated Python code."""
         return self.translation.source
@@ -202,7 +228,7 @@ class LinkedFunction:
         captured parameters."""
         found = self._entries.get(captured)
         if found is None:
-            arguments = Arguments(self, len(self.code.params) - captured)
+            arguments = Arguments(self, len(self.patterns) - captured)
             scope: dict[str, Any] = {
                 "__builtins__": self.program.scope,
                 "run": self.run,
@@ -225,7 +251,7 @@ class LinkedFunction:
                 if trace.tb_next is not None:
                     # A row of kernels is on its first line, and each kernel on one of the lines after it.
                     inner = trace.tb_next.tb_frame
-                    rows = (lines.position(inner.f_code, inner.f_locals) for lines in self.devices)
+                    rows = (names.position(inner.f_code, inner.f_locals) for names in self.devices)
                     line += max(rows) + 1
                 return self.origin[line] if 0 <= line < len(self.origin) else -1
             trace = trace.tb_next

@@ -55,7 +55,8 @@ from relaxpy.runtime.line_functions import (
     view_of,
 )
 from relaxpy.runtime.link import Devices
-from relaxpy.runtime.linked_function import LinkedFunction, Translation
+from relaxpy.runtime.linked_function import LinkedFunction, Translation, translated
+from relaxpy.runtime.links import Links
 from relaxpy.runtime.packed_tensor import PackedTensor
 from relaxpy.runtime.patterns import enter, leave, prim_fits, to_value
 from relaxpy.runtime.tensor import Shape, Tensor, from_numpy, tensor_at
@@ -88,7 +89,8 @@ class Program:
         self.runtimes = [runtime_of(device.kind, device.index) for device in devices]
         """The runtime of each slot."""
         self._check_features(without_features)
-        self._require_offsets()
+        if executable.links is None:  # they are of CPUs only
+            self._require_offsets()
         self.chosen = choose_images(
             executable.kernels,
             executable.requirements,
@@ -115,12 +117,36 @@ class Program:
         self._uploaded: dict[tuple[int, DeviceRuntime], DeviceTensor] = {}
         """Constants in device memory, each with the queue that uploaded it."""
         self._lock = Lock()
-        generators = trampolined(executable.functions)
-        unproved = executable.unproved
+        found = self._linked()
         self.functions = [
-            Translation(self, index, generators, index in generators, unproved[index])
-            for index in range(len(executable.functions))
+            Translation(self, index, index in found.generators, made)
+            for index, made in enumerate(found.functions)
         ]
+        self._constants_used = found.constants
+
+    def links(self) -> Links:
+        """Its functions, as they are linked."""
+        generators = frozenset(each.index for each in self.functions if each.generator)
+        return Links(tuple(each.made for each in self.functions), generators, self._constants_used)
+
+    def _linked(self) -> Links:
+        """The functions of the executable, as it brings them along, or translated now."""
+        exe = self.executable
+        if exe.links and not (self.check_memory or self.recorder or self.without):
+            return exe.links
+        generators = trampolined(exe.functions)
+        unproved = exe.unproved
+        made = [
+            translated(self, index, generators, unproved[index])
+            for index in range(len(exe.functions))
+        ]
+        used = {
+            (instr.index, instr.slot)
+            for code in exe.functions
+            for instr in code.code
+            if isinstance(instr, Const)
+        }
+        return Links(tuple(made), generators, tuple(sorted(used)))
 
     def open_queues(self) -> list[Queue]:
         """Opens a queue for each slot. All slots on the host share one."""
@@ -181,13 +207,7 @@ class Program:
 
     def constants_used(self, host: bool) -> list[tuple[int, int]]:
         """The (constant, slot) pairs of constants that are used on the host, or on other devices."""
-        used = {
-            (instr.index, instr.slot)
-            for code in self.executable.functions
-            for instr in code.code
-            if isinstance(instr, Const) and self.is_host(instr.slot) == host
-        }
-        return sorted(used)
+        return [each for each in self._constants_used if self.is_host(each[1]) == host]
 
     def constants_on(self, queue: Queue, indices: Sequence[int]) -> list[Tensor]:
         """Constants in the memory of a queue's device, for work of the queue. A constant that is there already is not

@@ -18,6 +18,7 @@ from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.function import Function
 from relaxpy.runtime.graphs import GraphUse
 from relaxpy.runtime.inspect.profile import Profile, Recorder
+from relaxpy.runtime.links import dump_links
 from relaxpy.runtime.pool import MemoryUse, total
 from relaxpy.runtime.program import BoundProgram, Program
 from relaxpy.runtime.signature import Signature
@@ -175,6 +176,10 @@ class VirtualMachine:
         events = tuple(recorder.events)
         recorder.events.clear()
         return Profile(name, float(np.median(seconds)), repeat, events)
+
+    def links(self) -> bytes | None:
+        """What linking made of its executable (`relaxpy.runtime.links`); None if it needs devices."""
+        return dump_links(self._bound.program)
 
     @property
     def device(self) -> Device:
@@ -339,7 +344,7 @@ class VirtualMachine:
 
 def public_functions(program: BoundProgram) -> dict[str, Function]:
     """The public functions of a program, by name."""
-    return {f.code.name: Function(f) for f in program.functions if f.code.public}
+    return {f.translation.name: Function(f) for f in program.functions if f.translation.public}
 
 
 def choose_devices(

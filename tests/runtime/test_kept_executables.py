@@ -10,11 +10,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import relaxpy
 import relaxpy.files
 import relaxpy.runtime.kept_executables as kept
+from relaxpy.runtime import executable, links, program
 from relaxpy.runtime.executable import Executable
 from tests.odd_files import ODD_FILES
 from tests.sweeps import sweep
@@ -44,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_kept_is_found(exe: Executable, folder: Path) -> None:
     assert kept.find_executable(KEY) is None
-    kept.keep_executable(KEY, exe, FACTS)
+    kept.keep_executable(KEY, relaxpy.VirtualMachine(exe), FACTS)
     found = kept.find_executable(KEY)
     assert found is not None
     assert found[1] == FACTS
@@ -56,18 +58,63 @@ def test_kept_is_found(exe: Executable, folder: Path) -> None:
 @pytest.mark.parametrize("damage", [b"", b"\xff\xfe{", None])
 def test_damaged(exe: Executable, folder: Path, suffix: str, damage: bytes | None) -> None:
     """Neither file is trusted, and both are written anew."""
-    kept.keep_executable(KEY, exe, FACTS)
+    kept.keep_executable(KEY, relaxpy.VirtualMachine(exe), FACTS)
     path = folder / f"{KEY}.{suffix}"
     path.unlink() if damage is None else path.write_bytes(damage)
     assert kept.find_executable(KEY) is None
-    kept.keep_executable(KEY, exe, FACTS)
+    kept.keep_executable(KEY, relaxpy.VirtualMachine(exe), FACTS)
     assert kept.find_executable(KEY) is not None
+
+
+def test_functions_that_were_linked_are_not_translated(
+    exe: Executable, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor decoded, before they are looked at; and what they say of errors is the same."""
+    kept.keep_executable(KEY, relaxpy.VirtualMachine(exe), FACTS)
+    found = kept.find_executable(KEY)
+    assert found is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(program, "translated", None)
+        patch.setattr(executable, "decode", None)
+        main = relaxpy.VirtualMachine(found[0])["main"]
+        assert main(np.array([1, 2], np.float32)).numpy().tolist() == [2, 4]
+    fresh = relaxpy.VirtualMachine(exe)["main"]
+    for argument in (np.zeros((2, 2), np.float32), np.zeros(2, np.int8), "text"):
+        errors: list[str] = []
+        for function in (main, fresh):
+            with pytest.raises(relaxpy.RelaxError) as caught:
+                function(argument)
+            errors.append(str(caught.value))
+        assert errors[0] == errors[1]
+    assert main.signature.parameters == fresh.signature.parameters
+    assert main.source == fresh.source
+    assert relaxpy.VirtualMachine(found[0], check_memory=True)["main"](np.ones(1, np.float32))
+    assert found[0].sections() == exe.sections()
+
+
+@pytest.mark.parametrize("what", ["python", "user", "bytes"])
+def test_links_of_others_are_left_alone(
+    exe: Executable, folder: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Of another Python, another user, and another format: the bytecode is decoded and verified instead."""
+    machine = relaxpy.VirtualMachine(exe)
+    if what == "bytes":
+        monkeypatch.setattr(relaxpy.VirtualMachine, "links", lambda self: b"no pickle")
+    kept.keep_executable(KEY, machine, FACTS)
+    if what == "python":
+        monkeypatch.setattr(links, "MAGIC_NUMBER", b"another")
+    elif what == "user":
+        monkeypatch.setattr(os, "geteuid", lambda: -1)
+    found = kept.find_executable(KEY)
+    assert found is not None
+    assert found[0].links is None
+    assert found[0].as_text() == exe.as_text()
 
 
 def test_a_folder_that_cannot_be_written(exe: Executable, folder: Path) -> None:
     folder.parent.mkdir(exist_ok=True)
     folder.write_text("a file in its place")
-    kept.keep_executable(KEY, exe, FACTS)
+    kept.keep_executable(KEY, relaxpy.VirtualMachine(exe), FACTS)
     assert kept.find_executable(KEY) is None
 
 
@@ -75,13 +122,13 @@ def keep_often(exe: bytes, folder: Path, hangs: bool) -> None:
     """Keeps an executable again and again; `hangs`: waits for ever with half a file."""
     kept.kept_folder = lambda name: folder / name  # pyright: ignore
 
-    def half(self: Executable, path: Path) -> None:
+    def half(path: Path, sections: object) -> None:
         path.write_bytes(b"half")
         time.sleep(100)
 
     if hangs:
-        Executable.save = half  # pyright: ignore
-    whole = pickle.loads(exe)
+        kept.write_container = half  # pyright: ignore
+    whole = relaxpy.VirtualMachine(pickle.loads(exe))
     for _ in range(TURNS):
         kept.keep_executable(KEY, whole, FACTS)
 
@@ -95,7 +142,7 @@ def started(exe: Executable, folder: Path, hangs: bool) -> Any:
 
 
 def test_two_processes_and_a_reader(exe: Executable, folder: Path) -> None:
-    kept.keep_executable(KEY, exe, FACTS)
+    kept.keep_executable(KEY, relaxpy.VirtualMachine(exe), FACTS)
     writers = [started(exe, folder, False) for _ in range(2)]
     reads = 0
     while any(writer.is_alive() for writer in writers):
@@ -120,7 +167,7 @@ def test_a_killed_process(exe: Executable, folder: Path, monkeypatch: pytest.Mon
     assert kept.find_executable(KEY) is None
     assert list(folder.glob(".relaxpy-*"))
     monkeypatch.setattr(relaxpy.files, "_ABANDONED_SECONDS", -1.0)
-    kept.keep_executable(KEY, exe, FACTS)
+    kept.keep_executable(KEY, relaxpy.VirtualMachine(exe), FACTS)
     assert kept.find_executable(KEY) is not None
     assert not list(folder.glob(".relaxpy-*"))
 
@@ -129,17 +176,17 @@ def test_a_killed_process(exe: Executable, folder: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("suffix", ["rxe", "json"])
 @pytest.mark.parametrize("kind", ODD_FILES)
 def test_other_things_than_files(exe: Executable, folder: Path, suffix: str, kind: str) -> None:
-    kept.keep_executable(KEY, exe, FACTS)
+    kept.keep_executable(KEY, relaxpy.VirtualMachine(exe), FACTS)
     path = folder / f"{KEY}.{suffix}"
     path.unlink()
     ODD_FILES[kind](path)
     assert kept.find_executable(KEY) is None
-    kept.keep_executable(KEY, exe, FACTS)
+    kept.keep_executable(KEY, relaxpy.VirtualMachine(exe), FACTS)
     assert (kept.find_executable(KEY) is None) == (kind == "folder")
 
 
 def test_facts_that_are_nested_deep(exe: Executable, folder: Path) -> None:
-    kept.keep_executable(KEY, exe, FACTS)
+    kept.keep_executable(KEY, relaxpy.VirtualMachine(exe), FACTS)
     (folder / f"{KEY}.json").write_text("[" * 100_000)
     assert kept.find_executable(KEY) is None
 
@@ -152,6 +199,6 @@ def test_files_of_another_user(
     def forbidden(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    kept.keep_executable(KEY, exe, FACTS)
+    kept.keep_executable(KEY, relaxpy.VirtualMachine(exe), FACTS)
     monkeypatch.setattr(os, "utime", forbidden)
     assert kept.find_executable(KEY) is not None

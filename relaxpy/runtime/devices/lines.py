@@ -48,6 +48,23 @@ class Launch:
     """The number of its `KernelGroup` on the CPU; -1: the work is always small."""
 
 
+class LineNames:
+    """What the code of one slot of a function refers to, as data: it outlives the writer of the code."""
+
+    __slots__ = ()
+
+    def bound(self, program: BoundProgram) -> Mapping[str, Any]:
+        """The names in the code, bound to a program."""
+        del program
+        return {}
+
+    def position(self, code: CodeType, local: Mapping[str, Any]) -> int:
+        """The index of the running launch, from 0, in a frame that a single line called for several launches; -1 for
+        any other frame."""
+        del code, local
+        return -1
+
+
 class DeviceLines:
     """Writes the code of one slot of a function."""
 
@@ -154,16 +171,9 @@ class DeviceLines:
     def stale(self, slot: int, scope: Scope) -> None:
         """Called before a heap slot may be written again: expressions that were computed from it are stale."""
 
-    def names(self, program: BoundProgram) -> Mapping[str, Any]:
-        """Names that the code of this function uses."""
-        return {}
-
-    @classmethod
-    def position(cls, code: CodeType, local: Mapping[str, Any]) -> int:
-        """The index of the running launch, from 0, in a frame that a single line called for several launches; -1 for
-        any other frame."""
-        del code, local
-        return -1
+    def names(self) -> LineNames:
+        """What the code that was written refers to."""
+        return LineNames()
 
 
 def kernel_sizes(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -36,7 +37,7 @@ from relaxpy.runtime.devices.cpu.kernels import (
     KernelRow,
     require_memory,
 )
-from relaxpy.runtime.devices.lines import DeviceLines, Launch
+from relaxpy.runtime.devices.lines import DeviceLines, Launch, LineNames
 from relaxpy.runtime.integers import by_slot
 from relaxpy.runtime.operands import Value
 
@@ -276,14 +277,25 @@ class CpuLines(DeviceLines):
     def stale(self, slot: int, scope: Scope) -> None:
         scope.groups -= self.groups_of_slot.get(slot, set())
 
-    def names(self, program: BoundProgram) -> Mapping[str, Any]:
+    def names(self) -> CpuNames:
+        return CpuNames(tuple(map(tuple, self.group_kernels)), self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuNames(LineNames):
+    """What the code of a function for the CPU refers to."""
+
+    groups: tuple[tuple[int, ...], ...]
+    """The kernels of each group."""
+    rows: int
+
+    def bound(self, program: BoundProgram) -> Mapping[str, Any]:
         found: dict[str, Any] = {"reserve": require_memory}
-        for number, kernels in enumerate(self.group_kernels):
+        for number, kernels in enumerate(self.groups):
             group = KernelGroup([program.kernels[index] for index in kernels])
             found[f"serial{number}"] = group.serial
             found[f"pick{number}"] = group.pick
         return found | {f"row{number}": KernelRow() for number in range(self.rows)}
 
-    @classmethod
-    def position(cls, code: CodeType, local: Mapping[str, Any]) -> int:
+    def position(self, code: CodeType, local: Mapping[str, Any]) -> int:
         return KernelRow.position(code, local)
