@@ -12,7 +12,7 @@ from relaxpy.frontend.onnx.importer import Site
 from relaxpy.frontend.onnx.operators_elementwise import constant
 from relaxpy.frontend.onnx.table import operator
 from relaxpy.frontend.site import check
-from relaxpy.ir import Dim, Expr, TupleGetItem
+from relaxpy.ir import Dim, Expr, SymVar, TensorType, TupleGetItem
 from relaxpy.ir.dim import dim_op, product
 
 
@@ -192,7 +192,9 @@ operator("ArgMin")(_extreme(op.argmin))
 
 @operator("NonZero")
 def non_zero(at: Site, x: Expr, **_: Any) -> Any:
-    return op.nonzero(at.emit(op.expand_dims(x, 0)) if not at.ndim(x) else x)
+    found = at.emit(op.nonzero(at.emit(op.expand_dims(x, 0)) if not at.ndim(x) else x))
+    count = SymVar(at.importer.taken.fresh("count")).dim
+    return at.match(found, TensorType((max(1, at.ndim(x)), count), "int64"))
 
 
 @operator("Compress")

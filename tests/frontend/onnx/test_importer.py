@@ -105,6 +105,22 @@ def test_padding_removes_what_it_added(widths: tuple[int, int]) -> None:
             np.testing.assert_array_equal(run(model, *given, constants=constants), wanted)
 
 
+def test_places_that_are_found_have_an_index_for_each_axis() -> None:
+    """Whose number GatherND and ScatterND must know; how many places there are is known only when it runs."""
+    model = graph("""g (float[n, m] x) => (float[n, m] y) {
+        zero = Constant<value = float {0.0}>()
+        more = Greater(x, zero)
+        places = NonZero(more)
+        rows = Transpose<perm = [1, 0]>(places)
+        found = GatherND(x, rows)
+        less = Neg(found)
+        y = ScatterND(x, rows, less)
+    }""")
+    for shape in ((3, 5), (1, 1), (0, 2)):
+        x = data(*shape)
+        np.testing.assert_array_equal(run(model, x), -np.abs(x))
+
+
 def test_steps_are_read_when_it_runs() -> None:
     model = graph("""g (float[a, b, c] x, int64[2] begin, int64[2] end, int32[2] step) => (float[d, e, f] y)
         <int64[2] axes = {2, -3}> {
