@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 
@@ -89,6 +89,7 @@ class InferenceSession:
         **options: Any,
     ) -> None:
         self._options = SessionOptions() if sess_options is None else sess_options
+        _check_options("sess_options", self._options, SessionOptions)
         self._options.check()
         _check_providers(providers)
         del disabled_optimizers, enable_fallback  # they change nothing here
@@ -205,6 +206,8 @@ class InferenceSession:
 
         Raises: InvalidArgument for inputs that are missing, unknown, or of another dtype or shape than the model says.
         """
+        if run_options is not None:
+            _check_options("run_options", run_options, RunOptions)
         if run_options is not None and run_options.terminate:
             raise errors.Fail("onnx-session", "terminate is set in the options of this run")
         if isinstance(output_names, str):
@@ -260,11 +263,22 @@ class InferenceSession:
     def disable_fallback(self) -> None:
         """There is one provider: nothing falls back."""
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a session belongs to this process, so it can be neither pickled nor copied: open the model's file there, "
+            "which was built already"
+        )
+
     def __getattr__(self, name: str) -> Any:
         raise errors.Unsupported(f"InferenceSession.{name}")
 
     def _given(self, feed: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The inputs as arrays that the model takes."""
+        if not hasattr(feed, "keys"):
+            raise _wrong(
+                f"inputs are arrays by name, {{name: array}}, and not a {type(feed).__name__}",
+                help=f"its inputs are {', '.join(self._checks)}",
+            )
         if not (self._required <= feed.keys() <= self._checks.keys()):
             raise self._other_inputs(feed)
         sizes: dict[str, tuple[int, int, str]] = {}
@@ -339,14 +353,18 @@ class _Check:
         """The value as an array. `sizes` are those of the inputs before, by name: equal names are equal sizes."""
         name, shape = self.info.name, self.info.shape
         if hasattr(value, "numpy"):
-            array = value.numpy()
+            array = self._of_tensor(value)
         elif hasattr(value, "dtype"):
             array = np.asarray(value)
         else:
             array = self._of_numbers(value)
         if array.dtype != self.dtype:
+            swapped = not array.dtype.isnative
             raise _wrong(
-                f"the input {name!r} is {type_name(array.dtype)}, and the model takes {self.info.type}"
+                f"the input {name!r} is {type_name(array.dtype)}, and the model takes {self.info.type}",
+                help='its bytes are in another order: x.astype(x.dtype.newbyteorder("="))'
+                if swapped
+                else None,
             )
         if array.ndim != len(shape):
             raise _wrong(
@@ -364,6 +382,17 @@ class _Check:
                     )
         return array
 
+    def _of_tensor(self, value: Any) -> np.ndarray:
+        """A tensor of another library as an array."""
+        try:
+            return np.asarray(value.numpy())
+        except RelaxError:
+            raise
+        except Exception as error:  # each library has its own
+            raise _wrong(
+                f"the input {self.info.name!r} is a {type(value).__name__} that makes no array: {error}"
+            ) from None
+
     def _of_numbers(self, value: Any) -> np.ndarray:
         """Numbers in lists as an array of the input's dtype."""
         try:
@@ -377,8 +406,18 @@ class _Check:
         )
 
 
-def _wrong(message: str) -> errors.InvalidArgument:
-    return errors.InvalidArgument("onnx-session", message)
+def _wrong(message: str, help: str | None = None) -> errors.InvalidArgument:
+    return errors.InvalidArgument("onnx-session", message, help=help)
+
+
+def _check_options(name: str, given: Any, kind: type[Any]) -> None:
+    """Refuse options of another kind, ONNX Runtime's own among them."""
+    if not isinstance(given, kind):
+        came = f"{type(given).__module__}.{type(given).__qualname__}"
+        raise _wrong(
+            f"{name} must be a {kind.__name__}, and is a {came.removeprefix('builtins.')}",
+            help=f"make one: relaxpy.onnx.{kind.__name__}()",
+        )
 
 
 def _node_arg(info: Any) -> NodeArg:
@@ -414,7 +453,7 @@ def _warn(texts: Sequence[str]) -> None:
 
 def _check_providers(providers: Sequence[Any] | None) -> None:
     """Say of other providers that there are none, as ONNX Runtime does where they are not installed."""
-    for each in providers or ():
+    for each in (providers,) if isinstance(providers, str) else providers or ():
         name = each[0] if is_tuple(each) else each
         if name != PROVIDER:
             warnings.warn(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -403,6 +406,42 @@ def test_wrong_inputs_are_refused(session: InferenceSession, change: Any, messag
         session.run(None, given)
     assert isinstance(caught.value, RelaxError)
     assert isinstance(caught.value, ValueError)
+
+
+class Broken:
+    """A tensor of another library that cannot be read."""
+
+    def numpy(self) -> Any:
+        raise RuntimeError("it requires grad")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda s: s.run(None, [1, 2]), "inputs are arrays by name.*not a list"),
+        (lambda s: s.run(None, None), "not a NoneType"),
+        (lambda s: s.run(None, {**feed(3), "x": Broken()}), "a Broken that makes no array: it requires grad"),
+        (lambda s: s.run(None, {**feed(3), "x": None}), "a NoneType that makes no"),
+        (lambda s: s.run(None, {**feed(3), "x": feed(3)["x"].astype(">f4")}), "bytes are in another order"),
+        (lambda s: s.run(None, feed(3), "fast"), "run_options must be a RunOptions, and is a str"),
+        (lambda s: InferenceSession(b"", "fast"), "sess_options must be a SessionOptions, and is a str"),
+    ],
+)  # fmt: skip
+def test_wrong_calls_are_refused(session: InferenceSession, call: Any, message: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        call(session)
+    assert re.search(message, str(caught.value))
+
+
+def test_a_provider_may_be_a_text() -> None:
+    session = InferenceSession(parser.parse_model(MODEL), providers="CPUExecutionProvider", **FAST)  # type: ignore[arg-type]
+    assert session.get_providers() == ["CPUExecutionProvider"]
+
+
+def test_sessions_are_not_copied(session: InferenceSession) -> None:
+    for act in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError, match="a session belongs to this process"):
+            act(session)
 
 
 def test_threads(session: InferenceSession) -> None:
