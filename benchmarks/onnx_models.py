@@ -24,9 +24,8 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from math import exp, log
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -34,15 +33,10 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.report import markdown_table, replace_section, save, saved
-from benchmarks.torch_models import milliseconds
+from benchmarks.model_table import ModelTable, Times, mean_ratio, milliseconds, times_in_turns
+from benchmarks.report import markdown_table
 from benchmarks.turns import Peer, Service
-from relaxpy.backend.cpu.target import CpuTarget
 
-SECTION = "ONNX models: ms"
-"""The heading in docs/benchmarks.md under which the table is."""
-PROCESSOR = "ONNX models: ms of processor time, one thread"
-"""The same for `--processor`."""
 TOLERANCE = 1e-3
 SECONDS = 0.4
 """Of a turn."""
@@ -171,83 +165,53 @@ def peer(library: str, path: str, threads: int, processor: bool, cache: str) -> 
     return Service(lambda request: partial(answer, *request))
 
 
-Times = Mapping[str, Mapping[str, float]]
-"""`call`, `cold` and `again` → library → seconds."""
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default="", help="models with this in their names")
-    parser.add_argument("--quick", action="store_true", help="one short turn; nothing is written")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--processor", action="store_true", help="least processor time, 1 thread")
-    args = parser.parse_args()
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    threads = 1 if args.processor else args.threads
-    file, section = (
-        ("onnx_models_processor", PROCESSOR) if args.processor else ("onnx_models", SECTION)
-    )
-    for name in (name for name in MODELS if args.only in name):
-        with tempfile.TemporaryDirectory() as folder:
-            path = model_file(name, Path(folder))
-            if path is None:
-                console.print(
-                    f"{name} is left out: {MODELS[name].package} is not installed", highlight=False
-                )
-                continue
-            found = {name: measured(name, path, Path(folder), threads, args)}
-        console.print(table(found), highlight=False)
-        if args.quick:
-            continue
-        known = saved(file).get("models", {}) | found
-        report = {each: known[each] for each in MODELS if each in known}
-        save(file, {"threads": threads, "models": report})
-        replace_section(section, text(report, threads, args.processor))
-    return 0
+    return ModelTable(
+        "onnx_models", "ONNX models: ms", list(MODELS), measured, table,
+        "`cold` is from the file to the first result with an empty cache, `again` the same in the next process.",
+        lambda report: "The geometric mean of relaxpy's times is "
+        f"{mean_ratio([times['call'] for times in report.values()], LIBRARIES[1])}.",
+    ).run(parser)  # fmt: skip
 
 
 def measured(
-    name: str, path: Path, folder: Path, threads: int, args: argparse.Namespace
-) -> dict[str, dict[str, float]]:
-    """What is measured of a model; RuntimeError where results differ, or a library does not run it."""
+    name: str, args: argparse.Namespace, console: Console
+) -> dict[str, dict[str, float]] | None:
+    """What is measured of a model; None if its package is missing. RuntimeError where results differ, or a library does
+    not run it."""
     inputs = MODELS[name].inputs()
     least = min if args.processor else median
     cold: dict[str, float] = {}
     again: dict[str, float] = {}
-    times: dict[str, list[float]] = {library: [] for library in LIBRARIES}
-    for found in (cold, again):  # in turn: neither finds the file in memory for the first time
-        with ExitStack() as stack:
-            peers: dict[str, Peer] = {}
-            for library in LIBRARIES:
-                made = Peer.start(
-                    library,
-                    peer,
-                    library,
-                    str(path),
-                    threads,
-                    args.processor,
-                    str(folder / "cache"),
-                )
-                if isinstance(made, str):
-                    raise RuntimeError(f"{name}: {library}: {made}")
-                peers[library] = made
-                stack.callback(made.stop)
-                found[library] = made.result(("first", inputs))
-            if found is cold:
-                check(
-                    name,
-                    {library: made.result(("result", inputs)) for library, made in peers.items()},
-                )
-                continue
-            for turn in range(1 if args.quick else 5):
-                for i in range(len(peers)):
-                    library = LIBRARIES[(i + turn) % len(LIBRARIES)]
-                    times[library] += peers[library].result(("times", inputs))
-    return {
-        "call": {each: least(found) for each, found in times.items()},
-        "cold": cold,
-        "again": again,
-    }
+    times: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = model_file(name, Path(folder))
+        if path is None:
+            console.print(
+                f"{name} is left out: {MODELS[name].package} is not installed", highlight=False
+            )
+            return None
+        given = str(path), args.threads, args.processor, str(Path(folder) / "cache")
+        for found in (cold, again):  # in turn: neither finds the file in memory for the first time
+            with ExitStack() as stack:
+                peers: dict[str, Peer] = {}
+                for library in LIBRARIES:
+                    made = Peer.start(library, peer, library, *given)
+                    if isinstance(made, str):
+                        raise RuntimeError(f"{name}: {library}: {made}")
+                    peers[library] = made
+                    stack.callback(made.stop)
+                    found[library] = made.result(("first", inputs))
+                if found is cold:
+                    results = {
+                        library: made.result(("result", inputs)) for library, made in peers.items()
+                    }
+                    check(name, results)
+                else:
+                    times = times_in_turns(peers, inputs, args.quick)
+    calls = {library: least(found) for library, found in times.items()}
+    return {"call": calls, "cold": cold, "again": again}
 
 
 def check(name: str, results: Mapping[str, list[np.ndarray]]) -> None:
@@ -267,35 +231,10 @@ def table(found: Mapping[str, Times]) -> str:
             ours, theirs = (times[kind][library] for library in LIBRARIES)
             row += [milliseconds(ours), milliseconds(theirs), f"{ours / theirs:.2f}"]
         rows.append(row)
-    header = [
-        "model",
-        *LIBRARIES,
-        "ratio",
-        "cold",
-        LIBRARIES[1],
-        "ratio",
-        "again",
-        LIBRARIES[1],
-        "ratio",
-    ]
+    header = ["model", *LIBRARIES, "ratio"]
+    for kind in ("cold", "again"):
+        header += [kind, LIBRARIES[1], "ratio"]
     return markdown_table(header, rows, "l" + "r" * (len(header) - 1))
-
-
-def text(report: Mapping[str, Times], threads: int, processor: bool) -> str:
-    """The section of the page."""
-    busy = "the least processor time, on a machine that others keep busy: they share its caches and its cores"
-    what = busy if processor else "medians"
-    option = " --processor" if processor else ""
-    ratios = [
-        times["call"][LIBRARIES[0]] / times["call"][LIBRARIES[1]] for times in report.values()
-    ]
-    return (
-        f"A call, fp32, {threads} thread{'s' * (threads > 1)} of a processor of LLVM's type `{CpuTarget.host().mcpu}`; "
-        f"{what}; each library in a process of its own, taking turns. `cold` is from the file to the first result with "
-        "an empty cache, `again` the same in the next process.\n\n"
-        f"{table(report)}\n\nThe geometric mean of relaxpy's times is {exp(fmean(map(log, ratios))):.2f} of ONNX "
-        f"Runtime's (at most {max(ratios):.2f}).\n\n`python benchmarks/onnx_models.py{option}` writes this section."
-    )
 
 
 if __name__ == "__main__":

@@ -22,9 +22,8 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from math import exp, log
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -32,14 +31,10 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.report import markdown_table, replace_section, save, saved
+from benchmarks.model_table import ModelTable, Times, mean_ratio, milliseconds, times_in_turns
+from benchmarks.report import markdown_table
 from benchmarks.turns import Peer, Service
-from relaxpy.backend.cpu.target import CpuTarget
 
-SECTION = "Modules of torch: ms"
-"""The heading in docs/benchmarks.md under which the table is."""
-PROCESSOR = "Modules of torch: ms of processor time, one thread"
-"""The same for `--processor`."""
 TOLERANCE = 1e-3
 SECONDS = 0.4
 """Of a turn."""
@@ -180,49 +175,18 @@ PEERS = {
     "ONNX Runtime": onnx_peer,
 }
 
-Times = Mapping[str, Mapping[str, float]]
-"""`call`, `build` and `new` → library → a number."""
-
 
 def main() -> int:
     from benchmarks.torch_networks import NETWORKS
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default="", help="networks with this in their names")
     parser.add_argument("--libraries", default=",".join(PEERS), help="which ones run")
-    parser.add_argument("--quick", action="store_true", help="one short turn; nothing is written")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--processor", action="store_true", help="least processor time, 1 thread")
-    args = parser.parse_args()
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    threads = 1 if args.processor else args.threads
-    file, section = (
-        ("torch_models_processor", PROCESSOR) if args.processor else ("torch_models", SECTION)
-    )
-    for name in (name for name in NETWORKS if args.only in name):
-        libraries = {each: PEERS[each] for each in args.libraries.split(",")}
-        found = {name: measured(console, name, libraries, threads, args)}
-        console.print(table(found), highlight=False)
-        if args.quick:
-            continue
-        known = saved(file).get("networks", {}) | found
-        report = {each: known[each] for each in NETWORKS if each in known}
-        save(file, {"threads": threads, "networks": report})
-        replace_section(section, text(report, threads, args.processor))
-    return 0
-
-
-def text(report: Mapping[str, Times], threads: int, processor: bool) -> str:
-    """The section of the page."""
-    busy = "the least processor time, on a machine that others keep busy: they share its caches and its cores"
-    what = busy if processor else "medians"
-    option = " --processor" if processor else ""
-    return (
-        f"A call, fp32, {threads} thread{'s' * (threads > 1)} of a processor of LLVM's type `{CpuTarget.host().mcpu}`; "
-        f"{what}; each library in a process of its own, taking turns. A build is the seconds until the first result, "
-        "from empty caches; `new` is the first call with another size over the first size, a token.\n\n"
-        f"{table(report)}\n\n{summary(report)}\n\n`python benchmarks/torch_models.py{option}` writes this section."
-    )
+    return ModelTable(
+        "torch_models", "Modules of torch: ms", list(NETWORKS), measured, table,
+        "A build is the seconds until the first result, from empty caches; `new` is the first call with another size "
+        "over the first size, a token.",
+        summary,
+    ).run(parser)  # fmt: skip
 
 
 def table(found: Mapping[str, Times]) -> str:
@@ -241,30 +205,17 @@ def _cell(value: float | None, shown: Callable[[float], str]) -> str:
     return "" if value is None else shown(value)
 
 
-def milliseconds(value: float) -> str:
-    """Of seconds, with three digits or so."""
-    return f"{value * 1e3:.{1 if value >= 0.01 else 2 if value >= 1e-4 else 3}f}"
-
-
 def summary(report: Mapping[str, Times]) -> str:
     """Ratios of our times to each library's."""
-    parts: list[str] = []
-    for peer in list(PEERS)[1:]:
-        calls = [times["call"] for times in report.values() if peer in times["call"]]
-        ratios = [each["relaxpy"] / each[peer] for each in calls]
-        if ratios:
-            mean = exp(fmean(map(log, ratios)))
-            parts.append(f"{mean:.2f} of {peer}'s (at most {max(ratios):.2f})")
+    found = {
+        peer: [times["call"] for times in report.values() if peer in times["call"]]
+        for peer in list(PEERS)[1:]
+    }
+    parts = [mean_ratio(calls, peer) for peer, calls in found.items() if calls]
     return f"Geometric means of relaxpy's times: {', '.join(parts)}."
 
 
-def measured(
-    console: Console,
-    name: str,
-    libraries: Mapping[str, Callable[..., Service]],
-    threads: int,
-    args: argparse.Namespace,
-) -> dict[str, dict[str, float]]:
+def measured(name: str, args: argparse.Namespace, console: Console) -> dict[str, dict[str, float]]:
     """What is measured of a network; RuntimeError where results differ."""
     from benchmarks.torch_networks import NETWORKS
 
@@ -273,8 +224,8 @@ def measured(
     least = min if args.processor else median
     with ExitStack() as stack:
         peers: dict[str, Peer] = {}
-        for library, make in libraries.items():
-            peer = Peer.start(library, make, name, threads, args.processor)
+        for library in args.libraries.split(","):
+            peer = Peer.start(library, PEERS[library], name, args.threads, args.processor)
             if isinstance(peer, Peer):
                 peers[library] = peer
                 stack.callback(peer.stop)
@@ -282,11 +233,7 @@ def measured(
                 console.print(f"{name}: {library} is left out: {peer}", highlight=False)
         x = network.input(first)
         check(name, {library: peer.result(("result", x)) for library, peer in peers.items()})
-        times: dict[str, list[float]] = {library: [] for library in peers}
-        for turn in range(1 if args.quick else 5):
-            for i in range(len(peers)):
-                library = list(peers)[(i + turn) % len(peers)]
-                times[library] += peers[library].result(("times", x))
+        times = times_in_turns(peers, x, args.quick)
         calls = {library: least(found) for library, found in times.items()}
         build = {
             library: peer.result(("build", None))
