@@ -12,6 +12,7 @@ import linecache
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,7 @@ class _Text:
 
     def graph(self, proto: Any, folder: Path | None) -> Graph:
         span = self.span()
-        nodes = tuple(self.node(each, folder) for each in proto.node)
+        nodes = _in_order([self.node(each, folder) for each in proto.node])
         stored = getattr(proto, "initializer", ())
         if getattr(proto, "sparse_initializer", ()):
             raise UsageError(
@@ -215,6 +216,43 @@ class _Text:
                 raise UsageError(
                     "onnx-operator", f"the attribute {proto.name!r} is of a kind that is not supported", span=span
                 )  # fmt: skip
+
+
+def _in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes, each behind those that compute what it reads, else as they stand. ONNX wants files to be in order;
+    converters append nodes nevertheless, and ONNX Runtime sorts. Those of a cycle stay at the end, where what is
+    missing is said."""
+    makers = {name: at for at, node in enumerate(nodes) for name in node.outputs if name}
+    needs = [{makers[name] for name in _read(node) if name in makers} for node in nodes]
+    if all(each < at for at, needed in enumerate(needs) for each in needed):
+        return tuple(nodes)
+    readers: dict[int, list[int]] = {}
+    for at, needed in enumerate(needs):
+        for each in needed:
+            readers.setdefault(each, []).append(at)
+    left = [len(needed) for needed in needs]
+    ready = [at for at, count in enumerate(left) if not count]
+    order: dict[int, None] = {}
+    while ready:  # a heap: of those that may come next, the first
+        at = heappop(ready)
+        order[at] = None
+        for reader in readers.get(at, ()):
+            left[reader] -= 1
+            if not left[reader]:
+                heappush(ready, reader)
+    return tuple(nodes[at] for at in (*order, *(at for at in range(len(nodes)) if at not in order)))
+
+
+def _read(node: Node) -> set[str]:
+    """The names of values that a node reads, and that graphs in it read from outside of them."""
+    found = set(node.inputs)
+    for value in node.attributes.values():
+        for graph in value if is_list(value) else (value,):
+            if isinstance(graph, Graph):
+                inner = {*graph.outputs}.union(*map(_read, graph.nodes))
+                own = {*graph.inputs, *graph.initializers}.union(*(n.outputs for n in graph.nodes))
+                found |= inner - own
+    return found
 
 
 def _names(values: Sequence[Any]) -> list[Any]:

@@ -42,6 +42,26 @@ def with_graph(change: Any) -> Any:
     return model
 
 
+def test_nodes_may_stand_in_any_order() -> None:
+    """As converters leave them (ONNX Runtime's to float16 appends its casts), in graphs of nodes, too."""
+    model = graph("""g (float[n] x, bool c) => (float[n] y) {
+        y = Mul(b, a)
+        b = If(c) <then_branch = t () => (float[n] p) { p = Neg(q)
+            q = Add(a, x) }, else_branch = e () => (float[n] r) { r = Identity(late) }>
+        late = Relu(a)
+        a = Add(x, x)
+    }""")
+    x = data(5)
+    for taken, wanted in ((True, -3 * x * 2 * x), (False, np.maximum(2 * x, 0) * 2 * x)):
+        np.testing.assert_allclose(run(model, x, np.array(taken)), wanted, rtol=1e-6)
+    mod = from_onnx(model)[0]
+    back = onnx.ModelProto()
+    back.CopyFrom(model)
+    del back.graph.node[:]
+    back.graph.node.extend([model.graph.node[k] for k in (3, 2, 1, 0)])
+    assert from_onnx(back)[0].script() == mod.script()
+
+
 def test_names_are_any_text() -> None:
     model = with_graph(lambda g: None)
     x = model.graph.input[0]
