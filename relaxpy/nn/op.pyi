@@ -745,9 +745,17 @@ def quantize(
     zero_point: TensorLike,
     axis: int = -1,
     out_dtype: DTypeLike = "int8",
+    rounding: str = "half_to_even",
+    seed: int = 0,
+    narrow_range: bool = False,
 ) -> Tensor:
-    """Quantise: round(data / scale) + zero_point as `out_dtype`, with halves rounded to even, and saturated to the
-    range of the dtype; NaN gives 0. One scale and zero point, or one for each index of `axis`.
+    """Quantise: round(data / scale) + zero_point as `out_dtype`, saturated to the range of the dtype; NaN gives 0. One
+    scale and zero point, or one for each index of `axis`.
+
+    `rounding` is half_to_even, half_away (from zero), floor, ceil, or stochastic: up with the chance that the fraction
+    says, by the random bits that `threefry` makes of `seed` and the number of the element in row-major order, so that
+    the same call gives the same codes on every machine. With `narrow_range` the lowest code is not used: int8 goes from
+    -127 to 127, uint8 from 1.
     """
 
 def random_uniform(

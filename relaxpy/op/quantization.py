@@ -16,11 +16,17 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import converted
+from relaxpy.op.row_major import ravel
+from relaxpy.op.threefry import Threefry
 from relaxpy.shape.lattice import Verdict
 from relaxpy.shape.prove import equal
 
 _NARROW = ("int8", "uint8", "int16", "uint16")
 """Dtypes to quantise to: all values, with a zero point added, are exact in float32."""
+ROUNDINGS = ("half_to_even", "half_away", "floor", "ceil", "stochastic")
+"""How `quantize` makes an integer of a quotient."""
+_CHANCES = 24
+"""Random bits of a stochastic rounding: as many as float32 has, so that a chance is exact."""
 
 
 class Quantization(Op):
@@ -73,12 +79,20 @@ class Quantization(Op):
 
 @define_op
 class Quantize(Quantization):
-    """Quantise: round(data / scale) + zero_point as `out_dtype`, with halves rounded to even, and saturated to the
-    range of the dtype; NaN gives 0. One scale and zero point, or one for each index of `axis`."""
+    """Quantise: round(data / scale) + zero_point as `out_dtype`, saturated to the range of the dtype; NaN gives 0. One
+    scale and zero point, or one for each index of `axis`.
+
+    `rounding` is half_to_even, half_away (from zero), floor, ceil, or stochastic: up with the chance that the fraction
+    says, by the random bits that `threefry` makes of `seed` and the number of the element in row-major order, so that
+    the same call gives the same codes on every machine. With `narrow_range` the lowest code is not used: int8 goes from
+    -127 to 127, uint8 from 1."""
 
     name = "quantize"
     axis: int = -1
     out_dtype: DType = DType("int8")
+    rounding: str = "half_to_even"
+    seed: int = 0
+    narrow_range: bool = False
 
     def deduce(
         self, d: Deduction, data: KnownTensor, scale: KnownTensor, zero_point: KnownTensor
@@ -90,6 +104,24 @@ class Quantize(Quantization):
             arg="out_dtype",
             code="op-dtype",
         )
+        d.require(
+            self.rounding in ROUNDINGS,
+            f"rounding {self.rounding!r} is none of {', '.join(ROUNDINGS)}",
+            arg="rounding",
+            code="op-arguments",
+        )
+        d.require(
+            0 <= self.seed < 2**63,
+            f"seed must be from 0 to 2**63 - 1, got {self.seed}",
+            arg="seed",
+            code="op-arguments",
+        )
+        d.require(
+            self.seed == 0 or self.rounding == "stochastic",
+            f"a seed is for stochastic rounding, and rounding is {self.rounding}",
+            arg="seed",
+            code="op-arguments",
+        )
         return self.result(d, data, scale, zero_point)
 
     def legalize(
@@ -98,13 +130,74 @@ class Quantize(Quantization):
         def element(*i: Any) -> Any:
             step = te.cast(self.parameter(scale, out, i), "float32")
             zero = te.cast(self.parameter(zero_point, out, i), "float32")
-            return te.cast(te.round(te.cast(data(*i), "float32") / step) + zero, out.dtype)
+            value = self._rounded(te.cast(data(*i), "float32") / step, out, i) + zero
+            code = te.cast(value, out.dtype)
+            if not self.narrow_range:
+                return code
+            return te.maximum(code, te.const(self.lowest, str(out.dtype)))
 
         return te.compute(out.dims, element)
 
+    def _rounded(self, value: Any, out: KnownTensor, index: Sequence[Any]) -> Any:
+        match self.rounding:
+            case "half_away":
+
+                def away(value: Any) -> Any:
+                    size = te.select(value < 0, -value, value)
+                    whole = te.floor(size)
+                    nearest = te.select(size - whole >= 0.5, whole + 1.0, whole)
+                    return te.select(value < 0, -nearest, nearest)
+
+                return te.let("quotient", value, away)
+            case "floor":
+                return te.floor(value)
+            case "ceil":
+                return te.ceil(value)
+            case "stochastic":
+                count = te.cast(ravel(index, out.dims), "uint64")
+                bits = Threefry().scalar(te.const(self.seed, "uint64"), count)
+                bits = te.right_shift(bits, te.const(64 - _CHANCES, "uint64"))
+                chance = te.cast(te.cast(bits, "int32"), "float32") * te.const(
+                    2.0**-_CHANCES, "float32"
+                )
+
+                def up_or_down(value: Any) -> Any:
+                    whole = te.floor(value)
+                    return te.select(chance < value - whole, whole + 1.0, whole)
+
+                return te.let("quotient", value, up_or_down)
+            case _:
+                return te.round(value)
+
+    @property
+    def lowest(self) -> int:
+        """The lowest code."""
+        return int(np.iinfo(self.out_dtype.numpy).min) + self.narrow_range
+
     def reference(self, data: np.ndarray, scale: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
         step, zero = (self.along(x, data).astype(np.float32) for x in (scale, zero_point))
-        return converted(np.rint(data.astype(np.float32) / step) + zero, self.out_dtype)
+        value = data.astype(np.float32) / step
+        match self.rounding:
+            case "half_away":
+                size = np.abs(value)
+                whole = np.floor(size)
+                value = np.copysign(np.where(size - whole >= 0.5, whole + 1, whole), value)
+            case "floor":
+                value = np.floor(value)
+            case "ceil":
+                value = np.ceil(value)
+            case "stochastic":
+                counts = np.arange(value.size, dtype=np.uint64).reshape(value.shape)
+                bits = Threefry().numpy(np.array(self.seed, np.uint64), counts)
+                chance = (bits >> np.uint64(64 - _CHANCES)).astype(np.float32) * 2.0**-_CHANCES
+                whole = np.floor(value)
+                value = np.where(chance.astype(np.float32) < value - whole, whole + 1, whole)
+            case _:
+                value = np.rint(value)
+        codes = converted(value.astype(np.float32) + zero, self.out_dtype)
+        if not self.narrow_range:
+            return codes
+        return np.maximum(codes, np.array(self.lowest, self.out_dtype.numpy))
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -118,6 +211,13 @@ class Quantize(Quantization):
         yield sample(cls(1, DType("int16")), *half, zero, dims="n 3,,")
         edges = np.array([np.nan, np.inf, -np.inf, 0.5, 1.5, -0.5, 1e30], np.float32)
         yield sample(cls(), edges, np.array(1, np.float32), zero, dims="n,,")
+        halves = np.array([-2.5, -1.5, -0.5, 0.49999997, 0.5, 8388609, np.nan, np.inf, 130, -130])
+        for rounding in ROUNDINGS:
+            op = cls(rounding=rounding, narrow_range=True)
+            yield sample(op, halves.astype(np.float32), np.array(1, np.float32), zero, dims="n,,")
+        chances = cls(0, DType("uint8"), "stochastic", 7, True)
+        yield sample(chances, rand(5, 3), steps, zeros, dims="n m, n, n")
+        yield sample(cls(rounding="stochastic"), rand(), one, zero)
         yield sample(cls(), rand(), one, zero)
         yield wrong(cls(), rand(3, dtype="int32"), one, zero, code="op-dtype", match="float")
         yield wrong(
@@ -127,6 +227,9 @@ class Quantize(Quantization):
         yield wrong(cls(2), rand(3, 5), steps, zeros, code="op-axis", match="2")
         yield wrong(cls(), rand(3, 4), rand(3, 4), zero, code="op-rank", match="one dimension")
         yield wrong(cls(), rand(3), one, one, code="op-dtype", match="zero_point")
+        yield wrong(cls(rounding="up"), rand(3), one, zero, code="op-arguments", match="half_away")
+        yield wrong(cls(seed=-1), rand(3), one, zero, code="op-arguments", match="seed must")
+        yield wrong(cls(seed=1), rand(3), one, zero, code="op-arguments", match="stochastic")
 
 
 @define_op

@@ -75,6 +75,11 @@ def axis_groups(source: Sequence[Dim], target: Sequence[Dim]) -> list[tuple[list
     return groups
 
 
+def ravel(index: Sequence[Any], sizes: Sequence[Dim]) -> Any:
+    """The number of an element in row-major order."""
+    return _ravel(index, range(len(sizes)), sizes)
+
+
 def _ravel(index: Sequence[Any], axes: Sequence[int], sizes: Sequence[Dim]) -> Any:
     position: Any = te.dim(0)
     for a in axes:
