@@ -11,6 +11,8 @@ two groups to the accumulator of the lane:
 * `vpdpbusd` (AVX512_VNNI, AVX_VNNI): four times the rate, exact; the bytes of one factor are unsigned. For two signed
   factors, the sign bits of the left one are flipped, which adds 128 to each of its elements; the excess, 128 times the
   sum of the column, is subtracted.
+* `vpmaddwd` (SSE2, AVX2, AVX512BW): twice the rate of fp32, exact; pairs of 16 bits, to which bytes are widened where a
+  word is made. `vpmaddubsw`, which multiplies bytes, would saturate in silence.
 
 Processors with tiles multiply packed factors by these (`relaxpy.backend.cpu.tiles`).
 
@@ -49,6 +51,8 @@ class Arithmetic:
     """Factors per word."""
     lanes: int = 1
     """Words per vector."""
+    pairs: bool = False
+    """Is a word a pair of int16, to which the factors are widened?"""
     tiles: Tiles | None = None
     """The tiles that multiply them, instead of vectors (`relaxpy.backend.cpu.rules.tile_matmul`)."""
 
@@ -61,6 +65,8 @@ class Arithmetic:
             group = 2
         elif total == "int32" and (lhs, rhs) in _BYTES and _has_bytes(target):
             group = 4
+        elif total == "int32" and {lhs, rhs} <= _SHORT and _has_pairs(target):
+            return cls(lhs, rhs, total, 2, lanes, pairs=True)
         return cls(lhs, rhs, total, group, lanes)
 
     @classmethod
@@ -91,6 +97,13 @@ class Arithmetic:
     def flips(self) -> bool:
         """Are the sign bits of left words flipped, so that sums are too large by `flipped` times the column?"""
         return self.group == 4 and self.lhs == self.rhs == "int8"
+
+    @property
+    def converts_left(self) -> bool:
+        """Are left words not what is in memory?"""
+        if self.group == 1:
+            return self.lhs != self.total
+        return self.flips or (self.pairs and self.lhs != "int16")
 
     def flipped(self) -> Expr:
         """The vector of left words that represent 128 in each factor."""
@@ -132,11 +145,8 @@ class Arithmetic:
             parts = [tirx.Select(mask, part, zero(kind, width)) for part in parts]
         registers: list[Expr] = []
         for register in strips(parts, words):
-            if self.group > 1:
-                registers.append(tirx.reinterpret(_vector("int32", self.lanes), register))
-                continue
-            factors = tirx.reinterpret(_vector(self.rhs, self.lanes), register)
-            registers.append(_converted(factors, self.total))
+            factors = tirx.reinterpret(_vector(self.rhs, self.lanes * self.group), register)
+            registers.append(self._word_of(factors, self.rhs, self.lanes))
         return registers
 
     def left_joined(self, factors: Sequence[Expr], exist: Sequence[Expr | bool]) -> Expr:
@@ -161,14 +171,18 @@ class Arithmetic:
         width = lanes * self.group
         mask = None if count is None else first_lanes(count, width)
         factors = load(buffer, at, width, mask)
-        if self.group == 1:
-            factors = _converted(factors, self.total)
-        else:
-            factors = _bits(factors, dtype)
         if mask is not None:  # the inactive lanes of a masked load are undefined
-            kind = str(factors.ty.dtype).split("x", 1)[0]
-            factors = tirx.Select(mask, factors, zero(kind, width))
-        return factors if self.group == 1 else tirx.reinterpret(_vector("int32", lanes), factors)
+            factors = tirx.Select(mask, _bits(factors, dtype), zero(_unsigned(dtype), width))
+            factors = tirx.reinterpret(_vector(dtype, width), factors)
+        return self._word_of(factors, dtype, lanes)
+
+    def _word_of(self, factors: Expr, dtype: str, lanes: int) -> Expr:
+        """A vector of factors, as they are in memory, as words."""
+        if self.group == 1:
+            return _converted(factors, self.total)
+        if self.pairs:
+            factors, dtype = _converted(factors, "int16"), "int16"
+        return tirx.reinterpret(_vector("int32", lanes), _bits(factors, dtype))
 
     def _joined(self, factors: Sequence[Expr], exist: Sequence[Expr | bool], dtype: str) -> Expr:
         if self.group == 1:
@@ -176,6 +190,8 @@ class Arithmetic:
         lanes, bits = lanes_of(factors[0]), 32 // self.group
         word: Expr | None = None
         for place, (factor, exists) in enumerate(zip(factors, exist, strict=True)):
+            if self.pairs:
+                factor, dtype = _converted(factor, "int16"), "int16"
             part = _bits(factor, dtype).astype(_vector("int32", lanes))
             if place:
                 part = part << broadcast(tirx.const(bits * place, "int32"), lanes)
@@ -188,11 +204,13 @@ class Arithmetic:
     @property
     def _function(self) -> str:
         """The name of the instruction's wrapper function."""
-        return f"relaxpy_dot{self.group}_x{self.lanes}"
+        return f"relaxpy_{'pairs' if self.pairs else 'dot'}{self.group}_x{self.lanes}"
 
     def definition(self) -> str:
         """The wrapper in LLVM IR; words are integers in its interface."""
         bits, lanes = 32 * self.lanes, self.lanes
+        if self.pairs:
+            return self._pairs()
         if self.group == 2:
             total, factors = f"<{lanes} x float>", f"<{lanes * 2} x bfloat>"
             name = f"llvm.x86.avx512bf16.dpbf16ps.{bits}"
@@ -210,7 +228,30 @@ class Arithmetic:
             f"  ret {total} %result\n}}\n"
         )
 
+    def _pairs(self) -> str:
+        lanes = self.lanes
+        words, pairs = f"<{lanes} x i32>", f"<{lanes * 2} x i16>"
+        name = f"llvm.x86.{_PAIRS[lanes][1]}"
+        return (
+            f"declare {words} @{name}({pairs}, {pairs})\n"
+            f"define {words} @{self._function}({words} %sum, {words} %a, {words} %b)"
+            " alwaysinline nounwind readnone {\n"
+            f"  %left = bitcast {words} %a to {pairs}\n"
+            f"  %right = bitcast {words} %b to {pairs}\n"
+            f"  %both = call {words} @{name}({pairs} %left, {pairs} %right)\n"
+            f"  %result = add {words} %sum, %both\n"
+            f"  ret {words} %result\n}}\n"
+        )
 
+
+_SHORT = frozenset(("int8", "uint8", "int16"))
+"""Types whose values int16 has."""
+_PAIRS = {
+    4: ("sse2", "sse2.pmadd.wd"),
+    8: ("avx2", "avx2.pmadd.wd"),
+    16: ("avx512bw", "avx512.pmaddw.d.512"),
+}
+"""By the lanes of a vector: the feature that has `vpmaddwd` of it, and LLVM's name of that."""
 _BYTES = (("int8", "int8"), ("uint8", "int8"), ("int8", "uint8"))
 
 
@@ -231,6 +272,11 @@ def multiplies_bfloat16(target: CpuTarget) -> bool:
     return tiles is not None or _has_bfloat16(target)
 
 
+def _has_pairs(target: CpuTarget) -> bool:
+    feature, _ = _PAIRS.get(target.lanes(), ("", ""))
+    return target.arch == "x86_64" and (feature == "sse2" or target.has(feature))
+
+
 def _has_bytes(target: CpuTarget) -> bool:
     if target.vector_bits == 512:
         return target.has("avx512vnni")
@@ -244,8 +290,12 @@ def _converted(factors: Expr, total: str) -> Expr:
 
 def _bits(factors: Expr, dtype: str) -> Expr:
     """Reinterpret narrow factors as unsigned integers of their width."""
-    kind = f"uint{tvm.DataType(dtype).bits}"
+    kind = _unsigned(dtype)
     return factors if dtype == kind else tirx.reinterpret(_vector(kind, lanes_of(factors)), factors)
+
+
+def _unsigned(dtype: str) -> str:
+    return f"uint{tvm.DataType(dtype).bits}"
 
 
 def _vector(dtype: str, lanes: int) -> str:

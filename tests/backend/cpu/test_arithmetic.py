@@ -16,7 +16,13 @@ from relaxpy.backend.cpu.target import CpuTarget
         ("skylake-avx512", "bfloat16", "float32", 1),
         ("emeraldrapids", "int8", "int32", 4),
         ("znver4", "float32", "float32", 1),
-        ("haswell", "int8", "int32", 1),
+        ("haswell", "int8", "int32", 2),
+        ("haswell", "int16", "int32", 2),
+        ("haswell", "uint16", "int32", 1),
+        ("x86-64", "uint8", "int32", 2),
+        ("sandybridge", "int8", "int32", 1),  # vectors of 256 bits without integers
+        ("skylake-avx512", "int8", "int32", 2),
+        ("znver4", "uint8", "int32", 2),  # no dot products of two unsigned ones
     ],
 )
 def test_group(mcpu: str, dtype: str, total: str, group: int) -> None:

@@ -139,9 +139,9 @@ class Factors:
     def copies_left(self) -> bool:
         """Are rows copied? They are if each would otherwise be converted once per panel, or if their groups are not
         contiguous."""
-        if self.group == 1:
-            return self.arithmetic.lhs != self.arithmetic.total
-        return self.arithmetic.flips or not self.is_even or loops.constant(self.form.depth.lhs) != 1
+        if self.group == 1 or self.arithmetic.converts_left:
+            return self.arithmetic.converts_left
+        return not self.is_even or loops.constant(self.form.depth.lhs) != 1
 
     @property
     def reads_right(self) -> bool:
