@@ -25,10 +25,10 @@ import dataclasses
 import inspect
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -58,6 +58,9 @@ from relaxpy.ir.op import Operator
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.familiar import keyword, otherwise
 from relaxpy.op.parameters import argument, attributes
+
+if TYPE_CHECKING:
+    from relaxpy.op.pair import Pair
 
 OPS: dict[str, type[Op]] = {}
 """All operators by name; filled by `define_op`."""
@@ -211,6 +214,10 @@ class Op(Operator):
     the result is known only if those of all arguments are, as in TVM."""
     scalar_result: ClassVar[bool] = False
     """Whether the result is a scalar when all arguments are scalars."""
+
+    def pairs(self) -> Mapping[str, Pair]:
+        """By name, the arguments that `relaxpy.transform.Annotate` quantises, and how; none: it computes floats."""
+        return {}
 
     def may_update(self, out: Any) -> bool:
         """Whether `update`, of an operator that has it, computes a result of this annotation."""

@@ -27,6 +27,7 @@ from relaxpy.op.data_layout import (
     per_axis,
 )
 from relaxpy.op.deduction import Deduction
+from relaxpy.op.pair import Pair
 
 
 class ConvolutionLike(Op):
@@ -131,6 +132,10 @@ class Convolution(ConvolutionLike):
     """Layout of the result; None: the layout of data."""
     out_dtype: DType | None = None
     """Dtype of the result; None: the dtype of data."""
+
+    def pairs(self) -> Mapping[str, Pair]:
+        channel = self.layouts()[1].letters.index("O")
+        return {"data": Pair(static=True), "weight": Pair(axis=channel, weight=True)}
 
     def deduce(self, d: Deduction, data: KnownTensor, weight: KnownTensor) -> TensorType:
         self.check(d, data, weight)

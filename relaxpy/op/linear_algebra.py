@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
+from relaxpy.op.pair import ROW, Pair
 from relaxpy.op.precision import widened
 from relaxpy.op.reduce import rounded
 
@@ -27,6 +28,9 @@ class Matmul(Op):
     mixed = "always"
     out_dtype: DType | None = None
     """Dtype of the result; None: the dtype of the arguments."""
+
+    def pairs(self) -> Mapping[str, Pair]:
+        return {"x1": Pair(axis=ROW), "x2": Pair(axis=-1, weight=True)}
 
     def deduce(self, d: Deduction, x1: KnownTensor, x2: KnownTensor) -> TensorType:
         dtype = result_dtype(d, self.out_dtype, x1=x1, x2=x2)
@@ -105,6 +109,9 @@ class Linear(Op):
     mixed = "always"
     out_dtype: DType | None = None
     """Dtype of the result; None: the dtype of the arguments."""
+
+    def pairs(self) -> Mapping[str, Pair]:
+        return {"data": Pair(axis=ROW), "weight": Pair(axis=0, weight=True)}
 
     def deduce(
         self, d: Deduction, data: KnownTensor, weight: KnownTensor, bias: KnownTensor | None = None

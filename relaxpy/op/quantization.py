@@ -21,7 +21,7 @@ from relaxpy.op.threefry import Threefry
 from relaxpy.shape.lattice import Verdict
 from relaxpy.shape.prove import equal
 
-_NARROW = ("int8", "uint8", "int16", "uint16")
+NARROW = ("int8", "uint8", "int16", "uint16")
 """Dtypes to quantise to: all values, with a zero point added, are exact in float32."""
 ROUNDINGS = ("half_to_even", "half_away", "floor", "ceil", "stochastic")
 """How `quantize` makes an integer of a quotient."""
@@ -99,8 +99,8 @@ class Quantize(Quantization):
     ) -> TensorType:
         d.need_float(data, "data")
         d.require(
-            self.out_dtype in _NARROW,
-            f"out_dtype must be one of {', '.join(_NARROW)}, got {self.out_dtype}",
+            self.out_dtype in NARROW,
+            f"out_dtype must be one of {', '.join(NARROW)}, got {self.out_dtype}",
             arg="out_dtype",
             code="op-dtype",
         )

@@ -1,5 +1,6 @@
 """The passes: functions from module to module, one per file. `relaxpy.build.pipeline` defines their order."""
 
+from relaxpy.transform.annotate import Annotate
 from relaxpy.transform.base import (
     Instrument,
     Pass,
@@ -45,6 +46,7 @@ from relaxpy.transform.nest_loops import NestLoops
 from relaxpy.transform.normalize import Normalize
 from relaxpy.transform.plan_memory import PlanMemory
 from relaxpy.transform.quantize_weights import QuantizeWeights
+from relaxpy.transform.realize import Realize
 from relaxpy.transform.remove_unused_outputs import RemoveUnusedOutputs
 from relaxpy.transform.rewrite_reshapes import RewriteReshapes
 from relaxpy.transform.transpose_linear import TransposeLinear
@@ -52,6 +54,7 @@ from relaxpy.transform.update_in_place import UpdateInPlace
 from relaxpy.transform.winograd import Winograd
 
 __all__ = [
+    "Annotate",
     "BindParams",
     "BindUnknownShapes",
     "CanonicalizeBindings",
@@ -94,6 +97,7 @@ __all__ = [
     "PassContext",
     "PlanMemory",
     "QuantizeWeights",
+    "Realize",
     "RemoveUnusedOutputs",
     "RewriteReshapes",
     "Sequential",

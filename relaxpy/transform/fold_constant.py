@@ -45,7 +45,9 @@ from relaxpy.op.gather import GatherElements, GatherND, IndexTensor, Take
 from relaxpy.op.intrinsic import ShapeOf, ShapeToTensor, TensorToShape
 from relaxpy.op.join import Concat, Split, Stack
 from relaxpy.op.manipulate import BroadcastTo, ExpandDims, PermuteDims, Squeeze
+from relaxpy.op.quantization import Quantize
 from relaxpy.op.recurrent_steps import RecurrentPanels
+from relaxpy.op.reduce import Max, Min
 from relaxpy.op.repetition import Repeat, Tile
 from relaxpy.op.reverse import Flip
 from relaxpy.op.row_major import Flatten, Reshape, Size
@@ -87,6 +89,8 @@ MOVES: tuple[type[Operator], ...] = (
     Full,
     RecurrentPanels,
     FullLike,
+    Max,
+    Min,
 )
 """Operators that only move or select elements: exact in every dtype."""
 ROUNDED: tuple[type[Operator], ...] = (
@@ -111,6 +115,7 @@ ROUNDED: tuple[type[Operator], ...] = (
     Greater,
     GreaterEqual,
     Astype,
+    Quantize,
 )
 """Floating-point operators with one correct result (IEEE 754), on which reference and kernel agree in these dtypes:"""
 ROUNDED_DTYPES = ("float32", "float64")
@@ -317,7 +322,7 @@ class _Folder(Rebuilder):
         )  # one that is joined to itself grows
         if size > max(self.limits.max_bytes, given):
             return None
-        cheap = isinstance(op, (*MOVES, Elementwise, Astype))
+        cheap = isinstance(op, (*MOVES, Elementwise, Astype, Quantize))
         if not cheap and sum(sizes) + sum(t.size for t in tensors) > self.limits.max_work:
             return None
         given_args = [
