@@ -48,7 +48,9 @@ class Pair:
         if self.symmetric and self.dtype.startswith("u"):
             self._refuse("unsigned codes are not symmetric: they have a zero point")
         if self.static and self.axis == ROW:
-            self._refuse("rows have no constant scales: how many there are differs from call to call")
+            self._refuse(
+                "rows have no constant scales: how many there are differs from call to call"
+            )
 
     def _refuse(self, message: str) -> None:
         raise UsageError("quantization", f"a pair: {message}")

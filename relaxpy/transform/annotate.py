@@ -28,7 +28,7 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import used_vars
 from relaxpy.op.base import OPS, Op
-from relaxpy.op.binary import Add, Divide, Maximum, Minimum, Subtract
+from relaxpy.op.binary import Divide, Maximum, Minimum, Subtract
 from relaxpy.op.datatype import Astype
 from relaxpy.op.deduce import deduce
 from relaxpy.op.linear_algebra import Linear, Matmul
@@ -217,12 +217,14 @@ class _Annotator(Rebuilder):
                 return value
         given = {spec.name: arg for spec, arg in zip(op.args, value.args, strict=False)}
         weight = next((given[name] for name, pair in op.pairs().items() if pair.weight), None)
-        layer = layer_of(self.sources.weight(weight) if weight is not None else None, self.value_name)
+        layer = layer_of(
+            self.sources.weight(weight) if weight is not None else None, self.value_name
+        )
         self.layers.append(layer)
         pairs = self.rule(op, layer, given)
         reason = "its rule says so" if not pairs else self.refusal(op, given, pairs, layer)
         self.places.append(Place(self.function_name, layer, op.name, reason))
-        return value if reason else self.annotated(value, op, given, pairs, layer)
+        return value if reason else self.with_pairs(value, given, pairs, layer)
 
     def rule(self, op: Op, layer: str, given: Mapping[str, Expr]) -> Pairs:
         """The pairs of a call."""
@@ -253,7 +255,9 @@ class _Annotator(Rebuilder):
             raise UsageError(
                 "quantization",
                 f"the rule {key!r} matches no layer and no operator of the module",
-                help=f"did you mean {near[0]!r}?" if near else f"layers are {', '.join(known) or 'none'}",
+                help=f"did you mean {near[0]!r}?"
+                if near
+                else f"layers are {', '.join(known) or 'none'}",
             )
         for layer, name in self.step.scales:
             if layer not in self.layers:
@@ -284,40 +288,27 @@ class _Annotator(Rebuilder):
                 return f"{op.name} has no rows"
         return ""
 
-    def annotated(
-        self, call: Call, op: Op, given: Mapping[str, Expr], pairs: Pairs, layer: str
-    ) -> Expr:
+    def with_pairs(self, call: Call, given: Mapping[str, Expr], pairs: Pairs, layer: str) -> Expr:
         args = list(call.args)
-        flat = False
         for place, name in enumerate(given):
-            if name not in pairs:
-                continue
-            x, pair = given[name], pairs[name]
-            if pair.axis == ROW:
-                x, was_flat = self.rows(x)
-                flat, pair = flat or not was_flat, replace(pair, axis=0)
-            args[place] = self.paired(x, pair, self.step.scales.get((layer, name)))
-        if not flat:
-            return replace(call, args=tuple(args))
-        made = deduce(call, self.mod)
-        assert isinstance(made, TensorType), "as the arguments are"
-        assert made.dims is not None, "as the arguments are"
-        bias = args[2:]
-        found: Expr = self.emit(replace(call, args=tuple(args[:2])))
-        kind = deduce(call if not bias else replace(call, args=call.args[:2]), self.mod)
-        assert isinstance(kind, TensorType), "as the arguments are"
-        found = Reshape()(found, ShapeExpr(kind.dims or ()), span=call.span)
-        return Add()(self.emit(found), bias[0], span=call.span) if bias else found
+            if name in pairs:
+                scales = self.step.scales.get((layer, name))
+                args[place] = self.of_argument(given[name], pairs[name], scales)
+        return replace(call, args=tuple(args))
 
-    def rows(self, x: Expr) -> tuple[Expr, bool]:
-        """A tensor as a matrix of its rows, and was it one?"""
+    def of_argument(self, x: Expr, pair: Pair, scales: Scales | None) -> Expr:
+        """An argument, quantised and dequantised: as a matrix, if each row has a scale."""
         kind = deduce(x, self.mod)
         assert isinstance(kind, TensorType), "as was checked"
         assert kind.dims is not None, "as was checked"
+        if pair.axis != ROW:
+            return self.paired(x, pair, scales)
+        pair = replace(pair, axis=0)
         if len(kind.dims) == 2:
-            return x, True
-        dims = (product(kind.dims[:-1]), kind.dims[-1])
-        return self.emit(Reshape()(x, ShapeExpr(dims))), False
+            return self.paired(x, pair, scales)
+        rows = ShapeExpr((product(kind.dims[:-1]), kind.dims[-1]))
+        made = self.paired(self.emit(Reshape()(x, rows)), pair, scales)
+        return self.emit(Reshape()(made, ShapeExpr(kind.dims)))
 
     def paired(self, x: Expr, pair: Pair, scales: Scales | None) -> Expr:
         """The tensor, quantised and dequantised."""
@@ -336,9 +327,7 @@ class _Annotator(Rebuilder):
         codes = self.emit(quantize(x, scale, zero))
         return self.emit(Dequantize(axis, kind.dtype)(codes, scale, zero))
 
-    def range_of(
-        self, x: Expr, pair: Pair, over: Sequence[int], dtype: str
-    ) -> tuple[Expr, Expr]:
+    def range_of(self, x: Expr, pair: Pair, over: Sequence[int], dtype: str) -> tuple[Expr, Expr]:
         """The scale and the zero point of a tensor, reduced over these axes, from its values."""
 
         def const(value: float) -> Constant:

@@ -10,7 +10,17 @@ import numpy as np
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
-from relaxpy.ir.expr import Binding, Call, Constant, Expr, Function, ShapeExpr, Tuple, Var, VarBinding
+from relaxpy.ir.expr import (
+    Binding,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    ShapeExpr,
+    Tuple,
+    Var,
+    VarBinding,
+)
 from relaxpy.ir.module import IRModule
 from relaxpy.op.base import Op
 from relaxpy.op.binary import Add, Multiply, Subtract
@@ -105,6 +115,8 @@ class _Codes:
     """The type of the codes."""
     narrow: bool
     """Is the lowest code not used?"""
+    rows: tuple[Dim, ...] | None = None
+    """The shape, if scales and zero points count its rows, and these have several axes."""
 
     @property
     def ndim(self) -> int:
@@ -168,18 +180,14 @@ class _Realizer(Rebuilder):
         match value:
             case Call(op=Quantize() as op, args=(x, scale, zero)):
                 return self.requantized(op, x, scale, zero) or value
-            case Call(op=Op(), args=args):
-                found = [self.dequantized(arg) for arg in args]
+            case Call(op=Op(), args=args) if self.reads_codes(value):
+                pass
             case _:
                 return value
-        if not any(found):
-            return value
-        if len(found) > 1 and found[1] is None and isinstance(value.op, PermuteDims):
-            return value
         layer = layer_of(self.sources.weight(args[1]) if len(args) > 1 else None, self.value_name)
         place = Place(self.function_name, layer, value.op.name)
         try:
-            result = self.realized(value, found)
+            result = self.realized_call(value)
         except _StaysError as reason:
             self.places.append(replace(place, reason=str(reason)))
             return value
@@ -202,23 +210,36 @@ class _Realizer(Rebuilder):
             case _:
                 return None
 
-    def with_moved_weight(self, expr: Expr) -> _Codes | None:
-        """Likewise; the codes of a transposed one are transposed."""
+    def moved(self, expr: Expr) -> _Codes | None:
+        """Likewise; where that is transposed, or rows are arranged in other axes, the codes are."""
         call = self.calls.get(expr) if isinstance(expr, Var) else None
         match call:
             case Call(op=PermuteDims() as move, args=(source,)):
                 found = self.dequantized(source)
+                if found is None:
+                    return None
+                axes = move.axes if move.axes is not None else tuple(reversed(range(found.ndim)))
+                axis = [axis % found.ndim for axis in axes].index(found.axis)
+                return self.with_codes(found, self.emit(move(found.codes)), axis)
+            case Call(op=Reshape() as move, args=(source, ShapeExpr(dims=dims) as shape)):
+                found = self.dequantized(source)
+                if found is None or found.kind.dims is None or not dims:
+                    return None
+                in_rows = found.ndim == 2 and found.axis == 0 and dims[-1] == found.kind.dims[-1]
+                one = self.is_scalar(found.scale) and self.is_scalar(found.zero)
+                if not in_rows and not one:
+                    return None
+                codes = self.emit(move(found.codes, shape))
+                return self.with_codes(found, codes, max(len(dims) - 2, 0), None if one else dims)
             case _:
                 return self.dequantized(expr)
-        if found is None:
-            return None
-        axes = move.axes if move.axes is not None else tuple(reversed(range(found.ndim)))
-        axis = [axis % found.ndim for axis in axes].index(found.axis)
-        codes = self.emit(move(found.codes))
+
+    def with_codes(
+        self, found: _Codes, codes: Expr, axis: int, rows: tuple[Dim, ...] | None = None
+    ) -> _Codes:
         kind = deduce(codes, self.mod)
         assert isinstance(kind, TensorType), "as its source is"
-        op = replace(found.op, axis=axis)
-        return _Codes(op, codes, found.scale, found.zero, kind, found.narrow)
+        return replace(found, op=replace(found.op, axis=axis), codes=codes, kind=kind, rows=rows)
 
     def is_scalar(self, expr: Expr) -> bool:
         """Is it one number?"""
@@ -228,7 +249,24 @@ class _Realizer(Rebuilder):
 
     # Products
 
-    def realized(self, call: Call, found: list[_Codes | None]) -> Expr:
+    def reads_codes(self, call: Call) -> bool:
+        """Is an argument of a product dequantised, or one of another operator, which is its result then?"""
+        if isinstance(call.op, (Linear, Matmul)):
+            known = [self.source(arg) for arg in call.args[:2]]
+        else:
+            known = [arg for arg in call.args if not isinstance(call.op, (Reshape, PermuteDims))]
+        return any(self.dequantized(arg) is not None for arg in known)
+
+    def source(self, expr: Expr) -> Expr:
+        """What is reshaped or transposed."""
+        call = self.calls.get(expr) if isinstance(expr, Var) else None
+        return (
+            call.args[0]
+            if call is not None and isinstance(call.op, (Reshape, PermuteDims))
+            else expr
+        )
+
+    def realized_call(self, call: Call) -> Expr:
         match call.op:
             case Linear() | Matmul():
                 return self.matrix_product(call)
@@ -241,7 +279,7 @@ class _Realizer(Rebuilder):
 
     def factors(self, call: Call) -> tuple[_Codes, _Codes]:
         """The codes of both factors."""
-        pair = [self.with_moved_weight(arg) for arg in call.args[:2]]
+        pair = [self.moved(arg) for arg in call.args[:2]]
         for codes, spec in zip(pair, call.op.args, strict=False):  # type: ignore[union-attr]
             if codes is None:
                 raise _StaysError(f"{spec.name} is not quantised")
@@ -271,7 +309,9 @@ class _Realizer(Rebuilder):
         for name, codes, axis in (("first", lhs, lhs.ndim - 2), ("second", rhs, column)):
             scalar = self.is_scalar(codes.scale) and self.is_scalar(codes.zero)
             if not scalar and codes.axis != axis:
-                raise _StaysError(f"the {name} factor has scales along axis {codes.axis}, not {axis}")
+                raise _StaysError(
+                    f"the {name} factor has scales along axis {codes.axis}, not {axis}"
+                )
         self.check_depth(depth, lhs, rhs)
         total: Expr = self.emit(replace(op, out_dtype=DType("int32"))(lhs.codes, rhs.codes))
         sums = Sum((depth_axis,), keepdims=isinstance(op, Matmul))
@@ -311,7 +351,10 @@ class _Realizer(Rebuilder):
         if not is_row:
             return expr
         assert codes.kind.dims is not None, "as was checked"
-        return self.emit(Reshape()(expr, ShapeExpr((codes.kind.dims[codes.axis], Dim.of(1)))))
+        dims = (
+            codes.kind.dims[codes.axis : codes.axis + 1] if codes.rows is None else codes.rows[:-1]
+        )
+        return self.emit(Reshape()(expr, ShapeExpr((*dims, Dim.of(1)))))
 
     def wide(self, expr: Expr) -> Expr:
         if isinstance(expr, Constant):

@@ -1,0 +1,39 @@
+"""Pairs that no quantize makes are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from relaxpy.errors import UsageError
+from relaxpy.op.pair import ROW, Pair
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"dtype": "int4"}, "codes are of int8, uint8"),
+        ({"rounding": "up"}, "half_to_even, half_away"),
+        ({"axis": "rows"}, "axis is a number, 'row' or None"),
+        ({"dtype": "uint8", "symmetric": True}, "unsigned codes are not symmetric"),
+        ({"axis": ROW, "static": True}, "rows have no constant scales"),
+    ],
+)
+def test_mistakes(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        Pair(**fields)
+    assert caught.value.code == "quantization"
+
+
+@pytest.mark.parametrize(
+    ("pair", "limits"),
+    [
+        (Pair(), (-127, 127)),
+        (Pair("uint8"), (0, 255)),
+        (Pair(symmetric=False), (-128, 127)),
+        (Pair("int16"), (-32767, 32767)),
+    ],
+)
+def test_limits(pair: Pair, limits: tuple[int, int]) -> None:
+    assert pair.limits == limits
