@@ -41,6 +41,8 @@ BATCH_TOKENS = 1024
 caches (measured from 256 to 8192: both ends are 1.6 times slower)."""
 TOKENIZED = 1024
 """Number of sentences tokenized at a time."""
+PRECISIONS = ("float32", "int8")
+"""What products with weights are computed in."""
 KEPT = 4
 """Number of executables kept in the cache; older ones are removed."""
 
@@ -96,13 +98,15 @@ class SentenceEmbedder:
         target: str = "llvm",
         max_tokens: int | None = None,
         cache: bool = True,
+        precision: str = "float32",
         on_compile: Callable[[], None] | None = None,
     ) -> SentenceEmbedder:
         """An embedder for the checkpoint in `directory`, or of this name on the Hugging Face hub (None: the installed
         all-MiniLM-L6-v2).
 
         Sentences are truncated to `max_tokens` (None: the checkpoint's maximum). `cache=False` compiles anew and stores
-        nothing. `on_compile` is called if the encoder must be compiled. UsageError if the checkpoint cannot be read.
+        nothing. `precision` is one of `PRECISIONS`. `on_compile` is called if the encoder must be compiled. UsageError
+        if the checkpoint cannot be read.
         """
         directory = default_checkpoint() if directory is None else local_checkpoint(directory)
         config = read_config(directory, "bert")
@@ -125,7 +129,9 @@ class SentenceEmbedder:
             raise UsageError(
                 "bad-length", f"max_tokens is {max_tokens}; it must be from 3 to {positions}"
             )
-        executable = load_or_compile(directory, target, cache, on_compile, settings.pooling)
+        executable = load_or_compile(
+            directory, target, cache, on_compile, settings.pooling, precision
+        )
         return cls(
             executable,
             tokenizer,
@@ -235,10 +241,12 @@ def load_or_compile(
     cache: bool,
     on_compile: Callable[[], None] | None = None,
     pooling: str = "mean",
+    precision: str = "float32",
 ) -> relaxpy.Executable:
     """The encoder's executable: from the cache if it is there, else compiled and cached."""
     kept = cache_directory() if cache else ""
-    path = Path(kept, f"embed-{cache_key(directory, target, pooling)}.rxe") if kept else None
+    key = cache_key(directory, target, pooling, precision) if kept else ""
+    path = Path(kept, f"embed-{key}.rxe") if kept else None
     if path is not None and path.is_file():
         try:
             executable = relaxpy.load(path)
@@ -248,7 +256,7 @@ def load_or_compile(
             path.unlink(missing_ok=True)  # damaged, perhaps by a full disk: compiled again below
     if on_compile is not None:
         on_compile()
-    executable = compile_encoder(directory, target, pooling)
+    executable = compile_encoder(directory, target, pooling, precision)
     if path is not None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -264,13 +272,25 @@ def checkpoint_weights(directory: Path) -> dict[str, np.ndarray]:
     return {name: each.read() for name, each in open_checkpoint(directory).tensors.items()}
 
 
-def compile_encoder(directory: Path, target: str, pooling: str = "mean") -> relaxpy.Executable:
-    """Read the checkpoint and compile it for all batch sizes and lengths. `pooling` is one of `bert.POOLINGS`."""
+def compile_encoder(
+    directory: Path, target: str, pooling: str = "mean", precision: str = "float32"
+) -> relaxpy.Executable:
+    """Read the checkpoint and compile it for all batch sizes and lengths. `pooling` is one of `bert.POOLINGS`,
+    `precision` of `PRECISIONS`: with int8 the products with weights are of bytes, and activations are quantised row by
+    row in each call."""
     from relaxpy.models import bert
+    from relaxpy.transform import Annotate, Realize
+
+    if precision not in PRECISIONS:
+        raise UsageError(
+            "bad-arguments", f"precision is one of {', '.join(PRECISIONS)}, got {precision!r}"
+        )
 
     model = bert.BertEncoder(bert.BertConfig.from_checkpoint(directory), pooling)
     bert.load_weights(model, checkpoint_weights(directory))
     mod, params = model.export({"embed": bert.SPEC["embed"]})
+    if precision == "int8":
+        mod = Realize()(Annotate()(mod))
     return relaxpy.build(mod, target=target, params=params)
 
 
@@ -280,9 +300,11 @@ def cache_directory() -> str:
     return os.environ.get("RELAXPY_CACHE") or cache_folder()
 
 
-def cache_key(directory: Path, target: str, pooling: str = "mean") -> str:
+def cache_key(
+    directory: Path, target: str, pooling: str = "mean", precision: str = "float32"
+) -> str:
     """A digest of all inputs of the executable."""
-    facts = f"{target}\n{pooling}\n{sorted(host_features())}\n"
+    facts = f"{target}\n{pooling}\n{precision}\n{sorted(host_features())}\n"
     digest = hashlib.sha256(facts.encode())
     # In a checkout models/ is a link, which `rglob` does not follow.
     for root in (Path(relaxpy.__file__).parent, Path(__file__).parent):

@@ -415,8 +415,7 @@ class _Realizer(Rebuilder):
         """The codes of what is quantised again by the same scale; None if there are none."""
         if op.rounding not in _EXACT or op.out_dtype not in NARROW:
             return None
-        found = self.codes_of(op, x, scale, zero)
-        return found
+        return self.codes_of(op, x, scale, zero)
 
     def codes_of(self, op: Quantize, x: Expr, scale: Expr, zero: Expr) -> Expr | None:
         own = self.dequantized(x)

@@ -62,6 +62,7 @@ def test_key_says_what_the_executable_is_made_from(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"a")
     first = sentence_embedding.cache_key(tmp_path, "llvm")
     assert first != sentence_embedding.cache_key(tmp_path, "llvm", "cls")
+    assert first != sentence_embedding.cache_key(tmp_path, "llvm", precision="int8")
     assert first == sentence_embedding.cache_key(tmp_path, "llvm")
     assert first != sentence_embedding.cache_key(tmp_path, "llvm -mcpu=haswell")
     (tmp_path / "model.safetensors").write_bytes(b"b")
@@ -148,6 +149,24 @@ def test_pooling_is_that_of_the_checkpoint(
         states = hidden_states(place, embedder.tokenizer.encode(text).ids)
         wanted = states[0] if name == "cls" else states.mean(0)
         np.testing.assert_allclose(row, wanted / np.linalg.norm(wanted), atol=TOLERANCE)
+
+
+def test_products_of_bytes_are_near(tiny: Path) -> None:
+    """Not the same: the vectors of a precision are its own."""
+    texts = ["the cat sleeps.", "a dog", "the cat"]
+    floats, integers = (
+        SentenceEmbedder.from_checkpoint(
+            tiny, target=str(quick_target()), cache=False, precision=precision
+        )
+        .embed(texts)
+        .vectors
+        for precision in ("float32", "int8")
+    )
+    cosines = (floats * integers).sum(axis=1)
+    assert cosines.min() > 0.995
+    assert np.abs(floats - integers).max() > 1e-5
+    with pytest.raises(UsageError, match="precision is one of float32, int8, got 'int4'"):
+        SentenceEmbedder.from_checkpoint(tiny, cache=False, precision="int4")
 
 
 @pytest.mark.parametrize(
