@@ -11,6 +11,7 @@ from relaxpy.transform.base import (
 )
 from relaxpy.transform.bind_params import BindParams
 from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
+from relaxpy.transform.calibrate import Calibrate
 from relaxpy.transform.canonicalize_bindings import CanonicalizeBindings
 from relaxpy.transform.cast_weights import CastWeights
 from relaxpy.transform.causal_attention import CausalAttention
@@ -41,6 +42,7 @@ from relaxpy.transform.lift_workspace import LiftWorkspace
 from relaxpy.transform.lower_call_tir import LowerCallTIR
 from relaxpy.transform.lower_shapes import LowerShapes
 from relaxpy.transform.lower_to_library import LibraryPattern, LowerToLibrary
+from relaxpy.transform.measure_errors import MeasureErrors
 from relaxpy.transform.mixed_precision import MixedPrecision
 from relaxpy.transform.nest_loops import NestLoops
 from relaxpy.transform.normalize import Normalize
@@ -57,6 +59,7 @@ __all__ = [
     "Annotate",
     "BindParams",
     "BindUnknownShapes",
+    "Calibrate",
     "CanonicalizeBindings",
     "CastWeights",
     "CausalAttention",
@@ -90,6 +93,7 @@ __all__ = [
     "LowerCallTIR",
     "LowerShapes",
     "LowerToLibrary",
+    "MeasureErrors",
     "MixedPrecision",
     "NestLoops",
     "Normalize",

@@ -12,7 +12,7 @@ import numpy as np
 
 from relaxpy.analysis.weights import trailing_weights
 from relaxpy.errors import UsageError
-from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.annotation import TensorType, TupleType
 from relaxpy.ir.dim import product
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
@@ -21,7 +21,9 @@ from relaxpy.ir.expr import (
     Constant,
     Expr,
     Function,
+    SeqExpr,
     ShapeExpr,
+    Tuple,
     Var,
     VarBinding,
 )
@@ -38,6 +40,7 @@ from relaxpy.op.reduce import Max, Min
 from relaxpy.op.row_major import Reshape
 from relaxpy.op.unary import Abs, Round
 from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.dataflow_vars import with_outputs
 from relaxpy.transform.rebuild import Rebuilder
 
 TINY = 1e-30
@@ -135,7 +138,7 @@ class Annotate(Pass):
 
     def annotated(self, mod: IRModule) -> tuple[IRModule, list[Place]]:
         """The module after the pass, and all calls of operators that have pairs."""
-        annotator = _Annotator(mod, self)
+        annotator = Annotator(mod, self)
         result = annotator.run()
         annotator.check_rules()
         return result, annotator.places
@@ -178,7 +181,9 @@ class Sources:
         return self._from.get(expr) if isinstance(expr, Var) else None
 
 
-class _Annotator(Rebuilder):
+class Annotator(Rebuilder):
+    """Finds the calls that are annotated. A subclass says in `with_pairs` what becomes of one."""
+
     def __init__(self, mod: IRModule, step: Annotate) -> None:
         super().__init__(mod)
         self.step = step
@@ -187,6 +192,7 @@ class _Annotator(Rebuilder):
         self.matched: set[str] = set()
         """The rules that matched a call."""
         self.layers: list[str] = []
+        """The names of all layers, in order."""
         self.function_name = self.value_name = ""
 
     def run(self) -> IRModule:
@@ -225,6 +231,10 @@ class _Annotator(Rebuilder):
         reason = "its rule says so" if not pairs else self.refusal(op, given, pairs, layer)
         self.places.append(Place(self.function_name, layer, op.name, reason))
         return value if reason else self.with_pairs(value, given, pairs, layer)
+
+    def needs_scales(self, layer: str, name: str) -> bool:
+        """Are there no scales for an argument that takes them from data?"""
+        return (layer, name) not in self.step.scales
 
     def rule(self, op: Op, layer: str, given: Mapping[str, Expr]) -> Pairs:
         """The pairs of a call."""
@@ -277,7 +287,7 @@ class _Annotator(Rebuilder):
                 return f"{name} is of {kind.dtype}"
             if pair.weight and not self.sources.is_weight(given[name]):
                 return f"{name} is no weight"
-            if pair.static and (layer, name) not in self.step.scales:
+            if pair.static and self.needs_scales(layer, name):
                 return f"the scale of {name} comes from data: calibrate"
             count = len(kind.dims)
             if isinstance(pair.axis, int) and not -count <= pair.axis < count:
@@ -349,3 +359,35 @@ class _Annotator(Rebuilder):
         shift = self.emit(Subtract()(const(low_code), steps))
         zero = self.emit(Astype(DType(pair.dtype))(shift))
         return scale, zero
+
+
+class Observer(Annotator):
+    """Makes functions return, instead of their results, what was seen of the calls that are annotated."""
+
+    def __init__(self, mod: IRModule, step: Annotate) -> None:
+        super().__init__(mod, step)
+        self.found: list[Expr] = []
+        """What the current function returns."""
+        self._depth = 0
+
+    @property
+    def is_inside(self) -> bool:
+        """Is this a branch, or a function of a function, from which nothing can be returned?"""
+        return self._depth > 1
+
+    def function(self, function: Function) -> Function:
+        outer, self.found = self.found, []
+        made = super().function(function)
+        found, self.found = self.found, outer
+        if not found:
+            return made
+        body = SeqExpr(made.body.blocks, Tuple(tuple(found)), span=made.body.span)
+        ret = TupleType(tuple(deduce(each, self.mod) for each in found))
+        return with_outputs(replace(made, body=body, ret=ret))
+
+    def seq(self, seq: SeqExpr, function: Function | None = None) -> SeqExpr:
+        self._depth += 1
+        try:
+            return super().seq(seq, function)
+        finally:
+            self._depth -= 1

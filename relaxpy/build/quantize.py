@@ -1,0 +1,329 @@
+"""The integer flow from a model to a module of integers: calibration, what each layer loses, layers left in floats.
+
+    calibration = calibrate(mod, params, data)
+    module, report = quantize(mod, params, data, keep_accuracy=0.99)
+    executable = relaxpy.build(module, params=params)
+
+`relaxpy.transform` has the passes: `Annotate`, `Calibrate`, `MeasureErrors`, `Realize`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from relaxpy.build.build import build
+from relaxpy.errors import RelaxError, UsageError
+from relaxpy.ir.module import IRModule
+from relaxpy.op.pair import Pair
+from relaxpy.op.ranges import Seen, merged_all, scale_of
+from relaxpy.runtime import VirtualMachine
+from relaxpy.transform.annotate import Annotate, Rule, Scales
+from relaxpy.transform.calibrate import Calibrate, Site
+from relaxpy.transform.measure_errors import MeasureErrors
+from relaxpy.transform.realize import Realize
+
+Arguments = Mapping[str, Any] | Sequence[Any]
+"""The inputs of one call, by name or in order."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was seen of data: for each layer, by argument. Plain data, which may be saved, edited and merged."""
+
+    seen: Mapping[str, Mapping[str, Seen]] = field(default_factory=dict[str, Mapping[str, Seen]])
+
+    def merged(self, other: Calibration) -> Calibration:
+        """What was seen in both."""
+        return Calibration(merged_all(self.seen, other.seen))
+
+    def to_json(self) -> str:
+        """As text."""
+        found = {
+            layer: {name: seen.to_json() for name, seen in own.items()}
+            for layer, own in self.seen.items()
+        }
+        return json.dumps(found, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Calibration:
+        """The inverse of `to_json`. Raises UsageError (`quantization`) for other text."""
+        try:
+            layers = {layer: dict(own) for layer, own in json.loads(text).items()}
+        except (ValueError, AttributeError, TypeError) as error:
+            raise UsageError("quantization", f"this is no calibration: {error}") from None
+        return cls(
+            {
+                layer: {name: Seen.from_json(each) for name, each in own.items()}
+                for layer, own in layers.items()
+            }
+        )
+
+    def scales(
+        self, sites: Iterable[Site], method: str = "min_max", percentile: float = 99.99
+    ) -> dict[tuple[str, str], Scales]:
+        """The scales of these arguments, by layer and argument, for `Annotate`. Raises UsageError (`quantization`) for
+        one that was not seen, or whose numbers were all 0."""
+        found: dict[tuple[str, str], Scales] = {}
+        for site in sites:
+            seen = self.seen.get(site.layer, {}).get(site.argument)
+            if seen is None:
+                raise UsageError(
+                    "quantization", f"the calibration does not have {site.argument} of {site.layer}"
+                )
+            try:
+                found[site.layer, site.argument] = Scales(
+                    *scale_of(seen, site.pair, method, percentile)
+                )
+            except UsageError as error:
+                message = f"{site.argument} of {site.layer}: {error.message}"
+                raise UsageError("quantization", message, help=error.help) from None
+        return found
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """What became of one layer."""
+
+    function: str
+    layer: str
+    operator: str
+    kind: str
+    """`integers` or `floats`."""
+    reason: str = ""
+    """Why it is one of floats."""
+    error: float | None = None
+    """What its result loses by codes alone, over the size of its result (both as roots of sums of squares)."""
+    low: float | None = None
+    high: float | None = None
+    """The range that was seen of the argument whose scale comes from data."""
+    clipped: float | None = None
+    """The share of its numbers outside of the range of the codes."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of a module."""
+
+    layers: Sequence[LayerReport]
+    accuracy: float | None = None
+    """The least cosine of a result of integers to that of floats, over the data."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"accuracy": self.accuracy, "layers": [asdict(layer) for layer in self.layers]}
+
+    def __str__(self) -> str:
+        """A table, the layers that lose most first."""
+        order = sorted(self.layers, key=lambda each: -(each.error or 0))
+        wide = max([5, *(len(each.layer) for each in order)])
+        lines = [f"{'layer':{wide}}  operator    kind      error   clipped  range"]
+        for each in order:
+            error = "" if each.error is None else f"{each.error:.2%}"
+            clipped = "" if each.clipped is None else f"{each.clipped:.3%}"
+            seen = "" if each.low is None else f"{each.low:.4g} … {each.high:.4g}"
+            row = f"{each.layer:{wide}}  {each.operator:10}  {each.kind:8}  {error:>6}  {clipped:>7}  {seen}"
+            lines.append(f"{row}{each.reason}".rstrip())
+        if self.accuracy is not None:
+            lines.append(f"least cosine to floats: {self.accuracy:.5f}")
+        return "\n".join(lines)
+
+
+def calibrate(
+    mod: IRModule,
+    params: Mapping[str, Any],
+    data: Iterable[Arguments],
+    *,
+    function: str = "main",
+    rules: Mapping[str, Rule] | None = None,
+    target: str = "llvm",
+) -> Calibration:
+    """Stream data through a function and count what layers read: one sample is in memory at a time.
+
+    Raises: UsageError (`quantization`) for no data, or a sample with a NaN or an infinity in what a layer reads; the
+    errors of a call for a sample of another shape, with its number.
+    """
+    observed, sites = Calibrate(rules or {}).observed(mod)
+    own = [site for site in sites if site.function == function]
+    if not own:
+        return Calibration()
+    seen: dict[str, dict[str, Seen]] = {}
+    vm = VirtualMachine(build(observed, target, params))
+    number = -1
+    for number, found in enumerate(_called(vm, function, data)):
+        for site, (low, high, counts) in zip(own, found, strict=True):
+            each = Seen(*(np.array(part) for part in (low, high, counts)))
+            if not (np.isfinite(each.low).all() and np.isfinite(each.high).all()):
+                raise UsageError(
+                    "quantization",
+                    f"sample {number}: {site.argument} of {site.layer} has a NaN or an infinity",
+                )
+            seen = merged_all(seen, {site.layer: {site.argument: each}})
+    if number < 0:
+        raise _no_data()
+    return Calibration(seen)
+
+
+def quantize(
+    mod: IRModule,
+    params: Mapping[str, Any],
+    data: Iterable[Arguments] | None = None,
+    *,
+    function: str = "main",
+    rules: Mapping[str, Rule] | None = None,
+    calibration: Calibration | None = None,
+    method: str = "min_max",
+    percentile: float = 99.99,
+    keep_accuracy: float | None = None,
+    target: str = "llvm",
+) -> tuple[IRModule, Report]:
+    """The module with products of integers, and what became of each layer. It takes the same parameters as before.
+
+    Without data, layers are quantised whose scales need none. `method` makes scales of what was seen
+    (`relaxpy.op.ranges.METHODS`). With `keep_accuracy` (a cosine, such as 0.99) the layers that lose most are left in
+    floats, one after the other, until the results on the data are so near.
+
+    Raises: UsageError (`quantization`) as `Annotate` and `calibrate` do, or if data that is needed is missing.
+    """
+    chosen: dict[str, Rule] = dict(rules or {})
+    if keep_accuracy is not None and not 0 < keep_accuracy <= 1:
+        raise UsageError(
+            "quantization", f"an accuracy is above 0 and at most 1, got {keep_accuracy}"
+        )
+    if data is None and keep_accuracy is not None:
+        raise UsageError(
+            "quantization", "an accuracy cannot be kept without data", help="give data"
+        )
+    if data is not None and iter(data) is data:
+        raise UsageError(
+            "quantization",
+            "data is read several times, and an iterator only once",
+            help="give a list, or an object that makes a new iterator each time",
+        )
+    if data is not None and calibration is None:
+        calibration = calibrate(mod, params, data, function=function, rules=chosen, target=target)
+    while True:
+        sites = [s for s in Calibrate(chosen).observed(mod)[1] if s.function == function]
+        known = calibration or Calibration()
+        scales = known.scales(sites, method, percentile) if calibration is not None else {}
+        annotate = Annotate(chosen, scales)
+        annotated, places = annotate.annotated(mod)
+        module, realized = Realize().realized(annotated)
+        errors = {} if data is None else _errors(mod, params, data, annotate, function, target)
+        stays = {(p.function, p.layer): p.reason for p in [*realized, *places] if p.reason}
+        layers = [
+            LayerReport(
+                place.function, place.layer, place.operator,
+                "floats" if (place.function, place.layer) in stays else "integers",
+                stays.get((place.function, place.layer), ""),
+                errors.get(place.layer), *_range(known, scales, sites, place.layer),
+            )
+            for place in places
+        ]  # fmt: skip
+        if data is None:
+            return module, Report(layers)
+        accuracy = _accuracy((mod, module), params, data, function, target)
+        if keep_accuracy is None or accuracy >= keep_accuracy:
+            return module, Report(layers, accuracy)
+        left = [each for each in layers if each.kind == "integers" and each.error is not None]
+        if not left:
+            return module, Report(layers, accuracy)
+        worst = max(left, key=lambda each: each.error or 0)
+        chosen[worst.layer] = None
+
+
+def _range(
+    known: Calibration, scales: Mapping[tuple[str, str], Scales], sites: Sequence[Site], layer: str
+) -> tuple[float | None, float | None, float | None]:
+    """The range that was seen of a layer's argument, and the share that its codes clip."""
+    for site in sites:
+        seen = known.seen.get(layer, {}).get(site.argument)
+        if site.layer != layer or seen is None or (layer, site.argument) not in scales:
+            continue
+        own = scales[layer, site.argument]
+        ends = [(code - own.zero_point.astype(float)) * own.scale for code in site.pair.limits]
+        clipped = seen.clipped(float(np.min(ends[0])), float(np.max(ends[1])))
+        return float(seen.low.min()), float(seen.high.max()), clipped
+    return None, None, None
+
+
+def _errors(
+    mod: IRModule,
+    params: Mapping[str, Any],
+    data: Iterable[Arguments],
+    annotate: Annotate,
+    function: str,
+    target: str,
+) -> dict[str, float]:
+    """By layer, what its result loses."""
+    measured, calls = MeasureErrors(annotate).measured(mod)
+    layers = [layer for name, layer in calls if name == function]
+    if not layers:
+        return {}
+    sums = np.zeros((len(layers), 2))
+    for found in _called(VirtualMachine(build(measured, target, params)), function, data):
+        sums += np.array([[float(part) for part in pair] for pair in found])
+    return {
+        layer: float(np.sqrt(lost / size)) if size else 0.0
+        for layer, (lost, size) in zip(layers, sums, strict=True)
+    }
+
+
+def _accuracy(
+    modules: Sequence[IRModule],
+    params: Mapping[str, Any],
+    data: Iterable[Arguments],
+    function: str,
+    target: str,
+) -> float:
+    """The least cosine of results of the second module to those of the first."""
+    machines = [VirtualMachine(build(mod, target, params)) for mod in modules]
+    least, number = 1.0, -1
+    for number, (one, other) in enumerate(
+        zip(*(_called(vm, function, data) for vm in machines), strict=True)
+    ):
+        for a, b in zip(_leaves(one), _leaves(other), strict=True):
+            a, b = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
+            size = float(np.sqrt((a @ a) * (b @ b)))
+            least = min(least, float(a @ b) / size if size else float(np.array_equal(a, b)))
+    if number < 0:
+        raise _no_data()
+    return least
+
+
+def _called(vm: VirtualMachine, function: str, data: Iterable[Arguments]) -> Iterator[Any]:
+    """The results of a function for each sample, as arrays."""
+    if function not in vm:
+        raise UsageError(
+            "quantization",
+            f"the module has no function {function!r}",
+            help=f"it has {', '.join(vm)}",
+        )
+    for number, sample in enumerate(data):
+        named = sample if isinstance(sample, Mapping) else {}
+        try:
+            result = vm[function](*(() if named else sample), **named)
+        except RelaxError as error:
+            raise error.show(f"this is sample {number} of the data", None) from None
+        yield _arrays(result)
+
+
+def _arrays(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_arrays, value))
+    return value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+
+
+def _leaves(value: Any) -> list[np.ndarray]:
+    parts = value if isinstance(value, tuple) else (value,)
+    return [
+        leaf for part in parts for leaf in (_leaves(part) if isinstance(part, tuple) else [part])
+    ]
+
+
+def _no_data() -> UsageError:
+    return UsageError("quantization", "there is no data", help="give at least one sample")

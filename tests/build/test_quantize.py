@@ -1,0 +1,170 @@
+"""The integer flow as a whole: calibration, reports, layers left in floats, and bad data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relaxpy
+from relaxpy.build.quantize import Calibration, calibrate, quantize
+from relaxpy.errors import RelaxError, UsageError
+from relaxpy.ir.module import IRModule
+from relaxpy.op.pair import Pair
+from relaxpy.testing.interpret import interpret
+
+RNG = np.random.default_rng(0)
+NETWORK = """
+from relaxpy.script import relax as R, tir as T
+
+@R.function
+def main(
+    x: R.Tensor(("n", 3, 8, 9), "float32"), c1_weight: R.Tensor((5, 3, 3, 3), "float32"),
+    c2_weight: R.Tensor((7, 5, 3, 3), "float32"), head_weight: R.Tensor((4, 336), "float32"),
+):
+    n = T.int64()
+    R.func_attr({"num_input": 1})
+    with R.dataflow():
+        a = R.nn.conv2d(x, c1_weight, padding=1)
+        b = R.nn.relu(a)
+        c = R.nn.conv2d(b, c2_weight)
+        d = R.nn.relu(c)
+        e = R.reshape(d, R.shape([n, 7 * 6 * 7]))
+        f = R.concat((e, R.strided_slice(e, axes=[1], begin=[0], end=[42])), axis=1)
+        y = R.linear(f, head_weight)
+        R.output(y)
+    return y
+"""
+WEIGHTS = {
+    "c1_weight": RNG.standard_normal((5, 3, 3, 3)).astype("float32"),
+    "c2_weight": RNG.standard_normal((7, 5, 3, 3)).astype("float32"),
+    "head_weight": RNG.standard_normal((4, 336)).astype("float32"),
+}
+
+
+@cache
+def network() -> IRModule:
+    return relaxpy.parse(NETWORK)
+
+
+def samples(count: int = 3) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(5)
+    return [{"x": rng.standard_normal((n + 1, 3, 8, 9)).astype("float32")} for n in range(count)]
+
+
+def test_calibration_is_what_the_layers_read() -> None:
+    """The ranges are those of numpy; every number is in one bin; two halves merged are the whole; saved is loaded."""
+    data = samples()
+    whole = calibrate(network(), WEIGHTS, data)
+    assert set(whole.seen) == {"c1", "c2"}
+    first = whole.seen["c1"]["data"]
+    every = np.concatenate([each["x"].ravel() for each in data])
+    assert (float(first.low), float(first.high)) == (every.min(), every.max())
+    assert first.counts.sum() == every.size
+    halves = [calibrate(network(), WEIGHTS, part) for part in (data[:1], data[1:])]
+    merged = halves[0].merged(halves[1])
+    for layer, own in whole.seen.items():
+        for found in (merged, Calibration.from_json(whole.to_json())):
+            other = found.seen[layer]["data"]
+            assert (other.low, other.high) == (own["data"].low, own["data"].high)
+            np.testing.assert_array_equal(other.counts, own["data"].counts)
+
+
+def test_data_may_be_an_iterator() -> None:
+    """That is read once, one sample at a time."""
+    alive: list[int] = []
+
+    def stream() -> Iterator[list[Any]]:
+        for each in samples():
+            alive.append(len(alive))
+            yield [each["x"]]
+
+    assert calibrate(network(), WEIGHTS, stream()).seen
+    assert alive == [0, 1, 2]
+    with pytest.raises(UsageError, match="read several times"):
+        quantize(network(), WEIGHTS, stream())
+
+
+@pytest.mark.parametrize("method", ["min_max", "percentile", "mse", "kl"])
+def test_convolutions_of_integers(method: str) -> None:
+    """Compiled, near the floats; the report says so of every layer."""
+    data = samples()
+    module, report = quantize(network(), WEIGHTS, data, method=method)
+    assert [(each.layer, each.kind) for each in report.layers] == [
+        ("c1", "integers"), ("c2", "integers"), ("head", "integers"),
+    ]  # fmt: skip
+    assert report.accuracy is not None
+    assert report.accuracy > 0.99
+    errors = [each.error or 0 for each in report.layers]
+    assert all(0 < error < 0.1 for error in errors)
+    assert all(0 <= (each.clipped or 0) < 0.05 for each in report.layers[:2])
+    assert "c2" in str(report)
+    assert report.to_json()["layers"][0]["layer"] == "c1"
+    want = interpret(network(), "main", data[1]["x"], *WEIGHTS.values())
+    got = relaxpy.VirtualMachine(relaxpy.build(module, params=WEIGHTS))["main"](
+        data[1]["x"]
+    ).numpy()
+    assert float((want * got).sum()) / float(np.linalg.norm(want) * np.linalg.norm(got)) > 0.99
+
+
+def test_layers_are_left_in_floats_until_the_results_are_near() -> None:
+    """Codes of a coarse range lose much: the layers that lose most go first, and no more than are needed."""
+    rules = {"c1": lambda op: {**op.pairs(), "data": Pair("uint8", static=True)}}
+    data = samples()
+    far, report = quantize(network(), WEIGHTS, data, rules=rules)
+    near, kept = quantize(network(), WEIGHTS, data, rules=rules, keep_accuracy=0.99999)
+    del far, near
+    assert report.accuracy is not None
+    assert kept.accuracy is not None
+    assert kept.accuracy > report.accuracy
+    worst = max(report.layers, key=lambda each: each.error or 0)
+    floats = [each for each in kept.layers if each.kind == "floats"]
+    assert worst.layer in {each.layer for each in floats}
+    assert all(each.reason == "its rule says so" for each in floats)
+
+
+def test_without_data() -> None:
+    """Rows need none; convolutions stay, with the reason."""
+    _, report = quantize(network(), WEIGHTS)
+    kinds = {each.layer: (each.kind, each.reason) for each in report.layers}
+    assert kinds["head"] == ("integers", "")
+    assert kinds["c1"][0] == "floats"
+    assert "calibrate" in kinds["c1"][1]
+
+
+def bad(message: str, data: Any, **options: Any) -> RelaxError:
+    with pytest.raises(RelaxError, match=message) as caught:
+        quantize(network(), WEIGHTS, data, **options)
+    return caught.value
+
+
+def test_bad_data_is_named() -> None:
+    wrong = samples()
+    wrong[1]["x"][0, 0, 0, 0] = np.nan
+    assert bad("sample 1: data of c1 has a NaN or an infinity", wrong).code == "quantization"
+    wrong[1]["x"][0, 0, 0, 0] = np.inf
+    bad("sample 1: data of c1 has a NaN or an infinity", wrong)
+    bad("there is no data", [])
+    zeros = [{"x": np.zeros((1, 3, 8, 9), "float32")}]
+    bad("data of c1: all numbers that were seen are 0", zeros)
+    other = [*samples(1), {"x": np.zeros((1, 4, 8, 9), "float32")}]
+    assert "this is sample 1 of the data" in str(bad("x", other))
+    bad("no function 'mian'", samples(1), function="mian")
+    bad("above 0 and at most 1", samples(1), keep_accuracy=1.5)
+    bad("without data", None, keep_accuracy=0.9)
+    bad("none of min_max", samples(1), method="max")
+    bad("above 50", samples(1), method="percentile", percentile=12)
+    bad("matches no layer", samples(1), rules={"c3": None})
+    bad("does not have data of c1", samples(1), calibration=Calibration())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[1]", "{", '{"c1": {"data": {}}}', '{"c1": {"data": {"low": 1, "high": 0, "counts": {}}}}'],
+)
+def test_text_that_is_no_calibration(text: str) -> None:
+    with pytest.raises(UsageError, match="no calibration|no statistics"):
+        Calibration.from_json(text)
