@@ -19,7 +19,6 @@ import numpy as np
 from relaxpy.build.build import build
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.ir.module import IRModule
-from relaxpy.op.pair import Pair
 from relaxpy.op.ranges import Seen, merged_all, scale_of
 from relaxpy.runtime import VirtualMachine
 from relaxpy.transform.annotate import Annotate, Rule, Scales

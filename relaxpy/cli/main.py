@@ -49,7 +49,7 @@ COMMANDS = {
     ),
     "download": Entry("Download a model of the Hugging Face hub."),
     "web": Entry("Write a model as a site that runs it with WebGPU."),
-    "quantize": Entry("Write a quantised copy of a checkpoint."),
+    "quantize": Entry("Write a quantised copy of a checkpoint, or an executable of integers."),
     "embed": Entry("Compute sentence embeddings with a transformer."),
     "plan": Entry("Show the memory that a program needs."),
     "profile": Entry("Measure the time of a call by kernel."),

@@ -7,8 +7,8 @@ and those of several runs are added up. They are plain data: `to_json` and `from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
