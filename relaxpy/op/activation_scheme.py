@@ -72,3 +72,31 @@ def dequantize_activations(kind: TensorType, group: int) -> PrimFunc:
         return te.cast(value, str(kind.dtype))
 
     return PrimFunc.from_te(inputs, [te.compute(kind.dims or (), element, "dequantized")])
+
+
+def quantize_rows(kind: TensorType, most: int, least: float) -> PrimFunc:
+    """The program from a matrix of this type (float32) to the codes and the scales of its rows, in one pass over each:
+    what `max`, `abs`, `divide`, `maximum` and `quantize` compute where the largest magnitude of a row is the code
+    `most`, and scales are at least `least`."""
+    from relaxpy.tir.prim_func import PrimFunc  # loads TVM
+
+    assert kind.dims is not None, "the rank is known"
+    rows, depth = kind.dims
+    x, k = te.placeholder(kind.dims, "float32", "x"), te.reduce_axis(depth)
+
+    def largest(row: Any) -> Any:
+        value = x(row, k)
+        return te.reduce_max(te.select(value < 0, -value, value), k)
+
+    sizes = te.compute((rows,), largest, "largest")
+
+    def step(row: Any) -> Any:
+        return te.maximum(sizes(row) / te.const(most, "float32"), te.const(least, "float32"))
+
+    scale = te.compute((rows,), step, "scale")
+
+    def code(row: Any, place: Any) -> Any:
+        value = te.cast(te.round(x(row, place) / scale(row)), "int8")
+        return te.maximum(value, te.const(-most, "int8"))
+
+    return PrimFunc.from_te([x], [te.compute(kind.dims, code, "codes"), scale])

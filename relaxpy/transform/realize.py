@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from relaxpy.ir.annotation import TensorType
-from relaxpy.ir.dim import Dim
+from relaxpy.ir.annotation import TensorType, TupleType
+from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
     Binding,
@@ -16,14 +16,19 @@ from relaxpy.ir.expr import (
     Constant,
     Expr,
     Function,
+    GlobalVar,
     ShapeExpr,
     Tuple,
+    TupleGetItem,
     Var,
     VarBinding,
 )
-from relaxpy.ir.module import IRModule
+from relaxpy.ir.module import BaseFunc, IRModule
+from relaxpy.ir.names import FreshNames
+from relaxpy.op.activation_scheme import quantize_rows
 from relaxpy.op.base import Op
-from relaxpy.op.binary import Add, Multiply, Subtract
+from relaxpy.op.binary import Add, Divide, Maximum, Multiply, Subtract
+from relaxpy.op.call import CallTIR
 from relaxpy.op.conv import Convolution
 from relaxpy.op.datatype import Astype
 from relaxpy.op.deduce import deduce
@@ -32,15 +37,18 @@ from relaxpy.op.linear_algebra import Linear, Matmul
 from relaxpy.op.manipulate import ExpandDims, PermuteDims, Squeeze
 from relaxpy.op.pool import MaxPooling
 from relaxpy.op.quantization import NARROW, Dequantize, Quantize
-from relaxpy.op.reduce import Sum
+from relaxpy.op.reduce import Max, Sum
 from relaxpy.op.row_major import Flatten, Reshape
 from relaxpy.op.slice import StridedSlice
-from relaxpy.transform.annotate import Place, Sources, layer_of
+from relaxpy.op.unary import Abs
+from relaxpy.transform.annotate import TINY, Place, Sources, layer_of
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
 
 _MOVES = (Reshape, Flatten, ExpandDims, Squeeze, PermuteDims, StridedSlice, MaxPooling)
 """Operators whose result has elements of their first argument: they give the same of codes as of numbers."""
+_MOST_CODE = 127
+"""The largest code of a row."""
 _MOST = 2**31 - 1
 """The largest sum."""
 _EXACT = ("half_to_even", "half_away")
@@ -148,13 +156,21 @@ class _Realizer(Rebuilder):
         """The calls that the variables so far are bound to."""
         self.sources = Sources()
         self.function_name = self.value_name = ""
+        self.programs: dict[str, BaseFunc] = {}
+        """The tensor programs that quantise rows."""
+        self._program_names = FreshNames(self.mod.functions)
+        self._known: dict[Dim, str] = {}
+        """Their names, by the depth."""
+        self.row_scales: dict[Expr, Expr] = {}
+        """The scales that they compute, by their codes."""
 
     def run(self) -> IRModule:
         def change(name: str, function: Function) -> Function:
             self.function_name = name
             return self.function(function)
 
-        return self.mod.map_graph_functions(change)
+        result = self.mod.map_graph_functions(change)
+        return result.with_functions({**result.functions, **self.programs}) if self.programs else result
 
     def start(self, function: Function) -> None:
         self.sources.start(function)
@@ -173,13 +189,17 @@ class _Realizer(Rebuilder):
         """Look at the last binding."""
         binding = self.bindings[-1]
         self.sources.learn(binding)
-        if isinstance(binding, VarBinding) and isinstance(binding.value, Call):
+        if not isinstance(binding, VarBinding):
+            return
+        if isinstance(binding.value, Call):
             self.calls[binding.var] = binding.value
+        elif binding.value in self.row_scales:
+            self.row_scales[binding.var] = self.row_scales[binding.value]
 
     def value(self, value: Expr) -> Expr:
         match value:
             case Call(op=Quantize() as op, args=(x, scale, zero)):
-                return self.requantized(op, x, scale, zero) or value
+                return self.requantized(op, x, scale, zero) or self.in_rows(value) or value
             case Call(op=Op(), args=args) if self.reads_codes(value):
                 pass
             case _:
@@ -205,7 +225,9 @@ class _Realizer(Rebuilder):
                 if not isinstance(kind, TensorType) or kind.dims is None or kind.dtype is None:
                     return None
                 made = self.calls.get(codes) if isinstance(codes, Var) else None
-                narrow = made is not None and getattr(made.op, "narrow_range", False)
+                in_rows = codes in self.row_scales
+                narrow = in_rows or getattr(made and made.op, "narrow_range", False)
+                scale = self.row_scales.get(codes, scale)
                 return _Codes(op, codes, scale, zero, kind, bool(narrow))
             case _:
                 return None
@@ -408,6 +430,55 @@ class _Realizer(Rebuilder):
             zero = self.factor(zero, codes, is_row=True)
         parts = [self.emit(Astype(DType("int16"))(each)) for each in (codes.codes, zero)]
         return self.emit(Subtract()(*parts))
+
+    # Rows whose scales are computed of them
+
+    def in_rows(self, call: Call) -> Expr | None:
+        """The codes of a matrix whose rows have the scales that `Annotate` computes of them, by a program that does
+        both; None for another quantisation."""
+        op, (x, scale, zero) = call.op, call.args
+        assert isinstance(op, Quantize), "as was matched"
+        kind = deduce(x, self.mod)
+        if not isinstance(kind, TensorType) or kind.dtype != "float32" or len(kind.dims or ()) != 2:
+            return None
+        if self.sources.is_weight(x):  # what is computed of constants is folded operator by operator
+            return None
+        if replace(op, axis=0) != Quantize(0, narrow_range=True) or op.axis not in (0, -2):
+            return None
+        if not isinstance(zero, Constant) or np.any(zero.data):
+            return None
+        read = self.read(scale, Maximum, TINY)
+        read = self.read(read, Divide, _MOST_CODE)
+        most = self.calls.get(read) if isinstance(read, Var) else None
+        if most is None or most.op != Max((1,)):
+            return None
+        sizes = self.calls.get(most.args[0]) if isinstance(most.args[0], Var) else None
+        if sizes is None or not isinstance(sizes.op, Abs) or sizes.args[0] is not x:
+            return None
+        assert kind.dims is not None, "as was checked"
+        types = (TensorType(kind.dims, "int8"), TensorType(kind.dims[:1], "float32"))
+        program = GlobalVar(self.program(kind.dims[1]))
+        whole = Call(CallTIR(), (program, Tuple((x,))), types, span=call.span)
+        made = self.emit(whole, "rows", TupleType(types))
+        codes = self.emit(TupleGetItem(made, 0), "codes")
+        self.row_scales[codes] = self.emit(TupleGetItem(made, 1), "scale")
+        return codes
+
+    def read(self, expr: Expr | None, kind: type[Op], by: float) -> Expr | None:
+        """The first argument of a call of this operator whose second is this number."""
+        call = self.calls.get(expr) if isinstance(expr, Var) else None
+        if call is None or type(call.op) is not kind or not isinstance(call.args[1], Constant):
+            return None
+        number = call.args[1].data
+        return call.args[0] if number.ndim == 0 and number == np.float32(by) else None
+
+    def program(self, depth: Dim) -> str:
+        """The name of the program for rows of this depth."""
+        if depth not in self._known:
+            self._known[depth] = name = self._program_names.fresh("quantize_rows")
+            kind = TensorType((SymVar("rows"), depth), "float32")
+            self.programs[name] = quantize_rows(kind, _MOST_CODE, TINY)
+        return self._known[depth]
 
     # Pairs that meet
 
