@@ -28,6 +28,7 @@ GROUP = "relaxpy.backends"
 OWN = {
     "llvm": "relaxpy.backend.cpu.backend:CpuBackend",
     "c": "relaxpy.backend.cpu.backend:CpuBackend",
+    "wasm": "relaxpy.backend.cpu.backend:CpuBackend",
     "cuda": "relaxpy.backend.cuda.backend:CudaBackend",
     "metal": "relaxpy.backend.metal.backend:MetalBackend",
     "opencl": "relaxpy.backend.opencl.backend:OpenCLBackend",

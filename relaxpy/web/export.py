@@ -1,14 +1,15 @@
-"""Writes an executable for WebGPU as a folder of files: bytecode, kernels and weights, and the machine that runs them.
+"""Writes a model as a folder of files for browsers: bytecode, kernels and weights, and the machine that runs them.
 
-    package.json        for npm
-    relaxpy.js, …       the machine: ES modules without a build step, with types (relaxpy.d.ts)
-    index.html, …       a page
-    model/model.json    the manifest: names, sizes and checksums of the other files
-    model/program.json  functions, kernels without their code, the places of constants
-    model/kernels.json  the code of the kernels
-    model/weights-….bin the constants, in shards
+    package.json                for npm
+    relaxpy.js, …               the machine: ES modules without a build step, with types (relaxpy.d.ts)
+    index.html, …               a page
+    model/model.json            the manifest: names, sizes and checksums of the other files
+    model/TARGET/program.json   functions, kernels without their code, the places of constants
+    model/TARGET/kernels.…      the code of the kernels: WGSL as JSON, or a module of WebAssembly
+    model/TARGET/weights-….bin  the constants, in shards
 
-The same executable gives the same bytes.
+A folder has the executables of one target, `webgpu` or `wasm`, or of both: a browser takes the first that it runs. The
+same executables give the same bytes.
 """
 
 from __future__ import annotations
@@ -30,15 +31,18 @@ from relaxpy.runtime.codec import encode, exact_json
 from relaxpy.runtime.devices.image import Image
 from relaxpy.runtime.executable import Executable
 from relaxpy.version import __version__
+from relaxpy.web.wasm_module import imports, link
+from relaxpy.web.wasm_object import MAGIC
 
-FORMAT = 1
+FORMAT = 2
 """The version of the files; `js/relaxpy.js` reads this one."""
-KIND = "webgpu"
+TARGETS = ("webgpu", "wasm")
+"""What browsers run, the first choice first."""
 SHARD = 16 << 20
 """The most bytes of a shard: what is downloaded again after an interruption, and held in memory at a time."""
 _MODULES = (
     "relaxpy.js", "machine.js", "bytecode.js", "builtins.js", "errors.js", "host.js", "integers.js", "patterns.js",
-    "page.css", "page.js", "store.js", "tokenizer.js", "values.js", "webgpu.js", "relaxpy.d.ts",
+    "page.css", "page.js", "store.js", "tokenizer.js", "values.js", "wasm.js", "webgpu.js", "relaxpy.d.ts",
 )  # fmt: skip
 _NAME = re.compile(r"(@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]{0,200}")
 """The names that npm accepts."""
@@ -69,71 +73,123 @@ class Written:
 
 
 def export(
-    exe: Executable,
+    exes: Executable | Sequence[Executable],
     folder: Path,
     name: str | None = None,
     page: Page = SIGNATURES,
     shard: int = SHARD,
 ) -> Written:
-    """Writes the folder. `name` is that of the package, the folder's unless given.
+    """Writes the folder. `exes` is an executable, or one for each of `TARGETS`, which must be of the same program: a
+    browser with WebGPU takes the first, others the second. `name` is that of the package, the folder's unless given.
 
-    Raises: UsageError (`web-export`) for an executable that cannot run in a browser, with all reasons; (`arguments`)
-    for a name that npm does not accept, and a folder with other files.
+    Raises: UsageError (`web-export`) for an executable that cannot run in a browser, with all reasons, and for two that
+    differ in their functions; (`arguments`) for a name that npm does not accept, and a folder with other files.
     """
-    problems = refusals(exe)
-    if problems:
-        raise UsageError(
-            "web-export",
-            "the executable cannot run in a browser: " + problems[0],
-            notes=[f"also: {each}" for each in problems[1:]],
-            help=f'build it for a browser: relaxpy.build(mod, target="{KIND}", params=…)',
-        )
-    exe.verify(str(folder))  # the machine in the browser relies on it
+    by_target = _by_target([exes] if isinstance(exes, Executable) else exes)
+    for exe in by_target.values():
+        exe.verify(str(folder))  # the machine in the browser relies on it
     package = _package_name(folder.resolve().name) if name is None else name
     if not _NAME.fullmatch(package):
         raise UsageError(
             "arguments", f"{package!r} is no name of a package", help="name it: --name my-model"
         )
     _require_ours(folder)
-    contents = dict(_contents(exe, package, page))
-    wanted = {folder / path for path in contents}
-    written: list[Path] = []
-    for path, data in contents.items():
-        written.append(_write(folder / path, data))
-    shards: list[dict[str, Any]] = []
-    for number, data in enumerate(_shards(exe, shard)):
-        path = f"model/weights-{number:05}.bin"
-        shards.append(_entry(path, data))
-        wanted.add(folder / path)
-        written.append(_write(folder / path, data))
-    manifest = {
-        "format": FORMAT,
-        "relaxpy": __version__,
-        "name": package,
-        "limits": _limits(exe),
-        "program": _entry("model/program.json", contents["model/program.json"]),
-        "kernels": _entry("model/kernels.json", contents["model/kernels.json"]),
-        "weights": shards,
-    }
+    written: dict[str, Path] = {}
+
+    def write(path: str, data: bytes) -> None:
+        written[path] = _write(folder / path, data)
+
+    for path, data in _page_files(package, page):
+        write(path, data)
+    manifest: dict[str, Any] = {"format": FORMAT, "relaxpy": __version__, "name": package}
+    models: list[dict[str, Any]] = []
+    known: dict[str, dict[str, Any]] = {}
+    """Shards by their checksums: targets with equal ones share them."""
+    for target, exe in by_target.items():
+        model: dict[str, Any] = {"target": target}
+        if target == "webgpu":
+            model["limits"] = _limits(exe)
+        for part, file, data in _code(target, exe):
+            model[part] = _entry(f"{target}/{file}", data)
+            write(f"model/{target}/{file}", data)
+        model["weights"] = []
+        for number, data in enumerate(_shards(exe, shard)):
+            entry = _entry(f"{target}/weights-{number:05}.bin", data)
+            shared = known.setdefault(entry["sha256"], entry)
+            model["weights"].append(shared)
+            if shared is entry:
+                write(f"model/{entry['file']}", data)
+        models.append(model)
     # Last: a folder without it is incomplete, and says so.
-    written.append(_write(folder / "model/model.json", _json(manifest)))
-    for stale in (folder / "model").glob("weights-*.bin"):
-        if stale not in wanted:
+    write("model/model.json", _json({**manifest, "models": models}))
+    for stale in (folder / "model").rglob("*"):
+        if stale.is_file() and stale.relative_to(folder).as_posix() not in written:
             stale.unlink()
-    sizes = [path.stat().st_size for path in written]
-    return Written(tuple(written), sum(each["bytes"] for each in shards), sum(sizes))
+    sizes = [path.stat().st_size for path in written.values()]
+    weights = sum(entry["bytes"] for entry in known.values())
+    return Written(tuple(written.values()), weights, sum(sizes))
+
+
+def _by_target(exes: Sequence[Executable]) -> dict[str, Executable]:
+    """The executables by their targets, in the order of `TARGETS`."""
+    found: dict[str, Executable] = {}
+    for exe in exes:
+        problems = refusals(exe)
+        if problems:
+            raise UsageError(
+                "web-export",
+                "the executable cannot run in a browser: " + problems[0],
+                notes=[f"also: {each}" for each in problems[1:]],
+                help='build it for a browser: relaxpy.build(mod, target="webgpu", params=…), or target="wasm"',
+            )
+        target = target_of(exe)
+        if target in found:
+            raise UsageError(
+                "web-export", f"two executables are for {target}", help=f"one for each of {' and '.join(TARGETS)}"
+            )
+        found[target] = exe
+    if not found:
+        raise UsageError("web-export", "there is no executable to write")
+    functions = {target: _functions(exe) for target, exe in found.items()}
+    first, *others = functions.items()
+    for target, own in others:
+        if own != first[1]:
+            different = sorted(set(own) ^ set(first[1]))
+            raise UsageError(
+                "web-export",
+                f"the executables for {first[0]} and {target} are of different programs",
+                notes=different[:8],
+            )
+    return {target: found[target] for target in TARGETS if target in found}
+
+
+def _functions(exe: Executable) -> list[str]:
+    return [str(exe.signature(code.name)) for code in exe.functions if code.public]
+
+
+def target_of(exe: Executable) -> str:
+    """Which of `TARGETS` an executable is for, if it is for any."""
+    return "wasm" if all(slot.index == HOST or slot.kind == "cpu" for slot in exe.slots) else "webgpu"
 
 
 def refusals(exe: Executable) -> list[str]:
     """Why an executable cannot run in a browser; empty if it can."""
     found: list[str] = []
-    others = [slot.kind for slot in exe.slots[1:] if slot.kind != KIND]
+    others = [slot.kind for slot in exe.slots[1:] if slot.kind != "webgpu"]
     if others or len(exe.slots) > 2:
         kinds = ", ".join(slot.kind for slot in exe.slots[1:])
-        found.append(f"it is for {kinds}, and a browser has one {KIND} device")
-    host = [info.name for info in exe.kernels if info.slot == HOST]
+        found.append(f"it is for {kinds}, and a browser has one webgpu device")
+    is_wasm = target_of(exe) == "wasm"
+    objects = {
+        info.name: exe.objects[info.image.object] for info in exe.kernels if info.slot == HOST
+    }
+    host = [name for name, code in objects.items() if not is_wasm or code[:8] != MAGIC]
     if host:
         found.append(f"these kernels are for a processor: {_some(host)}")
+    elif is_wasm:
+        needed = sorted(imports(objects.values()) - _table("js/wasm.js", "MATH"))
+        if needed:
+            found.append(f"its kernels call functions of C's library: {_some(needed)}")
     used = {index for code in exe.functions for index in _indices(code.code, "Packed")}
     missing = [name for i, name in enumerate(exe.packed) if i in used and name not in builtins()]
     if missing:
@@ -150,27 +206,20 @@ def _indices(code: Sequence[Any], kind: str) -> Iterator[int]:
     return (instr.index for instr in code if type(instr).__name__ == kind)
 
 
-@cache
 def builtins() -> frozenset[str]:
-    """The builtin functions of the machine in JavaScript: the keys of the table in `js/builtins.js`."""
-    table = _text("js/builtins.js").partition("export const BUILTINS = {")[2]
-    return frozenset(re.findall(r'^  "([\w.]+)":', table, re.MULTILINE))
+    """The builtin functions of the machine in JavaScript."""
+    return _table("js/builtins.js", "BUILTINS")
 
 
-def _contents(exe: Executable, package: str, page: Page) -> Iterator[tuple[str, bytes]]:
-    """The files but the manifest and the weights, by their paths."""
-    sources, kernels = _kernels(exe)
-    table, _ = exe.constant_layout()
-    program = {
-        "functions": exact_json(encode(exe.functions)),
-        "slots": encode(exe.slots),
-        "packed": list(exe.packed),
-        "libraries": [],
-        "constants": table,
-        "kernels": kernels,
-    }
-    yield "model/program.json", _json(program)
-    yield "model/kernels.json", _json(sources)
+@cache
+def _table(file: str, name: str) -> frozenset[str]:
+    """The keys of a table in JavaScript, each of which is on a line of its own."""
+    table = _text(file).partition(f"export const {name} = {{")[2].partition("\n};")[0]
+    return frozenset(re.findall(r'^  "?([\w.]+)"?:', table, re.MULTILINE))
+
+
+def _page_files(package: str, page: Page) -> Iterator[tuple[str, bytes]]:
+    """The files beside the model, by their paths."""
     for module in _MODULES:
         yield module, _text(f"js/{module}").encode()
     for number, file in enumerate(page.files):
@@ -180,7 +229,23 @@ def _contents(exe: Executable, package: str, page: Page) -> Iterator[tuple[str, 
     yield "package.json", _package(package, page)
 
 
-def _kernels(exe: Executable) -> tuple[list[str], list[dict[str, Any]]]:
+def _code(target: str, exe: Executable) -> Iterator[tuple[str, str, bytes]]:
+    """The program and the kernels of a target: the part of the manifest, the file, its bytes."""
+    code, kernels = _wgsl(exe) if target == "webgpu" else _module(exe)
+    table, _ = exe.constant_layout()
+    program = {
+        "functions": exact_json(encode(exe.functions)),
+        "slots": encode(exe.slots),
+        "packed": list(exe.packed),
+        "libraries": [],
+        "constants": table,
+        "kernels": kernels,
+    }
+    yield "program", "program.json", _json(program)
+    yield "kernels", "kernels.json" if target == "webgpu" else "kernels.wasm", code
+
+
+def _wgsl(exe: Executable) -> tuple[bytes, list[dict[str, Any]]]:
     """The code of the kernels, each text once, and what describes their launches."""
     places: dict[str, int] = {}
     described: list[dict[str, Any]] = []
@@ -188,16 +253,35 @@ def _kernels(exe: Executable) -> tuple[list[str], list[dict[str, Any]]]:
         image = _image(exe, info)
         described.append(
             {
-                "name": info.name,
-                "slot": info.slot,
-                "params": exact_json(encode(info.params or ())),
-                "launch": exact_json(encode(info.image.launch)),
+                **_described(info),
                 "code": places.setdefault(image.source, len(places)),
                 "entry": image.kernel,
                 "args": list(image.args),
             }
         )
-    return list(places), described
+    return _json(list(places)), described
+
+
+def _module(exe: Executable) -> tuple[bytes, list[dict[str, Any]]]:
+    """The kernels as one module, and what describes their calls."""
+    entries: dict[str, str] = {}
+    for info in exe.kernels:
+        entries.setdefault(f"__tvm_ffi_{info.image.symbol}", f"k{len(entries)}")
+    objects = [exe.objects[i] for i in sorted({info.image.object for info in exe.kernels})]
+    described = [
+        {**_described(info), "entry": entries[f"__tvm_ffi_{info.image.symbol}"]}
+        for info in exe.kernels
+    ]
+    return link(objects, {entry: symbol for symbol, entry in entries.items()}), described
+
+
+def _described(info: KernelInfo) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "slot": info.slot,
+        "params": exact_json(encode(info.params or ())),
+        "launch": exact_json(encode(info.image.launch)),
+    }
 
 
 def _image(exe: Executable, info: KernelInfo) -> Image:
@@ -233,14 +317,14 @@ def _shards(exe: Executable, most: int) -> Iterator[bytes]:
 
 def _entry(path: str, data: bytes) -> dict[str, Any]:
     digest = hashlib.sha256(data).hexdigest()
-    return {"file": Path(path).name, "bytes": len(data), "sha256": digest}
+    return {"file": path, "bytes": len(data), "sha256": digest}
 
 
 def _package(name: str, page: Page) -> bytes:
     facts = {
         "name": name,
         "version": "0.1.0",
-        "description": "A model compiled with relaxpy, for WebGPU",
+        "description": "A model compiled with relaxpy, for browsers",
         "type": "module",
         "main": "./relaxpy.js",
         "types": "./relaxpy.d.ts",

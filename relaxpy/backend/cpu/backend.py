@@ -76,9 +76,10 @@ class CpuBackend(Backend[CpuTarget]):
         variants: dict[str, tirx.PrimFunc] = {}
         images: dict[str, KernelImage] = {}
         for symbol, scheduled in kernels.items():
-            variants[symbol], serial = scheduled.parallel, symbol
-            is_launched = launchers.has_launchers(scheduled.parallel, target)
-            if not is_launched and not scheduled.parallel.same_as(scheduled.serial):
+            parallel = scheduled.serial if target.is_wasm else scheduled.parallel
+            variants[symbol], serial = parallel, symbol
+            is_launched = launchers.has_launchers(parallel, target)
+            if not is_launched and not parallel.same_as(scheduled.serial):
                 serial = f"{symbol}_serial"
                 variants[serial] = scheduled.serial
             memory = self.kernel_memory(scheduled, target)

@@ -19,8 +19,11 @@ from relaxpy.target import Target, fail, first_word, nearest, options_of
 from relaxpy.tir.numerics import avx512
 from relaxpy.tir.tvm import tvm, tvm_ffi
 
-KINDS = ("llvm", "c")
-"""TVM's code generators for processors."""
+KINDS = ("llvm", "c", "wasm")
+"""TVM's code generators for processors; `wasm` is `llvm` for the machine of browsers."""
+
+WASM = "wasm32-unknown-unknown"
+"""The triple of WebAssembly."""
 
 CACHE_LINE = 64
 """Bytes of a cache line."""
@@ -83,6 +86,8 @@ class CpuTarget(Target):
         """The targets of a text without `;`."""
         kind = first_word(text)
         options = options_of(text, _OPTIONS, "-mcpu=haswell")
+        if kind == "wasm":
+            kind, options = "llvm", _of_wasm(text, options)
         if kind == "c":
             if options:
                 fail("target-option", f'target "c" takes no options, got -{next(iter(options))}')
@@ -172,6 +177,11 @@ class CpuTarget(Target):
         return self.triple.split("-", 1)[0]
 
     @property
+    def is_wasm(self) -> bool:
+        """Is it WebAssembly? Its code has one thread, and is run by `relaxpy/web/js/wasm.js`."""
+        return self.arch.startswith("wasm")
+
+    @property
     def vector_bits(self) -> int:
         """Width of the widest vector register that kernels should use."""
         if self.has("avx512f"):
@@ -227,6 +237,18 @@ class CpuTarget(Target):
             return False
         mcpu, own = _host_cpu()
         return set(self.required_features) <= _llvm_features(mcpu, own, _host_triple())
+
+
+def _of_wasm(text: str, options: dict[str, str]) -> dict[str, str]:
+    """The options of `llvm` for a text of `wasm`, with the vectors that browsers have had since 2023."""
+    for name in ("mtriple", "mcpu"):
+        if name in options:
+            fail(
+                "target-option",
+                f'"{text}" names -{name}, and wasm is one machine',
+                "-mattr=+relaxed-simd adds instructions that only some browsers have",
+            )
+    return {**options, "mtriple": WASM, "mattr": f"+simd128,{options.get('mattr', '')}"}
 
 
 def _parse_features(text: str, mcpu: str, triple: str) -> tuple[str, ...]:
@@ -339,4 +361,6 @@ def _tvm_target(target: CpuTarget) -> tvm.target.Target:
         config["mattr"] = list(target.features)
     if target.opt_level != 3:
         config["opt-level"] = target.opt_level
+    if target.is_wasm:
+        config["vector-width"] = 128  # otherwise TVM warns that it assumes it
     return tvm.target.Target(config)

@@ -62,6 +62,11 @@ export class HostDevice {
     return new array(bytes.slice(tensor.offset, tensor.offset + tensor.nbytes).buffer);
   }
 
+  /** A promise to wait for between launches, so that the page gets its turn; null where there is no need. */
+  pause() {
+    return null;
+  }
+
   launch(kernel, numbers, args) {
     const run = this.kernels[kernel.name];
     if (run === undefined) throw new RelaxError("object-code", `the kernel ${kernel.name} is not for ${this.name}`);

@@ -117,7 +117,11 @@ export class Machine {
     const pattern = code.patterns[position];
     const { name, annotation } = code.params[position];
     try {
-      return await this.#placed(call, enter(arg, pattern, this.devices[HOST]), pattern);
+      const entered = enter(arg, pattern, this.devices[HOST]);
+      // What was made of the caller's arrays belongs to the call.
+      const given = new Set(buffers(arg));
+      for (const tensor of tensors(entered)) if (!given.has(tensor.buffer)) call.owned.set(tensor.buffer, tensor.device);
+      return await this.#placed(call, entered, pattern);
     } catch (error) {
       if (!(error instanceof RelaxError)) throw error;
       throw error.about(`${code.name}: parameter ${name}`).note(`${name} is annotated ${annotation}`);
@@ -268,9 +272,12 @@ export class Machine {
           }
           return { waits: source.item(), then: (item) => this.#next(frame, instr.dst, scalarOf(source, item)) };
         }
-        case "Kernel":
+        case "Kernel": {
           this.#kernel(call, frame, instr);
+          const waits = this.devices[this.program.kernels[instr.index].slot].pause();
+          if (waits !== null) return { waits, then: () => (frame.at += 1) };
           break;
+        }
         case "Library":
           this.libraries[instr.index](...this.#operands(frame, instr));
           break;

@@ -189,7 +189,9 @@ export function tensorOf(host, value, wanted = "") {
     throw mismatch(`${array.length} elements are no tensor of shape [${dims.join(", ")}]`);
   }
   const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
-  return new Tensor(host, host.borrow(bytes), 0, dims, dtype);
+  const made = new Tensor(host, host.borrow(bytes), 0, dims, dtype);
+  made.lost = host.copies ?? "";
+  return made;
 }
 
 /** The machine's value of an argument, by the pattern of its parameter. The function's own `Match` refuses others. */

@@ -82,6 +82,8 @@ export interface LoadOptions {
   /** How often a file is downloaded again that ended early or is damaged; the default is 2. */
   retries?: number;
   signal?: AbortSignal;
+  /** What to run on; the default is WebGPU where the browser and the model have it, otherwise WebAssembly. */
+  target?: "webgpu" | "wasm";
   /** A WebGPU adapter; the default is the browser's choice for `powerPreference`. */
   adapter?: GPUAdapterLike;
   powerPreference?: "low-power" | "high-performance";
@@ -98,6 +100,8 @@ export function clearStorage(): Promise<boolean>;
 
 /** A loaded model. Its functions are methods: `await vm.main(x)`. Arguments are positional, or an object by name. */
 export interface VirtualMachine {
+  /** What it runs on. */
+  readonly target: "webgpu" | "wasm";
   readonly functions: string[];
   /** Function → its parameters and result as script. */
   readonly signatures: Record<string, string>;

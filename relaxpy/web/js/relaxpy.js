@@ -1,5 +1,5 @@
 /**
- * Runs models that relaxpy has compiled for WebGPU:
+ * Runs models that relaxpy has compiled for browsers:
  *
  *     import * as relaxpy from "./relaxpy.js";
  *     const vm = await relaxpy.load("./model/");
@@ -16,12 +16,13 @@ import { tensorOf } from "./patterns.js";
 import { Store, clearStorage } from "./store.js";
 import { Tokenizer } from "./tokenizer.js";
 import { DTYPES, Shape, Tensor } from "./values.js";
+import { WasmDevice, requireWasm } from "./wasm.js";
 import { openDevice } from "./webgpu.js";
 
 export { RelaxError, Shape, Tensor, Tokenizer, clearStorage };
 
 /** The version of the files that this module reads. */
-const FORMAT = 1;
+const FORMAT = 2;
 
 /**
  * Load a model: open the device, download what is not kept yet, compile the kernels, upload the weights.
@@ -31,7 +32,7 @@ const FORMAT = 1;
  * @returns {Promise<VirtualMachine>}
  */
 export async function load(url = new URL("./model/", import.meta.url), options = {}) {
-  const { progress = () => {}, keep, retries, signal, ...gpu } = options;
+  const { progress = () => {}, keep, retries, signal, target, ...gpu } = options;
   const base = new URL(url, globalThis.location?.href ?? import.meta.url).href.replace(/model\.json$/, "").replace(/\/?$/, "/");
   const state = { loaded: 0, total: 0 };
   const onBytes = (count) => {
@@ -46,25 +47,51 @@ export async function load(url = new URL("./model/", import.meta.url), options =
     });
   }
   // Before anything is downloaded: a device that is missing, or too small.
-  const device = await openDevice(manifest.limits, gpu);
-  state.total = [manifest.program, manifest.kernels, ...manifest.weights].reduce((sum, { bytes }) => sum + bytes, 0);
+  const { model, device: gpuDevice } = await chosen(base, manifest.models, target, gpu);
+  state.total = [model.program, model.kernels, ...model.weights].reduce((sum, { bytes }) => sum + bytes, 0);
+  let device = gpuDevice;
   try {
     const text = new TextDecoder();
-    const program = JSON.parse(text.decode(await store.file(manifest.program)));
-    const sources = JSON.parse(text.decode(await store.file(manifest.kernels)));
-    const read = readProgram(program);
-    const host = new HostDevice();
+    const program = readProgram(JSON.parse(text.decode(await store.file(model.program))));
+    const kernels = await store.file(model.kernels);
+    let compiled;
+    if (device === null) device = await WasmDevice.of(kernels);
+    else compiled = device.compile(program.kernels, JSON.parse(text.decode(kernels)));
+    compiled?.catch(() => {}); // told below
+    const host = device.isHost ? device : new HostDevice();
     const devices = program.slots.map(({ Slot: [, kind] }) => (kind === "cpu" ? host : device));
-    const compiled = device.compile(read.kernels, sources);
-    compiled.catch(() => {}); // told below
-    const constants = await uploaded(store, manifest.weights, program, read.functions, devices);
+    const constants = await uploaded(store, model.weights, program, devices);
     await compiled;
-    const machine = new Machine(read, devices, constants);
-    return new VirtualMachine(machine, host, device, manifest, store.found);
+    const machine = new Machine(program, devices, constants);
+    return new VirtualMachine(machine, device, model.target, manifest, store.found);
   } catch (error) {
-    device.destroy();
+    device?.destroy();
     throw error;
   }
+}
+
+/** The first of the manifest's models that this browser runs, and its device if it is one of WebGPU. */
+async function chosen(base, models, target, gpu) {
+  const asked = models.filter((model) => target === undefined || model.target === target);
+  if (!asked.length) {
+    throw new RelaxError("device", `${base} has no code for ${target}, but for ${models.map((model) => model.target).join(", ")}`, {
+      help: `write it with \`relaxpy web --target ${target}\``,
+    });
+  }
+  const refusals = [];
+  for (const model of asked) {
+    try {
+      if (model.target === "wasm") requireWasm();
+      const device = model.target === "wasm" ? null : await openDevice(model.limits, gpu);
+      return { model, device };
+    } catch (error) {
+      if (!(error instanceof RelaxError)) throw error;
+      refusals.push(error);
+    }
+  }
+  const [first, ...others] = refusals;
+  for (const { text } of others) first.note(`also: ${text}`);
+  throw first;
 }
 
 function readProgram(program) {
@@ -78,9 +105,9 @@ function readProgram(program) {
 }
 
 /** The constants on the devices that use them, from the shards as they arrive. */
-async function uploaded(store, shards, program, functions, devices) {
+async function uploaded(store, shards, program, devices) {
   const used = program.constants.map(() => new Set());
-  for (const { code } of functions) {
+  for (const { code } of program.functions) {
     for (const instr of code) if (instr.op === "Const") used[instr.index].add(devices[instr.slot]);
   }
   const constants = program.constants.map(({ dtype, shape }, i) => {
@@ -107,14 +134,15 @@ async function uploaded(store, shards, program, functions, devices) {
 
 /** A loaded model: its functions are methods, `await vm.main(x)`, or `await vm.call("main", x)`. */
 class VirtualMachine {
-  #host;
+  #host = new HostDevice();
 
-  constructor(machine, host, device, manifest, found) {
+  constructor(machine, device, target, manifest, found) {
     /** The machine: `run(name, args)` takes and returns its own values, in which 1 is not 1.0. */
     this.machine = machine;
-    this.#host = host;
-    /** The WebGPU device. */
+    /** The device that kernels run on. */
     this.device = device;
+    /** `webgpu` or `wasm`. */
+    this.target = target;
     this.manifest = manifest;
     /** How many files came from the browser's storage. */
     this.filesKept = found;

@@ -239,6 +239,11 @@ export class WebGPUDevice {
 
   // Kernels
 
+  /** Launches run beside the page. */
+  pause() {
+    return null;
+  }
+
   /**
    * Compile kernels. Throws: RelaxError (`object-code`) for code that the browser refuses.
    *
