@@ -154,22 +154,24 @@ def _by_target(exes: Sequence[Executable]) -> dict[str, Executable]:
     first, *others = functions.items()
     for target, own in others:
         if own != first[1]:
-            different = sorted(set(own) ^ set(first[1]))
+            different = sorted({text.partition("(")[0] for text in set(own) ^ set(first[1])})
             raise UsageError(
                 "web-export",
-                f"the executables for {first[0]} and {target} are of different programs",
-                notes=different[:8],
+                f"the executables for {first[0]} and {target} are of different programs: {_some(different)} "
+                "is not the same function in both",
             )
     return {target: found[target] for target in TARGETS if target in found}
 
 
 def _functions(exe: Executable) -> list[str]:
-    return [str(exe.signature(code.name)) for code in exe.functions if code.public]
+    """The signatures of the functions, without the devices of tensors."""
+    signatures = [str(exe.signature(code.name)) for code in exe.functions if code.public]
+    return [re.sub(r', vdevice="[^"]*"', "", text) for text in signatures]
 
 
 def target_of(exe: Executable) -> str:
     """Which of `TARGETS` an executable is for, if it is for any."""
-    return "wasm" if all(slot.index == HOST or slot.kind == "cpu" for slot in exe.slots) else "webgpu"
+    return "wasm" if all(slot.kind == "cpu" for slot in exe.slots) else "webgpu"
 
 
 def refusals(exe: Executable) -> list[str]:

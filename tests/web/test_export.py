@@ -47,17 +47,18 @@ def test_the_files(tmp_path: Path) -> None:
     )
     assert written.nbytes == sum(map(len, found.values()))
     manifest = json.loads(found["model/model.json"])
-    entries = [manifest["program"], manifest["kernels"], *manifest["weights"]]
+    (model,) = manifest["models"]
+    entries = [model["program"], model["kernels"], *model["weights"]]
     for entry in entries:
         data = found[f"model/{entry['file']}"]
         assert (len(data), hashlib.sha256(data).hexdigest()) == (entry["bytes"], entry["sha256"])
     assert {f"model/{e['file']}" for e in entries} == {
         n for n in found if n.startswith("model/")
     } - {"model/model.json"}
-    program = json.loads(found["model/program.json"])
+    program = json.loads(found["model/webgpu/program.json"])
     (constant,) = program["constants"]
-    weights = b"".join(found[f"model/{each['file']}"] for each in manifest["weights"])
-    assert [each["bytes"] for each in manifest["weights"]] == [16] * 4
+    weights = b"".join(found[f"model/{each['file']}"] for each in model["weights"])
+    assert [each["bytes"] for each in model["weights"]] == [16] * 4
     begin = constant["offset"]
     assert weights[begin : begin + WEIGHT.nbytes] == WEIGHT.tobytes()
     for name, data in found.items():
@@ -76,7 +77,7 @@ def test_a_folder_is_written_again(tmp_path: Path) -> None:
     """Shards of before go; a folder with other files is not touched."""
     export(exe(), tmp_path / "site", shard=16)
     export(exe(), tmp_path / "site")
-    assert [p.name for p in (tmp_path / "site/model").glob("*.bin")] == ["weights-00000.bin"]
+    assert [p.name for p in (tmp_path / "site/model").rglob("*.bin")] == ["weights-00000.bin"]
     (tmp_path / "other").mkdir()
     (tmp_path / "other/thesis.txt").write_text("mine")
     with pytest.raises(UsageError, match="has other files"):

@@ -106,7 +106,8 @@ def test_files_are_kept(page: Page, site: Site) -> None:
     assert loaded == sorted(loaded)
     assert loaded[-1] == progress[-1]["total"]
     manifest = json.loads((site.folder / "model/model.json").read_text())
-    count = 2 + len(manifest["weights"])
+    (model,) = manifest["models"]
+    count = 2 + len(model["weights"])
     assert page.run("vm.filesKept") < count - 2  # shards with equal bytes are one file
     site.asked.clear()
     page.run("load('./model/', {keep: true})")
@@ -149,7 +150,7 @@ def gone(handler: Handler) -> bool:
 @pytest.mark.parametrize(
     ("answer", "code", "expected"),
     [
-        (short, "file-truncated", "weights-00001.bin ended after"),
+        (short, "file-truncated", "webgpu/weights-00001.bin ended after"),
         (changed, "file-damaged", "weights-00001.bin is damaged: its checksum is"),
         (gone, "file-read", "weights-00001.bin: 404"),
     ],
@@ -160,7 +161,7 @@ def test_downloads_that_fail(page: Page, site: Site, answer: Any, code: str, exp
     site.answers.append(answer)
     try:
         found = caught(page, "load('./model/', {retries: 1})")
-        tries = site.asked.count("/model/weights-00001.bin")
+        tries = site.asked.count("/model/webgpu/weights-00001.bin")
     finally:
         site.answers.clear()
     assert found[0] == code, found

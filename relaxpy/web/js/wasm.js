@@ -398,10 +398,30 @@ function outOfRange(program, name, dim, index, extent) {
 }
 
 /**
- * Functions of C's library that LLVM calls. `relaxpy web` refuses kernels that call others, by reading the names from
+ * Functions of C's library that LLVM calls, most for float64. `relaxpy web` refuses kernels that call others, by reading the names from
  * this file: each is on a line of its own. Remainders are exact, so those of float64 are those of float32 as well.
  */
 export const MATH = {
+  acos: Math.acos,
+  acosh: Math.acosh,
+  asin: Math.asin,
+  asinh: Math.asinh,
+  atan: Math.atan,
+  atan2: Math.atan2,
+  atanh: Math.atanh,
+  cos: Math.cos,
+  cosh: Math.cosh,
+  exp: Math.exp,
+  exp2: (x) => 2 ** x,
   fmod: (x, y) => x % y,
   fmodf: (x, y) => x % y,
+  log: Math.log,
+  log10: Math.log10,
+  log1p: Math.log1p,
+  log2: Math.log2,
+  pow: (x, y) => (x === 1 || (x === -1 && Math.abs(y) === Infinity) ? 1 : x ** y), // C has no NaN there
+  sin: Math.sin,
+  sinh: Math.sinh,
+  tan: Math.tan,
+  tanh: Math.tanh,
 };
