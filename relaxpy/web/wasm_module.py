@@ -38,12 +38,13 @@ def _type(text: str) -> bytes:
 HOST = {
     "TVMBackendAllocWorkspace": "iilii:i",
     "TVMBackendFreeWorkspace": "iii:i",
-    "TVMBackendGetFuncFromEnv": "iii:i",
     "TVMBackendParallelLaunch": "iii:i",
     "TVMBackendParallelBarrier": "ii:i",
+    "TVMFFIEnvModLookupFromImports": "iii:i",
     "TVMFFIErrorSetRaisedFromCStr": "ii:",
     "TVMFFIErrorSetRaisedFromCStrParts": "iii:",
     "TVMFFIFunctionCall": "iiii:i",
+    "TVMFFIHandleInitOnce": "ii:i",
 }
 """What kernels call through pointers: `c_api.h` and `c_backend_api.h` of TVM, on a machine of 32 bits."""
 
@@ -56,7 +57,9 @@ def imports(objects: Iterable[bytes]) -> set[str]:
         for symbol in each.symbols:
             if symbol.kind == wasm.FUNCTION:
                 (defined if symbol.is_defined else found).add(symbol.name)
-    return found - defined
+            elif symbol.kind == wasm.DATA and symbol.name.startswith("__TVM"):
+                found.add(symbol.name.removeprefix("__"))
+    return found - defined - HOST.keys()
 
 
 def link(objects: Sequence[bytes], exported: Mapping[str, str]) -> bytes:

@@ -1,7 +1,7 @@
 """Reads relocatable objects of WebAssembly, as LLVM writes them.
 
 The format is WebAssembly's with custom sections: `linking` has symbols and the names of data segments, `reloc.CODE` and
-`reloc.DATA` the places that a linker fills in
+`reloc.DATA` the places that a linker fills in. Initialisers are skipped, as those of kernels do nothing
 (https://github.com/WebAssembly/tool-conventions/blob/main/Linking.md). Sections for debuggers are skipped.
 """
 
@@ -144,6 +144,13 @@ def read_object(data: bytes) -> WasmObject:
     """Reads an object. Raises: ExecutableError (`object-code`) for another file, and for parts that kernels have not."""
     if data[:8] != MAGIC:
         raise damaged("it is no WebAssembly")
+    try:
+        return _read(data)
+    except (IndexError, UnicodeDecodeError) as error:
+        raise damaged(str(error)) from error
+
+
+def _read(data: bytes) -> WasmObject:
     found = WasmObject()
     readers: dict[int, Callable[[WasmObject, Reader], None]] = {
         1: _types, 2: _imports, 3: _functions, 10: _code, 11: _data,
@@ -245,8 +252,6 @@ def _linking(found: WasmObject, part: Reader) -> None:
             found.symbols = own.many(lambda own=own: _symbol(found, own))
         elif kind == 5:
             found.alignments = own.many(lambda own=own: _alignment(own))
-        elif kind == 6 and own.number():
-            raise damaged("it has functions that run when it is loaded")
 
 
 def _alignment(part: Reader) -> int:

@@ -55,5 +55,7 @@ def node_machine() -> Iterator[NodeMachine]:
         yield NodeMachine(process)
     finally:
         assert process.stdin is not None
+        assert process.stdout is not None
         process.stdin.close()
         process.wait(20)
+        process.stdout.close()

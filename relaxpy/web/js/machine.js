@@ -509,11 +509,17 @@ export class Machine {
     const args = this.#operands(frame, instr);
     const sizes = this.#sizes(kernel, args, device);
     const numbers = kernel.launch.map((each) => each(sizes));
-    device.launch(kernel, numbers, args, (tensor) => {
+    const copied = (tensor) => {
       const copy = this.#empty(call, device, tensor.shape, tensor.dtype);
       device.copy(tensor.buffer, tensor.offset, copy.buffer, 0, tensor.nbytes);
       return copy;
-    });
+    };
+    try {
+      device.launch(kernel, numbers, args, copied);
+    } catch (error) {
+      if (["tir-bounds", "out-of-memory"].includes(error.code)) error.about(frame.code.name);
+      throw error;
+    }
   }
 
   /** The sizes of a kernel, after a comparison of the arguments with its parameters. */

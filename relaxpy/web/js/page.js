@@ -25,7 +25,9 @@ export function fail(error) {
 export async function loaded() {
   const begin = performance.now();
   const bar = $("bar");
+  const target = new URLSearchParams(location.search).get("target") ?? undefined;
   const vm = await load(new URL("./model/", import.meta.url), {
+    target,
     progress: ({ loaded: bytes, total }) => {
       bar.max = total;
       bar.value = bytes;

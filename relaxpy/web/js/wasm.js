@@ -296,7 +296,11 @@ class Imports {
     this.functions = {
       TVMBackendAllocWorkspace: (device_type, device_id, nbytes) => this.#allocated(Number(nbytes)),
       TVMBackendFreeWorkspace: (device_type, device_id, address) => this.#freed(address),
-      TVMBackendGetFuncFromEnv: (context, name, out) => this.#found(this.#text(name), out),
+      TVMFFIEnvModLookupFromImports: (context, name, out) => this.#found(this.#text(name), out),
+      TVMFFIHandleInitOnce: (place, find) => {
+        const isKnown = new DataView(this.device.memory.buffer).getUint32(place, true) !== 0;
+        return isKnown ? 0 : this.device.instance.exports.table.get(find)(place);
+      },
       TVMBackendParallelLaunch: (task, data) => this.#alone(task, data),
       TVMBackendParallelBarrier: () => 0,
       TVMFFIErrorSetRaisedFromCStr: (kind, message) => this.#raise(this.#text(kind), this.#text(message)),
