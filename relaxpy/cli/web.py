@@ -85,7 +85,9 @@ def web(
     if place is None:
         given = {"--target": target, "--bits": bits, "--dtype": dtype, "--prompt": prompt}
         if wrong := [option for option, value in given.items() if value]:
-            raise click.UsageError(f"{_listed(wrong)} {'is' if len(wrong) == 1 else 'are'} for checkpoints")
+            raise click.UsageError(
+                f"{_listed(wrong)} {'is' if len(wrong) == 1 else 'are'} for checkpoints"
+            )
     if any(places) and len(sources) > 1:
         raise click.UsageError("a checkpoint is written alone: --target both compiles it for both")
     if place is None:
@@ -155,8 +157,14 @@ def built(
     config = model_config(directory, dtype)
     if isinstance(config, DecoderConfig):
         return _decoder(directory, config, targets, bits, prompt)
-    if wrong := [option for option, value in (("--bits", bits), ("--dtype", dtype), ("--prompt", prompt)) if value]:
-        raise UsageError("arguments", f"{directory} is an encoder, and {_listed(wrong)} are for decoders")
+    if wrong := [
+        option
+        for option, value in (("--bits", bits), ("--dtype", dtype), ("--prompt", prompt))
+        if value
+    ]:
+        raise UsageError(
+            "arguments", f"{directory} is an encoder, and {_listed(wrong)} are for decoders"
+        )
     return _encoder(directory, targets)
 
 
@@ -185,7 +193,11 @@ def _encoder(directory: Path, targets: Sequence[str]) -> tuple[list[relaxpy.Exec
 
 
 def _decoder(
-    directory: Path, config: DecoderConfig, targets: Sequence[str], bits: str | None, prompt: str | None
+    directory: Path,
+    config: DecoderConfig,
+    targets: Sequence[str],
+    bits: str | None,
+    prompt: str | None,
 ) -> tuple[list[relaxpy.Executable], Page]:
     import relaxpy
     from relaxpy.models.checkpoint import read_weights
@@ -207,7 +219,9 @@ def _decoder(
         "prompt": prompt or "def read_lines(path):",
     }
     data = {"page.json": facts, "tokenizer.json": _tokenizer(directory)}
-    return [relaxpy.build(mod, target, params) for target in targets], Page(("complete.html",), data)
+    return [relaxpy.build(mod, target, params) for target in targets], Page(
+        ("complete.html",), data
+    )
 
 
 def _tokenizer(directory: Path) -> Any:

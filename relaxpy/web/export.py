@@ -14,6 +14,7 @@ same executables give the same bytes.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -31,6 +32,7 @@ from relaxpy.runtime.codec import encode, exact_json
 from relaxpy.runtime.devices.image import Image
 from relaxpy.runtime.executable import Executable
 from relaxpy.version import __version__
+from relaxpy.web.typescript import declarations
 from relaxpy.web.wasm_module import imports, link
 from relaxpy.web.wasm_object import MAGIC
 
@@ -42,7 +44,7 @@ SHARD = 16 << 20
 """The most bytes of a shard: what is downloaded again after an interruption, and held in memory at a time."""
 _MODULES = (
     "relaxpy.js", "machine.js", "bytecode.js", "builtins.js", "errors.js", "host.js", "integers.js", "patterns.js",
-    "page.css", "page.js", "store.js", "tokenizer.js", "values.js", "wasm.js", "webgpu.js", "relaxpy.d.ts",
+    "page.css", "page.js", "store.js", "tokenizer.js", "values.js", "wasm.js", "webgpu.js", "sw.js", "relaxpy.d.ts",
 )  # fmt: skip
 _NAME = re.compile(r"(@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]{0,200}")
 """The names that npm accepts."""
@@ -99,9 +101,6 @@ def export(
     def write(path: str, data: bytes) -> None:
         written[path] = _write(folder / path, data)
 
-    for path, data in _page_files(package, page):
-        write(path, data)
-    manifest: dict[str, Any] = {"format": FORMAT, "relaxpy": __version__, "name": package}
     models: list[dict[str, Any]] = []
     known: dict[str, dict[str, Any]] = {}
     """Shards by their checksums: targets with equal ones share them."""
@@ -120,8 +119,29 @@ def export(
             if shared is entry:
                 write(f"model/{entry['file']}", data)
         models.append(model)
+    (exe, *_) = by_target.values()
+    contents = dict(_page_files(exe, package, page, [path for path in written]))
+    for path, data in contents.items():
+        write(path, data)
+    manifest = _json(
+        {
+            "format": FORMAT,
+            "relaxpy": __version__,
+            "name": package,
+            "models": models,
+            "files": {file: _entry(f"../{file}", contents[file]) for file in page.data},
+            "page": sorted(
+                path
+                for path in contents
+                if path.endswith((".js", ".css", ".json")) and path != "package.json"
+            ),
+        }
+    )
+    for number, file in enumerate(page.files):
+        path = "index.html" if number == 0 else file
+        write(path, _html(_text(f"pages/{file}"), contents, manifest))
     # Last: a folder without it is incomplete, and says so.
-    write("model/model.json", _json({**manifest, "models": models}))
+    write("model/model.json", manifest)
     for stale in (folder / "model").rglob("*"):
         if stale.is_file() and stale.relative_to(folder).as_posix() not in written:
             stale.unlink()
@@ -145,7 +165,9 @@ def _by_target(exes: Sequence[Executable]) -> dict[str, Executable]:
         target = target_of(exe)
         if target in found:
             raise UsageError(
-                "web-export", f"two executables are for {target}", help=f"one for each of {' and '.join(TARGETS)}"
+                "web-export",
+                f"two executables are for {target}",
+                help=f"one for each of {' and '.join(TARGETS)}",
             )
         found[target] = exe
     if not found:
@@ -220,15 +242,55 @@ def _table(file: str, name: str) -> frozenset[str]:
     return frozenset(re.findall(r'^  "?([\w.]+)"?:', table, re.MULTILINE))
 
 
-def _page_files(package: str, page: Page) -> Iterator[tuple[str, bytes]]:
-    """The files beside the model, by their paths."""
+def _page_files(
+    exe: Executable, package: str, page: Page, model: Sequence[str]
+) -> Iterator[tuple[str, bytes]]:
+    """The files beside the model but for HTML, by their paths. `model` are the paths of the model's files."""
     for module in _MODULES:
         yield module, _text(f"js/{module}").encode()
-    for number, file in enumerate(page.files):
-        yield "index.html" if number == 0 else file, _text(f"pages/{file}").encode()
     for file, data in page.data.items():
         yield file, _json(data)
+    yield "files.js", _addresses(["model/model.json", *model], page).encode()
+    yield "functions.d.ts", declarations(exe, _methods()).encode()
     yield "package.json", _package(package, page)
+
+
+def _addresses(model: Sequence[str], page: Page) -> str:
+    """The addresses of the model's files in the form that bundlers read, by their names in the manifest."""
+    places = {path.removeprefix("model/"): path for path in model}
+    places |= {f"../{file}": file for file in page.data}
+    lines = [
+        f'  "{name}": new URL("./{path}", import.meta.url).href,' for name, path in places.items()
+    ]
+    head = "/** The addresses of the model's files, in a form that bundlers read: they copy the files. */"
+    return "\n".join([head, "", "export const FILES = {", *lines, "};", ""])
+
+
+@cache
+def _methods() -> frozenset[str]:
+    """The names that a machine has beside the functions of its model."""
+    text = _text("js/relaxpy.d.ts").partition("export interface VirtualMachine {")[2]
+    return frozenset(
+        re.findall(r"^  (?:readonly )?(\w+)[(:<]", text.partition("\n}")[0], re.MULTILINE)
+    )
+
+
+def _html(text: str, contents: Mapping[str, bytes], manifest: bytes) -> bytes:
+    """A page with the checksums of its scripts and of the manifest, which browsers and `js/page.js` compare."""
+    scripts = {
+        f"./{path}": _integrity(data) for path, data in contents.items() if path.endswith(".js")
+    }
+    head = (
+        f'<meta name="relaxpy-model" content="{hashlib.sha256(manifest).hexdigest()}">\n'
+        f'<script type="importmap">{json.dumps({"integrity": scripts}, indent=1)}</script>\n'
+    )
+    style = '<link rel="stylesheet" href="page.css"'
+    text = text.replace(style, f'{style} integrity="{_integrity(contents["page.css"])}"')
+    return text.replace('<link rel="icon"', f'{head}<link rel="icon"', 1).encode()
+
+
+def _integrity(data: bytes) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(data).digest()).decode()
 
 
 def _code(target: str, exe: Executable) -> Iterator[tuple[str, str, bytes]]:

@@ -107,10 +107,14 @@ class _Linker:
                 own = symbol.name.removeprefix("__")
                 if symbol.kind == wasm.DATA and own in HOST and own != symbol.name:
                     self._imported(own, _type(HOST[own]))
-                elif symbol.kind == wasm.FUNCTION and not symbol.is_defined:
-                    if (wasm.FUNCTION, symbol.name) not in self.defined:
-                        _, _, number = each.imported(wasm.FUNCTION)[symbol.index]
-                        self._imported(symbol.name, each.types[number])
+                elif self._is_missing(symbol):
+                    _, _, number = each.imported(wasm.FUNCTION)[symbol.index]
+                    self._imported(symbol.name, each.types[number])
+
+    def _is_missing(self, symbol: Symbol) -> bool:
+        """Is it a function that no object defines?"""
+        known = (symbol.kind, symbol.name) in self.defined
+        return symbol.kind == wasm.FUNCTION and not symbol.is_defined and not known
 
     def _imported(self, name: str, signature: bytes) -> None:
         if self.imports.setdefault(name, self._type(signature)) != self._type(signature):
@@ -245,7 +249,9 @@ class _Linker:
         ]
         table = [_leb(function) for function in self.table]
         size = _leb(len(table) + 1)
-        exports = [_text(name) + bytes([kind]) + _leb(index) for name, kind, index in self._exports()]
+        exports = [
+            _text(name) + bytes([kind]) + _leb(index) for name, kind, index in self._exports()
+        ]
         values = [
             bytes([_I32, each.is_mutable]) + _constant(each.value) for each in self._all_globals()
         ]

@@ -141,7 +141,7 @@ def damaged(why: str) -> ExecutableError:
 
 
 def read_object(data: bytes) -> WasmObject:
-    """Reads an object. Raises: ExecutableError (`object-code`) for another file, and for parts that kernels have not."""
+    """Reads an object. Raises: ExecutableError (`object-code`) for another file, and for parts that no kernel has."""
     if data[:8] != MAGIC:
         raise damaged("it is no WebAssembly")
     try:

@@ -160,7 +160,9 @@ def test_a_decoder(node: NodeMachine, site: Site) -> None:
     del functions["logits"]
     mod, params = initialised(llama.Llama(config)).export(functions)
     vm = loaded(node, site, mod, params)
-    for got, want in zip(decoder(vm), decoder(machine(mod, str(quick_target()), params)), strict=True):
+    for got, want in zip(
+        decoder(vm), decoder(machine(mod, str(quick_target()), params)), strict=True
+    ):
         np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
 
 
@@ -187,7 +189,10 @@ def test_what_it_refuses(tmp_path: Path) -> None:
     wasm = relaxpy.build(relaxpy.parse(double), "wasm")
     for exes, expected in [
         ([wasm, wasm], "two executables are for wasm"),
-        ([wasm, relaxpy.build(relaxpy.parse(other), "webgpu")], "main is not the same function in both"),
+        (
+            [wasm, relaxpy.build(relaxpy.parse(other), "webgpu")],
+            "main is not the same function in both",
+        ),
         ([], "there is no executable"),
     ]:
         with pytest.raises(relaxpy.RelaxError, match=expected) as caught:

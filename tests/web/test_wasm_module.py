@@ -51,10 +51,18 @@ def test_the_module() -> None:
     module = link(built().objects, symbols())
     assert module == link(built().objects, symbols())
     found = json.loads(run_node("module.mjs", module.hex()))
-    assert set(found["exports"]) == {*symbols(), "memory", "table", "__stack_pointer", "__heap_base"}
+    assert set(found["exports"]) == {
+        *symbols(),
+        "memory",
+        "table",
+        "__stack_pointer",
+        "__heap_base",
+    }
     assert {each["module"] for each in found["imports"]} == {"relaxpy"}
     assert {each["name"] for each in found["imports"]} <= {*HOST, "fmod"}
-    assert {"fmod", CALLED.decode().removeprefix("__")} <= {each["name"] for each in found["imports"]}
+    assert {"fmod", CALLED.decode().removeprefix("__")} <= {
+        each["name"] for each in found["imports"]
+    }
     assert found["heap"] % 16 == 0
     assert found["heap"] >= 1 << 20
 

@@ -1,4 +1,8 @@
-/** Runs models that relaxpy has compiled for WebGPU. */
+/** Runs models that relaxpy has compiled for browsers. */
+
+import type { Functions } from "./functions.js";
+
+export type { Functions };
 
 export type DType =
   | "bool" | "int8" | "int16" | "int32" | "int64" | "uint8" | "uint16" | "uint32" | "uint64"
@@ -6,19 +10,29 @@ export type DType =
   | "float8_e3m4" | "float8_e4m3" | "float8_e4m3b11fnuz" | "float8_e4m3fn" | "float8_e4m3fnuz" | "float8_e5m2"
   | "float8_e5m2fnuz" | "float8_e8m0fnu";
 
-export type TypedArray =
-  | Int8Array | Uint8Array | Int16Array | Uint16Array | Int32Array | Uint32Array | BigInt64Array | BigUint64Array
-  | Float32Array | Float64Array;
+/** The typed array of each dtype. Those of bool hold bytes, those of float16, bfloat16 and float8 their bits. */
+export interface Elements {
+  bool: Uint8Array; int8: Int8Array; int16: Int16Array; int32: Int32Array; int64: BigInt64Array;
+  uint8: Uint8Array; uint16: Uint16Array; uint32: Uint32Array; uint64: BigUint64Array;
+  float16: Uint16Array; float32: Float32Array; float64: Float64Array; bfloat16: Uint16Array;
+  float8_e3m4: Uint8Array; float8_e4m3: Uint8Array; float8_e4m3b11fnuz: Uint8Array; float8_e4m3fn: Uint8Array;
+  float8_e4m3fnuz: Uint8Array; float8_e5m2: Uint8Array; float8_e5m2fnuz: Uint8Array; float8_e8m0fnu: Uint8Array;
+}
+
+export type TypedArray = Elements[DType];
 
 /** An integer: a number, or a bigint beyond ±(2⁵³ - 1). */
 export type Integer = number | bigint;
 
-/** Elements and their shape. Those of bool are bytes, those of float16, bfloat16 and float8 their bits. */
-export interface ArrayLike {
-  data: TypedArray | Nested;
+/** Elements and their shape. */
+export interface ArrayLike<D extends DType = DType> {
+  data: Elements[D] | Nested;
   shape?: readonly Integer[];
-  dtype?: DType;
+  dtype?: D;
 }
+
+/** What a function takes for a tensor. */
+export type TensorLike<D extends DType = DType> = Tensor<D> | Elements[D] | Nested | ArrayLike<D>;
 
 export type Nested = readonly (number | bigint | boolean | Nested)[];
 
@@ -37,17 +51,21 @@ export interface FunctionValue {
   readonly arity: number;
 }
 
+/** The elements of a tensor in JavaScript: nested arrays, or one of them. */
+export type Listed = number | bigint | boolean | Listed[];
+
 /** A tensor in the memory of a device. */
-export class Tensor {
+export class Tensor<D extends DType = DType> {
+  private constructor();
   readonly shape: readonly Integer[];
-  readonly dtype: DType;
+  readonly dtype: D;
   /** The number of elements. */
   readonly size: number;
   readonly nbytes: number;
   /** A copy of the elements, in row-major order. */
-  array(): Promise<TypedArray>;
+  array(): Promise<Elements[D]>;
   /** The elements as nested arrays; the element of a tensor without dimensions. */
-  list(): Promise<any>;
+  list(): Promise<Listed>;
   /** The only element. */
   item(): Promise<Integer | boolean>;
   /** Give the memory back now. Tensors that are not used any more are collected, too. */
@@ -72,6 +90,8 @@ export interface Progress {
   /** Bytes. */
   loaded: number;
   total: number;
+  /** No byte has come for `stalled` seconds. */
+  stalled: boolean;
 }
 
 export interface LoadOptions {
@@ -81,7 +101,12 @@ export interface LoadOptions {
   keep?: boolean;
   /** How often a file is downloaded again that ended early or is damaged; the default is 2. */
   retries?: number;
+  /** Cancels. What is complete stays in the browser's storage. */
   signal?: AbortSignal;
+  /** After how many seconds without a byte a download is said to be stalled; the default is 10. It goes on. */
+  stalled?: number;
+  /** The SHA-256 checksum that the manifest must have, in hexadecimal. The manifest has those of the other files. */
+  sha256?: string;
   /** What to run on; the default is WebGPU where the browser and the model have it, otherwise WebAssembly. */
   target?: "webgpu" | "wasm";
   /** A WebGPU adapter; the default is the browser's choice for `powerPreference`. */
@@ -92,8 +117,11 @@ export interface LoadOptions {
 /** A `GPUAdapter` of the browser. */
 export type GPUAdapterLike = object;
 
-/** Load a model from the address of its folder `model`; the default is that beside this module. */
-export function load(url?: string | URL, options?: LoadOptions): Promise<VirtualMachine>;
+/**
+ * Load a model from the address of its folder `model`; the default is the model of this package, whose functions
+ * `Functions` declares.
+ */
+export function load<F = Functions>(url?: string | URL | null, options?: LoadOptions): Promise<VirtualMachine & F>;
 
 /** Remove all models from the browser's storage. */
 export function clearStorage(): Promise<boolean>;
@@ -109,15 +137,17 @@ export interface VirtualMachine {
   readonly filesKept: number;
   call(name: string, ...args: Argument[] | [Record<string, Argument>]): Promise<Value>;
   /** A copy of an array on the device. */
-  upload(value: TypedArray | Nested | ArrayLike, dtype?: DType): Tensor;
+  upload<D extends DType = DType>(value: Elements[D] | Nested | ArrayLike<D>, dtype?: D): Tensor<D>;
+  /** The verified bytes of a file that belongs to the model, such as its tokenizer. */
+  file(name: string): Promise<Uint8Array>;
+  /** The value of such a file of JSON. */
+  json(name: string): Promise<unknown>;
   /** Wait for all work. */
   synchronise(): Promise<void>;
   /** Free memory that is kept for later calls. */
   releaseMemory(): void;
   /** Free everything. */
   destroy(): void;
-  /** A function of the model. */
-  [name: string]: any;
 }
 
 export interface EncodeOptions {
@@ -129,7 +159,7 @@ export interface EncodeOptions {
 
 /** A tokenizer of Hugging Face's `tokenizer.json`: WordPiece as BERT has it, or BPE on bytes. */
 export class Tokenizer {
-  constructor(config: object);
+  constructor(config: unknown);
   static load(url: string | URL): Promise<Tokenizer>;
   encode(text: string, options?: EncodeOptions): number[];
   decode(ids: readonly number[], options?: { special?: boolean }): string;

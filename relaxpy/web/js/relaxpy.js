@@ -9,6 +9,7 @@
 
 import { readFunction, readParams } from "./bytecode.js";
 import { RelaxError } from "./errors.js";
+import { FILES } from "./files.js";
 import { HostDevice } from "./host.js";
 import { formula } from "./integers.js";
 import { Machine, signature } from "./machine.js";
@@ -27,20 +28,31 @@ const FORMAT = 2;
 /**
  * Load a model: open the device, download what is not kept yet, compile the kernels, upload the weights.
  *
- * @param {string | URL} [url] the address of the folder `model`
+ * @param {string | URL | null} [url] the address of the folder `model`; without one the model of this package is loaded
  * @param {object} [options] see relaxpy.d.ts
  * @returns {Promise<VirtualMachine>}
  */
-export async function load(url = new URL("./model/", import.meta.url), options = {}) {
-  const { progress = () => {}, keep, retries, signal, target, ...gpu } = options;
-  const base = new URL(url, globalThis.location?.href ?? import.meta.url).href.replace(/model\.json$/, "").replace(/\/?$/, "/");
-  const state = { loaded: 0, total: 0 };
+export async function load(url = null, options = {}) {
+  const { progress = () => {}, keep, retries, signal, stalled, target, sha256, ...gpu } = options;
+  const urls = url === null ? FILES : {};
+  if (url === null && FILES["model.json"] === undefined) {
+    throw new RelaxError("arguments", "this package has no model of its own", {
+      help: "give the address of the folder `model` that `relaxpy web` has written: load(\"./model/\")",
+    });
+  }
+  const page = globalThis.location?.href ?? import.meta.url;
+  const base = new URL(url ?? FILES["model.json"], page).href.replace(/model\.json$/, "").replace(/\/?$/, "/");
+  const state = { loaded: 0, total: 0, stalled: false };
   const onBytes = (count) => {
     state.loaded += count;
     progress({ ...state });
   };
-  const store = new Store(base, { keep, retries, signal, onBytes });
-  const manifest = await store.manifest();
+  const onStall = (stalled) => {
+    state.stalled = stalled;
+    progress({ ...state });
+  };
+  const store = new Store(base, { urls, keep, retries, signal, stalled, onBytes, onStall });
+  const manifest = await store.manifest(sha256);
   if (manifest.format !== FORMAT) {
     throw new RelaxError("file-version", `${base} is of format ${manifest.format}, and this module reads ${FORMAT}`, {
       help: "take relaxpy.js from the folder that has the model",
@@ -63,7 +75,7 @@ export async function load(url = new URL("./model/", import.meta.url), options =
     const constants = await uploaded(store, model.weights, program, devices);
     await compiled;
     const machine = new Machine(program, devices, constants);
-    return new VirtualMachine(machine, device, model.target, manifest, store.found);
+    return new VirtualMachine(machine, device, model.target, manifest, store);
   } catch (error) {
     device?.destroy();
     throw error;
@@ -136,7 +148,9 @@ async function uploaded(store, shards, program, devices) {
 class VirtualMachine {
   #host = new HostDevice();
 
-  constructor(machine, device, target, manifest, found) {
+  #store;
+
+  constructor(machine, device, target, manifest, store) {
     /** The machine: `run(name, args)` takes and returns its own values, in which 1 is not 1.0. */
     this.machine = machine;
     /** The device that kernels run on. */
@@ -145,7 +159,8 @@ class VirtualMachine {
     this.target = target;
     this.manifest = manifest;
     /** How many files came from the browser's storage. */
-    this.filesKept = found;
+    this.filesKept = store.found;
+    this.#store = store;
     /** Function → its parameters and result as script. */
     this.signatures = {};
     for (const code of machine.program.functions) {
@@ -158,6 +173,21 @@ class VirtualMachine {
   /** The names of the functions. */
   get functions() {
     return Object.keys(this.signatures);
+  }
+
+  /** The verified bytes of a file that belongs to the model, such as its tokenizer. Throws: RelaxError (`file-read`). */
+  async file(name) {
+    const entry = this.manifest.files[name];
+    if (entry === undefined) {
+      const names = Object.keys(this.manifest.files).join(", ") || "none";
+      throw new RelaxError("file-read", `the model has no file ${name}`, { help: `there are: ${names}` });
+    }
+    return this.#store.file(entry);
+  }
+
+  /** The same as the value of its JSON. */
+  async json(name) {
+    return JSON.parse(new TextDecoder().decode(await this.file(name)));
   }
 
   /** The result of a function. Arguments are positional, or one object of them by name. */

@@ -16,39 +16,88 @@ async function sha256(bytes) {
   return hex(await subtle.digest("SHA-256", bytes));
 }
 
+/** After so many seconds without a byte a download is said to be stalled. */
+const STALLED = 10;
+
 /** The files of one model. */
 export class Store {
   /**
    * @param {string} base the address of the folder
-   * @param {{keep?: boolean, retries?: number, signal?: AbortSignal, onBytes?: (bytes: number) => void}} options `keep`:
-   *   keep the files in the browser's storage; `retries`: how often a download that ends early is tried again
+   * @param {object} [options] `urls`: the addresses of files that are elsewhere; `keep`: keep the files in the browser's
+   *   storage; `retries`: how often a download that ends early is tried again; `signal` cancels; `onBytes` is called with
+   *   numbers of bytes, `onStall` with true where none have come for `stalled` seconds, and false when they come again
    */
-  constructor(base, { keep = true, retries = 2, signal, onBytes = () => {} } = {}) {
+  constructor(base, { urls = {}, keep = true, retries = 2, signal, onBytes = () => {}, onStall = () => {}, stalled = STALLED } = {}) {
     this.base = base;
+    this.urls = urls;
     this.retries = retries;
     this.signal = signal;
     this.onBytes = onBytes;
+    this.onStall = onStall;
+    this.stalled = stalled;
     this.keep = keep;
     this.kept = null;
     /** Files that came from the browser's storage. */
     this.found = 0;
   }
 
-  /** The manifest. Throws: RelaxError (`file-read`, `file-format`). */
-  async manifest() {
-    const response = await this.#fetch("model.json", { cache: "no-cache" });
-    let text;
+  /** The address of a file. */
+  #url(file) {
+    return this.urls[file] ?? new URL(file, this.base).href;
+  }
+
+  /**
+   * The manifest, or without a network that of the last visit. Throws: RelaxError (`file-read`, `file-format`,
+   * `file-damaged`).
+   *
+   * @param {string} [wanted] its checksum, where the page knows it
+   */
+  async manifest(wanted) {
+    const url = this.#url("model.json");
+    let data;
     try {
-      text = await response.text();
+      const response = await this.#fetch("model.json", { cache: "no-cache" });
+      data = new Uint8Array(await this.#watched(response.arrayBuffer()));
     } catch (error) {
-      throw this.#interrupted("model.json", "", error);
+      if (this.signal?.aborted || (error instanceof RelaxError && error.code === "file-read")) throw error;
+      data = await this.#keptManifest(url);
+      if (data === null) throw error instanceof RelaxError ? error : this.#interrupted("model.json", "", error);
     }
+    if (wanted) await this.#verify("model.json", data, wanted);
     try {
-      return JSON.parse(text);
+      const manifest = JSON.parse(new TextDecoder().decode(data));
+      const cache = await this.#open();
+      await cache?.put(this.#manifestKey(url), new Response(data)).catch(() => {});
+      return manifest;
     } catch {
-      throw new RelaxError("file-format", `${this.base}model.json is not the manifest of a model`, {
+      throw new RelaxError("file-format", `${url} is not the manifest of a model`, {
         help: "give the address of the folder `model` that `relaxpy web` has written",
       });
+    }
+  }
+
+  #manifestKey(url) {
+    return new Request(new URL(`/.relaxpy/manifest?${encodeURIComponent(url)}`, globalThis.location.href));
+  }
+
+  async #keptManifest(url) {
+    const cache = await this.#open();
+    const response = await cache?.match(this.#manifestKey(url));
+    return response === undefined ? null : new Uint8Array(await response.arrayBuffer());
+  }
+
+  /** What a promise gives; meanwhile it is told when nothing comes for long. */
+  async #watched(promise) {
+    let isStalled = false;
+    const timer = setTimeout(() => {
+      isStalled = true;
+      this.onStall(true);
+    }, this.stalled * 1000);
+    try {
+      return await promise;
+    } finally {
+      clearTimeout(timer);
+      if (isStalled) this.onStall(false);
     }
   }
 
@@ -81,16 +130,16 @@ export class Store {
   async #verify(file, data, wanted) {
     const found = await sha256(data);
     if (found === wanted) return;
-    throw new RelaxError("file-damaged", `${this.base}${file} is damaged: its checksum is ${found}, not ${wanted}`, {
+    throw new RelaxError("file-damaged", `${this.#url(file)} is damaged: its checksum is ${found}, not ${wanted}`, {
       help: "the server has a file of another build: write and copy the whole folder again",
     });
   }
 
   async #fetch(file, options = {}) {
-    const url = this.base + file;
+    const url = this.#url(file);
     let response;
     try {
-      response = await fetch(url, { signal: this.signal, ...options });
+      response = await this.#watched(fetch(url, { signal: this.signal, ...options }));
     } catch (error) {
       if (this.signal?.aborted) throw new RelaxError("file-read", `the download of ${url} was cancelled`, { cause: error });
       throw new RelaxError("file-truncated", `cannot download ${url}: ${error.message}`, { cause: error });
@@ -110,10 +159,10 @@ export class Store {
     const reader = response.body.getReader();
     try {
       for (;;) {
-        const { done, value } = await reader.read();
+        const { done, value } = await this.#watched(reader.read());
         if (done) break;
         if (at + value.length > bytes) {
-          throw new RelaxError("file-damaged", `${this.base}${file} has more than the ${bytes} bytes that it should have`);
+          throw new RelaxError("file-damaged", `${this.#url(file)} has more than the ${bytes} bytes that it should have`);
         }
         data.set(value, at);
         at += value.length;
@@ -128,8 +177,8 @@ export class Store {
   }
 
   #interrupted(file, where, cause) {
-    if (this.signal?.aborted) return new RelaxError("file-read", `the download of ${this.base}${file} was cancelled`, { cause });
-    return new RelaxError("file-truncated", `the download of ${this.base}${file} ended${where}`, {
+    if (this.signal?.aborted) return new RelaxError("file-read", `the download of ${this.#url(file)} was cancelled`, { cause });
+    return new RelaxError("file-truncated", `the download of ${this.#url(file)} ended${where}`, {
       cause,
       help: "load the model again: files that are complete are kept",
     });
