@@ -75,6 +75,7 @@ export async function load(url = null, options = {}) {
     const constants = await uploaded(store, model.weights, program, devices);
     await compiled;
     const machine = new Machine(program, devices, constants);
+    store.onBytes = store.onStall = () => {}; // files that are asked for later are no progress of this
     return new VirtualMachine(machine, device, model.target, manifest, store);
   } catch (error) {
     device?.destroy();
