@@ -32,7 +32,7 @@ from relaxpy.script.parser_expr import ExprParser
 from relaxpy.script.parser_module import ModuleParser, decorator_kind
 from relaxpy.script.parser_program import read_program
 from relaxpy.script.scope import POISON, Skip, Surroundings, Symbols
-from relaxpy.script.source import find_definition, parse_python, source_of_frame
+from relaxpy.script.source import find_definition, parse_python, source_of
 
 SCRIPT_MODULES = {
     "ir": namespace_i,
@@ -216,7 +216,7 @@ def in_class_body(frame: FrameType) -> bool:
 
 def parse_decorated_class(cls: type, frame: FrameType) -> IRModule:
     """The module defined by a class decorated with `@I.ir_module`."""
-    source = source_of_frame(frame, cls.__name__)
+    source = source_of(frame.f_code, frame.f_lineno, frame, cls.__name__)
     node = find_definition(source, cls.__name__, frame.f_lineno)
     assert isinstance(node, ast.ClassDef)
     values = scope_of_frame(frame)
@@ -245,25 +245,28 @@ def parse_decorated_function(func: FunctionType, frame: FrameType) -> Function:
 
 def parse_decorated_prim_func(func: FunctionType, frame: FrameType) -> TensorProgram:
     """The tensor program defined with the decorator `@T.prim_func`."""
-    source = source_of_frame(frame, func.__name__)
-    node = find_definition(source, func.__name__, func.__code__.co_firstlineno)
-    assert isinstance(node, ast.FunctionDef)
+    source, node = _definition(func, frame)
     around = Surroundings({**scope_of_frame(frame), **closure(func)}, True)
     return read_program(node, source, around, {})
 
 
 def parse_decorated_macro(func: FunctionType, frame: FrameType, hygienic: bool) -> Macro:
     """The macro defined with the decorator `@R.macro` or `@T.macro`."""
-    source = source_of_frame(frame, func.__name__)
-    node = find_definition(source, func.__name__, func.__code__.co_firstlineno)
-    assert isinstance(node, ast.FunctionDef)
+    source, node = _definition(func, frame)
     around = Surroundings({**scope_of_frame(frame), **closure(func)}, True)
     return Macro(node, source, around, hygienic)
 
 
+def _definition(func: FunctionType, frame: FrameType) -> tuple[Source, ast.FunctionDef]:
+    line = func.__code__.co_firstlineno
+    source = source_of(func.__code__, line, frame, func.__name__)
+    node = find_definition(source, func.__name__, line)
+    assert isinstance(node, ast.FunctionDef)
+    return source, node
+
+
 def _parse_single(func: FunctionType, frame: FrameType) -> IRModule:
-    source = source_of_frame(frame, func.__name__)
-    node = find_definition(source, func.__name__, func.__code__.co_firstlineno)
+    source, node = _definition(func, frame)
     values = {**scope_of_frame(frame), **closure(func)}
     values |= metadata_of(parse_python(source).body, source)
     around = Surroundings(values, True)

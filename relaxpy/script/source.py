@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import linecache
 from functools import lru_cache
-from types import FrameType
+from types import CodeType, FrameType
 
 from relaxpy.errors import ScriptError, Source, Span
 from relaxpy.ir.nesting import is_too_deep, parse_nested
 from relaxpy.script.dialects.older_words import with_todays_keywords
 from relaxpy.script.dialects.type_params import NATIVE, blanked, put_back
+from relaxpy.script.typed import typed_text, why_lost
 
 Definition = ast.ClassDef | ast.FunctionDef
 
@@ -49,17 +50,19 @@ def _tree(text: str) -> ast.Module:
     return with_todays_keywords(parse_nested(text), text)
 
 
-def source_of_frame(frame: FrameType, name: str) -> Source:
-    """The source file of a frame. Raises `ScriptError` if there is none."""
-    file = frame.f_code.co_filename
+def source_of(code: CodeType, line: int, frame: FrameType, name: str) -> Source:
+    """The text of the file, cell or statement that a code is in, with the definition of `name` at `line`. Raises
+    `ScriptError` if there is none."""
+    file = code.co_filename
     lines = linecache.getlines(file, frame.f_globals)
-    if not lines:
+    text = "".join(lines) or typed_text(code, line, frame)
+    if not text:
         raise ScriptError(
             "no-source",
-            f"the source of {name} cannot be read: it was defined in {file}",
-            help="put it into a file or a notebook cell, or pass the text to relaxpy.parse",
+            f"the source of {name} cannot be read: {why_lost(code)}",
+            help='put it into a file or a notebook cell, or write the text itself: relaxpy.parse("""…""")',
         )
-    return _source("".join(lines), file)
+    return _source(text, file)
 
 
 @lru_cache(maxsize=32)
