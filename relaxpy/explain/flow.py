@@ -69,6 +69,11 @@ class Flow:
         """A part of the call's time, from 0 to 1."""
         return weight / self.total if self.total else 0.0
 
+    @property
+    def unit(self) -> str:
+        """What a share is of, in words."""
+        return {MEASURED: "time", ESTIMATED: "cost", COUNTED: "launches"}[self.basis]
+
     def words(self, weight: float) -> str:
         """A time in words: seconds if measured, bytes if estimated, else launches."""
         if self.basis == MEASURED:

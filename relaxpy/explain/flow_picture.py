@@ -1,7 +1,7 @@
 """Draws a flow: source lines, operators and kernels in three columns, with bands between them as wide as the time.
 
-Every node is a link. The page's script highlights all that belongs to a node when it is pointed at or has the focus;
-without scripts a tooltip says what a band joins.
+Every node is a link. The page's script highlights all that belongs to a node when it is pointed at, tapped or has the
+focus, and says its whole name below; without scripts a tooltip does. On a phone's width the same is a list.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from relaxpy.explain.explanation import SourceLine
 from relaxpy.explain.flow import Flow
 from relaxpy.explain.flow_graph import FlowGraph, Node, flow_graph
 from relaxpy.explain.links import Links
-from relaxpy.explain.markup import hue, percent, shortened, text
+from relaxpy.explain.markup import hue, link, name, percent, shortened, text
 
 WIDTH = 1240
 LINE_END, OPERATOR, OPERATOR_TEXT, KERNEL, KERNEL_TEXT, SHARE = 410, 560, 574, 800, 814, 1085
@@ -28,8 +28,12 @@ LETTER = 7.3
 
 
 def flow_picture(flow: Flow, links: Links) -> str:
-    """The picture as SVG."""
+    """The picture as SVG, and the list that a narrow page has in its place."""
     graph = flow_graph(flow)
+    return f'<div class="wide">{_picture(flow, graph, links)}</div>{_list(flow, graph, links)}'
+
+
+def _picture(flow: Flow, graph: FlowGraph, links: Links) -> str:
     operators = _stacked(graph.operators, flow)
     kernels = _beside(
         graph.kernels, flow, [_middle(operators, graph, k) for k in range(len(graph.kernels))]
@@ -52,13 +56,46 @@ def flow_picture(flow: Flow, links: Links) -> str:
             for n in range(len(kernels))
         ),
     ]
-    label = f"{flow.function}: source lines, operators, kernels and their share of the time"
+    label = f"{flow.function}: source lines, operators, kernels and their share of the {flow.unit}"
     return (
         f'<svg class="flow" viewBox="0 0 {WIDTH} {height + 30:.0f}" width="{WIDTH}" role="group" '
         f'aria-label="{text(label)}"><g class="heads"><text x="0" y="14">source line</text>'
         f'<text x="{OPERATOR}" y="14">operator</text><text x="{KERNEL}" y="14">kernel</text>'
         f'<text x="{SHARE}" y="14">share</text></g><g transform="translate(0 26)">{"".join(parts)}</g></svg>'
     )
+
+
+def _list(flow: Flow, graph: FlowGraph, links: Links) -> str:
+    """Kernels with the source lines that they compute, and the operators of these."""
+    lines_of: dict[int, dict[int, list[str]]] = {}
+    for (n, o), weight in sorted(graph.reads.items()):
+        node = graph.operators[o]
+        words = f"{name(node.label)}{_times(len(node.vars))} {percent(flow.share(weight))}"
+        lines_of.setdefault(graph.computed_by[o], {}).setdefault(n, []).append(words)
+    items: list[str] = []
+    for k, kernel in enumerate(graph.kernels):
+        lines = "".join(
+            f'<li>{_linked_line(graph.lines[n], links)}<div class="number">{", ".join(operators)}</div></li>'
+            for n, operators in lines_of[k].items()
+        )
+        label = link(links.kernel(str(kernel.key)), kernel.label)
+        share = flow.share(kernel.weight)
+        items.append(
+            f'<li>{label}{_times(kernel.launches)} <span class="number">{flow.words(kernel.weight)}, {percent(share)}'
+            f'</span><div class="track"><i style="--lin:{100 * share:.2f};--h:{hue(k)}"></i></div>'
+            f"<ul>{lines}</ul></li>"
+        )
+    return f'<ol class="steps">{"".join(items)}</ol>'
+
+
+def _linked_line(node: Node, links: Links) -> str:
+    first = next((line for line in node.lines if line is not None), None)
+    source = _source(links, first) if len(node.lines) == 1 else ""
+    return link(links.line(first), node.label) + (f" <code>{text(source)}</code>" if source else "")
+
+
+def _times(count: int) -> str:
+    return f" ×{count}" if count > 1 else ""
 
 
 class _Place:
@@ -259,7 +296,7 @@ def _source(links: Links, line: SourceLine | None) -> str:
 
 def _operator(flow: Flow, graph: FlowGraph, n: int, place: _Place, tokens: str) -> str:
     node, kernel = graph.operators[n], graph.computed_by[n]
-    several = f" ×{len(node.vars)}" if len(node.vars) > 1 else ""
+    several = _times(len(node.vars))
     names = ", ".join(dict.fromkeys(node.vars))
     about = f"{node.label}{several}: {percent(flow.share(node.weight))}; {shortened(names, 200)}"
     label = (
@@ -275,7 +312,7 @@ def _kernel(
     flow: Flow, node: Node, n: int, place: _Place, tokens: str, links: Links, most: float
 ) -> str:
     share = flow.share(node.weight)
-    several = f" ×{node.launches}" if node.launches > 1 else ""
+    several = _times(node.launches)
     about = f"{node.label}: {flow.words(node.weight)}, {percent(share)}, {node.launches} launches"
     label = shortened(node.label, int((SHARE - KERNEL_TEXT - 10) / LETTER) - len(several)) + several
     y = place.middle

@@ -41,8 +41,9 @@ def folded(summary: str, body: str, *, open: bool = False, id: str = "") -> str:
 
 
 def name(value: object) -> str:
-    """A name from a program. Text that runs from right to left does not reorder what follows it."""
-    return f"<bdi>{text(value)}</bdi>"
+    """A name from a program. Text that runs from right to left does not reorder what follows it, and a long name may be
+    broken after "_"."""
+    return f"<bdi>{text(value).replace('_', '_<wbr>')}</bdi>"
 
 
 def link(target: str, label: object) -> str:

@@ -30,6 +30,7 @@ def page(explanation: Explanation, changes: Difference | None = None) -> str:
     """The HTML text of the page; with `changes`, also what changed since another build."""
     found = flows(explanation)
     links = Links(explanation, found)
+    unit = found[0].unit if found else ""
     title = (
         explanation.title if changes is None else f"{changes.before.title} → {explanation.title}"
     )
@@ -41,8 +42,8 @@ def page(explanation: Explanation, changes: Difference | None = None) -> str:
             "What changed",
             "" if changes is None else difference(changes, links),
         ),
-        ("flow", "Flow", "From source to time", _flows(explanation, found, links)),
-        ("time", "Call", "Time of a call", _calls(found, links)),
+        ("flow", "Flow", f"From source to {unit}", _flows(explanation, found, links)),
+        ("time", "Call", f"{unit.capitalize()} of a call", _calls(found, links)),
         ("build", "Build", "Time of the build", build_chart(explanation)),
         ("passes", "Passes", "Pass by pass", _passes(explanation)),
         ("fusion", "Fusion", "What was fused, and why not", fusion(explanation.blocks, links)),
@@ -109,12 +110,15 @@ def _flows(explanation: Explanation, found: Sequence[Flow], links: Links) -> str
     """The picture of each function, the first one unfolded, and all source lines as a table."""
     if not found:
         return ""
+    unit = {"time": "time", "cost": "cost in bytes", "launches": "number of launches"}[
+        found[0].unit
+    ]
     about = (
         "<p>Source lines, the operators that they became, the kernels that compute them, and each kernel's share of a "
-        "call. A band is as wide as the time that it carries; the time of a fused kernel is divided between its "
+        f"call. A band is as wide as the {unit} that it carries; that of a fused kernel is divided between its "
         "operators by what each would cost alone.</p>"
     )
-    parts = [f'<div class="wide" tabindex="0">{flow_picture(flow, links)}</div>' for flow in found]
+    parts = [flow_picture(flow, links) for flow in found]
     if len(found) > 1:
         parts = [
             folded(name(flow.function), part, open=n == 0)

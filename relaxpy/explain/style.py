@@ -37,7 +37,11 @@ details>details,details>p,.parts{margin-left:1.2em}summary{cursor:pointer;paddin
 .failure{margin:1em 0;padding:.3em 1em;border-left:4px solid var(--minus);background:var(--minus-bg)}
 .box{position:relative}.copy{position:absolute;top:.4em;right:.4em;z-index:1;font:12px system-ui,sans-serif;
 padding:.1em .6em;color:inherit;background:var(--paper);border:1px solid var(--faint);border-radius:4px;cursor:pointer}
-.flow{display:block;min-width:900px;max-width:100%;height:auto}
+.flow{display:block;max-width:100%;height:auto}
+.steps{display:none;margin:0;padding-left:1.6em}.steps>li{margin:.7em 0}.steps ul{padding-left:1.1em}
+.steps li{overflow-wrap:anywhere}.steps .number{font-size:.9em}.steps div.number{white-space:normal}.steps .track{margin:.2em 0}
+.about{position:sticky;bottom:0;margin:.4em 0;min-height:1.5em;background:var(--paper);overflow-wrap:anywhere;
+font:13px/1.5 ui-monospace,monospace}
 .flow text{font:12px ui-monospace,monospace;fill:var(--ink);paint-order:stroke;stroke:var(--paper);stroke-width:3px;
 stroke-opacity:.7;stroke-linejoin:round}
 .flow .heads text{opacity:.6;font-family:system-ui,sans-serif}.flow .where{fill:var(--link)}
@@ -51,15 +55,15 @@ stroke-opacity:.7;stroke-linejoin:round}
 .strip i{background:hsl(var(--h) 55% var(--l));border-right:1px solid var(--paper)}
 .bar{display:grid;grid-template-columns:minmax(8em,24em) 7em 5em minmax(6em,1fr);gap:.8em;align-items:center;
 padding:.06em 0}
-.bar .number{text-align:right}.bar .label{padding-left:1.1em;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
-summary.bar{list-style:none}summary.bar .label{padding-left:0}
-summary.bar .label::before{content:"▸";display:inline-block;width:1.1em;opacity:.6}
+.bar .number{text-align:right}.bar .label{padding-left:1.1em;overflow-wrap:anywhere}
+summary.bar{list-style:none}.bar .label{position:relative}
+summary.bar .label::before{content:"▸";position:absolute;left:0;opacity:.6}.parts summary.bar .label::before{left:1.3em}
 [open]>summary.bar .label::before{content:"▾"}summary.bar::-webkit-details-marker{display:none}
 .parts{margin-left:0}.parts .bar .label{padding-left:2.4em}.parts .track i{opacity:.65}
 .parts ul{margin:.1em 0 .1em 1.2em}.parts p{margin:.3em 0 0 2.4em;opacity:.75}
 .track{height:.85em;border-radius:2px;background:var(--soft)}
 .track i{display:block;height:100%;min-width:1px;width:calc(var(--lin)*1%);border-radius:2px;
-background:hsl(var(--h,210) 55% var(--l))}.track i.apart{opacity:.3}
+background:hsl(var(--h,210) 55% var(--l))}
 .log:checked~.bars .track i{width:calc(var(--log)*1%)}
 .log:checked~.bars .track{background:repeating-linear-gradient(90deg,var(--faint) 0 1px,var(--soft) 1px
 calc(100%/var(--steps)))}
@@ -69,13 +73,17 @@ calc(100%/var(--steps)))}
 .node i[style]{background:hsl(var(--h) 60% var(--l))}.node .kind{flex:none;width:9.5em;opacity:.6;font-size:.85em}
 .node .kernel{flex:none;width:13em;overflow:hidden;text-overflow:ellipsis;font-size:.85em;border:0}
 .node code{flex:1;min-width:0;overflow:hidden;text-overflow:ellipsis}
-.node code:hover{overflow:visible;white-space:normal;background:var(--soft);z-index:1}.node.row:hover{overflow:visible}
+.node.row:hover,.node.row:focus-within{overflow:visible;position:relative;z-index:1;background:var(--soft)}
+:is(.node.row:hover,.node.row:focus-within) :is(code,.kernel){overflow:visible;white-space:normal;
+overflow-wrap:anywhere;background:var(--soft)}
 .arc{fill:none;stroke:var(--faint);stroke-width:1.5}.arc.fused{stroke:hsl(var(--h) 60% var(--l));stroke-width:2.2}
 .arc:hover{stroke:var(--minus);stroke-width:3}.fused{color:var(--link);font-weight:600}
 .memory svg{display:block;width:100%;max-width:1100px;height:auto}
 .hidden{display:none!important}.node.row.hidden{display:flex!important;opacity:.15}
-@media (max-width:700px){.bar{grid-template-columns:1fr 5.5em 4em}.bar .track{grid-column:1/-1}
-.node .kernel{display:none}main,header{padding-left:.8em;padding-right:.8em}}
+@media (max-width:700px){.bar{grid-template-columns:1fr 5.5em 4em;gap:.1em .6em;padding:.25em 0}
+.bar .track{grid-column:1/-1}.node .kernel{display:none}main,header{padding-left:.8em;padding-right:.8em}
+header{position:static}[id]{scroll-margin-top:.5em}#filter{width:100%}}
+@media (max-width:860px){.flow,.about{display:none}.steps{display:block}}
 @media print{header{position:static}pre{max-height:none}}
 """
 
@@ -96,8 +104,14 @@ frame.className='box';button.className='copy';button.type='button';button.textCo
 button.addEventListener('click',()=>copy(pre).then(()=>button.textContent='copied',()=>button.textContent='not copied')
 .then(()=>setTimeout(()=>button.textContent='copy',1500)));
 pre.replaceWith(frame);frame.append(button,pre);}
-for(const flow of all(document,'svg.flow')){const parts=all(flow,'[data-n]');let names=null;
+for(const flow of all(document,'svg.flow')){const parts=all(flow,'[data-n]');let names=null,told=null,touched=false;
+const about=document.createElement('p');about.className='about';about.setAttribute('role','status');
+flow.parentElement.after(about);
+flow.addEventListener('click',event=>{if(touched)event.preventDefault();touched=false;});
 const show=event=>{const node=event.target.closest('[data-o]');const own=node&&node.dataset.o;
+if(event.pointerType)touched=event.pointerType==='touch'&&node!==told;
+const titled=event.target.closest('[data-n]');told=node;
+about.textContent=titled?titled.querySelector('title').textContent:'';
 names=names||parts.map(part=>new Set(part.dataset.n.split(' ')));flow.classList.toggle('some',!!own);
 parts.forEach((part,n)=>part.classList.toggle('lit',!!own&&names[n].has(own)));};
 flow.addEventListener('pointerover',show);flow.addEventListener('focusin',show);

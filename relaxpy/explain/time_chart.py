@@ -38,26 +38,21 @@ class Bar:
     """The text by which the page's filter finds it."""
     hue: int | None = None
     parts: tuple[Bar, ...] = ()
-    """Its parts."""
+    """Its parts, none of which is longer."""
     note: str = ""
     """HTML behind the bar."""
     open: bool = False
-    counts: bool = True
-    """Whether it is part of the whole: not for a kernel from the cache, whose time was spent in another build."""
-    share: float | None = None
-    """Its share if that is not of the whole."""
 
 
 def chart(bars: Sequence[Bar], id: str) -> str:
     """The bars, longest first, as HTML. `id` names the chart's radio buttons."""
-    values = [bar.value for bar in bars if bar.counts]
-    shown = [bar for bar in _all(bars) if bar.counts] or _all(bars)
-    whole, most = sum(values), max((bar.value for bar in shown), default=0.0)
+    values = [bar.value for bar in bars]
+    whole, most = sum(values), max(values, default=0.0)
     if not most:
         return ""
-    low = max(min((bar.value for bar in shown if bar.value > 0), default=most), most / 10**DECADES)
+    low = max(min(bar.value for bar in _all(bars) if bar.value > 0), most / 10**DECADES)
     scale = _Scale(whole, most, 10 ** math.floor(math.log10(low)))
-    dwarfs = len(bars) > 2 and max(values, default=0.0) > DOMINANT * whole
+    dwarfs = len(bars) > 2 and most > DOMINANT * whole
     linear, logarithmic = ("", " checked") if dwarfs else (" checked", "")
     return (
         f'<fieldset class="chart"><legend>scale</legend>'
@@ -99,7 +94,7 @@ def _strip(bars: Sequence[Bar], whole: float) -> str:
         f'<i style="width:{100 * bar.value / whole:.2f}%;--h:{bar.hue}" title="{text(bar.key)}: '
         f'{percent(bar.value / whole)}"></i>'
         for bar in _sorted(bars)
-        if bar.hue is not None and bar.counts and whole and bar.value > whole / 1000
+        if bar.hue is not None and bar.value > whole / 1000
     )
     return f'<div class="strip" aria-hidden="true">{pieces}</div>' if pieces else ""
 
@@ -113,22 +108,19 @@ def _rows(bars: Sequence[Bar], scale: _Scale) -> str:
     if len(rows) <= SHOWN:
         return "".join(rows)
     rest = _sorted(bars)[SHOWN - 1 :]
-    share = sum(bar.value for bar in rest if bar.counts) / scale.whole if scale.whole else 0.0
-    summary = f"{len(rest)} smaller ones, together {percent(share)}"
+    share = percent(sum(bar.value for bar in rest) / scale.whole)
+    summary = f"{len(rest)} smaller ones, together {share}"
     return "".join(rows[: SHOWN - 1]) + folded(summary, "".join(rows[SHOWN - 1 :]))
 
 
 def _row(bar: Bar, scale: _Scale) -> str:
-    share = ""
-    if bar.counts and scale.whole:
-        share = percent(bar.value / scale.whole if bar.share is None else bar.share)
     style = f"--lin:{scale.linear(bar.value):.2f};--log:{scale.logarithmic(bar.value):.2f}"
     if bar.hue is not None:
         style += f";--h:{bar.hue}"
-    kind = "" if bar.counts else ' class="apart"'
+    share = percent(bar.value / scale.whole)
     cells = (
-        f'<span class="label" title="{text(bar.key)}">{bar.label}</span><span class="number">{bar.words}</span>'
-        f'<span class="number">{share}</span><span class="track"><i{kind} style="{style}"></i></span>'
+        f'<span class="label">{bar.label}</span><span class="number">{bar.words}</span>'
+        f'<span class="number">{share}</span><span class="track"><i style="{style}"></i></span>'
     )
     key = f'data-name="{text(bar.key)}"' if bar.key else ""
     if not bar.parts and not bar.note:
@@ -141,13 +133,13 @@ def _row(bar: Bar, scale: _Scale) -> str:
 
 
 def call_chart(flow: Flow, links: Links, id: str) -> str:
-    """The time of a call by kernel; a kernel unfolds into its operators and its launches."""
+    """The time, or what stands for it, of a call by kernel; a kernel unfolds into its operators and its launches."""
     basis = {
         MEASURED: f"Measured: a call takes {duration(flow.total)}.",
-        ESTIMATED: "Estimated from the bytes that each launch must move and its floating-point operations, eight of "
-        "which count as a byte (<code>--input</code> measures instead).",
-        COUNTED: "Costs are not known at these sizes, so every launch counts the same (<code>--bound n=128</code> or "
-        "<code>--size n=128</code> gives sizes, <code>--input</code> measures).",
+        ESTIMATED: "Not a time: estimated from the bytes that each launch must move and its floating-point operations, "
+        "eight of which count as a byte (<code>--input</code> measures instead).",
+        COUNTED: "Not a time: costs are not known at these sizes, so every launch counts the same "
+        "(<code>--bound n=128</code> or <code>--size n=128</code> gives sizes, <code>--input</code> measures).",
     }[flow.basis]
     if flow.basis == ESTIMATED and any(each.launch.kind != "kernel" for each in flow.launches):
         basis += " The cost of library and Python functions is not known: they count nothing."
@@ -224,30 +216,31 @@ def build_chart(explanation: Explanation) -> str:
         parts: tuple[Bar, ...] = ()
         note = ""
         if step == "kernels":
-            parts = tuple(_compiled(explanation))
-            note = (
-                f"<p>Each kernel with the time of its own thread and its share of all of these; "
-                f"{explanation.jobs} compile at a time. Pale: from the cache, with the time that it once took.</p>"
-                if parts
-                else ""
-            )
+            parts = tuple(_compiled(explanation, seconds))
+            cached = sum(kernel.cached for kernel in explanation.kernels)
+            if parts:
+                note = (
+                    f"<p>The build waits this long for its kernels, of which {explanation.jobs} compile at a time, "
+                    "beside other steps. It is divided between them by the time of each in its own thread.</p>"
+                )
+            if cached:
+                note += f"<p>From the cache: {cached} of {len(explanation.kernels)}.</p>"
         label = "compile kernels" if step == "kernels" else name(step)
         bars.append(Bar(label, seconds, duration(seconds), step, 25, parts, note, bool(parts)))
     return chart(bars, "build")
 
 
-def _compiled(explanation: Explanation) -> list[Bar]:
+def _compiled(explanation: Explanation, seconds: float) -> list[Bar]:
+    """The parts of the step that compiles, without kernels from the cache."""
     whole = sum(kernel.seconds for kernel in explanation.kernels if not kernel.cached)
     return [
         Bar(
             link(f"kernel-{number}", kernel.name),
-            kernel.seconds,
-            duration(kernel.seconds),
+            seconds * kernel.seconds / whole,
+            duration(seconds * kernel.seconds / whole),
             kernel.name,
             25,
-            counts=not kernel.cached,
-            share=kernel.seconds / whole if whole else 0.0,
         )
         for number, kernel in enumerate(explanation.kernels)
-        if kernel.times
+        if kernel.seconds and not kernel.cached
     ]

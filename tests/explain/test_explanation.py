@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -17,6 +16,7 @@ from relaxpy.explain import Explanation, explain
 from relaxpy.explain.page import page
 from relaxpy.ir.module import IRModule
 from relaxpy.transform.base import Pass, PassContext
+from tests.server.chromium import Page, browser, chromium
 
 MOD = relaxpy.parse(
     """
@@ -33,9 +33,6 @@ class Module:
 """.replace("class Module:\n", "class Module:\n", 1).replace(
         "        a =", "        n = T.int64()\n        a ="
     )
-)
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 
 
@@ -168,34 +165,93 @@ def test_a_long_program(explanation: Explanation) -> None:
     assert len(result.kernels) == 1  # the same program three hundred times
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
-def test_in_a_browser(explanation: Explanation, tmp_path: Path) -> None:
-    """The page as a browser has it after somebody typed into its filter."""
-    typed = (
-        "<script>const box=document.getElementById('filter');box.value='matmul';"
-        "box.dispatchEvent(new Event('input'));document.title='hidden '+"
-        "document.querySelectorAll('.row.hidden').length+' of '+document.querySelectorAll('.row').length;"
-        "document.body.dataset.wide=String(document.documentElement.scrollWidth<=window.innerWidth);</script>"
+@pytest.fixture(scope="module")
+def shown(explanation: Explanation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """The page in a browser."""
+    if chromium() is None:
+        pytest.skip("there is no Chromium here")
+    folder = tmp_path_factory.mktemp("explain")
+    (folder / "page.html").write_text(page(explanation), encoding="utf-8")
+    with browser(folder / "chromium", 1280, 900) as found:
+        found.open((folder / "page.html").as_uri())
+        yield found
+
+
+@contextmanager
+def sized(shown: Page, width: int) -> Iterator[None]:
+    shown.send(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=800,
+        deviceScaleFactor=1,
+        mobile=width < 500,
     )
-    path = tmp_path / "page.html"
-    path.write_text(page(explanation).replace("</body>", typed + "</body>"), encoding="utf-8")
-    assert BROWSER is not None
-    options = "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --dump-dom"
-    background = "--disable-background-networking --disable-component-update --disable-sync"
-    done = subprocess.run(
-        [
-            BROWSER,
-            *options.split(),
-            *background.split(),
-            f"--user-data-dir={tmp_path}/user",
-            path.as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    title = done.stdout.split("<title>")[1].split("</title>")[0]
-    hidden, _, rows = title.removeprefix("hidden ").partition(" of ")
-    assert 0 < int(hidden) < int(rows)
-    assert 'data-wide="true"' in done.stdout
+    yield
+    shown.send("Emulation.clearDeviceMetricsOverride")
+
+
+ABOUT = "document.querySelector('.about').innerText"
+KERNEL = "[...document.querySelectorAll('.flow .node')].find((one) => one.dataset.o === 'k0')"
+
+
+def test_the_filter(shown: Page) -> None:
+    typed = "{const box = document.getElementById('filter'); box.value = %r; box.dispatchEvent(new Event('input'))}"
+    rows = "document.querySelectorAll('.row%s').length"
+    shown.run(typed % "matmul")
+    assert 0 < shown.run(rows % ".hidden") < shown.run(rows % "")
+    shown.run(typed % "")
+    assert shown.run(rows % ".hidden") == 0
+
+
+@pytest.mark.parametrize("width", [390, 600, 861, 1280])
+def test_nothing_is_cut_off(shown: Page, width: int) -> None:
+    """The page does not scroll sideways, names of bars are whole, and the flow is a picture or a list."""
+    with sized(shown, width):
+        assert shown.run("document.documentElement.scrollWidth") <= width
+        assert (
+            shown.run(
+                "[...document.querySelectorAll('.bar .label')].filter((one) => one.scrollWidth > one.clientWidth).length"
+            )
+            == 0
+        )
+        visible = "[...document.querySelectorAll('.flow, .steps')].map((one) => getComputedStyle(one).display !== 'none')"
+        assert shown.run(visible) == ([True, False] if width > 860 else [False, True])
+        if width <= 860:
+            listed = shown.run("document.querySelector('.steps').innerText")
+            for each in ("fused_matmul_relu", "matmul", "relu", "<text>:7", "tests.<lib>"):
+                assert each in listed
+            inside = "[...document.querySelectorAll('.steps *')].every((one) => one.getBoundingClientRect().right <= innerWidth)"
+            assert shown.run(inside)
+
+
+def test_whole_names(shown: Page) -> None:
+    """Under the flow: of the node that the mouse points at, that has the focus, or that was tapped first; a second tap
+    follows its link."""
+    with sized(shown, 1280):
+        shown.run(f"{KERNEL}.scrollIntoView({{block: 'center'}})")
+        box = shown.run(
+            f"(({{x, y}}) => [x + 4, y + 4])({KERNEL}.querySelector('rect').getBoundingClientRect())"
+        )
+        at = {"x": box[0], "y": box[1]}
+        shown.send("Input.dispatchMouseEvent", type="mouseMoved", **at)
+        shown.until(f"{ABOUT}.startsWith('fused_matmul_relu: ')")
+        shown.send("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
+        shown.run(
+            "[...document.querySelectorAll('.flow .node')].find((one) => one.dataset.o === 'o1').focus()"
+        )
+        assert shown.run(ABOUT).startswith("relu: ")
+        shown.run("document.activeElement.blur()")
+        shown.send("Emulation.setTouchEmulationEnabled", enabled=True)
+        for expected in ("", "#kernel-"):
+            for kind in ("touchStart", "touchEnd"):
+                shown.send(
+                    "Input.dispatchTouchEvent",
+                    type=kind,
+                    touchPoints=[at] if kind == "touchStart" else [],
+                )
+            shown.until(f"{ABOUT}.startsWith('fused_matmul_relu: ')")
+            shown.until(f"location.hash.startsWith({expected!r})")
+            if not expected:
+                assert shown.run("location.hash") == ""
+        shown.send("Emulation.setTouchEmulationEnabled", enabled=False)
+        assert shown.mistakes() == []

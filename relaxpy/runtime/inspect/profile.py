@@ -181,6 +181,11 @@ class Profile:
         size, most = (
             ("KB", 1e3) if max((row.nbytes for row in rows), default=0) < 1e6 else ("MB", 1e6)
         )
+
+        def of_copy(row: Row) -> str:
+            share = row.gigabytes * 1e9 / copy
+            return "" if not row.nbytes else "cache" if share > 1 else f"{share:.0%}"
+
         columns: list[tuple[str, Callable[[Row], str]]] = [
             (heading, lambda row: row.name),
             ("calls", lambda row: f"{row.calls:,}" if row.calls else ""),
@@ -188,7 +193,7 @@ class Profile:
             ("share", lambda row: f"{row.seconds / self.seconds:.1%}" if self.seconds else ""),
             (size, lambda row: f"{row.nbytes / most:,.2f}" if row.nbytes else ""),
             ("GB/s", lambda row: f"{row.gigabytes:.1f}" if row.nbytes else ""),
-            ("of copy", lambda row: f"{row.gigabytes * 1e9 / copy:.0%}" if row.nbytes else ""),
+            ("of copy", of_copy),
         ]
         if any(row.flops for row in rows):
             columns.append(("GFLOP/s", lambda row: f"{row.gigaflops:.1f}" if row.flops else ""))
@@ -197,6 +202,8 @@ class Profile:
                 columns.append(("of peak", lambda row: shares.get(id(row), "")))
         cells = [[text(row) for _, text in columns] for row in rows]
         title = f"{self.function}: {self.seconds * factor:,.2f} {unit} a call, median of {self.repeat}; {limits}"
+        if any(of_copy(row) == "cache" for row in rows):
+            title += "\ncache: faster than memory is copied, so these bytes come from the processor's cache"
         return "\n".join([title, *_aligned([[name for name, _ in columns], *cells])])
 
 

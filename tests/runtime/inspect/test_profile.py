@@ -80,6 +80,21 @@ def test_the_tables_say_kernels_and_lines(vm: relaxpy.VirtualMachine) -> None:
     assert copy_bandwidth() > 1e8
 
 
+def test_reads_from_the_cache_have_no_share() -> None:
+    """A kernel faster than memory is copied has no share above 100 %: its bytes come from the cache, and that is said."""
+    near, far = int(copy_bandwidth() * 0.5e-3), int(copy_bandwidth() * 2.58e-3)
+    events = (
+        Event("near", "kernel", "main", "m.py:1", 0.0, 1e-3, near, 0, 0),
+        Event("far", "kernel", "main", "m.py:2", 1e-3, 1e-3, far, 0, 0),
+    )
+    title, word, _, *rows = str(Profile("main", 2e-3, 1, events)).splitlines()
+    assert "copying memory reaches" in title
+    assert word.startswith("cache: faster than memory is copied")
+    shares = {row.split()[0]: row.split()[-1] for row in rows}
+    assert (shares["near"], shares["far"]) == ("50%", "cache")
+    assert "cache" not in str(Profile("main", 1e-3, 1, events[:1]))
+
+
 def test_the_peak_of_arithmetic(
     vm: relaxpy.VirtualMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

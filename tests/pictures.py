@@ -1,0 +1,110 @@
+"""Writes the pictures of the pages for people into docs, on a desk (1280) and on a phone (390): the page for chats, with
+the model that ships with relaxpy (server*.png), and the page of `relaxpy explain` (explain*.png).
+
+    python -m tests.pictures
+
+Chromium takes them. Pillow, which no extra brings, makes them small where it is.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+import relaxpy
+from relaxpy.explain import explain, page
+from relaxpy.models.bert import SPEC, BertConfig, BertEncoder
+from tests.server.chromium import Page, browser
+from tests.server.running import server_process
+
+DOCS = Path("docs")
+DESK, PHONE = 1280, 390
+BOUNDS = {"batch": 8, "seq": 128}
+
+
+@contextmanager
+def sized(folder: Path, width: int, height: int) -> Iterator[Page]:
+    """A browser with a page of this size."""
+    with browser(folder / f"chromium{width}x{height}", width, height) as found:
+        found.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, mobile=width == PHONE, deviceScaleFactor=1,
+        )  # fmt: skip
+        yield found
+
+
+def taken(shown: Page, name: str) -> None:
+    path = DOCS / name
+    shown.picture(path)
+    if importlib.util.find_spec("PIL"):
+        from PIL import Image
+
+        Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
+
+
+def chats(folder: Path) -> None:
+    """A conversation on a desk; on a phone the first view, and an answer that was cut."""
+    with server_process(folder) as running:
+        for width, height in ((DESK, 640), (PHONE, 640)):
+            with sized(folder, width, height) as shown:
+                shown.open(running.url)
+                shown.until("!!document.getElementById('first')")
+                if width == PHONE:
+                    taken(shown, "server_phone.png")
+                    shown.run("document.getElementById('most').value = 6")
+                for number in (1, 2) if width == DESK else (1,):
+                    shown.run(f"ask(QUESTIONS[{number - 1}])")
+                    shown.until(f"messages.length === {2 * number} && !running", 120)
+                taken(shown, "server.png" if width == DESK else "server_phone_cut.png")
+
+
+def explained() -> str:
+    """The page of all-MiniLM-L6-v2's shape with random weights, with the measured time of a call."""
+    config = BertConfig(
+        hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536, vocab_size=1000
+    )  # fmt: skip
+    model, random = BertEncoder(config), np.random.default_rng(0)
+    model.load(
+        {n: 0.02 * random.standard_normal(p.shape, np.float32) for n, p in model.named_parameters()}
+    )
+    mod, params = model.export({"embed": SPEC["embed"]})
+    found = explain(mod, params=params, bounds=BOUNDS, title="all-MiniLM-L6-v2")
+    assert found.executable is not None
+    tokens = np.ones((8, 128), np.int64)
+    found.profile = relaxpy.VirtualMachine(found.executable).profile(
+        "embed", input_ids=tokens, attention_mask=tokens
+    )
+    return page(found)
+
+
+def explanations(folder: Path) -> None:
+    """The flow on a desk and on a phone, and there the time of a call, too."""
+    path = folder / "page.html"
+    path.write_text(explained(), encoding="utf-8")
+    for name, width, height, section in (
+        ("explain.png", DESK, 900, ""),
+        ("explain_phone.png", PHONE, 640, "flow"),
+        ("explain_phone_time.png", PHONE, 640, "time"),
+    ):
+        with sized(folder, width, height) as shown:
+            shown.open(path.as_uri() + f"#{section}" * bool(section))
+            if section == "flow":  # the largest kernel
+                shown.run(
+                    "[...document.querySelectorAll('.steps > li')].sort((a, b) => parseFloat(b.querySelector('i').style.getPropertyValue('--lin'))"
+                    " - parseFloat(a.querySelector('i').style.getPropertyValue('--lin')))[0].scrollIntoView({block: 'center'})"
+                )
+            taken(shown, name)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        chats(Path(folder))
+        explanations(Path(folder))
+
+
+if __name__ == "__main__":
+    main()
