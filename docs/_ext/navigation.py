@@ -1,8 +1,9 @@
 """The navigation of the site, read from the pages that list others.
 
 `docs/index.md` lists the pages in tables, one under each heading; the navigation of the site is made from these tables,
-in their order. An `index.md` in a folder lists the pages of that folder in the same way, or has no table: then all
-pages of the folder belong to it, by name. So a page is listed in one place, which readers of the repository see too.
+in their order, and shows each page by its own title. An `index.md` in a folder lists the pages of that folder in the
+same way, or has no table: then all pages of the folder belong to it, by name. So a page is listed in one place, which
+readers of the repository see too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Group:
     """The heading; "" before the first one."""
     pages: tuple[Path, ...]
     titles: tuple[str, ...] = ()
-    """The titles that the table gives the pages; without them pages have the title of their own."""
+    """What the rows of the table call the pages."""
 
 
 def listed(index: Path) -> list[Group]:
@@ -65,8 +66,6 @@ def toctrees(index: Path) -> str:
     for group in groups_of(index):
         caption = f":caption: {group.title}\n" if group.title and index == DOCS / "index.md" else ""
         names = [page.relative_to(index.parent).with_suffix("").as_posix() for page in group.pages]
-        if group.titles:
-            names = [f"{title} <{name}>" for title, name in zip(group.titles, names, strict=True)]
         options = shown or f":hidden:\n{caption}"
         parts.append("```{toctree}\n" + options + "\n" + "\n".join(names) + "\n```\n")
     return "\n" + "\n".join(parts)

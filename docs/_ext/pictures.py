@@ -1,5 +1,5 @@
-"""The pictures of docs/architecture.md, drawn from what they show: the path of a program with the phases of the default
-pipeline, and the packages with the table of decision 1.
+"""Pictures of the pages, drawn from what they show: what relaxpy does (docs/index.md), and for docs/architecture.md the
+path of a program with the phases of the default pipeline, and the packages with the table of decision 1.
 
     python -m docs._ext.pictures
 """
@@ -90,6 +90,54 @@ class Picture:
                 "",
             ]
         )
+
+
+def overview() -> str:
+    """From models to machines, for the front page. Its letters are large: a phone shows it at half its width."""
+    p = Picture(700, 500, "What relaxpy does")
+    p.parts.append(
+        "<style>.large{font-size:19px;font-weight:600}.line{font-size:17px;fill:#526070}"
+    )
+    p.parts.append("@media (prefers-color-scheme:dark){.line{fill:#a3afbc}}</style>")
+
+    def row(y: float, names: Sequence[str]) -> list[float]:
+        """Boxes beside each other, as wide as their names; where their middles are."""
+        letter = (660 - 8 * (len(names) - 1)) / sum(len(name) + 3 for name in names)
+        x, middles = 20.0, list[float]()
+        for name in names:
+            width = letter * (len(name) + 3)
+            p.box(x, y, width, 50)
+            middles.append(round(x + width / 2))
+            p.text(middles[-1], y + 32, name, "large", "middle")
+            x += width + 8
+        return middles
+
+    def stage(y: float, name: str, line: str, kind: str) -> None:
+        p.box(20, y, 660, 84, kind)
+        p.text(350, y + 36, name, "large", "middle")
+        p.text(350, y + 64, line, "line", "middle")
+
+    for x in row(20, ["PyTorch", "JAX", "ONNX", "checkpoints", "Python"]):
+        p.arrow(x, 70, x, 104)
+    stage(
+        104,
+        "one program, whose sizes are symbols",
+        "graphs and loops side by side: x is (n, 64), for any n",
+        "ir",
+    )
+    p.arrow(350, 188, 350, 222)
+    stage(
+        222,
+        "compiled once, ahead of time",
+        "fused, scheduled for the machine, its memory planned",
+        "kernel",
+    )
+    p.arrow(350, 306, 350, 340)
+    p.box(20, 340, 660, 50, "run")
+    p.text(350, 372, "one file, for every size", "large", "middle")
+    for x in row(424, ["CPU", "CUDA", "Vulkan", "OpenCL", "browser"]):
+        p.arrow(x, 390, x, 424)
+    return p.svg()
 
 
 def path_of_a_program() -> str:
@@ -212,7 +260,7 @@ def _wrapped(words: str, letters: int) -> list[str]:
     return lines
 
 
-PICTURES = {"architecture.svg": path_of_a_program, "layers.svg": layers}
+PICTURES = {"overview.svg": overview, "architecture.svg": path_of_a_program, "layers.svg": layers}
 """File in docs → the function that draws it."""
 
 if __name__ == "__main__":

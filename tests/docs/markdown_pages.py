@@ -75,12 +75,17 @@ def slug(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", shown.strip().lower()).replace(" ", "-")
 
 
+def headings(page: Path) -> list[str]:
+    """The headings of a page, the title first."""
+    return [match["title"] for match in _HEADING.finditer(prose(page))]
+
+
 @cache
 def anchors(page: Path) -> frozenset[str]:
     """The anchors of a page's headings. Of equal ones the second ends with -1."""
     found: dict[str, int] = {}
-    for match in _HEADING.finditer(prose(page)):
-        name = slug(match["title"])
+    for title in headings(page):
+        name = slug(title)
         count = found.get(name, 0)
         found[name] = count + 1
         if count:

@@ -24,7 +24,7 @@ HEADER = """\
 
 Written from the classes in `relaxpy/op` by `make stubs`. In script each is `R.NAME(…)`:
 arguments first, then attributes (with their defaults), by position or by keyword.
-[Adding an operator](add_an_operator.md) says what a class has to say, [At the edges](edges.md) what happens where
+[Adding an operator](add_an_operator.md) says what a class has to say, [Edge cases](edges.md) what happens where
 arithmetic ends.
 
 Generated tests (`tests/op`) hold every operator to its samples: the deduced annotation is that of the reference's
