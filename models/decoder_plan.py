@@ -151,7 +151,7 @@ def plan_decoder(
     does not have.
     """
     checkpoint = open_checkpoint(place)
-    scheme = scheme or Scheme.of(checkpoint)
+    scheme = (scheme or Scheme.of(checkpoint)).on(target)
     config = scheme.applied(checkpoint)
     positions = config.max_position_embeddings
     chosen = min(positions, 4096) if context is None else context

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scheme:
-    """How a decoder keeps its weights, and computes. The defaults are W4A8: the least memory to read for a token."""
+    """How a decoder keeps its weights, and computes. The defaults are W4A8, the least memory to read for a token, or
+    W4A32 where the target has no products of bytes."""
 
     bits: int | None = 4
     """Bits of a weight in matrix products: 3, 4 or 8; None: as the checkpoint stores it, with the codes, groups and
@@ -49,9 +50,10 @@ class Scheme:
     """Neighbours along the depth that share a scale; None: all of them."""
     zero: Literal["symmetric", "zero_point", "minimum"] = "symmetric"
     """The value of code 0 (`relaxpy.op.weight_scheme`)."""
-    activations: int | None = 32
+    activations: int | Literal["target"] | None = "target"
     """Quantise what is multiplied to int8, with a scale for so many neighbours, where weights have 4 bits; None: it
-    stays a float."""
+    stays a float. "target": 32, or None where the target has no instructions for products of bytes, such as processors
+    of aarch64 (`relaxpy.Target.has_byte_products`)."""
     embeddings: int | None = 8
     """Bits of the table of embeddings, and of the head where it is the same table, if matrices are quantised: in groups
     of 32, symmetric. Fewer bits of it cost more than those of other matrices. None: it is as the checkpoint has it."""
@@ -75,6 +77,15 @@ class Scheme:
     def of(cls, checkpoint: Checkpoint) -> Scheme:
         """The default for a checkpoint: its own codes if it is quantised."""
         return cls(bits=None) if checkpoint.has_codes else cls()
+
+    def on(self, target: str) -> Scheme:
+        """The scheme with what the target decides."""
+        if self.activations != "target":
+            return self
+        from relaxpy.target import Target
+
+        found = 32 if Target.parse(target).has_byte_products else None
+        return replace(self, activations=found)
 
     def described(self) -> str:
         """In words: "weights in 4 bits, activations in 8"."""
@@ -162,7 +173,7 @@ def load_decoder(
         facts["positions"],
         tuple(facts["windows"]),
         checkpoint.config,
-        scheme,
+        replace(scheme, activations=facts["activations"]),
     )
 
 
@@ -217,6 +228,7 @@ def _built(
     """The executable, and what is known of it beside."""
     from relaxpy.build import build  # loads the compiler
 
+    scheme = scheme.on(target)
     config = scheme.applied(checkpoint)
     sources = config.sources_in(checkpoint.tensors)
     mod, in_codes = decoder_program(checkpoint, config, scheme)
@@ -229,6 +241,7 @@ def _built(
         "page_size": config.page_size,
         "positions": config.max_position_embeddings,
         "windows": config.windows,
+        "activations": scheme.activations,
     }
     return build(mod, target, pack=True, cache=keep), facts
 
@@ -237,7 +250,7 @@ def decoder_program(
     checkpoint: Checkpoint, config: DecoderConfig, scheme: Scheme
 ) -> tuple[IRModule, list[str]]:
     """The functions of a decoder, before they are lowered, and the parameters that keep the codes of the checkpoint.
-    `config` may have fewer layers than the checkpoint."""
+    `config` may have fewer layers than the checkpoint; the scheme is that of a target (`Scheme.on`)."""
     from relaxpy import nn
     from relaxpy.ir.expr import Var
     from relaxpy.models.decoder import Decoder, step_spec
@@ -270,7 +283,7 @@ def decoder_program(
         step = QuantizeWeights(
             schemes=schemes,
             choose=lambda name, _: name in schemes,
-            activations=scheme.activations,
+            activations=_group(scheme),
             lookups=True,
         )
         chosen = {w for f in mod.graph_functions.values() for w in step.weights(f)}
@@ -298,10 +311,15 @@ def quantization(config: DecoderConfig, scheme: Scheme) -> QuantizeWeights:
         WeightScheme(scheme.bits, scheme.group, scheme.zero),
         own,
         choose=lambda name, _: name not in kept,
-        activations=scheme.activations if scheme.bits == 4 else None,
+        activations=_group(scheme) if scheme.bits == 4 else None,
         on_load=True,
         lookups=True,
     )
+
+
+def _group(scheme: Scheme) -> int | None:
+    assert scheme.activations != "target", "Scheme.on(target) decides"
+    return scheme.activations
 
 
 def _codes(checkpoint: Checkpoint, source: Source) -> Codes | None:

@@ -81,6 +81,12 @@ class Target(ABC):
         Then the pass `lift-graphs` puts runs of launches into graphs."""
         return False
 
+    @property
+    def has_byte_products(self) -> bool:
+        """Whether codes of 4 bits are multiplied with int8 by instructions for that. Where they are not, decoders keep
+        their activations as floats (`relaxpy.models.loaded.Scheme`)."""
+        return True
+
     def facts(self) -> Mapping[str, str | int | bool | tuple[str, ...]]:
         """Facts about the target that are stored in an executable for display: its kind and text, and more."""
         return {"kind": self.kind, "text": str(self)}

@@ -33,7 +33,7 @@ from tests.models.family_checkpoints import CASES, checkpoint, text
 SCHEMES: dict[str, Scheme] = {
     "fp32": Scheme(bits=None, activations=None),
     "W4A32": Scheme(activations=None),
-    "W4A8": Scheme(),
+    "W4A8": Scheme(activations=32),
     "W8A32": Scheme(8, activations=None),
     "W3A32": Scheme(3, 40, "minimum", activations=None),
     "bf16": Scheme(bits=None, activations=None, dtype="bfloat16"),

@@ -118,6 +118,22 @@ def test_schemes_agree(tmp_path: Path) -> None:
         assert bound / 30 < error < bound
 
 
+@pytest.mark.parametrize(
+    ("target", "group"), [(TARGET, 32), ("llvm -mcpu=nehalem -opt-level=0", None)]
+)
+def test_activations_are_those_of_the_target(
+    tmp_path: Path, target: str, group: int | None
+) -> None:
+    """Floats where it has no products of bytes: the same numbers as with a scheme that says so. A second start, from the
+    cache, knows it, too."""
+    place = checkpoint(tmp_path / "tiny", tensors())
+    first, second = (load_with(place, target=target) for _ in range(2))
+    assert [each.scheme.activations for each in (first, second)] == [group, group]
+    assert ("activations in 8" in first.scheme.described()) == (group is not None)
+    said = load_with(place, Scheme(activations=group), target=target)
+    np.testing.assert_array_equal(logits(first), logits(said))
+
+
 def test_another_checkpoint_of_the_same_configuration(tmp_path: Path, cache: Path) -> None:
     """The executable serves it; its weights are packed. The first one's are found again."""
     one, other = (checkpoint(tmp_path / f"{n}", tensors(n)) for n in range(2))

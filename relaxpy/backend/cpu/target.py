@@ -203,6 +203,12 @@ class CpuTarget(Target):
         Zen 5's, 16 MiB otherwise (Emerald Rapids)."""
         return 32 << 20 if self.mcpu in _ZEN_OF_32_MIB else 16 << 20
 
+    @property
+    def has_byte_products(self) -> bool:
+        from relaxpy.backend.cpu.dots import Dots  # which is about targets
+
+        return all(each.kind == "llvm" and Dots.of(each) is not None for each in self.alternatives)
+
     def lanes(self, bits: int = 32) -> int:
         """The number of elements of `bits` bits in one vector register."""
         return max(1, self.vector_bits // bits)

@@ -57,6 +57,20 @@ def test_features_follow_the_processor_and_its_changes() -> None:
     assert narrow.vector_bits == 128
 
 
+@pytest.mark.parametrize(
+    ("target", "has"),
+    [
+        (f"llvm {LINUX} -mcpu=haswell", True), (f"llvm {LINUX} -mcpu=znver4", True),
+        (f"llvm {LINUX} -mcpu=nehalem", False), (f"llvm {LINUX} -mcpu=nehalem,haswell", False), ("c", False),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1", False), ("llvm -mtriple=arm64-apple-macos -mcpu=apple-m1", False),
+        ("vulkan", True),
+    ],
+)  # fmt: skip
+def test_products_of_bytes(target: str, has: bool) -> None:
+    """Where kernels have instructions for them; of alternatives, all."""
+    assert Target.parse(target).has_byte_products == has
+
+
 def test_a_generic_processor_requires_nothing_of_this_machine() -> None:
     assert Target.parse(f"llvm {LINUX} -mcpu=x86-64").required_features == ()
     assert Target.parse(f"llvm {LINUX} -mcpu=generic").required_features == ()

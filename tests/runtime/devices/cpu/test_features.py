@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import mmap
+import platform
 import sys
 
 import pytest
 
 from relaxpy.runtime.bytecode import Requirement
+from relaxpy.runtime.devices.cpu import features
 from relaxpy.runtime.devices.cpu.features import (
     SYSTEMS,
     features_from_cpuinfo,
@@ -53,6 +56,22 @@ def test_auxiliary_vector() -> None:
         "fp-armv8", "neon", "lse", "dotprod",
     }  # fmt: skip
     assert {"sve", "sve2", "i8mm", "bf16"} <= features_from_words({16: 1 << 22, 26: 0x6002})
+
+
+def test_aarch64_reads_what_the_program_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The auxiliary vector, not /proc/cpuinfo, which has the machine under an emulator."""
+    words = {16: 0b11 | 1 << 8, 26: 0}
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(features, "_auxiliary", words.__getitem__)
+    assert host_features.__wrapped__() == {"fp-armv8", "neon", "lse"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no auxiliary vector")
+def test_an_entry_of_the_auxiliary_vector() -> None:
+    """AT_PAGESZ is known; an entry that is not there is 0."""
+    assert features._auxiliary(6) == mmap.PAGESIZE  # pyright: ignore[reportPrivateUsage]
+    assert features._auxiliary(9999) == 0  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.mark.parametrize("system", ["linux", "darwin", "win32"])
