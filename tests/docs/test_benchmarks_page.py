@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.docs.markdown_pages import ROOT
 
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -19,3 +21,15 @@ def test_figures_of_the_summary_are_in_the_sections() -> None:
     assert len(figures) > 20
     below = set(FIGURE.findall(sections))
     assert not sorted(figures - below), "the sections have changed: write the summary anew"
+
+
+@pytest.mark.parametrize(
+    ("page", "heading"), [("docs/index.md", "## Figures\n"), ("README.md", "## What is here\n")]
+)
+def test_figures_of_other_pages_are_those_of_the_benchmarks(page: str, heading: str) -> None:
+    """Times and shares; the front page says which processors."""
+    _, found, rest = (ROOT / page).read_text("utf-8").partition(heading)
+    assert found
+    figures = {f for f in FIGURE.findall(rest.partition("\n## ")[0]) if "." in f}
+    assert len(figures) > 1
+    assert not sorted(figures - set(FIGURE.findall(PAGE.read_text("utf-8"))))
