@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -11,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from relaxpy.analysis.weights import trailing_weights
-from relaxpy.errors import UsageError
+from relaxpy.errors import UsageError, did_you_mean
 from relaxpy.ir.annotation import TensorType, TupleType
 from relaxpy.ir.dim import product
 from relaxpy.ir.dtype import DType
@@ -261,13 +260,10 @@ class Annotator(Rebuilder):
             if key in self.matched:
                 continue
             known = list(dict.fromkeys(self.layers))
-            near = difflib.get_close_matches(key, known, 1)
             raise UsageError(
                 "quantization",
                 f"the rule {key!r} matches no layer and no operator of the module",
-                help=f"did you mean {near[0]!r}?"
-                if near
-                else f"layers are {', '.join(known) or 'none'}",
+                help=did_you_mean(key, known) or f"layers are {', '.join(known) or 'none'}",
             )
         for layer, name in self.step.scales:
             if layer not in self.layers:
