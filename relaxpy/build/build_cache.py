@@ -18,18 +18,14 @@ import contextlib
 import hashlib
 import mmap
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from relaxpy.errors import UsageError
-from relaxpy.files import cache_folder, moved_to, open_regular, read_regular
+from relaxpy.files import CACHE_SIZE, cache_size, kept_folder, moved_to, open_regular, read_regular
 
 FORMAT = "v2"
 MAGIC = b"RXKERNEL"
-DEFAULT_SIZE = 1 << 30
-"""The default limit of the folder in bytes. `RELAXPY_CACHE_SIZE` overrides it."""
 
 _HEADER = 128
 """The size of the header in bytes. It aligns the data to a cache line."""
@@ -37,8 +33,6 @@ _KEPT = 0.9
 """A cache over its limit is trimmed to this fraction of it."""
 _USAGE_BYTES = 1 << 16
 """A longer record of hits and misses is replaced by its sum."""
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +50,7 @@ class BuildCache:
     """The entries of one folder. Methods never raise errors of the file system."""
 
     folder: Path
-    max_bytes: int = DEFAULT_SIZE
+    max_bytes: int = CACHE_SIZE
 
     @classmethod
     def default(cls) -> BuildCache | None:
@@ -65,9 +59,8 @@ class BuildCache:
 
         Raises: UsageError (`cache-size`).
         """
-        size = parse_size(os.environ.get("RELAXPY_CACHE_SIZE", "") or str(DEFAULT_SIZE))
-        folder = cache_folder()
-        return cls(Path(folder), size) if folder and size else None
+        folder = kept_folder("")
+        return None if folder is None else cls(folder, cache_size())
 
     def get(self, key: bytes) -> memoryview | None:
         """The data of an entry, memory-mapped and aligned to 64 bytes. Marks the entry as used. None if there is no
@@ -177,7 +170,7 @@ class BuildCache:
         """The data of an entry, memory-mapped; None if its checksum does not match, or if it is larger than the whole
         cache may be. Raises OSError."""
         with open_regular(path) as file:
-            most = max(self.max_bytes, DEFAULT_SIZE)
+            most = max(self.max_bytes, CACHE_SIZE)
             if not _HEADER <= os.fstat(file.fileno()).st_size <= most:
                 return None
             stored = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -222,23 +215,6 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
         return entry.is_file()
     except OSError:  # a link to itself
         return False
-
-
-def parse_size(text: str) -> int:
-    """Parses a size in bytes: `"500M"`, `"1 GiB"`, `"0"` (units are powers of 1024); `"off"` is 0.
-
-    Raises: UsageError (`cache-size`).
-    """
-    if text.strip().lower() == "off":
-        return 0
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise UsageError(
-            "cache-size",
-            f"{text!r} is not a size",
-            help="set RELAXPY_CACHE_SIZE to a number of bytes, with or without K, M or G (500M), or to 0 or off",
-        )
-    return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def _header(key: bytes, digest: bytes) -> bytes:

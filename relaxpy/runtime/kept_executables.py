@@ -4,7 +4,8 @@
     <cache>/executables/<key>.json      facts that the builder returned with it, as JSON
 
 `relaxpy.build` has a cache, too: its key is the module, which takes the compiler to make. Here the key is the caller's:
-a digest of the module's recipe. Files are written beside their place and moved. No failure of this cache fails a call.
+a digest of the module's recipe. Files are written beside their place and moved, and the least recently used ones are
+deleted above `RELAXPY_CACHE_SIZE`. No failure of this cache fails a call.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from relaxpy.errors import ExecutableError
-from relaxpy.files import kept_folder, moved_to, read_regular, trim
+from relaxpy.files import CACHE_SIZE, cache_size, kept_folder, moved_to, read_regular, trim
 from relaxpy.runtime.container import open_container, write_container
 from relaxpy.runtime.executable import Executable, load
 from relaxpy.runtime.links import load_links
 from relaxpy.runtime.vm import VirtualMachine
 
 _NAME = "executables"
-MOST_BYTES = 1 << 30
-"""The limit of the folder in bytes. The least recently used files above it are deleted."""
+_MOST_FACTS = 1 << 30
+"""Facts of more bytes are not read."""
 
 
 def find_executable(key: str, cache: Path | None = None) -> tuple[Executable, Any] | None:
@@ -35,7 +36,7 @@ def find_executable(key: str, cache: Path | None = None) -> tuple[Executable, An
         return None
     path, beside = _places(folder, key)
     try:
-        facts = json.loads(read_regular(beside, MOST_BYTES))
+        facts = json.loads(read_regular(beside, _MOST_FACTS))
         exe = _linked(path) or load(path)
     except (OSError, ValueError, RecursionError, ExecutableError):
         return None
@@ -62,7 +63,7 @@ def keep_executable(
             sections["links"] = links
         with moved_to(path) as new:
             write_container(new, sections)
-        trim(folder, MOST_BYTES, path)
+        trim(folder, cache_size() if cache is None else CACHE_SIZE, path)
 
 
 def _linked(path: Path) -> Executable | None:

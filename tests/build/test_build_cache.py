@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from relaxpy.build import build_cache
-from relaxpy.build.build_cache import BuildCache, parse_size
-from relaxpy.errors import UsageError
+from relaxpy.build.build_cache import BuildCache
 from tests.odd_files import ODD_FILES
 
 
@@ -158,21 +157,6 @@ def test_several_processes(tmp_path: Path) -> None:
     kept = BuildCache(tmp_path)
     assert kept.verify() == []
     assert kept.usage() == (50, 50)
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("0", 0), ("off", 0), ("123", 123), ("2K", 2048), ("1.5 MiB", 3 << 19), ("1gb", 1 << 30)],
-)
-def test_sizes(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "lots", "-1", "1 X", "G", "1e9"])
-def test_no_sizes(text: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        parse_size(text)
-    assert caught.value.code == "cache-size"
 
 
 def test_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

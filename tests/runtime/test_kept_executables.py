@@ -54,6 +54,18 @@ def test_kept_is_found(exe: Executable, folder: Path) -> None:
     assert kept.find_executable(KEY[::-1]) is None
 
 
+def test_the_limit_is_that_of_the_cache(
+    exe: Executable, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above `RELAXPY_CACHE_SIZE` the least recently used files go; a folder of one's own has the usual limit."""
+    monkeypatch.setenv("RELAXPY_CACHE_SIZE", "1")
+    for key in ("first", "second"):
+        kept.keep_executable(key, relaxpy.VirtualMachine(exe), FACTS)
+        kept.keep_executable(key, relaxpy.VirtualMachine(exe), FACTS, tmp_path / "own")
+    assert [path.name for path in folder.iterdir()] == ["second.rxe"]
+    assert kept.find_executable("first", tmp_path / "own") is not None
+
+
 @pytest.mark.parametrize("suffix", ["rxe", "json"])
 @pytest.mark.parametrize("damage", [b"", b"\xff\xfe{", None])
 def test_damaged(exe: Executable, folder: Path, suffix: str, damage: bytes | None) -> None:
