@@ -29,6 +29,7 @@ from relaxpy.runtime.device import Device
 from relaxpy.runtime.devices.apart import apart
 from relaxpy.runtime.devices.base import DeviceRuntime
 from relaxpy.runtime.devices.checked import checked
+from relaxpy.runtime.devices.cpu.kernels import put
 from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.devices.registry import runtime_of
 from relaxpy.runtime.devices.tensor import DeviceTensor
@@ -330,8 +331,10 @@ class BoundProgram:
             if not queue.is_host:
                 scope[f"empty{slot}"] = queue.empty
         for i, (info, kernel) in enumerate(zip(self.executable.kernels, self.kernels, strict=True)):
-            name = "launch" if not self.queues[info.slot].is_host else "small"
-            scope[f"{name}{i}"] = kernel if name == "launch" else kernel.serial
+            if self.queues[info.slot].is_host:
+                put(scope, f"small{i}", kernel.serial)
+            else:
+                scope[f"launch{i}"] = kernel
         scope |= self._constants()
         scope |= {f"l{i}": with_state(f, self.state) for i, f in enumerate(program.libraries)}
         scope |= {f"p{i}": with_state(f, self.state) for i, f in enumerate(program.packed)}

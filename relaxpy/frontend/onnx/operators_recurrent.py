@@ -83,99 +83,53 @@ def sides(direction: str) -> int:
     return 2 if direction == "bidirectional" else 1
 
 
-def _common(
-    at: Site, hidden: int | None, r: Expr, clip: float | None, names: Any, alphas: Any, betas: Any, needed: int
-) -> tuple[int, dict[str, Any]]:  # fmt: skip
-    """The number of hidden units, and attributes that all cells have. More activations than are `needed` are ignored:
-    those of RNN's default are for two directions."""
-    hidden = hidden or at.shape_of(r)[2].value
+def _cells(
+    at: Site, function: Callable[..., Any], gates: int, activated: int, weights: Sequence[Any], states: Sequence[Any],
+    own: dict[str, Any], peepholes: Any = None, hidden_size: int | None = None, direction: str = "forward",
+    layout: int = 0, clip: float | None = None, activations: Any = None, activation_alpha: Any = None,
+    activation_beta: Any = None, **_: Any,
+) -> list[Any]:  # fmt: skip
+    """A layer of cells with the attributes that all kinds have, and `own` ones. A direction has so many `activated`
+    values; more activations are ignored: those of RNN's default are for two directions. `weights` are the input, the
+    weights of input and state, the bias, and the lengths."""
+    x, w, r, bias, lengths = weights
+    hidden = hidden_size or at.shape_of(r)[2].value
     if hidden is None:
         raise at.fail("onnx-operator", "the number of hidden units is known only when it runs")
-    attrs: dict[str, Any] = {"clip": clip}
-    if names:
-        attrs["activations"] = activations_of(at, names[:needed], alphas or [], betas or [])
-    return hidden, attrs
+    attrs = {**own, "clip": clip}
+    if activations:
+        names = activations[: activated * sides(direction)]
+        attrs["activations"] = activations_of(
+            at, names, activation_alpha or [], activation_beta or []
+        )
+    return layer(
+        at, function, gates, x, w, r, bias, lengths, states, peepholes, hidden, direction, layout, attrs
+    )  # fmt: skip
 
 
 @operator("LSTM")
 def lstm(
     at: Site, x: Expr, w: Expr, r: Expr, bias: Any = None, lengths: Any = None, h: Any = None, c: Any = None,
-    peepholes: Any = None, hidden_size: int | None = None, direction: str = "forward", layout: int = 0,
-    clip: float | None = None, activations: Any = None, activation_alpha: Any = None, activation_beta: Any = None,
-    input_forget: int = 0, **_: Any,
+    peepholes: Any = None, input_forget: int = 0, **attrs: Any,
 ) -> Any:  # fmt: skip
-    hidden, attrs = _common(
-        at,
-        hidden_size,
-        r,
-        clip,
-        activations,
-        activation_alpha,
-        activation_beta,
-        3 * sides(direction),
-    )
-    attrs |= {
-        "gates": "iofg",
-        "peepholes": peepholes is not None,
-        "input_forget": bool(input_forget),
-    }
-    return layer(
-        at,
-        op.nn.lstm,
-        4,
-        x,
-        w,
-        r,
-        bias,
-        lengths,
-        [h, c],
-        peepholes,
-        hidden,
-        direction,
-        layout,
-        attrs,
-    )
+    has_peepholes, coupled = peepholes is not None, bool(input_forget)
+    own = {"gates": "iofg", "peepholes": has_peepholes, "input_forget": coupled}
+    return _cells(
+        at, op.nn.lstm, 4, 3, (x, w, r, bias, lengths), (h, c), own, peepholes, **attrs
+    )  # fmt: skip
 
 
 @operator("GRU")
 def gru(
     at: Site, x: Expr, w: Expr, r: Expr, bias: Any = None, lengths: Any = None, h: Any = None,
-    hidden_size: int | None = None, direction: str = "forward", layout: int = 0, clip: float | None = None,
-    activations: Any = None, activation_alpha: Any = None, activation_beta: Any = None,
-    linear_before_reset: int = 0, **_: Any,
+    linear_before_reset: int = 0, **attrs: Any,
 ) -> Any:  # fmt: skip
-    hidden, attrs = _common(
-        at,
-        hidden_size,
-        r,
-        clip,
-        activations,
-        activation_alpha,
-        activation_beta,
-        2 * sides(direction),
-    )
-    attrs |= {"gates": "zrn", "reset_after": bool(linear_before_reset)}
-    return layer(
-        at, op.nn.gru, 3, x, w, r, bias, lengths, [h], None, hidden, direction, layout, attrs
-    )
+    own = {"gates": "zrn", "reset_after": bool(linear_before_reset)}
+    return _cells(at, op.nn.gru, 3, 2, (x, w, r, bias, lengths), (h,), own, **attrs)
 
 
 @operator("RNN")
 def rnn(
-    at: Site, x: Expr, w: Expr, r: Expr, bias: Any = None, lengths: Any = None, h: Any = None,
-    hidden_size: int | None = None, direction: str = "forward", layout: int = 0, clip: float | None = None,
-    activations: Any = None, activation_alpha: Any = None, activation_beta: Any = None, **_: Any,
+    at: Site, x: Expr, w: Expr, r: Expr, bias: Any = None, lengths: Any = None, h: Any = None, **attrs: Any
 ) -> Any:  # fmt: skip
-    hidden, attrs = _common(
-        at,
-        hidden_size,
-        r,
-        clip,
-        activations,
-        activation_alpha,
-        activation_beta,
-        1 * sides(direction),
-    )
-    return layer(
-        at, op.nn.rnn, 1, x, w, r, bias, lengths, [h], None, hidden, direction, layout, attrs
-    )
+    return _cells(at, op.nn.rnn, 1, 1, (x, w, r, bias, lengths), (h,), {}, **attrs)

@@ -26,11 +26,14 @@ from relaxpy.runtime.devices.cpu import launchers as linking
 from relaxpy.runtime.devices.cpu import team, threads
 from relaxpy.runtime.devices.cpu.kernels import (
     Handle,
+    KernelGroup,
     KernelHandles,
+    LateHandle,
     _launchers,
     _session,
     ffi,
     load_kernels,
+    put,
 )
 from relaxpy.runtime.devices.cpu.launchers import ALONE, SHARED
 from relaxpy.runtime.devices.cpu.team import TEAMS, Team
@@ -154,9 +157,26 @@ def test_a_kernel_without_a_loop_in_the_same_object(
 
     monkeypatch.setattr("relaxpy.runtime.devices.cpu.kernels.launching_by", noted)
     infos = [KernelInfo(name, (images[name],)) for name in order]
-    load_kernels([code, launchers.launchers_object()], infos)
     objects = launchers.launchers_object()
+    loaded = load_kernels([code, objects], infos)
+    assert seen == [_launchers(objects)[SHARED]]
+    a = normal(3, 64)
+    loaded[order.index("k")].serial(as_tensor(a), as_tensor(np.empty_like(a)))
     assert seen == [_launchers(objects)[SHARED], _launchers(objects)[ALONE]]
+
+
+def test_the_serial_variant_is_linked_at_its_first_call() -> None:
+    """And takes its places, so that later calls have one call of Python less."""
+    kernel = handles()
+    group, names = KernelGroup([kernel]), dict[str, Any]()
+    put(names, "small", kernel.serial)
+    assert isinstance(kernel.serial, LateHandle)
+    a, out = normal(5, 64), np.zeros((5, 64), np.float32)
+    group.pick(0)[0](as_tensor(a), as_tensor(out))
+    np.testing.assert_allclose(out, np.exp(a) + 1, rtol=1e-5)
+    assert not isinstance(kernel.serial, LateHandle)
+    assert group.pick(0)[0] is names["small"] is kernel.serial
+    assert kernel.serial_release.release_gil
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads in /proc")

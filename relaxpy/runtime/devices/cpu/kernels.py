@@ -30,6 +30,7 @@ from functools import cache, partial
 from itertools import islice, starmap
 from operator import call, length_hint
 from pathlib import Path
+from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -164,10 +165,36 @@ def require_memory(name: str, nbytes: int) -> None:
         )
 
 
+class LateHandle:
+    """The handle of a variant that is linked at its first call, as many are never called. It then leaves its places to
+    the handle that it has linked."""
+
+    __slots__ = ("_link", "places")
+
+    def __init__(self, link: Callable[[], Handle]) -> None:
+        self._link = link
+        self.places: list[tuple[Any, Any]] = []
+        """A list or dictionary and its key, for each place where the handle is."""
+
+    def __call__(self, *args: Any) -> None:
+        handle = self._link()
+        for holder, key in self.places:
+            holder[key] = handle
+        handle(*args)
+
+
+def put(holder: Any, key: Any, handle: Handle) -> None:
+    """Put a handle into a list or dictionary."""
+    holder[key] = handle
+    if isinstance(handle, LateHandle):
+        handle.places.append((holder, key))
+
+
 class KernelHandles:
     """The variants of one kernel, and the measured cost of its calls."""
 
     __slots__ = (
+        "_alone",
         "info",
         "parallel",
         "parallel_rate",
@@ -177,17 +204,36 @@ class KernelHandles:
         "serial_release",
     )
 
-    def __init__(self, info: KernelInfo, library: Any, serial_library: Any) -> None:
+    def __init__(
+        self, info: KernelInfo, library: Any, alone: Callable[[], Any] | None = None
+    ) -> None:
+        """`alone` links the library of the serial variant, if it is another one."""
         self.info, image = info, info.image
-        self.serial = _handle(serial_library, image.serial_symbol, False)
-        self.serial_release = _handle(serial_library, image.serial_symbol, True)
+        self.serial: Handle = LateHandle(self._linked_alone)
+        self.serial_release = self.serial
+        self._alone = alone
+        if alone is None:
+            self._take(library)
         self.parallel, self.parallel_release = self.serial, self.serial_release
-        if image.symbol != image.serial_symbol or library is not serial_library:
+        if image.symbol != image.serial_symbol or alone is not None:
             self.parallel = _handle(library, image.symbol, False)
             self.parallel_release = _handle(library, image.symbol, True)
         self.serial_rate = 0.0
         """Measured seconds per unit of work; 0: not measured. A race between threads only loses a sample."""
         self.parallel_rate = 0.0
+
+    def _take(self, library: Any) -> None:
+        """Takes the serial variant from its library."""
+        symbol = self.info.image.serial_symbol
+        self.serial, self.serial_release = (
+            _handle(library, symbol, free) for free in (False, True)
+        )
+
+    def _linked_alone(self) -> Handle:
+        with _LINKING:
+            if isinstance(self.serial, LateHandle) and self._alone is not None:
+                self._take(self._alone())
+        return self.serial
 
     def run(self, work: int, *args: Any) -> None:
         """Runs one call of about this much `work`, on a team if the calling thread may launch."""
@@ -229,11 +275,13 @@ class KernelGroup:
 
     def __init__(self, kernels: Sequence[KernelHandles]) -> None:
         self.kernels = tuple(kernels)
-        self.serial = tuple(kernel.serial for kernel in kernels)
+        self.serial: list[Handle] = [kernel.serial for kernel in kernels]
+        for number, handle in enumerate(self.serial):
+            put(self.serial, number, handle)
         self.parallel = tuple(kernel.parallel for kernel in kernels)
         self._turn = 0
 
-    def pick(self, work: int) -> tuple[Handle, ...]:
+    def pick(self, work: int) -> Sequence[Handle]:
         """The selected handle of each kernel, for calls of this much `work` (-1: unknown)."""
         if 0 <= work < SMALL_WORK:
             return self.serial
@@ -305,32 +353,34 @@ def load_kernels(objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> list[
 
     def linked(each: int, launcher: str) -> Any:
         """The library of an object, whose parallel loops are launched by this function of its launchers."""
-        code = objects[each]
-        if used[each] != -1:
-            code = launching_by(code, _launchers(objects[used[each]])[launcher], ffi())
-        # Each object is a library of its own: one library cannot contain two initialisers, which kernels have without
-        # optimisation. A C++ compiler would only be needed to find its standard library, which kernels do not use.
-        return session.load_module(code, cxx=os.devnull)
+        try:
+            code = objects[each]
+            if used[each] != -1:
+                code = launching_by(code, _launchers(objects[used[each]])[launcher], ffi())
+            # Each object is a library of its own: one library cannot contain two initialisers, which kernels have
+            # without optimisation. A C++ compiler would only be needed to find its standard library, which kernels do
+            # not use.
+            return session.load_module(code, cxx=os.devnull)
+        except ExecutableError:
+            raise
+        except Exception as error:
+            raise ExecutableError(
+                "object-code", f"the kernels cannot be linked: {_last_line(error)}"
+            ) from error
 
     if any(image.launchers == -1 and image.symbol != image.serial_symbol for image in images):
         threads.use_pool(ffi().get_global_func("runtime.config_threadpool", allow_missing=True))
-    shared = {image.object for image in images if _is_shared(image)}
-    try:
-        libraries = {each: linked(each, SHARED) for each in sorted(used)}
-        alone = {each: linked(each, ALONE) for each in sorted(shared)}
-    except ExecutableError:
-        raise
-    except Exception as error:
-        raise ExecutableError(
-            "object-code", f"the kernels cannot be linked: {_last_line(error)}"
-        ) from error
-
+    libraries = {each: linked(each, SHARED) for each in sorted(used)}
+    alone = cache(partial(linked, launcher=ALONE))
     kernels: list[KernelHandles] = []
     for info, image in zip(infos, images, strict=True):
-        library = libraries[image.object]
-        serial_library = alone[image.object] if _is_shared(image) else library
-        kernels.append(KernelHandles(info, library, serial_library))
+        own = partial(alone, image.object) if _is_shared(image) else None
+        kernels.append(KernelHandles(info, libraries[image.object], own))
     return kernels
+
+
+_LINKING = Lock()
+"""Held while a variant is linked late."""
 
 
 def _is_shared(image: KernelImage) -> bool:

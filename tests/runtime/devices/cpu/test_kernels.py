@@ -39,8 +39,8 @@ def test_handles_keep_and_release_the_lock(heavy) -> None:
 
 def test_the_work_picks_the_handle(heavy) -> None:
     group = KernelGroup([heavy])
-    assert group.pick(SMALL_WORK - 1) == (heavy.serial,)
-    assert group.pick(SMALL_WORK) == (heavy.parallel,)
+    assert list(group.pick(SMALL_WORK - 1)) == [heavy.serial]
+    assert list(group.pick(SMALL_WORK)) == [heavy.parallel]
     for work in (LARGE_WORK, -1):
         (picked,) = group.pick(work)
         assert picked.func == heavy.run  # type: ignore[attr-defined]
@@ -106,4 +106,4 @@ def test_a_kernel_that_is_not_there() -> None:
 
 def test_one_thread_is_never_parallel(heavy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_requested", 1)
-    assert KernelGroup([heavy]).pick(SMALL_WORK) == (heavy.serial,)
+    assert list(KernelGroup([heavy]).pick(SMALL_WORK)) == [heavy.serial]
