@@ -29,8 +29,10 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import BaseFunc, IRModule
 from relaxpy.ir.names import FreshNames
 from relaxpy.ir.visitor import Rewriter, used_vars
-from relaxpy.op.binary import Add
+from relaxpy.op.base import Op
+from relaxpy.op.binary import Add, Multiply
 from relaxpy.op.call import CallTIR
+from relaxpy.op.datatype import Astype
 from relaxpy.op.deduce import deduce
 from relaxpy.op.join import Concat
 from relaxpy.op.linear_algebra import Linear, Matmul
@@ -47,7 +49,8 @@ class CombineParallelMatmul(Pass):
     """Compute `x @ a` and `x @ b`, where a and b are constant matrices, as slices of `x @ [a b]`
     (`CombineParallelMatmul` in TVM): the input is read once, and one wide product keeps more of the machine busy than
     several narrow ones. If every product is used only by the addition of a constant bias vector, the biases are
-    concatenated, too. The pass works on dataflow blocks, in which x cannot be modified. Weights that the caller packs
+    concatenated, too; likewise products with vectors, as the scales of a quantised weight, conversions, and products or
+    sums with one value for all columns. The pass works on dataflow blocks, in which x cannot be modified. Weights that the caller packs
     (`packed_params`) are combined like constants: a packer concatenates them (`LiftPackers`).
 
     Weights that a tensor program computes from such matrices, as a dequantised weight from codes and scales, are joined
@@ -271,12 +274,16 @@ class _Combiner(Rewriter):
         outputs = [bindings[i].var for i in group.products]
         product = group.op(group.x, weight, span=span)
         source = self.bind(f"{group.x.name}_matmul", product, found)
-        sums = _sums(outputs, bindings, weights)
-        if sums is not None:
-            vectors = self.joined([vector for _, vector in sums], 0, found)
-            source = self.bind(f"{group.x.name}_add", Add()(source, vectors, span=span), found)
-            outputs = [bindings[i].var for i, _ in sums]
-            gone.update(i for i, _ in sums)
+        before = {binding.var for binding in bindings[: group.products[0]]}
+        bound_here = {binding.var for binding in bindings} - before
+        while (next_step := _next_step(outputs, bindings, weights, bound_here)) is not None:
+            by = next_step.by
+            if len(by) == len(outputs):
+                by = [self.joined(by, 0, found)]
+            name = f"{group.x.name}_{next_step.op.name}"
+            source = self.bind(name, next_step.op(source, *by, span=span), found)
+            outputs = [bindings[i].var for i in next_step.places]
+            gone.update(next_step.places)
         assert isinstance(source.annotation, TensorType)
         axis, begin = source.annotation.ndim - 1, 0
         gone.update(group.products)
@@ -379,40 +386,81 @@ def _dtype(weight: Expr) -> str:
     return str(known.dtype) if isinstance(known, TensorType) else ""
 
 
-def _sums(
-    outputs: Sequence[Var], bindings: Sequence[Binding], weights: Collection[Var]
-) -> list[tuple[int, Expr]] | None:
-    """For each product, the addition that is its only use and the constant vector, or weight, added; None if a product
-    has none, or if some are constants and some are not."""
+@dataclass(frozen=True)
+class _Step:
+    """What is done to each product alone."""
+
+    op: Op
+    by: Sequence[Expr]
+    """The vectors of all of them, to be joined; or what they have in common; or nothing."""
+    places: Sequence[int]
+    """The positions of the bindings."""
+
+
+def _next_step(
+    outputs: Sequence[Var],
+    bindings: Sequence[Binding],
+    weights: Collection[Var],
+    bound_here: Collection[Var],
+) -> _Step | None:
+    """The only use of each product, if it is the same for all: a conversion, or a sum or a product with a constant
+    vector (or weight) of its own, or with one value for all columns that is there before (not `bound_here`)."""
     users: dict[Var, list[int]] = {var: [] for var in outputs}
     for i, binding in enumerate(bindings):
         for var in used_vars(binding.value):
             if var in users:
                 users[var].append(i)
-    found: list[tuple[int, Expr]] = []
+    places: list[int] = []
     for var in outputs:
         if not isinstance(var, DataflowVar) or len(users[var]) != 1:
             return None
-        (at,) = users[var]
-        vector = _added(bindings[at].value, var, weights)
-        if vector is None:
-            return None
-        found.append((at, vector))
-    return found if len({isinstance(vector, Constant) for _, vector in found}) == 1 else None
+        places += users[var]
+    values = [bindings[at].value for at in places]
+    first = values[0]
+    if isinstance(first, Call) and isinstance(first.op, Astype):
+        same = all(isinstance(value, Call) and value.op == first.op for value in values)
+        return _Step(first.op, (), places) if same else None
+    for kind in (Add, Multiply):
+        by = [_other(value, var, kind) for value, var in zip(values, outputs, strict=True)]
+        found = [each for each in by if each is not None]
+        if len(found) < len(outputs):
+            continue
+        own = zip(found, outputs, strict=True)
+        if all(_is_vector(each, var, weights) for each, var in own):
+            constant = {isinstance(each, Constant) for each in found}
+            return _Step(kind(), found, places) if len(constant) == 1 else None
+        (one, *others) = found
+        if all(_is_one(each, one, bound_here) for each in (one, *others)):
+            return _Step(kind(), (one,), places)
+    return None
 
 
-def _added(value: Expr, var: Var, weights: Collection[Var]) -> Expr | None:
-    """The constant vector or weight, as long as the last axis of `var`, that a sum adds to `var`."""
+def _other(value: Expr, var: Var, kind: type[Op]) -> Expr | None:
+    """What an operator of this kind combines `var` with."""
     match value:
-        case Call(op=Add(), args=(x, vector)) if x is var:
-            pass
-        case Call(op=Add(), args=(vector, x)) if x is var:
-            pass
+        case Call(op=op, args=(x, other)) if x is var and type(op) is kind:
+            return other
+        case Call(op=op, args=(other, x)) if x is var and type(op) is kind:
+            return other
         case _:
             return None
-    if not isinstance(vector, Constant) and vector not in weights:
-        return None
-    annotation, sizes = var.annotation, _sizes(vector)
+
+
+def _is_vector(expr: Expr, var: Var, weights: Collection[Var]) -> bool:
+    """Is it a constant vector or weight, as long as the last axis of `var`?"""
+    if not isinstance(expr, Constant) and expr not in weights:
+        return False
+    annotation, sizes = var.annotation, _sizes(expr)
     if not isinstance(annotation, TensorType) or annotation.dims is None or len(sizes) != 1:
-        return None
-    return vector if annotation.dims[-1] == sizes[0] else None
+        return False
+    return annotation.dims[-1] == sizes[0]
+
+
+def _is_one(expr: Expr, one: Expr, bound_here: Collection[Var]) -> bool:
+    """Is it this value, the same for all columns, and there before the products?"""
+    if isinstance(expr, Constant) and isinstance(one, Constant):
+        return expr.data.ndim == 0 and one.data.ndim == 0 and bool(expr.data == one.data)
+    if expr is not one or not isinstance(expr, Var) or expr in bound_here:
+        return False
+    kind = expr.annotation
+    return isinstance(kind, TensorType) and kind.dims is not None and kind.dims[-1:] in ((), (1,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -170,7 +171,11 @@ class _Realizer(Rebuilder):
             return self.function(function)
 
         result = self.mod.map_graph_functions(change)
-        return result.with_functions({**result.functions, **self.programs}) if self.programs else result
+        return (
+            result.with_functions({**result.functions, **self.programs})
+            if self.programs
+            else result
+        )
 
     def start(self, function: Function) -> None:
         self.sources.start(function)
@@ -335,6 +340,8 @@ class _Realizer(Rebuilder):
                     f"the {name} factor has scales along axis {codes.axis}, not {axis}"
                 )
         self.check_depth(depth, lhs, rhs)
+        # Before the product, so that several of one argument can be joined with what follows them.
+        scales = [self.factor(c.scale, c, is_row=c is lhs) for c in (rhs, lhs)]
         total: Expr = self.emit(replace(op, out_dtype=DType("int32"))(lhs.codes, rhs.codes))
         sums = Sum((depth_axis,), keepdims=isinstance(op, Matmul))
         left, right = (self.factor(c.zero, c, is_row=c is lhs) for c in (lhs, rhs))
@@ -347,14 +354,13 @@ class _Realizer(Rebuilder):
         if rhs.is_shifted:
             of_rows = self.emit(Sum((-1,), keepdims=True)(self.wide(lhs.codes)))
             total = self.emit(Subtract()(total, self.emit(Multiply()(of_rows, self.wide(right)))))
-        return self.scaled(call, total, lhs, rhs, *call.args[2:])
+        return self.scaled(call, total, scales, *call.args[2:])
 
-    def scaled(self, call: Call, total: Expr, lhs: _Codes, rhs: _Codes, *bias: Expr) -> Expr:
+    def scaled(self, call: Call, total: Expr, scales: Sequence[Expr], *bias: Expr) -> Expr:
         """The floats of sums: times both scales, with a bias."""
         value: Expr = self.emit(Astype(DType("float32"))(total))
-        right = self.as_float32(self.factor(rhs.scale, rhs, is_row=False))
+        right, left = map(self.as_float32, scales)
         value = self.emit(Multiply()(value, right))
-        left = self.as_float32(self.factor(lhs.scale, lhs, is_row=True))
         result = Multiply()(value, left, span=call.span)
         for each in bias:
             result = Add()(self.emit(result), self.as_float32(each), span=call.span)
@@ -410,12 +416,14 @@ class _Realizer(Rebuilder):
         self.check_depth(depth, lhs, rhs)
         codes = [self.unshifted(each) for each in (lhs, rhs)]
         total: Expr = self.emit(replace(op, out_dtype=DType("int32"))(*codes))
-        if not self.is_scalar(rhs.scale):
+        right = rhs.scale
+        if not self.is_scalar(right):
             dims = [Dim.of(1)] * len(layouts[2].letters)
             dims[layouts[2].letters.index("C")] = (rhs.kind.dims or ())[channel]
-            scale: Expr = self.emit(Reshape()(rhs.scale, ShapeExpr(tuple(dims))))
-            rhs = replace(rhs, scale=scale)
-        return self.scaled(call, total, lhs, rhs)
+            right = self.emit(Reshape()(right, ShapeExpr(tuple(dims))))
+        else:
+            right = self.factor(right, rhs, is_row=False)
+        return self.scaled(call, total, (right, self.factor(lhs.scale, lhs, is_row=True)))
 
     def unshifted(self, codes: _Codes) -> Expr:
         """The codes less their zero point: padding with 0 is the number 0 then."""
@@ -441,7 +449,9 @@ class _Realizer(Rebuilder):
         kind = deduce(x, self.mod)
         if not isinstance(kind, TensorType) or kind.dtype != "float32" or len(kind.dims or ()) != 2:
             return None
-        if self.sources.is_weight(x):  # what is computed of constants is folded operator by operator
+        if self.sources.is_weight(
+            x
+        ):  # what is computed of constants is folded operator by operator
             return None
         if replace(op, axis=0) != Quantize(0, narrow_range=True) or op.axis not in (0, -2):
             return None

@@ -307,3 +307,37 @@ def test_other_computed_weights_stay(change: tuple[str, str]) -> None:
     mod = Normalize()(relaxpy.parse(text.replace(before, after).replace("(y, z)\n", "(y, z)\n")))
     joined = CombineParallelMatmul()(mod) is not mod
     assert joined is (before == after)
+
+
+SCALED = """
+s = R.sum(x, axis=[1], keepdims=True)
+u = R.matmul(x, a)
+u1 = R.astype(u, "float32")
+u2 = R.multiply(u1, p)
+u3 = R.multiply(s, u2)
+u4 = R.add(u3, p)
+v = R.matmul(x, b)
+v1 = R.astype(v, "float32")
+v2 = R.multiply(v1, q)
+v3 = R.multiply({other}, v2)
+v4 = R.add(v3, q)
+"""
+
+
+@pytest.mark.parametrize(
+    ("other", "operators"),
+    [
+        ("s", ["sum", "matmul", "astype", "multiply", "multiply", "add", "strided_slice", "strided_slice"]),
+        ("R.sum(x)", ["sum", "matmul", "astype", "multiply", "strided_slice", "strided_slice"]),
+    ],
+)  # fmt: skip
+def test_what_follows_each_product_is_done_once(other: str, operators: list[str]) -> None:
+    """A conversion, a vector each, one value for all columns of a row: as what follows a product of codes. A step that
+    differs, and those after it, are done for each."""
+    mod = module(SCALED.format(other=other).strip(), result="u4, v4")
+    combined = CombineParallelMatmul()(mod)
+    assert names(combined)[: len(operators)] == operators
+    x = _array(6, 4)
+    for got, want in zip(*(interpret(each, "main", x) for each in (combined, mod)), strict=True):
+        for one, other_one in zip(got, want, strict=True):
+            np.testing.assert_allclose(one, other_one, rtol=1e-5, atol=1e-6)
