@@ -103,9 +103,16 @@ class Seen:
             self.counts[np.r_[BINS : 2 * BINS, :BINS]] if pair.is_symmetric else 0
         )
         levels = pair.limits[1] - pair.limits[0]
-        costs = [cost(counts, float(low) * part, float(high) * part, levels) for part in SHRINKS]
-        best = SHRINKS[int(np.argmin(costs))]
-        return low * best, high * best
+
+        def best(ends: Callable[[float], tuple[float, float]]) -> float:
+            costs = [cost(counts, *ends(float(part)), levels) for part in SHRINKS]
+            return float(SHRINKS[int(np.argmin(costs))])
+
+        if pair.is_symmetric:
+            part = best(lambda part: (-float(high) * part, float(high) * part))
+            return low * part, high * part
+        high = high * best(lambda part: (float(low), float(high) * part))
+        return low * best(lambda part: (float(low) * part, float(high))), high
 
     def _percentile(
         self, low: np.ndarray, high: np.ndarray, pair: Pair, percentile: float
