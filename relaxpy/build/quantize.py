@@ -281,15 +281,14 @@ def _accuracy(
 ) -> float:
     """The least cosine of results of the second module to those of the first."""
     machines = [VirtualMachine(build(mod, target, params)) for mod in modules]
-    least, number = 1.0, -1
-    for number, (one, other) in enumerate(
-        zip(*(_called(vm, function, data) for vm in machines), strict=True)
-    ):
+    least, is_empty = 1.0, True
+    for one, other in zip(*(_called(vm, function, data) for vm in machines), strict=True):
+        is_empty = False
         for a, b in zip(_leaves(one), _leaves(other), strict=True):
             a, b = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
             size = float(np.sqrt((a @ a) * (b @ b)))
             least = min(least, float(a @ b) / size if size else float(np.array_equal(a, b)))
-    if number < 0:
+    if is_empty:
         raise _no_data()
     return least
 

@@ -32,7 +32,8 @@ each layer loses. SOURCE is then a script (.py), an ONNX model, or the folder of
 output, and what they multiply one for each row, which needs no data; convolutions need --data, a folder of samples,
 each an .npz file with the inputs by name, or an .npy file.
 
-Otherwise TARGET is a folder. The source is a folder with config.json and safetensors, quantised or not, or a GGUF file. The result is a folder in the
+Otherwise TARGET is a folder. The source is a folder with config.json and safetensors, quantised or not, or a GGUF file.
+The result is a folder in the
 format of compressed-tensors (pack-quantized), which transformers, vLLM and relaxpy load; that of a GPT-2 or a gpt-oss,
 whose matrices that format does not have, relaxpy alone. It appears when it is complete.
 """
@@ -63,7 +64,8 @@ whose matrices that format does not have, relaxpy alone. It appears when it is c
               help="(.rxe) The share of numbers inside the range, for --method percentile.")  # fmt: skip
 @click.option("--keep-accuracy", type=float, metavar="COSINE",
               help="(.rxe) Leave the layers that lose most in floats until results are so near.")  # fmt: skip
-@click.option("--calibration", type=OutputFile(), help="(.rxe) Keep what was seen of the data in this file, and use it if it is there.")  # fmt: skip
+@click.option("--calibration", type=OutputFile(),
+              help="(.rxe) Keep what was seen of the data in this file, and use it if it is there.")  # fmt: skip
 @click.option("--report", type=OutputFile(), help="(.rxe) Write the report as JSON to this file.")
 @click.option("--target", "machine", default="llvm", show_default=True, help="(.rxe) The target.")
 @click.option("--overwrite", is_flag=True, help="Replace a checkpoint that is there.")

@@ -7,7 +7,7 @@ and those of several runs are added up. They are plain data: `to_json` and `from
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,8 +132,8 @@ class Seen:
 def scale_of(
     seen: Seen, pair: Pair, method: str = "min_max", percentile: float = 99.99
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The scale (float32) and the zero point (of the codes) for what was seen. Raises UsageError (`quantization`) for an
-    unknown method, or a range of 0."""
+    """The scale (float32) and the zero point (of the codes) for what was seen. Raises UsageError (`quantization`) for
+    an unknown method, or a range of 0."""
     if method not in METHODS:
         raise UsageError("quantization", f"method {method!r} is none of {', '.join(METHODS)}")
     if not 50 < percentile <= 100:

@@ -50,8 +50,8 @@ class CombineParallelMatmul(Pass):
     (`CombineParallelMatmul` in TVM): the input is read once, and one wide product keeps more of the machine busy than
     several narrow ones. If every product is used only by the addition of a constant bias vector, the biases are
     concatenated, too; likewise products with vectors, as the scales of a quantised weight, conversions, and products or
-    sums with one value for all columns. The pass works on dataflow blocks, in which x cannot be modified. Weights that the caller packs
-    (`packed_params`) are combined like constants: a packer concatenates them (`LiftPackers`).
+    sums with one value for all columns. The pass works on dataflow blocks, in which x cannot be modified. Weights that
+    the caller packs (`packed_params`) are combined like constants: a packer concatenates them (`LiftPackers`).
 
     Weights that a tensor program computes from such matrices, as a dequantised weight from codes and scales, are joined
     as well, in `matmul` and `linear`: the program for all columns reads the parts of all, concatenated.

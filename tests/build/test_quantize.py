@@ -166,5 +166,5 @@ def test_bad_data_is_named() -> None:
     ["[1]", "{", '{"c1": {"data": {}}}', '{"c1": {"data": {"low": 1, "high": 0, "counts": {}}}}'],
 )
 def test_text_that_is_no_calibration(text: str) -> None:
-    with pytest.raises(UsageError, match="no calibration|no statistics"):
+    with pytest.raises(UsageError, match=r"no calibration|no statistics"):
         Calibration.from_json(text)
