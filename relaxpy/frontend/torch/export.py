@@ -19,6 +19,7 @@ from relaxpy.frontend.spans import is_users, raised_in
 from relaxpy.frontend.torch.arguments import all_sizes, has_names, unnamed
 from relaxpy.frontend.torch.comparisons import Comparison, comparisons
 from relaxpy.frontend.torch.guards import sizes_of
+from relaxpy.frontend.torch.kept_sizes import kept_sizes
 from relaxpy.frontend.torch.recurrent import whole_layers
 from relaxpy.frontend.torch.refused import REFUSED
 from relaxpy.frontend.torch.table import OPERATORS
@@ -102,6 +103,7 @@ def trace(module: Any, args: Any, kwargs: Any, shapes: Any) -> Traced:
         quiet(),
         users_lines(),
         whole_layers(),
+        kept_sizes(),
         _oblivious(),
         comparisons() as found,
     ):

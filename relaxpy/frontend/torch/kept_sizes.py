@@ -1,0 +1,136 @@
+"""Functions that torch traces for the sizes of the example alone, as others that keep the sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from typing import Any
+
+
+@contextmanager
+def kept_sizes() -> Iterator[None]:
+    """Let calls of these functions keep sizes that vary, while the block runs: `linspace` takes its steps as an int,
+    `affine_grid` is made of it, `take_along_dim`, `kron` and `fill_diagonal_` read sizes as ints, and `einsum` of three
+    tensors chooses an order by them."""
+    from torch.backends import opt_einsum
+    from torch.overrides import TorchFunctionMode
+
+    class Kept(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            other = _functions().get(func)
+            if other is not None and _varies([*args, *kwargs.values()]):
+                found = other(*args, **kwargs)
+                if found is not None:
+                    return found
+            return func(*args, **kwargs)
+
+    ordered = opt_einsum.flags(enabled=False) if opt_einsum.is_available() else nullcontext()
+    with ordered, Kept():
+        yield
+
+
+@cache
+def _functions() -> dict[Any, Callable[..., Any]]:
+    """Torch's function → ours, which gives None where torch's is to be called."""
+    import torch
+
+    return {
+        torch.linspace: _linspace,
+        torch.affine_grid_generator: _affine_grid,
+        torch.nn.functional.affine_grid: _affine_grid,
+        torch.Tensor.fill_diagonal_: _fill_diagonal,
+        torch.take_along_dim: _take_along_dim,
+        torch.Tensor.take_along_dim: _take_along_dim,
+        torch.kron: _kron,
+        torch.Tensor.kron: _kron,
+    }
+
+
+def _varies(values: Any) -> bool:
+    """Is a size of these tensors and sizes a symbol?"""
+    import torch
+
+    return any(
+        isinstance(each, torch.SymInt)
+        or (isinstance(each, torch.Tensor) and _varies(each.shape))
+        or (isinstance(each, (list, tuple)) and _varies(each))
+        for each in values
+    )
+
+
+def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **options: Any) -> Any:
+    """From both ends to the middle, as torch computes it."""
+    import torch
+
+    dtype = dtype or torch.get_default_dtype()
+    if not isinstance(start, (int, float)) or not isinstance(end, (int, float)):
+        return None
+    if not dtype.is_floating_point or set(options) - {"device", "requires_grad"}:
+        return None
+    place = torch.arange(steps, dtype=torch.int64)
+    last = torch.full((), torch.sym_max(steps - 1, 1), dtype=torch.int64)
+    wide = dtype if dtype == torch.float64 else torch.float32
+    step = (float(end) - float(start)) / last.to(wide)
+    front = float(start) + place.to(wide) * step
+    back = float(end) - (steps - 1 - place).to(wide) * step
+    return torch.where(place < torch.sym_max(steps // 2, 1), front, back).to(dtype)
+
+
+def _affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Any:
+    import torch
+
+    if theta.ndim != 3 or len(size) != theta.shape[1] + 2 or not theta.dtype.is_floating_point:
+        return None
+
+    def positions(count: Any) -> Any:
+        """From -1 to 1, or half an element inside; 0 for one element."""
+        last = torch.full((), count - 1, dtype=theta.dtype)
+        scale = (
+            last.clamp(max=1) if align_corners else last / torch.full((), count, dtype=theta.dtype)
+        )
+        return _linspace(-1, 1, count, dtype=theta.dtype) * scale
+
+    axes = torch.meshgrid(*(positions(count) for count in size[2:]), indexing="ij")
+    one = torch.ones_like(axes[0])
+    base = torch.stack([*reversed(axes), one], dim=-1)
+    count = len(axes)
+    found = base.reshape(1, -1, count + 1) @ theta.transpose(1, 2)
+    return found.reshape(size[0], *size[2:], count)
+
+
+def _take_along_dim(x: Any, indices: Any, dim: int | None = None) -> Any:
+    import torch
+
+    if dim is None:
+        return x.reshape(-1).gather(0, indices.reshape(-1))
+    if x.ndim != indices.ndim or indices.dtype != torch.int64 or not x.ndim:
+        return None
+    axis = dim % x.ndim
+    shapes = [[1 if a == axis else s for a, s in enumerate(t.shape)] for t in (x, indices)]
+    wide = list(torch.broadcast_shapes(*shapes))
+    source, places = (
+        t.expand([t.shape[axis] if a == axis else s for a, s in enumerate(wide)])
+        for t in (x, indices)
+    )
+    return source.gather(axis, places)
+
+
+def _kron(a: Any, b: Any) -> Any:
+    if a.ndim != b.ndim:
+        return None
+    above = [part for size in a.shape for part in (size, 1)]
+    below = [part for size in b.shape for part in (1, size)]
+    return (a.reshape(above) * b.reshape(below)).reshape(
+        [one * other for one, other in zip(a.shape, b.shape, strict=True)]
+    )
+
+
+def _fill_diagonal(x: Any, value: Any, wrap: bool = False) -> Any:
+    if x.ndim != 2 or wrap:
+        return None
+    x.diagonal().fill_(value)
+    return x

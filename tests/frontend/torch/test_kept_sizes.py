@@ -1,0 +1,58 @@
+"""Functions that torch traces for one size keep all sizes here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import relaxpy
+from relaxpy.errors import RelaxError
+
+Function = Callable[[torch.Tensor], Any]
+
+
+def filled(x: torch.Tensor) -> torch.Tensor:
+    square = torch.zeros(x.shape[1], x.shape[0]).fill_diagonal_(3.0)
+    return square.fill_diagonal_(2.0, wrap=False)
+
+
+FUNCTIONS: dict[str, Function] = {
+    "linspace": lambda x: [
+        torch.linspace(-1, 2.5, x.shape[1]),
+        torch.linspace(3, 0, steps=x.shape[0] + 1, dtype=torch.float64),
+    ],
+    "affine_grid": lambda x: [
+        F.affine_grid(torch.ones(2, 2, 3), [2, 3, x.shape[0], x.shape[1]], align_corners=corners)
+        for corners in (False, True)
+    ],
+    "take_along_dim": lambda x: [
+        torch.take_along_dim(x, x.argsort(1)[:, :1], 1),
+        x.take_along_dim(x.argmax(0, keepdim=True), dim=0),
+        torch.take_along_dim(x, x.argmin()),
+    ],
+    "kron": lambda x: torch.kron(x, torch.arange(6.0).reshape(2, 3)),
+    "einsum": lambda x: torch.einsum("ij,kj,kl->il", x, x + 1, x - 1),
+    "fill_diagonal_": filled,
+}
+
+
+@pytest.mark.filterwarnings("ignore:Since version 1.3.0")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_one_build_serves_all_sizes(name: str) -> None:
+    function = FUNCTIONS[name]
+    compiled = relaxpy.compile(function, torch.randn(3, 7), target="llvm -opt-level=0")
+    for shape in ((3, 7), (1, 5), (4, 1), (1, 1), (5, 2)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(compiled(x), function(x))
+
+
+def test_what_torch_refuses_is_refused() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.take_along_dim(x, x.argmax(1), 1)
+
+    with pytest.raises(RelaxError, match="same number of dimensions"):
+        relaxpy.compile(function, torch.randn(3, 7))
