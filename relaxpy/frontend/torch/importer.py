@@ -49,7 +49,10 @@ from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.shape.bounds import LOWER, UPPER, narrowed
 from relaxpy.shape.prove import prove
 
-_BRANCHES = frozenset(f"higher_order.{name}" for name in ("cond", "while_loop", "map_impl", "scan"))
+_BRANCHES = frozenset(
+    ["aten.gcd.default", "aten.lcm.default"]
+    + [f"higher_order.{name}" for name in ("cond", "while_loop", "map_impl", "scan")]
+)
 
 INVENTED = 2
 """The least size that torch assumes of every dynamic one: a trace at larger sizes says nothing of 0 and 1."""

@@ -11,6 +11,7 @@ from relaxpy.frontend.torch.importer import Site
 from relaxpy.frontend.torch.table import operator
 from relaxpy.ir import Constant, Dim, Expr, PrimType, PrimValue
 from relaxpy.ir.dim import dim_op, product
+from relaxpy.op.loop import while_loop
 
 _UNARY: dict[str, Callable[..., Any]] = {
     "abs": op.abs, "acos": op.acos, "acosh": op.acosh, "asin": op.asin, "asinh": op.asinh,
@@ -68,6 +69,44 @@ def gelu(at: Site, x: Expr, approximate: str) -> Any:
 @operator("leaky_relu.default")
 def leaky_relu(at: Site, x: Expr, slope: float) -> Any:
     return op.nn.leakyrelu(x, alpha=float(slope))
+
+
+@operator("rrelu_with_noise_functional.default")
+def rrelu(
+    at: Site, x: Expr, noise: Expr, low: float, high: float, training: bool, *rest: Any
+) -> Any:
+    if training:
+        raise at.fail(
+            "torch-operator", "rrelu draws its slopes in training", "call model.eval() first"
+        )
+    return op.nn.leakyrelu(x, alpha=(float(low) + float(high)) / 2), noise
+
+
+def _greatest_common_divisor(at: Site, a: Any, b: Any) -> Any:
+    """Euclid's algorithm, on all elements at once."""
+    zero = op.full((), 0, at.dtype)
+
+    def test(_: Any, b: Any) -> Any:
+        return at.emit(op.any(at.emit(op.not_equal(b, zero))))
+
+    def step(a: Any, b: Any) -> list[Any]:
+        done = at.emit(op.equal(b, zero))
+        return [at.emit(op.where(done, a, b)), at.emit(op.floor_mod(a, b))]
+
+    given = [
+        at.emit(op.abs(at.emit(op.broadcast_to(each, at.shape)))) for each in promoted(at, a, b)
+    ]
+    return while_loop(at.importer.builder, test, step, given, span=at.span)[0]
+
+
+operator("gcd.default")(_greatest_common_divisor)
+
+
+@operator("lcm.default")
+def lcm(at: Site, a: Any, b: Any) -> Any:
+    a, b = promoted(at, a, b)
+    divisor = at.emit(_greatest_common_divisor(at, a, b))
+    return op.abs(op.multiply(at.emit(op.floor_divide(a, divisor)), b))
 
 
 @operator("sign.default", "sgn.default")

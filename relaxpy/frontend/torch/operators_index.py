@@ -17,7 +17,7 @@ from relaxpy.frontend.torch.operators_elementwise import (
     size_tensor,
 )
 from relaxpy.frontend.torch.table import operator
-from relaxpy.ir import Constant, Dim, Expr, PrimType, SymVar, TensorType
+from relaxpy.ir import Constant, Dim, Expr, PrimType, ShapeType, SymVar, TensorType
 from relaxpy.ir.dim import dim_op, product
 
 
@@ -419,6 +419,20 @@ def nonzero(at: Site, x: Expr) -> Any:
     return found if at.ndim(x) else op.strided_slice(found, [1], [0], [0])
 
 
+@operator("bincount.default")
+def bincount(at: Site, x: Expr, weights: Expr | None = None, least: int = 0) -> Any:
+    """As many counts as the largest number asks for."""
+    x = at.cast(x, "int64")
+    ends = [x, op.full((1,), least - 1, "int64")]
+    size = op.add(op.max(at.emit(op.concat(ends, axis=0)), keepdims=True), size_tensor(at, 1))
+    count = SymVar(at.importer.fresh("count")).dim
+    at.match(at.emit(op.tensor_to_shape(at.emit(size))), ShapeType([count]))
+    check_indices(at, x, count)
+    added = op.ones(at.shape_of(x), at.dtype) if weights is None else at.cast(weights, at.dtype)
+    zeros = at.emit(op.zeros((count,), at.dtype))
+    return op.scatter_elements(zeros, x, at.emit(added), axis=0, reduction="add")
+
+
 @operator("masked_scatter.default")
 def masked_scatter(at: Site, x: Expr, mask: Expr, source: Expr) -> Any:
     shape = at.shape
@@ -449,6 +463,33 @@ def diagonal(at: Site, x: Expr, offset: int = 0, a: int = 0, b: int = 1) -> Any:
     columns = at.emit(op.add(steps, size_tensor(at, max(offset, 0))))
     found = at.emit(op.index_tensor(at.emit(_turned(x, order)), [rows, columns]))
     return _turned(found, [*range(1, rank - 1), 0])
+
+
+@operator("diagonal_scatter.default")
+def diagonal_scatter(
+    at: Site, x: Expr, source: Expr, offset: int = 0, a: int = 0, b: int = 1
+) -> Any:
+    """Each row takes the element of the source that is its own, where the column is the diagonal's."""
+    rank, sizes = at.ndim(x), at.shape_of(x)
+    a, b = a % rank, b % rank
+    count = at.shape_of(source)[-1]
+    if count.value == 0:
+        return x
+    source = at.cast(source, at.dtype)
+    rows, columns = (at.emit(op.arange(0, sizes[axis], 1, dtype="int64")) for axis in (a, b))
+    own = at.emit(op.subtract(rows, size_tensor(at, max(-offset, 0))))
+    own = at.emit(op.minimum(op.maximum(own, size_tensor(at, 0)), size_tensor(at, count - 1)))
+    spread = at.emit(op.expand_dims(at.emit(op.take(source, own, axis=-1)), -1))
+    order = [*(axis for axis in range(rank) if axis not in (a, b)), a, b]
+    spread = at.emit(_turned(spread, [order.index(axis) for axis in range(rank)]))
+    distance = op.subtract(
+        columns, at.emit(op.expand_dims(at.emit(op.add(rows, size_tensor(at, offset))), 1))
+    )
+    mask = at.emit(op.equal(at.emit(distance), size_tensor(at, 0)))
+    if a > b:
+        mask = at.emit(op.permute_dims(mask))
+    shape = [size if axis in (a, b) else Dim.of(1) for axis, size in enumerate(sizes)]
+    return op.where(at.emit(op.reshape(mask, shape)), spread, x)
 
 
 @operator("as_strided.default")

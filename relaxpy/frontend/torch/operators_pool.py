@@ -99,11 +99,7 @@ def _adaptive_pool(count: int) -> Callable[..., Any]:
             return back(x) if at.ndim(x) != len(at.shape) else x
         known = [size.value for size in wanted if size.value is not None]
         if len(known) < count:
-            raise at.fail(
-                "torch-operator",
-                f"adaptive pooling to a size that is known only when it runs: {', '.join(map(str, wanted))}",
-                "give the sizes as numbers",
-            )
+            return back(_means_of_windows(at, x, wanted))
         return back(_ADAPTIVE[count](x, output_size=known))
 
     return rule
@@ -115,23 +111,65 @@ for _count in (1, 2, 3):
         operator(f"_adaptive_avg_pool{_count}d.default")(_adaptive_pool(_count))
 
 
+def _means_of_windows(at: Site, x: Expr, parts: list[Dim]) -> Expr:
+    """Adaptive pooling axis by axis, to sizes that only the run knows."""
+    dtype = "float64" if at.dtype == "float64" else "float32"
+    x = at.cast(x, dtype)
+    for axis, (size, part) in enumerate(zip(at.shape_of(x)[2:], parts, strict=True)):
+        first, last = _ends(at, size, part)
+        length = at.emit(op.add(at.emit(op.subtract(last, first)), whole(1)))
+        inside = at.emit(op.arange(0, _width(size, part), 1, dtype="int64"))
+        length = at.emit(op.expand_dims(length, 1))
+        share = op.divide(op.full((), 1.0, dtype), at.cast(length, dtype))
+        weight = at.emit(op.where(op.less(inside, length), at.emit(share), op.full((), 0.0, dtype)))
+        x = window_sums(at, x, axis + 2, first, weight)
+    return x
+
+
+def window_sums(at: Site, x: Expr, axis: int, first: Expr, weight: Expr) -> Expr:
+    """Along an axis, the sums of as many windows of equal width, which begin at `first`, by the weights of their
+    elements. An element of weight 0 is not in the sum, whatever it is, and may be outside of the axis."""
+    size, dtype = at.shape_of(x)[axis], at.dtype_of(x)
+    inside = at.emit(op.arange(0, at.shape_of(weight)[1], 1, dtype="int64"))
+    places = at.emit(op.add(at.emit(op.expand_dims(first, 1)), inside))
+    places = at.emit(op.maximum(op.minimum(places, whole(size - 1)), whole(0)))
+    parts = at.emit(op.take(x, places, axis=axis))
+    column = [1] * (at.ndim(x) - axis - 1)
+    weight = at.emit(op.reshape(weight, [*at.shape_of(weight), *column]))
+    counts = at.emit(op.not_equal(weight, op.full((), 0.0, dtype)))
+    product_of = at.emit(op.multiply(parts, weight))
+    parts = at.emit(op.where(counts, product_of, op.full((), 0.0, dtype)))
+    return at.emit(op.sum(parts, axis=axis + 1))
+
+
+def _width(size: Dim, part: Dim) -> Dim:
+    """The most elements of a window of adaptive pooling."""
+    return (size + part - 1) // part + 1
+
+
+def _ends(at: Site, size: Dim, part: Dim) -> tuple[Expr, Expr]:
+    """The first and the last element of each window of adaptive pooling."""
+    size_of, part_of, one = (whole(n) for n in (size, part, 1))
+    window = at.emit(op.arange(0, part, 1, dtype="int64"))
+    first = at.emit(op.floor_divide(at.emit(op.multiply(window, size_of)), part_of))
+    end = at.emit(op.multiply(at.emit(op.add(window, one)), size_of))
+    end = op.floor_divide(at.emit(op.add(end, whole(part - 1))), part_of)
+    return first, at.emit(op.subtract(at.emit(end), one))
+
+
 def _adaptive_max_pool(count: int) -> Callable[..., Any]:
     def rule(at: Site, x: Expr, sizes: Any) -> Any:
         """The windows of each axis become an axis; a window that is shorter repeats its last element."""
         x, back = batched(at, x, count)
         planes = at.shape_of(x)[-count:]
         parts = at.shape[-count:]
-        widths = [(size + part - 1) // part + 1 for size, part in zip(planes, parts, strict=True)]
+        widths = [_width(size, part) for size, part in zip(planes, parts, strict=True)]
         firsts: list[Any] = []
         lasts: list[Any] = []
         for i, (size, part, width) in enumerate(zip(planes, parts, widths, strict=True)):
-            size_of, part_of, one = (whole(n) for n in (size, part, 1))
-            window = at.emit(op.arange(0, part, 1, dtype="int64"))
-            first = op.floor_divide(at.emit(op.multiply(window, size_of)), part_of)
-            end = at.emit(op.multiply(at.emit(op.add(window, one)), size_of))
-            end = op.floor_divide(at.emit(op.add(end, whole(part - 1))), part_of)
-            firsts.append(at.emit(first))
-            lasts.append(at.emit(op.subtract(at.emit(end), one)))
+            first, last = _ends(at, size, part)
+            firsts.append(first)
+            lasts.append(last)
             begin, last = (at.emit(op.expand_dims(each, 1)) for each in (firsts[-1], lasts[-1]))
             inside = at.emit(op.add(begin, at.emit(op.arange(0, width, 1, dtype="int64"))))
             x = at.emit(op.take(x, at.emit(op.minimum(inside, last)), axis=2 + 2 * i))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from relaxpy import op
 from relaxpy.frontend.torch.importer import Site
 from relaxpy.frontend.torch.operators_elementwise import size_tensor
+from relaxpy.frontend.torch.operators_pool import window_sums
 from relaxpy.frontend.torch.table import operator
 from relaxpy.ir import Dim, Expr
+from relaxpy.ir.dim import dim_op
 
 _CUBIC = -0.75
 """The coefficient of torch's cubic spline."""
@@ -64,11 +67,27 @@ def _nearest(exact: bool) -> Callable[..., Any]:
                 coordinate_transformation_mode="asymmetric")  # fmt: skip
         for axis, (old, new, scale) in enumerate(pairs):
             steps = _steps(at, new, 0.5 if exact else 0.0)
-            position = op.floor(op.multiply(steps, _ratio(at, old, new, scale)))
+            ratio = _ratio(at, old, new, scale) if exact else _nearest_ratio(at, old, new, scale)
+            position = op.floor(op.multiply(steps, ratio))
             x = at.emit(op.take(x, _places(at, at.emit(position), old), axis=axis + 2))
         return x
 
     return rule
+
+
+def _nearest_ratio(at: Site, given: Dim, wanted: Dim, scale: float | None) -> Any:
+    """The ratio of the sizes where the result is as large as x or twice as large, whatever the scale says."""
+    ratio = _ratio(at, given, wanted, scale)
+    if scale is None:
+        return ratio
+    for times in (2, 1):
+        found = _float(at, 1 / times)
+        if (difference := given * times - wanted).value is not None:
+            ratio = found if difference.value == 0 else ratio
+            continue
+        same = op.equal(at.emit(size_tensor(at, difference)), size_tensor(at, 0))
+        ratio = at.emit(op.where(at.emit(same), found, ratio))
+    return ratio
 
 
 def _resized(at: Site, x: Expr, wanted: list[Dim], **attrs: Any) -> Any:
@@ -122,12 +141,7 @@ def _interpolated(
 
 
 def _weights(at: Site, t: Any, method: str) -> list[Any]:
-    def polynomial(x: Any, *coefficients: float) -> Any:
-        found: Any = op.full((), coefficients[0], at.dtype_of(t))
-        for each in coefficients[1:]:
-            found = at.emit(op.add(op.multiply(found, x), float(each)))
-        return found
-
+    polynomial = partial(_polynomial, at)
     back = at.emit(op.subtract(op.full((), 1.0, at.dtype_of(t)), t))
     if method == "linear":
         return [back, t]
@@ -141,6 +155,68 @@ def _weights(at: Site, t: Any, method: str) -> list[Any]:
         polynomial(back, *inner),
         polynomial(near, *outer),
     ]
+
+
+def _antialiased(reach: int, filtered: Callable[[Site, Any], Any]) -> Callable[..., Any]:
+    def rule(at: Site, x: Expr, size: Any, corners: bool, *scales: float | None) -> Any:
+        """Each element is a sum of those that its filter reaches, which is as wide as the element, or as one of x."""
+        if not at.dtype.is_float:
+            raise at.fail(
+                "torch-operator", "antialias of integers, which torch rounds in its own way",
+                "convert to float32 before, and round the result",
+            )  # fmt: skip
+        dtype = "float64" if at.dtype == "float64" else "float32"
+        x = at.cast(x, dtype)
+        pairs = zip(at.shape_of(x)[2:], at.shape[2:], scales, strict=True)
+        for axis, (old, new, scale) in enumerate(pairs):
+            ratio = at.cast(_ratio(at, old, new, scale, corners), dtype)
+            if corners:  # one element is at the first
+                several = op.minimum(_float(at, new - 1, dtype), 1.0)
+                ratio = at.emit(op.multiply(ratio, at.emit(several)))
+            span = at.emit(op.maximum(ratio, 1.0))
+            center = at.emit(op.multiply(at.cast(_steps(at, new, 0.5), dtype), ratio))
+            first = op.subtract(center, at.emit(op.multiply(span, float(reach))))
+            first = at.emit(op.astype(op.floor(at.emit(op.add(first, 0.5))), "int64"))
+            several = dim_op("max", new - 1 if corners else new, 1)
+            width = 2 * reach * ((old + several - 1) // several + 1) + 1
+            inside = at.emit(op.arange(0, width, 1, dtype="int64"))
+            places = at.emit(op.add(at.emit(op.expand_dims(first, 1)), inside))
+            middle = at.emit(op.add(at.cast(places, dtype), 0.5))
+            distance = op.subtract(middle, at.emit(op.expand_dims(center, 1)))
+            distance = at.emit(op.abs(at.emit(op.divide(at.emit(distance), span))))
+            counts = op.logical_and(
+                op.greater_equal(places, size_tensor(at, 0)), op.less(places, size_tensor(at, old))
+            )
+            counts = op.logical_and(at.emit(counts), op.less(distance, float(reach)))
+            zero = op.full((), 0.0, dtype)
+            weight = at.emit(op.where(at.emit(counts), filtered(at, distance), zero))
+            weight = at.emit(op.divide(weight, op.sum(weight, axis=1, keepdims=True)))
+            x = window_sums(at, x, axis + 2, first, weight)
+        return x
+
+    return rule
+
+
+def _triangular(at: Site, distance: Any) -> Any:
+    return op.subtract(op.full((), 1.0, at.dtype_of(distance)), distance)
+
+
+def _keys(at: Site, distance: Any) -> Any:
+    """Keys' spline with the coefficient -0.5, with which torch reduces pictures."""
+    near = _polynomial(at, distance, 1.5, -2.5, 0.0, 1.0)
+    far = _polynomial(at, distance, -0.5, 2.5, -4.0, 2.0)
+    return op.where(op.less(distance, 1.0), near, far)
+
+
+operator("_upsample_bilinear2d_aa.default")(_antialiased(1, _triangular))
+operator("_upsample_bicubic2d_aa.default")(_antialiased(2, _keys))
+
+
+def _polynomial(at: Site, x: Any, *coefficients: float) -> Any:
+    found: Any = op.full((), coefficients[0], at.dtype_of(x))
+    for each in coefficients[1:]:
+        found = at.emit(op.add(op.multiply(found, x), float(each)))
+    return found
 
 
 for _count in (1, 2, 3):

@@ -157,9 +157,11 @@ def getitem(at: Site, values: Any, index: int) -> Any:
 
 @operator("arange.start_step")
 def arange(at: Site, start: Any, end: Any, step: Any, *rest: Any) -> Any:
-    """Integers of floats begin and step at the floats cut off; how many there are, the floats say."""
+    """Integers of floats begin and step at the floats cut off; how many there are, the floats say, or a step that is a
+    size."""
     given = (start, end, step)
-    if not any(isinstance(each, float) for each in given):
+    known = not isinstance(step, Dim) or step.value is not None
+    if known and not any(isinstance(each, float) for each in given):
         return at.cast(at.emit(op.arange(start, end, step, dtype="int64")), at.dtype)
     sizes = any(isinstance(each, Dim) and each.value is None for each in given)
     if not at.dtype.is_int and not sizes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 from relaxpy.errors import UsageError
@@ -47,6 +49,10 @@ class Sizes:
         if expr.is_Integer:
             return Dim.of(int(expr))
         name = type(expr).__name__
+        if name in ("TruncToInt", "FloorToInt"):
+            whole = self._scaled(expr.args[0])
+            if whole is not None:
+                return whole
         if name in ("TruncToInt", "FloorToInt", "CeilToInt", "RoundToInt"):
             return _rounded(name, *self._quotient(expr.args[0]))
         if name == "Piecewise":
@@ -71,6 +77,16 @@ class Sizes:
             return above, below
         return self._ratio(value)
 
+    def _scaled(self, value: Any) -> Dim | None:
+        """A size times a float, rounded down."""
+        factors = [each for each in value.args if each.is_Float]
+        others = [each for each in value.args if not each.is_Float]
+        if type(value).__name__ != "Mul" or len(factors) != 1 or len(others) != 1:
+            return None
+        (other,) = others
+        is_size = other.is_integer or type(other).__name__ == "ToFloat"
+        return scaled(float(factors[0]), self.expr(other)) if is_size else None
+
     def _ratio(self, expr: Any) -> tuple[Dim, int]:
         """A float of sizes, as scale factors and steps make it, as a size over a positive number."""
         name = type(expr).__name__
@@ -94,7 +110,7 @@ class Sizes:
         raise UsageError(
             "torch-size",
             f"a size is rounded from {expr}, which is no fraction of sizes with a denominator of at most {2**_POWERS}",
-            help="give the size itself, or a factor such as 0.5 or 1.25",
+            help="give the size itself, or a factor such as 0.5 or 1.7",
         )
 
 
@@ -109,15 +125,24 @@ def _rounded(name: str, above: Dim, below: Dim | int) -> Dim:
 
 
 def scaled(factor: float, size: Dim) -> Dim | None:
-    """`size` times a float, rounded down; None if the float is no fraction of a power of 2 that is small."""
-    for power in range(_POWERS + 1):
-        whole = factor * 2**power
-        if whole.is_integer():
-            return size * int(whole) // 2**power
-    return None
+    """`size` times a float, rounded down, as floats compute it; None if that is no fraction with a small denominator.
+
+    1.7 stands for 17/10: the product is the nearest float to a number that is off by so little that it is rounded to
+    the whole number which 17 * size / 10 is, if it is one. 0.7 is not 7/10: 0.7 * 90 is less than 63.
+    """
+    if factor < 0 or not math.isfinite(factor):
+        return None
+    exact = Fraction(factor)
+    if exact.denominator <= 2**_POWERS:
+        return size * exact.numerator // exact.denominator
+    near = exact.limit_denominator(_LARGEST)
+    is_close = float(near) == factor and (near - exact) * 2**54 < near
+    return size * near.numerator // near.denominator if is_close else None
 
 
 _POWERS = 16
+_LARGEST = 1000
+"""The denominator of a fraction that a float stands for, such as 1.333 or 0.15."""
 
 
 def _all(op: str) -> Callable[..., Dim]:

@@ -327,3 +327,18 @@ def test_a_length_filled_up_to_a_multiple_is_one() -> None:
     for rows in (11, 7, 5):
         x = torch.randn(rows, 3)
         torch.testing.assert_close(torch.from_dlpack(vm["main"](x)), program(x))
+
+
+def test_common_divisors() -> None:
+    def program(x, y):
+        return torch.gcd(x, y), torch.lcm(x, y[:1]), x.gcd(torch.tensor(0)), x.int().gcd(y[:1])
+
+    x, y = torch.tensor([[0], [-12], [17], [2**62]]), torch.tensor([0, 18, -51, 2**40 * 3, 1])
+    check(program, x, y)
+    check(program, x[:3], y, sizes=({"x": {0: "n"}, "y": {0: "m"}}, [(x[1:2], y[:1]), (x, y[1:4])]))
+
+
+def test_slopes_are_drawn_in_training_alone() -> None:
+    check(lambda x: [F.rrelu(x)], SPECIAL)
+    with pytest.raises(RelaxError, match="draws its slopes"):
+        relaxpy.from_torch(lambda x: F.rrelu(x, training=True), (SPECIAL,))

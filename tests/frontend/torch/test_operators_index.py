@@ -201,3 +201,43 @@ def test_assertions_on_values_are_checked() -> None:
         main(torch.tensor([5]))
     with pytest.raises(RelaxError, match="check_one_hot_class_values_must_be_non_negative"):
         main(torch.tensor([-1]))
+
+
+def test_diagonals_are_written_at_every_size() -> None:
+    def program(x):
+        y, z = x.clone(), x.clone()
+        y.diagonal(dim1=0, dim2=2).add_(1)
+        z.diagonal(-1, 2, 1).mul_(z.new_tensor(-2.0))
+        return y, z, torch.diagonal_scatter(x[0], x[0].diagonal(2) + 5, 2)
+
+    compiled = relaxpy.compile(program, torch.randn(3, 5, 4), target="llvm -opt-level=0")
+    for shape in ((3, 5, 4), (2, 3, 7), (5, 1, 3), (1, 1, 3)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(compiled(x), program(x))
+
+
+def test_counts_are_as_many_as_the_largest_number_asks_for() -> None:
+    def program(x):
+        weights = x / 2
+        return x.bincount(), torch.bincount(x, weights).sum(), torch.bincount(x, minlength=7)
+
+    def given(*numbers):
+        return torch.tensor(numbers, dtype=torch.int64)
+
+    compiled = relaxpy.compile(program, given(3, 1, 3), target="llvm -opt-level=0")
+    for call in (given(3, 1, 3), given(0), given(2, 12, 5, 2)):
+        torch.testing.assert_close(compiled(call), program(call))
+    assert [len(each) if each.ndim else each.item() for each in compiled(given())] == [0, 0, 7]
+    with pytest.raises(RelaxError, match="indices_out_of_range"):
+        compiled(given(3, -1, 2))
+
+
+def test_offsets_in_steps_of_a_size() -> None:
+    """As an embedding bag of rows has them."""
+    torch.manual_seed(0)
+    bag = torch.nn.EmbeddingBag(20, 3, mode="sum", padding_idx=0).eval()
+    call = torch.randint(0, 20, (3, 7)), torch.rand(3, 7)
+    compiled = relaxpy.compile(lambda i, w: bag(i, per_sample_weights=w), *call)
+    for shape in ((3, 7), (1, 5), (4, 1)):
+        call = torch.randint(0, 20, shape), torch.rand(shape)
+        torch.testing.assert_close(compiled(*call), bag(call[0], per_sample_weights=call[1]))

@@ -60,4 +60,13 @@ def test_a_factor_that_floats_do_not_hold_is_refused() -> None:
     sizes = Sizes()
     sizes.define("s0", N.dim)
     with pytest.raises(RelaxError, match="no fraction of sizes"):
-        sizes.of(functions.FloorToInt(sympy.Float(0.1) * as_float(S)))
+        sizes.of(functions.FloorToInt(sympy.Float(0.7) * as_float(S)))
+
+
+@pytest.mark.parametrize("factor", [1.7, 1.1, 0.1, 0.6, 1.333, 2.999])
+def test_a_size_times_a_factor_is_what_floats_say(factor: float) -> None:
+    sizes = Sizes()
+    sizes.define("s0", N.dim)
+    found = sizes.of(functions.TruncToInt(sympy.Float(factor) * as_float(S)))
+    for n in (*range(997), 2**31 - 1, 10**9, 30 * 10**7):
+        assert found.evaluate({N: n}) == math.trunc(factor * n)
