@@ -163,7 +163,8 @@ def built(
         if value
     ]:
         raise UsageError(
-            "arguments", f"{directory} is an encoder, and {_listed(wrong)} are for decoders"
+            "arguments",
+            f"{directory} is an encoder, and {_listed(wrong)} {'is' if len(wrong) == 1 else 'are'} for decoders",
         )
     return _encoder(directory, targets)
 

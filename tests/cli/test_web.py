@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import relaxpy
 from relaxpy.cli.main import describe
 from relaxpy.cli.web import web
+from tests.sweeps import full
 
 
 def run(*args: str) -> Any:
@@ -51,7 +52,14 @@ def test_mistakes(file: Path, tmp_path: Path) -> None:
         ((str(host), site), "these kernels are for a processor: add"),
         (("nowhere.rxe", site), "there is no nowhere.rxe"),
         ((str(tmp_path / "empty"), site), "it has no config.json"),
-        ((str(file), site, "--dtype", "float32"), "--dtype and --prompt are for checkpoints"),
+        ((str(file), site, "--dtype", "float32"), "--dtype is for checkpoints"),
+        (
+            (str(file), site, "--bits", "4", "--target", "wasm"),
+            "--target and --bits are for checkpoints",
+        ),
+        ((str(file), str(file), site), "two executables are for webgpu"),
+        ((str(file), "embedded", site), "--target both compiles it for both"),
+        (("minilm", site, "--bits", "4"), "is an encoder, and --bits is for decoders"),
     ]:
         done = run(*args)
         assert done.exit_code != 0
@@ -62,3 +70,20 @@ def test_mistakes(file: Path, tmp_path: Path) -> None:
         )
         assert expected in said
         assert not (tmp_path / "site").exists()
+
+
+@full("the compilation of a decoder for two targets")
+def test_a_checkpoint_for_both_targets(tmp_path: Path) -> None:
+    """Weights in 8 bits: a quarter of those in float32, and targets with equal shards have them once."""
+    site = tmp_path / "site"
+    done = run(
+        "embedded", str(site), "--target", "both", "--bits", "8", "--dtype", "float32", "--json"
+    )
+    assert done.exit_code == 0, done.output
+    manifest = json.loads((site / "model/model.json").read_text())
+    assert [model["target"] for model in manifest["models"]] == ["webgpu", "wasm"]
+    assert set(manifest["files"]) == {"page.json", "tokenizer.json"}
+    for model in manifest["models"]:
+        assert sum(each["bytes"] for each in model["weights"]) < 9 << 20  # 22 MB in float32
+    types = (site / "functions.d.ts").read_text()
+    assert 'prefill(input_ids: TensorLike<"int64">)' in types

@@ -39,9 +39,10 @@ FILES = {"test.html": PAGE.encode(), "json.mjs": (JS / "json.mjs").read_bytes()}
 class BrowserMachine:
     """The model at an address, loaded in a page of `PAGE`."""
 
-    def __init__(self, page: Page, url: str) -> None:
+    def __init__(self, page: Page, url: str, target: str | None = None) -> None:
         self.page = page
-        self.outcome(f"load({json.dumps(url)})")
+        options = {} if target is None else {"target": target}
+        self.outcome(f"load({json.dumps(url)}, {json.dumps(options)})")
 
     def outcome(self, script: str) -> Any:
         """The value of an expression. Raises: RuntimeCheckError for an error of the machine."""

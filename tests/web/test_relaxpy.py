@@ -96,6 +96,35 @@ def test_a_call(page: Page, site: Site) -> None:
     assert "<text>:3" in caught(page, "vm.main([[1, 2]], [1])")[1]
 
 
+def test_without_webgpu(page: Page, site: Site) -> None:
+    """A folder for both targets: a browser without WebGPU, or whose device is too small, runs WebAssembly with the same
+    results; what is asked for and is not there is named."""
+    mod = relaxpy.parse(TEXT)
+    exes = [relaxpy.build(mod, target, {"w": WEIGHT}) for target in ("webgpu", "wasm")]
+    export(exes, site.folder / "both")
+    call = "vm.main([[1, 2, 3, 4]], [7]).then(async ([y, z]) => [vm.target, await y.list(), await z.list()])"
+    page.run("load('./both/model/')")
+    assert page.run("vm.target") == "webgpu"
+    (wanted, *first) = page.run(call)
+    page.run("load('./both/model/', {adapter: {limits: {maxStorageBuffersPerShaderStage: 1}}})")
+    target, *second = page.run(call)
+    assert (wanted, target) == ("webgpu", "wasm")
+    np.testing.assert_allclose(second[0], first[0], rtol=1e-6)
+    assert second[1] == first[1] == [7 * 4294967311]
+    assert page.run("load('./both/model/', {target: 'wasm'}).then(() => vm.target)") == "wasm"
+    code, message = caught(page, "load('./model/', {target: 'wasm'})")
+    assert code == "device"
+    assert "has no code for wasm, but for webgpu" in message
+    assert "relaxpy web --target wasm" in message
+    code, message = caught(
+        page,
+        "(async () => { const {validate} = WebAssembly; WebAssembly.validate = () => false;"
+        " try { return await load('./both/model/', {target: 'wasm'}); } finally { WebAssembly.validate = validate; } })()",
+    )
+    assert code == "device-features"
+    assert "no vectors" in message
+
+
 def test_files_are_kept(page: Page, site: Site) -> None:
     """Weights come in shards, with progress; a second visit downloads the manifest alone."""
     page.run("relaxpy.clearStorage()")
@@ -212,8 +241,8 @@ def initialised(model: nn.Module) -> nn.Module:
 
 @full("make test-devices")
 def test_models(page: Page, site: Site) -> None:
-    """An encoder and a decoder at four shapes, one token of one sentence among them: the processor's numbers, and equal
-    texts."""
+    """An encoder and a decoder at four shapes, one token of one sentence among them, by WebGPU and by WebAssembly: the
+    processor's numbers, and equal texts."""
     from tests.e2e.test_devices import decoder, encoder
 
     config = replace(llama.TINY, num_hidden_layers=2)
@@ -228,11 +257,14 @@ def test_models(page: Page, site: Site) -> None:
         (llama.Llama(config), functions, decoder),
     ]:
         mod, params = initialised(model).export(spec)
-        export(relaxpy.build(mod, "webgpu", params), site.folder / "other")
-        vm = BrowserMachine(page, "./other/model/")
+        export(
+            [relaxpy.build(mod, each, params) for each in ("webgpu", "wasm")], site.folder / "other"
+        )
         host = machine(mod, str(quick_target()), params)
-        for got, want in zip(run(vm), run(host), strict=True):
-            np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
+        for target in ("webgpu", "wasm"):
+            vm = BrowserMachine(page, "./other/model/", target)
+            for got, want in zip(run(vm), run(host), strict=True):
+                np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
 
 
 @full("make test-devices")

@@ -27,4 +27,4 @@ def write(folder: Path = HERE / "model") -> Written:
 
 
 if __name__ == "__main__":
-    print(f"{len(write().files)} files")
+    write()
