@@ -32,16 +32,17 @@ from benchmarks.embed import TOLERANCE, Source, export_onnx
 from benchmarks.report import ROOT, markdown_table, print_tables, replace_section, save
 from relaxpy.cli.web import built
 from relaxpy.models.sentence_embedding import default_checkpoint
-from relaxpy.web.export import export
+from relaxpy.web.export import TARGETS, export
 from tests.server.chromium import Page, browser, chromium
 from tests.web.support import served
 
 PAGE = ROOT / "docs" / "browser.md"
 SECTION = "Beside onnxruntime-web"
 SHAPES = "1x1,1x16,1x64,4x32"
-OURS = "relaxpy"
+OURS, OURS_WASM = "relaxpy (WebGPU)", "relaxpy (WebAssembly)"
 PEERS = {
     OURS: "WGSL that was compiled ahead",
+    OURS_WASM: "a module that was compiled ahead, one thread; no device",
     "onnxruntime-web (WebGPU)": "executionProviders: webgpu",
     "onnxruntime-web (WebAssembly)": "executionProviders: wasm, one thread; no device",
 }
@@ -63,17 +64,19 @@ const through = (own) => async (ids, mask, shape) => {
   const found = await own.run({ input_ids: tensor(ids), attention_mask: tensor(mask) });
   return [...found.embeddings.data];
 };
+const loaded = async (target) => {
+  const vm = await relaxpy.load("./model/", { keep: false, target });
+  const tensor = (data, shape) => ({ data: BigInt64Array.from(data, BigInt), shape, dtype: "int64" });
+  return async (ids, mask, shape) => {
+    const found = await vm.embed(tensor(ids, shape), tensor(mask, shape));
+    const rows = await found.list();
+    found.dispose();
+    return rows.flat();
+  };
+};
 const starts = {
-  [OURS]: async () => {
-    const vm = await relaxpy.load("./model/", { keep: false });
-    const tensor = (data, shape) => ({ data: BigInt64Array.from(data, BigInt), shape, dtype: "int64" });
-    return async (ids, mask, shape) => {
-      const found = await vm.embed(tensor(ids, shape), tensor(mask, shape));
-      const rows = await found.list();
-      found.dispose();
-      return rows.flat();
-    };
-  },
+  [OURS]: () => loaded("webgpu"),
+  [OURS_WASM]: () => loaded("wasm"),
   [GPU]: async () => through(await session("webgpu")),
   [WASM]: async () => through(await session("wasm")),
 };
@@ -131,8 +134,8 @@ def main() -> int:
 def write_site(folder: Path, dist: Path | None) -> str:
     """Write the page and both models; returns the version of onnxruntime-web."""
     checkpoint = default_checkpoint()
-    exe, _ = built(checkpoint)
-    export(exe, folder)
+    exes, _ = built(checkpoint, TARGETS)
+    export(exes, folder)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         export_onnx(Source(checkpoint, folder / "model.onnx"))
@@ -151,7 +154,7 @@ def write_site(folder: Path, dist: Path | None) -> str:
         subprocess.run(command, check=True)
         dist = folder / "npm" / "node_modules" / "onnxruntime-web" / "dist"
     shutil.copytree(dist, folder / DIST, ignore=shutil.ignore_patterns("*.map"))
-    names = dict(zip(("OURS", "GPU", "WASM"), PEERS, strict=True))
+    names = dict(zip(("OURS", "OURS_WASM", "GPU", "WASM"), PEERS, strict=True))
     text = HTML
     for name, value in names.items():
         text = text.replace(f"[{name}]", f"[{json.dumps(value)}]")

@@ -72,7 +72,7 @@ def test_mistakes(file: Path, tmp_path: Path) -> None:
         assert not (tmp_path / "site").exists()
 
 
-@full("the compilation of a decoder for two targets")
+@full
 def test_a_checkpoint_for_both_targets(tmp_path: Path) -> None:
     """Weights in 8 bits: a quarter of those in float32, and targets with equal shards have them once."""
     site = tmp_path / "site"
