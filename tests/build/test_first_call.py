@@ -212,11 +212,17 @@ def test_what_is_no_module_is_named() -> None:
     class Plain:
         pass
 
+    class FromOnnx:
+        pass
+
+    FromOnnx.__module__ = "onnx.onnx_ml_pb2"
+
     for given, message, help in (
         (TEXT, "a text", "parse it first"),
         (exe, "an executable", "VirtualMachine(exe)"),
         (nn.Linear(2, 2), "an nn.Module (Linear)", "export it first"),
         (nn.Linear, "the class Linear", "export it first"),
+        (FromOnnx(), "an onnx FromOnnx", "relaxpy.from_onnx(model)"),
         (Plain, "the class Plain", "@I.ir_module"),
         (lambda x: x, "a Python function", "@R.function"),
         (relaxpy.parse(TEXT)["twice"], "a tensor program", "R.call_tir"),

@@ -111,7 +111,10 @@ def test_options_say_how_weights_are_kept(place: str, tmp_path: Path) -> None:
     assert scheme_of(str(quantised), None, "bfloat16", None) == Scheme(None, dtype="bfloat16")
 
 
-def test_which_argument_is_the_model(place: str) -> None:
+def test_which_argument_is_the_model(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     assert is_place(place)
     assert is_place("./not/there")
     assert is_place("model.gguf")
@@ -124,7 +127,11 @@ def test_which_argument_is_the_model(place: str) -> None:
     assert not is_place("x" * 5000)
     assert model_and_prompt(("a",), None) == (None, "a")
     assert model_and_prompt(("a", "b"), None) == ("a", "b")
+    (tmp_path / "llama3").mkdir()
     assert model_and_text(("llama3",), "", words=False) == ("llama3", None)
+    with pytest.raises(UsageError, match="no folder or file it's here") as caught:
+        model_and_text(("it's",), "", words=False)
+    assert str(caught.value.help).endswith("""echo 'it'"'"'s' | relaxpy chat""")
     assert model_and_text(("Why not?",), "", words=False) == (None, "Why not?")
     assert model_and_text(("llama3",), "") == (None, "llama3")
     with pytest.raises(UsageError, match="the model comes before the text"):

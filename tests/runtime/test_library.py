@@ -23,6 +23,27 @@ def test_decorators_and_plain_calls() -> None:
     assert find_function("test.fun") is len
 
 
+def test_another_function_of_a_name_is_told() -> None:
+    """The same definition may run again, as a cell of a notebook does."""
+
+    def define(number: int) -> None:
+        @register_library("test.lib.again")
+        def again(x: Tensor, out: Tensor) -> None:
+            out.numpy()[...] = number
+
+    define(1)
+    define(2)
+    with pytest.warns(
+        match=r"'test.lib.again' was .*\.again .*test_library.py.* is .*other"
+    ) as told:
+
+        @register_library("test.lib.again")
+        def other(x: Tensor, out: Tensor) -> None: ...
+
+    assert told[0].filename == __file__
+    assert find_library("test.lib.again") == LibraryFunction("test.lib.again", other)
+
+
 def test_the_extra_is_named() -> None:
     register_library("mkl2.", lambda: None, extra="mkl2")
     with pytest.raises(ExecutableError, match=r"relaxpy\[mkl2\]"):

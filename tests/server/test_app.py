@@ -403,7 +403,7 @@ def test_the_keyboard_alone(page: Page) -> None:
                 page.run("document.activeElement.id || document.activeElement.innerText")
             )
         assert reached[:4] == ["model", "past", "options", "fresh"]
-        assert "How do I import deque?" in reached
+        assert "How do I import Path?" in reached
         assert reached[-2:] == ["text", "send"]
         page.run("document.getElementById('text').focus()")
         page.send("Input.insertText", text="Well?")

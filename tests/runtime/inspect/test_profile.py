@@ -138,7 +138,7 @@ def test_long_and_short_calls() -> None:
     event = Event("k" * 99, "kernel", "main", "a.py:1", 0.0, 0.0, 2_000_000, 0, 0)
     for seconds, unit in ((0.5, "500.00 ms"), (5e-6, "5.00 µs")):
         text = str(Profile("main", seconds, 1, (replace(event, seconds=seconds),)))
-        title, heading, row, _ = text.splitlines()
+        title, *_, heading, row, _ = text.splitlines()
         assert title.startswith(f"main: {unit} a call")
         assert "k" * 59 + "…" in row
         assert row.index("100.0%") + len("100.0%") == heading.index("share") + len("share")
