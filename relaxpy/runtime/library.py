@@ -197,7 +197,8 @@ def _help(table: dict[str, AnyFunction], name: str, register: str) -> str:
         if name.startswith(prefix):
             return f'it belongs to an extra: pip install "relaxpy[{extra}]"'
     hint = did_you_mean(name, table)
-    return f"register it first: {register}({name!r}, func){f'; {hint}' if hint else ''}"
+    register = f"{register}({name!r}, func), or relaxpy run --import the module that does"
+    return f"register it first: {register}{f'; {hint}' if hint else ''}"
 
 
 def _with_records(func: AnyFunction) -> AnyFunction:

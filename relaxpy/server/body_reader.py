@@ -159,6 +159,8 @@ def _invalid(error: ValidationError, fields: Any) -> ApiError:
     texts = dict.fromkeys(each.text for each in near if each.place == place)
     start, *rest = texts
     text = " or ".join([start, *(each.removeprefix("should be ") for each in rest)])
+    if near[0].is_media:
+        text += ": models here read texts, no images, sounds or files"
     name = ".".join(map(str, place))[:200]
     return ApiError(f"{name or 'the body'}: {text}", param=name or None)
 
@@ -192,8 +194,11 @@ class _Mistake:
         self.place = tuple(place)
         """Names of fields and numbers."""
         self.is_of_other_type = self.kind == "literal_error" and place[-1:] == ["type"]
+        given = value if place[-1:] == ["type"] else error.get("ctx", {}).get("tag")
+        self.is_media = isinstance(given, str) and _MEDIA.search(given) is not None
 
 
+_MEDIA = re.compile("image|audio|video|file|document")
 _FIRST_WORD = re.compile(r"^(Input )?\w+ (?=should |tag )")
 
 

@@ -133,7 +133,12 @@ def test_json_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     for package in data["packages"]:
         assert f"{package['name']:<24} {package['version']}" in text
     for extra in data["extras"]:
-        assert f"{'yes' if extra['complete'] else 'no '}  {extra['name']:<8} {extra['use']}" in text
+        assert f"{'yes' if extra['complete'] else '   '}  {extra['name']:<8} {extra['use']}" in text
+    order = [
+        text.index(f"\n{each}") for each in ("Packages", "Targets", "relaxpy works here.", "Extras")
+    ]
+    assert order == sorted(order)
+    assert "no  " not in text[order[-1] :]  # what is not needed is no fault
 
     findings["llvm"] = Finding(False, "znver5", "it is broken")
     result = CliRunner().invoke(doctor.doctor, ["--json"])

@@ -127,13 +127,13 @@ def test_which_argument_is_the_model(
     assert not is_place("x" * 5000)
     assert model_and_prompt(("a",), None) == (None, "a")
     assert model_and_prompt(("a", "b"), None) == ("a", "b")
+    assert model_and_text(("llama3",), "") == (None, "llama3")
     (tmp_path / "llama3").mkdir()
     assert model_and_text(("llama3",), "", words=False) == ("llama3", None)
     with pytest.raises(UsageError, match="no folder or file it's here") as caught:
         model_and_text(("it's",), "", words=False)
     assert str(caught.value.help).endswith("""echo 'it'"'"'s' | relaxpy chat""")
     assert model_and_text(("Why not?",), "", words=False) == (None, "Why not?")
-    assert model_and_text(("llama3",), "") == (None, "llama3")
     with pytest.raises(UsageError, match="the model comes before the text"):
         model_and_text(("Why not?", place), "…")
 
