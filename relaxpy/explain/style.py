@@ -39,7 +39,8 @@ details>details,details>p,.parts{margin-left:1.2em}summary{cursor:pointer;paddin
 padding:.1em .6em;color:inherit;background:var(--paper);border:1px solid var(--faint);border-radius:4px;cursor:pointer}
 .flow{display:block;max-width:100%;height:auto}
 .steps{display:none;margin:0;padding-left:1.6em}.steps>li{margin:.7em 0}.steps ul{padding-left:1.1em}
-.steps li{overflow-wrap:anywhere}.steps .number{font-size:.9em}.steps div.number{white-space:normal}.steps .track{margin:.2em 0}
+.steps li{overflow-wrap:anywhere}.steps .number{font-size:.9em}.steps div.number{white-space:normal}
+.steps .track{margin:.2em 0}
 .about{position:sticky;bottom:0;margin:.4em 0;min-height:1.5em;background:var(--paper);overflow-wrap:anywhere;
 font:13px/1.5 ui-monospace,monospace}
 .flow text{font:12px ui-monospace,monospace;fill:var(--ink);paint-order:stroke;stroke:var(--paper);stroke-width:3px;
