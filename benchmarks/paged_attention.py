@@ -33,7 +33,7 @@ import relaxpy
 from benchmarks.limits import Limits
 from benchmarks.report import markdown_table, replace_section, save, saved
 from benchmarks.turns import timed
-from relaxpy.runtime.devices.cpu.threads import num_threads
+from relaxpy.runtime.host.threads import num_threads
 from relaxpy.runtime.tensor import from_numpy
 
 LAYERS, PAGE = 22, 32

@@ -30,7 +30,7 @@ from benchmarks.limits import Limits  # noqa: E402
 from benchmarks.report import markdown_table, replace_section, save  # noqa: E402
 from benchmarks.turns import timed  # noqa: E402
 from relaxpy import nn  # noqa: E402
-from relaxpy.runtime.devices.cpu.threads import num_threads  # noqa: E402
+from relaxpy.runtime.host.threads import num_threads  # noqa: E402
 from relaxpy.serve import Draw, Sampling, sampling_arguments  # noqa: E402
 
 COUNT = 20

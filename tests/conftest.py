@@ -47,7 +47,7 @@ WHOLE_PROGRAMS = (
 LONG = (
     *("script/test_nesting.py", "test_services.py", "test_wheel.py", "analysis/test_relayout.py", "tir/test_allowed.py"),
     *("runtime/test_updates.py", "runtime/test_weights.py", "runtime/test_sizes.py"),
-    *("runtime/devices/cpu/test_lines.py", "runtime/devices/cpu/test_threads.py", "runtime/devices/opencl/test_device.py"),
+    *("runtime/devices/cpu/test_lines.py", "runtime/host/test_threads.py", "runtime/devices/opencl/test_device.py"),
     *("transform/test_check_calls.py", "transform/test_fuse_tensor_ir.py", "transform/test_launches.py"),
     *("transform/test_quantize_weights.py", "transform/test_update_in_place.py"),
     *("transform/test_fuse_ops.py", "transform/test_plan_memory.py", "transform/test_inline_private_functions.py"),

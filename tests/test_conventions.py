@@ -163,6 +163,8 @@ NOT_IN_THE_KEY = {
     "build/tuning.py": "finds the choices, which are in the key",
     "runtime/tuned.py": "likewise",
     "runtime/devices/cpu": "measures what the machine can do",
+    "runtime/host": "likewise",
+    "runtime/ffi.py": "likewise",
     "runtime/library.py": "tells passes where libraries run",
     "runtime/patterns.py": "compares arguments when a kernel is called",
     "runtime/tensor.py": "likewise",
@@ -315,6 +317,24 @@ def test_devices_are_named_by_their_backends_only() -> None:
         if name.startswith("relaxpy.runtime.devices.")
         and (folder := name.split(".")[3]) in folders
         and module_of(path).split(".")[:3] != ["relaxpy", "backend", folder]
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_top_of_the_runtime_names_no_device() -> None:
+    """Devices are found by their registry (docs/decisions/0001-layers.md): a folder of relaxpy/runtime/devices is
+    imported by files of that folder, and by those of another device that is made of it."""
+    devices = PACKAGE / "runtime/devices"
+    folders = {path.parent.name for path in devices.glob("*/__init__.py")}
+    made_of = {"vulkan": {"webgpu"}}
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sorted((PACKAGE / "runtime").rglob("*.py"))
+        for name in sorted(imported_modules(path))
+        if name.startswith("relaxpy.runtime.devices.")
+        and (folder := name.split(".")[3]) in folders
+        and (own := path.parent.name if path.parent.parent == devices else "") != folder
+        and folder not in made_of.get(own, ())
     ]
     assert not wrong, "\n".join(wrong)
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from relaxpy.runtime.call_state import CallState
 from relaxpy.runtime.checkpoint import Source
 from relaxpy.runtime.device import Device, cpu
-from relaxpy.runtime.devices.cpu.features import host_features
-from relaxpy.runtime.devices.cpu.threads import num_threads, set_num_threads
 from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.executable import Executable, load
 from relaxpy.runtime.function import Function
+from relaxpy.runtime.host.features import host_features
+from relaxpy.runtime.host.threads import num_threads, set_num_threads
 from relaxpy.runtime.library import register_function, register_library
 from relaxpy.runtime.packed_tensor import PackedTensor
 from relaxpy.runtime.tensor import Shape, Tensor

@@ -41,7 +41,7 @@ from relaxpy.runtime.container import (
     open_container,
     write_container,
 )
-from relaxpy.runtime.devices.cpu.features import missing_here
+from relaxpy.runtime.host.features import missing_here
 from relaxpy.runtime.images import choose_images
 from relaxpy.runtime.inspect.build_report import BuildReport
 from relaxpy.runtime.inspect.listing import listing, signature

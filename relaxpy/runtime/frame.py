@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime.devices.cpu.kernels import ffi
+from relaxpy.runtime.ffi import ffi
 from relaxpy.runtime.tensor import Array, Tensor, allocate
 
 if TYPE_CHECKING:

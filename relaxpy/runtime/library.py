@@ -19,10 +19,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
 from relaxpy.errors import ExecutableError, UsageError, did_you_mean
-from relaxpy.runtime import builtins, shape_heap
+from relaxpy.runtime import blas, builtins, shape_heap
 from relaxpy.runtime.call_state import Stateful
-from relaxpy.runtime.devices.cpu import blas
-from relaxpy.runtime.devices.cpu.kernels import ffi, is_ffi_function
+from relaxpy.runtime.ffi import ffi, is_ffi_function
 from relaxpy.runtime.frame import record_of
 from relaxpy.runtime.library_call import LibraryFunction
 from relaxpy.runtime.tensor import Shape, Tensor

@@ -14,7 +14,7 @@ from time import perf_counter
 
 import numpy as np
 
-from relaxpy.runtime.devices.cpu.threads import num_threads
+from relaxpy.runtime.host.threads import num_threads
 
 PeakMeasure = Callable[[], float]
 """Measures the floating-point operations per second on the present number of kernel threads."""

@@ -26,11 +26,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import ClassVar
 
 from relaxpy.runtime import bytecode as bc
-from relaxpy.runtime.devices.cpu.lines import CpuLines
 from relaxpy.runtime.devices.lines import DeviceLines, Launch
+from relaxpy.runtime.devices.registry import runtime_class
 from relaxpy.runtime.effects import sets, sets_slots
 from relaxpy.runtime.entry import entry_tests
 from relaxpy.runtime.formulas import Formulas
@@ -50,14 +51,17 @@ from relaxpy.runtime.verifier.verify import Unproved
 class Devices:
     """The devices that a program is linked for."""
 
-    lines: tuple[type[DeviceLines], ...] = (CpuLines,)
+    lines: tuple[type[DeviceLines], ...]
     """For each slot the class that writes its code."""
     kernels: tuple[bc.KernelInfo, ...] = ()
     with_graphs: frozenset[int] = frozenset()
     """The slots whose devices record and replay launches."""
 
 
-ONLY_HOST = Devices()
+@cache
+def only_host() -> Devices:
+    """The host, and no other device."""
+    return Devices((runtime_class("cpu").lines,))
 
 
 def translate(
@@ -66,12 +70,13 @@ def translate(
     generator: bool,
     emitter: type[Emitter] | None = None,
     unproved: Unproved = frozenset(),
-    devices: Devices = ONLY_HOST,
+    devices: Devices | None = None,
     index: int = -1,
 ) -> Listing:
     """Translates a function to Python. `generators` are the functions whose calls are yielded to the trampoline.
     `emitter` replaces the class that writes the code (`relaxpy.runtime.inspect.watch`). The arguments of instructions
     in `unproved` are checked at run time. `index` is the function's own, by which it calls itself."""
+    devices = devices or only_host()
     hosts = [slot for slot, lines in enumerate(devices.lines) if lines.shared]
     analysis = analyse(code, hosts)
     written = (emitter or Emitter)(code, analysis, generators, generator, unproved, devices)
@@ -107,7 +112,7 @@ class Emitter:
         generators: frozenset[int],
         generator: bool,
         unproved: Unproved,
-        devices: Devices = ONLY_HOST,
+        devices: Devices,
     ) -> None:
         self.code = code
         self.kernels = devices.kernels

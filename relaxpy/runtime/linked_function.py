@@ -33,8 +33,8 @@ from relaxpy.runtime.bytecode import (
     Packed,
     TensorPattern,
 )
-from relaxpy.runtime.devices.cpu.kernels import OutOfMemory, OutOfRange
 from relaxpy.runtime.entry import Arguments, entry_source, parameter_patterns
+from relaxpy.runtime.ffi import OutOfMemory, OutOfRange
 from relaxpy.runtime.frame import Frame, release
 from relaxpy.runtime.function_listing import printable
 from relaxpy.runtime.graphs import Graphs, GraphUse

@@ -14,7 +14,7 @@ import relaxpy
 from relaxpy.errors import RuntimeCheckError, UsageError
 from relaxpy.runtime import CallState, Tensor, register_function, register_library
 from relaxpy.runtime.call_state import with_state
-from relaxpy.runtime.devices.cpu.kernels import ffi
+from relaxpy.runtime.ffi import ffi
 from relaxpy.runtime.library import find_function
 from relaxpy.runtime.tensor import from_numpy
 from tests.hostile.backend import hostile_targets

@@ -13,8 +13,8 @@ from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime import VirtualMachine, load
 from relaxpy.runtime.bytecode import HOST_SLOT, KernelImage, KernelInfo, Requirement, Slot
 from relaxpy.runtime.container import write_container
-from relaxpy.runtime.devices.cpu.features import host_features, missing_here
 from relaxpy.runtime.executable import Executable
+from relaxpy.runtime.host.features import host_features, missing_here
 from relaxpy.runtime.images import choose_images
 from relaxpy.target import Target
 from tests.runtime.support import executable

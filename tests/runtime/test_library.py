@@ -5,7 +5,7 @@ import pytest
 
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime import Shape, Tensor, register_function, register_library
-from relaxpy.runtime.devices.cpu.kernels import ffi
+from relaxpy.runtime.ffi import ffi
 from relaxpy.runtime.library import find_function, find_library
 from relaxpy.runtime.library_call import LibraryFunction
 from relaxpy.runtime.patterns import to_value

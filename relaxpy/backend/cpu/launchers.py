@@ -7,7 +7,7 @@ instructions. The price is an indirect call of one or two nanoseconds.
 
 * *alone* runs the whole loop as the only task, on the calling thread.
 * *shared* runs it on a team of T threads: the calling thread, and T - 1 workers that the runtime keeps
-  (`relaxpy.runtime.devices.cpu.team`). Each thread gets the T-th part of the loop's iterations, in pieces. A thread
+  (`relaxpy.runtime.host.team`). Each thread gets the T-th part of the loop's iterations, in pieces. A thread
   takes the pieces of its own part one after the other, and then those that are left of the other threads' parts. So a
   thread that was interrupted, started late or runs on a slower core does less of the work, and otherwise each thread
   computes what it would without pieces, near what it computed of the kernel before. Who computes a piece changes no
@@ -33,7 +33,7 @@ from string import Template
 from relaxpy.backend.cpu.compile import object_of
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.runtime.devices.cpu.launchers import ALONE, SHARED, WORKER
-from relaxpy.runtime.devices.cpu.team import LINE, PARTS, TEAMS, Part, Team
+from relaxpy.runtime.host.team import LINE, PARTS, TEAMS, Part, Team
 from relaxpy.tir.schedule import has_parallel_loop
 from relaxpy.tir.tvm import tirx, tvm
 
@@ -63,7 +63,7 @@ _RELAX = {"x86_64": "@llvm.x86.sse2.pause()", "aarch64": "@llvm.aarch64.hint(i32
 # joined, else it takes that back. The launching thread closes the job, and then looks at the members of each part. As
 # all of this has one order (`seq_cst`), either the worker finds the job closed, or it is waited for. So once there are
 # no members, the next launch may write the job. It looks at all parts, since a team that is resized meanwhile has other
-# workers than the job has threads. The memory is laid out in `relaxpy.runtime.devices.cpu.team`. (On x86
+# workers than the job has threads. The memory is laid out in `relaxpy.runtime.host.team`. (On x86
 # these additions also order the stores past the caches that a task has made.)
 _TEXT = Template("""
 %group = type { ptr, i32 }

@@ -20,8 +20,9 @@ from relaxpy.backend.cpu.tiles import ROW_BYTES, ROWS, Tiles, address
 from relaxpy.backend.schedule import schedule_by_rules
 from relaxpy.op import te
 from relaxpy.runtime.bytecode import KernelImage, KernelInfo
-from relaxpy.runtime.devices.cpu.kernels import KernelHandles, ffi, load_kernels
-from relaxpy.runtime.devices.cpu.threads import num_threads
+from relaxpy.runtime.devices.cpu.kernels import KernelHandles, load_kernels
+from relaxpy.runtime.ffi import ffi
+from relaxpy.runtime.host.threads import num_threads
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.writer import loops
 

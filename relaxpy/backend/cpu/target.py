@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
-from relaxpy.runtime.devices.cpu.features import ISA_FEATURES, host_features
-from relaxpy.runtime.devices.cpu.tile_registers import FEATURES, may_use_tiles
+from relaxpy.runtime.host.features import ISA_FEATURES, host_features
+from relaxpy.runtime.host.tile_registers import FEATURES, may_use_tiles
 from relaxpy.target import Target, fail, first_word, nearest, options_of
 from relaxpy.tir.numerics import avx512
 from relaxpy.tir.tvm import tvm, tvm_ffi
@@ -32,7 +32,7 @@ _ZEN_OF_32_MIB = ("znver3", "znver4", "znver5")
 """LLVM's names of AMD's processors whose eight cores share 32 MiB of third-level cache."""
 
 _SYSTEMS = {"macos": ("macos", "darwin"), "windows": ("windows", "win32", "mingw", "cygwin")}
-"""The words of triples for operating systems (`relaxpy.runtime.devices.cpu.features.SYSTEMS`)."""
+"""The words of triples for operating systems (`relaxpy.runtime.host.features.SYSTEMS`)."""
 _OPTIONS = ("mcpu", "mattr", "mtriple", "opt-level")
 
 

@@ -13,7 +13,7 @@ are exact.
 The number of rows that a tile has is not in the instructions: `configure` sets it for all of them, and `release` gives
 the registers back, so that the system need not save them. Products are of blocks of up to two by two tiles, whose
 numbers are chosen here, or of tiles that the caller numbers. The system gives a process these registers when it asks
-for them (`relaxpy.runtime.devices.cpu.tile_registers`).
+for them (`relaxpy.runtime.host.tile_registers`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from relaxpy.runtime.devices.cpu.features import missing_here
+from relaxpy.runtime.host.features import missing_here
 
 if TYPE_CHECKING:
     from relaxpy.runtime.executable import Executable

@@ -36,8 +36,8 @@ from relaxpy.runtime.bytecode import (
     TensorPattern,
     View,
 )
-from relaxpy.runtime.devices.cpu.threads import num_threads
 from relaxpy.runtime.effects import sets
+from relaxpy.runtime.host.threads import num_threads
 from relaxpy.runtime.inspect.heap_values import heap_at, known_sizes, symbol_slots, value_of
 from relaxpy.runtime.lifetimes import Lifetimes
 

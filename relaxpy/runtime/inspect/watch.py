@@ -34,7 +34,7 @@ from relaxpy.runtime.bytecode import (
     View,
 )
 from relaxpy.runtime.lifetimes import Lifetimes
-from relaxpy.runtime.link import ONLY_HOST, Devices, Emitter, Scope
+from relaxpy.runtime.link import Devices, Emitter, Scope
 from relaxpy.runtime.operands import Analysis
 from relaxpy.runtime.tensor import Tensor, allocate, require_countable, tensor_at
 from relaxpy.runtime.verifier.verify import Unproved
@@ -172,7 +172,7 @@ class WatchedEmitter(Emitter):
         generators: frozenset[int],
         generator: bool,
         unproved: Unproved,
-        devices: Devices = ONLY_HOST,
+        devices: Devices,
     ) -> None:
         super().__init__(code, analysis, generators, generator, unproved, devices)
         lifetimes = Lifetimes(code, analysis)

@@ -17,8 +17,8 @@ import pytest
 
 from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.runtime.devices.cpu import features
-from relaxpy.runtime.devices.cpu.features import host_features
+from relaxpy.runtime.host import features
+from relaxpy.runtime.host.features import host_features
 from relaxpy.target import Target
 from tests.backend.cpu.tile_places import emulated_tiles
 from tests.runtime.devices.cuda.emulation import COMPILER, compile_c

@@ -23,7 +23,6 @@ from relaxpy.backend.cpu.compile import compile_object
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.runtime.bytecode import KernelImage, KernelInfo
 from relaxpy.runtime.devices.cpu import launchers as linking
-from relaxpy.runtime.devices.cpu import team, threads
 from relaxpy.runtime.devices.cpu.kernels import (
     Handle,
     KernelGroup,
@@ -36,7 +35,8 @@ from relaxpy.runtime.devices.cpu.kernels import (
     put,
 )
 from relaxpy.runtime.devices.cpu.launchers import ALONE, SHARED
-from relaxpy.runtime.devices.cpu.team import TEAMS, Team
+from relaxpy.runtime.host import team, threads
+from relaxpy.runtime.host.team import TEAMS, Team
 from relaxpy.target import Target
 from relaxpy.tir.tvm import te, tirx
 from tests.backend.support import HOST, as_tensor, compute, f32, n, normal, tensor

@@ -14,7 +14,7 @@ import pytest
 
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.cpu.tiles import Tiles
-from relaxpy.runtime.devices.cpu.features import host_features
+from relaxpy.runtime.host.features import host_features
 from tests.runtime.devices.cuda.emulation import COMPILER, compile_c
 from tests.sweeps import FULL
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from relaxpy.runtime.bytecode import HOST_SLOT, KernelImage, KernelInfo, Requirement, Slot
-from relaxpy.runtime.devices.cpu.features import host_features
 from relaxpy.runtime.executable import Executable
+from relaxpy.runtime.host.features import host_features
 from relaxpy.runtime.inspect.image_choices import ImageChoice, image_choices
 
 HERE = next(iter(sorted(host_features())), "")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.devices.base import DeviceRuntime, Launcher
-from relaxpy.runtime.devices.cpu.features import ISA_FEATURES, host_features, missing_here
 from relaxpy.runtime.devices.cpu.kernels import KernelHandles, load_kernels
 from relaxpy.runtime.devices.cpu.lines import CpuLines
 from relaxpy.runtime.devices.lines import DeviceLines
 from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.devices.tensor import DeviceTensor
+from relaxpy.runtime.host.features import ISA_FEATURES, host_features, missing_here
 from relaxpy.runtime.patterns import describe
 from relaxpy.runtime.pool import MemoryPool
 from relaxpy.runtime.tensor import Tensor, allocate

@@ -38,11 +38,12 @@ import numpy as np
 
 from relaxpy.errors import ExecutableError, RuntimeCheckError, out_of_range
 from relaxpy.runtime.bytecode import KernelImage, KernelInfo
-from relaxpy.runtime.devices.cpu import team, threads
 from relaxpy.runtime.devices.cpu.launchers import ALONE, SHARED, WORKER, launching_by
+from relaxpy.runtime.ffi import OutOfMemory, OutOfRange, ffi
+from relaxpy.runtime.host import team, threads
 
 if TYPE_CHECKING:
-    from types import CodeType, ModuleType
+    from types import CodeType
 
 Handle: TypeAlias = Callable[..., object]
 
@@ -56,28 +57,6 @@ LONG_SECONDS = 50e-3
 SHORT_SECONDS = 5e-3
 """A kernel that is expected to take less time keeps the GIL, and only one of `SAMPLE` calls is timed."""
 SAMPLE = 32
-
-
-@cache
-def ffi() -> ModuleType:
-    """Imports `tvm_ffi` without torch.
-
-    It imports torch wherever that is installed (1 s, 200 MB), for conversions that the runtime does through DLPack.
-    """
-    if "tvm_ffi" in sys.modules or "torch" in sys.modules:
-        return importlib.import_module("tvm_ffi")
-    sys.modules["torch"] = None  # type: ignore[assignment]  # makes `import torch` fail
-    try:
-        return importlib.import_module("tvm_ffi")
-    finally:
-        del sys.modules["torch"]
-
-
-def is_ffi_function(value: object) -> bool:
-    """Whether a value is a `tvm_ffi.Function`. Programs without kernels for the host do not import `tvm_ffi`, and then
-    there is none."""
-    loaded = sys.modules.get("tvm_ffi")
-    return isinstance(value, getattr(loaded, "Function", ()))
 
 
 @cache
@@ -103,17 +82,9 @@ def _session() -> Any:
     return session
 
 
-class OutOfRange(RuntimeError):
-    """A kernel would have used an index outside of its buffer."""
-
-
 def _out_of_range(program: str, name: str, dim: int, index: int, extent: int) -> None:
     """The callback for an index out of range, called on the thread that called the kernel."""
     raise OutOfRange(out_of_range(str(program), str(name), dim, index, extent))
-
-
-class OutOfMemory(MemoryError):
-    """A kernel would have allocated memory that is not available."""
 
 
 def _require_memory(program: str, name: str, itemsize: int, *sizes: int) -> None:

@@ -22,7 +22,7 @@ from relaxpy.ir.module import IRModule
 from relaxpy.op import te
 from relaxpy.op.conv import Conv1d, Conv2d, Conv3d, Convolution
 from relaxpy.op.deduce import deduce
-from relaxpy.runtime.devices.cpu.features import host_features
+from relaxpy.runtime.host.features import host_features
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
 from tests.backend.cpu.rules.test_convolution import HOST, OTHERS, numbers, program, run, tried_for

@@ -15,8 +15,8 @@ from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.ir.dim import SymVar
 from relaxpy.op import te
-from relaxpy.runtime.devices.cpu.features import host_features
-from relaxpy.runtime.devices.cpu.tile_registers import FEATURES, may_use_tiles
+from relaxpy.runtime.host.features import host_features
+from relaxpy.runtime.host.tile_registers import FEATURES, may_use_tiles
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
 from tests.backend.cpu.rules.test_matmul_factors import agrees, numbers, product

@@ -8,7 +8,7 @@ import pytest
 
 from relaxpy.errors import ExecutableError
 from relaxpy.runtime.bytecode import KernelImage, KernelInfo
-from relaxpy.runtime.devices.cpu import kernels, threads
+from relaxpy.runtime.devices.cpu import kernels
 from relaxpy.runtime.devices.cpu.kernels import (
     LARGE_WORK,
     LONG_SECONDS,
@@ -20,6 +20,7 @@ from relaxpy.runtime.devices.cpu.kernels import (
     load_kernels,
 )
 from relaxpy.runtime.frame import record_of
+from relaxpy.runtime.host import threads
 from relaxpy.runtime.tensor import empty, from_numpy
 from tests.runtime.support import HEAVY, KERNELS, object_code
 

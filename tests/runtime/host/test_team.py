@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from relaxpy.backend.cpu.launchers import PIECES, launchers_object
-from relaxpy.runtime.devices.cpu import team, threads
 from relaxpy.runtime.devices.cpu.kernels import _launchers
-from relaxpy.runtime.devices.cpu.team import LINE, TEAMS, Team
+from relaxpy.runtime.host import team, threads
+from relaxpy.runtime.host.team import LINE, TEAMS, Team
 from tests.backend.cpu.test_launchers import Launch
 
 

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from relaxpy.runtime.bytecode import Requirement
-from relaxpy.runtime.devices.cpu import features
-from relaxpy.runtime.devices.cpu.features import (
+from relaxpy.runtime.host import features
+from relaxpy.runtime.host.features import (
     SYSTEMS,
     features_from_cpuinfo,
     features_from_sysctl,

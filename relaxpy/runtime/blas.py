@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
-from relaxpy.runtime.devices.cpu.threads import num_threads
+from relaxpy.runtime.host.threads import num_threads
 from relaxpy.runtime.tensor import Tensor
 
 ROW_MAJOR, NO_TRANS, TRANS = 101, 111, 112

@@ -15,10 +15,10 @@ import pytest
 from relaxpy.errors import UsageError
 from relaxpy.runtime import VirtualMachine, num_threads, set_num_threads
 from relaxpy.runtime.bytecode import Alloc, FunctionCode, Heap, Instr, Kernel, Reg, Return
-from relaxpy.runtime.devices.cpu import threads
+from relaxpy.runtime.host import threads
 from tests.runtime.support import ADD1, HEAVY, executable, f32, function, times
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def chain(name: str, kernel: int, length: int, factor: int = 1) -> FunctionCode:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from relaxpy.errors import ExecutableError, RuntimeCheckError
-from relaxpy.runtime import library
-from relaxpy.runtime.devices.cpu import blas, threads
+from relaxpy.runtime import blas, library
+from relaxpy.runtime.host import threads
 from relaxpy.runtime.library import find_library
 from relaxpy.runtime.tensor import empty, from_numpy
 

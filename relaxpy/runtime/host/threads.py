@@ -1,6 +1,6 @@
 """The number of threads that a kernel may use, and the threads that may launch parallel kernels.
 
-Every thread launches on one of the process's two teams of workers (`relaxpy.runtime.devices.cpu.team`), and alone while
+Every thread launches on one of the process's two teams of workers (`relaxpy.runtime.host.team`), and alone while
 both are in use. So there are no more threads of kernels than that, however many threads call programs.
 
 Kernels that were not compiled for this machine's system use TVM's thread pool instead (`relaxpy.backend.cpu.launchers`
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from relaxpy.errors import UsageError
-from relaxpy.runtime.devices.cpu import team
+from relaxpy.runtime.host import team
 
 MOST_THREADS = 1024
 """The most threads of a kernel. More than any machine has processors for; each is a thread of the system."""

@@ -1,0 +1,1 @@
+"""The processor that runs the machine: what it can do, how many threads run kernels, and the threads themselves."""
