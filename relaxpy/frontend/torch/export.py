@@ -9,7 +9,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
@@ -26,6 +26,10 @@ from relaxpy.frontend.torch.table import OPERATORS
 from relaxpy.ir import IRModule
 
 
+INVENTED = 2
+"""The least size that torch assumes of every dynamic one: a trace at larger sizes says nothing of 0 and 1."""
+
+
 @dataclass(frozen=True)
 class Traced:
     """An exported program, and how it was traced."""
@@ -34,6 +38,8 @@ class Traced:
     shapes: Any = None
     """Its `dynamic_shapes`."""
     comparisons: Sequence[Comparison] = ()
+    least: int = 0
+    """The least value of sizes that vary, as torch took them: 2 where it cannot trace for all."""
 
 
 def exported(module: Any, args: Any, kwargs: Mapping[str, Any] | None, dynamic_shapes: Any) -> Any:
@@ -69,6 +75,9 @@ def exported(module: Any, args: Any, kwargs: Mapping[str, Any] | None, dynamic_s
         if has_names(dynamic_shapes):
             with suppress(Exception):
                 return trace(*given, unnamed(dynamic_shapes))
+        if "data-dependent" in str(error) and dynamic_shapes is not None:
+            with suppress(Exception):
+                return trace(*given, unnamed(dynamic_shapes), least=INVENTED)
         raise UsageError(
             "torch-export",
             f"torch.export refuses {type(module).__name__}: {_first_lines(error)}",
@@ -94,8 +103,9 @@ def distinct(tree: Any) -> Any:
     return pytree.tree_map(once, tree)
 
 
-def trace(module: Any, args: Any, kwargs: Any, shapes: Any) -> Traced:
-    """The exported program of a module. Raises what torch raises."""
+def trace(module: Any, args: Any, kwargs: Any, shapes: Any, least: int = 0) -> Traced:
+    """The exported program of a module, for sizes from `least` on: 0, or what torch takes by itself. Raises what torch
+    raises."""
     import torch
 
     with (
@@ -104,11 +114,11 @@ def trace(module: Any, args: Any, kwargs: Any, shapes: Any) -> Traced:
         users_lines(),
         whole_layers(),
         kept_sizes(),
-        _oblivious(),
+        _oblivious() if least == 0 else nullcontext(),
         comparisons() as found,
     ):
         program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
-    return Traced(program, shapes, found)
+    return Traced(program, shapes, found, least)
 
 
 def _oblivious() -> Any:
@@ -118,7 +128,7 @@ def _oblivious() -> Any:
     return getattr(_config, "patch")(backed_size_oblivious=True)  # noqa: B009
 
 
-def decomposed(program: Any) -> tuple[Any, list[Any]]:
+def decomposed(traced: Traced) -> tuple[Any, list[Any]]:
     """The program in core operators, and in those that the table knows as a whole; and the conditions, in sympy's
     terms, that torch took for true on the way."""
     import torch
@@ -130,9 +140,10 @@ def decomposed(program: Any) -> tuple[Any, list[Any]]:
     for overload in list(table):
         if str(overload) in OPERATORS or str(overload) in REFUSED:
             table.pop(overload)
+    program = traced.program
     env = sizes_of(program)
     before = 0 if env is None else len(env.guards)
-    with torch.no_grad(), quiet(), _oblivious():
+    with torch.no_grad(), quiet(), _oblivious() if traced.least == 0 else nullcontext():
         found = flat(program).run_decompositions(table)
     return found, [] if env is None else [env.replace(g.expr) for g in env.guards[before:]]
 

@@ -16,7 +16,7 @@ from relaxpy.frontend import site
 from relaxpy.frontend.signature import Input, Output, Signature
 from relaxpy.frontend.torch.arguments import Leaf, limits, named_sizes, shapes_with_dims
 from relaxpy.frontend.torch.arrays import array_of, dtype_of
-from relaxpy.frontend.torch.export import Traced, as_module, decomposed, exported
+from relaxpy.frontend.torch.export import INVENTED, Traced, as_module, decomposed, exported
 from relaxpy.frontend.torch.guards import Place, places_of_guards, read_guard
 from relaxpy.frontend.torch.missing import (
     draws_numbers,
@@ -53,9 +53,6 @@ _BRANCHES = frozenset(
     ["aten.gcd.default", "aten.lcm.default"]
     + [f"higher_order.{name}" for name in ("cond", "while_loop", "map_impl", "scan")]
 )
-
-INVENTED = 2
-"""The least size that torch assumes of every dynamic one: a trace at larger sizes says nothing of 0 and 1."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +120,7 @@ class Importer:
         """`same` tells whether the trace is the same with some of torch's symbols at 0 or 1."""
         self.trace = traced
         self.original = traced.program
-        self.program, self.assumed = decomposed(traced.program)
+        self.program, self.assumed = decomposed(traced)
         self.same = same
         self.leaves = names
         self.title = title if title.isidentifier() else "Module"
@@ -254,7 +251,7 @@ class Importer:
         return dim if root is given else given.fn(dim)
 
     def _bound(self, symbol: Any, limits: Any) -> None:
-        """Declare the range of a symbol; the lower bound that torch invents is none."""
+        """Declare the range of a symbol; the lower bound that torch invents is none, unless the trace stands on it."""
         from torch.utils._sympy.numbers import int_oo
 
         if not symbol.is_Symbol or symbol.name not in self.sizes.known:
@@ -266,7 +263,7 @@ class Importer:
         shift = (dim - var.dim).value
         low = None if limits.lower in (int_oo, -int_oo) else int(limits.lower)
         high = None if limits.upper in (int_oo, -int_oo) else int(limits.upper)
-        if low is not None and low <= INVENTED:
+        if low is not None and low <= INVENTED and not self.trace.least:
             low = None
         if shift is None:
             return

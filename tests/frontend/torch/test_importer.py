@@ -195,3 +195,18 @@ def test_a_size_that_is_a_number_only_where_it_was_traced() -> None:
     for rows in (2, 5, 1):
         given = torch.randn(rows, 5), torch.randn(rows, 5, 7)
         assert torch.equal(torch.from_dlpack(main(*given)), program(*given))
+
+
+def test_what_torch_traces_from_a_size_of_2_on_is_told_below() -> None:
+    """For all sizes, torch asks for a value of its own where a part begins at `n - n // 2`."""
+
+    def program(x):
+        rest = x[:, x.shape[1] - x.shape[1] // 2 :]
+        return torch.cat([rest, x[:, ::2]], 1).roll(1, 1)
+
+    compiled = relaxpy.compile(program, torch.randn(3, 7), target="llvm -opt-level=0")
+    for shape in ((3, 7), (2, 2), (5, 4)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(compiled(x), program(x))
+    with pytest.raises(RelaxError, match="less than its lower bound 2"):
+        compiled(torch.randn(3, 1))
