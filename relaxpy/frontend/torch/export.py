@@ -25,7 +25,6 @@ from relaxpy.frontend.torch.refused import REFUSED
 from relaxpy.frontend.torch.table import OPERATORS
 from relaxpy.ir import IRModule
 
-
 INVENTED = 2
 """The least size that torch assumes of every dynamic one: a trace at larger sizes says nothing of 0 and 1."""
 

@@ -10,9 +10,9 @@ from typing import Any
 
 @contextmanager
 def kept_sizes() -> Iterator[None]:
-    """Let calls of these functions keep sizes that vary, while the block runs: `linspace` takes its steps as an int,
-    `affine_grid` is made of it, `take_along_dim`, `kron` and `fill_diagonal_` read sizes as ints, and `einsum` of three
-    tensors chooses an order by them."""
+    """Let calls of these functions keep sizes that vary, while the block runs: `tensor` is of numbers, `linspace`
+    takes its steps as an int, `affine_grid` is made of it, `take_along_dim`, `kron` and `fill_diagonal_` read sizes as
+    ints, and `einsum` of three tensors chooses an order by them."""
     from torch.backends import opt_einsum
     from torch.overrides import TorchFunctionMode
 
@@ -39,6 +39,8 @@ def _functions() -> dict[Any, Callable[..., Any]]:
     import torch
 
     return {
+        torch.tensor: _tensor,
+        torch.Tensor.new_tensor: _new_tensor,
         torch.linspace: _linspace,
         torch.affine_grid_generator: _affine_grid,
         torch.nn.functional.affine_grid: _affine_grid,
@@ -60,6 +62,35 @@ def _varies(values: Any) -> bool:
         or (isinstance(each, (list, tuple)) and _varies(each))
         for each in values
     )
+
+
+def _tensor(data: Any, *, dtype: Any = None, **options: Any) -> Any:
+    import torch
+    from torch.utils import _pytree as pytree
+
+    leaves = pytree.tree_leaves(data)
+    numbers = (int, float, torch.SymInt)
+    if not any(isinstance(each, torch.SymInt) for each in leaves) or options.get("requires_grad"):
+        return None
+    if any(isinstance(each, bool) or not isinstance(each, numbers) for each in leaves):
+        return None
+    if dtype is None:
+        floats = any(isinstance(each, float) for each in leaves)
+        dtype = torch.get_default_dtype() if floats else torch.int64
+    return _stacked(data, dtype)
+
+
+def _new_tensor(x: Any, data: Any, *, dtype: Any = None, **options: Any) -> Any:
+    return _tensor(data, dtype=dtype or x.dtype, **options)
+
+
+def _stacked(data: Any, dtype: Any) -> Any:
+    """A tensor of each number, in the shape of nested lists."""
+    import torch
+
+    if isinstance(data, (list, tuple)):
+        return torch.stack([_stacked(each, dtype) for each in data])
+    return torch.scalar_tensor(data, dtype=dtype)
 
 
 def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **options: Any) -> Any:

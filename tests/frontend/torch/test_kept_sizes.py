@@ -21,6 +21,12 @@ def filled(x: torch.Tensor) -> torch.Tensor:
 
 
 FUNCTIONS: dict[str, Function] = {
+    "tensor": lambda x: [
+        torch.tensor(x.shape[0]) * 2,
+        torch.tensor([[x.shape[0], 5], [2, x.shape[1]]]),
+        x.new_tensor([x.shape[1], 0.5]),
+        torch.tensor([x.shape[0], 0.25]),
+    ],
     "linspace": lambda x: [
         torch.linspace(-1, 2.5, x.shape[1]),
         torch.linspace(3, 0, steps=x.shape[0] + 1, dtype=torch.float64),
