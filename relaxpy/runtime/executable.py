@@ -81,8 +81,8 @@ class Executable:
     """The parameters that are weights to be packed (`VirtualMachine.pack`), by function and position."""
     build_report: BuildReport | None = None
     """The time of each step of the build; not stored in files."""
-    links: Links | None = None
-    """Its functions as linked before (`from_links`)."""
+    links: Links | None = field(default=None, init=False)
+    """Its functions as linked before (`from_links`); a changed copy has none."""
 
     def __repr__(self) -> str:
         names = ", ".join(code.name for code in self.functions if code.public)
@@ -94,7 +94,7 @@ class Executable:
     def __getattr__(self, name: str) -> Any:
         late = vars(self).get("_late", {})
         if name in late:  # of `from_links`
-            vars(self)[name] = found = _LATE[name](json.loads(late[name]))
+            vars(self)[name] = found = _LATE[name](json.loads(bytes(late[name])))
             return found
         hint = {
             "export_library": ": exe.save(path) writes it to a file",
@@ -236,11 +236,11 @@ class Executable:
             "constants": tuple(_constants(container, head["constants"])),
             "objects": _cut(container.read("object"), head["objects"]),
         }
-        exe = Executable((), links=links, **fields)
-        late = {"functions": container.read("meta"), "sources": container.read("sources")}
+        exe = Executable((), **fields)
+        late = {"functions": container.map("meta"), "sources": container.map("sources")}
         for name in late:
             del vars(exe)[name]
-        vars(exe)["_late"] = late
+        vars(exe).update(links=links, _late=late)
         return exe
 
     def constant_layout(self) -> tuple[list[dict[str, Any]], list[bytes | Array]]:

@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,12 @@ def test_functions_that_were_linked_are_not_translated(
     assert main.source == fresh.source
     assert relaxpy.VirtualMachine(found[0], check_memory=True)["main"](np.ones(1, np.float32))
     assert found[0].sections() == exe.sections()
+    copied = pickle.loads(pickle.dumps(found[0]))
+    assert relaxpy.VirtualMachine(copied)["main"](np.ones(1, np.float32)).numpy().tolist() == [2]
+    (kernel,) = found[0].kernels
+    changed = replace(found[0], functions=(replace(found[0].functions[0], name="other"),))
+    assert "other" in relaxpy.VirtualMachine(changed)
+    assert kernel == exe.kernels[0]
 
 
 @pytest.mark.parametrize("what", ["python", "user", "bytes"])
