@@ -16,7 +16,8 @@
 # make check       format, lint, types and tests: the requirements of a change
 # make stubs       generate the stub files (.pyi), docs/operators.md, the index of errors and the pictures of the docs
 # make bench-NAME  run benchmarks/NAME.py: overhead, matmul, ops, embed, compile, ... (docs/benchmarks.md)
-# make docs        build the site of the documentation in build/site (make docs-links: check external links, needs network)
+# make docs        build the site of the documentation in build/site (make docs-links: check external links, needs network;
+#                  make docs-layout: look at every page in Chromium, wide and narrow)
 # make wheel-test  build the wheel from a clean clone and test it in new environments (PYTHONS="python3.11 python3.13")
 # make clean       remove everything that the above generated
 #
@@ -40,7 +41,7 @@ PIP := $(PY) -m pip install -qq --disable-pip-version-check --no-compile
 .DEFAULT_GOAL := help
 # Do not delete stamps as intermediate files of pattern rules.
 .SECONDARY:
-.PHONY: help demo demo-sentences test test-fast test-slow test-devices test-products test-torch-compile test-torch-operators test-torch-models test-jax-functions test-onnx test-onnx-files test-onnx-programs test-replicas check format lint types stubs docs docs-links wheel-test clean
+.PHONY: help demo demo-sentences test test-fast test-slow test-devices test-products test-torch-compile test-torch-operators test-torch-models test-jax-functions test-onnx test-onnx-files test-onnx-programs test-replicas check format lint types stubs docs docs-links docs-layout wheel-test clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -154,11 +155,14 @@ stubs: $(VENV)/stamp-test
 	@$(PY) -m docs._ext.pictures
 
 # Warnings are errors: a broken link or anchor, a page that is in no list.
-SPHINX = $(PY) -m sphinx --fail-on-warning --keep-going --fresh-env --quiet --doctree-dir build/doctrees
+SPHINX = $(PY) -m sphinx --jobs $(JOBS) --fail-on-warning --keep-going --fresh-env --quiet --doctree-dir build/doctrees
 
 docs: $(VENV)/stamp-docs
 	@$(SPHINX) --builder html docs build/site
 	@echo "build/site/index.html"
+
+docs-layout: docs
+	@$(PY) -m tests.docs.layout build/site
 
 docs-links: $(VENV)/stamp-docs
 	@$(SPHINX) --builder linkcheck docs build/linkcheck

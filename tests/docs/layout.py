@@ -1,10 +1,10 @@
 """The pages of the site in a browser, wide and narrow: what is wider than the page, and what is cut off.
 
     python -m tests.docs.layout [SITE]        # build/site, or where `make docs` wrote it; `make docs-layout`
-    python -m tests.docs.layout --pictures    # writes docs/site_wide.png and docs/site_narrow.png, too
+    python -m tests.docs.layout --pictures    # writes docs/site_wide.png, site_narrow.png and site_pages.png
 
-A page may not scroll sideways. What is wide (tables, programs) scrolls inside of itself; text is cut off nowhere. Needs
-Chromium.
+A page may not scroll sideways. What is wide (tables, programs) scrolls inside of itself; text is cut off nowhere, and
+pictures are there. Needs Chromium.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,7 @@ FAULTS = """(() => {
     const cell = ["TD", "TH"].includes(e.tagName);
     if ((cuts || cell) && e.scrollWidth > e.clientWidth + 1 && e.clientWidth) found.push(`cut off, ${name(e)}`);
   }
+  for (const e of document.images) if (e.complete && !e.naturalWidth) found.push(`a picture that is not there, ${e.src}`);
   return found;
 })()"""
 """What is wrong with the page that is open: a list of texts."""
@@ -64,30 +66,36 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
+def pictures(page: Page, index: Path) -> None:
+    """The front page, wide and narrow, and the list of pages that a narrow one opens: docs/site_*.png."""
+    page.open(index.as_uri())
+    for name, width, height, opened in (
+        ("wide", 1280, 1100, "false"), ("narrow", 390, 1100, "false"), ("pages", 390, 1100, "true"),
+    ):  # fmt: skip
+        resize(page, width, height)
+        page.run(f"void (document.getElementById('__navigation').checked = {opened})")
+        time.sleep(1)  # the list slides in
+        page.picture(ROOT / "docs" / f"site_{name}.png")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Check the layout of the site.")
     parser.add_argument("site", type=Path, nargs="?", default=ROOT / "build" / "site")
-    parser.add_argument(
-        "--pictures", action="store_true", help="write docs/site_wide.png and docs/site_narrow.png"
-    )
+    parser.add_argument("--pictures", action="store_true", help="write docs/site_*.png instead")
     given = parser.parse_args()
-    files = sorted(given.site.resolve().rglob("*.html"))
+    site = given.site.resolve()
+    files = sorted(site.rglob("*.html"))
     if not files:
-        sys.exit(f"there is no page in {given.site}: run `make docs`")
+        sys.exit(f"there is no page in {site}: run `make docs`")
     wrong = 0
-    with tempfile.TemporaryDirectory() as folder, browser(Path(folder), *WIDTHS) as page:
+    with tempfile.TemporaryDirectory() as folder, browser(Path(folder), 1280, 844) as page:
+        if given.pictures:
+            pictures(page, site / "index.html")
+            return 0
         for file in files:
             for each in faults(page, file):
                 wrong += 1
-                say(f"{file.relative_to(given.site.resolve())} {each}")
-        if given.pictures:
-            page.open((given.site.resolve() / "index.html").as_uri())
-            for width, height, name in (
-                (1280, 1500, "site_wide.png"),
-                (390, 1500, "site_narrow.png"),
-            ):
-                resize(page, width, height)
-                page.picture(ROOT / "docs" / name)
+                say(f"{file.relative_to(site)} {each}")
     say(f"{len(files)} pages at {' and '.join(map(str, WIDTHS))} pixels: {wrong} faults")
     return min(wrong, 1)
 

@@ -16,7 +16,7 @@ GOOD = f"""<article><p>Text that breaks between its words, as long as it is: {"w
 <div style="overflow-x: auto"><table><tr><td>{LONG}</td></tr></table></div>
 <pre style="overflow-x: auto"><span>{LONG}</span></pre><p style="display: none">{LONG}</p></article>"""
 BAD = f"""<article><p>{LONG}</p><div style="overflow: hidden; width: 200px"><i>{"cut" * 50}</i></div>
-<p style="width: 500px">fixed</p></article>"""
+<p style="width: 500px">fixed</p><img src="gone.svg" alt="gone"></article>"""
 
 
 @needs_chromium
@@ -29,5 +29,6 @@ def test_what_is_found(tmp_path: Path) -> None:
         found = [*faults(page, tmp_path / "bad.html")]
     assert any(each.startswith("1280: the page is ") for each in found)
     assert any("cut off, div" in each for each in found)
+    assert any("a picture that is not there, file:" in each for each in found)
     fixed = [each for each in found if each.endswith("p: fixed")]
     assert fixed == ["390: outside of the page, p: fixed"]
