@@ -19,6 +19,7 @@ import numpy as np
 from relaxpy.build.build import build
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.ir.module import IRModule
+from relaxpy.narrow import is_mapping, is_sequence, is_tuple
 from relaxpy.op.ranges import Seen, merged_all, scale_of
 from relaxpy.runtime import VirtualMachine
 from relaxpy.transform.annotate import Annotate, Rule, Scales
@@ -302,25 +303,22 @@ def _called(vm: VirtualMachine, function: str, data: Iterable[Arguments]) -> Ite
             help=f"it has {', '.join(vm)}",
         )
     for number, sample in enumerate(data):
-        named = sample if isinstance(sample, Mapping) else {}
         try:
-            result = vm[function](*(() if named else sample), **named)
+            called = vm[function]
+            result = called(**sample) if is_mapping(sample) else called(*sample)
         except RelaxError as error:
             raise error.show(f"this is sample {number} of the data", None) from None
         yield _arrays(result)
 
 
 def _arrays(value: Any) -> Any:
-    if isinstance(value, (tuple, list)):
+    if is_sequence(value):
         return tuple(map(_arrays, value))
     return value.numpy() if hasattr(value, "numpy") else np.asarray(value)
 
 
 def _leaves(value: Any) -> list[np.ndarray]:
-    parts = value if isinstance(value, tuple) else (value,)
-    return [
-        leaf for part in parts for leaf in (_leaves(part) if isinstance(part, tuple) else [part])
-    ]
+    return [leaf for part in value for leaf in _leaves(part)] if is_tuple(value) else [value]
 
 
 def _no_data() -> UsageError:

@@ -205,12 +205,12 @@ class _Realizer(Rebuilder):
         match value:
             case Call(op=Quantize() as op, args=(x, scale, zero)):
                 return self.requantized(op, x, scale, zero) or self.in_rows(value) or value
-            case Call(op=Op(), args=args) if self.reads_codes(value):
+            case Call(op=Op() as read, args=args) if self.reads_codes(value):
                 pass
             case _:
                 return value
         layer = layer_of(self.sources.weight(args[1]) if len(args) > 1 else None, self.value_name)
-        place = Place(self.function_name, layer, value.op.name)
+        place = Place(self.function_name, layer, read.name)
         try:
             result = self.realized_call(value)
         except _StaysError as reason:
@@ -306,8 +306,10 @@ class _Realizer(Rebuilder):
 
     def factors(self, call: Call) -> tuple[_Codes, _Codes]:
         """The codes of both factors."""
+        op = call.op
+        assert isinstance(op, Op), "as was matched"
         pair = [self.moved(arg) for arg in call.args[:2]]
-        for codes, spec in zip(pair, call.op.args, strict=False):  # type: ignore[union-attr]
+        for codes, spec in zip(pair, op.args, strict=False):
             if codes is None:
                 raise _StaysError(f"{spec.name} is not quantised")
             if codes.kind.dtype not in ("int8", "uint8"):
@@ -509,10 +511,10 @@ class _Realizer(Rebuilder):
         if call is None or not (self.is_scalar(scale) and self.is_scalar(zero)):
             return None
         match call:
-            case Call(op=Concat(), args=(Tuple(fields=fields),)):
+            case Call(op=Concat() as joins, args=(Tuple(fields=fields),)):
                 codes = [self.codes_of(op, field, scale, zero) for field in fields]
                 found = [each for each in codes if each is not None]
-                return call.op(Tuple(tuple(found))) if len(found) == len(fields) else None
+                return joins(Tuple(tuple(found))) if len(found) == len(fields) else None
             case Call(op=moves, args=(source, *rest)) if isinstance(moves, _MOVES):
                 codes = self.codes_of(op, source, scale, zero)
                 if codes is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -13,8 +13,10 @@ import relaxpy
 from relaxpy.build.quantize import Calibration, calibrate, quantize
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.ir.module import IRModule
+from relaxpy.op.base import Op
 from relaxpy.op.pair import Pair
 from relaxpy.testing.interpret import interpret
+from relaxpy.transform.annotate import Rule
 
 RNG = np.random.default_rng(0)
 NETWORK = """
@@ -112,7 +114,11 @@ def test_convolutions_of_integers(method: str) -> None:
 
 def test_layers_are_left_in_floats_until_the_results_are_near() -> None:
     """Codes of a coarse range lose much: the layers that lose most go first, and no more than are needed."""
-    rules = {"c1": lambda op: {**op.pairs(), "data": Pair("uint8", static=True)}}
+
+    def unsigned(op: Op) -> Mapping[str, Pair]:
+        return {**op.pairs(), "data": Pair("uint8", static=True)}
+
+    rules: Mapping[str, Rule] = {"c1": unsigned}
     data = samples()
     far, report = quantize(network(), WEIGHTS, data, rules=rules)
     near, kept = quantize(network(), WEIGHTS, data, rules=rules, keep_accuracy=0.99999)

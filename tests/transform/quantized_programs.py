@@ -78,8 +78,8 @@ def quantized_program(seed: int) -> Quantized:
                 padding = g.choice((0, 1)) if min(weight[2:]) > 1 or g.random() < 0.5 else 0
                 y = bb.emit(op.nn.conv2d(a, b, padding=padding, strides=g.choice((1, 2))))
             elif kind == "linear":
-                bias = [Constant(vector(width))] if g.random() < 0.5 else []
-                y = bb.emit(op.linear(a, b, *bias))
+                bias = Constant(vector(width)) if g.random() < 0.5 else None
+                y = bb.emit(op.linear(a, b, bias))
             else:
                 y = bb.emit(op.matmul(a, b))
             if g.random() < 0.5:
