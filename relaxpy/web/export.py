@@ -111,14 +111,14 @@ def export(
         for part, file, data in _code(target, exe):
             model[part] = _entry(f"{target}/{file}", data)
             write(f"model/{target}/{file}", data)
-        model["weights"] = []
+        shards: list[dict[str, Any]] = []
         for number, data in enumerate(_shards(exe, shard)):
             entry = _entry(f"{target}/weights-{number:05}.bin", data)
             shared = known.setdefault(entry["sha256"], entry)
-            model["weights"].append(shared)
+            shards.append(shared)
             if shared is entry:
                 write(f"model/{entry['file']}", data)
-        models.append(model)
+        models.append({**model, "weights": shards})
     (exe, *_) = by_target.values()
     contents = dict(_page_files(exe, package, page, [path for path in written]))
     for path, data in contents.items():

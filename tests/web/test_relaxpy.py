@@ -262,7 +262,7 @@ def test_models(page: Page, site: Site) -> None:
         )
         host = machine(mod, str(quick_target()), params)
         for target in ("webgpu", "wasm"):
-            vm = BrowserMachine(page, "./other/model/", target)
+            vm: Any = BrowserMachine(page, "./other/model/", target)
             for got, want in zip(run(vm), run(host), strict=True):
                 np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
 
