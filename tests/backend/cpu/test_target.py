@@ -31,6 +31,8 @@ LINUX = "-mtriple=x86_64-unknown-linux-gnu"
         f"llvm {LINUX} -mcpu=x86-64-v3; llvm {LINUX} -mcpu=x86-64-v4 -mattr=+avx512vnni",
         f"llvm {LINUX} -mcpu=haswell; llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76",
         "llvm -mcpu=native",
+        "wasm",
+        "wasm -mattr=+relaxed-simd -opt-level=0",
     ],
 )
 def test_text_of_a_target_parses_back(text: str) -> None:
@@ -86,9 +88,22 @@ def test_another_architecture_does_not_load_here() -> None:
     assert not Target.parse("llvm -mtriple=riscv64-linux-gnu -mcpu=generic").is_host_loadable
 
 
+def test_wasm_is_llvm_for_the_machine_of_browsers() -> None:
+    """With vectors, without threads, and not for this machine."""
+    target = CpuTarget.read("wasm")
+    assert (target.kind, target.arch, target.vector_bits) == ("llvm", "wasm32", 128)
+    assert "+simd128" in target.features
+    assert target.is_wasm
+    assert not target.is_host_loadable
+    assert not CpuTarget.host().is_wasm
+
+
 @pytest.mark.parametrize(
     ("text", "code", "match"),
     [
+        ("wasm -mcpu=generic", "target-option", "names -mcpu, and wasm is one machine"),
+        ("wasm -mtriple=wasm64", "target-option", "names -mtriple"),
+        ("wasm -mattr=+simd", "target-feature", "unknown processor feature"),
         ("", "target-kind", "empty"),
         ("lvm", "target-kind", "did you mean llvm"),
         (f"llvm {LINUX} -mcpu=hasswell", "target-cpu", "did you mean haswell"),
