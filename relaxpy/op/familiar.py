@@ -357,7 +357,7 @@ KEYWORDS = {
 NOT_HERE = {
     **dict.fromkeys(
         ("item", "numpy", "tolist", "tobytes", "dump", "dumps", "tofile", "data_ptr", "storage", "untyped_storage"),
-        "tensors have no numbers before the program runs: return the tensor, and use the result of the call",
+        "tensors have no numbers before the program runs: compute with the tensor itself, or return it and use the result of the call",
     ),
     **dict.fromkeys(
         ("cuda", "xpu", "ipu", "mtia", "device", "is_cuda", "is_cpu", "get_device", "to_device", "pin_memory"),
