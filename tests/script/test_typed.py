@@ -115,7 +115,7 @@ def test_mistakes_at_a_prompt(tmp_path: Path) -> None:
     """Are shown with the line that was typed."""
     shown = typed(tmp_path, f"{IMPORTS}{WRONG}")
     assert "return R.matmul(x, x)\n" in shown.split("error[")[1]
-    assert re.search(r"<(stdin|python-input-\d)>:3:", shown)
+    assert re.search(r"<(stdin|python-input-\d)>(-\d)?:3:", shown)
 
 
 def test_a_history_that_lost_lines(tmp_path: Path) -> None:
