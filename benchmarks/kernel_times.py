@@ -132,7 +132,7 @@ def recording() -> Iterator[KernelTimes]:
     load = device.load_kernels
 
     def load_timed(*args: Any, **kwargs: Any) -> list[kernels.KernelHandles]:
-        found = load(*args, **kwargs)
+        found = [kernel.linked() for kernel in load(*args, **kwargs)]
         for kernel in found:
             wrapped: dict[
                 int, Callable[..., Any]

@@ -165,7 +165,7 @@ def _stream(threads: int, target: Target, *, copies: bool) -> KernelHandles:
 
 def _usual_seconds(kernel: KernelHandles, arrays: list[np.ndarray]) -> float:
     """The median, on all threads or on one: for little data that is faster."""
-    return min(median(_times(run, arrays)) for run in (kernel.parallel, kernel.serial))
+    return min(median(_times(run, arrays)) for run in (kernel.parallel, kernel.linked().serial))
 
 
 def _times(run: Callable[..., object], arrays: list[np.ndarray]) -> list[float]:

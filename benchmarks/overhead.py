@@ -70,7 +70,7 @@ def relaxpy_floor(length: int) -> Call:
 
     exe = relaxpy.build(relaxpy.parse(script(1)))
     (kernel,) = load_kernels(exe.objects, exe.kernels)
-    call = kernel.serial
+    call = kernel.linked().serial
     tensors = [
         (empty((size,), "float32"), empty((size,), "float32")) for size in range(1, SIZES + 1)
     ]

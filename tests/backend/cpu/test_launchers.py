@@ -177,6 +177,7 @@ def test_the_serial_variant_is_linked_at_its_first_call() -> None:
     assert not isinstance(kernel.serial, LateHandle)
     assert group.pick(0)[0] is names["small"] is kernel.serial
     assert kernel.serial_release.release_gil
+    assert not isinstance(handles().linked().serial, LateHandle)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads in /proc")

@@ -202,9 +202,15 @@ class KernelHandles:
 
     def _linked_alone(self) -> Handle:
         with _LINKING:
-            if isinstance(self.serial, LateHandle) and self._alone is not None:
+            if self._alone is not None:
                 self._take(self._alone())
+                self._alone = None
         return self.serial
+
+    def linked(self) -> KernelHandles:
+        """The same with all variants linked, for those who keep its handles themselves."""
+        self._linked_alone()
+        return self
 
     def run(self, work: int, *args: Any) -> None:
         """Runs one call of about this much `work`, on a team if the calling thread may launch."""

@@ -88,7 +88,7 @@ class AbacusRuntime(DeviceRuntime):
     def load(
         self, objects: Sequence[bytes], kernels: Sequence[KernelInfo]
     ) -> Sequence[Callable[..., object]]:
-        return [kernel.serial for kernel in load_kernels(objects, kernels)]
+        return [kernel.linked().serial for kernel in load_kernels(objects, kernels)]
 
     def launcher(self, kernel: Callable[..., object], queue: Work) -> Launcher:
         def launch(numbers: Sequence[int], sizes: Sequence[int], *args: Any) -> None:
