@@ -14,6 +14,7 @@ from functools import cache
 
 from relaxpy.tir.name_length import has_more_levels
 from relaxpy.tir.nodes import FLOOR_DIVISIONS, dtype_of, operator_of, with_body
+from relaxpy.tir.ranges import Ranges
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import contains, rewritten
 
@@ -36,12 +37,37 @@ def lower_intrinsics(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRM
         if _is_for_x86(func) and not _divides(func):
             done[var] = with_body(func, _lowered(func.body))
         else:
-            rest[var] = func
+            rest[var] = _with_made_integers(func)
     if rest:
         left = tirx.transform.LowerIntrin()(tvm.IRModule(rest))
         done |= {var: _with_zeros(func) for var, func in left.functions.items()}
     # In the original order, in which they are emitted.
     return tvm.IRModule({var: done[var] for var in mod.functions})
+
+
+def _with_made_integers(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return the function with conversions of integers that may wrap made of bits. `LowerIntrin` takes `cast(int8, x)`
+    of an unsigned x for a number of at least 0, and writes a floor division of it as one that truncates."""
+    ranges = Ranges(func)
+
+    def made(node: tirx.Cast) -> Expr:
+        dtype = dtype_of(node)
+        if dtype.startswith("bool") or not ranges.wraps(node):
+            return node
+        is_place = dtype.startswith("int") and dtype_of(node.value).startswith("int")
+        if is_place and tvm.DataType(dtype).bits >= _BITS_OF_PLACES and not _has_loads(node.value):
+            return node
+        other = dtype.removeprefix("u") if dtype.startswith("u") else f"u{dtype}"
+        return tirx.reinterpret(dtype, node.value.astype(other))
+
+    return with_body(func, rewritten(func.body, (tirx.Cast, made)))
+
+
+_BITS_OF_PLACES = 32
+
+
+def _has_loads(value: Expr) -> bool:
+    return contains(value, tvm.ir.TensorLoad)
 
 
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.NameDividends")

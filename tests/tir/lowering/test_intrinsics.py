@@ -109,3 +109,29 @@ def main(x: T.Buffer(("n",), "int8"), y: T.Buffer(("n",), "{dtype}")):
     Kernels({"k": program}, Target.parse("llvm -opt-level=0"), schedule=False).run("k", [x], [got])
     run_program(program, [x, want])
     np.testing.assert_array_equal(got, want)
+
+
+CONVERTED = {
+    "T.Cast('int8', x[i]) % T.int8(5)": lambda x: x.astype("int8") % 5,
+    "T.Cast('int8', x[i]) // T.int8(3)": lambda x: x.astype("int8") // 3,
+    "T.Cast('int8', T.max(x[i], T.uint16(3))) // T.int8(7)": lambda x: np.maximum(x, 3).astype("int8") // 7,
+    "T.Cast('int8', T.Cast('int16', x[i] + x[i]) % T.int16(7))": lambda x: (x + x).astype("int16") % 7,
+    "T.Cast('int8', T.Cast('int32', T.Cast('uint32', x[i]) * T.uint32(65536)) // T.int32(16777259))":
+        lambda x: (x.astype("uint32") << 16).astype("int32") // 16777259,
+    "T.Cast('int8', T.bitwise_and(T.Cast('int32', x[i]), 255)) // T.int8(5)": lambda x: (x & 255).astype("int8") // 5,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", CONVERTED)
+def test_converted_integers_are_divided(text: str) -> None:
+    """By all numbers of 16 bits: an unsigned number that is converted may be negative."""
+    kernel = parse(f"""@T.prim_func
+def main(x: T.Buffer(("n",), "uint16"), y: T.Buffer(("n",), "int8")):
+    n = T.int64()
+    for i in range(n):
+        y[i] = {text}
+""")["main"]
+    assert isinstance(kernel, PrimFunc)
+    x, y = np.arange(1 << 16, dtype=np.uint16), np.zeros(1 << 16, np.int8)
+    Kernels({"k": kernel}, Target.parse("llvm -opt-level=0")).run("k", [x], [y])
+    np.testing.assert_array_equal(y, CONVERTED[text](x).astype("int8"))
