@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from relaxpy.tir.nodes import items
+from relaxpy.tir.nodes import address_of, items
 from relaxpy.tir.tvm import tvm
 
 LARGEST = 1 << 13
@@ -44,19 +44,19 @@ class Sizes:
         waiting = [expr]
         while waiting:
             node = waiting[-1]
-            if hash(node) in self._known:
+            if address_of(node) in self._known:
                 waiting.pop()
                 continue
             parts = _parts(node)
-            missing = [part for part in parts if hash(part) not in self._known]
+            missing = [part for part in parts if address_of(part) not in self._known]
             if missing:
                 waiting += missing
                 continue
-            sizes = [self._known[hash(part)] for part in parts]
+            sizes = [self._known[address_of(part)] for part in parts]
             nodes = min(1 + sum(size[1] for size in sizes), LARGEST + 1)
-            self._known[hash(node)] = node, nodes, 1 + max((s[2] for s in sizes), default=0)
+            self._known[address_of(node)] = node, nodes, 1 + max((s[2] for s in sizes), default=0)
             waiting.pop()
-        _, nodes, depth = self._known[hash(expr)]
+        _, nodes, depth = self._known[address_of(expr)]
         return nodes, depth
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from relaxpy.tir.nodes import DIVISIONS
+from relaxpy.tir.nodes import DIVISIONS, address_of
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import outermost, walk
 
@@ -79,11 +79,11 @@ class Levels:
         waiting = [(each, None) for each in nodes]
         while waiting:
             node, below = waiting.pop()
-            if hash(node) in self._found:
+            if address_of(node) in self._found:
                 continue
             if below is not None:
                 sums = (more + self._largest(each, names) for each, names, more in below)
-                self._found[hash(node)] = node, max(sums, default=0)
+                self._found[address_of(node)] = node, max(sums, default=0)
                 continue
             parts = (
                 [(node.value, 0), (node.body, 0)]
@@ -94,7 +94,7 @@ class Levels:
             waiting += [(node, below), *((inner, None) for each, _, _ in below for inner in each)]
 
     def _largest(self, nodes: list[Any], names: int) -> int:
-        return max([names, *(self._found[hash(each)][1] for each in nodes)])
+        return max([names, *(self._found[address_of(each)][1] for each in nodes)])
 
     def _outermost(self, node: Any) -> tuple[list[Any], int]:
         """The nodes that are in no other, and the most levels of names outside of them."""

@@ -15,7 +15,8 @@ from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 FLOOR_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 DIVISIONS = (*FLOOR_DIVISIONS, tirx.Div, tirx.Mod)
 
-_address = tvm_ffi.core.Object.__hash__
+address_of = tvm_ffi.core.Object.__hash__
+"""A key of a node, as long as it lives. `hash` is none: that of a literal is its number, and -1 has that of -2."""
 _item = tvm_ffi.get_global_func("ffi.ArrayGetItem")
 _length = tvm_ffi.get_global_func("ffi.ArraySize")
 
@@ -30,12 +31,12 @@ _operators: dict[int, str] = {}
 def dtype_of(value: Any) -> str:
     """The dtype of an expression, with lanes if it is a vector; "" if it is no number."""
     kind = value.ty
-    found = _types.get(_address(kind))
+    found = _types.get(address_of(kind))
     if found is None:
         if len(_types) >= _MOST_TYPES:
             _types.clear()
         found = str(kind.dtype) if isinstance(kind, tvm.ir.PrimType) else "", kind
-        _types[_address(kind)] = found
+        _types[address_of(kind)] = found
     return found[0]
 
 
@@ -44,7 +45,7 @@ def operator_of(call: Any) -> str:
     op = call.op
     if not isinstance(op, tvm.ir.Op):
         return ""
-    address = _address(op)
+    address = address_of(op)
     found = _operators.get(address)
     if found is None:
         found = _operators[address] = str(op.name)

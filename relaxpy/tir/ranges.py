@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from relaxpy.tir.nodes import dtype_of, size_vars
+from relaxpy.tir.nodes import address_of, dtype_of, size_vars
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import walk
 
@@ -76,10 +76,10 @@ class Ranges:
 
     def of(self, expr: Expr, depth: int = 0) -> Interval:
         """The interval of an integer expression."""
-        found = self._found.get(hash(expr))
+        found = self._found.get(address_of(expr))
         if found is None:
             interval = _within(self._exact(expr, depth + 1), dtype_of(expr))
-            found = self._found[hash(expr)] = expr, interval
+            found = self._found[address_of(expr)] = expr, interval
         return found[1]
 
     def wraps(self, node: Expr) -> bool:
@@ -127,9 +127,9 @@ class Ranges:
     def _coefficient(self, expr: Expr) -> int:
         """A bound of the coefficients and constants of an integer, multiplied out. One beyond the largest counts as 1
         in what is computed from it, which is hidden from whoever multiplies out."""
-        found = self._coefficients.get(hash(expr))
+        found = self._coefficients.get(address_of(expr))
         if found is None:
-            found = self._coefficients[hash(expr)] = expr, self._new_coefficient(expr)
+            found = self._coefficients[address_of(expr)] = expr, self._new_coefficient(expr)
         return found[1]
 
     def _new_coefficient(self, expr: Expr) -> int:

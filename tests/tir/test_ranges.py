@@ -29,7 +29,7 @@ def expression(rng: random.Random, dtype: str, depth: int) -> str:
     if kind == 0:
         wide = "int16" if dtype == "int64" else dtype  # 64 bits are taken not to wrap
         least, most = limits(wide) or (0, 0)
-        return f"T.{dtype}({rng.choice((0, 1, 2, 3, 7, 100, least, most, least + 1))})"
+        return f"T.{dtype}({rng.choice((0, 1, 2, 3, 7, 100, least, most, least + 1, max(-1, least), max(-2, least)))})"
     if kind == 1:
         return f"T.Cast('{dtype}', {rng.choice(('i', 'i', 'n'))})"
     if kind == 2:
@@ -98,6 +98,8 @@ WRAPS = {
     'T.Cast("int16", i) * T.int16(110)': True,
     'T.Cast("int16", i // 2) + T.int16(32618)': False,
     'T.Cast("int16", i // 2) + T.int16(32619)': True,
+    'T.Cast("int8", i % 128) * T.int8(-1) + T.int8(-1)': False,
+    'T.Cast("int8", i % 128) * T.int8(-1) + T.int8(-2)': True,
     "n * n * i": False,
     "i * i * i": True,
     "n * n * n * n * i": False,
@@ -110,6 +112,13 @@ def test_what_wraps(text: str) -> None:
     """Loops of 300, to the last number that fits. Of 64 bits, high powers do not."""
     func = program(f'T.Cast("int64", {text})', "int64").func
     assert Ranges(func).wraps(inner(stored(func))) is WRAPS[text]
+
+
+def test_literals_of_one_hash() -> None:
+    """A literal hashes as its number does: -1 as -2, and what is a multiple of 2**61 - 1 as 0."""
+    ranges = Ranges(program("T.int8(0)", "int8").func)
+    for number, dtype in ((0, "int64"), (-1, "int16"), (-2, "int8"), (2**64 - 8, "uint64")):
+        assert ranges.of(tirx.const(number, dtype)) == (number, number)
 
 
 def inner(value: Any) -> Any:

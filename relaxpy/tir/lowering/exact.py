@@ -36,7 +36,7 @@ from functools import cached_property
 from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.lowering.lanes import like
 from relaxpy.tir.name_length import NameLengths
-from relaxpy.tir.nodes import dtype_of, operator_of, with_body
+from relaxpy.tir.nodes import address_of, dtype_of, operator_of, with_body
 from relaxpy.tir.operators import READS_STATE, register
 from relaxpy.tir.ranges import Ranges
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
@@ -207,7 +207,7 @@ class _ReadVars:
         """Does this sum, difference or product depend on read data? Inner ones are asked first and their answers
         cached, so an index of many terms is traversed once."""
         answer = self.in_either(node)
-        self._sums[hash(node)] = (node, answer)
+        self._sums[address_of(node)] = (node, answer)
         return answer
 
     def in_either(self, node: Expr) -> bool:
@@ -217,7 +217,7 @@ class _ReadVars:
     def _part(self, expr: Expr) -> bool:
         if isinstance(expr, tirx.IntImm):
             return False
-        known = self._sums.get(hash(expr)) if type(expr) in _WRAPPING else None
+        known = self._sums.get(address_of(expr)) if type(expr) in _WRAPPING else None
         return _reads(expr, self._names) if known is None else known[1]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from relaxpy.tir.name_length import NameLengths
-from relaxpy.tir.nodes import dtype_of, items, operator_of, with_body
+from relaxpy.tir.nodes import address_of, dtype_of, items, operator_of, with_body
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains, rewritten
 
@@ -68,13 +68,13 @@ def _unnested(body: Stmt, scope: str) -> Stmt:
     kinds = _SIMPLE if unnester.nested else tirx.Bind
 
     def unnest(node: Stmt) -> None:
-        if isinstance(node, tirx.Bind) or hash(node) in unnester.nested:
+        if isinstance(node, tirx.Bind) or address_of(node) in unnester.nested:
             found = unnester.run(node)
             if not found.same_as(node):
-                rewritten_to[hash(node)] = found
+                rewritten_to[address_of(node)] = found
 
     def enter(node: tirx.SeqStmt) -> None:
-        sequences.add(hash(node))
+        sequences.add(address_of(node))
 
     # Definitions precede uses in this order.
     tvm_ffi.structural_walk(body, ((kinds, unnest), (tirx.SeqStmt, enter)), order="pre")
@@ -82,10 +82,10 @@ def _unnested(body: Stmt, scope: str) -> Stmt:
         return body
 
     def replace(node: Stmt) -> Stmt:
-        return rewritten_to.get(hash(node), node)
+        return rewritten_to.get(address_of(node), node)
 
     def join(node: tirx.SeqStmt) -> Stmt:
-        return node if hash(node) in sequences else _joined(items(node.seq))
+        return node if address_of(node) in sequences else _joined(items(node.seq))
 
     return rewritten(body, (kinds, replace), (tirx.SeqStmt, join))
 
@@ -116,7 +116,7 @@ class _Unnester:
 
         def enter(node: Stmt) -> None:
             nonlocal last
-            last = hash(node) if isinstance(node, _SIMPLE) else 0
+            last = address_of(node) if isinstance(node, _SIMPLE) else 0
 
         def note(_: tirx.Let) -> None:
             if last:
@@ -129,7 +129,7 @@ class _Unnester:
 
     def run(self, node: Stmt) -> Stmt:
         """Rewrite a statement."""
-        if isinstance(node, tirx.Bind) and hash(node) not in self.nested:
+        if isinstance(node, tirx.Bind) and address_of(node) not in self.nested:
             return self._named(node)
         return tvm_ffi.structural_mutate(
             node,
@@ -156,12 +156,12 @@ class _Unnester:
         return tirx.SeqStmt([slot.allocated(), slot.put(node.value), named])
 
     def _leaf(self, node: Stmt, mutator: Mutator) -> Stmt:
-        if hash(node) not in self.nested or _has_effects_inside(node):
+        if address_of(node) not in self.nested or _has_effects_inside(node):
             return node
         return self._stmt(node, mutator)
 
     def _bind(self, node: tirx.Bind, mutator: Mutator) -> Stmt:
-        if hash(node) in self.nested and _has_effects_inside(node):
+        if address_of(node) in self.nested and _has_effects_inside(node):
             return node
         self._before.append([])
         value = self._meaning(node.var, mutator.mutate(node.value))

@@ -27,6 +27,7 @@ from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.matmul import BITS, Dimension, computed_matmul_of
 from relaxpy.tir.forms.quantized_matmul import quantized_matmul_of
+from relaxpy.tir.nodes import address_of
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.schedule import is_scheduled
 from relaxpy.tir.tvm import tirx
@@ -182,7 +183,7 @@ class Formula:
         if access.kind is not _Kind.TILE:
             return self._flat(node, row, first), access.kind is _Kind.NEIGHBOURS
         own = access.width
-        key = hash(panel), step, at, own
+        key = address_of(panel), step, at, own
         if key not in self._tiles:
             self._tiles[key] = (panel, *self._tile(panel, first, step, at, own))
         _, tile, inside = self._tiles[key]
