@@ -29,7 +29,6 @@ from relaxpy.runtime.device import Device
 from relaxpy.runtime.devices.apart import apart
 from relaxpy.runtime.devices.base import DeviceRuntime
 from relaxpy.runtime.devices.checked import checked
-from relaxpy.runtime.devices.cpu.kernels import put
 from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.devices.registry import runtime_of
 from relaxpy.runtime.devices.tensor import DeviceTensor
@@ -42,6 +41,7 @@ from relaxpy.runtime.inspect.profile import ProfilingEmitter, Recorder
 from relaxpy.runtime.inspect.watch import Watch, allocate_guarded
 from relaxpy.runtime.integers import int64
 from relaxpy.runtime.kernel_params import require_fit
+from relaxpy.runtime.late_handle import put
 from relaxpy.runtime.library_call import call_library
 from relaxpy.runtime.line_functions import (
     argument,

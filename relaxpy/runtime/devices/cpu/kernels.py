@@ -32,7 +32,7 @@ from operator import call, length_hint
 from pathlib import Path
 from threading import Lock
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,11 +41,10 @@ from relaxpy.runtime.bytecode import KernelImage, KernelInfo
 from relaxpy.runtime.devices.cpu.launchers import ALONE, SHARED, WORKER, launching_by
 from relaxpy.runtime.ffi import OutOfMemory, OutOfRange, ffi
 from relaxpy.runtime.host import team, threads
+from relaxpy.runtime.late_handle import Handle, LateHandle, put
 
 if TYPE_CHECKING:
     from types import CodeType
-
-Handle: TypeAlias = Callable[..., object]
 
 SMALL_WORK = 1 << 19
 """Calls with less work (operations, or bytes if those are more) run on the calling thread: some 7 µs of vectors, of
@@ -134,31 +133,6 @@ def require_memory(name: str, nbytes: int) -> None:
         raise RuntimeCheckError(
             "out-of-memory", f"cannot allocate the {nbytes} bytes that the kernel {name} needs"
         )
-
-
-class LateHandle:
-    """The handle of a variant that is linked at its first call, as many are never called. It then leaves its places to
-    the handle that it has linked."""
-
-    __slots__ = ("_link", "places")
-
-    def __init__(self, link: Callable[[], Handle]) -> None:
-        self._link = link
-        self.places: list[tuple[Any, Any]] = []
-        """A list or dictionary and its key, for each place where the handle is."""
-
-    def __call__(self, *args: Any) -> None:
-        handle = self._link()
-        for holder, key in self.places:
-            holder[key] = handle
-        handle(*args)
-
-
-def put(holder: Any, key: Any, handle: Handle) -> None:
-    """Put a handle into a list or dictionary."""
-    holder[key] = handle
-    if isinstance(handle, LateHandle):
-        handle.places.append((holder, key))
 
 
 class KernelHandles:
