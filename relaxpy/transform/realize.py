@@ -164,6 +164,8 @@ class _Realizer(Rebuilder):
         """Their names, by the depth."""
         self.row_scales: dict[Expr, Expr] = {}
         """The scales that they compute, by their codes."""
+        self.moves: dict[Expr, Place] = {}
+        """What the report says of the calls that values are results of."""
 
     def run(self) -> IRModule:
         def change(name: str, function: Function) -> Function:
@@ -182,8 +184,11 @@ class _Realizer(Rebuilder):
 
     def binding(self, binding: Binding) -> None:
         self.value_name = binding.var.name
+        count = len(self.places)
         super().binding(binding)
         self.learn()
+        if len(self.places) > count:
+            self.moves[self.bindings[-1].var] = self.places[-1]
 
     def emit(self, value: Expr, name: str = "lv", annotation: Any = None) -> Var:
         var = super().emit(value, name, annotation)
@@ -514,14 +519,24 @@ class _Realizer(Rebuilder):
             case Call(op=Concat() as joins, args=(Tuple(fields=fields),)):
                 codes = [self.codes_of(op, field, scale, zero) for field in fields]
                 found = [each for each in codes if each is not None]
-                return joins(Tuple(tuple(found))) if len(found) == len(fields) else None
+                if len(found) < len(fields):
+                    return None
+                self.is_of_codes(x)
+                return joins(Tuple(tuple(found)))
             case Call(op=moves, args=(source, *rest)) if isinstance(moves, _MOVES):
                 codes = self.codes_of(op, source, scale, zero)
                 if codes is None:
                     return None
+                self.is_of_codes(x)
                 return moves(codes if isinstance(codes, Var) else self.emit(codes), *rest)
             case _:
                 return None
+
+    def is_of_codes(self, moved: Expr) -> None:
+        """Report that what computes this value is computed of codes after all."""
+        place = self.moves.pop(moved, None)
+        if place is not None:
+            self.places[self.places.index(place)] = replace(place, reason="")
 
 
 def _equal(a: Expr, b: Expr) -> bool:
