@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from relaxpy.backend.gpu.c_like import C_FUNCTIONS, CLike, named
+from relaxpy.backend.gpu.c_like import C_FUNCTIONS, CPLUSPLUS, CLike, named
 from relaxpy.backend.gpu.half import NARROW, WIDEN
 from relaxpy.tir.tvm import tirx
 
@@ -28,6 +28,22 @@ inline ushort {NARROW}(float value) {{ ushort bits; vstore_half_rte(value, 0, (h
 """Functions of halves that every device has; arithmetic on halves is an extension."""
 
 
+_WORDS = CPLUSPLUS.union(
+    C_FUNCTIONS,
+    (f"{kind}{lanes}"
+     for kind in ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "float", "double", "half", "bool")
+     for lanes in ("", 2, 3, 4, 8, 16)),
+    (f"{underscores}{word}"
+     for word in ("kernel", "global", "local", "constant", "private", "generic", "read_only", "write_only",
+                  "read_write")
+     for underscores in ("", "__")),
+    "restrict quad complex imaginary pipe uniform size_t ptrdiff_t intptr_t uintptr_t event_t sampler_t queue_t "
+    "ndrange_t clk_event_t reserve_id_t image1d_t image2d_t image3d_t unorm snorm vec_step fabs floor ceil round trunc "
+    "rint rsqrt fma nextafter min max abs select barrier popcount clz isnan isinf isfinite".split(),
+)  # fmt: skip
+"""The words, types and functions of OpenCL C, also of its later versions."""
+
+
 class _OpenCLC(CLike):
     types: ClassVar[Mapping[str, str]] = {
         "float64": "double", "float32": "float", "float16": "half", "int64": "long", "uint64": "ulong", "int32": "int",
@@ -35,6 +51,7 @@ class _OpenCLC(CLike):
     }  # fmt: skip
     bits: ClassVar[str] = "as_{}"
     functions: ClassVar[Mapping[str, str]] = {**C_FUNCTIONS, "nextafter": "nextafter"}
+    reserved: ClassVar[frozenset[str]] = _WORDS
 
     def function(self, name: str, dtype: str, *args: Expr) -> Expr:
         if name != "tanh":

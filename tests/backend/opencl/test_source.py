@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from relaxpy.backend.gpu.device_kernel import device_kernel
@@ -11,13 +13,14 @@ from tests.backend.gpu.support import MATMUL, program
 from tests.backend.gpu.test_device_kernel import TARGET
 
 
-def source(value: str, dtype: str = "float32", result: str = "") -> str:
-    """OpenCL C of a program that computes this of each `x[vi]`."""
+def source(value: str, dtype: str = "float32", result: str = "", first: str = "") -> str:
+    """OpenCL C of a program that computes this of each `x[vi]`, and another line first."""
     text = f"""
         def main(x: T.Buffer((8,), "{dtype}"), y: T.Buffer((8,), "{result or dtype}")):
             for i in T.serial(8):
                 with T.sblock("y"):
                     vi = T.axis.spatial(8, i)
+                    {first}
                     y[vi] = {value}
     """
     kernel = device_kernel(bind_threads(program(text).func, 8), "k", TARGET)
@@ -95,3 +98,12 @@ def test_a_value_that_a_formula_uses_several_times() -> None:
     text = source("T.tanh(T.max(x[vi // 2], x[vi % T.max(T.Cast('int64', x[0]), 1)]))")
     assert text.count("tanh(") == 1
     assert text.count(" % ") == 1
+
+
+@pytest.mark.parametrize("name", ["half", "uchar4", "kernel", "constant", "__local", "register", "exp"])
+def test_names_that_the_language_has(name: str) -> None:
+    """A variable of a program may have any."""
+    named = f"{name}: T.let[T.float32] = x[vi] + T.float32(1)"
+    text = source(f"{name} * {name} + T.exp({name})", first=named)
+    assert f"float {name}_" in text
+    assert re.search(rf"\b{re.escape(name)}\b(?!\()", text.partition("{")[2]) is None
