@@ -88,7 +88,10 @@ def main() -> int:
     if not files:
         sys.exit(f"there is no page in {site}: run `make docs`")
     wrong = 0
-    with tempfile.TemporaryDirectory() as folder, browser(Path(folder), 1280, 844) as page:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        browser(Path(folder), 1280, 844) as page,
+    ):
         if given.pictures:
             pictures(page, site / "index.html")
             return 0
