@@ -286,7 +286,11 @@ class _Realizer(Rebuilder):
         if isinstance(call.op, (Linear, Matmul)):
             known = [self.source(arg) for arg in call.args[:2]]
         else:
-            known = [arg for arg in call.args if not isinstance(call.op, (Reshape, PermuteDims))]
+            moved = isinstance(
+                call.op, (Reshape, PermuteDims)
+            )  # those of a factor are looked through
+            args = () if moved else call.args
+            known = [f for arg in args for f in (arg.fields if isinstance(arg, Tuple) else (arg,))]
         return any(self.dequantized(arg) is not None for arg in known)
 
     def source(self, expr: Expr) -> Expr:

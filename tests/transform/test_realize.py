@@ -117,6 +117,7 @@ y = R.linear(a, b)"""
         (f"a = R.dequantize(x, {pair('0.1')})\ny = R.nn.relu(a)", "no integer form"),
         (f"a = R.dequantize(x, {pair('0.1')})\nb = R.dequantize(x, {pair('0.2')})\ny = R.add(a, b)",
          "no integer form"),
+        (f"a = R.dequantize(x, {pair('0.1')})\ny = R.concat((a, a))", "no quantize with the same scale"),
     ],
 )  # fmt: skip
 def test_what_stays_is_listed(body: str, reason: str) -> None:
