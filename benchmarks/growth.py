@@ -1,10 +1,11 @@
 """How every stage grows with a program: parse, print, verify, each pass, build, interpreter, call.
 
-    python benchmarks/growth.py [PART_OF_A_NAME …] [--counts 100 200 400 800] [--json FILE]
+    python benchmarks/growth.py [PART_OF_A_NAME …] [--counts 100 200 400 800] [--json FILE] [--docs]
 
-Programs are those of `program_shapes.py`, and deep and wide ones of `DEEP`. Each size is measured in a process of its
+Programs are those of `program_shapes.py`, and its deep and wide ones. Each size is measured in a process of its
 own, with one job and without a cache; processor time, which other work on the machine does not change much. A stage is
-*steep* if its time grows by more than `STEEP` with the last doubling and is more than `SHORT` seconds.
+*steep* if its time grows by more than `STEEP` with the last doubling and is more than `SHORT` seconds. `--docs` writes
+what the file has to docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -26,11 +30,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.program_shapes import Program, deep_shapes, shapes  # noqa: E402
+from benchmarks.report import markdown_table, replace_section  # noqa: E402
 
 STEEP, SHORT = 2.4, 0.1
 """The growth of a doubling, and the seconds, above which a stage is shown as steep."""
-SLOWEST = 120.0
-"""Seconds after which a size is given up, and larger ones with it."""
+SLOWEST = 120
+"""Seconds of processor time after which a size is given up, and larger ones with it."""
+SECTION = "Growth of deep and wide programs: seconds of processor time"
 
 
 def programs() -> dict[str, Program]:
@@ -103,12 +109,12 @@ def measure(name: str, count: int) -> dict[str, Any]:
 def in_process(name: str, count: int) -> dict[str, Any]:
     """The measurement of one size, in a process of its own."""
     command = [sys.executable, str(Path(__file__)), "--worker", name, str(count)]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=SLOWEST
-        )
-    except subprocess.TimeoutExpired:
-        return {"refused": f"more than {SLOWEST:g} s"}
+    limit = partial(resource.setrlimit, resource.RLIMIT_CPU, (SLOWEST, SLOWEST + 1))
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=ROOT, preexec_fn=limit
+    )
+    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        return {"refused": f"more than {SLOWEST} s"}
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         return {"refused": lines[-1][:100] if lines else f"exit code {done.returncode}"}
@@ -128,6 +134,42 @@ def is_steep(times: Sequence[float], growth: float) -> bool:
     return growth > STEEP and times[-1] > SHORT
 
 
+def section(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """The section of docs/benchmarks.md: a row for each program of `deep_shapes` that was measured."""
+    names = [name for name in deep_shapes() if name in found]
+    counts = sorted({int(count) for name in names for count in found[name]})
+    lines: list[list[str]] = []
+    for name in names:
+        sizes = found[name]
+        stages = {stage: (times, growth) for stage, times, growth in rows(sizes)}
+        builds = [sizes.get(str(count), {}).get("build") for count in counts]
+        steep = [
+            f"{stage}: {times[-1]:.1f}, × {growth:.1f}"
+            for stage, (times, growth) in stages.items()
+            if stage != "build" and is_steep(times, growth)
+        ]
+        refused = [
+            f"{count}: {sizes[count]['refused']}" for count in sizes if "refused" in sizes[count]
+        ]
+        growth = stages["build"][1] if "build" in stages else 0.0
+        lines.append([
+            name,
+            *("" if seconds is None else f"{seconds:.2f}" for seconds in builds),
+            f"{growth:.2f}" if growth else "",
+            "; ".join(steep),
+            "; ".join(refused),
+        ])  # fmt: skip
+    columns = ["program", *map(str, counts), "growth", "stages that are steep", "refused"]
+    note = (
+        "`python benchmarks/growth.py --docs`. A build with one job and without a cache, of programs of so many "
+        "operators, parameters, levels, loops or symbols (`benchmarks/program_shapes.py`), each in a process of its "
+        "own. Growth is that of the last doubling: 2 is linear. A stage (parser, printer, verifier, one pass, linking, "
+        f"interpreter) is steep if it grows by more than {STEEP} and takes more than {SHORT} s. What is refused ends "
+        f"with an error of this code, or was given up after {SLOWEST} s."
+    )
+    return f"{note}\n\n{markdown_table(columns, lines, 'l' + 'r' * (len(counts) + 1))}"
+
+
 def main() -> None:
     """Measure, print, write."""
     if sys.argv[1:2] == ["--worker"]:
@@ -137,6 +179,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=[""], help="parts of the names of programs")
     parser.add_argument("--counts", type=int, nargs="*", default=[100, 200, 400, 800])
     parser.add_argument("--json", type=Path, default=ROOT / "benchmarks/results/growth.json")
+    parser.add_argument("--docs", action="store_true", help="write the table of the page")
     options = parser.parse_args()
     found = json.loads(options.json.read_text("utf-8")) if options.json.exists() else {}
     console = Console(width=120)
@@ -157,6 +200,8 @@ def main() -> None:
         console.print(table, *refused)
         options.json.parent.mkdir(exist_ok=True)
         options.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    if options.docs:
+        replace_section(SECTION, section(found))
 
 
 if __name__ == "__main__":
