@@ -100,7 +100,9 @@ def test_a_value_that_a_formula_uses_several_times() -> None:
     assert text.count(" % ") == 1
 
 
-@pytest.mark.parametrize("name", ["half", "uchar4", "kernel", "constant", "__local", "register", "exp"])
+@pytest.mark.parametrize(
+    "name", ["half", "uchar4", "kernel", "constant", "__local", "register", "exp"]
+)
 def test_names_that_the_language_has(name: str) -> None:
     """A variable of a program may have any."""
     named = f"{name}: T.let[T.float32] = x[vi] + T.float32(1)"
