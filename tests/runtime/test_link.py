@@ -594,10 +594,10 @@ def test_an_error_deep_in_a_recursion_comes_out() -> None:
             raise KeyError("five")
         return k == 0
 
-    register_function("test.is_zero", is_zero)
-    register_function("test.minus_one", lambda k: k - 1)
-    main = run(counter(), packed=("test.is_zero", "test.minus_one"))
-    with pytest.raises(RuntimeCheckError, match=r"test\.is_zero failed") as caught:
+    register_function("test.is_zero_but_five", is_zero)
+    register_function("test.minus_one_each", lambda k: k - 1)
+    main = run(counter(), packed=("test.is_zero_but_five", "test.minus_one_each"))
+    with pytest.raises(RuntimeCheckError, match=r"test\.is_zero_but_five failed") as caught:
         main(floats(0), 1000)
     assert isinstance(caught.value.__cause__, KeyError)
     assert main(floats(0), 4).numpy().tolist() == [4]

@@ -137,6 +137,7 @@ def _data() -> list[Any]:
     x = i64(3, 1, 3, 2, 1)
     corners = np.array([[[0, 0, 1, 1], [0, 0, 1, 0.9], [2, 2, 3, 3]]], np.float32)
     scores = np.array([[[0.5, 0.9, 0.2]]], np.float32)
+    made_finite = "relaxpy.check_made_finite"
     limits = [i64(2), np.array([0.5], np.float32), np.array([0.1], np.float32)]
     rows = np.array([[1, 2], [1, 2], [0, 5]], np.int32)
     return [
@@ -183,6 +184,10 @@ def _data() -> list[Any]:
         ("relaxpy.check_finite", [f32(), "logits"], f32()),
         _fails("relaxpy.check_finite", [f32(0, math.nan), "logits"], "not-a-number"),
         _fails("relaxpy.check_finite", [f32(-math.inf, 1), "logits"], "not-a-number"),
+        (made_finite, [f32(0, -3), "y", f32(1)], f32(0, -3)),
+        (made_finite, [f32(math.inf), "y", f32(1), f32(math.nan)], f32(math.inf)),
+        _fails(made_finite, [f32(0, math.inf), "y", f32(1), f32(2, 3)], "not-a-number"),
+        _fails(made_finite, [f32(math.nan), "y"], "not-a-number"),
         *_pages(),
         ("relaxpy.check_range", [i64(0, -1), 5, "tokens", -1], i64(0, -1)),
         _fails("relaxpy.check_range", [i64(-2), 5, "tokens", -1], "index-range"),

@@ -144,6 +144,10 @@ function checkRange(tensor, count, what, lowest = 0) {
   return tensor;
 }
 
+function checkMadeFinite(tensor, what, ...given) {
+  return given.every((each) => Array.from(numbers(each)).every(Number.isFinite)) ? checkFinite(tensor, what) : tensor;
+}
+
 function checkFinite(tensor, what) {
   const items = Array.from(numbers(tensor));
   const index = items.findIndex((item) => !Number.isFinite(item));
@@ -320,6 +324,7 @@ export const BUILTINS = {
   "relaxpy.unique": unique,
   "relaxpy.check_range": checkRange,
   "relaxpy.check_finite": checkFinite,
+  "relaxpy.check_made_finite": checkMadeFinite,
   "relaxpy.print": printFormatted,
   "relaxpy.assert": assertTrue,
   "relaxpy.nonzero": nonzero,
