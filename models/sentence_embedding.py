@@ -43,7 +43,7 @@ caches (measured from 256 to 8192: both ends are 1.6 times slower)."""
 TOKENIZED = 1024
 """Number of sentences tokenized at a time."""
 PRECISIONS = ("float32", "int8")
-"""What products with weights are computed in."""
+"""Dtypes of products with weights."""
 
 
 def default_checkpoint() -> Path:

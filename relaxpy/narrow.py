@@ -31,6 +31,13 @@ def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
     return isinstance(value, Mapping)
 
 
+def arrays_in(value: object) -> list[np.ndarray]:
+    """The arrays in a value that may be a tuple of others; nothing for what is no array."""
+    if is_tuple(value):
+        return [array for item in value for array in arrays_in(item)]
+    return [value] if is_ndarray(value) else []
+
+
 def is_ndarray(value: object) -> TypeGuard[np.ndarray]:
     """Is it an array? This module does not import numpy, for the command line's sake: while numpy is not imported,
     there are no arrays."""

@@ -19,7 +19,7 @@ import numpy as np
 from relaxpy.build.build import build
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.ir.module import IRModule
-from relaxpy.narrow import is_mapping, is_sequence, is_tuple
+from relaxpy.narrow import arrays_in, is_mapping, is_sequence
 from relaxpy.op.ranges import Seen, merged_all, scale_of
 from relaxpy.runtime import VirtualMachine
 from relaxpy.transform.annotate import Annotate, Rule, Scales
@@ -33,12 +33,12 @@ Arguments = Mapping[str, Any] | Sequence[Any]
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was seen of data: for each layer, by argument. Plain data, which may be saved, edited and merged."""
+    """Statistics of data: for each layer, by argument. Plain data, which may be saved, edited and merged."""
 
     seen: Mapping[str, Mapping[str, Seen]] = field(default_factory=dict[str, Mapping[str, Seen]])
 
     def merged(self, other: Calibration) -> Calibration:
-        """What was seen in both."""
+        """The statistics of both."""
         return Calibration(merged_all(self.seen, other.seen))
 
     def to_json(self) -> str:
@@ -87,7 +87,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class LayerReport:
-    """What became of one layer."""
+    """One layer of a report."""
 
     function: str
     layer: str
@@ -97,7 +97,7 @@ class LayerReport:
     reason: str = ""
     """Why it is one of floats."""
     error: float | None = None
-    """What its result loses by codes alone, over the size of its result (both as roots of sums of squares)."""
+    """The error of its result by codes alone, over the size of its result (both as roots of sums of squares)."""
     low: float | None = None
     high: float | None = None
     """The range that was seen of the argument whose scale comes from data."""
@@ -107,7 +107,7 @@ class LayerReport:
 
 @dataclass(frozen=True)
 class Report:
-    """What became of a module."""
+    """The layers of a quantised module, and its accuracy."""
 
     layers: Sequence[LayerReport]
     accuracy: float | None = None
@@ -206,6 +206,8 @@ def quantize(
         )
     if data is not None and calibration is None:
         calibration = calibrate(mod, params, data, function=function, rules=chosen, target=target)
+    floats: VirtualMachine | None = None
+    errors: dict[str, float] | None = None
     while True:
         sites = [s for s in Calibrate(chosen).observed(mod)[1] if s.function == function]
         known = calibration or Calibration()
@@ -213,20 +215,23 @@ def quantize(
         annotate = Annotate(chosen, scales)
         annotated, places = annotate.annotated(mod)
         module, realized = Realize().realized(annotated)
-        errors = {} if data is None else _errors(mod, params, data, annotate, function, target)
+        if errors is None:  # a layer's is that of its codes alone, whatever the others are
+            errors = {} if data is None else _errors(mod, params, data, annotate, function, target)
         stays = {(p.function, p.layer): p.reason for p in [*realized, *places] if p.reason}
         layers = [
             LayerReport(
                 place.function, place.layer, place.operator,
                 "floats" if (place.function, place.layer) in stays else "integers",
                 stays.get((place.function, place.layer), ""),
-                errors.get(place.layer), *_range(known, scales, sites, place.layer),
+                None if place.reason else errors.get(place.layer), *_range(known, scales, sites, place.layer),
             )
             for place in places
         ]  # fmt: skip
         if data is None:
             return module, Report(layers)
-        accuracy = _accuracy((mod, module), params, data, function, target)
+        floats = floats or VirtualMachine(build(mod, target, params))
+        integers = VirtualMachine(build(module, target, params))
+        accuracy = _accuracy((floats, integers), data, function)
         if keep_accuracy is None or accuracy >= keep_accuracy:
             return module, Report(layers, accuracy)
         left = [each for each in layers if each.kind == "integers" and each.error is not None]
@@ -274,18 +279,13 @@ def _errors(
 
 
 def _accuracy(
-    modules: Sequence[IRModule],
-    params: Mapping[str, Any],
-    data: Iterable[Arguments],
-    function: str,
-    target: str,
+    machines: Sequence[VirtualMachine], data: Iterable[Arguments], function: str
 ) -> float:
-    """The least cosine of results of the second module to those of the first."""
-    machines = [VirtualMachine(build(mod, target, params)) for mod in modules]
+    """The least cosine of results of the second machine to those of the first."""
     least, is_empty = 1.0, True
     for one, other in zip(*(_called(vm, function, data) for vm in machines), strict=True):
         is_empty = False
-        for a, b in zip(_leaves(one), _leaves(other), strict=True):
+        for a, b in zip(arrays_in(one), arrays_in(other), strict=True):
             a, b = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
             size = float(np.sqrt((a @ a) * (b @ b)))
             least = min(least, float(a @ b) / size if size else float(np.array_equal(a, b)))
@@ -315,10 +315,6 @@ def _arrays(value: Any) -> Any:
     if is_sequence(value):
         return tuple(map(_arrays, value))
     return value.numpy() if hasattr(value, "numpy") else np.asarray(value)
-
-
-def _leaves(value: Any) -> list[np.ndarray]:
-    return [leaf for part in value for leaf in _leaves(part)] if is_tuple(value) else [value]
 
 
 def _no_data() -> UsageError:

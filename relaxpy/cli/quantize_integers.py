@@ -45,7 +45,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for."""
+    """The options of the command."""
 
     data: Path | None
     params: str | None

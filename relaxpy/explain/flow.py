@@ -71,7 +71,7 @@ class Flow:
 
     @property
     def unit(self) -> str:
-        """What a share is of, in words."""
+        """The quantity that a share is of, in words."""
         return {MEASURED: "time", ESTIMATED: "cost", COUNTED: "launches"}[self.basis]
 
     def words(self, weight: float) -> str:

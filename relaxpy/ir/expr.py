@@ -8,7 +8,7 @@ variable first. Only variables carry an annotation; the annotation of any other 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from types import MappingProxyType
@@ -319,6 +319,15 @@ def is_leaf(expr: Expr) -> bool:
     return isinstance(
         expr, (Var, Constant, ShapeExpr, PrimValue, StringImm, DataTypeImm, GlobalVar, ExternFunc)
     )
+
+
+def leaves_of(exprs: Iterable[Expr]) -> Iterator[Expr]:
+    """The expressions, with the fields of tuples, also nested ones, in place of those."""
+    for expr in exprs:
+        if isinstance(expr, Tuple):
+            yield from leaves_of(expr.fields)
+        else:
+            yield expr
 
 
 def seq(bindings: Sequence[Binding], body: Expr) -> SeqExpr:

@@ -21,7 +21,6 @@ from relaxpy.ir import (
     Annotation,
     Dim,
     DType,
-    Expr,
     Function,
     IRModule,
     PrimType,
@@ -31,6 +30,7 @@ from relaxpy.ir import (
     Var,
 )
 from relaxpy.ir.array import as_array
+from relaxpy.ir.expr import leaves_of
 from relaxpy.narrow import is_tuple
 from relaxpy.onnx.write_control import flat, needed
 from relaxpy.onnx.write_table import INSTEAD, load_rules
@@ -236,7 +236,7 @@ class _Model:
         writer = self.writer
         given = {each.name for each in self.inputs}
         leaf = self.function.body.body
-        hints = [getattr(each, "name", "") for each in _leaves(leaf)]
+        hints = [getattr(each, "name", "") for each in leaves_of([leaf])]
         infos: list[Any] = []
         for index, tensor in enumerate(flat(writer, found, self.function.ret)):
             name = tensor.name
@@ -417,11 +417,6 @@ def _as_row(writer: Writer, name: str) -> str:
 
 def _shown(dim: Dim) -> int | str:
     return dim.value if dim.value is not None else str(dim)
-
-
-def _leaves(expr: Expr) -> list[Any]:
-    fields = getattr(expr, "fields", None)
-    return [expr] if fields is None else [each for field in fields for each in _leaves(field)]
 
 
 def _all_inputs(nodes: Any) -> Any:

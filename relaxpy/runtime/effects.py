@@ -1,4 +1,4 @@
-"""What instructions read, set and name, by the annotations of their fields (`relaxpy.runtime.bytecode`).
+"""The operands of instructions, read, set and named, by the annotations of their fields (`relaxpy.runtime.bytecode`).
 
     reads(Item(0, dst=3, src=1, index=0)) == (1,)
     sets(Item(0, dst=3, src=1, index=0)) == 3

@@ -20,7 +20,7 @@ class Listing:
     """Line (from 0) → instruction; -1 for lines that belong to no instruction."""
     plan: FramePlan
     devices: tuple[LineNames, ...]
-    """What the code of each slot refers to."""
+    """The names in the code of each slot."""
     generator: bool
     arms: list[Arm]
     """Branches at every 80th nesting level, inner ones first. They are compiled separately."""

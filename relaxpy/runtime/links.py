@@ -1,4 +1,4 @@
-"""What linking makes of an executable, as bytes: a process that has them neither decodes the bytecode nor verifies it,
+"""The linked functions of an executable, as bytes: a process with them neither decodes the bytecode nor verifies it,
 and translates nothing. That is most of the time in which a file is loaded.
 
 They hold Python's own code, by `pickle` and `marshal`. So only those are read that this user's processes have written
@@ -63,6 +63,6 @@ def dump_links(program: Program) -> bytes | None:
 
 
 def load_links(data: bytes) -> tuple[dict[str, Any], Links] | None:
-    """What `dump_links` was given; None for another Python's. Any exception for bytes that it has not written."""
+    """The inverse of `dump_links`; None for another Python's. Any exception for bytes that it has not written."""
     magic, head, links = pickle.loads(data)
     return (head, links) if magic == MAGIC_NUMBER else None

@@ -178,7 +178,7 @@ class VirtualMachine:
         return Profile(name, float(np.median(seconds)), repeat, events)
 
     def links(self) -> bytes | None:
-        """What linking made of its executable (`relaxpy.runtime.links`); None if it needs devices."""
+        """Its executable's linked functions (`relaxpy.runtime.links`); None if it needs devices."""
         return dump_links(self._bound.program)
 
     @property

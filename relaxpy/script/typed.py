@@ -66,7 +66,7 @@ def _is_prompt() -> bool:
 
 
 def _of_consoles(frame: FrameType | None) -> Iterator[str]:
-    """What the consoles among the callers run now (`code.InteractiveConsole`, and what is made of it)."""
+    """The sources that consoles among the callers run now (`code.InteractiveConsole`, and its subclasses)."""
     while frame is not None:
         if frame.f_code is code.InteractiveInterpreter.runsource.__code__:
             yield frame.f_locals["source"]

@@ -53,7 +53,7 @@ Rule = Pairs | Callable[[Op], Pairs] | None
 
 @dataclass(frozen=True)
 class Place:
-    """What a pass made of one call: plain data for a report."""
+    """The outcome of a pass for one call: plain data for a report."""
 
     function: str
     layer: str
@@ -363,7 +363,7 @@ class Observer(Annotator):
     def __init__(self, mod: IRModule, step: Annotate) -> None:
         super().__init__(mod, step)
         self.found: list[Expr] = []
-        """What the current function returns."""
+        """The results of the current function."""
         self._depth = 0
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from relaxpy.ir.annotation import TensorType
-from relaxpy.ir.expr import Binding, Call, Constant, Expr, StringImm, Tuple, Var
+from relaxpy.ir.expr import Binding, Call, Constant, Expr, StringImm, Var, leaves_of
 from relaxpy.ir.module import IRModule
 from relaxpy.op.base import Op
 from relaxpy.op.call import call_pure_packed
@@ -57,7 +57,7 @@ class _Checker(Rebuilder):
         found = deduce(value, self.mod)
         if not isinstance(found, TensorType) or found.dtype is None or not found.dtype.is_float:
             return value
-        given = [arg for arg in _flat(value.args) if self._is_float_tensor(arg)]
+        given = [arg for arg in leaves_of(value.args) if self._is_float_tensor(arg)]
         made = self.emit(value, f"{self._name}_unchecked", found)
         return call_pure_packed(
             "relaxpy.check_made_finite", made, StringImm(self._name), *given, ty_args=found
@@ -66,11 +66,3 @@ class _Checker(Rebuilder):
     def _is_float_tensor(self, expr: Expr) -> bool:
         found = deduce(expr, self.mod) if isinstance(expr, Var | Constant) else None
         return isinstance(found, TensorType) and found.dtype is not None and found.dtype.is_float
-
-
-def _flat(exprs: tuple[Expr, ...]) -> list[Expr]:
-    return [
-        leaf
-        for expr in exprs
-        for leaf in (_flat(expr.fields) if isinstance(expr, Tuple) else [expr])
-    ]

@@ -388,7 +388,7 @@ def _dtype(weight: Expr) -> str:
 
 @dataclass(frozen=True)
 class _Step:
-    """What is done to each product alone."""
+    """The operators on each product alone."""
 
     op: Op
     by: Sequence[Expr]
@@ -436,7 +436,7 @@ def _next_step(
 
 
 def _other(value: Expr, var: Var, kind: type[Op]) -> Expr | None:
-    """What an operator of this kind combines `var` with."""
+    """The other argument of an operator of this kind on `var`."""
     match value:
         case Call(op=op, args=(x, other)) if x is var and type(op) is kind:
             return other

@@ -32,7 +32,7 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import BufferParam, IRModule
 from relaxpy.ir.op import Operator
 from relaxpy.ir.visitor import used_vars
-from relaxpy.narrow import is_ndarray, is_sequence, is_tuple
+from relaxpy.narrow import arrays_in, is_ndarray, is_sequence
 from relaxpy.op.base import Op
 from relaxpy.op.binary import Add, Divide, Maximum, Minimum, Multiply, Subtract
 from relaxpy.op.call import CallTIR
@@ -307,7 +307,7 @@ class _Folder(Rebuilder):
             out = deduce(call, self.mod)
         except DeduceError:
             return None
-        tensors = _leaves(tuple(args))
+        tensors = arrays_in(tuple(args))
         types = _types(out)
         if types is None or not self.exact(
             op, [str(t.dtype) for t in tensors] + [str(t.dtype) for t in types]
@@ -415,12 +415,6 @@ def _integers(value: Any) -> Any:
         if None not in numbers:
             return np.array(numbers, np.int64).reshape(value.shape)
     return value
-
-
-def _leaves(value: Any) -> list[np.ndarray]:
-    if is_tuple(value):
-        return [leaf for item in value for leaf in _leaves(item)]
-    return [value] if isinstance(value, np.ndarray) else []
 
 
 def _types(annotation: Annotation) -> list[TensorType] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, get_args
 
@@ -25,6 +25,7 @@ from relaxpy.ir.expr import (
     Tuple,
     TupleGetItem,
     Var,
+    leaves_of,
 )
 from relaxpy.ir.module import IRModule
 from relaxpy.op.base import OPS, Mixed, Op
@@ -171,8 +172,8 @@ class _Narrower(Rebuilder):
 
     def _call(self, call: Call, op: Op) -> Expr:
         policy = self.table.get(op.name, op.mixed)
-        wide = [x for x in _leaves(call.args) if self._is(x, _WIDE)]
-        if policy == "never" or not wide or not all(map(self._may_change, _leaves(call.args))):
+        wide = [x for x in leaves_of(call.args) if self._is(x, _WIDE)]
+        if policy == "never" or not wide or not all(map(self._may_change, leaves_of(call.args))):
             return call
         if policy == "follow" and not self._follow(wide):
             return call
@@ -256,12 +257,3 @@ class _Narrower(Rebuilder):
         """Is it a tensor or a scalar of this dtype?"""
         found = deduce(expr, self.mod)
         return isinstance(found, TensorType | PrimType) and found.dtype == dtype
-
-
-def _leaves(args: Sequence[Expr]) -> Iterator[Expr]:
-    """The arguments of a call, those of tuples among them."""
-    for arg in args:
-        if isinstance(arg, Tuple):
-            yield from _leaves(arg.fields)
-        else:
-            yield arg

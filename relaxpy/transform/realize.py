@@ -23,6 +23,7 @@ from relaxpy.ir.expr import (
     TupleGetItem,
     Var,
     VarBinding,
+    leaves_of,
 )
 from relaxpy.ir.module import BaseFunc, IRModule
 from relaxpy.ir.names import FreshNames
@@ -165,7 +166,7 @@ class _Realizer(Rebuilder):
         self.row_scales: dict[Expr, Expr] = {}
         """The scales that they compute, by their codes."""
         self.moves: dict[Expr, Place] = {}
-        """What the report says of the calls that values are results of."""
+        """The entries of the report for the calls that values are results of."""
 
     def run(self) -> IRModule:
         def change(name: str, function: Function) -> Function:
@@ -290,11 +291,11 @@ class _Realizer(Rebuilder):
                 call.op, (Reshape, PermuteDims)
             )  # those of a factor are looked through
             args = () if moved else call.args
-            known = [f for arg in args for f in (arg.fields if isinstance(arg, Tuple) else (arg,))]
+            known = leaves_of(args)
         return any(self.dequantized(arg) is not None for arg in known)
 
     def source(self, expr: Expr) -> Expr:
-        """What is reshaped or transposed."""
+        """The argument of a reshape or a transpose; other values themselves."""
         call = self.calls.get(expr) if isinstance(expr, Var) else None
         return (
             call.args[0]

@@ -39,7 +39,7 @@ from relaxpy.web.wasm_object import MAGIC
 FORMAT = 2
 """The version of the files; `js/relaxpy.js` reads this one."""
 TARGETS = ("webgpu", "wasm")
-"""What browsers run, the first choice first."""
+"""The targets that browsers run, the first choice first."""
 SHARD = 16 << 20
 """The most bytes of a shard: what is downloaded again after an interruption, and held in memory at a time."""
 _MODULES = (

@@ -46,7 +46,7 @@ HOST = {
     "TVMFFIFunctionCall": "iiii:i",
     "TVMFFIHandleInitOnce": "ii:i",
 }
-"""What kernels call through pointers: `c_api.h` and `c_backend_api.h` of TVM, on a machine of 32 bits."""
+"""The functions that kernels call through pointers: `c_api.h` and `c_backend_api.h` of TVM, on a machine of 32 bits."""
 
 
 def imports(objects: Iterable[bytes]) -> set[str]:

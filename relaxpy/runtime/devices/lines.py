@@ -49,7 +49,7 @@ class Launch:
 
 
 class LineNames:
-    """What the code of one slot of a function refers to, as data: it outlives the writer of the code."""
+    """The names in the code of one slot of a function, as data: they outlive the writer of the code."""
 
     __slots__ = ()
 
@@ -172,7 +172,7 @@ class DeviceLines:
         """Called before a heap slot may be written again: expressions that were computed from it are stale."""
 
     def names(self) -> LineNames:
-        """What the code that was written refers to."""
+        """The names in the code that was written."""
         return LineNames()
 
 

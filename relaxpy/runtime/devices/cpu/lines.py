@@ -283,7 +283,7 @@ class CpuLines(DeviceLines):
 
 @dataclass(frozen=True, slots=True)
 class CpuNames(LineNames):
-    """What the code of a function for the CPU refers to."""
+    """The names in the code of a function for the CPU."""
 
     groups: tuple[tuple[int, ...], ...]
     """The kernels of each group."""
