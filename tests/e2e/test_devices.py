@@ -279,6 +279,30 @@ def test_an_element_that_its_new_value_is_computed_from(device: str) -> None:
                 np.testing.assert_array_equal(got, want, f"{dtype} of {size}")
 
 
+FLOATS = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
+@on_devices
+def test_floats_of_all_formats_become_each_other(device: str) -> None:
+    """Two formats that are narrow, in one kernel: one is only bits there when the other is rewritten."""
+    pairs = [(a, b) for a in FLOATS for b in FLOATS if a != b]
+    params = ", ".join(f'{a}: R.Tensor(("n",), "{a}")' for a in FLOATS)
+    casts = ", ".join(f'R.astype({a}, "{b}")' for a, b in pairs)
+    mod = relaxpy.parse(f"""@I.ir_module
+class M:
+    @R.function
+    def f({params}):
+        return ({casts})
+""")
+    numbers = np.array([0, -0.0, 1, -2.5, 0.3, 1e-3, 17, -200, 448, np.inf, np.nan], np.float32)
+    args = {a: numbers.astype(to_numpy(a)) for a in FLOATS}
+    for (a, b), got in zip(pairs, leaves(machine(mod, device)["f"](*args.values())), strict=True):
+        want = args[a].astype(np.float32).astype(to_numpy(b))
+        np.testing.assert_array_equal(
+            got.astype(np.float32), want.astype(np.float32), f"{a} as {b}"
+        )
+
+
 SPECIAL = np.array([0, -0.0, 1, -2.5, np.nan, np.inf, -np.inf, 1e30, 3e38], np.float32)
 REAL = {
     "same": "x[v] - x[v]",

@@ -71,12 +71,7 @@ class CLike:
         func = with_bits_in_memory(func.without_attr("tirx.noalias"))
         body = self._exact_arithmetic(self.spelled(func.body))
         mod = tvm.IRModule({name: self._renamed(func.with_body(body))})
-        passes = [
-            tirx.transform.FP8StorageLegalize(),
-            tirx.transform.BF16StorageLegalize(),
-            tirx.transform.LowerIntrin(),
-        ]
-        mod = tvm.transform.Sequential(passes)(mod)
+        mod = tirx.transform.LowerIntrin()(mod)
         mod = tvm.IRModule(
             {var: f.with_body(self.spelled(f.body)) for var, f in mod.functions.items()}
         )

@@ -21,6 +21,8 @@ Expr = Any
 WIDEN = "relaxpy_float_of_half"
 NARROW = "relaxpy_half_of_float"
 _BITS = "uint16"
+_MEMORY = {"float16": _BITS, "bfloat16": _BITS, "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+"""Formats that are only moved by now → the integers of their bits."""
 
 
 def without_float16(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -56,8 +58,8 @@ def _called(call: Any) -> str:
 
 
 def with_bits_in_memory(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return the device function with its float16 elements in memory as integers of their bits. `without_float16` has
-    left no other float16."""
+    """Return the device function with its elements of `_MEMORY` as integers of their bits. There are no other numbers
+    of these formats any more. (TVM's passes for that take one format each, and refuse stores of another's bits.)"""
     new: dict[Any, Any] = {}
 
     def variable(var: Any) -> Any:
@@ -76,9 +78,10 @@ def with_bits_in_memory(func: tirx.PrimFunc) -> tirx.PrimFunc:
         if not is_reinterpret or isinstance(node.ty, tvm.ir.PointerType):
             return node
         (value,) = node.args
-        halves = ("float16", _BITS)
-        is_moved = str(node.ty.dtype) in halves and str(value.ty.dtype) in halves
-        return value if is_moved else node
+        bits = _of_bits(node)
+        if bits == _of_bits(value):
+            return value
+        return tirx.reinterpret(bits, value) if bits != dtype_of(node) else node
 
     body = rewritten(
         func.body,
@@ -90,14 +93,20 @@ def with_bits_in_memory(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return tirx.PrimFunc(list(map(variable, func.params)), body, func.ret_type, attrs=func.attrs)
 
 
+def _of_bits(value: Expr) -> str:
+    """The dtype of a value once numbers of `_MEMORY` are integers."""
+    return _MEMORY.get(dtype_of(value), dtype_of(value))
+
+
 def _as_bits(var: Any) -> Any:
-    """A pointer to float16, or a float16 buffer, as one of integers; other variables unchanged."""
+    """A pointer to numbers of `_MEMORY`, or a buffer of them, as one of integers; other variables unchanged."""
     kind = var.ty
-    if isinstance(kind, tvm.ir.PointerType) and str(kind.element_type.dtype) == "float16":
-        pointer = tvm.ir.PointerType(tvm.ir.PrimType(_BITS), kind.storage_scope)
-        return tvm.ir.Var(var.name, pointer)
-    if tirx.buffer.is_buffer_var(var) and str(var.dtype) == "float16":
+    if isinstance(kind, tvm.ir.PointerType) and str(kind.element_type.dtype) in _MEMORY:
+        bits = _MEMORY[str(kind.element_type.dtype)]
+        return tvm.ir.Var(var.name, tvm.ir.PointerType(tvm.ir.PrimType(bits), kind.storage_scope))
+    if tirx.buffer.is_buffer_var(var) and str(var.dtype) in _MEMORY:
+        bits = _MEMORY[str(var.dtype)]
         return tirx.decl_buffer(
-            list(var.shape), _BITS, var.name, elem_offset=var.elem_offset, scope=var.scope(), layout=var.layout
+            list(var.shape), bits, var.name, elem_offset=var.elem_offset, scope=var.scope(), layout=var.layout
         )  # fmt: skip
     return var

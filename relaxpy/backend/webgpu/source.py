@@ -37,9 +37,6 @@ def wgsl_source(func: tirx.PrimFunc, name: str) -> Source:
     """
     symbol = str(func.attrs["global_symbol"])
     func = with_bits_in_memory(func)
-    storage = [tirx.transform.FP8StorageLegalize(), tirx.transform.BF16StorageLegalize()]
-    mod = tvm.transform.Sequential(storage)(tvm.IRModule({symbol: func}))
-    (func,) = mod.functions.values()
     names = Names()
     for param in func.params:
         _ = names[param]
