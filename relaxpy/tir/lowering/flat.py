@@ -5,6 +5,9 @@ it pads the loops, which is right for sums of loops without an offset, divided b
 For others it is not: `(2 - i) % n` becomes `i % -n * -1`, without the 2, and `(i - 1) // 7 // 5` is rounded wrongly.
 Those are hidden from the pass.
 
+The pass divides by dimensions, and ends with an error if one turns out to be 0 (`max(0, -n)`, of `x[:, n:0]`). Those
+are 0 before it runs.
+
 Memory of no elements gets one, which nothing reads: languages of devices have no empty arrays.
 """
 
@@ -27,9 +30,37 @@ register(_HIDDEN, "Its operand, a quotient or remainder of which no pass knows."
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.FlattenBuffer")
 def flatten_buffers(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     """Return the module with buffers of one dimension."""
-    hidden = {var: _hidden(func) for var, func in mod.functions.items()}
+    hidden = {var: _hidden(_with_no_elements(func)) for var, func in mod.functions.items()}
     flat = tirx.transform.FlattenBuffer()(tvm.IRModule(hidden))
     return tvm.IRModule({var: _shown(func) for var, func in flat.functions.items()})
+
+
+def _with_no_elements(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return the function with 0 for dimensions that are no larger whatever the sizes are."""
+    analyzer = tvm.sym.Analyzer()
+    for size in size_vars(func):
+        analyzer.update(size, tvm.sym.ConstIntBound(0, tvm.sym.ConstIntBound.POS_INF))
+
+    def is_nothing(size: Expr) -> bool:
+        return (
+            contains(size, (tirx.Max, tirx.Min)) and analyzer.const_int_bound(size).max_value <= 0
+        )
+
+    def sized(buffer: Expr) -> Expr:
+        shape = [
+            tirx.const(0, size.ty.dtype) if is_nothing(size) else size for size in buffer.shape
+        ]
+        return tirx.decl_buffer(
+            shape, buffer.dtype, buffer.name, strides=buffer.strides, elem_offset=buffer.elem_offset,
+            scope=buffer.scope(), data_alignment=buffer.data_alignment, layout=buffer.layout,
+        )  # fmt: skip
+
+    buffers = [param for param in func.params if isinstance(param.ty, tirx.BufferType)]
+    walk(func.body, (tirx.AllocBuffer, lambda stmt: buffers.append(stmt.buffer)))
+    new = {buffer: sized(buffer) for buffer in buffers if any(map(is_nothing, buffer.shape))}
+    if not new:
+        return func
+    return tvm_ffi.structural_map(func, (tvm.ir.Var, lambda var: new.get(var, var)))
 
 
 def without_empty_memory(func: tirx.PrimFunc) -> tirx.PrimFunc:

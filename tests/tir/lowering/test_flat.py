@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from relaxpy.build.build import build
+from relaxpy.runtime import VirtualMachine
 from relaxpy.script.parser import parse
 from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
@@ -107,3 +109,30 @@ def test_elements_are_those_of_the_index(loops: str) -> None:
             if y.tolist() != want:
                 wrong.append(f"{index} for n = {n}, m = {m}: {y.tolist()}, not {want}")
     assert not wrong, "\n".join(wrong)
+
+
+NO_ELEMENTS = ("T.max(0, -n)", "T.max(0, T.min(n, T.max(0, m - 3)) * -1)", "T.min(0, n * m)")
+
+
+@pytest.mark.parametrize("target", ["llvm -opt-level=0", "llvm"])
+def test_dimensions_that_are_0_whatever_the_sizes_are(target: str) -> None:
+    """`relaxpy fuzz` found it for x[:, k:0]: TVM divides by such a dimension."""
+    results = "".join(
+        f'        y{k} = R.zeros(R.shape([n, {size}]), "int64")\n'
+        for k, size in enumerate(NO_ELEMENTS)
+    )
+    mod = parse(f"""@I.ir_module
+class M:
+    @R.function
+    def f(x: R.Tensor(("n * n", "n"), "int64"), s: R.Prim(value="k"), z: R.Tensor(("m",), "int64")):
+        n, m, k = T.int64(), T.int64(), T.int64()
+{results}        cut = R.strided_slice(x, R.shape([1]), R.shape([k]), R.shape([0]), R.shape([1]))
+        return (y0, y1, y2, cut, R.concat((cut, x), axis=1))
+""")
+    vm = VirtualMachine(build(mod, target))
+    x = np.arange(27).reshape(9, 3)
+    for start in (-4, -1, 0, 2, 5):
+        *nothing, cut, whole = vm["f"](x, start, np.zeros(5, np.int64))
+        assert [tuple(y.shape) for y in nothing] == [(3, 0)] * len(NO_ELEMENTS)
+        assert tuple(cut.shape) == (9, 0)
+        np.testing.assert_array_equal(whole, x)
