@@ -164,6 +164,9 @@ class _Places:
             return self.may_be_minus_1(divisor.a) and self.may_be_minus_1(divisor.b)
         if isinstance(divisor, (tirx.Mul, tirx.Add)):
             return self.may_be_minus_1(divisor.a) or self.may_be_minus_1(divisor.b)
+        if isinstance(divisor, tirx.Select):  # that a guard left
+            values = divisor.true_value, divisor.false_value
+            return any(map(self.may_be_minus_1, values))
         return divisor not in self.sizes
 
     def may_be_least(self, dividend: Expr) -> bool:

@@ -13,8 +13,9 @@ from relaxpy.script.parser import parse
 from relaxpy.target import Target
 from relaxpy.testing.interpret import interpret
 from relaxpy.testing.kernels import Kernels
+from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.tvm import te
+from relaxpy.tir.tvm import te, tvm_ffi
 from tests.backend.support import Kernel, compute, n, over, tensor
 from tests.sweeps import sweep
 
@@ -173,3 +174,16 @@ def main(x: R.Tensor(("n",), "{dtype}"), y: R.Tensor(("n",), "{dtype}")):
     y = np.array([-1, 3, 2, 9, 0] * 4, dtype)
     machine = VirtualMachine(build(mod, "llvm -opt-level=0", cache=False))
     np.testing.assert_array_equal(machine["main"](x, y).numpy(), interpret(mod, "main", x, y))
+
+
+@pytest.mark.parametrize("value", ["x[v]", "(n - v * 3)", "T.Cast('int64', w[v])"])
+def test_guards_are_put_once(value: str) -> None:
+    """Programs of devices come here twice: a size that a guard has made at least 1 is still a size, and no -1."""
+    found = parse(f"""@T.prim_func
+def main(x: T.Buffer(("n",), "int64"), w: T.Buffer(("n",), "uint16"), z: T.Buffer(("n",), "int64")):
+    for v in range(n):
+        z[v] = {value} % n // (n + 2) % 7
+""")["main"]
+    assert isinstance(found, PrimFunc)
+    once = without_traps(found.func)
+    assert tvm_ffi.structural_equal(without_traps(once), once)
