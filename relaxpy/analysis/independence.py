@@ -9,12 +9,13 @@ an in-place stencil, an index that is read from memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from relaxpy.analysis.index_facts import Facts, lanes
 from relaxpy.errors import PassError
+from relaxpy.ir.dim import Dim
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.tir.forms.rows import rows_of
 from relaxpy.tir.schedule import with_kind
@@ -122,8 +123,8 @@ class _Search:
             found += self.visit(block.body)
         if block.match_buffers:
             found.append(_Access(None, (), True, ()))
-        own = list(block.alloc_buffers)
-        return [a for a in found if not any(b.same_as(a.buffer) for b in own)]
+        own = set(block.alloc_buffers)
+        return [a for a in found if a.buffer not in own] if own else found
 
     def loop(self, loop: Loop) -> list[_Access]:
         found = self.loads(loop.min, loop.extent)
@@ -168,11 +169,11 @@ class _Search:
         stores = [access for access in accesses if access.is_store]
         if any(store.buffer is None for store in stores):
             return False
-        for buffer in {store.buffer for store in stores}:
-            own = [a for a in accesses if buffer.same_as(a.buffer)]
-            if not self.is_apart(loop.loop_var, buffer, own):
-                return False
-        return True
+        of_buffer: dict[Any, list[_Access]] = {store.buffer: [] for store in stores}
+        for access in accesses:
+            if access.buffer in of_buffer:
+                of_buffer[access.buffer].append(access)
+        return all(self.is_apart(loop.loop_var, *each) for each in of_buffer.items())
 
     def is_apart(self, var: Any, buffer: Any, accesses: Sequence[_Access]) -> bool:
         """Do accesses of different iterations always differ in one dimension, or in the flat index?"""
@@ -212,20 +213,32 @@ class _Search:
             ]
         except PassError:
             return False
-        bases = [(high, low) for high, low in ends if high is not None and low is not None]
-        if len(bases) != len(ends):
+        highest = _furthest((high for high, _ in ends), max)
+        lowest = _furthest((low for _, low in ends), min)
+        if highest is None or lowest is None:
             return False
-        spans = {high - low for high, _ in bases for _, low in bases}
+        spans = {high - low for high in highest for low in lowest}
         return any(
             all(facts.is_positive(size - 1 - span) for span in spans) for size in (step, -step)
         )
 
 
+def _furthest(ends: Iterable[Dim | None], choose: Callable[[int, int], int]) -> list[Dim] | None:
+    """Of ends that differ by a number, the one that `choose` prefers; None if an end is unknown."""
+    found: dict[Dim, int] = {}
+    for end in ends:
+        if end is None:
+            return None
+        rest = end - end.constant
+        found[rest] = choose(end.constant, found.get(rest, end.constant))
+    return [rest + number for rest, number in found.items()]
+
+
 def _shared(loop: Loop, accesses: Sequence[_Access]) -> list[_Access]:
     """The accesses of buffers that the iteration does not allocate itself."""
-    own: list[Any] = []
-    walk(loop.body, (tirx.AllocBuffer, lambda stmt: own.append(stmt.buffer)))
-    return [a for a in accesses if a.buffer is None or not any(b.same_as(a.buffer) for b in own)]
+    own: set[Any] = set()
+    walk(loop.body, (tirx.AllocBuffer, lambda stmt: own.add(stmt.buffer)))
+    return [a for a in accesses if a.buffer not in own]
 
 
 def _flat(indices: Sequence[Any], shape: Sequence[Any]) -> Any:

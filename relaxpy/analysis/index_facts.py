@@ -7,7 +7,7 @@ leaves open is maximised or minimised over each loop, innermost first, in the no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -43,8 +43,9 @@ class Facts:
         self._lengths = NameLengths()
         self.dims = _Dims()
         self._given: list[Dim] = []
-        self._elements: list[tuple[Any, Expr]] = []
-        """Elements of buffers that occur in conditions and indices, and the variables that replace them in proofs."""
+        self._elements: dict[int, list[tuple[Any, Expr]]] = {}
+        """Structural hash → elements of buffers that occur in conditions and indices, and the variables that replace
+        them in proofs."""
         self._sizes: set[SymVar] = set()
         self._dimensions: set[Any] = set()
         for param in func.params:
@@ -128,19 +129,22 @@ class Facts:
 
     def known(self, expr: Expr) -> Expr:
         """Return the expression with axes and bound variables replaced by their values."""
-        return self._replaced(expr, self.values) if self.values else expr
+        return self._replaced(expr) if self.values else expr
 
     def _to_prove(self, expr: Expr) -> Expr:
         """The expression as used in proofs: over loops, parameters, elements, and variables bound to arithmetic on
         elements, which may have overflowed."""
-        values = {var: value for var, value in self.values.items() if var not in self._opaque}
-        return self._without_loads(self._replaced(expr, values))
+        return self._without_loads(self._replaced(expr, self._opaque))
 
-    def _replaced(self, expr: Expr, values: dict[Any, Expr]) -> Expr:
-        bound: list[Any] = []
-        walk(expr, (tirx.Let, lambda let: bound.append(let.var)))
-        values = {var: value for var, value in values.items() if var not in bound}
-        return rewritten(expr, (tvm.ir.Var, lambda var: values.get(var, var)))
+    def _replaced(self, expr: Expr, kept: Collection[Any] = ()) -> Expr:
+        """The expression with names replaced by their values, except for those to be kept."""
+        bound: set[Any] = set()
+        walk(expr, (tirx.Let, lambda let: bound.add(let.var)))
+
+        def value(var: Any) -> Expr:
+            return var if var in bound or var in kept else self.values.get(var, var)
+
+        return rewritten(expr, (tvm.ir.Var, value))
 
     def is_stable(self, expr: Expr) -> bool:
         """Does the expression read nothing that the function writes?"""
@@ -166,13 +170,14 @@ class Facts:
         )
 
     def _stand_in(self, node: Expr) -> Expr:
+        alike = self._elements.setdefault(int(tvm_ffi.structural_hash(node)), [])
         if not isinstance(node, Load) or node.source not in self.written:
-            for known, var in self._elements:
+            for known, var in alike:
                 if tvm_ffi.structural_equal(known, node):
                     return var
         dtype: Any = node.ty
-        var = tirx.Var(f"element{len(self._elements)}", str(dtype.dtype))
-        self._elements.append((node, var))
+        var = tirx.Var("element", str(dtype.dtype))
+        alike.append((node, var))
         return var
 
     def _is_plain_division(self, node: Any) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
-from relaxpy.tir.walk import contains, walk
+from relaxpy.tir.walk import contains, contains_any, walk
+
+Stmt = Any
 
 SCHEDULED = "tirx.is_scheduled"
 """Attribute of a PrimFunc whose loops its author has scheduled; no rule changes it."""
@@ -61,32 +64,31 @@ def serial_twin(func: tirx.PrimFunc) -> tirx.PrimFunc:
 def with_kind(loop: tirx.For, kind: int) -> tirx.For:
     """Return the loop as a new node of this kind."""
     return tirx.For(
-        loop.loop_var, loop.min, loop.extent, kind, loop.body, loop.thread_binding, loop.annotations
+        loop.loop_var, loop.min, loop.extent, kind, loop.body, loop.thread_binding, loop.annotations,
+        loop.step,
+    )  # fmt: skip
+
+
+def with_outer_loops_parallel(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return the function with the outermost loop of each block parallel, whether or not that is safe."""
+
+    def parallel(stmt: Stmt) -> Stmt:
+        return with_kind(stmt, tirx.ForKind.PARALLEL) if _may_run_at_once(stmt) else stmt
+
+    return _with_statements(with_initial_values(func), parallel)
+
+
+def _may_run_at_once(stmt: Stmt) -> bool:
+    """Is it a loop with blocks that nothing inside ends early?"""
+    if not isinstance(stmt, tirx.For) or not contains(stmt.body, s_tir.SBlockRealize):
+        return False
+    ends = (tirx.Break, tirx.Continue, tirx.Return)
+    ending = ("break_loop", "continue_loop", "ret")
+    return not contains_any(
+        stmt.body,
+        (ends, lambda _: True),
+        (tvm.ir.Call, lambda call: str(getattr(call.op, "name", "")).endswith(ending)),
     )
-
-
-def parallelise_outer_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Make the outermost loop of each block parallel if TVM proves that its iterations are independent.
-
-    A function that TVM's scheduler cannot read, or a loop that it does not prove safe, stays unchanged.
-    """
-    # TVM's scheduler modifies a function in place even if its body is shared (by one made by `with_attr`, say), so it
-    # gets loops of its own.
-    copied = tvm_ffi.structural_map(func, (tirx.For, lambda loop: with_kind(loop, loop.kind)))
-    try:
-        schedule = s_tir.Schedule(tvm.IRModule({"main": copied}))
-        blocks = schedule.get_child_blocks(schedule.get_sblock("root", func_name="main"))
-    except (s_tir.ScheduleError, ValueError, RuntimeError):
-        return func
-    blocks = [part for block in blocks for part in _with_initial_value_apart(schedule, block)]
-    for block in blocks:
-        try:
-            loops = schedule.get_loops(block)
-            if loops:
-                schedule.parallel(loops[0])
-        except s_tir.ScheduleError:
-            continue
-    return schedule.mod["main"]
 
 
 def with_initial_values(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -94,13 +96,49 @@ def with_initial_values(func: tirx.PrimFunc) -> tirx.PrimFunc:
     TVM's lowering puts into the first iteration."""
     if not contains(func.body, s_tir.SBlock, _may_be_empty):
         return func
-    # As above: the scheduler gets loops of its own.
-    copied = tvm_ffi.structural_map(func, (tirx.For, lambda loop: with_kind(loop, loop.kind)))
+
+    def initialised(stmt: Stmt) -> Stmt:
+        return _initialised(func, stmt) if contains(stmt, s_tir.SBlock, _may_be_empty) else stmt
+
+    return _with_statements(func, initialised)
+
+
+def _with_statements(func: tirx.PrimFunc, change: Callable[[Stmt], Stmt]) -> tirx.PrimFunc:
+    """Return the function with each statement of its root block changed."""
+    if not isinstance(func.body, s_tir.SBlockRealize):
+        return func
+    root = func.body.block
+    stmts = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    changed = [change(stmt) for stmt in stmts]
+    if all(a is b for a, b in zip(stmts, changed, strict=True)):
+        return func
+    body = changed[0] if len(changed) == 1 else tirx.SeqStmt(changed)
+    made = s_tir.SBlock(
+        root.iter_vars, root.reads, root.writes, root.name_hint, body, root.init,
+        root.alloc_buffers, root.match_buffers, root.annotations,
+    )  # fmt: skip
+    realize = s_tir.SBlockRealize(func.body.iter_values, func.body.predicate, made)
+    return func.with_body(realize)
+
+
+def _initialised(func: tirx.PrimFunc, stmt: Stmt) -> Stmt:
+    """A statement of a function's root block, in which reductions that may be empty write their initial values before
+    their loops. TVM's scheduler gets the statement as a function of its own, since each of its steps takes as long as
+    the function has statements."""
+    used: dict[Any, None] = {}
+    walk(stmt, (tvm.ir.Var, lambda var: used.setdefault(var)))
+    allocated = set(func.body.block.alloc_buffers)
+    # The scheduler modifies a function in place even if its body is shared, so it gets loops of its own.
+    own = tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: with_kind(loop, loop.kind)))
+    root = s_tir.SBlock(
+        [], [], [], "root", own, alloc_buffers=[buffer for buffer in used if buffer in allocated]
+    )
+    body = s_tir.SBlockRealize([], tirx.const(True, "bool"), root)
     try:
-        schedule = s_tir.Schedule(tvm.IRModule({"main": copied}))
+        schedule = s_tir.Schedule(tvm.IRModule({"main": tirx.PrimFunc(func.params, body)}))
         blocks = schedule.get_child_blocks(schedule.get_sblock("root", func_name="main"))
     except (s_tir.ScheduleError, ValueError, RuntimeError):
-        return func
+        return stmt
     for block in blocks:
         if not _may_be_empty(schedule.get(block)):
             continue
@@ -110,7 +148,7 @@ def with_initial_values(func: tirx.PrimFunc) -> tirx.PrimFunc:
             ]
             if reduced:
                 schedule.decompose_reduction(block, reduced[0])
-    return schedule.mod["main"]
+    return schedule.mod["main"].body.block.body
 
 
 def _may_be_empty(block: s_tir.SBlock) -> bool:
@@ -142,15 +180,3 @@ def _realize(schedule: s_tir.Schedule, block: s_tir.SBlock) -> Any:
         ),
     )
     return found[0]
-
-
-def _with_initial_value_apart(schedule: s_tir.Schedule, block: s_tir.SBlock) -> list[s_tir.SBlock]:
-    """Return the block. If its reduction may be empty, and so would never write the initial value, the initialisation
-    is split off."""
-    if not _may_be_empty(schedule.get(block)):
-        return [block]
-    try:
-        loops = schedule.get_loops(block)
-        return [schedule.decompose_reduction(block, loops[0]), block] if loops else [block]
-    except s_tir.ScheduleError:
-        return [block]

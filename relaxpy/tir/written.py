@@ -22,14 +22,20 @@ def written_buffers(func: Any) -> set[Any]:
         (s_tir.MatchBufferRegion, lambda match: views.append((match.buffer, match.source.source))),
     )
     views += [(stmt.buffer, source_of(stmt)) for stmt in declared]
-    viewed = [getattr(stmt, "data", None) for stmt in declared]
+    viewed = {getattr(stmt, "data", None) for stmt in declared}
     for call in calls:
-        if not any(call.same_as(data) for data in viewed if data is not None):
+        if call not in viewed:
             found.update(handed_over(call))
-    for _ in views:
-        for view, source in views:
-            if view in found or source in found:
-                found.update(v for v in (view, source) if v is not None)
+    aliases: dict[Any, list[Any]] = {}
+    for view, source in views:
+        if source is not None:
+            aliases.setdefault(view, []).append(source)
+            aliases.setdefault(source, []).append(view)
+    waiting = list(found)
+    while waiting:
+        more = [b for b in aliases.get(waiting.pop(), ()) if b not in found]
+        found.update(more)
+        waiting += more
     return found
 
 

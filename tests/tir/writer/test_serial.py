@@ -13,7 +13,7 @@ from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir import te
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.schedule import parallelise_outer_loops
+from relaxpy.tir.schedule import with_outer_loops_parallel
 from relaxpy.tir.to_python import to_python
 from relaxpy.tir.tvm import te as tvm_te
 from relaxpy.tir.writer.serial import Serial, serial
@@ -71,5 +71,5 @@ def test_a_program_without_a_root_block_is_left_as_it_is() -> None:
     x = te.placeholder((4,), "int32", "x")
     y = serial(((4,), "int32"), [x], lambda p, out, x: p.write(out, 0, value=p.read(x, 0)), "y")
     func = tvm_te.create_prim_func([x, y])
-    assert parallelise_outer_loops(func).same_as(func)
+    assert with_outer_loops_parallel(func).same_as(func)
     assert schedule_kernel(func, Target.host()).rule == "fallback"

@@ -26,7 +26,7 @@ from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.rows import Rows, read_rows, rows_of
 from relaxpy.tir.lowering.workspace import handed_on, is_small
 from relaxpy.tir.regions import with_regions
-from relaxpy.tir.schedule import parallelise_outer_loops
+from relaxpy.tir.schedule import with_outer_loops_parallel
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import rewritten, walk
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Stmt, sequence
@@ -116,7 +116,7 @@ def _in_turn(func: PrimFunc, parts: _Parts) -> PrimFunc:
 
 def _as_written(func: PrimFunc) -> PrimFunc:
     """Rewrite the rows in place; the outermost loops of other statements become parallel if that is proved safe."""
-    arranged = parallelise_outer_loops(func)
+    arranged = with_outer_loops_parallel(func)
     body = in_order(arranged).body
     nests = _proved(arranged)
 
