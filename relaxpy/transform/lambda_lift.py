@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from relaxpy.analysis.called_operators import calls_operator
 from relaxpy.ir.annotation import Annotation
-from relaxpy.ir.dim import SymVar
+from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
     BindingBlock,
     Call,
@@ -23,12 +23,13 @@ from relaxpy.ir.expr import (
     VarBinding,
 )
 from relaxpy.ir.module import BaseFunc, IRModule
-from relaxpy.ir.visitor import Rewriter, Visitor, free_vars, used_symbols, used_vars
+from relaxpy.ir.recursion import deep_recursion
+from relaxpy.ir.visitor import Visitor, free_sym_vars
 from relaxpy.op.call import CrossLevelCall
 from relaxpy.op.memory import MakeClosure
 from relaxpy.shape.defined import defined_symbols
 from relaxpy.transform.base import Pass, PassContext
-from relaxpy.transform.fresh_symbols import carriers
+from relaxpy.transform.fresh_symbols import FreshSymbols, carriers
 from relaxpy.transform.lifted_weights import WithoutBindings
 from relaxpy.transform.rebuild import Rebuilder
 
@@ -81,6 +82,7 @@ class LambdaLift(Pass):
         for name, function in mod.functions.items():
             if isinstance(function, Function):
                 lifter.prefix = name
+                lifter.mentions.add(function)
                 functions[name] = without_unused_closures(lifter.function(function))
             else:
                 functions[name] = function
@@ -91,6 +93,8 @@ class _Lifter(Rebuilder):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self.prefix = ""
+        self.mentions = _Mentions()
+        self.level = _Level()
         self.lifted: dict[str, BaseFunc] = {}
         self.scope: frozenset[SymVar] = frozenset()
         self.known: dict[Var, tuple[GlobalVar, tuple[Expr, ...]]] = {}
@@ -172,31 +176,30 @@ class _Lifter(Rebuilder):
         return isinstance(self.mod.functions.get(name.name), Function)
 
     def lift(self, var: Var, function: Function) -> None:
-        captured = [v for v in free_vars(function) if v is not var]
+        """Lift a local function, which is as it was written: `self.level` has what replaces its free variables."""
+        level, written = self.level, self.level.written.get(var, var)
+        free, mentioned = self.mentions.of[function]
+        captured = [v for v in free if v is not written]
         # A symbol that is in scope here keeps its value inside, where a parameter or a match_cast
         # may mention it to be checked; all others are the function's own.
-        mentioned = used_symbols(function)
-        carried = set(defined_symbols(v.annotation for v in captured))
-        symbols = [s for s in mentioned if s in self.scope and s not in carried]
-        recursive = _mentions(function, var)
+        carried = defined_symbols(v.annotation for v in captured)
+        symbols = [s for s in mentioned if s not in carried and level.symbol(s) in self.scope]
         name = self._fresh_global(f"{self.prefix}_{var.name}")
-        rewriter = Rewriter()
-        for symbol in mentioned:
-            rewriter.syms[symbol] = symbol.renamed(symbol.name).dim
+        inside = _Level()
         extra: list[Var] = []
         for outer in captured:
-            inner = Var(outer.name, rewriter.rewrite_annotation(outer.annotation), span=outer.span)
-            rewriter.vars[outer] = inner
+            inner = Var(outer.name, inside.rewrite_annotation(outer.annotation), span=outer.span)
+            inside.vars[outer] = inner
             extra.append(inner)
-        carrying, carried_values = carriers(symbols)
-        extra += [Var(p.name, rewriter.rewrite_annotation(p.annotation)) for p in carrying]
-        self_var = Var(var.name, rewriter.rewrite_annotation(function.annotation), span=var.span)
-        rewriter.vars[var] = self_var
-        lifted = rewriter.rewrite(function)
+        carrying, _ = carriers(symbols)
+        extra += [Var(p.name, inside.rewrite_annotation(p.annotation)) for p in carrying]
+        self_var = Var(var.name, inside.rewrite_annotation(function.annotation), span=var.span)
+        inside.vars[written] = self_var
+        lifted = inside.outermost(function)
         attrs = {k: v for k, v in lifted.attrs.items() if k != "global_symbol"}
         params = (*lifted.params, *extra)
         body = lifted.body
-        if recursive:
+        if written in free:
             closure = MakeClosure()(GlobalVar(name), *extra)
             start = BindingBlock((VarBinding(self_var, closure),))
             body = SeqExpr((start, *body.blocks), body.body, span=body.span)
@@ -205,10 +208,13 @@ class _Lifter(Rebuilder):
         self.mod = self.mod.with_function(name, lifted)
         saved = self.vars, self.bindings, self.in_dataflow, self.scope, self.prefix
         self.vars, self.bindings, self.scope, self.prefix = {}, [], frozenset(), name
+        self.level = inside
         self.lifted[name] = without_unused_closures(self.function(lifted))  # and those in it
         self.vars, self.bindings, self.in_dataflow, self.scope, self.prefix = saved
+        self.level = level
         self.mod = self.mod.with_function(name, self.lifted[name])
-        values = [*map(self.use, captured), *carried_values]
+        _, sizes = carriers([level.symbol(s) for s in symbols])
+        values = [*(self.use(level.vars.get(v, v)) for v in captured), *sizes]
         closure = MakeClosure()(GlobalVar(name), *values)
         self.name_closure(var, closure)
         self.bindings.append(VarBinding(var, closure, span=function.span))
@@ -227,6 +233,75 @@ def without_unused_closures(function: Function) -> Function:
     return WithoutBindings(unused).rewrite(function) if unused else function
 
 
+class _Level(FreshSymbols):
+    """Gives a function that is lifted symbols of its own. Local functions in it stay as they are written, so that each
+    is rewritten once, however deeply it is nested."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: dict[Var, Var] = {}
+        """New variable → the one that it replaces."""
+
+    def outermost(self, function: Function) -> Function:
+        return super().rewrite_Function(function)
+
+    def rewrite_Function(self, node: Function) -> Function:
+        return node
+
+    def define(self, var: Var, annotation: Annotation | None = None) -> Var:
+        new = super().define(var, annotation)
+        self.written[new] = var
+        return new
+
+    def symbol(self, written: SymVar) -> SymVar:
+        """What replaces a symbol."""
+        new = self.syms.get(written)
+        return (isinstance(new, Dim) and new.symbol) or written
+
+
+class _Mentions(Visitor):
+    """The free variables of every local function, and the symbols in it, in order of first use."""
+
+    def __init__(self) -> None:
+        self.of: dict[Function, tuple[tuple[Var, ...], tuple[SymVar, ...]]] = {}
+        self._vars: dict[Var, None] = {}
+        self._bound: set[Var] = set()
+        self._symbols: dict[SymVar, None] = {}
+
+    def add(self, function: Function) -> None:
+        with deep_recursion():
+            self.visit(function)
+
+    def visit_Function(self, node: Function) -> None:
+        outer = self._vars, self._bound, self._symbols
+        self._vars, self._bound, self._symbols = {}, set(node.params), {}
+        self.generic(node)
+        free = tuple(v for v in self._vars if v not in self._bound)
+        self.of[node] = free, tuple(self._symbols)
+        self._vars, self._bound, self._symbols = outer
+        self._vars.update(dict.fromkeys(free))
+        self._symbols.update(dict.fromkeys(self.of[node][1]))
+
+    def visit_Var(self, node: Var) -> None:
+        if node not in self._vars:
+            self._vars[node] = None
+            for symbol in free_sym_vars([node.annotation]):
+                self._symbols[symbol] = None
+
+    visit_DataflowVar = visit_Var
+
+    def visit_VarBinding(self, node: VarBinding) -> None:
+        self._bound.add(node.var)
+        super().visit_VarBinding(node)
+
+    def visit_MatchCast(self, node: MatchCast) -> None:
+        self._bound.add(node.var)
+        super().visit_MatchCast(node)
+
+    def visit_dim(self, dim: Dim) -> None:
+        self._symbols.update(dict.fromkeys(dim.vars))
+
+
 class _Closures(Visitor):
     """Finds the variables of closures, and all variables that are used."""
 
@@ -243,7 +318,3 @@ class _Closures(Visitor):
         if isinstance(node.value, Call) and isinstance(node.value.op, MakeClosure):
             self.found.add(node.var)
         self.visit(node.value)
-
-
-def _mentions(function: Function, var: Var) -> bool:
-    return var in used_vars(function)
