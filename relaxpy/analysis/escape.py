@@ -4,11 +4,14 @@ separately."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from weakref import WeakKeyDictionary
 
 from relaxpy.ir.expr import Binding, Call, Expr, Function, If, SeqExpr, Var
 from relaxpy.ir.visitor import used_vars
 from relaxpy.op.base import Op
 from relaxpy.op.call import CrossLevelCall
+
+_known: WeakKeyDictionary[Function, tuple[frozenset[Var], Mapping[Var, Expr]]] = WeakKeyDictionary()
 
 
 def escaping(function: Function) -> frozenset[Var]:
@@ -19,6 +22,9 @@ def escaping(function: Function) -> frozenset[Var]:
 
 def _escaping(function: Function) -> tuple[frozenset[Var], Mapping[Var, Expr]]:
     """These variables, and the values of those that the function binds."""
+    known = _known.get(function)
+    if known is not None:
+        return known
     values: dict[Var, Expr] = {}
     waiting: list[Var] = list(used_vars(function.body.body))
     bodies = [function.body]
@@ -34,7 +40,8 @@ def _escaping(function: Function) -> tuple[frozenset[Var], Mapping[Var, Expr]]:
         if var not in found:
             found.add(var)
             waiting += _parts(values.get(var))
-    return frozenset(found), values
+    _known[function] = frozenset(found), values
+    return _known[function]
 
 
 def _handed_on(binding: Binding) -> tuple[Var, ...]:

@@ -468,8 +468,9 @@ class _Checker:
         match annotation:
             case TensorType(shape=Var() as shape):
                 return self.check_use(shape, span)
-            case TupleType(fields=fields):
-                return all([self.symbols_of(item, span, what, help) for item in fields])
+            case TupleType():
+                leaves = annotation.leaf_types
+                return all([self.symbols_of(leaf, span, what, help) for leaf in leaves])
             case CallableType(params=params, ret=ret):
                 start = len(self.trail)
                 self.define_symbols(params or ())

@@ -117,12 +117,24 @@ class TupleType(Annotation):
     fields: tuple[Annotation, ...]
     extent: int = field(compare=False, repr=False)
     levels: int = field(compare=False, repr=False)
+    _leaf_types: tuple[Annotation, ...] | None = field(compare=False, repr=False)
 
     def __init__(self, fields: Iterable[Annotation] = ()) -> None:
         parts = tuple(fields)
         object.__setattr__(self, "fields", parts)
         object.__setattr__(self, "extent", _extent(parts))
         object.__setattr__(self, "levels", _levels(parts))
+        object.__setattr__(self, "_leaf_types", None)
+
+    @property
+    def leaf_types(self) -> tuple[Annotation, ...]:
+        """What it contains, in order, however deeply: annotations that are no tuples, each once. Tuples in tuples often
+        contain the same."""
+        if self._leaf_types is None:
+            found = dict.fromkeys(leaf for part in self.fields for leaf in leaf_types(part))
+            object.__setattr__(self, "_leaf_types", tuple(found))
+        assert self._leaf_types is not None
+        return self._leaf_types
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -151,6 +163,11 @@ class CallableType(Annotation):
         object.__setattr__(self, "pure", pure)
         object.__setattr__(self, "extent", _extent((*(known or ()), self.ret)))
         object.__setattr__(self, "levels", _levels((*(known or ()), self.ret)))
+
+
+def leaf_types(annotation: Annotation) -> tuple[Annotation, ...]:
+    """What a tuple contains (`TupleType.leaf_types`); any other annotation by itself."""
+    return annotation.leaf_types if isinstance(annotation, TupleType) else (annotation,)
 
 
 def _extent(parts: Iterable[Annotation]) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias, Union
@@ -266,8 +267,13 @@ class Dim:
             return _constant(self.value + other.value)
         if not self.terms or not other.terms:
             return self if self.terms else other
-        sums = dict(self.terms)
-        for monomial, coefficient in other.terms:
+        longer, shorter = self.terms, other.terms
+        if len(longer) < len(shorter):
+            longer, shorter = shorter, longer
+        if len(longer) > _SHORT and len(shorter) <= _FEW and _is_linear(shorter):
+            return _intern(_with_terms(longer, shorter))
+        sums = dict(longer)
+        for monomial, coefficient in shorter:
             sums[monomial] = sums.get(monomial, 0) + coefficient
         return _from_dict(sums)
 
@@ -628,6 +634,30 @@ def _from_dict(terms: dict[Monomial, int]) -> Dim:
                 raise _too_large(f"has at most {MOST_PRODUCTS} products, not {products}")
         kept.sort(key=_term_key)
     return _intern(tuple(kept))
+
+
+_FEW = 4
+"""The most terms that are put into a long sum one by one."""
+
+
+def _is_linear(terms: Terms) -> bool:
+    return all(
+        not monomial or (len(monomial) == 1 and monomial[0][1] == 1) for monomial, _ in terms
+    )
+
+
+def _with_terms(long: Terms, more: Terms) -> Terms:
+    """The terms of a long sum and a few more, which are no products: without sorting them all again."""
+    terms = list(long)
+    for monomial, coefficient in more:
+        place = bisect_left(terms, _term_key((monomial, 0)), key=_term_key)
+        if place < len(terms) and terms[place][0] == monomial:
+            coefficient += terms.pop(place)[1]
+        if coefficient:
+            terms.insert(place, (monomial, coefficient))
+    if len(terms) > MOST_TERMS:
+        raise _too_large(f"has at most {MOST_TERMS} terms, not {len(terms)}")
+    return tuple(terms)
 
 
 def _term_key(term: tuple[Monomial, int]) -> tuple[int, tuple[object, ...]]:

@@ -247,7 +247,7 @@ class DataflowBlock(BindingBlock):
     """Pure bindings without control flow. Its `Var`s are visible outside, its `DataflowVar`s are not."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class SeqExpr(Expr):
     """Blocks of bindings, followed by a leaf as the value."""
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
+from weakref import WeakKeyDictionary
 
 from relaxpy.ir.annotation import (
     Annotation,
@@ -278,16 +279,16 @@ def rebuild(node: N, changes: dict[str, Any]) -> N:
 
 
 def for_each_dim(annotation: Annotation, visit: Callable[[Dim], None]) -> None:
-    """Call `visit` for every dimension in an annotation, in order."""
+    """Call `visit` for every dimension in an annotation, in order; once for those of equal parts of a tuple."""
     match annotation:
         case TensorType(shape=tuple() as dims) | ShapeType(dims=tuple() as dims):
             for dim in dims:
                 visit(dim)
         case PrimType(value=Dim() as value):
             visit(value)
-        case TupleType(fields=fields):
-            for item in fields:
-                for_each_dim(item, visit)
+        case TupleType():
+            for leaf in annotation.leaf_types:
+                for_each_dim(leaf, visit)
         case CallableType(params=params, ret=ret):
             for item in params or ():
                 for_each_dim(item, visit)
@@ -318,9 +319,9 @@ def map_annotation(
         case PrimType(dtype=dtype, value=Dim() as value):
             changed = dim(value)
             return annotation if changed == value else PrimType(dtype, changed)
-        case TupleType(fields=fields):
-            new = tuple(map_annotation(item, dim, var) for item in fields)
-            return annotation if new == fields else TupleType(new)
+        case TupleType():
+            new = {leaf: map_annotation(leaf, dim, var) for leaf in annotation.leaf_types}
+            return map_leaves(annotation, new)
         case CallableType(params=params, ret=ret, pure=pure):
             new = None if params is None else tuple(map_annotation(p, dim, var) for p in params)
             changed = map_annotation(ret, dim, var)
@@ -331,12 +332,23 @@ def map_annotation(
             return annotation
 
 
+def map_leaves(annotation: Any, new: Mapping[Annotation, Annotation]) -> Any:
+    """The annotation with what tuples contain (`TupleType.leaf_types`) replaced; the same object if nothing changes."""
+    if not isinstance(annotation, TupleType):
+        return new[annotation]
+    if all(new[leaf] is leaf for leaf in annotation.leaf_types):
+        return annotation
+    return TupleType(map_leaves(item, new) for item in annotation.fields)
+
+
 class UsedVars(Visitor):
-    """`used_vars` for many expressions of a program: every branch and function is traversed once, at any depth."""
+    """`used_vars` for many expressions. Every branch and function is traversed once, at any depth, as long as it
+    lives."""
+
+    _bodies: ClassVar[WeakKeyDictionary[SeqExpr, tuple[Var, ...]]] = WeakKeyDictionary()
 
     def __init__(self) -> None:
         self._found: dict[Var, None] = {}
-        self._bodies: dict[SeqExpr, tuple[Var, ...]] = {}
 
     def __call__(self, expr: Expr) -> tuple[Var, ...]:
         if isinstance(expr, Var):
@@ -436,6 +448,7 @@ __all__ = [
     "free_sym_vars",
     "free_vars",
     "map_annotation",
+    "map_leaves",
     "rebuild",
     "used_vars",
 ]

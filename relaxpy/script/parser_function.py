@@ -7,7 +7,8 @@ The return annotation is compared with the deduced one. If it is refuted, it is 
 from __future__ import annotations
 
 import ast
-from typing import NoReturn
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from relaxpy.errors import RelaxError, ScriptError
 from relaxpy.ir.annotation import (
@@ -31,9 +32,7 @@ from relaxpy.script.parser_loop import LoopParser
 from relaxpy.script.parser_signature import Signature
 from relaxpy.script.parser_statement import literal_attr
 from relaxpy.script.parser_value import returns
-from relaxpy.script.scope import (
-    Skip,
-)
+from relaxpy.script.scope import POISON, Skip
 from relaxpy.shape.bounds import (
     LOWER,
     UPPER,
@@ -166,6 +165,18 @@ class FunctionParser(LoopParser):
 
     # Nested functions
 
+    def eval_Name(self, node: ast.Name) -> Any:
+        value = super().eval_Name(node)
+        if isinstance(value, _Unfinished):
+            self.env[node.id] = POISON  # reported once
+            self.fail(
+                "missing-annotation",
+                f"{node.id} calls itself, so its result cannot be deduced",
+                value.node,
+                "declare the result: def f(…) -> R.Tensor(…):",
+            )
+        return value
+
     def stmt_FunctionDef(self, node: ast.FunctionDef) -> None:
         from relaxpy.script.parser_module import decorator_kind
 
@@ -188,18 +199,11 @@ class FunctionParser(LoopParser):
         var_kind = (
             DataflowVar if self.in_dataflow and self.outputs.get(node.name) is not node else Var
         )
-        if signature.ret is None and any(
-            isinstance(c, ast.Name) and c.id == node.name for s in node.body for c in ast.walk(s)
-        ):
-            self.fail(
-                "missing-annotation",
-                f"{node.name} calls itself, so its result cannot be deduced",
-                node,
-                "declare the result: def f(…) -> R.Tensor(…):",
-            )
         name = node.name
         var: Var | None = None
-        if signature.ret is not None:
+        if signature.ret is None:
+            inner.env[name] = _Unfinished(node)
+        else:
             shell = Function(
                 tuple(signature.params), SeqExpr((), Tuple(())), signature.ret, signature.pure
             )
@@ -210,3 +214,10 @@ class FunctionParser(LoopParser):
             var = var_kind(name, function.annotation, span=self.span(node))
         self.bb.emit_binding(VarBinding(var, function, span=self.span(node)))
         self.env[node.name] = var
+
+
+@dataclass(frozen=True)
+class _Unfinished:
+    """A function of which the result is deduced, inside of its own body."""
+
+    node: ast.FunctionDef

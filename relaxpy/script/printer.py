@@ -212,6 +212,8 @@ class _FunctionPrinter:
         self.quoted = False
         self.own_types: list[set[SymVar]] = []
         """Symbols of the function types that enclose the annotation being printed."""
+        self.tuple_types: dict[int, tuple[TupleType, str]] = {}
+        """By address: the tuple type, which keeps the address, and its text in a body."""
 
     # Functions
 
@@ -451,13 +453,24 @@ class _FunctionPrinter:
                     return f"R.Prim({quote(dtype)})"
                 kind = "" if dtype == "int64" else f"{quote(dtype)}, "
                 return f"R.Prim({kind}value={self.dim(value)})"
-            case TupleType(fields=fields):
-                return f"R.Tuple({', '.join(map(self.annotation, fields))})"
+            case TupleType():
+                return self.tuple_type(annotation)
             case CallableType():
                 return self.function_type(annotation)
             case _:
                 assert isinstance(annotation, ObjectType), annotation
                 return "R.Object"
+
+    def tuple_type(self, annotation: TupleType) -> str:
+        """A tuple type. Tuples in tuples are the same objects in each annotation that contains them: in a body, where
+        their text is the same too, they are printed once."""
+        known = self.tuple_types.get(id(annotation))
+        if known is not None and not self.quoted and not self.own_types:
+            return known[1]
+        text = f"R.Tuple({', '.join(map(self.annotation, annotation.fields))})"
+        if not self.quoted and not self.own_types:
+            self.tuple_types[id(annotation)] = annotation, text
+        return text
 
     def tensor(self, annotation: TensorType) -> str:
         parts: list[str] = []
@@ -538,8 +551,8 @@ def symbols_in_order(annotations: Iterable[Annotation]) -> list[SymVar]:
         if isinstance(annotation, CallableType):
             return
         if isinstance(annotation, TupleType):
-            for item in annotation.fields:
-                collect(item)
+            for leaf in annotation.leaf_types:
+                collect(leaf)
             return
         for_each_dim(annotation, lambda dim: found.update(dict.fromkeys(dim.vars)))
 

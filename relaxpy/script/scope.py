@@ -113,6 +113,8 @@ class Symbols(DimReader):
         self.open: set[SymVar] = set()
         """Variables that are declared (`n = T.int64()`) but not yet defined by a value."""
         self._own: list[dict[str, SymVar]] = []
+        self._outer: dict[str, Dim] = {}
+        """Variables of enclosing functions that were looked up, so that a deep one does not ask them all again."""
         self._private: dict[SymVar, None] = {}
 
     def lookup(self, name: str) -> Dim | None:
@@ -120,7 +122,12 @@ class Symbols(DimReader):
         for names in (*reversed(self._own), self.symbols):
             if name in names:
                 return names[name].dim
-        return self.outer.lookup(name) if self.outer is not None else None
+        found = self._outer.get(name)
+        if found is None and self.outer is not None:
+            found = self.outer.lookup(name)
+            if found is not None:
+                self._outer[name] = found
+        return found
 
     def names(self) -> set[str]:
         """All names that `lookup` finds."""

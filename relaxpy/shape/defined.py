@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
-from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
+from relaxpy.ir.annotation import (
+    Annotation,
+    PrimType,
+    ShapeType,
+    TensorType,
+    TupleType,
+    leaf_types,
+)
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.shape.solve import solve_linear
 
@@ -19,7 +26,8 @@ def defined_symbols(
     annotations: Iterable[Annotation], known: AbstractSet[SymVar] = frozenset()
 ) -> set[SymVar]:
     """The symbols whose values follow from values of these annotations, in addition to those `known`."""
-    dims = [dim for annotation in annotations for dim in matched_dims(annotation)]
+    leaves = (leaf for annotation in annotations for leaf in leaf_types(annotation))
+    dims = [dim for leaf in leaves for dim in matched_dims(leaf)]
     found = {dim.symbol for dim in dims if dim.symbol is not None and dim.symbol not in known}
     waiting = [dim for dim in dims if dim.symbol is None]
     progress = True

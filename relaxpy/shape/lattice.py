@@ -22,7 +22,7 @@ from relaxpy.ir.annotation import (
 from relaxpy.ir.dim import Dim, DimLike, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Var
-from relaxpy.ir.visitor import free_sym_vars, map_annotation
+from relaxpy.ir.visitor import free_sym_vars, map_annotation, map_leaves
 from relaxpy.shape.solve import solve_exact
 
 
@@ -56,8 +56,6 @@ def accepts(
     dimension, or for which a dimension can be solved, is bound to the actual dimension in `bound`. Without `bound`,
     both sides share their variables.
     """
-    if pattern is actual and bound is None and isinstance(pattern, TensorType):
-        return Verdict.YES  # the common case of deducing a binding again
     return _Matcher(bound, equal).match(pattern, actual)
 
 
@@ -76,6 +74,8 @@ class _Matcher:
         self.equal = equal
 
     def match(self, pattern: Annotation, actual: Annotation) -> Verdict:
+        if pattern is actual and self.bound is None:
+            return Verdict.YES  # the common case of deducing a binding again
         match pattern, actual:
             case ObjectType(), _:
                 return Verdict.YES
@@ -199,8 +199,10 @@ def erase(
             return annotation if visible else ShapeType(None, ndim)
         case PrimType(dtype=dtype, value=Dim() as value):
             return annotation if all(keep(var) for var in value.vars) else PrimType(dtype)
-        case TupleType(fields=fields):
-            return TupleType(erase(item, keep, keep_var) for item in fields)
+        case TupleType():
+            return map_leaves(
+                annotation, {leaf: erase(leaf, keep, keep_var) for leaf in annotation.leaf_types}
+            )
         case CallableType(params=params, ret=ret, pure=pure):
             # a function type defines the variables of its parameters
             own = set(free_sym_vars(params or ()))

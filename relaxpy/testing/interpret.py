@@ -33,6 +33,7 @@ from relaxpy.analysis.tail_calls import tail_calls
 from relaxpy.errors import PassError, RelaxError, RuntimeCheckError, UsageError
 from relaxpy.ir.annotation import (
     TensorType,
+    TupleType,
 )
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
@@ -386,7 +387,8 @@ class Interpreter:
             )
             checks.finish()
             return
-        check_fits(_bound(binding, scope), value, scope)
+        if not _is_made_of_checked(binding):
+            check_fits(_bound(binding, scope), value, scope)
 
     def value(self, expr: Expr, scope: Scope) -> Steps:
         """The value of an expression on the right-hand side of a binding."""
@@ -643,6 +645,21 @@ def run_program(program: TensorProgram, values: Sequence[Value], name: str = "ma
         next(arrays) if isinstance(p, BufferParam) else next(scalars) for p in program.params
     ]
     to_python(program.func, program.attrs.get(CHECK_INDICES, name))(*ordered)
+
+
+def _is_made_of_checked(binding: Binding) -> bool:
+    """Is it a tuple of variables, or a field of one, each with the annotation with which it was compared?"""
+    annotation = binding.var.annotation
+    match binding.value:
+        case Tuple(fields=fields) if isinstance(annotation, TupleType):
+            pairs = zip(fields, annotation.fields, strict=False)
+            return len(fields) == len(annotation.fields) and all(
+                isinstance(field, Var) and field.annotation is known for field, known in pairs
+            )
+        case TupleGetItem(tuple=Var(annotation=TupleType(fields=fields)), index=index):
+            return fields[index] is annotation
+        case _:
+            return False
 
 
 def _returned(function: Function, name: str) -> Subject:

@@ -32,10 +32,10 @@ from relaxpy.op.deduction import Deduction
 from relaxpy.runtime.tensor import Shape
 from relaxpy.testing.memory import memory_for
 from relaxpy.testing.values import (
-    Checks,
     Scope,
     Value,
     as_number,
+    sizes_of,
     type_of_value,
 )
 from relaxpy.transform.bind_unknown_shapes import with_dims
@@ -115,7 +115,7 @@ class References:
             annotation = deduce(arg, self.mod)
             if isinstance(arg, Var):
                 annotation = with_dims(annotation, arg.name)
-                for dim, size in Checks(scope).sizes(annotation, scope.vars[arg]):
+                for dim, size in sizes_of(annotation, scope.vars[arg]):
                     if dim.symbol is not None:
                         symbols.setdefault(dim.symbol, size)
             known[id(arg)] = annotation

@@ -224,7 +224,7 @@ class Checks:
         came, pattern = shown(value), pattern_of(annotation)
         if not fits(came, pattern):
             raise subject.error(explain(came, pattern), f"the actual value is {describe(came)}")
-        for index, (dim, size) in enumerate(self.sizes(annotation, value)):
+        for index, (dim, size) in enumerate(sizes_of(annotation, value)):
             symbol = dim.symbol
             if symbol is not None and symbol not in self.scope.syms:
                 self.scope.syms[symbol] = size
@@ -242,21 +242,6 @@ class Checks:
         symbols = [SymVar(f"{shape.name}_{i}") for i in range(len(sizes))]
         self.scope.syms.update(zip(symbols, sizes, strict=True))
         return ShapeExpr(tuple(symbol.dim for symbol in symbols))
-
-    def sizes(self, annotation: Annotation, value: Value) -> Iterator[tuple[Dim, int]]:
-        """The dimensions of an annotation, each with the actual size."""
-        match annotation:
-            case TensorType(shape=tuple() as dims):
-                yield from zip(dims, value.shape, strict=True)
-            case ShapeType(dims=tuple() as dims):
-                yield from zip(dims, value, strict=True)
-            case PrimType(value=Dim() as known):
-                yield known, int(value)
-            case TupleType(fields=fields):
-                for field, item in zip(fields, value, strict=True):
-                    yield from self.sizes(field, item)
-            case _:
-                pass
 
     def finish(self) -> None:
         """Solves for symbols that occur only in expressions, then checks every relation, and the bounds of new
@@ -282,6 +267,24 @@ class Checks:
         for condition, message in requirements(self.scope.attrs, new):
             if not condition.evaluate(self.scope.syms):
                 raise RuntimeCheckError("check", f"{self.scope.function}: {message}")
+
+
+def sizes_of(annotation: Annotation, value: Value) -> Iterator[tuple[Dim, int]]:
+    """The dimensions of an annotation, each with the actual size."""
+    waiting = [(annotation, value)]
+    while waiting:
+        annotation, value = waiting.pop()
+        match annotation:
+            case TensorType(shape=tuple() as dims):
+                yield from zip(dims, value.shape, strict=True)
+            case ShapeType(dims=tuple() as dims):
+                yield from zip(dims, value, strict=True)
+            case PrimType(value=Dim() as known):
+                yield known, int(value)
+            case TupleType(fields=fields):
+                waiting += reversed([*zip(fields, value, strict=True)])
+            case _:
+                pass
 
 
 def check_fits(subject: Subject, value: Value, scope: Scope) -> None:

@@ -176,8 +176,8 @@ def _has_unknown(annotation: Annotation) -> bool:
             return ndim >= 0
         case PrimType(dtype=dtype, value=None):
             return dtype in COUNTED
-        case TupleType(fields=fields):
-            return any(map(_has_unknown, fields))
+        case TupleType():
+            return any(map(_has_unknown, annotation.leaf_types))
         case _:
             return False
 

@@ -95,20 +95,23 @@ class _Eliminator(Rewriter):
         self.pure = True
         self.leaving: set[Var] = set()
         """Variables that may leave the function."""
+        self.is_local = False
         self.separate: frozenset[Var] = frozenset()
         """Variables that must stay separate tensors because in-place calls modify them."""
         self.state: frozenset[Var] = frozenset()
 
     def rewrite_Function(self, node: Function) -> Function:
-        outer = self.scopes, self.pure, self.leaving, self.separate, self.state
+        outer = self.scopes, self.pure, self.leaving, self.is_local, self.state
         if not (self.pure and node.pure):
             self.scopes = []  # tensors may hold other values by the time it runs
         self.pure = self.pure and node.pure
         self.leaving = set(escaping(node))
-        self.separate |= updated(node.body)
+        if not self.is_local:
+            self.separate = updated(node.body)
+        self.is_local = True
         self.state |= state(node)
         result = super().rewrite_Function(node)
-        self.scopes, self.pure, self.leaving, self.separate, self.state = outer
+        self.scopes, self.pure, self.leaving, self.is_local, self.state = outer
         return result
 
     def rewrite_SeqExpr(self, node: SeqExpr) -> Any:

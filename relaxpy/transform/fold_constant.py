@@ -184,13 +184,18 @@ class _Folder(Rebuilder):
         """Tensors that a call may update in place. They must not become constants."""
         self.state: frozenset[Var] = frozenset()
         """Memory of the caller that a call may update. Its uses are never removed."""
+        self.is_local = False
+        """Is it in a function of the module, and so also in its local functions?"""
 
     def function(self, function: Function) -> Function:
-        outer = self.kept, self.state
-        self.kept |= updated(function.body) | escaping(function)
+        outer = self.kept, self.state, self.is_local
+        self.kept |= escaping(function)
+        if not self.is_local:
+            self.kept |= updated(function.body)
         self.state |= state(function)
+        self.is_local = True
         result = super().function(function)
-        self.kept, self.state = outer
+        self.kept, self.state, self.is_local = outer
         return result
 
     def binding(self, binding: Binding) -> None:
