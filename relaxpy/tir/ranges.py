@@ -25,7 +25,8 @@ _LARGEST_SIZE = (1 << 30) - 1
 _POWER, _POWER_OF_SIZES = 3, 5
 """Powers of loops, and of sizes, that may exceed 64 bits. Tensors of n × n × n × n elements have indices with four."""
 _LARGEST_COEFFICIENT = 1 << 46
-"""A product of more, and of a loop, may exceed 64 bits, and TVM's analyser cannot multiply it out."""
+"""A product of more, and of a loop, may exceed 64 bits, and TVM's analyser cannot multiply it out; and so may a sum of
+more."""
 _DEEPEST = 64
 """Nothing is known of expressions that are nested deeper."""
 _NOTHING = (0, 0)
@@ -89,8 +90,9 @@ class Ranges:
         if own is None:
             return False
         if dtype.startswith("int64") and not isinstance(node, tirx.Cast):
-            return isinstance(node, tirx.Mul) and (
-                self._coefficient(node) > _LARGEST_COEFFICIENT or self._is_large_product(node)
+            is_product = isinstance(node, tirx.Mul)
+            return self._coefficient(node) > _LARGEST_COEFFICIENT or (
+                is_product and self._is_large_product(node)
             )
         if isinstance(node, tirx.Cast) and limits(dtype_of(node.value)) is None:
             return False
@@ -125,8 +127,8 @@ class Ranges:
         )
 
     def _coefficient(self, expr: Expr) -> int:
-        """A bound of the coefficients and constants of an integer, multiplied out. One beyond the largest counts as 1
-        in what is computed from it, which is hidden from whoever multiplies out."""
+        """A bound of the coefficients and constants of an integer, multiplied out. That of an operation beyond the
+        largest counts as 1 in what is computed from it, since the operation is hidden from whoever multiplies out."""
         found = self._coefficients.get(address_of(expr))
         if found is None:
             found = self._coefficients[address_of(expr)] = expr, self._new_coefficient(expr)
@@ -135,7 +137,7 @@ class Ranges:
     def _new_coefficient(self, expr: Expr) -> int:
         def of(part: Expr) -> int:
             inner = self._coefficient(part)
-            return inner if inner <= _LARGEST_COEFFICIENT else 1
+            return inner if inner <= _LARGEST_COEFFICIENT or isinstance(part, tirx.IntImm) else 1
 
         match expr:
             case tirx.IntImm():

@@ -19,7 +19,9 @@ import numpy as np
 
 from relaxpy.errors import PassError, RuntimeCheckError, out_of_range
 from relaxpy.ir.dtype import DType
+from relaxpy.tir.nodes import dtype_of
 from relaxpy.tir.plain import plain, unlike
+from relaxpy.tir.ranges import Ranges
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 
 _SMALL = 1 << 31
@@ -83,7 +85,7 @@ def to_python(func: Any, name: str = "main") -> Callable[..., None]:
     """
     for found in unlike(func):
         raise PassError("interpret", f"the buffer {found.buffer.name} has {found.what} of its own")
-    writer = _Writer()
+    writer = _Writer(func)
     source = writer.function(plain(func))
     scope: dict[str, Any] = {**_RUNTIME, **writer.values, "program_name": name}
     exec(compile(source, "<tensor program>", "exec"), scope)
@@ -92,7 +94,7 @@ def to_python(func: Any, name: str = "main") -> Callable[..., None]:
 
 def python_source(func: Any) -> str:
     """The source of the function that `to_python` returns."""
-    return _Writer().function(func)
+    return _Writer(func).function(func)
 
 
 # Functions that the source calls
@@ -173,6 +175,13 @@ def reinterpret(value: Any, source: str, dtype: str) -> Any:
     return np.asarray(value, DType(source).numpy).reshape(1).view(DType(dtype).numpy)[0]
 
 
+def wrapped(value: Any) -> Any:
+    """The value in 64 bits of a sum, difference or product of integers."""
+    if isinstance(value, int):
+        return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+    return value
+
+
 def larger(a: Any, b: Any) -> Any:
     """The maximum as the machine computes it: the second operand if either is NaN."""
     return a if a > b else b
@@ -223,6 +232,7 @@ _RUNTIME: dict[str, Any] = {
         check_shape,
         convert,
         reinterpret,
+        wrapped,
         larger,
         smaller,
         quotient,
@@ -236,7 +246,8 @@ _RUNTIME: dict[str, Any] = {
 class _Writer:
     """Writes one program; `values` are constants that the source names."""
 
-    def __init__(self) -> None:
+    def __init__(self, func: Any) -> None:
+        self.ranges = Ranges(func)
         self.values: dict[str, Any] = {}
         self.lines: list[str] = []
         self.depth = 1
@@ -453,7 +464,8 @@ class _Writer:
         """A Python expression, parenthesised unless it is an atom."""
         kind = type(node).__name__
         if kind in _INFIX:
-            return f"({self.expr(node.a)} {_INFIX[kind]} {self.expr(node.b)})"
+            text = f"({self.expr(node.a)} {_INFIX[kind]} {self.expr(node.b)})"
+            return f"wrapped{text}" if self.exceeds(node) else text
         if kind in _PREFIX:
             return f"({_PREFIX[kind]}{self.expr(node.a)})"
         match kind:
@@ -486,6 +498,14 @@ class _Writer:
                 return self.call(node)
             case _:
                 raise PassError("interpret", f"a {kind} in a tensor program cannot be interpreted")
+
+    def exceeds(self, node: Any) -> bool:
+        """May Python's integers, which those of 64 bits are, exceed these?"""
+        return (
+            isinstance(node, (tirx.Add, tirx.Sub, tirx.Mul))
+            and dtype_of(node) == "int64"
+            and self.ranges.wraps(node)
+        )
 
     def choice(self, condition: Any, then: Any, otherwise: Any) -> str:
         """A choice of which only the chosen side is evaluated."""

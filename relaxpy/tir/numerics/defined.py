@@ -1,6 +1,7 @@
 """Operations of tensor programs whose result a processor leaves open, with the results of the operators of the same
 name: conversions of floats to integers, and shifts. Divisions are defined for every program, in its lowering
-(`relaxpy.tir.lowering.traps`), but for those by a difference that is always 0: TVM's simplifier fails on them.
+(`relaxpy.tir.lowering.traps`), but for those by a difference that is always 0, or by the smallest integer, which has no
+negative: TVM's simplifier fails on them.
 
 And loops over unsigned integers, which become loops over int64: TVM's analyser takes 0 - 1 for the last value of one
 that never runs, and refuses the negative number.
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from relaxpy.tir.analyzer import int64
+from relaxpy.tir.analyzer import int64, unproved_beyond_64_bits
 from relaxpy.tir.nodes import DIVISIONS, dtype_of, operator_of, with_body
 from relaxpy.tir.numerics import integer, scalar
 from relaxpy.tir.numerics.floats import is_compound, let
@@ -30,18 +31,23 @@ def with_defined_results(func: Any) -> Any:
     """Return the function with conversions of floats that saturate (NaN gives 0), shifts that shift everything out for
     a negative number or for the number of bits and more, loops over signed integers, and indices that may wrap hidden
     from the analyser."""
-    return _without_zero_divisors(_with_hidden_wraps(_with_saturation(_with_signed_loops(func))))
+    return _with_divisors(_with_hidden_wraps(_with_saturation(_with_signed_loops(func))))
 
 
-def _without_zero_divisors(func: Any) -> Any:
-    """What is divided by an expression that simplifies to 0, as 0: what it is at run time."""
+def _with_divisors(func: Any) -> Any:
+    """What is divided by an expression that simplifies to 0, as 0: what it is at run time; and the smallest integer as
+    a divisor made of its bits."""
     analyzer = tvm.sym.Analyzer()
 
     def quotient(node: Any) -> Any:
         dtype, divisor = dtype_of(node), node.b
         if "int" not in dtype or "x" in dtype or isinstance(divisor, tvm.ir.Var):
             return node
-        return tirx.const(0, dtype) if _is_zero(analyzer.simplify(divisor)) else node
+        with unproved_beyond_64_bits():
+            divisor = analyzer.simplify(divisor)
+        if _is_zero(divisor):
+            return tirx.const(0, dtype)
+        return type(node)(node.a, _as_bits(divisor)) if _is_least(divisor) else node
 
     return with_body(func, rewritten(func.body, (DIVISIONS, quotient)))
 
@@ -107,6 +113,12 @@ def _literal(node: Any, order: int) -> Any:
 
 def _is_zero(value: Any) -> bool:
     return isinstance(value, tirx.IntImm) and int(value.value) == 0
+
+
+def _is_least(value: Any) -> bool:
+    """Is it the smallest number of a signed type?"""
+    own = limits(dtype_of(value))
+    return isinstance(value, tirx.IntImm) and own is not None and int(value.value) == own[0] < 0
 
 
 def _shifted(shift: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
