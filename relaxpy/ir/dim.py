@@ -599,6 +599,17 @@ def product(dims: Iterator[Dim] | tuple[Dim, ...]) -> Dim:
     return result
 
 
+def factors_of(dim: Dim, symbols: Iterable[SymVar]) -> dict[SymVar, Dim]:
+    """What each of these variables is multiplied by. Every term has one of them at most."""
+    found: dict[SymVar, dict[Monomial, int]] = {symbol: {} for symbol in symbols}
+    for monomial, coefficient in dim.terms:
+        for symbol, _ in monomial:
+            if symbol in found:
+                rest = tuple(factor for factor in monomial if factor[0] is not symbol)
+                found[symbol][rest] = coefficient
+    return {symbol: _from_dict(terms) for symbol, terms in found.items()}
+
+
 # Normal form
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from relaxpy.errors import PassError
-from relaxpy.ir.dim import Dim, SymVar, minimum, surely_at_least
+from relaxpy.errors import PassError, UsageError
+from relaxpy.ir.dim import Dim, SymVar, factors_of, minimum, product, surely_at_least
 from relaxpy.tir.analyzer import VarTable
 from relaxpy.tir.prim_func import PrimFunc, read_symbols
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
@@ -53,16 +53,14 @@ def bytes_moved(func: Any) -> Dim | None:
     for number, param in enumerate(func.params):
         if not isinstance(param.ty, tirx.BufferType):
             continue
-        elements = Dim.of(1)
-        try:
-            for extent in param.ty.shape:
-                elements = elements * table.to_dim(extent)
-        except PassError:
-            return None
         read = None if number in written else read_often[number]
-        if read is not None and not surely_at_least(read, elements):
-            elements = minimum(elements, read)
-        total = total + elements * max(1, tvm.DataType(str(param.ty.dtype)).bits // 8)
+        try:
+            elements = product(table.to_dim(extent) for extent in param.ty.shape)
+            if read is not None and not surely_at_least(read, elements):
+                elements = minimum(elements, read)
+            total = total + elements * max(1, tvm.DataType(str(param.ty.dtype)).bits // 8)
+        except (PassError, UsageError):
+            return None
     return total
 
 
@@ -90,7 +88,10 @@ def loads(func: Any) -> tuple[Dim | None, ...]:
     read more often than it has elements may be read whole; of a table with looked-up rows only a part is."""
     counter = _Loads(func)
     total = counter.total(func.body)
-    return tuple(None if total is None else counter.of(total, param) for param in func.params)
+    if total is None:
+        return (None,) * len(func.params)
+    found = factors_of(total, counter.tags.values())
+    return tuple(found[counter.tags[param]] for param in func.params)
 
 
 @lru_cache(maxsize=4096)  # fusion asks for a program at each of its calls
@@ -157,7 +158,7 @@ class _Counter(Extents):
     def total(self, body: Any) -> Dim | None:
         try:
             return self.stmt(body)
-        except PassError:
+        except (PassError, UsageError):  # or a count that has too many terms
             return None
 
     def stmt(self, node: Any) -> Dim:
@@ -221,11 +222,9 @@ class _Loads(_Counter):
 
     def __init__(self, func: Any) -> None:
         super().__init__(func)
-        self.tags = {param: SymVar(f"loads{i}") for i, param in enumerate(func.params)}
-
-    def of(self, total: Dim, param: Any) -> Dim:
-        """The loads of one parameter in a total."""
-        return total.substitute({tag: int(p.same_as(param)) for p, tag in self.tags.items()})
+        self.tags: dict[Any, SymVar] = {
+            param: SymVar(f"loads{i}") for i, param in enumerate(func.params)
+        }
 
     def stmt(self, node: Any) -> Dim:
         match type(node).__name__:
