@@ -34,7 +34,7 @@ BUDGET = {
     "importers": 8_000,
 }
 MOST = {
-    "runtime": 20_750,
+    "runtime": 20_930,
     "compiler core": 51_950,
     "op": 21_650,
     "product": 28_700,
@@ -44,7 +44,7 @@ MOST = {
 """Lines of the parts that are above their budget today, to be reduced:
 
 runtime: the devices' launchers, what a tensor can do (`DLPack`, pages) and what linking keeps of an executable have come
-since; compiler core: convolutions, recurrent layers and their recognition in `tir` (numerics, forms), quantised weights,
+since, and a session that is kept imports only what it needs; compiler core: convolutions, recurrent layers and their recognition in `tir` (numerics, forms), quantised weights,
 the flow of integers and mixed precision; op: operators of
 ONNX; product: the server's interfaces and formats of checkpoints; testing: the tools of developers are in the wheel;
 importers: ONNX and torch, whose operators each need a few lines.
@@ -81,7 +81,7 @@ CLASS_LINES = {
     "relaxpy/runtime/link.py Emitter": 600,
     "relaxpy/runtime/sizes.py Sizes": 380,
     "relaxpy/runtime/verifier/function.py Function": 400,
-    "relaxpy/runtime/vm.py VirtualMachine": 320,
+    "relaxpy/runtime/vm.py VirtualMachine": 330,
     "relaxpy/script/parser_core.py CoreParser": 480,
     "relaxpy/script/printer.py _FunctionPrinter": 320,
     "relaxpy/serve/pages.py PageBook": 480,
@@ -155,7 +155,6 @@ LONG_FILES = {
     "relaxpy/onnx/writer.py": "to be reduced: a method for each operator that is written as ONNX's",
     "relaxpy/op/base.py": "to be reduced: what an operator is, and how its call is read",
     "relaxpy/op/unary.py": "a function of one tensor each",
-    "relaxpy/runtime/bytecode.py": "the bytecode: an instruction is declared here and nowhere else",
     "relaxpy/runtime/link.py": "the machine: a case for each instruction",
     "relaxpy/serve/pages.py": "to be reduced: PageBook allocates pages, keeps the tree of prefixes and writes batches",
     "relaxpy/testing/interpret.py": "the reference interpreter: a case for each construct of the IR",

@@ -46,7 +46,7 @@ _KERNEL_SOURCES = (
     *("errors.py", "ir", "tir", "shape", "analysis", "backend", "build/kernels.py"),
     *("identity.py", "narrow.py", "services.py", "target.py", "transform/phases.py", "version.py"),
     *("runtime/bytecode.py", "runtime/codec.py", "runtime/dtype.py", "runtime/integers.py"),
-    *("runtime/kernel_params.py", "runtime/devices/image.py"),
+    *("runtime/kernel_params.py", "runtime/terms.py", "runtime/devices/image.py"),
 )
 """Sources that affect a compiled tensor program or the format of its cache entry. A test compares them with the imports
 (tests/test_conventions.py)."""

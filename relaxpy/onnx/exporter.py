@@ -15,7 +15,7 @@ import relaxpy
 from relaxpy.errors import RelaxError, Span, UsageError
 from relaxpy.files import replacing
 from relaxpy.frontend.missing import refuse
-from relaxpy.frontend.onnx.arrays import NAMES, NUMBERS
+from relaxpy.frontend.onnx.element_types import NAMES, NUMBERS
 from relaxpy.frontend.onnx.model import need_onnx
 from relaxpy.ir import (
     Annotation,

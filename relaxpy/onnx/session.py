@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import numpy as np
 
 from relaxpy.errors import RelaxError, Span, UsageError
-from relaxpy.frontend.onnx.arrays import NAMES
+from relaxpy.frontend.onnx.element_types import NAMES
 from relaxpy.frontend.onnx.model import read_model
-from relaxpy.ir.dtype import DType
 from relaxpy.narrow import is_sequence, is_tuple
 from relaxpy.onnx import errors
 from relaxpy.onnx.kept_sessions import KeptSession, key_of
 from relaxpy.onnx.options import PROVIDER, RunOptions, SessionOptions, next_seed
 from relaxpy.onnx.values import IOBinding, OrtValue, dtype_named, type_name
 from relaxpy.runtime import VirtualMachine
+from relaxpy.runtime.dtype import to_numpy
 from relaxpy.runtime.kept_executables import find_executable, keep_executable
 
 if TYPE_CHECKING:
@@ -347,7 +347,7 @@ class _Check:
 
     def __init__(self, info: NodeArg) -> None:
         self.info = info
-        self.dtype = DType(dtype_named(info.type)).numpy
+        self.dtype = to_numpy(dtype_named(info.type))
 
     def __call__(self, value: Any, sizes: dict[str, tuple[int, int, str]]) -> np.ndarray:
         """The value as an array. `sizes` are those of the inputs before, by name: equal names are equal sizes."""

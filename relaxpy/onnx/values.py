@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relaxpy.errors import UsageError
-from relaxpy.frontend.onnx.arrays import NAMES, NUMBERS
+from relaxpy.frontend.onnx.element_types import NAMES, NUMBERS
 from relaxpy.onnx import errors
 
 if TYPE_CHECKING:

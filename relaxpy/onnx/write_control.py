@@ -18,7 +18,7 @@ import numpy as np
 
 from relaxpy.analysis.tail_calls import tail_calls
 from relaxpy.errors import Span
-from relaxpy.frontend.onnx.arrays import NUMBERS
+from relaxpy.frontend.onnx.element_types import NUMBERS
 from relaxpy.ir import (
     Annotation,
     Call,

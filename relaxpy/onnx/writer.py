@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.errors import Span
-from relaxpy.frontend.onnx.arrays import NUMBERS
+from relaxpy.frontend.onnx.element_types import NUMBERS
 from relaxpy.ir import (
     Annotation,
     Call,

@@ -111,7 +111,7 @@ def scanned(at: Place, op: scan.Scan, x: Tensor) -> Any:
     """Scan: the state is the total so far."""
     from onnx import helper
 
-    from relaxpy.frontend.onnx.arrays import NUMBERS
+    from relaxpy.frontend.onnx.element_types import NUMBERS
 
     source, axis, dims = _prepared(at, op, x)
     dtype = op.dtype or x.dtype

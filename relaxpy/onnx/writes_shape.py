@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from relaxpy.frontend.onnx.arrays import NUMBERS
+from relaxpy.frontend.onnx.element_types import NUMBERS
 from relaxpy.ir import Dim, DType
 from relaxpy.ir.dim import product
 from relaxpy.onnx.write_table import writes

@@ -14,28 +14,23 @@ That of a closure has its captured values first: `def call(r1, r0=missing, /, *m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
-from relaxpy.runtime.bytecode import FunctionCode, Match, Move, Pattern, TensorPattern, TuplePattern
-from relaxpy.runtime.effects import sets
 from relaxpy.runtime.packed_tensor import PackedTensor
-from relaxpy.runtime.patterns import ANYTHING, describe, enter
+from relaxpy.runtime.patterns import describe, enter
 from relaxpy.runtime.signature import Signature
 from relaxpy.runtime.tensor import from_array
+from relaxpy.runtime.terms import TensorPattern
 
 if TYPE_CHECKING:
     from relaxpy.runtime.linked_function import LinkedFunction
 
 MISSING = object()
 """The default of each parameter."""
-ALWAYS = "True"
-"""The condition for arguments that are always converted."""
-MOST_LEVELS = 3
-"""The most levels of nested tuples that a condition looks into. The caches of a language model have two."""
 
 
 def entry_source(
@@ -70,29 +65,6 @@ def entry_source(
         result = f"drive({result})"
     lines.append(f"return {result if gives_new else f'leave({result})'}")
     return "\n ".join(lines) + "\n"
-
-
-def entry_tests(code: FunctionCode, is_tensor: Callable[[int, str], str]) -> tuple[str, ...]:
-    """For each parameter a condition that is true if its argument may have to be converted. `is_tensor` gives the
-    condition that a value is not a tensor of a slot."""
-    patterns = enumerate(parameter_patterns(code))
-    return tuple(_test(pattern, f"r{i}", is_tensor, MOST_LEVELS) for i, pattern in patterns)
-
-
-def _test(pattern: Pattern, value: str, is_tensor: Callable[[int, str], str], levels: int) -> str:
-    """A condition that is true if `enter` may return another value. It looks into so many levels of tuples."""
-    match pattern:
-        case TensorPattern(slot=slot):
-            return is_tensor(slot, value)
-        case TuplePattern(fields) if levels:
-            tests = [
-                _test(field, f"{value}[{i}]", is_tensor, levels - 1)
-                for i, field in enumerate(fields)
-            ]
-            own = f"{value}.__class__ is not tuple or len({value}) != {len(fields)}"
-            return ALWAYS if ALWAYS in tests else " or ".join([own, *tests])
-        case _:
-            return ALWAYS
 
 
 class Arguments:
@@ -152,26 +124,10 @@ class Arguments:
             help=f'pack the weights once: weights = vm.pack("model.safetensors"), or of arrays by name; then '
             f'vm["{code.name}"](…, *weights["{code.name}"])',
         )
+        from relaxpy.runtime.bytecode import Match  # calls that succeed do not need it
+
         for instr in code.code:
             if isinstance(instr, Match) and instr.src == position:
                 place = code.place(instr)
                 return error.located(place.span) if place.file else error
         return error
-
-
-def parameter_patterns(code: FunctionCode) -> tuple[Pattern, ...]:
-    """The pattern of each parameter: that of its first `Match`, or any value."""
-    found: dict[int, Pattern] = {}
-    holds = {i: i for i in range(len(code.params))}
-    """Register → the parameter in it."""
-    for instr in code.code:
-        if isinstance(instr, Match):
-            if instr.src in holds and code.checks[instr.check].what == "parameter":
-                found.setdefault(holds[instr.src], instr.pattern)
-            continue
-        dst = sets(instr)
-        if isinstance(instr, Move) and instr.src in holds:
-            holds[dst] = holds[instr.src]
-        else:
-            holds.pop(dst, None)
-    return tuple(found.get(i, ANYTHING) for i in range(len(code.params)))

@@ -11,29 +11,19 @@ import json
 import math
 import os
 import platform
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
 from relaxpy.errors import ExecutableError, RuntimeCheckError, UsageError
 from relaxpy.files import given_path
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime.bytecode import (
-    HOST_SLOT,
-    FunctionCode,
-    Index,
-    KernelInfo,
-    Requirement,
-    Slot,
-    WeightParam,
-)
-from relaxpy.runtime.codec import Malformed, decode, encode
 from relaxpy.runtime.container import (
     ALIGNMENT,
     Container,
@@ -43,12 +33,17 @@ from relaxpy.runtime.container import (
 )
 from relaxpy.runtime.host.features import missing_here
 from relaxpy.runtime.images import choose_images
-from relaxpy.runtime.inspect.build_report import BuildReport
-from relaxpy.runtime.inspect.listing import listing, signature
-from relaxpy.runtime.inspect.memory_plan import MemoryPlan, plan_of
-from relaxpy.runtime.links import Links
 from relaxpy.runtime.tensor import Array
-from relaxpy.runtime.verifier.verify import Unproved, verify
+from relaxpy.runtime.terms import HOST_SLOT, Index, KernelInfo, Requirement, Slot, WeightParam
+
+# The bytecode, and what reads it, is imported where it is decoded: an executable that brings its functions linked along
+# needs none of it.
+if TYPE_CHECKING:
+    from relaxpy.runtime.bytecode import FunctionCode
+    from relaxpy.runtime.inspect.build_report import BuildReport
+    from relaxpy.runtime.inspect.memory_plan import MemoryPlan
+    from relaxpy.runtime.links import Links
+    from relaxpy.runtime.verifier.verify import Unproved
 
 _MACHINES = {62: ("x86_64", "amd64"), 183: ("aarch64", "arm64")}
 """ELF's machine number → Python's names for the architecture."""
@@ -94,7 +89,7 @@ class Executable:
     def __getattr__(self, name: str) -> Any:
         late = vars(self).get("_late", {})
         if name in late:  # of `from_links`
-            vars(self)[name] = found = _LATE[name](json.loads(bytes(late[name])))
+            vars(self)[name] = found = _late(name, json.loads(bytes(late[name])))
             return found
         hint = {
             "export_library": ": exe.save(path) writes it to a file",
@@ -122,6 +117,8 @@ class Executable:
 
     def signature(self, name: str) -> str:
         """The parameters and the result of the function `name`, as script."""
+        from relaxpy.runtime.inspect.listing import signature
+
         return signature(self.function(name))
 
     def memory_plan(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> MemoryPlan:
@@ -131,6 +128,8 @@ class Executable:
 
         Raises: UsageError (`plan-sizes`) for a name that no function has, and for a variable with neither.
         """
+        from relaxpy.runtime.inspect.memory_plan import plan_of
+
         weights = sum(array.nbytes for array in self.constants)
         kernels = self.kernels
         with suppress(ExecutableError):  # then it is planned for another machine
@@ -139,6 +138,8 @@ class Executable:
 
     def as_text(self, kernels: bool = False) -> str:
         """A readable listing of the functions, one line per instruction; with `kernels` also the tensor programs."""
+        from relaxpy.runtime.inspect.listing import listing
+
         return listing(self, kernels)
 
     @cached_property
@@ -148,10 +149,14 @@ class Executable:
 
         Raises: ExecutableError (`bytecode`) for bytecode that does not hold together.
         """
+        from relaxpy.runtime.verifier.verify import verify
+
         return verify(self)
 
     def verify(self, file: str) -> None:
         """Verify the bytecode now; errors name `file`."""
+        from relaxpy.runtime.verifier.verify import verify
+
         vars(self)["unproved"] = verify(self, file)
 
     def images_here(self, file: str = "", without: Collection[str] = ()) -> tuple[KernelInfo, ...]:
@@ -195,6 +200,8 @@ class Executable:
     def sections(self) -> dict[str, Any]:
         """The sections of the container that stores the executable, without copying the weights. `from_sections` is the
         inverse."""
+        from relaxpy.runtime.codec import encode
+
         table, pieces = self.constant_layout()
         meta: dict[str, Any] = {
             "functions": encode(self.functions),
@@ -217,11 +224,13 @@ class Executable:
 
     def head(self) -> dict[str, Any]:
         """The fields that `from_links` takes, without the functions and what is stored as it is."""
+        from relaxpy.runtime.codec import decode
+
         table, _ = self.constant_layout()
         names = "kernels", "slots", "requirements", "weight_params", "libraries", "packed", "target"
         return {
             **{name: getattr(self, name) for name in names},
-            "constants": decode(table, _META["constants"]),
+            "constants": decode(table, _meta()["constants"]),
             "objects": tuple(map(len, self.objects)),
         }
 
@@ -259,6 +268,8 @@ class Executable:
 
         Raises: ValueError, RecursionError for other sections.
         """
+        from relaxpy.runtime.codec import decode
+
         meta = decode_meta(json.loads(container.read("meta")) if meta is None else meta)
         target: dict[str, Any] = {**meta["target"]}
         return Executable(
@@ -304,34 +315,42 @@ def load(path: str | os.PathLike[str], *, any_cpu: bool = False) -> Executable:
     return exe
 
 
-_META: dict[str, Any] = {
-    "functions": tuple[FunctionCode, ...],
-    "kernels": tuple[KernelInfo, ...],
-    "slots": tuple[Slot, ...],
-    "requirements": tuple[Requirement, ...],
-    "weight_params": tuple[WeightParam, ...],
-    "libraries": tuple[str, ...],
-    "packed": tuple[str, ...],
-    "target": dict[str, str | int | bool | None | tuple[str, ...]],
-    "constants": tuple[dict[str, str | int | tuple[Index, ...]], ...],
-    "objects": tuple[Index, ...],
-}
-"""The type of each entry of the section `meta`."""
+@cache
+def _meta() -> dict[str, Any]:
+    """The type of each entry of the section `meta`."""
+    from relaxpy.runtime.bytecode import FunctionCode
+
+    return {
+        "functions": tuple[FunctionCode, ...],
+        "kernels": tuple[KernelInfo, ...],
+        "slots": tuple[Slot, ...],
+        "requirements": tuple[Requirement, ...],
+        "weight_params": tuple[WeightParam, ...],
+        "libraries": tuple[str, ...],
+        "packed": tuple[str, ...],
+        "target": dict[str, str | int | bool | None | tuple[str, ...]],
+        "constants": tuple[dict[str, str | int | tuple[Index, ...]], ...],
+        "objects": tuple[Index, ...],
+    }
 
 
-_LATE: dict[str, Callable[[Any], Any]] = {
-    "functions": lambda meta: decode(meta["functions"], _META["functions"]),
-    "sources": lambda sources: decode(sources, dict[str, str]),
-}
-"""Field → from its section, where it is decoded when it is looked at."""
+def _late(name: str, section: Any) -> Any:
+    """A field from its section, where it is decoded when it is looked at."""
+    from relaxpy.runtime.codec import decode
+
+    if name == "functions":
+        return decode(section["functions"], _meta()["functions"])
+    return decode(section, dict[str, str])
 
 
 def decode_meta(meta: Any) -> dict[str, Any]:
     """The entries of the section `meta`, each checked against its type. Raises: ValueError."""
+    from relaxpy.runtime.codec import Malformed, decode
+
     if not isinstance(meta, dict):
         raise ValueError("the section 'meta' is not an object")
     found: dict[str, Any] = {}
-    for name, annotation in _META.items():
+    for name, annotation in _meta().items():
         if name not in meta:
             raise ValueError(f"the section 'meta' has no {name!r}")
         try:
@@ -364,6 +383,8 @@ def _is_weight(weight: WeightParam, functions: Sequence[FunctionCode]) -> bool:
 
 def _beside(meta: Any) -> dict[str, str] | None:
     """The entry about the weights file, if the weights are not in the executable. Raises: ValueError."""
+    from relaxpy.runtime.codec import decode
+
     wanted = meta.get("weights") if isinstance(meta, dict) else None
     if wanted is None:
         return None

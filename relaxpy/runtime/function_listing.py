@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from relaxpy.runtime.devices.lines import LineNames
+from relaxpy.runtime.devices.line_names import LineNames
 from relaxpy.runtime.frame import FramePlan
-from relaxpy.runtime.graph_key import GraphPlan
-from relaxpy.runtime.nesting import Arm
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPlan:
+    """A graph of a function, for its recordings."""
+
+    slot: int
+    kernels: tuple[int, ...]
+    """The kernels that it launches, as indices of the executable's kernels."""
+    launches: int
+    inputs: int
+    """How many of the movable tensors are only read; the others are results."""
 
 
 @dataclass(slots=True)
@@ -22,7 +32,7 @@ class Listing:
     devices: tuple[LineNames, ...]
     """The names in the code of each slot."""
     generator: bool
-    arms: list[Arm]
+    arms: list[tuple[int, int]]
     """Branches at every 80th nesting level, inner ones first. They are compiled separately."""
     comments: dict[int, str]
     """Line (from 0) → the binding that it belongs to."""

@@ -29,18 +29,6 @@ from relaxpy.runtime.bytecode import (
 from relaxpy.runtime.operands import Analysis, Value
 
 
-@dataclass(frozen=True, slots=True)
-class GraphPlan:
-    """A graph of a function, for its recordings."""
-
-    slot: int
-    kernels: tuple[int, ...]
-    """The kernels that it launches, as indices of the executable's kernels."""
-    launches: int
-    inputs: int
-    """How many of the movable tensors are only read; the others are results."""
-
-
 @dataclass
 class GraphKey:
     """The key of a graph, as Python expressions, and the registers of its movable tensors."""

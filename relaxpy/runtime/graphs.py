@@ -27,9 +27,9 @@ from relaxpy.runtime.devices.base import DeviceError, Graph, Launcher
 from relaxpy.runtime.devices.tensor import DeviceTensor
 
 if TYPE_CHECKING:
-    from relaxpy.runtime.bytecode import KernelInfo
     from relaxpy.runtime.devices.queue import Queue
-    from relaxpy.runtime.graph_key import GraphPlan
+    from relaxpy.runtime.function_listing import GraphPlan
+    from relaxpy.runtime.terms import KernelInfo
 
 MOST = 32
 """The most recordings of a graph in a frame. The one that was used longest ago goes first."""
@@ -101,6 +101,10 @@ class GraphRecorder:
         self.replay = partial(queue.runtime.replay, queue.raw)
         self._idle: list[Recording] = []
         """Recordings that have ended well: their queues and launchers serve again."""
+
+    def graphs(self) -> Graphs:
+        """The recordings of one more frame."""
+        return Graphs(self)
 
     def begin(self) -> Recording:
         """Begins a recording. Raises: DeviceError."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from relaxpy.errors import ExecutableError
-from relaxpy.runtime.bytecode import KernelInfo, Requirement, Slot
+from relaxpy.runtime.terms import KernelInfo, Requirement, Slot
 
 Missing: TypeAlias = Callable[[Requirement], Sequence[str]]
 """The parts of a requirement that a device does not meet (`relaxpy.runtime.devices.base.DeviceRuntime.missing`)."""

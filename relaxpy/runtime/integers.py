@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 
-from relaxpy.runtime.bytecode import Heap, IntExpr, IntOp
+from relaxpy.runtime.terms import Heap, IntExpr, IntOp
 
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "floormod": "%"}
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}

@@ -14,11 +14,11 @@ from typing import Any
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime.bytecode import Heap, IntExpr, IntOp, KernelImage, KernelInfo, KernelParam
 from relaxpy.runtime.codec import encode
 from relaxpy.runtime.integers import compute
 from relaxpy.runtime.patterns import describe, prim_fits
 from relaxpy.runtime.tensor import Tensor
+from relaxpy.runtime.terms import Heap, IntExpr, IntOp, KernelImage, KernelInfo, KernelParam
 
 DIGITS = 24
 """The number of digits of each part of a symbol."""

@@ -33,15 +33,15 @@ from relaxpy.runtime import bytecode as bc
 from relaxpy.runtime.devices.lines import DeviceLines, Launch
 from relaxpy.runtime.devices.registry import runtime_class
 from relaxpy.runtime.effects import sets, sets_slots
-from relaxpy.runtime.entry import entry_tests
 from relaxpy.runtime.formulas import Formulas
-from relaxpy.runtime.function_listing import Listing
-from relaxpy.runtime.graph_key import GraphPlan, graph_key
+from relaxpy.runtime.function_listing import GraphPlan, Listing
+from relaxpy.runtime.graph_key import graph_key
 from relaxpy.runtime.integers import by_slot, slots_of
 from relaxpy.runtime.intervals import SlotRanges
 from relaxpy.runtime.match_lines import MatchLines
 from relaxpy.runtime.nesting import MAX_LEVELS, Arm
 from relaxpy.runtime.operands import Analysis, Value, analyse
+from relaxpy.runtime.parameters import entry_tests
 from relaxpy.runtime.step_lines import StepLines
 from relaxpy.runtime.tail_calls import promised, replacing, steps
 from relaxpy.runtime.verifier.verify import Unproved
@@ -61,7 +61,7 @@ class Devices:
 @cache
 def only_host() -> Devices:
     """The host, and no other device."""
-    return Devices((runtime_class("cpu").lines,))
+    return Devices((runtime_class("cpu").lines(),))
 
 
 def translate(

@@ -17,42 +17,23 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from relaxpy.errors import RelaxError, RuntimeCheckError
-from relaxpy.runtime.bytecode import (
-    Alloc,
-    Assert,
-    Call,
-    Check,
-    Eval,
-    FunctionCode,
-    Graph,
-    Instr,
-    Invoke,
-    Kernel,
-    Library,
-    Match,
-    Packed,
-    TensorPattern,
-)
-from relaxpy.runtime.entry import Arguments, entry_source, parameter_patterns
+from relaxpy.runtime.entry import Arguments, entry_source
 from relaxpy.runtime.ffi import OutOfMemory, OutOfRange
 from relaxpy.runtime.frame import Frame, release
 from relaxpy.runtime.function_listing import printable
-from relaxpy.runtime.graphs import Graphs, GraphUse
-from relaxpy.runtime.inspect.heap_values import symbol_slots
-from relaxpy.runtime.inspect.memory_plan import plan_note
-from relaxpy.runtime.inspect.watch import WatchedEmitter
-from relaxpy.runtime.link import translate
 from relaxpy.runtime.links import Translated
-from relaxpy.runtime.nesting import compile_nested, nesting_checked
 from relaxpy.runtime.patterns import describe, explain
-from relaxpy.runtime.promises import Promise
 from relaxpy.runtime.tensor import Tensor
+from relaxpy.runtime.terms import TensorPattern
 from relaxpy.runtime.updates import require_own
-from relaxpy.runtime.verifier.verify import Unproved
 
+# What only errors and promises need is imported where they are made: most processes have none.
 if TYPE_CHECKING:
+    from relaxpy.runtime.bytecode import Check, FunctionCode, Graph, Instr
     from relaxpy.runtime.devices.queue import Queue
+    from relaxpy.runtime.graphs import Graphs, GraphUse
     from relaxpy.runtime.program import BoundProgram, Program
+    from relaxpy.runtime.promises import Promise
 
 MAX_NOTES = 6
 """The most callers that an error names; a deep recursion has very many."""
@@ -124,20 +105,6 @@ class Translation:
         return found
 
 
-def translated(
-    program: Program, index: int, generators: frozenset[int], unproved: Unproved
-) -> Translated:
-    """A function of an executable, translated."""
-    code = program.executable.functions[index]
-    emitter = WatchedEmitter if program.check_memory else program.emitter
-    with nesting_checked(code.name):
-        listing = translate(
-            code, generators, index in generators, emitter, unproved, program.devices, index
-        )
-        compiled = compile_nested(listing.lines, listing.arms, "<relaxpy>")
-    return Translated(listing, compiled, parameter_patterns(code), code.public)
-
-
 def _in_file(code: CodeType, file: str) -> CodeType:
     """The same code as that of another file."""
     constants = (
@@ -205,12 +172,14 @@ class LinkedFunction:
         self.run: Callable[..., Any] = scope["run"]
 
     def _new_frame(self) -> Frame:
-        graphs = [Graphs(recorder) for recorder in self._recorders]
+        graphs = [recorder.graphs() for recorder in self._recorders]
         self._graphs.update(graphs)
         return Frame(self.translation.listing.plan, self.program.allocators, graphs)
 
     def graph_use(self) -> GraphUse:
         """How often the function's graphs were used, in the frames that exist."""
+        from relaxpy.runtime.graphs import GraphUse
+
         return sum((graphs.use() for graphs in list(self._graphs)), GraphUse())
 
     @property
@@ -291,6 +260,8 @@ class LinkedFunction:
 
     def promise(self, instrs: tuple[int, ...], slots: tuple[tuple[int, int], ...]) -> Promise:
         """What these instructions, behind a tail call, compare its result with."""
+        from relaxpy.runtime.promises import Promise
+
         return Promise(self, instrs, slots)
 
     def placed(self, error: RuntimeCheckError, at: int) -> RuntimeCheckError:
@@ -309,6 +280,9 @@ class LinkedFunction:
             trace = trace.tb_next
         if trace is None:
             return []
+        from relaxpy.runtime.inspect.heap_values import symbol_slots
+        from relaxpy.runtime.inspect.memory_plan import plan_note
+
         local = trace.tb_frame.f_locals
         slots = symbol_slots(self.code)
         return plan_note(
@@ -318,31 +292,37 @@ class LinkedFunction:
 
     def _what(self, instr: Instr | None, error: Exception) -> tuple[str, str]:
         """The error code and the subject for an exception that an instruction raised."""
+        from relaxpy.runtime import bytecode as bc
+
         exe = self.program.executable
         if isinstance(error, MemoryError):
             return "out-of-memory", "not enough memory"
-        if isinstance(error, OverflowError) and isinstance(instr, Alloc):
+        if isinstance(error, OverflowError) and isinstance(instr, bc.Alloc):
             return "out-of-memory", "the size of its storage cannot be computed"
-        if isinstance(error, ArithmeticError) and isinstance(instr, (Eval, Assert, Match, Alloc)):
+        if isinstance(error, ArithmeticError) and isinstance(
+            instr, (bc.Eval, bc.Assert, bc.Match, bc.Alloc)
+        ):
             return "shape-arithmetic", "a dimension cannot be computed"
         match instr:
-            case Kernel(index=index):
+            case bc.Kernel(index=index):
                 return "kernel-failed", f"the kernel {exe.kernels[index].name} failed"
-            case Graph():
+            case bc.Graph():
                 return "kernel-failed", f"a graph of {self._launches(instr)} launches failed"
-            case Library(index=index):
+            case bc.Library(index=index):
                 return "library-failed", f"the library function {exe.libraries[index]} failed"
-            case Packed(index=index):
+            case bc.Packed(index=index):
                 return "call-failed", f"the function {exe.packed[index]} failed"
-            case Invoke():
+            case bc.Invoke():
                 return "callback-failed", "a function that was passed as an argument failed"
-            case Call(index=index):
+            case bc.Call(index=index):
                 return "call-failed", f"the call of {exe.functions[index].name} failed"
             case _:
                 return "execution", f"{type(instr).__name__ if instr else 'the function'} failed"
 
     def _launches(self, graph: Graph) -> int:
         """The number of launches of a graph of this function."""
+        from relaxpy.runtime.bytecode import Kernel
+
         at = next(at for at, instr in enumerate(self.code.code) if instr is graph)
         return sum(isinstance(i, Kernel) for i in self.code.code[at + 1 : at + 1 + graph.length])
 
@@ -361,6 +341,8 @@ class LinkedFunction:
 
     def mismatch(self, at: int, value: Any, local: Mapping[str, Any]) -> RuntimeCheckError:
         """The error of a `Match` that failed."""
+        from relaxpy.runtime.bytecode import Match
+
         instr = self.code.code[at]
         assert isinstance(instr, Match)
         check = self.code.checks[instr.check]

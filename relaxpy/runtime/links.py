@@ -16,11 +16,11 @@ from importlib.util import MAGIC_NUMBER
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from relaxpy.runtime.bytecode import Pattern
 from relaxpy.runtime.function_listing import Listing
 
 if TYPE_CHECKING:
     from relaxpy.runtime.program import Program
+    from relaxpy.runtime.terms import Pattern
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
-from relaxpy.runtime.bytecode import (
+from relaxpy.runtime.devices.tensor import DeviceTensor
+from relaxpy.runtime.packed_tensor import PackedTensor
+from relaxpy.runtime.tensor import Shape, Tensor, copied, from_any, sizes
+from relaxpy.runtime.terms import (
     CallablePattern,
     Heap,
     ObjectPattern,
@@ -24,9 +27,6 @@ from relaxpy.runtime.bytecode import (
     TensorPattern,
     TuplePattern,
 )
-from relaxpy.runtime.devices.tensor import DeviceTensor
-from relaxpy.runtime.packed_tensor import PackedTensor
-from relaxpy.runtime.tensor import Shape, Tensor, copied, from_any, sizes
 
 if TYPE_CHECKING:
     from relaxpy.runtime.devices.queue import Queue

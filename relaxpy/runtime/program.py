@@ -16,14 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from relaxpy.errors import ExecutableError, RuntimeCheckError, UsageError, did_you_mean
 from relaxpy.runtime import library
-from relaxpy.runtime.bytecode import (
-    HOST,
-    Alloc,
-    Const,
-    Pattern,
-    TensorPattern,
-    TuplePattern,
-)
 from relaxpy.runtime.call_state import CallState, with_state
 from relaxpy.runtime.device import Device
 from relaxpy.runtime.devices.apart import apart
@@ -34,13 +26,8 @@ from relaxpy.runtime.devices.registry import runtime_of
 from relaxpy.runtime.devices.tensor import DeviceTensor
 from relaxpy.runtime.entry import MISSING
 from relaxpy.runtime.frame import Allocate, record_of
-from relaxpy.runtime.graph_key import GraphPlan
-from relaxpy.runtime.graphs import GraphRecorder
 from relaxpy.runtime.images import choose_images
-from relaxpy.runtime.inspect.profile import ProfilingEmitter, Recorder
-from relaxpy.runtime.inspect.watch import Watch, allocate_guarded
 from relaxpy.runtime.integers import int64
-from relaxpy.runtime.kernel_params import require_fit
 from relaxpy.runtime.late_handle import put
 from relaxpy.runtime.library_call import call_library
 from relaxpy.runtime.line_functions import (
@@ -55,16 +42,19 @@ from relaxpy.runtime.line_functions import (
     truth,
     view_of,
 )
-from relaxpy.runtime.link import Devices
-from relaxpy.runtime.linked_function import LinkedFunction, Translation, translated
+from relaxpy.runtime.linked_function import LinkedFunction, Translation
 from relaxpy.runtime.links import Links
 from relaxpy.runtime.packed_tensor import PackedTensor
 from relaxpy.runtime.patterns import enter, leave, prim_fits, to_value
 from relaxpy.runtime.tensor import Shape, Tensor, from_numpy, tensor_at
-from relaxpy.runtime.trampoline import TailCall, drive, trampolined
+from relaxpy.runtime.terms import HOST, Pattern, TensorPattern, TuplePattern
+from relaxpy.runtime.trampoline import TailCall, drive
 
 if TYPE_CHECKING:
     from relaxpy.runtime.executable import Executable
+    from relaxpy.runtime.function_listing import GraphPlan
+    from relaxpy.runtime.graphs import GraphRecorder
+    from relaxpy.runtime.inspect.profile import Recorder
 
 
 class Program:
@@ -82,7 +72,6 @@ class Program:
         are not selected."""
         self.check_memory = check_memory
         self.recorder = recorder
-        self.emitter = None if recorder is None else ProfilingEmitter
         self.executable = executable
         self.without = without_features
         self.libraries = [library.find_library(name) for name in executable.libraries]
@@ -100,11 +89,6 @@ class Program:
             without_features,
         )
         """The kernels, each with its selected image."""
-        self.devices = Devices(
-            tuple(runtime.lines for runtime in self.runtimes),
-            self.chosen,
-            frozenset(slot for slot, runtime in enumerate(self.runtimes) if runtime.has_graphs),
-        )
         self.kernels = self._loaded()
         """The kernels as loaded by their runtimes, on no queue yet."""
         self.constants = [from_numpy(array, constant=True) for array in executable.constants]
@@ -135,19 +119,9 @@ class Program:
         exe = self.executable
         if exe.links and not (self.check_memory or self.recorder or self.without):
             return exe.links
-        generators = trampolined(exe.functions)
-        unproved = exe.unproved
-        made = [
-            translated(self, index, generators, unproved[index])
-            for index in range(len(exe.functions))
-        ]
-        used = {
-            (instr.index, instr.slot)
-            for code in exe.functions
-            for instr in code.code
-            if isinstance(instr, Const)
-        }
-        return Links(tuple(made), generators, tuple(sorted(used)))
+        from relaxpy.runtime.translation import links_of  # takes long to import
+
+        return links_of(self)
 
     def open_queues(self) -> list[Queue]:
         """Opens a queue for each slot. All slots on the host share one."""
@@ -173,6 +147,8 @@ class Program:
     def _require_offsets(self) -> None:
         """Raises: ExecutableError (`device-offset`) if a device does not support the alignment of the planned
         storage."""
+        from relaxpy.runtime.bytecode import Alloc
+
         for code in self.executable.functions:
             for instr in code.code:
                 if isinstance(instr, Alloc) and instr.storage >= 0:
@@ -204,7 +180,7 @@ class Program:
 
     def is_host(self, slot: int) -> bool:
         """Whether a slot's memory is this process's."""
-        return self.runtimes[slot].lines.shared
+        return self.runtimes[slot].is_host
 
     def constants_used(self, host: bool) -> list[tuple[int, int]]:
         """The (constant, slot) pairs of constants that are used on the host, or on other devices."""
@@ -223,6 +199,13 @@ class Program:
                 found.append(there)
             queue.behind({tensor.queue for tensor in found})
             return [queue.seen(tensor) for tensor in found]
+
+
+def _guarded() -> Allocate:
+    """The allocator of the slow mode that checks memory."""
+    from relaxpy.runtime.inspect.watch import allocate_guarded
+
+    return allocate_guarded
 
 
 class BoundProgram:
@@ -249,7 +232,7 @@ class BoundProgram:
             communicator,
         )
         self.allocators: list[Allocate] = [
-            allocate_guarded if program.check_memory and queue.is_host else queue.storage
+            _guarded() if program.check_memory and queue.is_host else queue.storage
             for queue in queues
         ]
         self.kernels = self._launchers()
@@ -272,6 +255,8 @@ class BoundProgram:
 
     def recorder(self, graph: GraphPlan) -> GraphRecorder:
         """The recorder of a graph of one of the functions."""
+        from relaxpy.runtime.graphs import GraphRecorder  # few programs have graphs
+
         queue, program = self.queues[graph.slot], self.program
         return GraphRecorder(queue, graph, program.kernels, program.chosen, self.kernels)
 
@@ -298,7 +283,6 @@ class BoundProgram:
             "empty": self.queues[HOST].pool.empty,
             "launched": self.launched,
             "read": read,
-            "Watch": Watch,
             "argument": argument,
             "truth": truth,
             "truth_at": c_bool.from_address,
@@ -320,6 +304,10 @@ class BoundProgram:
             "TailCall": TailCall,
             "leave": leave,
         }
+        if program.check_memory:
+            from relaxpy.runtime.inspect.watch import Watch
+
+            scope["Watch"] = Watch
         if program.recorder is not None:
             scope |= {"clock": perf_counter, "note": program.recorder.note}
         for index, tensor in enumerate(program.constants):
@@ -353,6 +341,8 @@ class BoundProgram:
 
     def fit(self, index: int, args: tuple[Any, ...]) -> None:
         """Compares arguments with the parameters of a kernel. Raises: RuntimeCheckError (`check`)."""
+        from relaxpy.runtime.kernel_params import require_fit  # of kernels that are not proved
+
         info = self.executable.kernels[index]
         require_fit(info, args)
         queue = self.queues[info.slot]

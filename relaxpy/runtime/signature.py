@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relaxpy.errors import RuntimeCheckError, UsageError
-from relaxpy.runtime.bytecode import FunctionCode
+
+if TYPE_CHECKING:
+    from relaxpy.runtime.bytecode import FunctionCode
 
 
 class Signature:

@@ -4,56 +4,17 @@ stack."""
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from relaxpy.errors import RelaxError, RuntimeCheckError
-from relaxpy.runtime.bytecode import Call, FunctionCode, Invoke
-from relaxpy.runtime.promises import Promise
-from relaxpy.runtime.tail_calls import steps
+
+if TYPE_CHECKING:
+    from relaxpy.runtime.promises import Promise
 
 Suspended: TypeAlias = Generator[Any, Any, Any]
 Promises: TypeAlias = "dict[Promise, None] | None"
-MAX_DEPTH = 100
-"""Deeper chains of calls run on the trampoline, as recursion does."""
 MAX_CALLS = 250_000
 """The most nested calls on the trampoline: about 1.2 GB, at 4.6 KB each. Only infinite recursion gets there."""
-
-
-def trampolined(functions: tuple[FunctionCode, ...]) -> frozenset[int]:
-    """Functions that run on the trampoline: those in a cycle of calls, those that call function values or have deep
-    chains of calls, and callers of such functions."""
-    calls = [_calls(n, code) for n, code in enumerate(functions)]
-    result = {
-        n for n, code in enumerate(functions) if any(isinstance(i, Invoke) for i in code.code)
-    }
-    depth: dict[int, int] = {}
-    # Compute depths from the leaves, level by level. Functions that remain after MAX_DEPTH levels are in a cycle, call
-    # one, or are deep.
-    for level in range(MAX_DEPTH):
-        ready = [
-            n for n in range(len(functions)) if n not in depth and all(c in depth for c in calls[n])
-        ]
-        if not ready:
-            break
-        depth |= dict.fromkeys(ready, level)
-    result |= {n for n in range(len(functions)) if n not in depth}
-    changed = True
-    while changed:
-        more = {
-            n
-            for n in range(len(functions))
-            if n not in result and any(c in result for c in calls[n])
-        }
-        result |= more
-        changed = bool(more)
-    return frozenset(result)
-
-
-def _calls(index: int, code: FunctionCode) -> list[int]:
-    """The functions that function `index` calls, but for steps of a loop."""
-    loop = steps(code, index)
-    called = {i.index for at, i in enumerate(code.code) if isinstance(i, Call) and at not in loop}
-    return sorted(called)
 
 
 class TailCall:

@@ -5,25 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from time import perf_counter
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from relaxpy.errors import UsageError, did_you_mean
-from relaxpy.runtime.bytecode import Slot
-from relaxpy.runtime.checkpoint import Source
 from relaxpy.runtime.device import Device
 from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.function import Function
-from relaxpy.runtime.graphs import GraphUse
-from relaxpy.runtime.inspect.profile import Profile, Recorder
-from relaxpy.runtime.links import dump_links
 from relaxpy.runtime.pool import MemoryUse, total
 from relaxpy.runtime.program import BoundProgram, Program
-from relaxpy.runtime.signature import Signature
 from relaxpy.runtime.tensor import Tensor, from_any
-from relaxpy.runtime.weights import PackedWeights, pack_weights
+
+if TYPE_CHECKING:
+    from relaxpy.runtime.checkpoint import Source
+    from relaxpy.runtime.graphs import GraphUse
+    from relaxpy.runtime.inspect.profile import Profile, Recorder
+    from relaxpy.runtime.signature import Signature
+    from relaxpy.runtime.terms import Slot
+    from relaxpy.runtime.weights import PackedWeights
 
 
 class VirtualMachine:
@@ -147,6 +148,8 @@ class VirtualMachine:
 
         Raises: the errors of the call; UsageError (`arguments`) for a `repeat` below 1.
         """
+        from relaxpy.runtime.inspect.profile import Profile, Recorder
+
         if repeat < 1:
             raise UsageError("arguments", f"repeat must be 1 or more, got {repeat}")
         self[name]  # report an unknown name before linking again
@@ -179,6 +182,8 @@ class VirtualMachine:
 
     def links(self) -> bytes | None:
         """Its executable's linked functions (`relaxpy.runtime.links`); None if it needs devices."""
+        from relaxpy.runtime.links import dump_links
+
         return dump_links(self._bound.program)
 
     @property
@@ -234,6 +239,8 @@ class VirtualMachine:
         Raises: UsageError: `bad-checkpoint` for a file that cannot be read, `bad-weights` for missing tensors and other
         shapes or types, and unexpected ones (all of them at once), `pack` for an executable without weights to pack.
         """
+        from relaxpy.runtime.weights import pack_weights
+
         return pack_weights(self, source, names, keep, unused)
 
     # Queues
@@ -330,6 +337,8 @@ class VirtualMachine:
     @property
     def graphs(self) -> GraphUse:
         """How often calls replayed the graphs of its functions, and recorded them (`relaxpy.runtime.graphs`)."""
+        from relaxpy.runtime.graphs import GraphUse
+
         return sum((linked.graph_use() for linked in self._bound.functions), GraphUse())
 
     def __reduce__(self) -> NoReturn:

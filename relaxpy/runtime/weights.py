@@ -19,12 +19,12 @@ import numpy as np
 
 from relaxpy.errors import RuntimeCheckError, UsageError
 from relaxpy.files import kept_folder
-from relaxpy.runtime.bytecode import Pattern, TensorPattern, WeightParam
 from relaxpy.runtime.checkpoint import Decoded, Source, Tensors, map_tensors, weight_files
 from relaxpy.runtime.kept_weights import digest_of, kept_file, map_kept
 from relaxpy.runtime.packed_tensor import PackedTensor
 from relaxpy.runtime.patterns import explain, fits
 from relaxpy.runtime.tensor import Tensor, from_any, tensor_at
+from relaxpy.runtime.terms import Pattern, TensorPattern, WeightParam
 
 if TYPE_CHECKING:
     from relaxpy.runtime.vm import VirtualMachine

@@ -26,7 +26,8 @@ from relaxpy.runtime.bytecode import (
     Return,
     TuplePattern,
 )
-from relaxpy.runtime.entry import entry_source, entry_tests, parameter_patterns
+from relaxpy.runtime.entry import entry_source
+from relaxpy.runtime.parameters import entry_tests, parameter_patterns
 from relaxpy.runtime.tensor import from_numpy
 from tests.runtime.support import f32, function
 

@@ -17,7 +17,7 @@ import pytest
 import relaxpy
 import relaxpy.files
 import relaxpy.runtime.kept_executables as kept
-from relaxpy.runtime import executable, links, program
+from relaxpy.runtime import codec, links, translation
 from relaxpy.runtime.executable import Executable
 from tests.odd_files import ODD_FILES
 from tests.sweeps import sweep
@@ -87,8 +87,8 @@ def test_functions_that_were_linked_are_not_translated(
     found = kept.find_executable(KEY)
     assert found is not None
     with monkeypatch.context() as patch:
-        patch.setattr(program, "translated", None)
-        patch.setattr(executable, "decode", None)
+        patch.setattr(translation, "translated", None)
+        patch.setattr(codec, "decode", None)
         main = relaxpy.VirtualMachine(found[0])["main"]
         assert main(np.array([1, 2], np.float32)).numpy().tolist() == [2, 4]
     fresh = relaxpy.VirtualMachine(exe)["main"]

@@ -15,7 +15,7 @@ from relaxpy.runtime.bytecode import (
     Reg,
     Return,
 )
-from relaxpy.runtime.trampoline import trampolined
+from relaxpy.runtime.translation import trampolined
 from tests.runtime.support import executable, f32, function
 
 

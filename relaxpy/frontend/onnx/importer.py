@@ -14,10 +14,11 @@ from relaxpy import op
 from relaxpy.errors import RelaxError, Span, UsageError
 from relaxpy.frontend import site
 from relaxpy.frontend.missing import refuse
-from relaxpy.frontend.onnx.arrays import NUMBERS, PACKED, dtype_of
+from relaxpy.frontend.onnx.arrays import dtype_of
 from relaxpy.frontend.onnx.branches import Rest, branch
 from relaxpy.frontend.onnx.checks import check_arguments, check_call, check_names, check_types
 from relaxpy.frontend.onnx.contents import Contents
+from relaxpy.frontend.onnx.element_types import NUMBERS, PACKED
 from relaxpy.frontend.onnx.functions import first_version, opsets_of, schema_of, standard_body
 from relaxpy.frontend.onnx.graph import MOST_NESTED, Graph, Node, Reader
 from relaxpy.frontend.onnx.model import read_model

@@ -171,7 +171,7 @@ def converted(at: Site, x: Expr, dtype: DType, saturate: bool = True) -> Any:
 @operator("Cast")
 def cast(at: Site, x: Expr, to: Any, saturate: int = 1, **_: Any) -> Any:
     if isinstance(to, str):  # version 1
-        from relaxpy.frontend.onnx.arrays import NUMBERS
+        from relaxpy.frontend.onnx.element_types import NUMBERS
 
         to = NUMBERS.get({"FLOAT": "float32", "DOUBLE": "float64"}.get(to, to.lower()), 0)
     return converted(at, x, dtype_of(to, at.span), bool(saturate))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from relaxpy import op
-from relaxpy.frontend.onnx.arrays import NAMES, PACKED, dtype_of
+from relaxpy.frontend.onnx.arrays import dtype_of
+from relaxpy.frontend.onnx.element_types import NAMES, PACKED
 from relaxpy.frontend.onnx.importer import Site
 from relaxpy.frontend.onnx.operators_elementwise import constant, converted
 from relaxpy.frontend.onnx.operators_linear import conv

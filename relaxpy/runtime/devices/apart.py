@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from relaxpy.errors import RuntimeCheckError
-from relaxpy.runtime.bytecode import KernelInfo
 from relaxpy.runtime.devices.base import Launcher
 from relaxpy.runtime.devices.tensor import DeviceTensor
+from relaxpy.runtime.terms import KernelInfo
 
 if TYPE_CHECKING:
     from relaxpy.runtime.devices.queue import Queue

@@ -21,11 +21,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from relaxpy.errors import UsageError
-from relaxpy.runtime.devices.lines import DeviceLines
 
 if TYPE_CHECKING:
-    from relaxpy.runtime.bytecode import KernelInfo, Requirement
+    from relaxpy.runtime.devices.lines import DeviceLines
     from relaxpy.runtime.devices.queue import Queue
+    from relaxpy.runtime.terms import KernelInfo, Requirement
 
 RawQueue: TypeAlias = Any
 """A queue in the type of its `DeviceRuntime`."""
@@ -54,8 +54,8 @@ class DeviceRuntime(ABC):
 
     kind: ClassVar[str]
     """The name of this kind of device in targets and slots."""
-    lines: ClassVar[type[DeviceLines]] = DeviceLines
-    """Writes the code of linked functions that accesses the device's memory."""
+    is_host: ClassVar[bool] = False
+    """Whether its memory is this process's."""
     dlpack_type: ClassVar[int] = 0
     """DLPack's device type number. 0: it has none, and tensors are not exchanged with other libraries. Other kinds
     implement the DLPack methods below."""
@@ -93,6 +93,13 @@ class DeviceRuntime(ABC):
     def facts(self) -> Mapping[str, int | str]:
         """The limits of the device, by the names that its interface has for them, for people to read."""
         return {}
+
+    @classmethod
+    def lines(cls) -> type[DeviceLines]:
+        """The class that writes the code of linked functions that accesses the device's memory."""
+        from relaxpy.runtime.devices.lines import DeviceLines  # no need of functions linked before
+
+        return DeviceLines
 
     # Queues
 

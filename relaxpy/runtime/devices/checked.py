@@ -11,10 +11,10 @@ from typing import Any
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime.bytecode import KernelInfo
 from relaxpy.runtime.devices.base import Launcher
 from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.devices.tensor import DeviceTensor
+from relaxpy.runtime.terms import KernelInfo
 
 
 def checked(launcher: Launcher, info: KernelInfo, queue: Queue) -> Launcher:

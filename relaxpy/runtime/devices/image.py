@@ -27,7 +27,7 @@ from relaxpy.errors import ExecutableError
 from relaxpy.runtime import dtype as dtypes
 
 if TYPE_CHECKING:
-    from relaxpy.runtime.bytecode import KernelInfo
+    from relaxpy.runtime.terms import KernelInfo
 
 MARK = "// relaxpy: "
 """The prefix of the first line."""

@@ -11,10 +11,9 @@ name a faster subclass (`DeviceRuntime.lines`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import CodeType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from relaxpy.runtime.bytecode import (
     Alloc,
@@ -27,11 +26,11 @@ from relaxpy.runtime.bytecode import (
     Reg,
     View,
 )
+from relaxpy.runtime.devices.line_names import LineNames
 from relaxpy.runtime.operands import Value
 
 if TYPE_CHECKING:
     from relaxpy.runtime.link import Emitter, Scope
-    from relaxpy.runtime.program import BoundProgram
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +45,6 @@ class Launch:
     """The arguments that are tensors whose memory the kernel accesses."""
     group: int = -1
     """The number of its `KernelGroup` on the CPU; -1: the work is always small."""
-
-
-class LineNames:
-    """The names in the code of one slot of a function, as data: they outlive the writer of the code."""
-
-    __slots__ = ()
-
-    def bound(self, program: BoundProgram) -> Mapping[str, Any]:
-        """The names in the code, bound to a program."""
-        del program
-        return {}
-
-    def position(self, code: CodeType, local: Mapping[str, Any]) -> int:
-        """The index of the running launch, from 0, in a frame that a single line called for several launches; -1 for
-        any other frame."""
-        del code, local
-        return -1
 
 
 class DeviceLines:

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
-from relaxpy.runtime.bytecode import Requirement
 from relaxpy.runtime.host.tile_registers import FEATURES, may_use_tiles
+from relaxpy.runtime.terms import Requirement
 
 # /proc/cpuinfo's name -> LLVM's, where they differ. Everything else is the same after `_` is replaced.
 _X86 = {

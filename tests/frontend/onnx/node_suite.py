@@ -23,7 +23,7 @@ from onnx.backend.test.loader import load_model_tests
 import relaxpy
 from relaxpy.errors import RelaxError
 from relaxpy.frontend.dtypes import TAKEN
-from relaxpy.frontend.onnx.arrays import NAMES
+from relaxpy.frontend.onnx.element_types import NAMES
 from relaxpy.frontend.onnx.importer import ConstantNeededError, Imported, import_model
 from relaxpy.frontend.onnx.table import DRAWING
 from relaxpy.testing.interpret import interpret

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.devices.base import DeviceRuntime, Launcher
 from relaxpy.runtime.devices.cpu.kernels import KernelHandles, load_kernels
-from relaxpy.runtime.devices.cpu.lines import CpuLines
-from relaxpy.runtime.devices.lines import DeviceLines
 from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.devices.tensor import DeviceTensor
 from relaxpy.runtime.host.features import ISA_FEATURES, host_features, missing_here
@@ -19,19 +17,26 @@ from relaxpy.runtime.pool import MemoryPool
 from relaxpy.runtime.tensor import Tensor, allocate
 
 if TYPE_CHECKING:
-    from relaxpy.runtime.bytecode import KernelInfo, Requirement
+    from relaxpy.runtime.devices.lines import DeviceLines
+    from relaxpy.runtime.terms import KernelInfo, Requirement
 
 
 class CpuRuntime(DeviceRuntime):
     """The runtime of the CPU. A handle is memory with its address."""
 
     kind: ClassVar[str] = "cpu"
-    lines: ClassVar[type[DeviceLines]] = CpuLines
+    is_host: ClassVar[bool] = True
     dlpack_type: ClassVar[int] = 1
 
     @classmethod
     def devices(cls) -> Sequence[str]:
         return ("the processor that relaxpy runs on",)
+
+    @classmethod
+    def lines(cls) -> type[DeviceLines]:
+        from relaxpy.runtime.devices.cpu.lines import CpuLines  # no need of functions linked before
+
+        return CpuLines
 
     def open_queue(self) -> None:
         return None

@@ -37,11 +37,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relaxpy.errors import ExecutableError, RuntimeCheckError, out_of_range
-from relaxpy.runtime.bytecode import KernelImage, KernelInfo
 from relaxpy.runtime.devices.cpu.launchers import ALONE, SHARED, WORKER, launching_by
 from relaxpy.runtime.ffi import OutOfMemory, OutOfRange, ffi
 from relaxpy.runtime.host import team, threads
 from relaxpy.runtime.late_handle import Handle, LateHandle, put
+from relaxpy.runtime.terms import KernelImage, KernelInfo
 
 if TYPE_CHECKING:
     from types import CodeType

@@ -10,10 +10,7 @@ known.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from types import CodeType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.bytecode import (
@@ -30,14 +27,9 @@ from relaxpy.runtime.bytecode import (
     Reg,
     View,
 )
-from relaxpy.runtime.devices.cpu.kernels import (
-    LARGE_WORK,
-    SMALL_WORK,
-    KernelGroup,
-    KernelRow,
-    require_memory,
-)
-from relaxpy.runtime.devices.lines import DeviceLines, Launch, LineNames
+from relaxpy.runtime.devices.cpu.kernels import LARGE_WORK, SMALL_WORK
+from relaxpy.runtime.devices.cpu.line_names import CpuNames
+from relaxpy.runtime.devices.lines import DeviceLines, Launch
 from relaxpy.runtime.integers import by_slot
 from relaxpy.runtime.operands import Value
 
@@ -45,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from relaxpy.runtime.link import Emitter, Scope
-    from relaxpy.runtime.program import BoundProgram
 
 MUCH = 1 << 30
 """Kernels that allocate more bytes than this check first that the memory is available."""
@@ -279,23 +270,3 @@ class CpuLines(DeviceLines):
 
     def names(self) -> CpuNames:
         return CpuNames(tuple(map(tuple, self.group_kernels)), self.rows)
-
-
-@dataclass(frozen=True, slots=True)
-class CpuNames(LineNames):
-    """The names in the code of a function for the CPU."""
-
-    groups: tuple[tuple[int, ...], ...]
-    """The kernels of each group."""
-    rows: int
-
-    def bound(self, program: BoundProgram) -> Mapping[str, Any]:
-        found: dict[str, Any] = {"reserve": require_memory}
-        for number, kernels in enumerate(self.groups):
-            group = KernelGroup([program.kernels[index] for index in kernels])
-            found[f"serial{number}"] = group.serial
-            found[f"pick{number}"] = group.pick
-        return found | {f"row{number}": KernelRow() for number in range(self.rows)}
-
-    def position(self, code: CodeType, local: Mapping[str, Any]) -> int:
-        return KernelRow.position(code, local)
