@@ -11,7 +11,7 @@ from __future__ import annotations
 import multiprocessing
 import queue
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -21,6 +21,8 @@ from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.ir.module import IRModule
+from relaxpy.runtime.executable import Executable
+from relaxpy.runtime.vm import VirtualMachine
 from relaxpy.shape.declare import with_bounds
 from relaxpy.target import Target
 from relaxpy.testing.differential import Call, Failure, Ways, check
@@ -126,8 +128,10 @@ def check_seeds(seeds: Sequence[int]) -> list[Failure]:
     return check(calls, ways_of(seeds[0]))
 
 
-def outcomes_on(seeds: Sequence[int], where: Where) -> list[Outcome]:
-    """Checks the programs of these seeds, each by itself, on a target."""
+def outcomes_on(
+    seeds: Sequence[int], where: Where, machine: Callable[[Executable], Any] = VirtualMachine
+) -> list[Outcome]:
+    """Checks the programs of these seeds, each by itself, on a target (`check_on`)."""
     found: list[Outcome] = []
     for seed in seeds:
         try:
@@ -136,12 +140,12 @@ def outcomes_on(seeds: Sequence[int], where: Where) -> list[Outcome]:
             failure = Failure("generate", "crash", traceback.format_exc(limit=-4))
             found.append(Outcome(seed, failure))
             continue
-        failures, refused = check_on(calls, where)
+        failures, refused = check_on(calls, where, machine)
         if not failures:
             found.append(Outcome(seed, refused=refused))
             continue
         call = failures[0].call or calls[0]
-        call, failure = shrink(call, failures[0], lambda calls: check_on(calls, where)[0])
+        call, failure = shrink(call, failures[0], lambda calls: check_on(calls, where, machine)[0])
         text = text_of(call, f"Found by seed {seed} on {where.target}. {failure}")
         found.append(Outcome(seed, replace(failure, call=None), text))
     return found

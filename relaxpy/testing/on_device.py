@@ -5,7 +5,7 @@ failures, refusal = check_on(calls, Where(Target.parse("vulkan")))
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,14 @@ import numpy as np
 from relaxpy.build.build import build
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.runtime.devices.registry import runtime_of
+from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.vm import VirtualMachine
 from relaxpy.target import Target
 from relaxpy.testing.differential import Call, Failure, outcome_of, reported
 
-REFUSALS = ("device-assert", "device-scratch", "device-dtype", "launch-buffers")
-"""What a program may be refused for when it is built for a device, that the processor compiles."""
+REFUSALS = ("device-assert", "device-scratch", "device-dtype", "launch-buffers", "web-export")
+"""What a program may be refused for when it is built for a device, or written for a browser, that the processor
+compiles."""
 TOO_LARGE = "beyond the 32 bits of WGSL's integers"
 """What a launch may be refused for."""
 
@@ -44,9 +46,11 @@ class Where:
         runtime_of(self.target.device, 0)
 
 
-def check_on(calls: Sequence[Call], where: Where) -> tuple[list[Failure], str]:
+def check_on(
+    calls: Sequence[Call], where: Where, machine: Callable[[Executable], Any] = VirtualMachine
+) -> tuple[list[Failure], str]:
     """Builds the module of these calls and runs them. Gives the failures, and what the target refuses of the module;
-    "" if nothing."""
+    "" if nothing. `machine` makes what runs an executable: `machine(exe)[name](*args)`."""
     found: list[Failure] = []
     refused: list[str] = []
     with reported("build", found):
@@ -59,7 +63,12 @@ def check_on(calls: Sequence[Call], where: Where) -> tuple[list[Failure], str]:
     if found or where.compile_only:
         return found, ""
     with reported("vm", found):
-        vm = VirtualMachine(exe)
+        try:
+            vm = machine(exe)
+        except UsageError as error:
+            if error.code not in REFUSALS:
+                raise
+            return [], error.message
         for call in calls:
             got = outcome_of(vm, call)
             if getattr(got, "code", "") == "update-lost":

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import relaxpy
 from relaxpy.ir import Call, IRModule
@@ -17,6 +16,7 @@ from relaxpy.testing.interpret import interpret
 from relaxpy.transform import DecomposeOps
 from tests.sweeps import quick_target
 
+torch = pytest.importorskip("torch")
 TORCH = {
     1: torch.nn.functional.conv_transpose1d,
     2: torch.nn.functional.conv_transpose2d,

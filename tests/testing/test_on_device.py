@@ -37,6 +37,15 @@ def test_a_wrong_value_is_found() -> None:
     assert "3 of 3 elements differ" in failure.message
 
 
+def test_another_machine_is_asked() -> None:
+    """One whose results are wrong, and one that has no results."""
+    call = Call(MOD, "main", [np.ones(3, np.float32)])
+    (failure,), _ = check_on([call], QUICK, lambda exe: {"main": lambda x: x})
+    assert "3 of 3 elements differ" in failure.message
+    (failure,), _ = check_on([call], QUICK, lambda exe: {})
+    assert failure.kind != "value"
+
+
 def test_what_the_target_refuses() -> None:
     """It is told, and no failure."""
     mod = relaxpy.parse("""

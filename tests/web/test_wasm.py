@@ -17,8 +17,9 @@ from relaxpy.models import llama
 from relaxpy.testing.op_samples import apply, assert_close, reference_arrays
 from relaxpy.web.export import export
 from tests.e2e.devices import GROUPS, first_samples, leaves, machine, module_of
-from tests.sweeps import full, quick_target
+from tests.sweeps import full, part, quick_target, sweep
 from tests.web.node_machine import NodeMachine, node_machine
+from tests.web.random_programs import checked
 from tests.web.support import Site, needs_node, served
 
 pytestmark = needs_node
@@ -177,6 +178,14 @@ def test_samples(group: int, node: NodeMachine, site: Site) -> None:
         got = leaves(vm[f"f{number}"](*values))
         for one, want in zip(got, reference_arrays(sample), strict=True):
             assert_close(one, want, sample, str(sample.op))
+
+
+@sweep
+def test_random_programs() -> None:
+    """`python -m tests.web.random_programs` runs others, and more of them."""
+    outcomes = list(checked(part(range(100), 40)))
+    assert not [f"{each.failure}\n{each.program}" for each in outcomes if each.failure]
+    assert sum(not each.refused for each in outcomes) >= len(outcomes) * 0.9
 
 
 def test_what_it_refuses(tmp_path: Path) -> None:
