@@ -40,6 +40,8 @@ class ModelTable:
     meaning: str
     """What its columns mean."""
     summary: Callable[[Mapping[str, Times]], str]
+    precision: str = "fp32"
+    """What products are computed in."""
 
     def run(self, parser: argparse.ArgumentParser) -> int:
         """Measure what the arguments say, print it, and write the section."""
@@ -76,7 +78,7 @@ class ModelTable:
         threads = f"{args.threads} thread{'s' * (args.threads > 1)}"
         option = " --processor" if args.processor else ""
         return (
-            f"A call, fp32, {threads} of a processor of LLVM's type `{CpuTarget.host().mcpu}`; "
+            f"A call, {self.precision}, {threads} of a processor of LLVM's type `{CpuTarget.host().mcpu}`; "
             f"{busy if args.processor else 'medians'}; each library in a process of its own, taking turns. "
             f"{self.meaning}\n\n"
             f"{self.table(report)}\n\n{self.summary(report)}\n\n"

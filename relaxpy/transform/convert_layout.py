@@ -39,7 +39,9 @@ from relaxpy.op.deduce import deduce
 from relaxpy.op.elementwise import Elementwise
 from relaxpy.op.join import Concat
 from relaxpy.op.manipulate import PermuteDims
+from relaxpy.op.pad import Pad
 from relaxpy.op.pool import AvgPool2d, MaxPool2d
+from relaxpy.op.quantization import Dequantize, Quantize
 from relaxpy.op.reduce import Extreme, Mean, Reduction, Sum
 from relaxpy.op.resize import Resize2d
 from relaxpy.op.row_major import Reshape
@@ -55,6 +57,8 @@ POOLINGS = (MaxPool2d, AvgPool2d, AdaptiveAvgPool2d, Resize2d)
 REDUCTIONS = (Sum, Mean, Extreme)
 DTYPES = ("float32", "float64")
 """The dtypes of the convolutions that are converted."""
+NARROW = ("int8", "uint8", "int16")
+"""The dtypes of factors of those whose sums are of int32."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,8 @@ class ConvertLayout(Pass):
 
     The weights are converted here if they are constants, and by their packer if the caller packs them
     (`packed_params`). A convolution is converted if its channels can be divided into the blocks, without groups or with
-    one channel in each (depthwise, if its input is converted), for float32 and float64. Values outside of a dataflow
+    one channel in each (depthwise, if its input is converted), for float32, float64, and integers of at most 16 bits whose
+    sums are of int32. Values outside of a dataflow
     block, and modules for several devices, stay as they are. The numbers are the same but for the order of additions.
 
     `desired_layouts` has the layouts of data and of the weight for an operator, as in TVM. Raises UsageError (code
@@ -259,7 +264,12 @@ class _Converter(Rebuilder):
         data, result = deduce(x, self.mod), deduce(call, self.mod)
         assert isinstance(data, TensorType)
         assert isinstance(result, TensorType)
-        if data.dtype not in DTYPES or result.dtype != data.dtype or data.dims is None:
+        if data.dims is None:
+            return False
+        if data.dtype in NARROW:
+            if result.dtype != "int32":
+                return False
+        elif data.dtype not in DTYPES or result.dtype != data.dtype:
             return False
         sizes = self.dims(w)
         rows = sizes[0].value
@@ -353,7 +363,22 @@ class _Converter(Rebuilder):
         op = dataclasses.replace(op, axis=self.layout.letters.index("C"))
         return dataclasses.replace(call, op=op, args=(Tuple(parts),))
 
-    def mapped(self, call: Call, op: Op) -> Call:
+    def quantization(self, call: Call) -> Call | None:
+        x, *rest = call.args
+        scalars = all(isinstance(arg, Constant) and arg.data.ndim == 0 for arg in rest)
+        return self.mapped(call, call.op) if self.is_converted(x) and scalars else None
+
+    def pad(self, call: Call) -> Call | None:
+        op, (x,) = call.op, call.args
+        assert isinstance(op, Pad)
+        widths = op.widths()
+        if not self.is_converted(x) or self.layout.blocks or len(widths) != len(PLAIN.letters):
+            return None
+        order = [PLAIN.letters.index(letter) for letter in self.layout.letters]
+        flat = tuple(width for axis in order for width in widths[axis])
+        return self.mapped(call, dataclasses.replace(op, pad_width=flat))
+
+    def mapped(self, call: Call, op: Any) -> Call:
         """The call with another operator, of the first argument in the desired layout."""
         x, *rest = call.args
         assert isinstance(x, Var)
@@ -454,6 +479,8 @@ _CONVERSIONS: tuple[tuple[tuple[type[Op], ...], _Conversion], ...] = (
     (POOLINGS, _Converter.pooling),
     (REDUCTIONS, _Converter.reduction),
     ((Concat,), _Converter.concat),
+    ((Quantize, Dequantize), _Converter.quantization),
+    ((Pad,), _Converter.pad),
 )
 
 

@@ -2,21 +2,25 @@
 
 A convolution multiplies a tile of channels by a panel of pixels. At each position of the depth it reads one number of
 every row of the tile. A weight (O, ...) in tiles is the tensor (ceil(O / height), ..., height), with the last tile
-padded with zeros: a tile is contiguous, in the order in which it is read.
+padded with zeros: a tile is contiguous, in the order in which it is read. If the target multiplies groups of
+neighbours along the last dimension (`relaxpy.backend.cpu.arithmetic`), the tensor is (ceil(O / height), ..., ceil(I /
+group), height, group).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
+from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.contraction import Operand
 from relaxpy.tir.forms.convolution import (
     SUMMED_IN,
+    ChannelForm,
     prefers_channels,
     read_channel_convolution,
     read_convolution,
@@ -43,11 +47,16 @@ class RowTiles:
     """Rows of a tile."""
     lead: int = 0
     """The number of first dimensions, before that of the rows, that stay outside of the tiles: experts, say."""
+    group: int = 1
+    """Length of the groups along the last dimension, which is not that of the rows, that are contiguous."""
 
     def packed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of a weight of this shape in tiles."""
-        tiles = -(-shape[self.axis] // self.height)
-        return *shape[: self.lead], tiles, *self._others(shape), self.height
+        tiles, others = -(-shape[self.axis] // self.height), self._others(shape)
+        if self.group == 1:
+            return *shape[: self.lead], tiles, *others, self.height
+        groups = -(-others[-1] // self.group)
+        return *shape[: self.lead], tiles, *others[:-1], groups, self.height, self.group
 
     def source(
         self, shape: tuple[int, ...], at: Sequence[loops.Expr]
@@ -55,9 +64,15 @@ class RowTiles:
         """The indices in a weight of this shape of the element at these indices of the tiles, and the conditions under
         which it is there; padding otherwise."""
         lead, tile, others, lane = at[: self.lead], at[self.lead], at[self.lead + 1 : -1], at[-1]
+        inside: list[loops.Expr] = []
+        if self.group > 1:
+            *others, part, lane = others
+            others = [*others, part * loops.int64(self.group) + at[-1]]
+            if shape[-1] % self.group:
+                inside.append(others[-1] < loops.int64(shape[-1]))
         rows, before = shape[self.axis], self.axis - self.lead
         row = tile * loops.int64(self.height) + lane
-        inside = [] if rows % self.height == 0 else [row < loops.int64(rows)]
+        inside += [] if rows % self.height == 0 else [row < loops.int64(rows)]
         return [*lead, *others[:before], row, *others[before:]], inside
 
     def pack(self, weight: np.ndarray) -> np.ndarray:
@@ -68,6 +83,11 @@ class RowTiles:
         tiles, height = shape[lead], self.height
         more = tiles * height - rows.shape[lead]
         padded = np.pad(rows, [(0, more if n == lead else 0) for n in range(rows.ndim)])
+        if self.group > 1:
+            last = -padded.shape[-1] % self.group
+            padded = np.pad(padded, [(0, 0)] * (padded.ndim - 1) + [(0, last)])
+            cut = padded.reshape(*shape[:lead], tiles, height, *shape[lead + 1 : -2], self.group)
+            return np.ascontiguousarray(np.moveaxis(cut, lead + 1, -2))
         cut = padded.reshape(*shape[:lead], tiles, height, *shape[lead + 1 : -1])
         return np.ascontiguousarray(np.moveaxis(cut, lead + 1, -1))
 
@@ -75,7 +95,13 @@ class RowTiles:
         """The indices in the tiles of the element at these indices of the weight."""
         row, height = indices[self.axis], loops.int64(self.height)
         tile, lane = tirx.floordiv(row, height), tirx.floormod(row, height)
-        return [*indices[: self.lead], tile, *self._others(indices), lane]
+        lead, others = indices[: self.lead], self._others(indices)
+        if self.group == 1:
+            return [*lead, tile, *others, lane]
+        *others, k = others
+        group = loops.int64(self.group)
+        part, member = tirx.floordiv(k, group), tirx.floormod(k, group)
+        return [*lead, tile, *others, part, lane, member]
 
     def _others(self, each: Sequence[Each]) -> list[Each]:
         """The items of all dimensions but the first ones and that of the rows."""
@@ -104,7 +130,8 @@ def wanted_tiles(program: PrimFunc, target: CpuTarget) -> RowTiles | None:
 
 def wanted_channel_tiles(program: PrimFunc, target: CpuTarget) -> RowTiles | None:
     """The packing of the weight of a convolution with contiguous channels: tiles of a vector of channels, if its
-    extents are known. None for a product."""
+    extents are known. Those of bytes are in groups along the channels of data, if all alternatives of the target
+    multiply groups of one length. None for a product."""
     if target.kind != "llvm" or is_scheduled(program.func):
         return None
     form = read_channel_convolution(program.func)
@@ -112,7 +139,20 @@ def wanted_channel_tiles(program: PrimFunc, target: CpuTarget) -> RowTiles | Non
         return None
     lanes = max(each.lanes(SUMMED_IN[form.dtype]) for each in target.alternatives)
     rows = loops.constant(form.axes[form.lane].extent) or 0
-    return _tiles(program, form.weight, form.lane, rows, lanes)
+    found = _tiles(program, form.weight, form.lane, rows, lanes)
+    if found is None or not form.is_narrow:
+        return found
+    groups = {group_of(form, each) for each in target.alternatives}
+    last = len(form.weight.buffer.shape) - 1
+    if len(groups) > 1 or found.axis == last or form.channel_walk is None:
+        return None
+    return replace(found, group=groups.pop())
+
+
+def group_of(form: ChannelForm, target: CpuTarget) -> int:
+    """How many factors of a convolution the target multiplies at a time."""
+    data, weight = str(form.data.dtype), str(form.weight.buffer.dtype)
+    return Arithmetic.of(data, weight, form.dtype, target).group
 
 
 def _tiles(

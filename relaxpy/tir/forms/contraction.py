@@ -50,7 +50,7 @@ class Operand:
 @dataclass(frozen=True, eq=False)
 class Panels:
     """An axis along which a buffer is packed into panels: `packed[j // width, k, j % width]`, or in groups along
-    another axis `packed[j // width, k // group, j % width, k % group]`. The axis' stride is that inside a panel; the
+    another axis `packed[j // width, …, k // group, j % width, k % group]`. The axis' stride is that inside a panel; the
     other axis' stride holds from one group to the next, divided by `group`."""
 
     axis: int
@@ -393,8 +393,9 @@ def read_operand(
     if panels is not None and panels.grouped is not None:
         strides[panels.axis] = loops.int64(panels.group)
         strides[panels.grouped] = loops.int64(panels.width)
-        return Operand(buffer, tuple(strides), base, panels)
-    if panels is not None:
+        step = loops.simplify(loops.int64(shape[-3]) * (panels.width * panels.group))
+        shape, indices = shape[1:-3], indices[1:-3]
+    elif panels is not None:
         strides[panels.axis] = step
         step = loops.int64(panels.width)
         shape, indices = shape[1:-1], indices[1:-1]
@@ -434,12 +435,16 @@ def linear_part(index: Expr, extents: Mapping[Expr, Expr]) -> tuple[dict[Expr, E
 
 def _panels(shape: list[Expr], indices: Sequence[Expr], iters: Sequence[Expr]) -> Panels | None:
     """The axis along which a buffer of at least three dimensions is packed into panels, if it is."""
-    if len(indices) == 4:
-        columns, depth = (_cut(indices[n], indices[n + 2], shape[n + 2], iters) for n in (0, 1))
+    if len(indices) >= 4:
+        columns = _cut(indices[0], indices[-2], shape[-2], iters)
+        depth = _cut(indices[-3], indices[-1], shape[-1], iters)
         if columns is not None and depth is not None and columns[0] != depth[0]:
             (axis, width), (grouped, group) = columns, depth
-            stride = loops.simplify(loops.int64(shape[1]) * width * group)
-            return Panels(axis, width, stride, group, grouped)
+            if not any(_contains(_variables(each), iters[axis]) for each in indices[1:-3]):
+                stride = loops.int64(width * group)
+                for dim in shape[1:-2]:
+                    stride = loops.simplify(stride * loops.int64(dim))
+                return Panels(axis, width, stride, group, grouped)
     found = _cut(indices[0], indices[-1], shape[-1], iters) if len(indices) >= 3 else None
     if found is None:
         return None

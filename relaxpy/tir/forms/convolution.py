@@ -34,6 +34,9 @@ from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc
 SUMMED_IN = {"float32": 32, "float64": 64, "int32": 32, "int64": 64}
 """Accumulator types, and their bits."""
 
+NARROW = {"int8", "uint8", "int16"}
+"""Types of factors that are narrower than their accumulator, int32."""
+
 
 @dataclass(frozen=True, eq=False)
 class ConvolutionForm:
@@ -89,6 +92,27 @@ class ChannelForm:
     def is_window(self) -> bool:
         """Is data read through real windows, with steps or with padding? Else this is a matrix product."""
         return not _is_matmul(self.walks)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Are factors narrower than their sums?"""
+        return str(self.data.dtype) != self.dtype
+
+    @property
+    def channel_walk(self) -> int | None:
+        """The dimension of data along which the innermost axis of the depth moves by itself, from its beginning to its
+        end; None if there is none."""
+        if not self.depth:
+            return None
+        axis = self.depth[-1]
+        for n, walk in enumerate(self.walks):
+            if walk.steps[axis] is None:
+                continue
+            alone = sum(step is not None for step in walk.steps) == 1 and not walk.is_guarded
+            first = loops.constant(walk.steps[axis]) == 1 and loops.constant(walk.base) == 0
+            whole = equal(walk.size, self.axes[axis].extent)
+            return n if alone and first and whole else None
+        return None
 
     @property
     def channels(self) -> int | None:
@@ -330,15 +354,17 @@ def _channel_form(access: _Access) -> ChannelForm | None:
     dtypes = {str(buffer.dtype) for buffer in (access.data, weight.buffer)}
     if access.roles["batch"] or not rows or len(rows) > 2 or not columns:
         return None
-    if dtypes != {access.dtype}:
+    if dtypes != {access.dtype} and not (access.dtype == "int32" and dtypes <= NARROW):
         return None
     *blocks, lane = sorted(rows, key=lambda n: _order(weight.strides[n]), reverse=True)
-    panels = weight.panels
-    if panels is not None and (panels.axis != lane or panels.grouped is not None or blocks):
+    panels, depth = weight.panels, _depth(access)
+    if panels is not None and (panels.axis != lane or blocks):
+        return None
+    if panels is not None and panels.grouped not in (None, depth[-1] if depth else None):
         return None
     return ChannelForm(
         access.axes, access.out, weight, access.data, access.walks, blocks[0] if blocks else None,
-        lane, tuple(columns), tuple(_depth(access)), access.dtype, access.epilogue,
+        lane, tuple(columns), tuple(depth), access.dtype, access.epilogue,
     )  # fmt: skip
 
 

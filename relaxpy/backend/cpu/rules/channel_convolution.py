@@ -9,6 +9,10 @@ A task computes some rows of one image for some channels. If windows leave data,
 memory of its own, with zeros around, so that the micro-kernel has no conditions. The copy stays in the second-level
 cache, and each element of it is read by many products. Tasks that share weights follow one another.
 
+Factors that are narrower than their sums, such as bytes, are multiplied in words (`relaxpy.backend.cpu.arithmetic`): of
+neighbouring channels, where the target multiplies groups of these. Then a copy is one of words, which are converted
+once, and the weight is in groups (`relaxpy.backend.cpu.row_tiles`).
+
 Every element is accumulated in the order of the weight's memory, one fused multiply-add at a time: a result depends on
 its window only, neither on the batch nor on the number of threads.
 """
@@ -22,6 +26,7 @@ from functools import reduce
 from typing import Any
 
 from relaxpy.backend.arrangement import Arrangement
+from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.rules.channel_copy import CopyWriter
 from relaxpy.backend.cpu.rules.matmul_finish import Finish, Total
 from relaxpy.backend.cpu.rules.places import product, split_index
@@ -75,18 +80,29 @@ def channel_convolution_program(func: PrimFunc, target: CpuTarget) -> Arrangemen
     form = read_channel_convolution(func)
     if form is None:
         return None
+    data, weight = str(form.data.dtype), str(form.weight.buffer.dtype)
+    arithmetic = Arithmetic.of(data, weight, form.dtype, target)
     lanes = target.lanes(SUMMED_IN[form.dtype])
     pixel = _pixel_axis(form)
-    if pixel is None or not _are_vectors(form, lanes):
+    if pixel is None or not _are_vectors(form, arithmetic, lanes):
         return None
     widest = (target.vector_registers - VECTORS - 1) // VECTORS
-    return Arrangement(lambda: loops.finished(func, _Writer(form, pixel, lanes, widest).write()))
+
+    def write() -> PrimFunc:
+        body = _Writer(form, pixel, arithmetic, widest).write()
+        return loops.finished(func, arithmetic.around(body))
+
+    return Arrangement(write)
 
 
-def _are_vectors(form: ChannelForm, lanes: int) -> bool:
-    """Does the weight have whole vectors of channels, except perhaps for the last one?"""
+def _are_vectors(form: ChannelForm, arithmetic: Arithmetic, lanes: int) -> bool:
+    """Does the weight have whole vectors of channels, except perhaps for the last one, in the groups that are
+    multiplied?"""
     channels, panels = loops.constant(form.axes[form.lane].extent), form.weight.panels
-    if not channels or not loops.is_constant(form.weight.strides[form.lane], 1):
+    group = 1 if panels is None else panels.group
+    if not channels or not loops.is_constant(form.weight.strides[form.lane], group):
+        return False
+    if group != arithmetic.group or (form.is_narrow and form.channel_walk is None):
         return False
     if panels is not None:
         return panels.width % lanes == 0
@@ -117,10 +133,11 @@ class _Source:
     """Where the elements of data are read."""
 
     buffer: Buffer
+    """Data, or a copy of words."""
     base: Expr
     """The element that the first window of the task begins with."""
     strides: Mapping[int, Expr]
-    """The stride of each axis that moves along data, in elements."""
+    """The stride of each axis that moves along data, in elements; of the one in groups, that of a group."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,8 +209,11 @@ _Loop = tuple[Expr, Expr, Expr]
 class _Writer:
     """Writes the program of one convolution."""
 
-    def __init__(self, form: ChannelForm, pixel: int, lanes: int, widest: int) -> None:
-        self.form, self.lanes, self.widest, self.dtype = form, lanes, widest, form.dtype
+    def __init__(self, form: ChannelForm, pixel: int, arithmetic: Arithmetic, widest: int) -> None:
+        self.form, self.widest, self.dtype = form, widest, form.dtype
+        self.arithmetic, self.lanes, self.group = arithmetic, arithmetic.lanes, arithmetic.group
+        self.channel_walk = form.channel_walk if form.is_narrow else None
+        """The dimension of data that is divided into groups."""
         self.program = p = Program()
         self.out = p.flat_view(form.out.buffer)
         self.data = p.flat_view(form.data)
@@ -214,7 +234,7 @@ class _Writer:
         self.channels = loops.constant(self._extent(form.lane)) or 0
         """Channels of a block."""
         blocks = loops.int64(1) if form.blocks is None else self._extent(form.blocks)
-        self.in_block = -(-self.channels // lanes)
+        self.in_block = -(-self.channels // self.lanes)
         """Vectors of a block."""
         self.vectors = loops.simplify(blocks * self.in_block)
         self.parts = self._weight_parts()
@@ -244,7 +264,16 @@ class _Writer:
     @property
     def is_copied(self) -> bool:
         """Does a task copy what it reads?"""
+        if self.arithmetic.converts_left or loops.constant(self._of_last_group) != 0:
+            return True
         return self.is_padded or self.form.channels is not None
+
+    @property
+    def _of_last_group(self) -> Expr:
+        """The channels of data in a last group that is not whole."""
+        if self.group == 1:
+            return loops.int64(0)
+        return loops.floormod(self._extent(self.form.depth[-1]), self.group)
 
     def _has_rows_along(self, axis: int) -> bool:
         """Are positions along this axis rows of pixels? Where images are known to have one row, the axis before that of
@@ -292,6 +321,7 @@ class _Writer:
             pieces = p.let("pieces", loops.ceildiv(task.length, width))
             stacks = p.let("stacks", loops.ceildiv(task.rows, height))
             source = self._copied(task) if self.is_copied else self._in_place(task)
+            self.excess = p.allocate("excess", VECTORS * self.lanes, self.dtype)
             sums = p.allocate("sums", self._sums_size(shapes), self.dtype)
             size = self._sums_size(shapes) if self.is_turned else 1
             turned = p.allocate("turned", size, self.dtype)
@@ -299,6 +329,8 @@ class _Writer:
                 first = p.let("vector", loops.simplify((task.panel + pair) * VECTORS))
                 for vectors in self._counts(first):
                     places = [self._place(first + v) for v in range(vectors)]
+                    if self.arithmetic.flips:
+                        self._write_excess(places)
                     with p.loop("stack", stacks) as stack, p.loop("piece", pieces) as piece:
                         row = p.let("row", loops.simplify(stack * height))
                         new = p.let("new", loops.simplify(piece * width))
@@ -414,7 +446,7 @@ class _Writer:
             return loops.maximum(parts, loops.minimum(more, panels)), strips
         if self.is_copied:
             size = product(self._copy_shape(self.rows))
-            bits = int(loops.tirx.const(0, self.dtype).ty.dtype.bits)
+            bits = int(tirx.const(0, self.dtype).ty.dtype.bits)
             if self.is_turned:
                 size = loops.maximum(size, self.rows * self.length * (VECTORS * self.lanes))
             needed = loops.maximum(needed, loops.ceildiv(size * (bits // 8), COPY_BYTES))
@@ -429,7 +461,7 @@ class _Writer:
         """The parts that the channels are divided into for large weights, a power of two."""
         size = loops.constant(product([loops.int64(n) for n in self.form.weight.buffer.shape]))
         vectors = loops.constant(self.vectors)
-        bits = int(loops.tirx.const(0, self.dtype).ty.dtype.bits)
+        bits = int(self.form.weight.buffer.dtype.bits)
         most = knob("weight_bytes", WEIGHT_BYTES, (WEIGHT_BYTES // 4, WEIGHT_BYTES * 4))
         parts = 1
         while (
@@ -464,6 +496,8 @@ class _Writer:
         base = _sum([walk.base * walk.stride for walk in form.walks])
         for axis, place in self._first(task).items():
             base = base + place * strides.get(axis, loops.int64(0))
+        if self.group > 1:
+            strides[form.depth[-1]] = loops.int64(self.group)
         return _Source(self.data, self.program.let("base", loops.simplify(base)), strides)
 
     def _first(self, task: _Task) -> dict[int, Expr]:
@@ -471,17 +505,20 @@ class _Writer:
         return {**task.image, **({} if self.row is None else {self.row: task.row})}
 
     def _copy_shape(self, rows: Expr) -> list[Expr]:
-        """How far the windows of this many rows reach along each dimension of data."""
+        """How far the windows of this many rows reach along each dimension of data; of the one in groups, how many
+        groups."""
         moving = {axis: self._extent(axis) for axis in self.form.depth}
         moving[self.pixel] = self.length
         if self.row is not None:
             moving[self.row] = rows
         shape: list[Expr] = []
-        for walk in self.form.walks:
+        for n, walk in enumerate(self.form.walks):
             reach = loops.int64(1)
             for axis, extent in moving.items():
                 if (step := walk.steps[axis]) is not None:
                     reach = reach + (extent - 1) * step
+            if n == self.channel_walk:
+                reach = loops.ceildiv(reach, self.group)
             shape.append(loops.simplify(reach))
         return shape
 
@@ -496,7 +533,8 @@ class _Writer:
         ]
         # In terms of the parameters' sizes, so that the memory is known before a call.
         most = product(self._copy_shape(self.most_rows))
-        copy, steps = CopyWriter(p, form, self.data, self.lanes).write(shape, starts, most)
+        writer = CopyWriter(p, form, self.data, self.arithmetic)
+        copy, steps = writer.write(shape, starts, most)
         return _Source(copy, loops.int64(0), _strides(form, steps))
 
     # The micro-kernel
@@ -518,7 +556,10 @@ class _Writer:
         own = [p.allocate(f"pixel{x}", width, self.dtype) for x in range(pixels)]
         places = [(x, v) for x in range(pixels) for v in range(len(tile.places))]
         for x, v in places:
-            p.store(own[x], v * lanes, loops.zero(self.dtype, lanes), lanes)
+            start = loops.zero(self.dtype, lanes)
+            if self.arithmetic.flips:
+                start = start - loops.load(self.excess, v * lanes, lanes)
+            p.store(own[x], v * lanes, start, lanes)
         lines = [p.let("line", self._weight_base(*place)) for place in tile.places]
         is_padded = self.form.weight.panels is not None
         masks = [None if is_padded else self._existing(channel) for _, channel in tile.places]
@@ -535,17 +576,16 @@ class _Writer:
             at = p.let("at", loops.simplify(at + k * data))
             step = p.let("step", loops.simplify(step + k * weight))
             vectors = [
-                p.let("weight", loops.load(self.weight, x + step, lanes, mask))
+                p.let("weight", self._weight_vector(x + step, mask))
                 for x, mask in zip(lines, masks, strict=True)
             ]
             for line in lines:
                 p.prefetch(self.weight, loops.simplify(line + step + AHEAD * weight))
             for x, offset in enumerate(offsets):
-                place = loops.simplify(at + offset)
-                element = p.let("element", loops.load(source.buffer, place))
+                word = self._word(source, loops.simplify(at + offset))
                 for v, vector in enumerate(vectors):
                     total = loops.load(own[x], v * lanes, lanes)
-                    total = total + loops.broadcast(element, lanes) * vector
+                    total = self.arithmetic.add_product(total, word, vector)
                     p.store(own[x], v * lanes, total, lanes)
         rows = [loops.int64(n * shape[0]) for n in range(shape[1])]
         if self.is_turned:
@@ -557,14 +597,47 @@ class _Writer:
             value = loops.load(own[x], v * lanes, lanes)
             p.store(sums, loops.simplify((number * VECTORS + v) * lanes), value, lanes)
 
+    def _word(self, source: _Source, at: Expr) -> Expr:
+        """A word of data, in each lane: element `at` of a copy, or the elements from there on."""
+        p, lanes = self.program, self.lanes
+        if self.is_copied or self.group == 1:
+            element = p.let("element", loops.load(source.buffer, at))
+            return loops.broadcast(element, lanes)
+        return p.let("element", self.arithmetic.left_word(source.buffer, at))
+
+    def _weight_vector(self, at: Expr, mask: Expr | None) -> Expr:
+        """A vector of words of the weight."""
+        if mask is not None:  # not in tiles, and not narrow
+            return loops.load(self.weight, at, self.lanes, mask)
+        return self.arithmetic.right_words(self.weight, at)
+
+    def _write_excess(self, places: Sequence[tuple[Expr, Expr]]) -> None:
+        """Sum up what flipped words add to each channel."""
+        p, lanes, arithmetic = self.program, self.lanes, self.arithmetic
+        lines = [p.let("line", self._weight_base(*place)) for place in places]
+        for v in range(len(lines)):
+            p.store(self.excess, v * lanes, loops.zero(self.dtype, lanes), lanes)
+        with ExitStack() as stack:
+            step = loops.int64(0)
+            for extent, _, weight in self._depth(_Source(self.data, step, {})):
+                step = step + stack.enter_context(p.loop("k", extent)) * weight
+            step = p.let("step", loops.simplify(step))
+            for v, line in enumerate(lines):
+                total = loops.load(self.excess, v * lanes, lanes)
+                vector = p.let("weight", self._weight_vector(line + step, None))
+                total = arithmetic.add_product(total, arithmetic.flipped(), vector)
+                p.store(self.excess, v * lanes, total, lanes)
+
     def _depth(self, source: _Source) -> list[_Loop]:
         """The loops over the depth, outermost first: extent, stride in data, stride in the weight. Axes that follow one
         another in both are one loop."""
         found: list[_Loop] = []
         for axis in self.form.depth:
-            stride = self.form.weight.strides[axis]
+            stride, extent = self.form.weight.strides[axis], self._extent(axis)
             weight = loops.int64(0) if stride is None else stride
-            own = (self._extent(axis), source.strides[axis], weight)
+            if axis == self.form.depth[-1] and self.group > 1:
+                extent, weight = loops.ceildiv(extent, self.group), weight * self.group
+            own = (extent, source.strides.get(axis, loops.int64(0)), loops.simplify(weight))
             if found and all(
                 equal(out, inside * own[0])
                 for out, inside in zip(found[-1][1:], own[1:], strict=True)
@@ -581,7 +654,7 @@ class _Writer:
             base = base + channel
         else:
             panel, inside = (f(channel, panels.width) for f in (loops.floordiv, loops.floormod))
-            base = base + panel * panels.stride + inside
+            base = base + panel * panels.stride + inside * self.group
         if self.form.blocks is not None and (step := strides[self.form.blocks]) is not None:
             base = base + block * step
         return loops.simplify(base)

@@ -1,4 +1,4 @@
-"""Copies of the data that a task of a convolution reads: with zeros around them, and with contiguous channels
+"""Copies of the data that a task of a convolution reads: in words, with zeros around them, and with contiguous channels
 (`channel_convolution`)."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.rules.places import product
 from relaxpy.backend.cpu.rules.transpose import transposed
 from relaxpy.tir.analyzer import equal
@@ -29,7 +30,7 @@ class _Row:
     """The position of that along its dimension of data."""
     length: Expr
     step: Expr
-    """The elements of a pixel in the copy."""
+    """The words of a pixel in the copy."""
     dimension: int
     inside: Expr | bool
     """Whether the row is in data at all."""
@@ -38,11 +39,21 @@ class _Row:
 class CopyWriter:
     """Writes the copy of a part of data that is a box, which may reach beyond data."""
 
-    def __init__(self, program: Program, form: ChannelForm, data: Buffer, lanes: int) -> None:
-        self.program, self.form, self.data, self.lanes = program, form, data, lanes
-        self.dtype = form.dtype
+    def __init__(
+        self, program: Program, form: ChannelForm, data: Buffer, arithmetic: Arithmetic
+    ) -> None:
+        self.program, self.form, self.data, self.arithmetic = program, form, data, arithmetic
+        self.lanes, self.group, self.dtype = arithmetic.lanes, arithmetic.group, arithmetic.word
         self.inner = form.channels
         """The dimension of data that is the last one of the copy; None if the copy has data's order."""
+        self.nothing = loops.zero(self.dtype, self.lanes)
+        """Words of zeros."""
+        if arithmetic.flips:
+            self.nothing = arithmetic.flipped()
+        grouped = form.channel_walk if self.group > 1 else None
+        self.channels = loops.int64(1) if grouped is None else form.walks[grouped].size
+        self.grouped = grouped
+        """The dimension of data along which words are groups."""
 
     def write(
         self, shape: Sequence[Expr], starts: Sequence[Expr], most: Expr
@@ -88,9 +99,13 @@ class CopyWriter:
     def _copy_row(self, row: _Row) -> None:
         """Copy one row of pixels."""
         p, walk, number = self.program, self.form.walks[row.dimension], row.step
-        channels = loops.constant(number)
-        if self.inner is not None and channels is not None and 2 * channels > self.lanes:
-            self._turn(row, channels)
+        words = loops.constant(number)
+        if (
+            self.inner is not None
+            and words is not None
+            and (self.group > 1 or 2 * words > self.lanes)
+        ):
+            self._turn(row, words)
             return
         low = p.let("low", loops.minimum(loops.maximum(0, -row.start), row.length))
         high = p.let("high", loops.minimum(row.length, walk.size - row.start))
@@ -104,66 +119,94 @@ class CopyWriter:
                 with p.loop("x", high - low) as x, p.loop("channel", number) as channel:
                     place = row.at + (low + x) * walk.stride
                     place = place + channel * self.form.walks[self.inner].stride
-                    value = loops.load(self.data, loops.simplify(place))
+                    value = loops.load(self.data, loops.simplify(place)).astype(self.dtype)
                     p.store(row.copy, row.to + (low + x) * number + channel, value)
             self._fill(row.copy, row.to, high * number, end, None)
         with p.otherwise(row.inside):
             self._fill(row.copy, row.to, loops.int64(0), end, None)
 
-    def _turn(self, row: _Row, channels: int) -> None:
-        """Copy one row of pixels, transposed in squares of vectors. The last square of a row may exceed it, into the
-        next one, which is written later."""
+    def _turn(self, row: _Row, words: int) -> None:
+        """Copy one row of pixels, transposed in squares of vectors of words. The last square of a row may exceed it,
+        into the next one, which is written later."""
         assert self.inner is not None
         p, lanes, walk = self.program, self.lanes, self.form.walks[row.dimension]
         stride = self.form.walks[self.inner].stride
         size = walk.size
         if row.inside is not True:
             size = p.let("size", loops.select(row.inside, size, 0))
-        nothing = loops.zero(self.dtype, lanes)
+        last = self.group
+        if self.grouped is not None:
+            last = (loops.constant(self.channels) or 0) - (words - 1) * self.group
 
-        def square(pixel: Expr, channel: Expr, count: int) -> None:
+        def square(pixel: Expr, word: Expr, count: int, is_last: bool) -> None:
             mask = loops.lanes_within(row.start + pixel, size, lanes)
-            rows: list[Expr] = [nothing] * lanes
+            rows: list[Expr] = [self.nothing] * lanes
             for n in range(count):
-                place = loops.simplify(row.at + pixel * walk.stride + (channel + n) * stride)
-                value = loops.load(self.data, place, lanes, mask)
-                rows[n] = tirx.Select(mask, value, nothing)
+                members = last if is_last and n == count - 1 else self.group
+                first = row.at + pixel * walk.stride + (word + n) * (self.group * stride)
+                zeros = loops.zero(str(self.data.dtype), lanes)
+                factors = [zeros] * self.group
+                for member in range(members):
+                    place = loops.simplify(first + member * stride)
+                    value = loops.load(self.data, place, lanes, mask)
+                    factors[member] = p.let("factor", tirx.Select(mask, value, zeros))
+                rows[n] = self.arithmetic.left_joined(factors, [True] * self.group)
             only = None if count == lanes else loops.first_lanes(tirx.const(count, "int32"), lanes)
+            if words == 1:
+                p.store(row.copy, loops.simplify(row.to + pixel), rows[0], lanes)
+                return
             for n, column in enumerate(transposed(p, rows)):
-                place = loops.simplify(row.to + (pixel + n) * channels + channel)
+                place = loops.simplify(row.to + (pixel + n) * words + word)
                 p.store(row.copy, place, column, lanes, only)
 
+        whole, rest = divmod(words, lanes)
+        if last < self.group and not rest:  # the last square is another one
+            whole, rest = whole - 1, lanes
         with p.loop("square", loops.ceildiv(row.length, lanes)) as number:
             pixel = p.let("pixel", number * lanes)
-            with p.loop("channels", channels // lanes) as block:
-                square(pixel, block * lanes, lanes)
-            if channels % lanes:
-                square(pixel, loops.int64(channels // lanes * lanes), channels % lanes)
+            if whole:
+                with p.loop("words", whole) as block:
+                    square(pixel, block * lanes, lanes, False)
+            if rest:
+                square(pixel, loops.int64(whole * lanes), rest, True)
 
     def _is_whole(self, n: int, start: Expr, extent: Expr) -> bool:
-        """Is a dimension of data copied from its beginning to its end?"""
+        """Is a dimension of data copied from its beginning to its end, in whole words?"""
         walk = self.form.walks[n]
-        return not walk.is_guarded and loops.constant(start) == 0 and equal(extent, walk.size)
+        elements = extent * self.group if n == self.grouped else extent
+        return not walk.is_guarded and loops.constant(start) == 0 and equal(elements, walk.size)
 
     def _fill(self, copy: Buffer, to: Expr, first: Expr, end: Expr, at: Expr | None) -> None:
-        """Write elements `first` to `end` of the row of the copy that begins at `to`: those of the row of data that
-        begins at `at`, or zeros."""
+        """Write words `first` to `end` of the row of the copy that begins at `to`: those of the row of data that begins
+        at element `at`, or zeros."""
         p, lanes = self.program, self.lanes
         first = p.let("first", loops.simplify(first))
         count = p.let("count", loops.simplify(end - first))
         if loops.constant(count) == 0:
             return
 
-        def store(place: Expr, mask: Expr | None) -> None:
-            value = loops.zero(self.dtype, lanes)
+        def store(place: Expr, mask: Expr | None, factors: Expr | None = None) -> None:
+            value = self.nothing
             if at is not None:
-                value = loops.load(self.data, at + place, lanes, mask)
+                place = p.let("place", place)
+                source = loops.simplify(at + place * self.group)
+                value = self.arithmetic.left_words(self.data, source, factors)
             p.store(copy, to + place, value, lanes, mask)
 
-        whole = p.let("whole", loops.floordiv(count, lanes))
+        # The last word of a pixel that is a row is perhaps not whole: then it is in a masked vector.
+        is_pixel = self.grouped is not None and loops.constant(count) == loops.constant(
+            loops.ceildiv(self.channels, self.group)
+        )
+        rest = loops.floormod(self.channels, self.group) if is_pixel else loops.int64(0)
+        missing = 0 if loops.constant(rest) == 0 else 1
+        whole = p.let("whole", loops.floordiv(count - missing, lanes))
         with p.loop("vector", whole) as n:
             store(first + n * lanes, None)
         left = p.let("left", loops.simplify(count - whole * lanes))
         with p.when(left > 0):
             mask = loops.first_lanes(left.astype("int32"), lanes)
-            store(p.let("last", first + whole * lanes), mask)
+            factors = left * self.group
+            if missing:
+                factors = self.channels - whole * (lanes * self.group)
+            factors = p.let("factors", loops.simplify(factors).astype("int32"))
+            store(p.let("last", first + whole * lanes), mask, factors)
