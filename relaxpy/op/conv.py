@@ -135,7 +135,7 @@ class Convolution(ConvolutionLike):
 
     def pairs(self) -> Mapping[str, Pair]:
         channel = self.layouts()[1].letters.index("O")
-        return {"data": Pair(static=True), "weight": Pair(axis=channel, weight=True)}
+        return {"data": Pair("uint8", static=True), "weight": Pair(axis=channel, weight=True)}
 
     def deduce(self, d: Deduction, data: KnownTensor, weight: KnownTensor) -> TensorType:
         self.check(d, data, weight)

@@ -32,11 +32,13 @@ from relaxpy.op.base import Op
 from relaxpy.op.binary import Add, Divide, Maximum, Multiply, Subtract
 from relaxpy.op.call import CallTIR
 from relaxpy.op.conv import Convolution
+from relaxpy.op.data_layout import padding_pairs
 from relaxpy.op.datatype import Astype
 from relaxpy.op.deduce import deduce
 from relaxpy.op.join import Concat
 from relaxpy.op.linear_algebra import Linear, Matmul
 from relaxpy.op.manipulate import ExpandDims, PermuteDims, Squeeze
+from relaxpy.op.pad import Pad
 from relaxpy.op.pool import MaxPooling
 from relaxpy.op.quantization import NARROW, Dequantize, Quantize
 from relaxpy.op.reduce import Max, Sum
@@ -64,8 +66,8 @@ class Realize(Pass):
 
     `linear`, `matmul` and convolutions of two `dequantize` are realised, with a scale a tensor, a row (or an index of
     the second last axis) of the first factor, a column or an output channel of the second. Zero points other than the
-    constant 0 are subtracted from the sums of a matrix product, as sums of the other factor's codes, and from the codes
-    of a convolution. A sum must be proved to fit into int32 from the depth and the ranges of the codes.
+    constant 0 are subtracted from the sums of a matrix product, as sums of the other factor's codes. So is that of the
+    data of a convolution, which is padded with it; others are subtracted from the codes of a convolution. A sum must be proved to fit into int32 from the depth and the ranges of the codes.
 
     A `quantize` of a `dequantize` with the same scale and zero point is gone, also with operators between that only
     move elements. Everything else stays a computation of floats on dequantised numbers; `realized` lists it with the
@@ -426,8 +428,7 @@ class _Realizer(Rebuilder):
         for axis, dim in enumerate(rhs.kind.dims or ()):
             depth = depth if axis == channel else depth * dim
         self.check_depth(depth, lhs, rhs)
-        codes = [self.unshifted(each) for each in (lhs, rhs)]
-        total: Expr = self.emit(replace(op, out_dtype=DType("int32"))(*codes))
+        total = self.sums_of_windows(op, lhs, rhs)
         right = rhs.scale
         if not self.is_scalar(right):
             dims = [Dim.of(1)] * len(layouts[2].letters)
@@ -436,6 +437,30 @@ class _Realizer(Rebuilder):
         else:
             right = self.factor(right, rhs, is_row=False)
         return self.scaled(call, total, (right, self.factor(lhs.scale, lhs, is_row=True)))
+
+    def sums_of_windows(self, op: Convolution, lhs: _Codes, rhs: _Codes) -> Expr:
+        """The sums of a convolution of codes. A zero point of the data that is constant is subtracted from the sums, as
+        those of the weight's codes: data is padded with it before."""
+        product = replace(op, out_dtype=DType("int32"))
+        zero = lhs.zero
+        if rhs.is_shifted or not lhs.is_shifted or not isinstance(zero, Constant):
+            return self.emit(product(self.unshifted(lhs), self.unshifted(rhs)))
+        data, kernel, result = op.layouts()
+        number = int(zero.data.reshape(()))
+        pairs = dict(zip(op.spatial, padding_pairs(op.padding, len(op.spatial)), strict=True))
+        codes = lhs.codes
+        if any(map(any, pairs.values())):
+            widths = [n for letter in data.letters for n in pairs.get(letter, (0, 0))]
+            codes = self.emit(Pad(tuple(widths), pad_value=float(number))(codes))
+        total = self.emit(replace(product, padding=0)(codes, rhs.codes))
+        channel = kernel.letters.index("O")
+        over = tuple(axis for axis in range(rhs.ndim) if axis != channel)
+        shift: Expr = self.emit(Sum(over)(self.wide(rhs.codes)))
+        shift = self.emit(Multiply()(shift, Constant(np.array(number, np.int32))))
+        dims = [Dim.of(1)] * len(result.letters)
+        dims[result.letters.index("C")] = (rhs.kind.dims or ())[channel]
+        shift = self.emit(Reshape()(shift, ShapeExpr(tuple(dims))))
+        return self.emit(Subtract()(total, shift))
 
     def unshifted(self, codes: _Codes) -> Expr:
         """The codes less their zero point: padding with 0 is the number 0 then."""
