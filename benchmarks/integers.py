@@ -72,10 +72,10 @@ class Model:
 
 def _minilm() -> Any:
     """all-MiniLM-L6-v2: ids to vectors, without a mask."""
+    import torch
+
     from benchmarks.embed import torch_model
     from relaxpy.models.sentence_embedding import default_checkpoint
-
-    import torch
 
     model = torch_model(default_checkpoint())
 
@@ -139,10 +139,10 @@ def exported(name: str, folder: str) -> Service:
         input_names=["x"], output_names=["y"],
         dynamic_axes={"x": {i: axis for i, axis in enumerate(model.axes) if axis}, "y": {0: "batch"}},
     )  # fmt: skip
-    return Service(lambda request: lambda: path)
+    return Service(lambda _: lambda: path)
 
 
-def run_floats(name: str, path: str, threads: int) -> Run:
+def run_floats(_: str, path: str, threads: int) -> Run:
     """ONNX Runtime in float32: what errors are measured against."""
     import onnxruntime
 

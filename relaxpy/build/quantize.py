@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from relaxpy.build.build import build
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.ir.module import IRModule
 from relaxpy.narrow import arrays_in, is_mapping, is_sequence
+from relaxpy.op.pair import Pair
 from relaxpy.op.ranges import Seen, merged_all, scale_of
 from relaxpy.runtime import VirtualMachine
 from relaxpy.transform.annotate import Annotate, Rule, Scales
@@ -179,12 +180,16 @@ def quantize(
     method: str = "min_max",
     percentile: float = 99.99,
     keep_accuracy: float | None = None,
+    smooth: float | None = None,
+    correct_bias: bool = False,
     target: str = "llvm",
 ) -> tuple[IRModule, Report]:
     """The module with products of integers, and what became of each layer. It takes the same parameters as before.
 
     Without data, layers are quantised whose scales need none. `method` makes scales of what was seen
-    (`relaxpy.op.ranges.METHODS`). With `keep_accuracy` (a cosine, such as 0.99) the layers that lose most are left in
+    (`relaxpy.op.ranges.METHODS`). `smooth`, such as 0.5, moves that part of the magnitude of columns of activations to
+    the weights of matrix products; `correct_bias` adds to each layer's result the mean that its channels lose on the
+    data. Both need data. With `keep_accuracy` (a cosine, such as 0.99) the layers that lose most are left in
     floats, one after the other, until the results on the data are so near.
 
     Raises: UsageError (`quantization`) as `Annotate` and `calibrate` do, or if data that is needed is missing.
@@ -198,6 +203,10 @@ def quantize(
         raise UsageError(
             "quantization", "an accuracy cannot be kept without data", help="give data"
         )
+    if data is None and (smooth is not None or correct_bias):
+        raise UsageError("quantization", "corrections are measured on data", help="give data")
+    if smooth is not None and not 0 <= smooth <= 1:
+        raise UsageError("quantization", f"smooth is from 0 to 1, got {smooth}")
     if data is not None and iter(data) is data:
         raise UsageError(
             "quantization",
@@ -206,17 +215,30 @@ def quantize(
         )
     if data is not None and calibration is None:
         calibration = calibrate(mod, params, data, function=function, rules=chosen, target=target)
+    columns: dict[str, np.ndarray] = {}
+    if smooth is not None and data is not None:
+        columns = _columns(mod, params, data, chosen, function, target)
+    shifts: dict[str, np.ndarray] = {}
     floats: VirtualMachine | None = None
     errors: dict[str, float] | None = None
     while True:
         sites = [s for s in Calibrate(chosen).observed(mod)[1] if s.function == function]
         known = calibration or Calibration()
         scales = known.scales(sites, method, percentile) if calibration is not None else {}
-        annotate = Annotate(chosen, scales)
+        even = {layer: each for layer, each in columns.items() if chosen.get(layer, 0) is not None}
+        annotate = Annotate(chosen, scales, even, 0.5 if smooth is None else smooth)
+        if errors is None and data is not None:
+            # A layer's loss is that of its codes alone, whatever the others are.
+            errors, means = _errors(mod, params, data, annotate, function, target)
+            if correct_bias:
+                shifts = means
+                corrected = replace(annotate, shifts=shifts)
+                errors, _ = _errors(mod, params, data, corrected, function, target)
+        kept = {layer: each for layer, each in shifts.items() if chosen.get(layer, 0) is not None}
+        annotate = replace(annotate, shifts=kept)
+        errors = errors or {}
         annotated, places = annotate.annotated(mod)
         module, realized = Realize().realized(annotated)
-        if errors is None:  # a layer's is that of its codes alone, whatever the others are
-            errors = {} if data is None else _errors(mod, params, data, annotate, function, target)
         stays = {(p.function, p.layer): p.reason for p in [*realized, *places] if p.reason}
         layers = [
             LayerReport(
@@ -263,18 +285,47 @@ def _errors(
     annotate: Annotate,
     function: str,
     target: str,
-) -> dict[str, float]:
-    """By layer, what its result loses."""
+) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """By layer, what its result loses, and the mean of that for each channel."""
     measured, calls = MeasureErrors(annotate).measured(mod)
     layers = [layer for name, layer in calls if name == function]
     if not layers:
-        return {}
-    sums = np.zeros((len(layers), 2))
+        return {}, {}
+    sums, means, count = np.zeros((len(layers), 2)), dict[str, np.ndarray](), 0
     for found in _called(VirtualMachine(build(measured, target, params)), function, data):
-        sums += np.array([[float(part) for part in pair] for pair in found])
-    return {
+        sums += np.array([[float(part) for part in each[:2]] for each in found])
+        for layer, (*_, mean) in zip(layers, found, strict=True):
+            means[layer] = means.get(layer, 0) + mean.astype(np.float64)
+        count += 1
+    errors = {
         layer: float(np.sqrt(lost / size)) if size else 0.0
         for layer, (lost, size) in zip(layers, sums, strict=True)
+    }
+    return errors, {layer: (each / count).astype(np.float32) for layer, each in means.items()}
+
+
+def _columns(
+    mod: IRModule,
+    params: Mapping[str, Any],
+    data: Iterable[Arguments],
+    rules: Mapping[str, Rule],
+    function: str,
+    target: str,
+) -> dict[str, np.ndarray]:
+    """By layer that is a matrix product: the largest magnitude of each column of its data."""
+    pairs = {"data": Pair(axis=-1, static=True)}
+    own = {"linear": {"data": pairs["data"]}, "matmul": {"x1": pairs["data"]}}
+    present = {place.operator for place in Annotate().annotated(mod)[1]}
+    wanted = {name: pair for name, pair in own.items() if name in present}
+    off = {name: None for name in ("nn.conv1d", "nn.conv2d", "nn.conv3d") if name in present}
+    left = {name: rule for name, rule in rules.items() if rule is None}
+    seen = calibrate(
+        mod, params, data, function=function, rules={**wanted, **off, **left}, target=target
+    )
+    return {
+        layer: np.maximum(-found.low, found.high)
+        for layer, arguments in seen.seen.items()
+        for found in arguments.values()
     }
 
 

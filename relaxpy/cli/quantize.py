@@ -64,6 +64,10 @@ whose matrices that format does not have, relaxpy alone. It appears when it is c
               help="(.rxe) The share of numbers inside the range, for --method percentile.")  # fmt: skip
 @click.option("--keep-accuracy", type=float, metavar="COSINE",
               help="(.rxe) Leave the layers that lose most in floats until results are so near.")  # fmt: skip
+@click.option("--smooth", type=click.FloatRange(0, 1), metavar="PART",
+              help="(.rxe) Move this part of activations' magnitudes to the weights (SmoothQuant), such as 0.5.")  # fmt: skip
+@click.option("--correct-bias", is_flag=True,
+              help="(.rxe) Add to each layer's result the mean that its channels lose on the data.")  # fmt: skip
 @click.option("--calibration", type=OutputFile(),
               help="(.rxe) Keep what was seen of the data in this file, and use it if it is there.")  # fmt: skip
 @click.option("--report", type=OutputFile(), help="(.rxe) Write the report as JSON to this file.")

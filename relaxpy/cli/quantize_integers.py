@@ -54,6 +54,8 @@ class Options:
     method: str
     percentile: float
     keep_accuracy: float | None
+    smooth: float | None
+    correct_bias: bool
     calibration: Path | None
     report: Path | None
     target: str
@@ -82,7 +84,8 @@ def quantize_to_executable(source: str, output: Path, options: Options, as_json:
     module, report = quantize(
         mod, params, data, function=function, rules=rules, calibration=known,
         method=options.method, percentile=options.percentile,
-        keep_accuracy=options.keep_accuracy, target=options.target,
+        keep_accuracy=options.keep_accuracy, smooth=options.smooth, correct_bias=options.correct_bias,
+        target=options.target,
     )  # fmt: skip
     relaxpy.build(module, options.target, params).save(output)
     fields = {"output": output, **report.to_json()}
@@ -107,7 +110,7 @@ def _read(source: str, params: str | None) -> tuple[IRModule, dict[str, Any]]:
         if not Path(source).is_file():
             raise UsageError(
                 "quantization",
-                f"{source} is no script, no ONNX model and no folder of a checkpoint",
+                f"{source} is no script, no model of ONNX or torch (.pt2), and no folder of a checkpoint",
             )
         return read_program(source, given)
     if given is not None:

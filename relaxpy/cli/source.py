@@ -1,4 +1,4 @@
-"""Reads a program from a file or stdin into a checked module: a script, or an ONNX model."""
+"""Reads a program from a file or stdin into a checked module: a script, or a model of ONNX or torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relaxpy.runtime.container import MAGIC
 
 ONNX_SUFFIXES = (".onnx", ".onnxtxt")
 """Endings of the names of ONNX models: protobuf, or ONNX's own text."""
-FILES_HELP = "a program is a script (.py) or an ONNX model (.onnx)"
+FILES_HELP = "a program is a script (.py), an ONNX model (.onnx) or one of torch.export.save (.pt2)"
 
 EXECUTABLE_HELP = "`relaxpy show` prints an executable as text, `relaxpy run` runs it"
 
@@ -29,7 +29,7 @@ def is_onnx(path: str) -> bool:
 def is_executable(path: str) -> bool:
     """Whether `path` is a binary file and no program, which a zero byte at its start shows. A `.py` file always
     counts as a script, an `.onnx` file as a model."""
-    if path == "-" or path.endswith(".py") or is_onnx(path):
+    if path == "-" or path.endswith(".py") or is_onnx(path) or is_torch(path):
         return False
     with open(path, "rb") as file:
         return b"\0" in file.read(4096)
@@ -64,17 +64,43 @@ def read_text(path: str) -> str:
 def read_program(
     path: str, given: Mapping[str, Any] | None = None
 ) -> tuple[IRModule, dict[str, Any]]:
-    """The program in `path`, and its weights by name: those of an ONNX model, and those that are given beside it, which
-    win."""
-    if not is_onnx(path):
+    """The program in `path`, and its weights by name: those of an ONNX model or of one of torch, and those that are given
+    beside it, which win."""
+    if is_torch(path):
+        mod, weights = _read_torch(path)
+    elif is_onnx(path):
+        mod, weights = relaxpy.from_onnx(path)
+    else:
         return read_module(path), dict(given or {})
-    mod, weights = relaxpy.from_onnx(path)
     return mod, {**weights, **(given or {})}
 
 
+def is_torch(path: str) -> bool:
+    """Is it a file of `torch.export.save`?"""
+    return path.endswith(".pt2")
+
+
+def _read_torch(path: str) -> tuple[IRModule, dict[str, Any]]:
+    """The program in a file of `torch.export.save`, and its weights. Raises: UsageError (`extra-missing`,
+    `torch-export`)."""
+    try:
+        import torch
+    except ImportError:
+        raise UsageError(
+            "extra-missing", f"{path} is of torch, which is not installed", help="pip install torch"
+        ) from None
+    try:
+        program = torch.export.load(path)
+    except Exception as error:  # of a file, of its archive, of torch
+        raise UsageError("torch-export", f"{path} is no program of torch.export: {error}") from None
+    return relaxpy.from_torch(program)
+
+
 def read_module(path: str) -> IRModule:
-    """Parses and checks the program in `path`. All errors are reported together. The weights of an ONNX model are
-    parameters."""
+    """Parses and checks the program in `path`. All errors are reported together. The weights of a model of ONNX or torch
+    are parameters."""
+    if is_torch(path):
+        return _read_torch(path)[0]
     if is_onnx(path):
         return relaxpy.from_onnx(path)[0]
     mod = relaxpy.parse(read_text(path), filename="<stdin>" if path == "-" else path)

@@ -324,8 +324,8 @@ class InferenceSession:
         self, key: Any, constants: Mapping[str, np.ndarray]
     ) -> tuple[Imported, VirtualMachine]:
         """Build the model with these inputs as constants."""
-        from relaxpy.build import build
         from relaxpy.analysis.called_operators import calls_operator
+        from relaxpy.build import build
         from relaxpy.frontend.onnx.importer import import_model
         from relaxpy.op.quantization import Dequantize
         from relaxpy.transform import Realize

@@ -168,7 +168,9 @@ def _squared(counts: np.ndarray, low: float, high: float, levels: int) -> float:
 
 def _divergence(counts: np.ndarray, low: float, high: float, levels: int) -> float:
     """The Kullback-Leibler divergence of the numbers in so many levels of a range, with those outside at its ends, from
-    the numbers as they were."""
+    the numbers as they were. Zeros are left out: a code is for them in every range, and after a ReLU they are most."""
+    counts = counts.copy()
+    counts[[0, BINS]] = 0
     edges = np.linspace(low, high, _LEVELS + 1)
     seen = _spread(counts, edges)
     clipped = seen.copy()

@@ -37,10 +37,14 @@ class EmbeddingModel:
         self._lock = asyncio.Lock()
 
     @classmethod
-    async def start(cls, name: str, place: str | None, target: str = "llvm") -> EmbeddingModel:
+    async def start(
+        cls, name: str, place: str | None, target: str = "llvm", precision: str = "float32"
+    ) -> EmbeddingModel:
         """Load a checkpoint. Raises: UsageError like `SentenceEmbedder.from_checkpoint`."""
         folder = None if place is None else Path(place)
-        embedder = await asyncio.to_thread(SentenceEmbedder.from_checkpoint, folder, target=target)
+        embedder = await asyncio.to_thread(
+            SentenceEmbedder.from_checkpoint, folder, target=target, precision=precision
+        )
         return cls(name, embedder)
 
     async def embed(self, texts: Sequence[str | list[int]]) -> tuple[np.ndarray, int]:

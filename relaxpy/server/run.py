@@ -66,7 +66,7 @@ async def serve(
             running.append(await ServedModel.start(each, start))
             _note_limits(each, running[-1])
         vectors = {
-            name: await EmbeddingModel.start(name, place)
+            name: await EmbeddingModel.start(name, place, precision=settings.precision)
             for name, place in (embedders or {}).items()
         }
         server = Server(settings, {model.name: model for model in running}, vectors)

@@ -67,6 +67,8 @@ class ServerSettings:
     """The most connections."""
     log: Literal["text", "json", "none"] = "text"
     """How each request is logged on stderr."""
+    precision: str = "float32"
+    """What models for vectors compute products with weights in (`relaxpy.models.sentence_embedding.PRECISIONS`)."""
     scale: Scale | None = None
     """Replicas of each engine, by Ray Serve; None: each is a process of this server."""
     most_stored: int = 1000

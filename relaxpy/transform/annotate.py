@@ -29,15 +29,16 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import used_vars
 from relaxpy.op.base import OPS, Op
-from relaxpy.op.binary import Divide, Maximum, Minimum, Subtract
+from relaxpy.op.binary import Add, Divide, Maximum, Minimum, Multiply, Power, Subtract
 from relaxpy.op.datatype import Astype
 from relaxpy.op.deduce import deduce
 from relaxpy.op.linear_algebra import Linear, Matmul
+from relaxpy.op.manipulate import ExpandDims
 from relaxpy.op.pair import ROW, Pair
 from relaxpy.op.quantization import Dequantize, Quantize
 from relaxpy.op.reduce import Max, Min
 from relaxpy.op.row_major import Reshape
-from relaxpy.op.unary import Abs, Round
+from relaxpy.op.unary import Abs, Clip, Round
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.dataflow_vars import with_outputs
 from relaxpy.transform.rebuild import Rebuilder
@@ -90,7 +91,10 @@ class Annotate(Pass):
         })
 
     A layer is named as its weight is, without the ending `weight`; one whose weight has no name, as its value is. What
-    is not annotated is listed with the reason by `annotated`. Raises UsageError (`quantization`) for a rule that
+    is not annotated is listed with the reason by `annotated`.
+
+    `smooth` evens out columns of data before they are quantised (Xiao et al., 2023, SmoothQuant): they are divided by s =
+    largest(x) ** strength / largest(w) ** (1 - strength), and those of the weight multiplied by it. Raises UsageError (`quantization`) for a rule that
     matches nothing, or that names an argument that the operator does not have.
 
     Before:
@@ -131,6 +135,12 @@ class Annotate(Pass):
     rules: Mapping[str, Rule] = field(default_factory=dict[str, Rule])
     scales: Mapping[tuple[str, str], Scales] = field(default_factory=dict[tuple[str, str], Scales])
     """By layer and argument: what `Calibrate` found for the pairs that are static."""
+    smooth: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
+    """By layer, for matrix products: the largest magnitude of each column of the data."""
+    strength: float = 0.5
+    """How much of a column's magnitude moves to the weight, from 0 to 1 (SmoothQuant's alpha)."""
+    shifts: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
+    """By layer: what is added to its result, such as the mean of what codes lose of it (bias correction)."""
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         return self.annotated(mod)[0]
@@ -272,6 +282,13 @@ class Annotator(Rebuilder):
                     f"there are scales for {name} of {layer}, and no such layer",
                     help="calibrate the module that is annotated",
                 )
+        for layer in (*self.step.smooth, *self.step.shifts):
+            if layer not in self.layers:
+                raise UsageError(
+                    "quantization",
+                    f"there are corrections for {layer}, and no such layer",
+                    help="measure the module that is annotated",
+                )
 
     def refusal(self, op: Op, given: Mapping[str, Expr], pairs: Pairs, layer: str) -> str:
         """Why a call cannot be annotated; empty if it can."""
@@ -296,11 +313,35 @@ class Annotator(Rebuilder):
 
     def with_pairs(self, call: Call, given: Mapping[str, Expr], pairs: Pairs, layer: str) -> Expr:
         args = list(call.args)
+        if layer in self.step.smooth:
+            args[:2] = self.smoothed(call, self.step.smooth[layer])
         for place, name in enumerate(given):
             if name in pairs:
                 scales = self.step.scales.get((layer, name))
-                args[place] = self.of_argument(given[name], pairs[name], scales)
-        return replace(call, args=tuple(args))
+                args[place] = self.of_argument(args[place], pairs[name], scales)
+        result = replace(call, args=tuple(args))
+        shift = self.step.shifts.get(layer)
+        return result if shift is None else Add()(self.emit(result), Constant(shift))
+
+    def smoothed(self, call: Call, largest: np.ndarray) -> tuple[Expr, Expr]:
+        """The factors of a product with a matrix, after magnitude has moved from columns of the data to the weight."""
+        data, weight = call.args[:2]
+        kind = deduce(weight, self.mod)
+        assert isinstance(kind, TensorType), "as was checked"
+        assert kind.dtype is not None, "as was checked"
+        axis, alpha = (0 if isinstance(call.op, Linear) else 1), self.step.strength
+        dtype = DType(kind.dtype).numpy
+
+        def const(value: Any) -> Constant:
+            return Constant(np.asarray(value, dtype))
+
+        own = self.emit(Maximum()(self.emit(Max((axis,))(self.emit(Abs()(weight)))), const(TINY)))
+        given = const(np.maximum(largest, TINY).astype(np.float64) ** alpha)
+        step = self.emit(Divide()(given, self.emit(Power()(own, const(1 - alpha)))))
+        # A column without data, or without weights, stays as it is.
+        step = self.emit(Clip(2.0**-20, 2.0**20)(step))
+        by = step if axis == 0 else self.emit(ExpandDims((1,))(step))
+        return self.emit(Divide()(data, step)), self.emit(Multiply()(weight, by))
 
     def of_argument(self, x: Expr, pair: Pair, scales: Scales | None) -> Expr:
         """An argument, quantised and dequantised: as a matrix, if each row has a scale."""

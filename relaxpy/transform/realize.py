@@ -66,8 +66,9 @@ class Realize(Pass):
 
     `linear`, `matmul` and convolutions of two `dequantize` are realised, with a scale a tensor, a row (or an index of
     the second last axis) of the first factor, a column or an output channel of the second. Zero points other than the
-    constant 0 are subtracted from the sums of a matrix product, as sums of the other factor's codes. So is that of the
-    data of a convolution, which is padded with it; others are subtracted from the codes of a convolution. A sum must be proved to fit into int32 from the depth and the ranges of the codes.
+    constant 0 are subtracted from the sums of a matrix product, as sums of the other factor's codes. So is a constant
+    one of the data of a convolution, which is padded with it; others are subtracted from the codes. A sum must be
+    proved to fit into int32 from the depth and the ranges of the codes.
 
     A `quantize` of a `dequantize` with the same scale and zero point is gone, also with operators between that only
     move elements. Everything else stays a computation of floats on dequantised numbers; `realized` lists it with the

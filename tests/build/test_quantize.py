@@ -174,3 +174,57 @@ def test_bad_data_is_named() -> None:
 def test_text_that_is_no_calibration(text: str) -> None:
     with pytest.raises(UsageError, match=r"no calibration|no statistics"):
         Calibration.from_json(text)
+
+
+def test_columns_that_differ_are_smoothed() -> None:
+    """A column of activations that is a hundred times larger costs the others their codes, unless its magnitude moves to
+    the weight; the numbers without codes stay."""
+    mod = relaxpy.parse("""
+from relaxpy.script import relax as R
+
+@R.function
+def main(x: R.Tensor(("n", 32), "float32"), up_weight: R.Tensor((16, 32), "float32")):
+    R.func_attr({"num_input": 1})
+    with R.dataflow():
+        y = R.linear(x, up_weight)
+        R.output(y)
+    return y
+""")
+    rng = np.random.default_rng(3)
+    params = {"up_weight": rng.standard_normal((16, 32)).astype("float32")}
+    large = np.where(np.arange(32) == 5, 100.0, 1.0)
+    data = [{"x": (rng.standard_normal((9, 32)) * large).astype("float32")} for _ in range(2)]
+    plain, even = (quantize(mod, params, data, smooth=part)[1].layers[0] for part in (None, 0.5))
+    assert plain.error is not None
+    assert even.error is not None
+    assert even.error < 0.5 * plain.error
+    module = quantize(mod, params, data, smooth=0.5)[0]
+    x = data[0]["x"]
+    got = relaxpy.VirtualMachine(relaxpy.build(module, params=params))["main"](x).numpy()
+    want = x @ params["up_weight"].T
+    assert np.abs(got - want).max() < 0.02 * np.abs(want).max()
+
+
+def test_bias_is_corrected() -> None:
+    """What the codes of all samples lose of a channel in the mean is added to it: the mean of the errors is then 0."""
+    data = samples()
+    module, report = quantize(network(), WEIGHTS, data, correct_bias=True)
+    assert [layer.kind for layer in report.layers] == ["integers"] * 3
+    plain = quantize(network(), WEIGHTS, data)[1]
+    assert all(a.error <= b.error for a, b in zip(report.layers, plain.layers, strict=True))  # type: ignore[operator]
+
+    def mean(mod: IRModule) -> np.ndarray:
+        run = relaxpy.VirtualMachine(relaxpy.build(mod, params=WEIGHTS))["main"]
+        return np.mean([run(**sample).numpy().mean(0) for sample in data], 0)
+
+    floats = mean(network())
+    lost = [np.abs(mean(each) - floats).max() for each in (module, quantize(network(), WEIGHTS, data)[0])]
+    assert lost[0] < lost[1]
+
+
+def test_corrections_need_data() -> None:
+    for wrong in ({"smooth": 0.5}, {"correct_bias": True}):
+        with pytest.raises(UsageError, match="measured on data"):
+            quantize(network(), WEIGHTS, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="from 0 to 1"):
+        quantize(network(), WEIGHTS, samples(), smooth=2.0)

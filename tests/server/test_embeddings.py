@@ -62,3 +62,27 @@ def test_tokens_of_texts(client: Any) -> None:
     ):
         with pytest.raises(openai.BadRequestError, match=text):
             client.embeddings.create(model="minilm", input=wrong)
+
+
+@pytest.mark.skipif(find_spec(PACKAGE) is None, reason=f"{PACKAGE} is not installed")
+def test_vectors_of_integers() -> None:
+    """`--precision int8`: near those of floats, and not the same."""
+    import asyncio
+
+    from relaxpy.server.embeddings import EmbeddingModel
+
+    async def vectors(precision: str) -> np.ndarray:
+        model = await EmbeddingModel.start("m", None, precision=precision)
+        return (await model.embed(["A tuple is a list.", "It rains in Bern."]))[0]
+
+    floats, integers = (asyncio.run(vectors(each)) for each in ("float32", "int8"))
+    assert 0.98 < (floats * integers).sum(1).min() < 1 - 1e-6
+
+
+def test_a_precision_needs_a_model_for_vectors() -> None:
+    from click.testing import CliRunner
+
+    from relaxpy.cli.serve import serve
+
+    result = CliRunner().invoke(serve, ["--precision", "int8"])
+    assert "is for models of vectors" in str(result.exception)

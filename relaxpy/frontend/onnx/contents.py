@@ -28,7 +28,6 @@ from relaxpy.ir import (
     Var,
 )
 from relaxpy.ir.dim import dim_op, product
-from relaxpy.op.quantization import Dequantize
 from relaxpy.narrow import is_ndarray, is_tuple
 from relaxpy.op.base import Op
 from relaxpy.op.binary import Divide, LogicalAnd, LogicalOr
@@ -36,6 +35,7 @@ from relaxpy.op.compare import Equal, Greater, GreaterEqual, Less, LessEqual, No
 from relaxpy.op.create import Full
 from relaxpy.op.datatype import Astype
 from relaxpy.op.intrinsic import ShapeToTensor
+from relaxpy.op.quantization import Dequantize
 from relaxpy.op.row_major import Size
 from relaxpy.op.search import Where
 from relaxpy.op.unary import Ceil, Floor, LogicalNot, Round, Trunc

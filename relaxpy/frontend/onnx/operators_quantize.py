@@ -159,8 +159,8 @@ def matmul_integer(
 
 
 def integer_product(at: Site, a: Expr, b: Expr, a_zero: Any, b_zero: Any) -> Any:
-    """The product of integers less their zero points. Those of matrices are subtracted from the sums of the codes, modulo
-    2**32 as all sums: a product of bytes is faster than one of wide integers."""
+    """The product of integers less their zero points. Those of matrices are subtracted from the sums of the codes,
+    modulo 2**32 as all sums: a product of bytes is faster than one of wide integers."""
     if min(at.ndim(a), at.ndim(b)) < 2:
         return op.matmul(shifted(at, a, a_zero, -2), shifted(at, b, b_zero, -1))
     total: Any = op.matmul(a, b, out_dtype="int32")
