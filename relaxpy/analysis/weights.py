@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from relaxpy.analysis.escape import escaping
 from relaxpy.analysis.in_place import state, updated
 from relaxpy.analysis.removable import Removable
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.dim import Dim, dim_op, product
-from relaxpy.ir.expr import Call, Function, TupleGetItem, Var, VarBinding
+from relaxpy.ir.expr import Call, Constant, Function, TupleGetItem, Var, VarBinding
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import UsedVars, used_symbols
 from relaxpy.op.base import Op
@@ -29,6 +29,12 @@ PACKERS = "packers"
 """Attribute of a function that has `PACKED`: for each weight that a packer makes, the name of that function and the
 names of the weights that it takes, as the user declared them; if it returns a tuple, also the number of the field. Any
 other weight is passed as it is."""
+
+
+def memory_of(constant: Constant) -> Hashable:
+    """The memory of a constant: bound parameters share theirs between uses and functions."""
+    data = constant.data
+    return data.ctypes.data, data.shape, data.strides, data.dtype
 
 
 def trailing_weights(function: Function) -> tuple[Var, ...]:

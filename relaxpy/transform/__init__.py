@@ -25,8 +25,8 @@ from relaxpy.transform.dead_code_elimination import DeadCodeElimination
 from relaxpy.transform.decompose_ops import DecomposeOps
 from relaxpy.transform.drop_unit_axes import DropUnitAxes
 from relaxpy.transform.eliminate_common_subexpr import EliminateCommonSubexpr
-from relaxpy.transform.fold_batch_norm import FoldBatchNorm
 from relaxpy.transform.fold_constant import FoldConstant
+from relaxpy.transform.fold_scale_axis import FoldScaleAxis
 from relaxpy.transform.fuse_attention import FuseAttention
 from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_ops_by_pattern import FuseOpsByPattern, FusionPattern
@@ -73,8 +73,8 @@ __all__ = [
     "DecomposeOps",
     "DropUnitAxes",
     "EliminateCommonSubexpr",
-    "FoldBatchNorm",
     "FoldConstant",
+    "FoldScaleAxis",
     "FuseAttention",
     "FuseOps",
     "FuseOpsByPattern",

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from relaxpy.analysis.called_functions import called_functions
-from relaxpy.analysis.weights import packed_params
+from relaxpy.analysis.weights import memory_of, packed_params
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.expr import Call, Constant, Function, Var, VarBinding
 from relaxpy.ir.module import IRModule
@@ -73,11 +73,8 @@ def _weight(call: Call) -> Constant | Var | None:
 
 
 def _key(weight: Constant | Var) -> Hashable:
-    """A variable, or the memory of a constant: bound parameters share theirs between functions."""
-    if isinstance(weight, Var):
-        return weight
-    data = weight.data
-    return data.ctypes.data, data.shape, data.strides, data.dtype
+    """A variable, or the memory of a constant."""
+    return weight if isinstance(weight, Var) else memory_of(weight)
 
 
 class _Uses(Visitor):

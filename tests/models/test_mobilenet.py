@@ -17,7 +17,7 @@ from relaxpy.models.mobilenet import (
     load_weights,
     spec,
 )
-from relaxpy.transform import BindParams, FoldBatchNorm, Normalize, PassContext
+from relaxpy.transform import BindParams, FoldScaleAxis, Normalize, PassContext
 from tests.sweeps import full
 
 
@@ -60,7 +60,7 @@ def test_normalisation_goes_into_the_weights() -> None:
         parameter.data = np.full(parameter.shape, 0.5, "float32")
     mod, params = model.export(spec())
     bound = BindParams()(Normalize()(mod), PassContext(params=params))
-    main = FoldBatchNorm()(bound)["classify"]
+    main = FoldScaleAxis()(bound)["classify"]
     assert isinstance(main, Function)
     names = [b.value.op.name for b in main.body.bindings if isinstance(b.value, Call)]  # type: ignore[union-attr]
     assert "nn.batch_norm" not in names

@@ -12,7 +12,7 @@ import relaxpy
 from relaxpy.errors import UsageError
 from relaxpy.ir.expr import Call, Function
 from relaxpy.models.resnet import RESNET18, TINY, ResNet, ResNetConfig, load_weights, spec
-from relaxpy.transform import BindParams, FoldBatchNorm, Normalize, PassContext
+from relaxpy.transform import BindParams, FoldScaleAxis, Normalize, PassContext
 from tests.sweeps import part, quick_target, sweep
 
 CONFIGS = {
@@ -71,7 +71,7 @@ def test_normalisation_goes_into_the_weights() -> None:
         parameter.data = np.full(parameter.shape, 0.5, "float32")
     mod, params = model.export(spec(RESNET18))
     bound = BindParams()(Normalize()(mod), PassContext(params=params))
-    main = FoldBatchNorm()(bound)["classify"]
+    main = FoldScaleAxis()(bound)["classify"]
     assert isinstance(main, Function)
     names = [b.value.op.name for b in main.body.bindings if isinstance(b.value, Call)]  # type: ignore[union-attr]
     assert names.count("nn.conv2d") == 20
