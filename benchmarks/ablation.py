@@ -57,7 +57,7 @@ def switched_off(pipeline: Pipeline, optimisation: str) -> Pipeline:
 OPTIMISATIONS: dict[str, tuple[str, ...]] = {
     "simplification": ("simplify",),
     "attention as one kernel": ("fuse-attention",),
-    "combined products": ("combine-parallel-matmul",),
+    "combined products": ("combine-parallel",),
     "relayouts": (),
     "fusion": ("fuse-ops", "fuse-tensor-ir"),
     "packed weights": ("pack-weights",),

@@ -52,7 +52,7 @@ LONG = (
     *("transform/test_quantize_weights.py", "transform/test_update_in_place.py"),
     *("transform/test_fuse_ops.py", "transform/test_plan_memory.py", "transform/test_inline_private_functions.py"),
     *("transform/test_check_tensor_programs.py", "transform/test_lift_transform_params.py"),
-    *("transform/test_cast_weights.py", "transform/test_combine_parallel_matmul.py", "transform/test_winograd.py"),
+    *("transform/test_cast_weights.py", "transform/test_combine_parallel.py", "transform/test_winograd.py"),
     *("analysis/test_index_checks.py", "tir/test_parse.py", "runtime/test_link.py"),
     *("runtime/devices/cuda/test_cublas.py", "runtime/devices/cuda/test_cudnn.py", "runtime/inspect/test_measure.py"),
     *("checkpoints/test_gguf_models.py", "checkpoints/test_quantized.py", "checkpoints/test_quantize.py"),

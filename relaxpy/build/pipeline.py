@@ -16,7 +16,7 @@ from relaxpy.transform import (
     CausalAttention,
     CheckCalls,
     CheckTensorPrograms,
-    CombineParallelMatmul,
+    CombineParallel,
     ConvertToDataflow,
     DeadCodeElimination,
     DecomposeOps,
@@ -79,7 +79,7 @@ STANDARD: tuple[Phase, ...] = (
             FuseAttention(),
             CausalAttention(),
             TransposeLinear(),
-            CombineParallelMatmul(),
+            CombineParallel(convolutions=False),  # for devices on which a launch takes long
             LiftPackers(),
         ),
     ),

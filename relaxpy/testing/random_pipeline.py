@@ -8,13 +8,20 @@ from __future__ import annotations
 import random
 
 from relaxpy.build.pipeline import default_pipeline
-from relaxpy.transform import ConvertToDataflow, DeadCodeElimination, Pass, Sequential
+from relaxpy.transform import (
+    CombineParallel,
+    ConvertToDataflow,
+    DeadCodeElimination,
+    Pass,
+    Sequential,
+)
 
 _PHASES = {phase.name: phase.passes for phase in default_pipeline().phases}
 
 ANYWHERE: tuple[Pass, ...] = tuple(
     sorted(
-        {*_PHASES["simplify"], ConvertToDataflow(), *_PHASES["match"]}, key=lambda step: step.name
+        {*_PHASES["simplify"], ConvertToDataflow(), *_PHASES["match"], CombineParallel()},
+        key=lambda step: (step.name, repr(step)),
     )
 )
 """Passes that may run at any position between the first normal form and the lowering of functions."""

@@ -45,6 +45,7 @@ from relaxpy.op.quantization import Dequantize, Quantize
 from relaxpy.op.reduce import Extreme, Mean, Reduction, Sum
 from relaxpy.op.resize import Resize2d
 from relaxpy.op.row_major import Reshape
+from relaxpy.op.slice import StridedSlice
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.lifted_weights import weights_first
 from relaxpy.transform.rebuild import Rebuilder
@@ -65,7 +66,7 @@ NARROW = ("int8", "uint8", "int16")
 class ConvertLayout(Pass):
     """Compute two-dimensional convolutions with known weights in other layouts than NCHW and OIHW, such as NCHW16c and
     OIHW16i16o, which have blocks of 16 channels. What is between them follows: element-wise operators, poolings,
-    resizing, concatenation of channels, reductions over pixels. Relayouts are left at the ends, and around operators
+    resizing, concatenation of channels, slices, reductions over pixels. Relayouts are left at the ends, and around operators
     that need the plain layout. A convolution whose input is plain begins a region only if another one follows it there:
     alone it stays. If its channels cannot be divided into blocks, as those of an image, it reads the input as it is.
 
@@ -378,7 +379,17 @@ class _Converter(Rebuilder):
         flat = tuple(width for axis in order for width in widths[axis])
         return self.mapped(call, dataclasses.replace(op, pad_width=flat))
 
-    def mapped(self, call: Call, op: Any) -> Call:
+    def slice(self, call: Call) -> Call | None:
+        x, axes, *ends = call.args
+        if not isinstance(x, Var) or x not in self.converted or not isinstance(axes, ShapeExpr):
+            return None
+        letters = [PLAIN.letters[axis.value or 0] for axis in axes.dims]
+        if any(self.layout.block(letter) > 1 for letter in letters):
+            return None
+        places = ShapeExpr(self.layout.letters.index(letter) for letter in letters)
+        return dataclasses.replace(call, args=(self.converted[x], places, *ends))
+
+    def mapped(self, call: Call, op: Op) -> Call:
         """The call with another operator, of the first argument in the desired layout."""
         x, *rest = call.args
         assert isinstance(x, Var)
@@ -481,6 +492,7 @@ _CONVERSIONS: tuple[tuple[tuple[type[Op], ...], _Conversion], ...] = (
     ((Concat,), _Converter.concat),
     ((Quantize, Dequantize), _Converter.quantization),
     ((Pad,), _Converter.pad),
+    ((StridedSlice,), _Converter.slice),
 )
 
 

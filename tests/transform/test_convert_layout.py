@@ -170,6 +170,7 @@ def test_few_channels_stay_plain() -> None:
         "R.max(y, axis=[-1, -2], keepdims=True)",
         "R.concat((y, R.nn.relu(y)), axis=1)",
         "R.concat((y, y), axis=-3)",
+        "R.strided_slice(y, axes=[1, -1], begin=[2, 0], end=[6, 5])",
         'R.astype(R.astype(y, "float64"), "float32")',
         "R.multiply(y, R.sigmoid(R.mean(y, axis=(2, 3), keepdims=True)))",
         "R.add(y, R.const(2.0))",

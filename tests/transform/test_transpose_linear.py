@@ -11,7 +11,7 @@ from relaxpy.target import Target
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform import (
     BindParams,
-    CombineParallelMatmul,
+    CombineParallel,
     LiftPackers,
     Normalize,
     TransposeLinear,
@@ -106,7 +106,7 @@ def test_weights_that_the_caller_packs_are_transposed_by_packers() -> None:
         interpret(after, "main", *args), interpret(mod, "main", *args), strict=True
     ):
         np.testing.assert_allclose(got, wanted, rtol=1e-6)
-    lifted = LiftPackers()(CombineParallelMatmul()(after))
+    lifted = LiftPackers()(CombineParallel()(after))
     names = lifted.graph_function("main").attrs["packers"]
     assert sorted(sources for _, sources in names.values()) == [["a", "b"], ["c"]]
 

@@ -1,4 +1,4 @@
-"""CombineParallelMatmul: which products become one, and that the numbers stay."""
+"""CombineParallel: which products become one, and that the numbers stay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from relaxpy.testing.interpret import interpret
 from relaxpy.testing.pass_check import check_pass
 from relaxpy.transform.base import PassContext, Sequential
 from relaxpy.transform.bind_params import BindParams
-from relaxpy.transform.combine_parallel_matmul import CombineParallelMatmul
+from relaxpy.transform.combine_parallel import CombineParallel
 from relaxpy.transform.convert_to_dataflow import ConvertToDataflow
 from relaxpy.transform.normalize import Normalize
 from relaxpy.transform.quantize_weights import QuantizeWeights
@@ -62,19 +62,19 @@ def names(mod: IRModule) -> list[str]:
 
 def same_numbers(mod: IRModule, x: np.ndarray) -> None:
     """Before and after the pass."""
-    want, got = interpret(mod, "main", x), interpret(CombineParallelMatmul()(mod), "main", x)
+    want, got = interpret(mod, "main", x), interpret(CombineParallel()(mod), "main", x)
     for a, b in zip(want, got, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
 
 
 def test_example() -> None:
-    check_example(CombineParallelMatmul())
+    check_example(CombineParallel())
 
 
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_products_of_one_input(n: int) -> None:
     mod = module("u = R.matmul(x, a)\nv = R.matmul(x, b)\nw = R.matmul(x, c)", result="u, v, w")
-    assert names(CombineParallelMatmul()(mod)) == ["matmul"] + ["strided_slice"] * 3
+    assert names(CombineParallel()(mod)) == ["matmul"] + ["strided_slice"] * 3
     same_numbers(mod, _array(n, 4))
 
 
@@ -83,7 +83,7 @@ def test_sums_with_vectors() -> None:
         "u = R.matmul(x, a)\ns = R.add(u, p)\nv = R.matmul(x, b)\ne = R.exp(s)\nt = R.add(q, v)",
         result="e, t",
     )
-    assert names(CombineParallelMatmul()(mod)) == [
+    assert names(CombineParallel()(mod)) == [
         "matmul",
         "add",
         "strided_slice",
@@ -98,13 +98,13 @@ def test_sums_stay_where_one_product_is_used_otherwise() -> None:
         mod = module(
             f"u = R.matmul(x, a)\ns = R.add(u, p)\nv = R.matmul(x, b)\n{other}", result="s, t"
         )
-        found = names(CombineParallelMatmul()(mod))
+        found = names(CombineParallel()(mod))
         assert found[:3] == ["matmul", "strided_slice", "strided_slice"]
         same_numbers(mod, _array(3, 4))
     outside = module(
         "u = R.matmul(x, a)\ns = R.add(u, p)\nv = R.matmul(x, b)\nt = R.add(v, q)", result="s, t, v"
     )
-    assert names(CombineParallelMatmul()(outside))[0:3] == [
+    assert names(CombineParallel()(outside))[0:3] == [
         "matmul",
         "strided_slice",
         "strided_slice",
@@ -119,7 +119,7 @@ def test_inputs_of_other_ranks() -> None:
         mod = module(
             "u = R.matmul(x, a)\nv = R.matmul(x, b)\ns = R.add(u, p)\nt = R.add(v, q)", x, "s, t"
         )
-        assert names(CombineParallelMatmul()(mod)).count("matmul") == 1
+        assert names(CombineParallel()(mod)).count("matmul") == 1
         same_numbers(mod, value)
 
 
@@ -133,12 +133,12 @@ def test_inputs_of_other_ranks() -> None:
 )
 def test_other_products_stay(body: str) -> None:
     mod = module(body, result="u, v")
-    assert CombineParallelMatmul()(mod) is mod
+    assert CombineParallel()(mod) is mod
 
 
 def test_fewer_than_wanted() -> None:
     mod = module("u = R.matmul(x, a)\nv = R.matmul(x, b)", result="u, v")
-    assert CombineParallelMatmul(min_products=3)(mod) is mod
+    assert CombineParallel(min_products=3)(mod) is mod
 
 
 def test_branches_and_an_unknown_inner_dimension() -> None:
@@ -153,7 +153,7 @@ def test_branches_and_an_unknown_inner_dimension() -> None:
     text += "    else:\n        u = R.matmul(x, a)\n        v = R.matmul(x, b)\n        r = (u, v)\n    return r\n"
     bound = BindParams()(Normalize()(relaxpy.parse(text)), PassContext(params=WEIGHTS))
     mod = ConvertToDataflow()(bound)
-    after = CombineParallelMatmul()(mod)
+    after = CombineParallel()(mod)
     assert after.script().count("R.matmul") == 2
     x = _array(2, 4)
     for flag in (True, False):
@@ -169,7 +169,7 @@ def test_branches_and_an_unknown_inner_dimension() -> None:
 
 def test_random_programs() -> None:
     before = Sequential((Normalize(), ConvertToDataflow()))
-    check_pass(CombineParallelMatmul(), range(12), before)
+    check_pass(CombineParallel(), range(12), before)
 
 
 PRODUCTS = ["R.matmul({x}, {w})", "R.linear({x}, {w})"]
@@ -218,7 +218,7 @@ def main(x: R.Tensor(("n", 80), "float32"), {", ".join(param(*each) for each in 
 def test_quantised_weights_are_joined(scheme: WeightScheme, product: str, on_load: bool) -> None:
     """One program dequantises the codes of all; the columns keep their numbers. The product of another input stays."""
     mod = quantised(product, scheme, {"a": 24, "b": 8, "c": 40, "d": 8}, on_load=on_load)
-    after = CombineParallelMatmul()(mod)
+    after = CombineParallel()(mod)
     check_well_formed(after)
     script = after.script()
     assert script.count(product.split("(")[0] + "(") == 2
@@ -242,7 +242,7 @@ def test_quantised_weights_are_joined(scheme: WeightScheme, product: str, on_loa
         return
     named = {p.name: a for p, a in zip(mod["main"].params[1:], given, strict=True)}  # type: ignore[union-attr]
     both: list[Any] = []
-    for without in ((), ("combine-parallel-matmul",)):
+    for without in ((), ("combine-parallel",)):
         pipeline = default_pipeline(without=without)
         vm = relaxpy.VirtualMachine(
             relaxpy.build(mod, quick_target(), pack=True, pipeline=pipeline)
@@ -260,7 +260,7 @@ def test_quantised_constants_are_joined() -> None:
     text += "        u = R.matmul(x, a)\n        v = R.matmul(x, b)\n        R.output(u, v)\n    return (u, v)\n"
     mod = BindParams()(Normalize()(relaxpy.parse(text)), PassContext(params=WEIGHTS))
     mod = QuantizeWeights(WeightScheme(8, 2))(mod)
-    assert CombineParallelMatmul()(mod).script().count("R.matmul(") == 1
+    assert CombineParallel()(mod).script().count("R.matmul(") == 1
     same_numbers(mod, _array(3, 4))
 
 
@@ -305,7 +305,7 @@ def test_other_computed_weights_stay(change: tuple[str, str]) -> None:
     before, after = change
     assert before in text
     mod = Normalize()(relaxpy.parse(text.replace(before, after).replace("(y, z)\n", "(y, z)\n")))
-    joined = CombineParallelMatmul()(mod) is not mod
+    joined = CombineParallel()(mod) is not mod
     assert joined is (before == after)
 
 
@@ -335,9 +335,105 @@ def test_what_follows_each_product_is_done_once(other: str, operators: list[str]
     """A conversion, a vector each, one value for all columns of a row: as what follows a product of codes. A step that
     differs, and those after it, are done for each."""
     mod = module(SCALED.format(other=other).strip(), result="u4, v4")
-    combined = CombineParallelMatmul()(mod)
+    combined = CombineParallel()(mod)
     assert names(combined)[: len(operators)] == operators
     x = _array(6, 4)
     for got, want in zip(*(interpret(each, "main", x) for each in (combined, mod)), strict=True):
         for one, other_one in zip(got, want, strict=True):
             np.testing.assert_allclose(one, other_one, rtol=1e-5, atol=1e-6)
+
+
+CONVOLUTIONS = {
+    "f": _array(4, 3, 3, 3),
+    "g": _array(5, 3, 3, 3),
+    "h": _array(2, 3, 1, 1),
+    "i": _array(1, 3, 1, 1),
+    "u": _array(4, 1, 1),
+    "v": _array(5, 1, 1),
+    "m": _array(2, 4, 3),
+    "o": _array(2, 4, 2),
+}
+
+
+def convolutions(body: str, x: str = '("n", 3, "h", 6), "float32"') -> IRModule:
+    """A function of convolutions whose weights are bound."""
+    given = ", ".join(f"{k}: R.Tensor({w.shape}, 'float32')" for k, w in CONVOLUTIONS.items())
+    lines = "".join(f"        {line.strip()}\n" for line in body.splitlines())
+    text = f"@R.function\ndef main(x: R.Tensor({x}), {given}):\n    with R.dataflow():\n{lines}"
+    mod = Normalize()(relaxpy.parse(f"{HEADER}{text}        R.output(gv)\n    return gv\n"))
+    return BindParams()(mod, PassContext(params=CONVOLUTIONS))
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("a = R.nn.conv2d(x, f)\nb = R.nn.conv2d(x, g)\ngv = (a, b)", "nn.conv2d"),
+        (
+            """a = R.nn.conv2d(x, f, padding=1, strides=2)
+            c = R.add(a, u)
+            e = R.nn.relu(c)
+            b = R.nn.conv2d(x, g, padding=1, strides=2)
+            d = R.add(b, v)
+            k = R.nn.relu(d)
+            gv = (e, k)""",
+            "nn.conv2d add nn.relu",
+        ),
+        (
+            """a = R.nn.conv2d(x, h)
+            b = R.nn.conv2d(x, i)
+            c = R.nn.conv2d(x, f)
+            gv = (a, b, c)""",
+            "nn.conv2d nn.conv2d",
+        ),
+    ],
+)
+def test_convolutions(body: str, left: str) -> None:
+    """Convolutions of one input with the same window become one, with what follows each of them."""
+    mod = convolutions(body)
+    after = CombineParallel()(mod)
+    check_well_formed(after)
+    assert " ".join(n for n in names(after) if n != "strided_slice") == left
+    for shape in ((2, 3, 5, 6), (1, 3, 3, 6)):
+        data = _array(*shape)
+        pairs = zip(interpret(after, "main", data), interpret(mod, "main", data), strict=True)
+        for got, want in pairs:
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    assert CombineParallel(convolutions=False)(mod) is mod
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "a = R.nn.conv2d(x, f)\nb = R.nn.conv2d(x, f, strides=2)\ngv = (a, b)",
+        "a = R.nn.conv2d(x, f)\nb = R.nn.conv2d(x, h)\ngv = (a, b)",
+        "r = R.nn.relu(x)\na = R.nn.conv2d(x, f)\nb = R.nn.conv2d(r, f)\ngv = (a, b)",
+    ],
+)
+def test_other_convolutions_stay(body: str) -> None:
+    mod = convolutions(body)
+    assert CombineParallel()(mod) is mod
+
+
+def test_layouts_and_groups() -> None:
+    """The channels are those of the layout; groups stay, since their channels would be mixed."""
+    last = 'data_layout="NHWC", out_layout="NCHW"'
+    body = f"a = R.nn.conv2d(x, f, {last})\nb = R.nn.conv2d(x, g, {last})\ngv = (a, b)"
+    mod = convolutions(body, '("n", 5, 6, 3), "float32"')
+    after = CombineParallel()(mod)
+    assert names(after).count("nn.conv2d") == 1
+    data = _array(2, 5, 6, 3)
+    for got, want in zip(interpret(after, "main", data), interpret(mod, "main", data), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    body = "a = R.nn.conv2d(x, h, groups=2)\nb = R.nn.conv2d(x, h, groups=2)\ngv = (a, b)"
+    mod = convolutions(body, '("n", 6, 5, 6), "float32"')
+    assert CombineParallel()(mod) is mod
+
+
+@pytest.mark.parametrize("x", ['("n", 3, 4), "float32"', '(2, "n", 4), "float32"'])
+def test_batched_products(x: str) -> None:
+    mod = convolutions("a = R.matmul(x, m)\nb = R.matmul(x, o)\ngv = (a, b)", x)
+    after = CombineParallel()(mod)
+    assert names(after) == ["matmul", "strided_slice", "strided_slice"]
+    data = _array(2, 3, 4)
+    for got, want in zip(interpret(after, "main", data), interpret(mod, "main", data), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)

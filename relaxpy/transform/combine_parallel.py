@@ -1,9 +1,9 @@
-"""CombineParallelMatmul: combine matrix products of one input with several weights into one product."""
+"""CombineParallel: combine products and convolutions of one input with several weights into one."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -32,8 +32,10 @@ from relaxpy.ir.visitor import Rewriter, used_vars
 from relaxpy.op.base import Op
 from relaxpy.op.binary import Add, Multiply
 from relaxpy.op.call import CallTIR
+from relaxpy.op.conv import Convolution
 from relaxpy.op.datatype import Astype
 from relaxpy.op.deduce import deduce
+from relaxpy.op.elementwise import Unary
 from relaxpy.op.join import Concat
 from relaxpy.op.linear_algebra import Linear, Matmul
 from relaxpy.op.slice import StridedSlice
@@ -45,13 +47,18 @@ from relaxpy.transform.lifted_weights import weights_first
 
 
 @dataclass(frozen=True)
-class CombineParallelMatmul(Pass):
+class CombineParallel(Pass):
     """Compute `x @ a` and `x @ b`, where a and b are constant matrices, as slices of `x @ [a b]`
     (`CombineParallelMatmul` in TVM): the input is read once, and one wide product keeps more of the machine busy than
     several narrow ones. If every product is used only by the addition of a constant bias vector, the biases are
-    concatenated, too; likewise products with vectors, as the scales of a quantised weight, conversions, and products or
-    sums with one value for all columns. The pass works on dataflow blocks, in which x cannot be modified. Weights that
-    the caller packs (`packed_params`) are combined like constants: a packer concatenates them (`LiftPackers`).
+    concatenated, too; likewise products with vectors, as the scales of a quantised weight, conversions, activations,
+    and products or sums with one value for all columns. The pass works on dataflow blocks, in which x cannot be
+    modified. Weights that the caller packs (`packed_params`) are combined like constants: a packer concatenates them
+    (`LiftPackers`).
+
+    Batched products with weights of the same batch are combined likewise, and, with `convolutions`, convolutions of one
+    input with the same window, strides, padding and layouts, without groups (Relay's `CombineParallelConv2D`, §4.6);
+    the channels of the result are sliced.
 
     Weights that a tensor program computes from such matrices, as a dequantised weight from codes and scales, are joined
     as well, in `matmul` and `linear`: the program for all columns reads the parts of all, concatenated.
@@ -77,9 +84,11 @@ class CombineParallelMatmul(Pass):
             return y
     """
 
-    name: ClassVar[str] = "combine-parallel-matmul"
+    name: ClassVar[str] = "combine-parallel"
     min_products: int = 2
     """Inputs with fewer products stay unchanged."""
+    convolutions: bool = True
+    """Whether convolutions are combined, too."""
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         called = called_functions(mod)
@@ -90,7 +99,7 @@ class CombineParallelMatmul(Pass):
             made = weight_only(mod, function, weights) if weights else []
             first = weights_first(function, made)
             known = {*weights, *(b.var for b in made)}
-            combiner = _Combiner(programs, self.min_products, first, known)
+            combiner = _Combiner(programs, self, first, known)
             combined = combiner.rewrite_Function(first)
             return function if combined is first else with_outputs(combined)
 
@@ -132,7 +141,11 @@ class _Group:
     """The products of one input, in the order of the block."""
 
     x: Var
-    op: Matmul
+    op: Matmul | Convolution
+    axis: int
+    """The axis of the result, from the last, along which the products are joined: columns or channels."""
+    weight_axis: int
+    """That of the weights."""
     products: list[int] = field(default_factory=list[int])
     """The positions of their bindings in the block."""
     weights: list[Expr] = field(default_factory=list[Expr])
@@ -148,8 +161,10 @@ class _ComputedGroup:
     weights: list[int] = field(default_factory=list[int])
     """The positions of the bindings of the weights."""
 
+    axis: ClassVar[int] = -1
+
     @property
-    def axis(self) -> int:
+    def weight_axis(self) -> int:
         """The axis of a weight that is the product's columns."""
         return int(isinstance(self.op, Matmul))
 
@@ -158,14 +173,14 @@ class _Combiner(Rewriter):
     def __init__(
         self,
         programs: _Programs,
-        min_products: int,
+        options: CombineParallel,
         function: Function,
         weights: Collection[Var],
     ) -> None:
         super().__init__()
         self.programs = programs
         self.mod = programs.mod
-        self.min_products = min_products
+        self.options = options
         self.weights = weights
         """Variables that depend on packed weights only. They are bound before all others."""
         self.blocks = {id(block) for block in function.body.blocks}
@@ -175,13 +190,15 @@ class _Combiner(Rewriter):
         weights = self.weights if id(node) in self.blocks else ()
         node = self.generic(node)
         groups = [
-            g for g in _groups(node.bindings, weights) if len(g.products) >= self.min_products
+            group
+            for group in _groups(node.bindings, weights, self.options.convolutions)
+            if len(group.products) >= self.options.min_products
         ]
         made: dict[int, list[Binding]] = {}
         gone: set[int] = set()
         for computed in _computed_groups(node.bindings, weights):
             found = None
-            if len(computed.products) >= self.min_products:
+            if len(computed.products) >= self.options.min_products:
                 found = self.computed(computed, node.bindings, weights, gone)
             if found is not None:
                 made[computed.products[0]] = found
@@ -207,8 +224,8 @@ class _Combiner(Rewriter):
         are added to `gone`.
         """
         found: list[Binding] = []
-        weight = self.joined(group.weights, 1, found)
-        sizes = [_sizes(each)[1] for each in group.weights]
+        weight = self.joined(group.weights, group.weight_axis, found)
+        sizes = [_sizes(each)[group.weight_axis] for each in group.weights]
         self.sliced(group, weight, sizes, bindings, weights, gone, found)
         return found
 
@@ -235,9 +252,9 @@ class _Combiner(Rewriter):
             size.value or 0
             for kind in kinds
             if isinstance(kind, TensorType) and kind.dims is not None
-            for size in (kind.dims[group.axis],)
+            for size in (kind.dims[group.weight_axis],)
         ]
-        found = self.programs.joined(names, group.axis)
+        found = self.programs.joined(names, group.weight_axis)
         if found is None or len(sizes) != len(kinds) or not _are_alike(parts):
             return None
         name, joined = found
@@ -249,7 +266,7 @@ class _Combiner(Rewriter):
         (first, *_) = kinds
         assert isinstance(first, TensorType)
         assert first.dims is not None
-        dims = [sum(sizes) if n == group.axis else dim for n, dim in enumerate(first.dims)]
+        dims = [sum(sizes) if n == group.weight_axis else dim for n, dim in enumerate(first.dims)]
         kind = TensorType(tuple(dims), first.dtype)
         span = bindings[group.products[0]].span
         call = Call(CallTIR(), (GlobalVar(name), Tuple(fields)), (kind,), span=span)
@@ -273,19 +290,25 @@ class _Combiner(Rewriter):
         span = bindings[group.products[0]].span
         outputs = [bindings[i].var for i in group.products]
         product = group.op(group.x, weight, span=span)
-        source = self.bind(f"{group.x.name}_matmul", product, found)
+        name = group.op.name.rpartition(".")[2] if isinstance(group.op, Convolution) else "matmul"
+        source = self.bind(f"{group.x.name}_{name}", product, found)
         before = {binding.var for binding in bindings[: group.products[0]]}
         bound_here = {binding.var for binding in bindings} - before
-        while (next_step := _next_step(outputs, bindings, weights, bound_here)) is not None:
-            by = next_step.by
+        users = _users(bindings)
+        while (
+            step := _next_step(outputs, bindings, users, weights, bound_here, group.axis)
+        ) is not None:
+            by = step.by
             if len(by) == len(outputs):
-                by = [self.joined(by, 0, found)]
-            name = f"{group.x.name}_{next_step.op.name}"
-            source = self.bind(name, next_step.op(source, *by, span=span), found)
-            outputs = [bindings[i].var for i in next_step.places]
-            gone.update(next_step.places)
+                (first, *_) = by
+                ndim = len(_sizes(first))
+                by = [self.joined(by, ndim + group.axis, found)]
+            name = f"{group.x.name}_{step.op.name.rpartition('.')[2]}"
+            source = self.bind(name, step.op(source, *by, span=span), found)
+            outputs = [bindings[i].var for i in step.places]
+            gone.update(step.places)
         assert isinstance(source.annotation, TensorType)
-        axis, begin = source.annotation.ndim - 1, 0
+        axis, begin = source.annotation.ndim + group.axis, 0
         gone.update(group.products)
         for output, size in zip(outputs, sizes, strict=True):
             end = begin + size
@@ -309,20 +332,37 @@ class _Combiner(Rewriter):
         return var
 
 
-def _groups(bindings: Sequence[Binding], weights: Collection[Var]) -> list[_Group]:
+def _groups(
+    bindings: Sequence[Binding], weights: Collection[Var], convolutions: bool
+) -> list[_Group]:
+    """The products, and convolutions, of one input with weights that are known, alike but for the axis that is
+    joined."""
     found: dict[tuple[object, ...], _Group] = {}
     for i, binding in enumerate(bindings):
         match binding.value:
-            case Call(op=Matmul() as op, args=(Var(annotation=TensorType() as x) as var, w)):
-                sizes = _sizes(w) if isinstance(w, Constant) or w in weights else ()
-                if x.dims is None or x.ndim < 1 or x.dtype is None or len(sizes) != 2:
-                    continue
-                key = (var, op, sizes[0], _dtype(w), isinstance(w, Constant))
-                group = found.setdefault(key, _Group(var, op))
-                group.products.append(i)
-                group.weights.append(w)
-            case _:
+            case Call(op=op, args=(Var(annotation=TensorType() as x) as var, w)):
                 pass
+            case _:
+                continue
+        sizes = _sizes(w) if isinstance(w, Constant) or w in weights else ()
+        if x.dims is None or x.ndim < 1 or x.dtype is None or len(sizes) < 2:
+            continue
+        match op:
+            case Matmul():
+                axis, weight_axis = -1, len(sizes) - 1
+            case Convolution(groups=1) if convolutions:
+                _, kernel, result = op.layouts()
+                if kernel.block("O") > 1 or result.blocks:
+                    continue
+                letters = result.letters
+                axis, weight_axis = letters.index("C") - len(letters), kernel.letters.index("O")
+            case _:
+                continue
+        others = (*sizes[:weight_axis], *sizes[weight_axis + 1 :])
+        key = (var, op, others, _dtype(w), isinstance(w, Constant))
+        group = found.setdefault(key, _Group(var, op, axis, weight_axis))
+        group.products.append(i)
+        group.weights.append(w)
     return list(found.values())
 
 
@@ -397,27 +437,34 @@ class _Step:
     """The positions of the bindings."""
 
 
+def _users(bindings: Sequence[Binding]) -> dict[Var, list[int]]:
+    """The positions of the bindings that read each variable."""
+    users: dict[Var, list[int]] = {}
+    for i, binding in enumerate(bindings):
+        for var in used_vars(binding.value):
+            users.setdefault(var, []).append(i)
+    return users
+
+
 def _next_step(
     outputs: Sequence[Var],
     bindings: Sequence[Binding],
+    users: Mapping[Var, Sequence[int]],
     weights: Collection[Var],
     bound_here: Collection[Var],
+    axis: int,
 ) -> _Step | None:
-    """The only use of each product, if it is the same for all: a conversion, or a sum or a product with a constant
-    vector (or weight) of its own, or with one value for all columns that is there before (not `bound_here`)."""
-    users: dict[Var, list[int]] = {var: [] for var in outputs}
-    for i, binding in enumerate(bindings):
-        for var in used_vars(binding.value):
-            if var in users:
-                users[var].append(i)
+    """The only use of each product, if it is the same for all: a conversion or another function of each element, or a
+    sum or a product with constants (or weights) of its own along the joined axis, or with one value for all of this
+    axis that is there before (not `bound_here`)."""
     places: list[int] = []
     for var in outputs:
-        if not isinstance(var, DataflowVar) or len(users[var]) != 1:
+        if not isinstance(var, DataflowVar) or len(users.get(var, ())) != 1:
             return None
         places += users[var]
     values = [bindings[at].value for at in places]
     first = values[0]
-    if isinstance(first, Call) and isinstance(first.op, Astype):
+    if isinstance(first, Call) and isinstance(first.op, (Astype, Unary)):
         same = all(isinstance(value, Call) and value.op == first.op for value in values)
         return _Step(first.op, (), places) if same else None
     for kind in (Add, Multiply):
@@ -426,11 +473,12 @@ def _next_step(
         if len(found) < len(outputs):
             continue
         own = zip(found, outputs, strict=True)
-        if all(_is_vector(each, var, weights) for each, var in own):
+        if all(_is_vector(each, var, weights, axis) for each, var in own):
             constant = {isinstance(each, Constant) for each in found}
-            return _Step(kind(), found, places) if len(constant) == 1 else None
+            alike = len(constant) == len({len(_sizes(each)) for each in found}) == 1
+            return _Step(kind(), found, places) if alike else None
         (one, *others) = found
-        if all(_is_one(each, one, bound_here) for each in (one, *others)):
+        if all(_is_one(each, one, bound_here, axis) for each in (one, *others)):
             return _Step(kind(), (one,), places)
     return None
 
@@ -446,21 +494,25 @@ def _other(value: Expr, var: Var, kind: type[Op]) -> Expr | None:
             return None
 
 
-def _is_vector(expr: Expr, var: Var, weights: Collection[Var]) -> bool:
-    """Is it a constant vector or weight, as long as the last axis of `var`?"""
+def _is_vector(expr: Expr, var: Var, weights: Collection[Var], axis: int) -> bool:
+    """Is it a constant or a weight with a number for each index of this axis of `var` alone?"""
     if not isinstance(expr, Constant) and expr not in weights:
         return False
     annotation, sizes = var.annotation, _sizes(expr)
-    if not isinstance(annotation, TensorType) or annotation.dims is None or len(sizes) != 1:
+    if not isinstance(annotation, TensorType) or annotation.dims is None or len(sizes) < -axis:
         return False
-    return annotation.dims[-1] == sizes[0]
+    others = (*sizes[:axis], *sizes[len(sizes) + axis + 1 :])
+    is_along = all(size == 1 for size in others) and len(sizes) <= annotation.ndim
+    return is_along and annotation.dims[axis] == sizes[axis]
 
 
-def _is_one(expr: Expr, one: Expr, bound_here: Collection[Var]) -> bool:
-    """Is it this value, the same for all columns, and there before the products?"""
+def _is_one(expr: Expr, one: Expr, bound_here: Collection[Var], axis: int) -> bool:
+    """Is it this value, the same for all of the joined axis, and there before the products?"""
     if isinstance(expr, Constant) and isinstance(one, Constant):
         return expr.data.ndim == 0 and one.data.ndim == 0 and bool(expr.data == one.data)
     if expr is not one or not isinstance(expr, Var) or expr in bound_here:
         return False
     kind = expr.annotation
-    return isinstance(kind, TensorType) and kind.dims is not None and kind.dims[-1:] in ((), (1,))
+    if not isinstance(kind, TensorType) or kind.dims is None:
+        return False
+    return kind.ndim < -axis or kind.dims[axis] == 1
