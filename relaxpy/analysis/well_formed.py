@@ -54,7 +54,7 @@ from relaxpy.ir.expr import (
     VarBinding,
     is_leaf,
 )
-from relaxpy.ir.module import IRModule
+from relaxpy.ir.module import INLINE, IRModule
 from relaxpy.op.deduce import deduce
 from relaxpy.shape.bounds import assuming, bounds_of
 from relaxpy.shape.defined import defined_symbols
@@ -92,6 +92,7 @@ SYMBOL = "global_symbol"
 _ATTRIBUTES: dict[str, tuple[type, str]] = {
     SYMBOL: (str, "a name"),
     "relax.force_pure": (int, "True or False"),
+    INLINE: (bool, "True or False"),
     NUM_INPUT: (int, "a number of parameters"),
     PACKED: (list, "a list of names of parameters"),
 }

@@ -41,6 +41,7 @@ from relaxpy.transform import (
     PlanMemory,
     RemoveUnusedOutputs,
     RewriteReshapes,
+    SimplifyExpr,
     TransposeLinear,
     UpdateInPlace,
 )
@@ -50,7 +51,7 @@ STANDARD: tuple[Phase, ...] = (
     # 1. The source program: bind parameters, A-normal form. Assumptions of tensor programs are proved or become checks.
     Phase("prepare", (BindParams(), Normalize(), CheckTensorPrograms(), CheckCalls())),
     # 2. Simplification: inlining of small functions, copy propagation, what is the same in all steps of a loop,
-    # constant folding, common subexpressions, dead code.
+    # constant folding, simpler expressions, scales into weights, common subexpressions, dead code.
     Phase(
         "simplify",
         (
@@ -60,6 +61,7 @@ STANDARD: tuple[Phase, ...] = (
             HoistInvariants(),
             FoldConstant(),
             CanonicalizeBindings(),
+            SimplifyExpr(),
             FoldScaleAxis(),
             EliminateCommonSubexpr(),
             RemoveUnusedOutputs(),

@@ -36,6 +36,8 @@ class ScalarParam:
     dtype: DType
 
 
+INLINE = "inline"
+"""Attribute of a private function: whether its calls are replaced by its body, whatever its length."""
 CHECK_INDICES = "relaxpy.check_indices"
 """Attribute of a tensor program whose indices are checked at run time: its original name."""
 

@@ -51,6 +51,7 @@ from relaxpy.transform.quantize_weights import QuantizeWeights
 from relaxpy.transform.realize import Realize
 from relaxpy.transform.remove_unused_outputs import RemoveUnusedOutputs
 from relaxpy.transform.rewrite_reshapes import RewriteReshapes
+from relaxpy.transform.simplify_expr import SimplifyExpr
 from relaxpy.transform.transpose_linear import TransposeLinear
 from relaxpy.transform.update_in_place import UpdateInPlace
 from relaxpy.transform.winograd import Winograd
@@ -105,6 +106,7 @@ __all__ = [
     "RemoveUnusedOutputs",
     "RewriteReshapes",
     "Sequential",
+    "SimplifyExpr",
     "TransposeLinear",
     "UpdateInPlace",
     "Winograd",

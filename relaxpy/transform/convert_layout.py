@@ -66,9 +66,10 @@ NARROW = ("int8", "uint8", "int16")
 class ConvertLayout(Pass):
     """Compute two-dimensional convolutions with known weights in other layouts than NCHW and OIHW, such as NCHW16c and
     OIHW16i16o, which have blocks of 16 channels. What is between them follows: element-wise operators, poolings,
-    resizing, concatenation of channels, slices, reductions over pixels. Relayouts are left at the ends, and around operators
-    that need the plain layout. A convolution whose input is plain begins a region only if another one follows it there:
-    alone it stays. If its channels cannot be divided into blocks, as those of an image, it reads the input as it is.
+    resizing, concatenation of channels, slices, reductions over pixels. Relayouts are left at the ends, and around
+    operators that need the plain layout. A convolution whose input is plain begins a region only if another one follows
+    it there: alone it stays. If its channels cannot be divided into blocks, as those of an image, it reads the input as
+    it is.
 
     Without blocks a convolution over windows always reads plain input as it is, and one that stays alone reads its
     weight in the desired layout: kernels transpose what they copy. Then all channels are converted, and the weight of a

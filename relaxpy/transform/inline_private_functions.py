@@ -26,7 +26,7 @@ from relaxpy.ir.expr import (
     Var,
     VarBinding,
 )
-from relaxpy.ir.module import BaseFunc, IRModule
+from relaxpy.ir.module import INLINE, BaseFunc, IRModule
 from relaxpy.ir.names import FreshNames
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import Visitor, free_sym_vars, symbols_of_local_functions, used_symbols
@@ -44,8 +44,10 @@ class InlinePrivateFunctions(Pass):
     """Inline private functions that are called once or are short (`InlinePrivateFunctions` in TVM), so that passes see
     caller and callee together. Functions without remaining uses are removed.
 
-    Not inlined are functions that call themselves, functions with attributes (`Primitive`), functions that update a
-    parameter in place, and calls whose arguments are checked at run time. Of functions that call each other, some are
+    The attribute `inline` says otherwise: True, also if the function is long and called often; False, never.
+
+    Not inlined are functions that call themselves, functions with other attributes (`Primitive`), functions that update
+    a parameter in place, and calls whose arguments are checked at run time. Of functions that call each other, some are
     inlined until the others call only themselves: a loop by turns becomes a loop of one function.
 
     Before:
@@ -167,8 +169,11 @@ class _Inliner(Rebuilder):
         return self.done[name]
 
     def is_short(self, function: Function) -> bool:
-        """Is the function short enough to be inlined at several calls?"""
-        return len(tuple(function.body.bindings)) <= self.max_bindings
+        """Is the function short enough to be inlined at several calls, or to be so by its attribute?"""
+        return (
+            function.attrs.get(INLINE) is True
+            or len(tuple(function.body.bindings)) <= self.max_bindings
+        )
 
     def prepare(self, function: Function) -> None:
         """Inline the calls in functions that will be copied into this one several times."""
@@ -258,7 +263,8 @@ class _Copy(FreshSymbols):
 
 def _may_be_inlined(function: Function) -> bool:
     """Is the function private and without attributes that forbid inlining?"""
-    return not (function.attrs or state(function) or _mentions_constant(function.body.body))
+    inline = function.attrs.get(INLINE, True) and not function.attrs.keys() - {INLINE}
+    return bool(inline) and not (state(function) or _mentions_constant(function.body.body))
 
 
 def _mentions_constant(result: Expr) -> bool:

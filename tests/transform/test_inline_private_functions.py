@@ -287,3 +287,30 @@ def test_a_function_that_two_long_ones_call_stays() -> None:
     )
     mod = relaxpy.parse(text)
     assert len(InlinePrivateFunctions()(Normalize()(mod)).functions) == 4
+
+
+LONG = (
+    "def long(x: R.Tensor(('m', 4), 'float32')):\n"
+    + "{attr}"
+    + "".join(f"    y{i} = R.exp({f'y{i - 1}' if i else 'x'})\n" for i in range(9))
+    + "    return y8"
+)
+
+
+@pytest.mark.parametrize(("value", "inlines"), [("True", True), ("False", False), (None, False)])
+def test_the_attribute_inline(value: str | None, inlines: bool) -> None:
+    """Long functions with several calls are inlined if their attribute says so."""
+    attr = "" if value is None else f"    R.func_attr({{'inline': {value}}})\n"
+    text = inlined(module("a = cls.long(x)\nb = cls.long(a)\nreturn b", LONG.format(attr=attr)))
+    assert ("long" in text) is not inlines
+
+
+def test_a_short_function_may_forbid_it() -> None:
+    short = TWICE.replace("    y =", "    R.func_attr({'inline': False})\n    y =", 1)
+    assert "twice" in inlined(module("a = cls.twice(x)\nreturn a", short))
+
+
+def test_the_attribute_is_a_bool() -> None:
+    wrong = TWICE.replace("    y =", "    R.func_attr({'inline': 1})\n    y =", 1)
+    with pytest.raises(relaxpy.errors.RelaxError, match="must be True or False"):
+        check_well_formed(module("a = cls.twice(x)\nreturn a", wrong))
