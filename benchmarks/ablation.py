@@ -108,14 +108,14 @@ def minilm() -> Model:
     return Model("all-MiniLM-L6-v2, fp32, batch × tokens", mod, params, calls, 1e-5)
 
 
-def llama() -> Model:
+def llama(layers: int = 4) -> Model:
     """Random weights: a prompt, and a token behind one."""
     from relaxpy.models.llama import Llama, LlamaConfig, spec
 
     config = LlamaConfig(
         hidden_size=2048,
         intermediate_size=5632,
-        num_hidden_layers=4,
+        num_hidden_layers=layers,
         num_attention_heads=32,
         num_key_value_heads=4,
         vocab_size=1024,
@@ -136,7 +136,7 @@ def llama() -> Model:
         "prefill 128": ("prefill", (ids,)),
         "decode 1 behind 127": ("decode", (ids[:, :1], cache)),
     }
-    return Model("4 layers of a Llama shape, bf16", mod, params, calls, 5e-2)
+    return Model(f"{layers} layers of a Llama shape, bf16", mod, params, calls, 5e-2)
 
 
 MODELS: dict[str, Callable[[], Model]] = {"minilm": minilm, "llama": llama}

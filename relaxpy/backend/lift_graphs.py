@@ -114,6 +114,8 @@ class LiftGraphs(Pass):
     """
 
     name: ClassVar[str] = "lift-graphs"
+    level: ClassVar[int] = 3
+    prerequisites: ClassVar[tuple[str, ...]] = ("lower-shapes",)
     least: int = 2
     """The smallest number of launches in a graph."""
 

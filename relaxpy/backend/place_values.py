@@ -114,6 +114,8 @@ class PlaceValues(Pass):
     """
 
     name: ClassVar[str] = "place-values"
+    mandatory: ClassVar[bool] = True
+    prerequisites: ClassVar[tuple[str, ...]] = ("lambda-lift",)
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         target = ctx.target or Target.host()

@@ -94,6 +94,8 @@ class ScheduleTensorPrograms(Pass):
     """
 
     name: ClassVar[str] = "schedule-tensor-programs"
+    mandatory: ClassVar[bool] = True
+    prerequisites: ClassVar[tuple[str, ...]] = ("lower-call-tir",)
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         target = ctx.target or Target.host()

@@ -43,7 +43,7 @@ from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform.base import Instrument, Pass, PassContext
 from relaxpy.transform.bind_params import as_constant
 from relaxpy.transform.check_tensor_programs import CheckTensorPrograms
-from relaxpy.transform.phases import Pipeline
+from relaxpy.transform.phases import LEVELS, Pipeline
 
 
 def build(
@@ -62,6 +62,9 @@ def build(
     progress: bool | None = None,
     precision: str | None = None,
     check_numbers: bool = False,
+    opt_level: int | None = None,
+    required_passes: Sequence[str] = (),
+    disabled_passes: Sequence[str] = (),
 ) -> Executable:
     """Compiles a module once for all shapes.
 
@@ -84,7 +87,10 @@ def build(
     dtype and what needs float32 in float32 (`relaxpy.transform.MixedPrecision`); `"auto"` takes the dtype in which the
     target multiplies fastest, and `Executable.build_report` says which. With `check_numbers` a call ends with an error
     at the first operator that makes a NaN or an infinity of finite numbers, such as an overflow in float16: for
-    debugging. `progress` shows a progress bar; None shows it on a terminal if the build takes long.
+    debugging. `opt_level` leaves out passes: 0 all that compiling does not need, 1 all but fusion, 2 all but fusion and
+    constant folding, 3 none; `required_passes` stay at any level, `disabled_passes` are left out at any
+    (`relaxpy.transform.phases.Pipeline.at_level`). LLVM's level is an option of the target. `progress` shows a progress
+    bar; None shows it on a terminal if the build takes long.
     `Executable.build_report` has the time of each step.
 
     Raises: RelaxError, located in the program.
@@ -99,6 +105,8 @@ def build(
     mod = with_packed_params(with_bounds(mod, bounds or {}), pack)
     dtype = chosen_precision(precision, resolved)
     passes, arrays, key = pipeline or default_pipeline(resolved), params or {}, None
+    if opt_level is not None or required_passes or disabled_passes:
+        passes = _at_level(passes, opt_level, required_passes, disabled_passes)
     if not isinstance(arrays, Mapping):
         raise UsageError(
             "arguments",
@@ -157,6 +165,20 @@ def build(
     if build_cache is not None and key is not None:
         keep(build_cache, key, exe)
     return exe
+
+
+def _at_level(
+    passes: Pass, level: int | None, required: Sequence[str], disabled: Sequence[str]
+) -> Pipeline:
+    """The pipeline with the passes of a level."""
+    if isinstance(passes, Pipeline):
+        level = LEVELS[-1] if level is None else level
+        return passes.at_level(level, required=required, disabled=disabled)
+    raise UsageError(
+        "opt-level",
+        f"levels, required and disabled passes are those of a Pipeline, got {type(passes).__name__}",
+        help="start with default_pipeline(), or leave the options out",
+    )
 
 
 def _library(kind: type) -> str | None:

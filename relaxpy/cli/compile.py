@@ -26,6 +26,7 @@ Examples:
   relaxpy compile mlp.py --params mlp.npz -o mlp.rxe               with the weights bound by name
   relaxpy compile mlp.py --params mlp.safetensors --weights beside -o mlp.rxe
   relaxpy compile mlp.py --precision auto -o mlp.rxe               bfloat16 where that is faster
+  relaxpy compile mlp.py --opt-level 1 -o mlp.rxe                  with fusion alone
   relaxpy compile mlp.py -o mlp.rxe --timings                      and where the time went
   relaxpy compile model.onnx -o model.rxe                          an ONNX model, with its weights
 
@@ -76,6 +77,13 @@ The executable runs without the compiler: `relaxpy run`, or relaxpy.load(...) in
     is_flag=True,
     help="Calls end with an error at the first operator that makes a NaN or an infinity. For debugging.",
 )
+@click.option(
+    "--opt-level",
+    type=click.IntRange(0, 3),
+    help="Passes: 0 what compiling needs, 1 fusion, 2 constant folding, 3 all. (LLVM's is in --target: -opt-level=2.)",
+)
+@click.option("--require", multiple=True, metavar="PASS", help="Run a pass at any level.")
+@click.option("--disable", multiple=True, metavar="PASS", help="Leave a pass out at any level.")
 @click.option("--timings", is_flag=True, help="Show the time of each step and kernel.")
 @click.option(
     "--dump",
@@ -93,6 +101,9 @@ def compile_command(
     bounds: tuple[str, ...],
     precision: str | None,
     check_numbers: bool,
+    opt_level: int | None,
+    require: tuple[str, ...],
+    disable: tuple[str, ...],
     timings: bool,
     dump: Path | None,
     no_cache: bool,
@@ -117,6 +128,9 @@ def compile_command(
         instruments=instruments,
         precision=precision,
         check_numbers=check_numbers,
+        opt_level=opt_level,
+        required_passes=require,
+        disabled_passes=disable,
     )
     seconds = time.perf_counter() - start
     exe.save(output, weights=weights)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
+from typing import Any
 
 import click
 
@@ -17,7 +18,8 @@ Examples:
   relaxpy passes --target opencl    for another target
   relaxpy passes --json
 
-The names are those of `explain --without` and `bisect --without`, and of the methods of a Pipeline.
+The names are those of `explain --without` and `bisect --without`, and of the methods of a Pipeline. The number is the
+level of `compile --opt-level` from which a pass runs: 0 always, 1 fusion, 2 constant folding, 3 all.
 """
 )
 @click.option("--target", "-t", default="llvm", show_default=True, help="The target.")
@@ -26,8 +28,13 @@ def passes(target: str, as_json: bool) -> None:
     """List the passes of the pipeline in order, by phase."""
     from relaxpy.build.pipeline import default_pipeline
 
-    rows = [
-        {"phase": phase.name, "pass": step.name, "summary": first_sentence(step.__doc__)}
+    rows: list[dict[str, Any]] = [
+        {
+            "phase": phase.name,
+            "pass": step.name,
+            "level": 0 if step.mandatory else step.level,
+            "summary": first_sentence(step.__doc__),
+        }
         for phase in default_pipeline(target).phases
         for step in phase.passes
     ]
@@ -38,4 +45,4 @@ def passes(target: str, as_json: bool) -> None:
     for phase, members in groupby(rows, key=lambda row: row["phase"]):
         click.echo(phase)
         for row in members:
-            click.echo(f"  {row['pass']:<{width}}  {row['summary']}")
+            click.echo(f"  {row['pass']:<{width}}  {row['level']}  {row['summary']}")

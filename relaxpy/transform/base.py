@@ -34,6 +34,13 @@ class Pass(ABC):
     """One transformation of a module. The module is well formed before and after."""
 
     name: ClassVar[str]
+    level: ClassVar[int] = 0
+    """The level of optimisation from which a build runs it (Relay's -O, §5.2): 1 fusion, 2 constant folding, 3 all that
+    makes programs faster or smaller. 0: at every level, as passes that you insert."""
+    mandatory: ClassVar[bool] = False
+    """Whether programs cannot be compiled without it."""
+    prerequisites: ClassVar[tuple[str, ...]] = ()
+    """Names of passes that come before it in a pipeline, as far as they are in it."""
 
     @abstractmethod
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:

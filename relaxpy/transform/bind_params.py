@@ -44,6 +44,7 @@ class BindParams(Pass):
     """
 
     name: ClassVar[str] = "bind-params"
+    mandatory: ClassVar[bool] = True
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         if not ctx.params:

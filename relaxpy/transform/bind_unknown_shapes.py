@@ -47,6 +47,8 @@ class BindUnknownShapes(Pass):
     """
 
     name: ClassVar[str] = "bind-unknown-shapes"
+    mandatory: ClassVar[bool] = True
+    prerequisites: ClassVar[tuple[str, ...]] = ("normalize",)
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         binder = _Binder(mod)

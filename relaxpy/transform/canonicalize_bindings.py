@@ -94,6 +94,7 @@ class CanonicalizeBindings(Pass):
     """
 
     name: ClassVar[str] = "canonicalize-bindings"
+    level: ClassVar[int] = 3
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         def change(_: str, function: Function) -> Function:

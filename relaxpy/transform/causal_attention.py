@@ -87,6 +87,8 @@ class CausalAttention(Pass):
     """
 
     name: ClassVar[str] = "causal-attention"
+    level: ClassVar[int] = 3
+    prerequisites: ClassVar[tuple[str, ...]] = ("fuse-attention",)
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         def changed(block: DataflowBlock) -> DataflowBlock:

@@ -93,6 +93,8 @@ class CheckCalls(Pass):
     """
 
     name: ClassVar[str] = "check-calls"
+    mandatory: ClassVar[bool] = True
+    prerequisites: ClassVar[tuple[str, ...]] = ("normalize",)
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         return checked(mod, with_zeros=True)

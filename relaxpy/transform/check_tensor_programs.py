@@ -59,6 +59,7 @@ class CheckTensorPrograms(Pass):
     """
 
     name: ClassVar[str] = "check-tensor-programs"
+    mandatory: ClassVar[bool] = True
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         changed: dict[str, PrimFunc] = {}

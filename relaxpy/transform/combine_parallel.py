@@ -85,6 +85,8 @@ class CombineParallel(Pass):
     """
 
     name: ClassVar[str] = "combine-parallel"
+    level: ClassVar[int] = 3
+    prerequisites: ClassVar[tuple[str, ...]] = ("convert-to-dataflow",)
     min_products: int = 2
     """Inputs with fewer products stay unchanged."""
     convolutions: bool = True

@@ -124,6 +124,8 @@ class ConvertLayout(Pass):
     """
 
     name: ClassVar[str] = "convert-layout"
+    level: ClassVar[int] = 3
+    prerequisites: ClassVar[tuple[str, ...]] = ("convert-to-dataflow",)
     desired_layouts: Mapping[str, Sequence[str]] = field(
         default_factory=dict[str, Sequence[str]], hash=False
     )

@@ -63,6 +63,7 @@ class ConvertToDataflow(Pass):
     """
 
     name: ClassVar[str] = "convert-to-dataflow"
+    level: ClassVar[int] = 1
     min_size: int = 2
     """Runs with fewer bindings stay unchanged."""
 

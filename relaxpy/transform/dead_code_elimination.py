@@ -84,6 +84,7 @@ class DeadCodeElimination(Pass):
     """
 
     name: ClassVar[str] = "dead-code-elimination"
+    level: ClassVar[int] = 3
     entry_functions: tuple[str, ...] = ()
     """Names of private functions that are kept although nothing calls them."""
 

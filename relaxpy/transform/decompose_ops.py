@@ -56,6 +56,7 @@ class DecomposeOps(Pass):
     """
 
     name: ClassVar[str] = "decompose-ops"
+    mandatory: ClassVar[bool] = True
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         def change(_: str, function: Function) -> Function:

@@ -69,6 +69,8 @@ class DropUnitAxes(Pass):
     """
 
     name: ClassVar[str] = "drop-unit-axes"
+    level: ClassVar[int] = 3
+    prerequisites: ClassVar[tuple[str, ...]] = ("convert-to-dataflow",)
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         def changed(block: DataflowBlock) -> DataflowBlock:

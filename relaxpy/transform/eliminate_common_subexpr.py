@@ -79,6 +79,7 @@ class EliminateCommonSubexpr(Pass):
     """
 
     name: ClassVar[str] = "eliminate-common-subexpr"
+    level: ClassVar[int] = 3
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         return mod.map_graph_functions(

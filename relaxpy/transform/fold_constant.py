@@ -156,6 +156,7 @@ class FoldConstant(Pass):
     """
 
     name: ClassVar[str] = "fold-constant"
+    level: ClassVar[int] = 2
     max_bytes: int = 1 << 16
     """A result larger than both this and the constants it is computed from is left to run time."""
     max_work: int = 1 << 14

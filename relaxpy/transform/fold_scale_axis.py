@@ -101,6 +101,7 @@ class FoldScaleAxis(Pass):
     """
 
     name: ClassVar[str] = "fold-scale-axis"
+    level: ClassVar[int] = 3
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         def change(_: str, function: Function) -> Function:

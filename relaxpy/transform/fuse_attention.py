@@ -92,6 +92,8 @@ class FuseAttention(Pass):
     """
 
     name: ClassVar[str] = "fuse-attention"
+    level: ClassVar[int] = 3
+    prerequisites: ClassVar[tuple[str, ...]] = ("convert-to-dataflow",)
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         def fused(block: DataflowBlock) -> DataflowBlock:

@@ -125,6 +125,8 @@ class FuseOps(Pass):
     """
 
     name: ClassVar[str] = "fuse-ops"
+    level: ClassVar[int] = 1
+    prerequisites: ClassVar[tuple[str, ...]] = ("convert-to-dataflow", "legalize-ops")
     relayouts: bool = True
     """Fuse programs that only move data into matrix products, which then read or write through strides."""
 

@@ -56,6 +56,8 @@ class FuseSoftmax(Pass):
     """
 
     name: ClassVar[str] = "fuse-softmax"
+    level: ClassVar[int] = 3
+    prerequisites: ClassVar[tuple[str, ...]] = ("convert-to-dataflow",)
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         def fused(block: DataflowBlock) -> DataflowBlock:

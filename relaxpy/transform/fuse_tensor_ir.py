@@ -110,6 +110,8 @@ class FuseTensorIR(Pass):
     """
 
     name: ClassVar[str] = "fuse-tensor-ir"
+    level: ClassVar[int] = 1
+    prerequisites: ClassVar[tuple[str, ...]] = ("fuse-ops",)
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         groups = program_groups(mod)

@@ -59,6 +59,7 @@ class HoistInvariants(Pass):
     """
 
     name: ClassVar[str] = "hoist-invariants"
+    level: ClassVar[int] = 3
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         hoister = _Hoister(mod)

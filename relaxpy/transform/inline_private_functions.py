@@ -86,6 +86,7 @@ class InlinePrivateFunctions(Pass):
     """
 
     name: ClassVar[str] = "inline-private-functions"
+    level: ClassVar[int] = 3
     max_bindings: int = 8
     """Longer functions are inlined only if they are called once."""
 

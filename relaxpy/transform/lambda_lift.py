@@ -75,6 +75,7 @@ class LambdaLift(Pass):
     """
 
     name: ClassVar[str] = "lambda-lift"
+    mandatory: ClassVar[bool] = True
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         lifter = _Lifter(mod)

@@ -78,6 +78,8 @@ class LegalizeOps(Pass):
     """
 
     name: ClassVar[str] = "legalize-ops"
+    mandatory: ClassVar[bool] = True
+    prerequisites: ClassVar[tuple[str, ...]] = ("bind-unknown-shapes", "decompose-ops")
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         limit = buffer_limit(mod, ctx.target)

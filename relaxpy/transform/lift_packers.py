@@ -67,6 +67,7 @@ class LiftPackers(Pass):
     """
 
     name: ClassVar[str] = "lift-packers"
+    mandatory: ClassVar[bool] = True
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         called = called_functions(mod)

@@ -74,6 +74,8 @@ class LiftWorkspace(Pass):
     """
 
     name: ClassVar[str] = "lift-workspace"
+    mandatory: ClassVar[bool] = True
+    prerequisites: ClassVar[tuple[str, ...]] = ("lower-call-tir",)
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         limit = buffer_limit(mod, ctx.target)

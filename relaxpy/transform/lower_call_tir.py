@@ -102,6 +102,8 @@ class LowerCallTIR(Pass):
     """
 
     name: ClassVar[str] = "lower-call-tir"
+    mandatory: ClassVar[bool] = True
+    prerequisites: ClassVar[tuple[str, ...]] = ("legalize-ops", "lambda-lift")
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         mod = checked(mod)  # from here on, nothing checks the arguments of a kernel

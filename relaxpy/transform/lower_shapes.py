@@ -112,6 +112,8 @@ class LowerShapes(Pass):
     """
 
     name: ClassVar[str] = "lower-shapes"
+    mandatory: ClassVar[bool] = True
+    prerequisites: ClassVar[tuple[str, ...]] = ("lower-call-tir",)
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         return mod.map_graph_functions(lambda name, f: _Lowerer(mod, name, f).function())

@@ -86,6 +86,7 @@ class NestLoops(Pass):
     """
 
     name: ClassVar[str] = "nest-loops"
+    level: ClassVar[int] = 3
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         nester = _Nester(mod)

@@ -34,6 +34,7 @@ class Normalize(Pass):
     """
 
     name: ClassVar[str] = "normalize"
+    mandatory: ClassVar[bool] = True
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         return _Normalizer(mod).run()

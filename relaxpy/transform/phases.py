@@ -8,9 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from relaxpy.errors import UsageError, did_you_mean
+from relaxpy.errors import UsageError, caller_span, did_you_mean
 from relaxpy.ir.module import IRModule
 from relaxpy.transform.base import Pass, PassContext, Sequential
+
+LEVELS = (0, 1, 2, 3)
+"""The levels of optimisation."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Pipeline(Pass):
         return tuple(step for phase in self.phases for step in phase.passes)
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        self.check_order()
         return Sequential(self.passes).run(mod, ctx)
 
     def before(self, place: str, *passes: Pass) -> Pipeline:
@@ -96,6 +100,84 @@ class Pipeline(Pass):
         for place in places:
             result = result.replace(place)
         return result
+
+    def at_level(
+        self, level: int, *, required: Sequence[str] = (), disabled: Sequence[str] = ()
+    ) -> Pipeline:
+        """The passes of this level of optimisation and those below: 0 only what compiling needs, 1 fusion, 2 constant
+        folding, 3 all; with those named in `required`, and what they need before them; without those in `disabled`.
+        Passes that you inserted stay, unless their class has a level.
+
+        Raises: UsageError for an unknown name, another level (`opt-level`), a disabled pass that compiling needs
+        (`mandatory-pass`), or that a pass which stays needs before it (`pass-order`).
+        """
+        if level not in LEVELS:
+            raise UsageError(
+                "opt-level",
+                f"the level of optimisation must be from 0 to {LEVELS[-1]}, got {level!r}",
+                span=caller_span(),
+                help="0 nothing, 1 fusion, 2 constant folding, 3 all; LLVM's is in the target: llvm -opt-level=2",
+            )
+        for name in (*required, *disabled):
+            if name not in {step.name for step in self.passes}:
+                self._places(name)  # unknown, or a phase
+                raise self._unknown("pass", name, [step.name for step in self.passes])
+        needed = self._with_prerequisites(required)
+        phases: list[Phase] = []
+        for phase in self.phases:
+            kept = [s for s in phase.passes if s.level <= level or s.name in needed]
+            for step in kept:
+                self._check_disabled(step, disabled)
+            phases.append(Phase(phase.name, tuple(s for s in kept if s.name not in disabled)))
+        return dataclasses.replace(self, phases=tuple(phases))
+
+    def check_order(self) -> None:
+        """Refuse an order in which a pass comes before one of its prerequisites.
+
+        Raises: UsageError (`pass-order`).
+        """
+        names = [step.name for step in self.passes]
+        for i, step in enumerate(self.passes):
+            for before in step.prerequisites:
+                if before in names and before not in names[:i]:
+                    raise UsageError(
+                        "pass-order",
+                        f"{step.name} runs before {before}, and must run after it",
+                        span=caller_span(),
+                        notes=(f"the order is {', '.join(names)}",),
+                        help=f'move it: pipeline.without("{step.name}").after("{before}", {type(step).__name__}(…))',
+                    )
+
+    def _with_prerequisites(self, names: Iterable[str]) -> set[str]:
+        """These passes, and those that must come before them."""
+        waiting, found = list(names), set[str]()
+        needs = {step.name: step.prerequisites for step in self.passes}
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting += needs.get(name, ())
+        return found
+
+    def _check_disabled(self, step: Pass, disabled: Sequence[str]) -> None:
+        """Refuse to leave out a pass that compiling needs, or that one which stays needs before it."""
+        if step.name in disabled:
+            if step.mandatory:
+                raise UsageError(
+                    "mandatory-pass",
+                    f"{step.name} cannot be disabled: programs are not compiled without it",
+                    span=caller_span(),
+                    help="relaxpy passes lists the passes and their levels; those of level 0 are needed",
+                )
+            return
+        missing = [name for name in step.prerequisites if name in disabled]
+        if missing:
+            raise UsageError(
+                "pass-order",
+                f"{step.name} must run after {missing[0]}, which is disabled",
+                span=caller_span(),
+                help=f"disable {step.name}, too, or neither",
+            )
 
     def _with_inserted(self, number: int, index: int, passes: Iterable[Pass]) -> Pipeline:
         phase = self.phases[number]

@@ -106,6 +106,8 @@ class PlanMemory(Pass):
     """
 
     name: ClassVar[str] = "plan-memory"
+    level: ClassVar[int] = 3
+    prerequisites: ClassVar[tuple[str, ...]] = ("lower-call-tir",)
     larger: bool = True
     """May a tensor use a storage that is proved to be larger? Otherwise only one of equal size."""
     static: bool = True

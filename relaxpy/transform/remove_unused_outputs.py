@@ -67,6 +67,7 @@ class RemoveUnusedOutputs(Pass):
     """
 
     name: ClassVar[str] = "remove-unused-outputs"
+    level: ClassVar[int] = 3
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         candidates = {n: c for n, f in mod.graph_functions.items() if (c := _count(f)) > 1}

@@ -79,6 +79,8 @@ class RewriteReshapes(Pass):
     """
 
     name: ClassVar[str] = "rewrite-reshapes"
+    level: ClassVar[int] = 3
+    prerequisites: ClassVar[tuple[str, ...]] = ("lower-call-tir",)
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         programs = (p for p in mod.prim_funcs.values() if isinstance(p, PrimFunc))

@@ -133,6 +133,7 @@ class SimplifyExpr(Pass):
     """
 
     name: ClassVar[str] = "simplify-expr"
+    level: ClassVar[int] = 3
     formulas: tuple[tuple[str, str, str], ...] = FORMULAS
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:

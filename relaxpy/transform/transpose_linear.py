@@ -42,6 +42,7 @@ class TransposeLinear(Pass):
     """
 
     name: ClassVar[str] = "transpose-linear"
+    level: ClassVar[int] = 3
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         uses, called, packed = _Uses(), called_functions(mod), set[Var]()

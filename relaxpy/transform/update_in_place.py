@@ -81,6 +81,8 @@ class UpdateInPlace(Pass):
     """
 
     name: ClassVar[str] = "update-in-place"
+    level: ClassVar[int] = 3
+    prerequisites: ClassVar[tuple[str, ...]] = ("lower-call-tir",)
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         live = liveness(mod)

@@ -21,7 +21,14 @@ def test_text_and_json_are_the_same() -> None:
     assert [row["pass"] for row in rows] == [step.name for step in default_pipeline().passes]
     assert all(row["summary"] for row in rows)
     lines = [" ".join(line.split()) for line in listed().splitlines() if line.startswith(" ")]
-    assert lines == [f"{row['pass']} {row['summary']}" for row in rows]
+    assert lines == [f"{row['pass']} {row['level']} {row['summary']}" for row in rows]
+    levels = {row["pass"]: row["level"] for row in rows}
+    assert [levels[n] for n in ("legalize-ops", "fuse-ops", "fold-constant", "plan-memory")] == [
+        0,
+        1,
+        2,
+        3,
+    ]
     phases = [line for line in listed().splitlines() if not line.startswith(" ")]
     assert phases == list(dict.fromkeys(row["phase"] for row in rows))
 

@@ -119,6 +119,8 @@ class PackWeights(Pass):
     """
 
     name: ClassVar[str] = "pack-weights"
+    level: ClassVar[int] = 3
+    prerequisites: ClassVar[tuple[str, ...]] = ("legalize-ops",)
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         target = ctx.target or CpuTarget.host()
