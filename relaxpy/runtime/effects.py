@@ -45,7 +45,7 @@ NAMES: Mapping[type[bc.Instr], Sequence[tuple[str, str]]] = {
 
 def registers(operands: Sequence[bc.Operand]) -> tuple[int, ...]:
     """The registers among the operands of a call."""
-    return tuple(arg.index for arg in operands if isinstance(arg, bc.Reg))
+    return tuple([arg.index for arg in operands if isinstance(arg, bc.Reg)])
 
 
 def _reads(kinds: Mapping[str, str]) -> Registers:
@@ -70,13 +70,15 @@ def _reads(kinds: Mapping[str, str]) -> Registers:
             raise AssertionError(f"no way to read {kinds}")
 
 
-_READS = {cls: _reads(kinds) for cls, kinds in KINDS.items()}
+READS = {cls: _reads(kinds) for cls, kinds in KINDS.items()}
+"""Instruction → its `reads`, for those who ask for every instruction of an executable."""
 _SETS = {cls for cls, kinds in KINDS.items() if kinds.get("dst") == "Dst"}
+_SETS_SLOTS = {bc.Eval, bc.Match}
 
 
 def reads(instr: bc.Instr) -> Sequence[int]:
     """The registers that an instruction reads, in the order of its fields."""
-    return _READS[type(instr)](instr)
+    return READS[type(instr)](instr)
 
 
 def sets(instr: Any) -> int:
@@ -93,7 +95,8 @@ def sets_slots(instr: bc.Instr) -> Sequence[int]:
 
 def written_slots(code: bc.FunctionCode) -> frozenset[int]:
     """Heap slots that instructions set; all others are constant."""
-    return frozenset(slot for instr in code.code for slot in sets_slots(instr))
+    setting = [instr for instr in code.code if type(instr) in _SETS_SLOTS]
+    return frozenset(slot for instr in setting for slot in sets_slots(instr))
 
 
 def pattern_slots(pattern: bc.Pattern) -> list[int]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from relaxpy.runtime import bytecode as bc
-from relaxpy.runtime.effects import reads, sets, written_slots
+from relaxpy.runtime.effects import READS, sets, written_slots
 from relaxpy.runtime.frame import FramePlan, RecordPlan
 
 
@@ -142,7 +142,7 @@ class Analysis:
         if isinstance(instr, bc.Library):
             values = [env[arg.index] if isinstance(arg, bc.Reg) else _NOTHING for arg in instr.args]
             self.outputs[at] = (*takewhile(_is_unset, reversed(values)),)[::-1]
-        regs = reads(instr)
+        regs = READS[type(instr)](instr)
         values = self._read(at, env, regs, self._wants(instr, env)) if regs else _NONE
         if isinstance(instr, bc.Match):
             self._matched(at, instr.pattern, values[0], matched)

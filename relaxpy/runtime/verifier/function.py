@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from relaxpy.runtime import bytecode as bc
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime.effects import NAMES, TABLES, reads, sets
+from relaxpy.runtime.effects import NAMES, READS, TABLES, sets
 from relaxpy.runtime.sizes import Size, number, plus
 from relaxpy.runtime.verifier.kernel import KernelCalls
 from relaxpy.runtime.verifier.state import (
@@ -109,7 +109,7 @@ class Function(KernelCalls):
             else:
                 table, what = TABLES[kind]
                 within(named, getattr(self.exe, table), what)
-        tokens = tuple(map(self.read, reads(instr)))
+        tokens = [*map(self.read, READS[type(instr)](instr))]
         made = self.made(at, instr, tokens)
         if (dst := sets(instr)) >= 0:
             self.define(dst, made)
