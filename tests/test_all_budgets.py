@@ -38,7 +38,7 @@ MOST = {
     "compiler core": 51_950,
     "op": 21_650,
     "product": 28_700,
-    "testing": 10_000,
+    "testing": 7_600,
     "importers": 21_950,
 }
 """Lines of the parts that are above their budget today, to be reduced:
@@ -51,7 +51,7 @@ importers: ONNX and torch, whose operators each need a few lines.
 """
 
 ISINSTANCE = 15.0
-ISINSTANCE_TODAY = 18.9
+ISINSTANCE_TODAY = 19.05
 """Calls of isinstance for each 1000 lines: 15 is the budget."""
 
 MOST_CLASS_LINES = 300
@@ -121,7 +121,6 @@ ATTRIBUTES = {
     "relaxpy/frontend/onnx/importer.py Importer": 23,
     "relaxpy/frontend/torch/graph.py _GraphImporter": 16,
     "relaxpy/frontend/torch/importer.py Importer": 23,
-    "relaxpy/llm/generation.py Generation": 14,
     "relaxpy/onnx/session.py InferenceSession": 14,
     "relaxpy/runtime/graphs.py Graphs": 16,
     "relaxpy/runtime/link.py Emitter": 34,

@@ -536,6 +536,7 @@ def test_tests_mirror_the_sources() -> None:
             "benchmarks",
             "embedded",
             "hostile",
+            "machine",
         ):
             continue
         source = PACKAGE.joinpath(*parts[:-1])

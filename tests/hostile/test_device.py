@@ -30,7 +30,6 @@ from relaxpy.runtime.bytecode import (
 )
 from relaxpy.runtime.devices.base import DeviceError
 from relaxpy.runtime.devices.registry import runtime_of
-from relaxpy.testing.machine_suite.cases import KERNELS, NAMES
 from tests.hostile.device import (
     HostileRuntime,
     fail,
@@ -38,6 +37,7 @@ from tests.hostile.device import (
     hostile_devices,
     set_policy,
 )
+from tests.machine.cases import KERNELS, NAMES
 from tests.runtime.support import floats, function
 
 N = Heap(0)

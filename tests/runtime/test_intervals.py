@@ -22,7 +22,7 @@ from relaxpy.runtime.bytecode import (
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.integers import LARGEST, SMALLEST, evaluate
 from relaxpy.runtime.intervals import Interval, SlotRanges, interval, within
-from relaxpy.testing.machine_suite.formulas import RandomFormulas, int_expr_of
+from tests.machine.formulas import RandomFormulas, int_expr_of
 from tests.runtime.support import f32, function
 
 N, M = Heap(0), Heap(1)

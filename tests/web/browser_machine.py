@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from relaxpy.errors import RuntimeCheckError
-from relaxpy.testing.machine_suite.values import from_json, to_json
+from tests.machine.values import from_json, to_json
 from tests.server.chromium import Page
 from tests.web.support import JS
 

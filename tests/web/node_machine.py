@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from relaxpy.errors import RuntimeCheckError
-from relaxpy.testing.machine_suite.values import from_json, to_json
+from tests.machine.values import from_json, to_json
 from tests.web.support import JS, NODE
 
 

@@ -14,8 +14,8 @@ from relaxpy.runtime import bytecode, shape_heap
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.builtins import FUNCTIONS
 from relaxpy.runtime.bytecode import INSTRUCTIONS
-from relaxpy.testing.machine_suite.suite import FOLDER
 from relaxpy.web.export import builtins
+from tests.machine.suite import FOLDER
 from tests.web.support import needs_node, run_node
 
 ROOT = Path(__file__).parents[2]

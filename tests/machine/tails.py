@@ -22,7 +22,7 @@ from relaxpy.runtime.bytecode import (
     Reg,
     Return,
 )
-from relaxpy.testing.machine_suite.cases import (
+from tests.machine.cases import (
     ADD,
     ANY,
     DOUBLE,
@@ -36,7 +36,7 @@ from relaxpy.testing.machine_suite.cases import (
     function,
     op,
 )
-from relaxpy.testing.machine_suite.values import FunctionValue
+from tests.machine.values import FunctionValue
 
 MANY = 100_001
 TIMES = PrimPattern("int64", M)

@@ -33,15 +33,15 @@ from relaxpy.runtime.executable import Executable, load
 from relaxpy.runtime.library import register_library
 from relaxpy.runtime.vm import VirtualMachine
 from relaxpy.script.parser import parse
-from relaxpy.testing.machine_suite.cases import function
-from relaxpy.testing.machine_suite.formulas import (
+from tests.machine.cases import function
+from tests.machine.formulas import (
     DIVISION,
     OVERFLOW,
     SLOTS,
     int_expr_of,
     value_of,
 )
-from relaxpy.testing.machine_suite.values import from_json, to_json
+from tests.machine.values import from_json, to_json
 
 
 def _negate(x: Any, out: Any) -> None:

@@ -27,7 +27,7 @@ from relaxpy.runtime.bytecode import (
     TuplePattern,
 )
 from relaxpy.runtime.tensor import Shape
-from relaxpy.testing.machine_suite.cases import (
+from tests.machine.cases import (
     ADD,
     ANY,
     BOOL,
@@ -42,7 +42,7 @@ from relaxpy.testing.machine_suite.cases import (
     function,
     op,
 )
-from relaxpy.testing.machine_suite.values import FunctionValue
+from tests.machine.values import FunctionValue
 
 
 def calls_cases() -> list[Case]:

@@ -9,13 +9,13 @@ from typing import Any
 
 from relaxpy.runtime import builtins, shape_heap
 from relaxpy.runtime.bytecode import INSTRUCTIONS, INT_OPS
-from relaxpy.testing.machine_suite.formulas import COUNT, DIVISION, OVERFLOW
-from relaxpy.testing.machine_suite.machine import (
+from tests.machine.formulas import COUNT, DIVISION, OVERFLOW
+from tests.machine.machine import (
     check_builtins,
     check_formulas,
     check_instructions,
 )
-from relaxpy.testing.machine_suite.suite import FOLDER, make_suite, text_of
+from tests.machine.suite import FOLDER, make_suite, text_of
 from tests.sweeps import part, sweep
 
 FILES = Path(__file__).parents[2] / FOLDER
@@ -29,7 +29,7 @@ def suite(name: str) -> dict[str, Any]:
 def test_the_files_are_up_to_date() -> None:
     for name, content in make_suite().items():
         same = (FILES / name).read_text("utf-8") == text_of(content)
-        assert same, f"{name}: run python -m relaxpy.testing.machine_suite --write"
+        assert same, f"{name}: run python -m tests.machine --write"
 
 
 def test_every_instruction_and_function_has_a_case() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 from relaxpy.runtime.bytecode import INSTRUCTIONS
 from relaxpy.runtime.codec import encode, exact_json
-from relaxpy.testing.machine_suite.builtins import builtin_cases
-from relaxpy.testing.machine_suite.cases import KERNELS, LIBRARIES, NAMES, Case, Run
-from relaxpy.testing.machine_suite.formulas import make_formulas
-from relaxpy.testing.machine_suite.instructions import instruction_cases
-from relaxpy.testing.machine_suite.values import to_json
+from tests.machine.builtins import builtin_cases
+from tests.machine.cases import KERNELS, LIBRARIES, NAMES, Case, Run
+from tests.machine.formulas import make_formulas
+from tests.machine.instructions import instruction_cases
+from tests.machine.values import to_json
 
 FOLDER = "tests/machine"
 """The folder of the files in the repository."""

@@ -42,7 +42,7 @@ from relaxpy.runtime.bytecode import (
     View,
 )
 from relaxpy.runtime.tensor import Shape
-from relaxpy.testing.machine_suite.cases import (
+from tests.machine.cases import (
     ADD,
     ANY,
     INCREASE,
@@ -57,7 +57,7 @@ from relaxpy.testing.machine_suite.cases import (
     i64,
     op,
 )
-from relaxpy.testing.machine_suite.values import FunctionValue
+from tests.machine.values import FunctionValue
 
 
 def match_cases() -> list[Case]:

@@ -24,7 +24,7 @@ from relaxpy.runtime.bytecode import (
     TensorPattern,
     View,
 )
-from relaxpy.testing.machine_suite.cases import (
+from tests.machine.cases import (
     ADD,
     ANY,
     BOOL,

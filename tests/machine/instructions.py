@@ -5,11 +5,11 @@ Expected values are written by hand, not computed by a machine.
 
 from __future__ import annotations
 
-from relaxpy.testing.machine_suite.cases import Case
-from relaxpy.testing.machine_suite.control import branches_cases, calls_cases, values_cases
-from relaxpy.testing.machine_suite.matching import match_cases, refused_cases, sizes_cases
-from relaxpy.testing.machine_suite.memory import kernels_cases, memory_cases, slots_cases
-from relaxpy.testing.machine_suite.tails import tails_cases
+from tests.machine.cases import Case
+from tests.machine.control import branches_cases, calls_cases, values_cases
+from tests.machine.matching import match_cases, refused_cases, sizes_cases
+from tests.machine.memory import kernels_cases, memory_cases, slots_cases
+from tests.machine.tails import tails_cases
 
 
 def instruction_cases() -> list[Case]:

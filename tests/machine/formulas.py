@@ -11,7 +11,7 @@ import random
 from typing import Any, TypeAlias
 
 from relaxpy.runtime.bytecode import Heap, IntExpr, IntOp
-from relaxpy.testing.machine_suite.values import integer
+from tests.machine.values import integer
 
 Formula: TypeAlias = Any
 """A formula as JSON."""

@@ -8,19 +8,17 @@ import sys
 from itertools import chain
 from pathlib import Path
 
-from relaxpy.testing.machine_suite.machine import (
+from tests.machine.machine import (
     check_builtins,
     check_formulas,
     check_instructions,
 )
-from relaxpy.testing.machine_suite.suite import FOLDER, write_suite
+from tests.machine.suite import FOLDER, write_suite
 
 
 def main() -> int:
     """The command-line entry point."""
-    parser = argparse.ArgumentParser(
-        prog="python -m relaxpy.testing.machine_suite", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.machine", description=__doc__)
     parser.add_argument("--write", action="store_true", help="write the files anew")
     parser.add_argument("--folder", type=Path, default=Path(FOLDER), help="where they are")
     args = parser.parse_args()

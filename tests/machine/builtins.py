@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from relaxpy.runtime.tensor import Shape
-from relaxpy.testing.machine_suite.values import FunctionValue
+from tests.machine.values import FunctionValue
 
 
 @dataclass(frozen=True)
