@@ -4,14 +4,12 @@ was."""
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from relaxpy.llm.detokenizer import Detokenizer
-from relaxpy.llm.loops import LoopDetector
-from relaxpy.llm.stop_strings import StopStrings
-from relaxpy.serve import Draw, Sampling
+from relaxpy.llm.written_text import Finish, WrittenText
+from relaxpy.serve import Piece, Request
 
 if TYPE_CHECKING:
     from relaxpy.llm.language_model import LanguageModel
@@ -58,42 +56,31 @@ class Generation(Iterator[str]):
     """
 
     def __init__(
-        self,
-        model: LanguageModel,
-        prompt: Sequence[int],
-        *,
-        sampling: Sampling,
-        max_tokens: int,
-        stops: StopStrings,
-        end_tokens: frozenset[int],
-        detokenizer: Detokenizer,
-        prefill: int,
-        loops: LoopDetector | None = None,
+        self, model: LanguageModel, request: Request, text: WrittenText, *, prefill: int
     ) -> None:
         """Used by `LanguageModel.generate`, which checks all of this."""
-        self.prompt = tuple(prompt)
+        self.prompt = request.prompt
         """The tokens that were given."""
-        self.sampling = sampling
-        self.max_tokens = max_tokens
+        self.sampling = request.sampling
+        self.max_tokens = request.max_tokens
         """The most tokens that are generated."""
         self.tokens: list[int] = []
         """The tokens that were generated, with the one that ends the text."""
         self.text = ""
         """The pieces so far, joined."""
-        self.finish_reason: Literal["stop", "length", "repetition", "cancelled"] | None = None
+        self.finish_reason: Finish | Literal["cancelled"] | None = None
         """`stop`: the model ended the text, or a stop string was found; `length`: `max_tokens`, or the context is full;
         `repetition`: it repeats itself, and that was asked for; `cancelled`: closed, or an exception was raised; None:
         not yet."""
         self._cached = 0
         self._prompt_seconds = self._seconds = 0.0
-        self._stops, self._ends, self._detokenizer = stops, end_tokens, detokenizer
-        self._loops = loops
-        self._pieces = self._run(model, prefill)
+        self._written = text
+        self._pieces = self._run(model, request, prefill)
 
     @property
     def stop(self) -> str | None:
         """The stop string that ended the text, which is no part of it."""
-        return self._stops.found
+        return self._written.stops.found
 
     @property
     def usage(self) -> Usage:
@@ -129,48 +116,34 @@ class Generation(Iterator[str]):
         state = self.finish_reason or ("running" if self.tokens else "not begun")
         return f"<generation: {len(self.prompt)} tokens of prompt, {len(self.tokens)} generated, {state}>"
 
-    def _run(self, model: LanguageModel, prefill: int) -> Generator[str, None, None]:
-        book, sequence = model.book, model.book.add(self.prompt)
+    def _run(
+        self, model: LanguageModel, request: Request, prefill: int
+    ) -> Generator[str, None, None]:
+        number = model.begin(request)
         try:
-            self._cached = len(self.prompt) - len(book.pending(sequence))
-            history = list(self.prompt)
+            start = time.perf_counter()
             while self.finish_reason is None:
-                start = time.perf_counter()
-                logits = model.step(sequence, prefill)
-                while book.pending(sequence):
-                    logits = model.step(sequence, prefill)
-                draw = Draw(self.sampling, history, len(self.prompt), ends=self._ends)
-                token = model.sample(logits, draw)
-                seconds = time.perf_counter() - start
-                if self.tokens:
-                    self._seconds += seconds
-                else:
-                    self._prompt_seconds = seconds
-                history.append(token)
-                piece = self._accepted(token)
-                if piece:
-                    self.text += piece
-                    yield piece
-                book.append(sequence, [token])
+                for piece in model.step(number, prefill):
+                    seconds = time.perf_counter() - start
+                    if self.tokens:
+                        self._seconds += seconds
+                    else:
+                        self._prompt_seconds = seconds
+                    if text := self._accepted(piece):
+                        self.text += text
+                        yield text
+                    start = time.perf_counter()
         finally:
             self.finish_reason = self.finish_reason or "cancelled"
-            book.free(sequence)
+            model.end(number)
 
-    def _accepted(self, token: int) -> str:
-        """The text that is certain with another token. Sets the reason if it is the last one."""
-        self.tokens.append(token)
-        stops = self._stops
-        if token in self._ends:
-            self.finish_reason = "stop"
-            return stops.feed(self._detokenizer.finish()) + stops.finish()
-        text = self._detokenizer.feed(token)
-        piece = stops.feed(text)
-        if self._loops is not None and self._loops.feed(token, text):
-            self.finish_reason = "repetition"
-        elif len(self.tokens) >= self.max_tokens:
-            self.finish_reason = "length"
-        if stops.found is None and self.finish_reason is not None:
-            piece += stops.feed(self._detokenizer.finish(cut=True)) + stops.finish()
-        if stops.found is not None:
-            self.finish_reason = "stop"
-        return piece
+    def _accepted(self, piece: Piece) -> str:
+        """The text that is certain with another piece. Raises: the error that it has."""
+        if piece.error is not None:
+            raise piece.error
+        if piece.cached is not None:
+            self._cached = piece.cached
+        text, count = self._written.feed(piece.tokens, piece.finish)
+        self.tokens += piece.tokens[:count]
+        self.finish_reason = self._written.finish
+        return text

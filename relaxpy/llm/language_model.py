@@ -13,13 +13,14 @@ finds the keys and values of its beginning in the cache.
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from operator import index
-from threading import RLock
+from threading import Lock
 from typing import Any
 
 from relaxpy.checkpoints.config_file import config_of
@@ -32,9 +33,10 @@ from relaxpy.llm.generation_config import Recommended, recommended
 from relaxpy.llm.loops import LoopDetector
 from relaxpy.llm.stop_strings import StopStrings
 from relaxpy.llm.tokenizer import Tokenizer
+from relaxpy.llm.written_text import WrittenText
 from relaxpy.models.loaded import LoadedDecoder, Scheme, load_decoder
-from relaxpy.serve import Draw, PageBook, sampling_arguments
-from relaxpy.serve.sampling import no_token
+from relaxpy.serve import Engine, Limits, PageBook, Piece, Request
+from relaxpy.serve.decoder_model import DecoderModel
 
 CONTEXT = 4096
 """The most tokens of a text, if neither the caller nor the model asks for fewer."""
@@ -110,18 +112,17 @@ class LanguageModel:
         self.defaults, self.name = defaults, name
         self.batch = _whole("batch", batch)
         pages = -(-self.context // decoder.page_size) * self.batch
-        self.book = PageBook(pages, decoder.page_size, decoder.windows)
-        """Which pages of the cache hold what."""
-        try:
-            self._caches = decoder.vm["alloc_pages"](pages)
-        except MemoryError:
-            raise UsageError(
-                "out-of-memory",
-                f"there is no memory for the keys and values of {self.batch * self.context} tokens",
-                help="load with a smaller context, or Scheme(cache_dtype='int8')",
-            ) from None
-        self._lock = RLock()
+        self._engine = Engine(
+            DecoderModel(decoder, pages), pages=pages, limits=Limits(running=pages), drafts=False
+        )
+        self._lock, self._ended = Lock(), deque[int]()
+        self._numbers = count()
         self._answer_ends: dict[str | None, frozenset[int]] = {}
+
+    @property
+    def book(self) -> PageBook:
+        """Which pages of the cache hold what."""
+        return self._engine.book
 
     def __repr__(self) -> str:
         kind = self.decoder.config.get("model_type", "decoder")
@@ -217,19 +218,17 @@ class LanguageModel:
         ends = self.tokenizer.end_tokens
         if end_tokens is not None:
             ends = frozenset(_tokens("end_tokens are numbers of tokens", end_tokens))
-        return Generation(
-            self,
-            tokens,
-            sampling=sampling,
-            max_tokens=most,
-            stops=StopStrings(self.defaults.stop if stop is None else stop),
-            end_tokens=ends,
-            detokenizer=self.tokenizer.detokenizer(
+        request = Request(0, tuple(tokens), most, sampling, ends)
+        text = WrittenText(
+            self.tokenizer.detokenizer(
                 special, begins=begins or self.tokenizer.special_tokens.issuperset(tokens)
             ),
-            prefill=_whole("prefill", prefill),
+            StopStrings(self.defaults.stop if stop is None else stop),
+            ends,
+            min_tokens=sampling.min_tokens,
             loops=LoopDetector() if stop_loops else None,
         )
+        return Generation(self, request, text, prefill=_whole("prefill", prefill))
 
     def complete(self, prompt: str | Sequence[int], **options: Any) -> str:
         """The whole text by which the model continues a prompt. Options are those of `generate`."""
@@ -262,27 +261,32 @@ class LanguageModel:
 
     # For generations
 
-    def step(self, sequence: int, most: int) -> Any:
-        """Compute up to `most` pending tokens of a sequence of the book. Returns the logits (1, vocabulary) after
-        them."""
-        vm = self.decoder.vm
+    def begin(self, request: Request) -> int:
+        """Let the engine take on a request. Returns its number."""
+        number = next(self._numbers)
         with self._lock:
-            batch = self.book.batch({sequence: min(most, len(self.book.pending(sequence)))})
-            if batch.sources.shape[1]:
-                vm["copy_pages"](batch.sources, batch.targets, self._caches)
-            logits = vm["step"](*batch.arguments, self._caches, *self.decoder.weights)
-            self.book.commit(batch)
-        return logits
+            self._engine.submit(replace(request, number=number))
+        return number
 
-    def sample(self, logits: Any, draw: Draw) -> int:
-        """The next token, from logits (1, vocabulary). Raises: UsageError (`not-a-number`, `sampling`) if there is
-        none."""
-        arguments = sampling_arguments([draw], self.decoder.vocab_size)
-        tokens, logprobs = self.decoder.vm["sample"](logits, *arguments)
-        token = int(tokens.numpy()[0])
-        if token < 0 or math.isnan(logprobs.numpy()[0]):
-            raise no_token(logits.numpy()[0])
-        return token
+    def step(self, number: int, most: int) -> list[Piece]:
+        """Compute a step of a request, of at most so many tokens of its prompt. Returns what is new of its text."""
+        with self._lock:
+            self._free()
+            return self._engine.step_of(number, most)
+
+    def end(self, number: int) -> None:
+        """Forget a request, if it is not at its end, now or before the next step: the collector of garbage may ask for
+        it at any time, also in the middle of one."""
+        self._ended.append(number)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._free()
+            finally:
+                self._lock.release()
+
+    def _free(self) -> None:
+        while self._ended:
+            self._engine.cancel(self._ended.popleft())
 
 
 def _tokens(expected: str, values: Any) -> list[int]:

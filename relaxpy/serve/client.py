@@ -22,13 +22,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from relaxpy.errors import UsageError
-from relaxpy.serve.messages import (
-    HEADER,
-    frame,
-    length_of,
-    piece_of,
-    request_fields,
-)
+from relaxpy.serve.messages import HEADER, error_of, frame, length_of, piece_of, request_fields
 from relaxpy.serve.request import Piece, Request
 
 PATIENCE = 300.0
@@ -154,9 +148,9 @@ class EngineClient:
                 if isinstance(piece, UsageError):
                     left = left if piece.code == "time-limit" else 0
                     raise piece
-                if piece.finish == "error":
+                if piece.error is not None:
                     left = 0
-                    raise engine_error(piece)
+                    raise piece.error
                 left -= piece.finish is not None
                 yield piece
         finally:
@@ -212,7 +206,7 @@ class EngineClient:
             await _end(process)
             if first is None:
                 raise UsageError("engine", "the process of the engine ended while it started")
-            raise UsageError(first["code"], first["message"], help=first["help"] or None)
+            raise error_of(first)
         self.facts, self.state = first["facts"], first["state"]
         self._process, self._heard = process, time.monotonic()
 
@@ -261,8 +255,7 @@ class EngineClient:
         if message["kind"] == "refused":
             queue = self._streams.get(message["number"])
             if queue is not None:
-                help = message["help"] or None
-                queue.put_nowait(UsageError(message["code"], message["message"], help=help))
+                queue.put_nowait(error_of(message))
             return
         self.state = message["state"]
         if message["kind"] == "state":
@@ -277,12 +270,6 @@ class EngineClient:
     def _end_all(self, reason: str) -> None:
         for queue in self._streams.values():
             queue.put_nowait(UsageError("engine", reason, help="send it again"))
-
-
-def engine_error(piece: Piece) -> UsageError:
-    """The error of a piece whose finish is "error": a code, and a message."""
-    code, _, message = piece.error.partition(": ")
-    return UsageError(code, message)
 
 
 def too_late(seconds: float | None) -> UsageError:

@@ -58,7 +58,7 @@ class DecoderModel:
             raise UsageError(
                 "out-of-memory",
                 f"there is no memory for the keys and values of {pages * decoder.page_size} tokens",
-                help="serve with a smaller cache, or Scheme(cache_dtype='int8')",
+                help="load with a smaller context, or serve with a smaller cache; or Scheme(cache_dtype='int8')",
             ) from None
 
     def step(self, batch: Batch, rows: np.ndarray) -> Any:

@@ -22,16 +22,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from relaxpy.errors import RelaxError, UsageError
+from relaxpy.errors import UsageError
 from relaxpy.serve.chunk_size import ChunkSize
 from relaxpy.serve.pages import NONE, Batch, PageBook
 from relaxpy.serve.prompt_lookup import PromptLookup
-from relaxpy.serve.request import Finish, Piece, Request, Score
+from relaxpy.serve.request import NOT_A_NUMBER, Finish, Piece, Request, Score
 from relaxpy.serve.sampling import Draw, Sampling, no_token
 from relaxpy.serve.scheduler import Limits, Part, Plan, Scheduler, Text
-
-NOT_A_NUMBER = "not-a-number"
-"""The code of errors by NaNs and infinities."""
 
 
 class Model(Protocol):
@@ -178,8 +175,17 @@ class Engine:
         """Compute a step. If the model fails, all requests of the step end with an error: one piece for each."""
         start = time.perf_counter()
         plan = self.scheduler.plan()
-        if plan is None:
-            return []
+        return [] if plan is None else self._ran(plan, start)
+
+    def step_of(self, number: int, chunk: int) -> list[Piece]:
+        """Compute a step of one request by itself, with so many tokens of its prompt at most (`Scheduler.plan_of`)."""
+        start = time.perf_counter()
+        return self._ran(self.scheduler.plan_of(number, chunk), start)
+
+    # Inside
+
+    def _ran(self, plan: Plan, start: float) -> list[Piece]:
+        """The pieces of a step that began at some time."""
         try:
             pieces = self._computed(plan)
         except Exception as error:
@@ -188,8 +194,6 @@ class Engine:
         self.scheduler.ran(plan, seconds)
         self._count(plan, pieces, seconds)
         return pieces
-
-    # Inside
 
     def _computed(self, plan: Plan) -> list[Piece]:
         """Run a step, and go on with the tokens that are drawn."""
@@ -348,15 +352,8 @@ class Engine:
     def _failed(self, text: Text, error: Exception) -> Piece:
         """End a request by a mistake in one of its texts."""
         self.cancel(text.request.number)
-        code, message = "engine", f"{type(error).__name__}: {error}"
-        if isinstance(error, UsageError) or getattr(error, "code", "") == NOT_A_NUMBER:
-            assert isinstance(error, RelaxError)
-            code, message = error.code, error.message
-            message += f" ({error.help})" if error.help else ""
-        self.counters.not_a_number += code == NOT_A_NUMBER
-        return Piece(
-            text.request.number, text.choice, (), finish="error", error=f"{code}: {message}"
-        )
+        self.counters.not_a_number += getattr(error, "code", "") == NOT_A_NUMBER
+        return Piece(text.request.number, text.choice, (), finish="error", error=error)
 
     def _end(self, text: Text) -> None:
         self.scheduler.finish(text)

@@ -16,10 +16,10 @@ from dataclasses import asdict
 from queue import Empty, SimpleQueue
 from typing import Any, BinaryIO
 
-from relaxpy.errors import RelaxError, short_warnings
+from relaxpy.errors import short_warnings
 from relaxpy.serve.engine import Engine
 from relaxpy.serve.grammar import Matchers
-from relaxpy.serve.messages import frame, piece_fields, read_frame, request_of
+from relaxpy.serve.messages import error_fields, frame, piece_fields, read_frame, request_of
 from relaxpy.serve.scheduler import Limits
 
 
@@ -103,7 +103,7 @@ def main() -> None:
         module, _, name = start["factory"].partition(":")
         engine, facts = getattr(importlib.import_module(module), name)(**start["options"])
     except Exception as error:
-        _send(replies, {"kind": "failed", **_described(error)})
+        _send(replies, {"kind": "failed", **error_fields(error)})
         return
     _send(replies, {"kind": "ready", "facts": facts, "state": _state(engine)})
     inbox: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
@@ -152,13 +152,7 @@ def _take(engine: Engine, message: Mapping[str, Any], replies: BinaryIO) -> None
         engine.submit(request_of(message["request"]))
     except Exception as error:
         number = message["request"]["number"]
-        _send(replies, {"kind": "refused", "number": number, **_described(error)})
-
-
-def _described(error: Exception) -> dict[str, str]:
-    if isinstance(error, RelaxError):
-        return {"code": error.code, "message": error.message, "help": error.help or ""}
-    return {"code": "engine", "message": f"{type(error).__name__}: {error}", "help": ""}
+        _send(replies, {"kind": "refused", "number": number, **error_fields(error)})
 
 
 def _send(replies: BinaryIO, message: Mapping[str, Any]) -> None:

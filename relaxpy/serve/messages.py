@@ -21,7 +21,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, BinaryIO
 
-from relaxpy.serve.request import Piece, Request, Score
+from relaxpy.errors import RelaxError, UsageError
+from relaxpy.serve.request import NOT_A_NUMBER, Piece, Request, Score
 from relaxpy.serve.sampling import Sampling
 
 LONGEST = 64 << 20
@@ -60,8 +61,9 @@ def read_frame(stream: BinaryIO) -> dict[str, Any] | None:
 def request_fields(request: Request) -> dict[str, Any]:
     """A request as JSON has it."""
     sampling = {**asdict(request.sampling), "bias": [*request.sampling.bias.items()]}
-    own = {each.name: getattr(request, each.name) for each in fields(request)}
-    return {**own, "ends": [*request.ends], "sampling": sampling}
+    own = {each.name: getattr(request, each.name) for each in fields(Request)}
+    own |= {"ends": [*request.ends], "sampling": sampling, "grammar": str(request.grammar)}
+    return own
 
 
 def request_of(given: Mapping[str, Any]) -> Request:
@@ -76,8 +78,21 @@ def request_of(given: Mapping[str, Any]) -> Request:
     return Request(**own)
 
 
+def error_fields(error: Exception, is_known: bool = True) -> dict[str, str]:
+    """A mistake as JSON has it; unless it is known by its code, one of the engine (`engine`)."""
+    if is_known and isinstance(error, RelaxError):
+        return {"code": error.code, "message": error.message, "help": error.help or ""}
+    return {"code": "engine", "message": f"{type(error).__name__}: {error}", "help": ""}
+
+
+def error_of(given: Mapping[str, Any]) -> UsageError:
+    """The mistake of these fields, or of a message that has them."""
+    return UsageError(given["code"], given["message"], help=given["help"] or None)
+
+
 def piece_fields(piece: Piece) -> list[Any]:
     """A piece as JSON has it: a list, without what is empty at its end."""
+    error = piece.error
     found: list[Any] = [
         piece.request,
         piece.choice,
@@ -86,7 +101,7 @@ def piece_fields(piece: Piece) -> list[Any]:
         piece.cached,
         piece.logprobs,
         [[*each.items()] for each in piece.top],
-        piece.error,
+        None if error is None else error_fields(error, _is_of_request(error)),
         [[each.logprob, each.rank, [*each.top.items()]] for each in piece.scores],
     ]
     while found[-1] in (None, "", (), []):
@@ -94,9 +109,14 @@ def piece_fields(piece: Piece) -> list[Any]:
     return found
 
 
+def _is_of_request(error: Exception) -> bool:
+    """Whether a mistake in a step is that of a request, not of the engine."""
+    return isinstance(error, UsageError) or getattr(error, "code", "") == NOT_A_NUMBER
+
+
 def piece_of(given: list[Any]) -> Piece:
     """The piece of this list."""
-    absent: list[Any] = [None, None, (), None, None, (), (), "", ()]
+    absent: list[Any] = [None, None, (), None, None, (), (), None, ()]
     number, choice, tokens, finish, cached, logprobs, top, error, scores = (
         given + absent[len(given) :]
     )
@@ -108,6 +128,6 @@ def piece_of(given: list[Any]) -> Piece:
         tuple(dict(each) for each in top),
         cached,
         finish,
-        error,
+        None if error is None else error_of(error),
         tuple(Score(logprob, rank, dict(top)) for logprob, rank, top in scores),
     )

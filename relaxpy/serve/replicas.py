@@ -29,9 +29,16 @@ from typing import Any
 
 from relaxpy.errors import UsageError
 from relaxpy.narrow import is_mapping
-from relaxpy.serve.client import EngineClient, engine_error, too_late
+from relaxpy.serve.client import EngineClient, too_late
 from relaxpy.serve.engine import Counters
-from relaxpy.serve.messages import piece_fields, piece_of, request_fields, request_of
+from relaxpy.serve.messages import (
+    error_fields,
+    error_of,
+    piece_fields,
+    piece_of,
+    request_fields,
+    request_of,
+)
 from relaxpy.serve.prefix_router import ROUTER
 from relaxpy.serve.request import Piece, Request
 from relaxpy.serve.scale import Scale
@@ -84,7 +91,7 @@ class Replica:
         try:
             self._client = await EngineClient.start(factory, options)
         except UsageError as error:
-            raise RuntimeError(_REFUSED + json.dumps(_described(error)) + "\n") from None
+            raise RuntimeError(_REFUSED + json.dumps(error_fields(error)) + "\n") from None
         self._digest = digest
 
     async def facts(self) -> dict[str, Any]:
@@ -115,15 +122,7 @@ class Replica:
                 async for piece in pieces:
                     yield piece_fields(piece)
         except UsageError as error:
-            yield _described(error)
-
-
-def _described(error: UsageError) -> dict[str, Any]:
-    return {"code": error.code, "message": error.message, "help": error.help or ""}
-
-
-def _error_of(given: Mapping[str, Any]) -> UsageError:
-    return UsageError(given["code"], given["message"], help=given["help"] or None)
+            yield error_fields(error)
 
 
 class ReplicaClient:
@@ -192,12 +191,12 @@ class ReplicaClient:
                         item: Any = await anext(items)
                     if is_mapping(item):
                         left = 0 if item["code"] != "engine" else left
-                        raise _error_of(item)
+                        raise error_of(item)
                     piece = piece_of(item)
                     begun = True
-                    if piece.finish == "error":
+                    if piece.error is not None:
                         left = 0
-                        raise engine_error(piece)
+                        raise piece.error
                     left -= piece.finish is not None
                     yield piece
                 return
@@ -421,5 +420,5 @@ def _why(application: str, error: Exception) -> UsageError:
     for text in texts:
         match = re.search(re.escape(_REFUSED) + r"(\{.*\})", text)
         if match is not None:
-            return _error_of(json.loads(match[1]))
+            return error_of(json.loads(match[1]))
     return UsageError("engine", f"the replicas do not start: {' '.join(texts)[-2000:]}")

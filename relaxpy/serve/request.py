@@ -12,6 +12,9 @@ from relaxpy.serve.sampling import Sampling
 Finish = Literal["stop", "length", "error"]
 """Why a text ends: at a token that ends texts, or where its grammar does; at its greatest length; by a mistake."""
 
+NOT_A_NUMBER = "not-a-number"
+"""The code of errors by NaNs and infinities."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -71,7 +74,7 @@ class Piece:
     cached: int | None = None
     """With the first piece: the tokens of the prompt whose keys and values were in the cache."""
     finish: Finish | None = None
-    error: str = ""
-    """Code and message of the mistake."""
+    error: Exception | None = None
+    """The mistake."""
     scores: tuple[Score, ...] = ()
     """With the first piece of the first text, if they were asked for: of all tokens of the prompt but the first."""

@@ -120,8 +120,11 @@ class Plan:
     """A step."""
 
     parts: tuple[Part, ...]
-    prompt_tokens: int
-    """Tokens of prompts, and of texts that are computed anew."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of prompts, and of texts that are computed anew."""
+        return sum(part.count for part in self.parts if part.count > 1)
 
     @property
     def counts(self) -> Mapping[int, int]:
@@ -266,11 +269,10 @@ class Scheduler:
         self._admit()
         drafts_allowed = self.drafter is not None
         while self.running:
-            parts = self._parts(drafts_allowed)
+            parts = self._parts(self.running, None, drafts_allowed)
             counts = {part.sequence: part.count + len(part.drafts) for part in parts}
             if self.book.fits(counts):
-                tokens = sum(part.count for part in parts if part.count > 1)
-                return Plan(tuple(parts), tokens)
+                return Plan(tuple(parts))
             if drafts_allowed and any(part.drafts for part in parts):
                 drafts_allowed = False
             elif len(self.running) > 1:
@@ -278,6 +280,15 @@ class Scheduler:
             else:
                 raise UsageError("cache-full", "one text alone does not fit the cache")
         return None
+
+    def plan_of(self, number: int, chunk: int) -> Plan:
+        """The next step of one request by itself, with so many tokens of its prompt at most. It takes no turns, and
+        nobody gives pages back for it: the books refuse a step that finds none."""
+        texts = self.texts_of(number)
+        for text in texts:
+            if text.sequence is None:
+                self._run(text, self._sequence_of(text))
+        return Plan(tuple(self._parts(texts, chunk, self.drafter is not None)))
 
     def ran(self, plan: Plan, seconds: float) -> None:
         """Note that a step has run, and its time."""
@@ -310,8 +321,7 @@ class Scheduler:
         others = sum(each.places for each in self.running)
         if self.running and others + text.places > self.limits.running:
             return False
-        request, book = text.request, self.book
-        sequence = book.add(text.tokens, request.adapter, request.salt, not text.is_scoring)
+        book, sequence = self.book, self._sequence_of(text)
         grown = [
             book.missing(each, len(t.tokens) + book.page_size, self.chunk.most)
             for each, t in [(sequence, text), *((t.sequence, t) for t in self.running)]
@@ -323,22 +333,30 @@ class Scheduler:
         if self.running and not room:
             book.free(sequence)
             return False
-        text.sequence = sequence
-        if text.cached is None:
-            text.cached = len(text.tokens) - book.pending_count(sequence)
-        self.waiting.pop(0)
-        insort(self.running, text, key=_order)
+        self._run(text, sequence)
         return True
 
-    def _parts(self, drafts_allowed: bool) -> list[Part]:
-        """The parts of a step: the next token of each text, and a chunk of prompts."""
+    def _sequence_of(self, text: Text) -> int:
+        """A sequence of the book for a text."""
+        request = text.request
+        return self.book.add(text.tokens, request.adapter, request.salt, not text.is_scoring)
+
+    def _run(self, text: Text, sequence: int) -> None:
+        """Let a text run as a sequence."""
+        text.sequence = sequence
+        if text.cached is None:
+            text.cached = len(text.tokens) - self.book.pending_count(sequence)
+        self.waiting.remove(text)
+        insort(self.running, text, key=_order)
+
+    def _parts(self, texts: Sequence[Text], chunk: int | None, drafts_allowed: bool) -> list[Part]:
+        """The parts of a step of texts: the next token of each, and a chunk of prompts (None: as many tokens as
+        leave others their time)."""
         pending = [
-            (t, s, self.book.pending_count(s))
-            for t in self.running
-            if (s := t.sequence) is not None
+            (t, s, self.book.pending_count(s)) for t in texts if (s := t.sequence) is not None
         ]
         writing = sum(1 for *_, count in pending if count == 1)
-        chunk = self.chunk.tokens(writing > 0)
+        chunk = self.chunk.tokens(writing > 0) if chunk is None else chunk
         each = self.limits.drafted // writing - 1 if drafts_allowed and writing else 0
         parts: list[Part] = []
         scored = self.scored

@@ -148,6 +148,7 @@ class Server:
         own = frozenset[int]() if body.ignore_eos else ends
         client: str = getattr(request.state, "client", "")
         return Order(
+            0,
             tuple(prompt),
             most,
             body.sampled(
@@ -157,17 +158,17 @@ class Server:
                 model.tokenizer.encode_literally,
             ),
             own.union(body.stop_token_ids or ()),
-            model.defaults.stop if (stops := body.stops) is None else stops,
             body.n,
             top,
-            body.grammar_of() if grammar is None else grammar,
             adapter,
             f"{client}\n{body.cache_salt}" if body.cache_salt or self._several_keys else "",
             client or body.user or "",
             body.priority,
-            shown,
-            begins,
+            body.grammar_of() if grammar is None else grammar,
             max(scored, default=None),
+            stop=model.defaults.stop if (stops := body.stops) is None else stops,
+            shown=shown,
+            begins=begins,
         )
 
     async def deltas(self, model: ServedModel, order: Order, tally: Tally) -> AsyncGenerator[Delta]:

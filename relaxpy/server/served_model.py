@@ -12,16 +12,14 @@ from typing import Any, Literal
 
 from relaxpy.errors import UsageError
 from relaxpy.llm.chat_template import ChatTemplate
-from relaxpy.llm.detokenizer import Detokenizer
 from relaxpy.llm.generation_config import recommended
 from relaxpy.llm.stop_strings import StopStrings
 from relaxpy.llm.tokenizer import Tokenizer
+from relaxpy.llm.written_text import WrittenText
 from relaxpy.models.loaded import Scheme
 from relaxpy.serve.client import EngineClient, Engines
 from relaxpy.serve.engine_process import DECODER
-from relaxpy.serve.pages import NONE
 from relaxpy.serve.request import Request, Score
-from relaxpy.serve.sampling import Sampling
 from relaxpy.server.settings import CONTEXT, ModelSettings
 from relaxpy.version import __version__
 
@@ -30,28 +28,14 @@ _ALWAYS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Order:
-    """Texts that a client asks for."""
+class Order(Request):
+    """Texts that a client asks for: what the engine is asked to write, and what is shown of it."""
 
-    prompt: tuple[int, ...]
-    max_tokens: int
-    sampling: Sampling
-    ends: frozenset[int]
     stop: tuple[str, ...] = ()
-    n: int = 1
-    top: int | None = None
-    """With log-probabilities, and those of so many most probable tokens."""
-    grammar: str = ""
-    adapter: int = NONE
-    salt: str = ""
-    client: str = ""
-    priority: int = 0
     shown: frozenset[int] = frozenset()
     """Special tokens that are part of the text, such as those around calls of tools."""
     begins: bool = False
     """The text is one of its own, not the continuation of the prompt's."""
-    scored: int | None = None
-    """With the scores of the prompt's tokens, and so many most probable tokens at the place of each."""
 
 
 @dataclass(frozen=True)
@@ -216,29 +200,19 @@ class ServedModel:
         self, order: Order, tally: Tally, seconds: float | None = None
     ) -> AsyncGenerator[Delta]:
         """The texts of an order, as they are written. Raises: UsageError, `time-limit` after so many seconds."""
-        request = Request(
-            0,
-            order.prompt,
-            order.max_tokens,
-            order.sampling,
-            order.ends,
-            order.n,
-            order.top,
-            order.adapter,
-            order.salt,
-            order.client,
-            order.priority,
-            str(order.grammar),
-            order.scored,
-        )
         texts = [
-            _Text(self.tokenizer.detokenizer(shown=order.shown, begins=order.begins), order)
+            WrittenText(
+                self.tokenizer.detokenizer(shown=order.shown, begins=order.begins),
+                StopStrings(order.stop),
+                order.ends,
+                min_tokens=order.sampling.min_tokens,
+            )
             for _ in range(order.n)
         ]
-        async with aclosing(self.client.submit(request, seconds)) as pieces:
+        async with aclosing(self.client.submit(order, seconds)) as pieces:
             async for piece in pieces:
                 text = texts[piece.choice]
-                if text.is_over:
+                if text.finish is not None:
                     continue  # a stop string has ended it, while the others go on
                 if piece.cached is not None and not piece.choice:
                     tally.cached_tokens = piece.cached
@@ -254,41 +228,9 @@ class ServedModel:
                     text.stops.found,
                     piece.scores,
                 )
-                if all(each.is_over for each in texts):
+                if all(each.finish is not None for each in texts):
                     return
 
     async def close(self) -> None:
         """End the engine."""
         await self.client.close()
-
-
-class _Text:
-    """One of the texts of an order."""
-
-    def __init__(self, detokenizer: Detokenizer, order: Order) -> None:
-        self.stops = StopStrings(order.stop)
-        self.finish: Literal["stop", "length"] | None = None
-        self._detokenizer, self._ends = detokenizer, order.ends
-        self._unstopped = order.sampling.min_tokens
-        """In so many next tokens, stop strings end nothing."""
-
-    @property
-    def is_over(self) -> bool:
-        return self.finish is not None
-
-    def feed(self, tokens: Sequence[int], finish: str | None) -> tuple[str, int]:
-        """The text that is certain with more tokens, and how many of them belong to it."""
-        stops, shown = self.stops, ""
-        for count, token in enumerate(tokens, 1):
-            is_end = token in self._ends
-            if not is_end:
-                text = self._detokenizer.feed(token)
-                shown += text if self._unstopped > 0 else stops.feed(text)
-                self._unstopped -= 1
-            if stops.found is not None:
-                self.finish = "stop"
-                return shown, count
-        if finish is not None:
-            shown += stops.feed(self._detokenizer.finish(cut=finish == "length")) + stops.finish()
-            self.finish = "length" if finish == "length" and stops.found is None else "stop"
-        return shown, len(tokens)

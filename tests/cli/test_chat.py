@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -18,6 +19,7 @@ from relaxpy.cli.chat import Conversation, chat, history_path, next_message, sho
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.llm import LanguageModel, Thoughts, load
 from relaxpy.models.loaded import Scheme
+from relaxpy.serve import Piece
 from tests.llm.checkpoints import CHATML, write_model
 
 ROOT = Path(__file__).parents[2]
@@ -138,7 +140,11 @@ def test_why_an_answer_ended(
     assert "(cut off after 6 tokens: --max-tokens)" in capsys.readouterr().err
     letter = talk.model.tokenizer.encode("C", special=False)[0]
     turns = iter(range(1000))
-    monkeypatch.setattr(talk.model, "sample", lambda *_: letter + next(turns) % 2)
+    monkeypatch.setattr(
+        talk.model._engine.model,
+        "sample",
+        lambda *_: (np.array([letter + next(turns) % 2]), np.zeros(1)),
+    )
     talk.take("/set max_tokens")
     talk.take("/clear")
     talk.take("Hello")
@@ -229,16 +235,18 @@ def test_an_interrupted_answer(
     talk: Conversation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What was said stays in the conversation; an interrupt before the first token takes the message back."""
-    every, sample = talk.model.book.available(), talk.model.sample
+    every, step = talk.model.book.available(), talk.model.step
     for after, count in ((3, 2), (0, 2)):
         calls = iter(range(100))
 
-        def interrupted(*args: Any, after: int = after, calls: Iterator[int] = calls) -> int:
+        def interrupted(
+            *args: Any, after: int = after, calls: Iterator[int] = calls
+        ) -> list[Piece]:
             if next(calls) == after:
                 raise KeyboardInterrupt
-            return sample(*args)
+            return step(*args)
 
-        monkeypatch.setattr(talk.model, "sample", interrupted)
+        monkeypatch.setattr(talk.model, "step", interrupted)
         try:
             talk.take("Hello")
             assert "(stopped)" in capsys.readouterr().err

@@ -125,6 +125,15 @@ def test_stop_strings(model: LanguageModel) -> None:
     assert "".join(model.generate(PROMPT, max_tokens=40, end_tokens=(), stop=full + "x")) == full
 
 
+def test_stop_strings_end_nothing_before_the_least_length(model: LanguageModel) -> None:
+    full = model.generate(PROMPT, max_tokens=40, end_tokens=())
+    list(full)
+    found = model.generate(PROMPT, max_tokens=40, end_tokens=(), stop=full.text[0], min_tokens=9)
+    list(found)
+    assert len(found.tokens) >= 9
+    assert full.text.startswith(found.text)
+
+
 def test_seeds(model: LanguageModel) -> None:
     """A seed gives its text again; without one texts differ; options reach the sampler."""
 
@@ -207,6 +216,26 @@ def test_an_interrupt(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> 
     assert expected.startswith(pieces.text)
     monkeypatch.undo()
     assert model.complete(PROMPT, max_tokens=12, end_tokens=()) == expected
+
+
+def test_a_text_that_is_collected_in_a_step(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Garbage is collected at any time, also while another text's step runs, whose books it must not change."""
+    expected, every = model.complete(PROMPT, max_tokens=6, end_tokens=()), pages(model)
+    batch, dropped = model.book.batch, [model.generate(PROMPT, max_tokens=50, end_tokens=())]
+    next(dropped[0])
+
+    def collected(counts: dict[int, int]) -> Any:
+        if dropped:
+            dropped.clear()
+            gc.collect()
+            assert pages(model) < every
+        return batch(counts)
+
+    monkeypatch.setattr(model.book, "batch", collected)
+    assert model.complete(PROMPT, max_tokens=6, end_tokens=()) == expected
+    assert (dropped, pages(model)) == ([], every)
 
 
 def test_two_at_once(model: LanguageModel) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from relaxpy.errors import UsageError
+from relaxpy.errors import RelaxError, UsageError
 from relaxpy.serve.client import EngineClient
 from relaxpy.serve.messages import frame, piece_fields, piece_of, request_fields, request_of
 from relaxpy.serve.request import Piece, Request
@@ -176,8 +176,18 @@ def test_messages_are_what_they_were() -> None:
     for piece in (
         Piece(1, 0, (5,)),
         Piece(1, 2, (5, 6), (-0.5, -1.0), ({5: -0.5}, {6: -1.0, 1: -2.0}), 0, "length"),
-        Piece(1, 0, (), finish="error", error="engine: no"),
     ):
         assert piece_of(piece_fields(piece)) == piece
+    for error, code, text in (
+        (UsageError("sampling", "no", help="so"), "sampling", "no"),
+        (RelaxError("not-a-number", "no"), "not-a-number", "no"),
+        (RelaxError("out-of-memory", "no"), "engine", "RelaxError: "),
+        (MemoryError("no"), "engine", "MemoryError: no"),
+    ):
+        found = piece_of(piece_fields(Piece(1, 0, (), finish="error", error=error)))
+        assert isinstance(found.error, UsageError)
+        assert found.error.code == code
+        assert found.error.message.startswith(text)
+        assert found.error.help == getattr(error, "help", None)
     with pytest.raises(ValueError, match="at most"):
         frame({"text": "x" * (65 << 20)})

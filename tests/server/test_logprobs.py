@@ -38,7 +38,14 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def order(model: Any, prompt: list[int], top: int, begins: bool = False) -> Order:
     return Order(
-        tuple(prompt), 9, Sampling(), model.tokenizer.end_tokens, top=top, begins=begins, scored=top
+        0,
+        tuple(prompt),
+        9,
+        Sampling(),
+        model.tokenizer.end_tokens,
+        top=top,
+        begins=begins,
+        scored=top,
     )
 
 
