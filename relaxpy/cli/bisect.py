@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from relaxpy.cli.functions import chosen_function, import_option, imported
+from relaxpy.cli.options import file_argument, function_argument, option
 from relaxpy.cli.outputs import json_option, print_json
 from relaxpy.errors import UsageError
 from relaxpy.files import write_text
@@ -38,42 +39,21 @@ Examples:
 Inputs are written as for `relaxpy run`. The exit code is 1 if a step is found.
 """,
 )
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.argument("function", required=False)
-@click.option(
-    "--input",
-    "-i",
-    "inputs",
-    multiple=True,
-    metavar="NAME=VALUE|FILE.npz",
-    help="An argument. Others are generated.",
+@file_argument
+@function_argument
+@option("--input", help="An argument. Others are generated.")
+@option(
+    "--size", metavar="NAME=N", help="The value of a symbolic variable, for generated arguments."
 )
-@click.option(
-    "--size",
-    "sizes",
-    multiple=True,
-    metavar="NAME=N",
-    help="The value of a symbolic variable, for generated arguments.",
-)
-@click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="The seed of generated arguments.",
-)
-@click.option(
-    "--params",
-    type=click.Path(exists=True, dir_okay=False),
-    help="An .npz or .safetensors file; its arrays are bound to the parameters of the same names.",
-)
+@option("--seed", help="The seed of generated arguments.")
+@option("--params")
 @click.option(
     "--pipeline",
     "pipeline_name",
     metavar="MODULE:NAME",
     help="A pass or pipeline in a Python module (which is imported), instead of the default one.",
 )
-@click.option("--without", multiple=True, metavar="PASS", help="Remove a pass.")
+@option("--without")
 @click.option(
     "--dump",
     type=click.Path(file_okay=False, path_type=Path),
@@ -100,12 +80,12 @@ def bisect(
     from rich.console import Console
 
     from relaxpy.build.pipeline import default_pipeline
-    from relaxpy.cli.inputs import parse_inputs, read_arrays, read_sizes
+    from relaxpy.cli.inputs import parse_inputs, read_sizes
     from relaxpy.cli.source import read_program
     from relaxpy.testing.bisect import bisect as find
     from relaxpy.transform.phases import Pipeline
 
-    mod, weights = read_program(file, None if params is None else read_arrays(params))
+    mod, weights = read_program(file, params)
     function = chosen_function(function, [*mod.graph_functions])
     given, chosen = parse_inputs(inputs, seed), read_sizes(sizes, "--size")
     args = arguments(mod, function, given, chosen, seed, weights)

@@ -12,7 +12,8 @@ import click
 
 import relaxpy
 from relaxpy.cli import STARTED
-from relaxpy.cli.outputs import OutputFile, json_option, print_json
+from relaxpy.cli.options import file_argument, option
+from relaxpy.cli.outputs import json_option, print_json
 
 
 @click.command(
@@ -33,26 +34,10 @@ Examples:
 The executable runs without the compiler: `relaxpy run`, or relaxpy.load(...) in Python.
 """,
 )
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option(
-    "--output",
-    "-o",
-    required=True,
-    type=OutputFile(),
-    help="The file of the executable.",
-)
-@click.option(
-    "--target",
-    "-t",
-    default="llvm",
-    show_default=True,
-    help="The target. llvm without options is this CPU.",
-)
-@click.option(
-    "--params",
-    type=click.Path(exists=True, dir_okay=False),
-    help="An .npz or .safetensors file; its arrays are bound to the parameters of the same names.",
-)
+@file_argument
+@option("--output", required=True, help="The file of the executable.")
+@option("--target", help="The target. llvm without options is this CPU.")
+@option("--params")
 @click.option(
     "--weights",
     type=click.Choice(["inside", "beside"]),
@@ -60,11 +45,8 @@ The executable runs without the compiler: `relaxpy run`, or relaxpy.load(...) in
     show_default=True,
     help="Write constants into the executable, or into a second file beside it.",
 )
-@click.option(
+@option(
     "--bound",
-    "bounds",
-    multiple=True,
-    metavar="NAME=INT",
     help="An upper bound of a symbolic variable, n=2048 or main.n=2048, for the memory plan.",
 )
 @click.option(
@@ -90,7 +72,7 @@ The executable runs without the compiler: `relaxpy run`, or relaxpy.load(...) in
     type=click.Path(file_okay=False, path_type=Path),
     help="Write the module after each pass to this folder.",
 )
-@click.option("--no-cache", is_flag=True, help="Do not use the cache.")
+@option("--no-cache")
 @json_option
 def compile_command(
     file: str,
@@ -112,11 +94,11 @@ def compile_command(
     """Compile the program in FILE, a script or an ONNX model, once for all shapes."""
 
     from relaxpy.build.dump import DumpPasses
-    from relaxpy.cli.inputs import read_arrays, read_sizes
+    from relaxpy.cli.inputs import read_sizes
     from relaxpy.cli.source import read_program
 
     limits = read_sizes(bounds, "--bound")
-    mod, weights_by_name = read_program(file, None if params is None else read_arrays(params))
+    mod, weights_by_name = read_program(file, params)
     start = time.perf_counter()
     instruments = [] if dump is None else [DumpPasses(dump)]
     exe = relaxpy.build(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from relaxpy.cli.language_model import on_this_machine
+from relaxpy.cli.options import option
 from relaxpy.cli.outputs import OutputFile, json_option, print_json
 from relaxpy.errors import UsageError
 from relaxpy.files import replacing, write_text
@@ -72,7 +73,7 @@ and length, and kept in a cache (RELAXPY_CACHE, else the folder that `relaxpy ca
     show_default=True,
     help="What products with weights are computed in; int8 is faster, vectors differ a little.",
 )
-@click.option("--no-cache", is_flag=True, help="Do not use the cache.")
+@option("--no-cache")
 @json_option
 def embed(
     sentences: tuple[str, ...],

@@ -14,7 +14,8 @@ import click
 import relaxpy
 from relaxpy.cli.features import feature_option, read_features, warn_about
 from relaxpy.cli.functions import called, import_option
-from relaxpy.cli.outputs import OutputFile, json_option, print_json
+from relaxpy.cli.options import file_argument, option
+from relaxpy.cli.outputs import json_option, print_json
 from relaxpy.errors import UsageError
 from relaxpy.files import write_text
 
@@ -37,59 +38,19 @@ Examples:
 The page needs no network and no other file.
 """,
 )
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@file_argument
 @click.argument("other", required=False, type=click.Path(exists=True, dir_okay=False))
-@click.option(
-    "--output",
-    "-o",
-    type=OutputFile(),
-    help="Where the page goes.  [default: the program's name with .html]",
-)
-@click.option(
-    "--target",
-    "-t",
-    help="The target.  [default: llvm, this CPU]",
-)
-@click.option(
-    "--params",
-    type=click.Path(exists=True, dir_okay=False),
-    help="An .npz or .safetensors file; its arrays are bound to the parameters of the same names.",
-)
-@click.option(
-    "--bound",
-    "bounds",
-    multiple=True,
-    metavar="NAME=INT",
-    help="An upper bound of a symbolic variable, for memory and costs.",
-)
-@click.option(
-    "--size",
-    "sizes",
-    multiple=True,
-    metavar="NAME=INT",
-    help="The value of a symbolic variable, for memory and costs.",
-)
-@click.option("--without", multiple=True, metavar="PASS", help="Remove a pass.")
+@option("--output", help="Where the page goes.  [default: the program's name with .html]")
+@option("--target", help="The target.  [default: llvm, this CPU]", default=None)
+@option("--params")
+@option("--bound", help="An upper bound of a symbolic variable, for memory and costs.")
+@option("--size", help="The value of a symbolic variable, for memory and costs.")
+@option("--without")
 @feature_option
-@click.option(
-    "--input",
-    "-i",
-    "inputs",
-    multiple=True,
-    metavar="NAME=VALUE|FILE.npz",
-    help="An argument, as for `relaxpy run`: calls are measured.",
-)
+@option("--input", help="An argument, as for `relaxpy run`: calls are measured.")
 @click.option("--function", help="The function to measure [default: main, or the only one].")
-@click.option(
-    "--repeat", default=20, show_default=True, type=click.IntRange(min=1), help="Calls to measure."
-)
-@click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="Seed of generated inputs.",
-)
+@option("--repeat", help="Calls to measure.")
+@option("--seed", help="Seed of generated inputs.")
 @import_option
 @json_option
 def explain(

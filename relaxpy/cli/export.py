@@ -9,7 +9,8 @@ import click
 
 import relaxpy
 from relaxpy.cli.functions import chosen_function
-from relaxpy.cli.outputs import OutputFile, json_option, print_json
+from relaxpy.cli.options import file_argument, option
+from relaxpy.cli.outputs import json_option, print_json
 from relaxpy.errors import UsageError
 
 
@@ -24,17 +25,10 @@ Examples:
 Operators that ONNX does not have are listed, all at once, with their lines.
 """,
 )
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option(
-    "--output",
-    "-o",
-    required=True,
-    type=OutputFile(),
-    help="The file of the model: NAME.onnx.",
-)
-@click.option(
+@file_argument
+@option("--output", required=True, help="The file of the model: NAME.onnx.")
+@option(
     "--params",
-    type=click.Path(exists=True, dir_okay=False),
     help="An .npz or .safetensors file; its arrays become the initializers of the parameters of the same names.",
 )
 @click.option("--function", help="The function to write [default: main, or the only one].")
@@ -57,13 +51,12 @@ def export(
     """Write the program in FILE, a script or an ONNX model, as an ONNX model for other runtimes. Symbolic sizes keep
     their names."""
 
-    from relaxpy.cli.inputs import read_arrays
     from relaxpy.cli.source import read_program
     from relaxpy.onnx.exporter import OPSET, described, weights_file
 
     if output.suffix != ".onnx":
         raise UsageError("bad-output", f"cannot write {str(output)!r}", help="use the suffix .onnx")
-    mod, arrays = read_program(file, None if params is None else read_arrays(params))
+    mod, arrays = read_program(file, params)
     model = relaxpy.onnx.export(
         mod,
         output,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from relaxpy.cli.options import option
 from relaxpy.cli.outputs import json_option, print_json
 
 if TYPE_CHECKING:
@@ -41,13 +42,7 @@ Examples:
     type=click.IntRange(min=1),
     help="The number of programs.",
 )
-@click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="The seed of the first program; the next has seed + 1.",
-)
+@option("--seed", help="The seed of the first program; the next has seed + 1.")
 @click.option(
     "--jobs",
     default=1,

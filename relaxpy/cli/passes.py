@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from relaxpy.cli.options import option
 from relaxpy.cli.outputs import first_sentence, json_option, print_json
 
 
@@ -22,7 +23,7 @@ The names are those of `explain --without` and `bisect --without`, and of the me
 level of `compile --opt-level` from which a pass runs: 0 always, 1 fusion, 2 constant folding, 3 all.
 """
 )
-@click.option("--target", "-t", default="llvm", show_default=True, help="The target.")
+@option("--target")
 @json_option
 def passes(target: str, as_json: bool) -> None:
     """List the passes of the pipeline in order, by phase."""

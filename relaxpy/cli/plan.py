@@ -15,6 +15,7 @@ from relaxpy.cli.language_model import (
     options,
     scheme_of,
 )
+from relaxpy.cli.options import option
 from relaxpy.cli.outputs import OutputFile, json_option, print_json
 from relaxpy.errors import UsageError
 from relaxpy.files import write_text
@@ -36,24 +37,10 @@ Examples:
 """,
 )
 @click.argument("file", type=click.Path(allow_dash=True))
-@click.option(
-    "--bound",
-    "bounds",
-    multiple=True,
-    metavar="NAME=INT",
-    help="An upper bound of a symbolic variable, n=2048 or main.n=2048.",
-)
-@click.option(
-    "--size",
-    "sizes",
-    multiple=True,
-    metavar="NAME=INT",
-    help="The value of a symbolic variable, for which the plan is shown.",
-)
-@click.option(
-    "--params", type=click.Path(exists=True, dir_okay=False), help="See `relaxpy compile`."
-)
-@click.option("--target", "-t", default="llvm", show_default=True, help="See `relaxpy compile`.")
+@option("--bound")
+@option("--size", help="The value of a symbolic variable, for which the plan is shown.")
+@option("--params", help="See `relaxpy compile`.")
+@option("--target", help="See `relaxpy compile`.")
 @click.option("--svg", type=OutputFile(), help="Draw the plan over time into this file.")
 @click.option("--tensors", is_flag=True, help="List all tensors.")
 @options(
@@ -109,7 +96,7 @@ def plan(
         raise click.BadParameter(f"Path {file!r} does not exist.", param_hint="'FILE'")
 
     from relaxpy.build.plan import memory_plan
-    from relaxpy.cli.inputs import read_arrays, read_sizes
+    from relaxpy.cli.inputs import read_sizes
     from relaxpy.cli.source import is_executable, read_program
 
     limits, values = read_sizes(bounds, "--bound"), read_sizes(sizes, "--size")
@@ -122,7 +109,7 @@ def plan(
             )
         found = relaxpy.load(file, any_cpu=True).memory_plan(values)
     else:
-        mod, weights = read_program(file, None if params is None else read_arrays(params))
+        mod, weights = read_program(file, params)
         found = memory_plan(mod, target, weights, bounds=limits, sizes=values, inside_kernels=True)
     if as_json:
         print_json(as_data(found, tensors))

@@ -8,6 +8,7 @@ import click
 
 import relaxpy
 from relaxpy.cli.functions import called, import_option
+from relaxpy.cli.options import function_argument, option
 from relaxpy.cli.outputs import OutputFile, json_option, print_json
 
 
@@ -24,34 +25,13 @@ Inputs are written as for `relaxpy run`.
 """,
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@click.argument("function", required=False)
-@click.option(
-    "--input",
-    "-i",
-    "inputs",
-    multiple=True,
-    metavar="NAME=VALUE|FILE.npz",
-    help="An argument, as for `relaxpy run`.",
+@function_argument
+@option("--input")
+@option(
+    "--params", help="Arrays to bind to the parameters of the same names, if FILE is a program."
 )
-@click.option(
-    "--params",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Arrays to bind to the parameters of the same names, if FILE is a program.",
-)
-@click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="The seed of generated arrays.",
-)
-@click.option(
-    "--repeat",
-    default=20,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="The number of calls.",
-)
+@option("--seed")
+@option("--repeat")
 @click.option("--lines", is_flag=True, help="Show the time by source line, too.")
 @click.option("--trace", type=OutputFile(), help="Write a Chrome trace.")
 @import_option
@@ -73,7 +53,7 @@ def profile(
     machine's peak bandwidth and arithmetic that it reached."""
 
     from relaxpy.build import build
-    from relaxpy.cli.inputs import parse_inputs, read_arrays
+    from relaxpy.cli.inputs import parse_inputs
     from relaxpy.cli.run import load
     from relaxpy.cli.source import is_executable, read_program
 
@@ -81,7 +61,7 @@ def profile(
     if file.endswith(".rxe") or is_executable(file):
         executable = load(file)
     else:
-        mod, weights = read_program(file, None if params is None else read_arrays(params))
+        mod, weights = read_program(file, params)
         executable = build(mod, params=weights)
     vm = relaxpy.VirtualMachine(executable)
     name, _ = called(vm, function, values)

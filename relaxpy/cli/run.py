@@ -11,6 +11,7 @@ import click
 import relaxpy
 from relaxpy.cli.features import feature_option, read_features, warn_about
 from relaxpy.cli.functions import called, import_option
+from relaxpy.cli.options import function_argument, option
 from relaxpy.cli.outputs import OutputFile, json_option, print_json
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.files import replacing
@@ -36,35 +37,16 @@ Examples:
 """,
 )
 @click.argument("executable", type=click.Path(exists=True, dir_okay=False))
-@click.argument("function", required=False)
-@click.option(
-    "--input",
-    "-i",
-    "inputs",
-    multiple=True,
-    metavar="NAME=VALUE|FILE.npz",
-    help="An argument; see below.",
-)
+@function_argument
+@option("--input", help="An argument; see below.")
 @click.option(
     "--save",
     "-s",
     type=OutputFile(),
     help="Save the results: .npy for one array, .npz for any number.",
 )
-@click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="The seed of generated arrays.",
-)
-@click.option(
-    "--repeat",
-    default=1,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Repeat the call, and print the median time.",
-)
+@option("--seed")
+@option("--repeat", default=1, help="Repeat the call, and print the median time.")
 @feature_option
 @import_option
 @json_option

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import relaxpy
+from relaxpy.cli.options import file_argument, option
 from relaxpy.cli.outputs import json_option, print_json
 from relaxpy.errors import UsageError
 
@@ -28,7 +29,7 @@ Examples:
   relaxpy show mlp.py --before lower-shapes --target opencl
 """,
 )
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@file_argument
 @click.option(
     "--plain",
     is_flag=True,
@@ -46,19 +47,9 @@ Examples:
 @click.option(
     "--before", metavar="PASS", help="Show the program before this pass or phase of the pipeline."
 )
-@click.option("--target", "-t", help="The target of the pipeline.  [default: llvm]")
-@click.option(
-    "--params",
-    type=click.Path(exists=True, dir_okay=False),
-    help="See `relaxpy compile`; for --after and --before.",
-)
-@click.option(
-    "--bound",
-    "bounds",
-    multiple=True,
-    metavar="NAME=INT",
-    help="See `relaxpy compile`; for --after and --before.",
-)
+@option("--target", help="The target of the pipeline.  [default: llvm]", default=None)
+@option("--params", help="See `relaxpy compile`; for --after and --before.")
+@option("--bound", help="See `relaxpy compile`; for --after and --before.")
 @json_option
 def show(
     file: str,

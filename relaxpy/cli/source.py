@@ -10,6 +10,7 @@ from typing import Any
 
 import relaxpy
 from relaxpy.analysis import check_well_formed
+from relaxpy.cli.inputs import read_arrays
 from relaxpy.errors import UsageError
 from relaxpy.ir import IRModule
 from relaxpy.runtime.container import MAGIC
@@ -62,17 +63,18 @@ def read_text(path: str) -> str:
 
 
 def read_program(
-    path: str, given: Mapping[str, Any] | None = None
+    path: str, given: Mapping[str, Any] | str | None = None
 ) -> tuple[IRModule, dict[str, Any]]:
     """The program in `path`, and its weights by name: those of an ONNX model or of one of torch, and those that are given
-    beside it, which win."""
+    beside it, as arrays or a file of them, which win."""
+    arrays = read_arrays(given) if isinstance(given, str) else given or {}
     if is_torch(path):
         mod, weights = _read_torch(path)
     elif is_onnx(path):
         mod, weights = relaxpy.from_onnx(path)
     else:
-        return read_module(path), dict(given or {})
-    return mod, {**weights, **(given or {})}
+        return read_module(path), dict(arrays)
+    return mod, {**weights, **arrays}
 
 
 def is_torch(path: str) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from relaxpy.cli import tune_families
+from relaxpy.cli.options import option
 from relaxpy.cli.outputs import json_option, print_json
 from relaxpy.errors import UsageError
 
@@ -47,11 +48,7 @@ Without --records, the file is that of RELAXPY_TUNING, or tuning.json beside the
     metavar="NAME=N,…",
     help="Values of the symbolic variables; repeat the option for several points.",
 )
-@click.option(
-    "--params",
-    type=click.Path(exists=True, dir_okay=False),
-    help="An .npz or .safetensors file; its arrays are bound to the parameters of the same names.",
-)
+@option("--params")
 @click.option("--kernel", default="*", metavar="PATTERN", help="Only kernels whose names match.")
 @click.option(
     "--trials",
@@ -68,7 +65,7 @@ Without --records, the file is that of RELAXPY_TUNING, or tuning.json beside the
     type=click.Path(file_okay=False, path_type=Path),
     help="Compile schedules for --target into this folder, to be measured elsewhere.",
 )
-@click.option("--target", "-t", help="The target of --emit.  [default: cuda]")
+@option("--target", help="The target of --emit.  [default: cuda]", default=None)
 @click.option(
     "--measure",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -123,11 +120,11 @@ def tune(
     elif report:
         tune_families.report(records, as_json)
     elif file is not None and emit:
-        from relaxpy.cli.inputs import read_arrays, read_sizes
+        from relaxpy.cli.inputs import read_sizes
         from relaxpy.cli.source import read_program
 
         at = [read_sizes([text], "--at") for text in sizes]
-        mod, weights = read_program(file, None if params is None else read_arrays(params))
+        mod, weights = read_program(file, params)
         tune_families.emit(mod, at, emit, target or "cuda", weights, kernel, trials, as_json)
     elif file is not None:
         _tune_here(file, sizes, params, kernel, trials, records, as_json)
@@ -148,7 +145,7 @@ def _tune_here(
 
     from relaxpy.build.tune import TRIALS, Tuner
     from relaxpy.build.tuning import TuningRecords
-    from relaxpy.cli.inputs import read_arrays, read_sizes
+    from relaxpy.cli.inputs import read_sizes
     from relaxpy.cli.source import read_program
 
     path = records or TuningRecords.default_path()
@@ -160,7 +157,7 @@ def _tune_here(
         )
     known = TuningRecords.read(path)
     at = [read_sizes([text], "--at") for text in sizes]
-    mod, weights = read_program(file, None if params is None else read_arrays(params))
+    mod, weights = read_program(file, params)
     tuner = Tuner(mod, at, params=weights, trials=trials or TRIALS)
     names = fnmatch.filter(tuner.kernels(), kernel)
     for name in fnmatch.filter(tuner.skipped, kernel):
