@@ -65,7 +65,7 @@ whose matrices that format does not have, relaxpy alone. It appears when it is c
 @click.option("--keep-accuracy", type=float, metavar="COSINE",
               help="(.rxe) Leave the layers that lose most in floats until results are so near.")  # fmt: skip
 @click.option("--smooth", type=click.FloatRange(0, 1), metavar="PART",
-              help="(.rxe) Move this part of activations' magnitudes to the weights (SmoothQuant), such as 0.5.")  # fmt: skip
+              help="(.rxe) Move this part of activations' magnitudes to the weights (SmoothQuant): 0.5.")  # fmt: skip
 @click.option("--correct-bias", is_flag=True,
               help="(.rxe) Add to each layer's result the mean that its channels lose on the data.")  # fmt: skip
 @click.option("--calibration", type=OutputFile(),

@@ -65,8 +65,8 @@ def read_text(path: str) -> str:
 def read_program(
     path: str, given: Mapping[str, Any] | str | None = None
 ) -> tuple[IRModule, dict[str, Any]]:
-    """The program in `path`, and its weights by name: those of an ONNX model or of one of torch, and those that are given
-    beside it, as arrays or a file of them, which win."""
+    """The program in `path`, and its weights by name: those of an ONNX model or of one of torch, and those that are
+    given beside it, as arrays or a file of them, which win."""
     arrays = read_arrays(given) if isinstance(given, str) else given or {}
     if is_torch(path):
         mod, weights = _read_torch(path)
@@ -99,8 +99,8 @@ def _read_torch(path: str) -> tuple[IRModule, dict[str, Any]]:
 
 
 def read_module(path: str) -> IRModule:
-    """Parses and checks the program in `path`. All errors are reported together. The weights of a model of ONNX or torch
-    are parameters."""
+    """Parses and checks the program in `path`. All errors are reported together. The weights of a model of ONNX or
+    torch are parameters."""
     if is_torch(path):
         return _read_torch(path)[0]
     if is_onnx(path):
