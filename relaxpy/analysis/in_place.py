@@ -14,6 +14,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
+from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 from relaxpy.analysis.called_operators import calls_in, calls_operator
 from relaxpy.analysis.purity import is_pure
@@ -250,8 +252,14 @@ def updated_parameters(function: Function, mod: IRModule) -> list[int]:
     return [i for i, param in enumerate(function.params) if param in found]
 
 
+_Found: TypeAlias = tuple[list[Var], dict[Var, tuple[Var, ...]]]
+_updates: WeakKeyDictionary[SeqExpr, _Found] = WeakKeyDictionary()
+"""What was found in bodies, so that one inside of many others is looked at once."""
+
+
 class _InPlaceArguments(Visitor):
     def __init__(self) -> None:
+        self.known = _updates
         self.taken: list[Var] = []
         self.sources: dict[Var, tuple[Var, ...]] = {}
         """For each variable, the variables that it aliases or is a field of."""
@@ -268,6 +276,17 @@ class _InPlaceArguments(Visitor):
                 found.add(var)
                 waiting += self.sources.get(var, ())
         return frozenset(found)
+
+    def visit_SeqExpr(self, node: SeqExpr) -> None:
+        found = self.known.get(node)
+        if found is None:
+            outer = self.taken, self.sources
+            self.taken, self.sources = [], {}
+            self.generic(node)
+            found = self.known[node] = self.taken, self.sources
+            self.taken, self.sources = outer
+        self.taken += found[0]
+        self.sources.update(found[1])
 
     def visit_VarBinding(self, node: VarBinding) -> None:
         if isinstance(node.value, (Var, Tuple, TupleGetItem)) or (
@@ -296,6 +315,7 @@ class _WrittenArguments(_InPlaceArguments):
     def __init__(self, mod: IRModule) -> None:
         super().__init__()
         self.mod = mod
+        self.known = WeakKeyDictionary()
 
     def given(self, call: Call) -> list[Expr]:
         if isinstance(call.op, CallInplacePacked):

@@ -382,6 +382,8 @@ def used_vars(expr: Expr) -> tuple[Var, ...]:
 
 
 class _FreeVars(Visitor):
+    _functions: ClassVar[WeakKeyDictionary[Function, tuple[Var, ...]]] = WeakKeyDictionary()
+
     def __init__(self) -> None:
         self.bound: set[Var] = set()
         self.free: dict[Var, None] = {}
@@ -404,8 +406,15 @@ class _FreeVars(Visitor):
         self.bound.add(node.var)
 
     def visit_Function(self, node: Function) -> None:
-        self.bound.update(node.params)
-        self.visit(node.body)
+        found = self._functions.get(node)
+        if found is None:
+            outer = self.bound, self.free
+            self.bound, self.free = set(node.params), {}
+            self.visit(node.body)
+            found = self._functions[node] = tuple(self.free)
+            self.bound, self.free = outer
+        for var in found:
+            self.visit_Var(var)
 
 
 def free_vars(expr: Expr) -> tuple[Var, ...]:

@@ -19,6 +19,8 @@ import numpy as np
 
 from relaxpy.errors import PassError, RuntimeCheckError, out_of_range
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.nesting import parse_any_depth
+from relaxpy.ir.recursion import deep_recursion
 from relaxpy.tir.nodes import dtype_of
 from relaxpy.tir.plain import plain, unlike
 from relaxpy.tir.ranges import Ranges
@@ -88,7 +90,8 @@ def to_python(func: Any, name: str = "main") -> Callable[..., None]:
     writer = _Writer(func)
     source = writer.function(plain(func))
     scope: dict[str, Any] = {**_RUNTIME, **writer.values, "program_name": name}
-    exec(compile(source, "<tensor program>", "exec"), scope)
+    with deep_recursion():
+        exec(compile(parse_any_depth(source), "<tensor program>", "exec"), scope)
     return scope["program"]
 
 
