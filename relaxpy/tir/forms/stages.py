@@ -134,17 +134,19 @@ def read_stages(func: PrimFunc) -> list[Stage] | None:
         return None
     stmts = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     stages: list[Stage] = []
-    buffers = [*func.params, *root.alloc_buffers]
+    buffers = {*func.params, *root.alloc_buffers}
+    written: set[Buffer] = set()
+    read: set[Buffer] = set()
     for stmt in stmts:
         stage = _read_stage(stmt)
-        if stage is None or any(stage.buffer.same_as(other.buffer) for other in stages):
+        if stage is None or stage.buffer in written:
             return None
-        if any(other.reads(stage.buffer) for other in [*stages, stage]):
-            return None
-        if any(not any(load.source.same_as(b) for b in buffers) for load in stage.loads):
+        read.update(load.source for load in stage.loads)
+        if stage.buffer in read or not buffers.issuperset(load.source for load in stage.loads):
             return None
         if any(buffer.strides or constant(buffer.elem_offset) != 0 for buffer in _touched(stage)):
             return None
+        written.add(stage.buffer)
         stages.append(stage)
     return stages
 
@@ -160,35 +162,51 @@ def inline_stages(stages: Sequence[Stage], func: PrimFunc) -> list[Stage]:
     Expensive values that would be recomputed often are not inlined: a value per row that is used for every element (it
     stays a stage), and a value used by several stages that can be stored in the output (`share_output`).
     """
-    current = share_output(list(stages), func)
+    inlining = _Inlining(share_output(list(stages), func), func)
     # Long values that several stages read wait until these are one stage: each copy would double at every further such
     # value. If the stages never become one, the values are copied in the end.
     for copying in (False, True):
-        before: list[Stage] = []
-        while len(current) != len(before):
-            before = current
-            for stage in before:
-                current = _without(stage, current, func, copying)
-    return current
+        while any([inlining.inline(number, copying) for number in [*inlining.stages]]):
+            pass
+    return [*inlining.stages.values()]
 
 
-def _without(stage: Stage, stages: Sequence[Stage], func: PrimFunc, copying: bool) -> list[Stage]:
-    """Return the stages with the value of this one inlined into its uses, where that is allowed. Long values are
-    inlined into several stages only with `copying`."""
-    current = list(stages)
-    position = next(i for i, other in enumerate(current) if other.buffer.same_as(stage.buffer))
-    producer = current[position]
-    if producer.combiner is not None or is_output(producer, func):
-        return current
-    users = [user for user in current[position + 1 :] if user.reads(producer.buffer)]
-    if not all(_may_inline(producer, user) for user in users):
-        return current
-    if len(users) > 1 and not copying and len(users) * producer.size > _LARGEST_COPIED:
-        return current
-    inlined = [inlined_into(producer, other) if other in users else other for other in current]
-    if any(other.size > LARGEST_VALUE for other in inlined):
-        return current
-    return [other for other in inlined if not other.buffer.same_as(producer.buffer)]
+class _Inlining:
+    """The stages that are left, and who reads which buffer."""
+
+    def __init__(self, stages: Sequence[Stage], func: PrimFunc) -> None:
+        self.stages = dict(enumerate(stages))
+        self._outputs = set(func.params)
+        self._readers: dict[Buffer, set[int]] = {}
+        self._is_too_large = any(stage.size > LARGEST_VALUE for stage in stages)
+        for number, stage in self.stages.items():
+            self._note(number, stage)
+
+    def _note(self, number: int, stage: Stage) -> None:
+        for load in stage.loads:
+            self._readers.setdefault(load.source, set()).add(number)
+
+    def inline(self, number: int, copying: bool) -> bool:
+        """Inline the value of a stage into its uses, if that is allowed; long values into several stages only with
+        `copying`."""
+        producer = self.stages[number]
+        if producer.combiner is not None or producer.buffer in self._outputs or self._is_too_large:
+            return False
+        users = [n for n in self._readers.get(producer.buffer, ()) if n > number]
+        if not all(_may_inline(producer, self.stages[user]) for user in users):
+            return False
+        if len(users) > 1 and not copying and len(users) * producer.size > _LARGEST_COPIED:
+            return False
+        inlined = {user: inlined_into(producer, self.stages[user]) for user in users}
+        if any(stage.size > LARGEST_VALUE for stage in inlined.values()):
+            return False
+        for load in producer.loads:
+            self._readers[load.source].discard(number)
+        for user, stage in inlined.items():
+            self.stages[user] = stage
+            self._note(user, stage)
+        del self.stages[number]
+        return True
 
 
 def share_output(stages: list[Stage], func: PrimFunc) -> list[Stage]:
