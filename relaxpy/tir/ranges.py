@@ -4,16 +4,18 @@ TVM's analyser takes all integers for unlimited, of few bits, too, and looks thr
 arithmetic that may wrap has to be told from arithmetic that does not, before the analyser sees it.
 
 Arithmetic of 64 bits on loops and sizes is taken not to wrap, except for high powers of one of them, for products of
-sizes that no tensor has together, and for huge coefficients. Elements of tensors are not known at all: both are others'
-concern (`relaxpy.tir.lowering.exact`, `relaxpy.analysis.index_facts`).
+sizes that no tensor has together, and for huge coefficients. In programs of users, a loop in a product counts as the
+sizes that bound it (`of_user`). Elements of tensors are not known at all: both are others' concern
+(`relaxpy.tir.lowering.exact`, `relaxpy.analysis.index_facts`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from relaxpy.tir.nodes import address_of, dtype_of, size_vars
+from relaxpy.tir.nodes import address_of, dtype_of, operator_of, size_vars
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import walk
 
@@ -24,11 +26,14 @@ _LARGEST_SIZE = (1 << 30) - 1
 """Sizes, and loops below them, of 32 bits are taken to be at most this."""
 _POWER, _POWER_OF_SIZES = 3, 5
 """Powers of loops, and of sizes, that may exceed 64 bits. Tensors of n × n × n × n elements have indices with four."""
+_SQUARE = 2
+"""The power of a size that fits into 64 bits for any tensor in memory."""
 _LARGEST_COEFFICIENT = 1 << 46
 """A product of more, and of a loop, may exceed 64 bits, and TVM's analyser cannot multiply it out; and so may a sum of
 more."""
 _DEEPEST = 64
 """Nothing is known of expressions that are nested deeper."""
+_SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
 _NOTHING = (0, 0)
 """Of what is no integer."""
 
@@ -46,13 +51,18 @@ def limits(dtype: str) -> Interval | None:
 class Ranges:
     """The intervals of a function's loops, axes, sizes and bound variables."""
 
-    def __init__(self, func: Any) -> None:
+    def __init__(self, func: Any, of_user: bool = False) -> None:
+        self._of_user = of_user
         self._spans: dict[Any, tuple[Expr, Expr]] = {}
         """Loops and axes: the first value and the number of values."""
         self._values: dict[Any, Expr] = {}
         self._sizes: set[Any] = size_vars(func)
         self._together = [*_sizes_of_buffers(func)]
-        """The sizes of each buffer, of which the product is a number of elements."""
+        """The sizes of each buffer, and how often: their product is a number of elements."""
+        self._wrapping: dict[int, tuple[Expr, bool]] = {}
+        """Address of an expression of 64 bits → the expression, kept alive, and whether it wraps."""
+        self._degrees: dict[Any, Counter[Any]] = {}
+        """Loops and axes: the sizes of which the product bounds them."""
         self._found: dict[int, tuple[Expr, Interval]] = {}
         """Address of an expression → the expression, kept alive, and its interval."""
         self._coefficients: dict[int, tuple[Expr, int]] = {}
@@ -90,14 +100,27 @@ class Ranges:
         if own is None:
             return False
         if dtype.startswith("int64") and not isinstance(node, tirx.Cast):
-            is_product = isinstance(node, tirx.Mul)
-            return self._coefficient(node) > _LARGEST_COEFFICIENT or (
-                is_product and self._is_large_product(node)
-            )
+            found = self._wrapping.get(address_of(node))
+            if found is None:
+                found = self._wrapping[address_of(node)] = node, self._wraps_64(node)
+            return found[1]
         if isinstance(node, tirx.Cast) and limits(dtype_of(node.value)) is None:
             return False
         low, high = self._exact(node, 0)
         return low < own[0] or own[1] < high
+
+    def _wraps_64(self, node: Expr) -> bool:
+        """The same for 64 bits. What is computed with what wraps may have any value."""
+        if self._coefficient(node) > _LARGEST_COEFFICIENT:
+            return True
+        if isinstance(node, tirx.Mul) and self._is_large_product(node):
+            return True
+        return any(
+            operator_of(part).endswith(".reinterpret")
+            if isinstance(part, tvm.ir.Call)
+            else self._of_user and isinstance(part, _SUMS) and self.wraps(part)
+            for part in (node.a, node.b)
+        )
 
     def wrapped(self, node: Expr) -> int | None:
         """The value of a scalar that wraps, in its own type, if it is always the same one."""
@@ -120,11 +143,31 @@ class Ranges:
             elif isinstance(part, tvm.ir.Var):
                 factors.append(part)
         sizes = self._sizes.intersection(factors)
-        if len(sizes) > 1 and not any(sizes <= each for each in self._together):
+        if len(sizes) > 1 and not any(sizes <= each.keys() for each in self._together):
             return True
+        if self._of_user:
+            degrees = sum((self._degrees_of(factor) for factor in factors), Counter[Any]())
+            is_square = len(degrees) == 1 and degrees.total() <= _SQUARE
+            return not is_square and not any(degrees <= each for each in self._together)
         return any(
             factors.count(var) >= (_POWER_OF_SIZES if var in sizes else _POWER) for var in factors
         )
+
+    def _degrees_of(self, var: Any) -> Counter[Any]:
+        if var in self._sizes:
+            return Counter([var])
+        found = self._degrees.get(var)
+        if found is None:
+            found = self._degrees[var] = Counter()  # a loop's own, until it is known
+            used: list[Any] = []
+            for bound in self._spans.get(var, ()):
+                walk(bound, (tvm.ir.Var, used.append))
+            if var in self._values:
+                walk(self._values[var], (tvm.ir.Var, used.append))
+            for each in used:
+                found = found + self._degrees_of(each)
+            self._degrees[var] = found
+        return found
 
     def _coefficient(self, expr: Expr) -> int:
         """A bound of the coefficients and constants of an integer, multiplied out. That of an operation beyond the
@@ -183,16 +226,16 @@ class Ranges:
         return _within((first[0], first[1] + max(0, most[1] - 1)), dtype_of(var))
 
 
-def _sizes_of_buffers(func: Any) -> Iterator[set[Any]]:
-    """The variables in the shape of each buffer that may have elements."""
+def _sizes_of_buffers(func: Any) -> Iterator[Counter[Any]]:
+    """The variables in the shape of each buffer that may have elements, and how often."""
     found = [param for param in func.params if isinstance(param.ty, tirx.BufferType)]
     walk(func.body, (s_tir.SBlock, lambda block: found.extend(block.alloc_buffers)))
     for buffer in found:
         if not any(isinstance(size, tirx.IntImm) and size.value == 0 for size in buffer.shape):
-            sizes: set[Any] = set()
+            sizes: list[Any] = []
             for size in buffer.shape:
-                walk(size, (tvm.ir.Var, sizes.add))
-            yield sizes
+                walk(size, (tvm.ir.Var, sizes.append))
+            yield Counter(sizes)
 
 
 def _within(found: Interval, dtype: str) -> Interval:

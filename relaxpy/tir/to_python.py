@@ -250,7 +250,7 @@ class _Writer:
     """Writes one program; `values` are constants that the source names."""
 
     def __init__(self, func: Any) -> None:
-        self.ranges = Ranges(func)
+        self.ranges = Ranges(func, of_user=True)
         self.values: dict[str, Any] = {}
         self.lines: list[str] = []
         self.depth = 1

@@ -91,6 +91,8 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return node
 
     def mask(call: tvm.ir.Call) -> Expr:
+        if _is_hidden_integer(call):  # which may be any number
+            return tvm.ir.Call(call.op, [_sealed(call.args[0])], span=call.span, ret_ty=call.ty)
         if operator_of(call) not in _MASKED:
             return call
         hidden = rewritten(call.args[-1], (tuple(_COMPARISONS.values()), _sealed))
@@ -118,6 +120,16 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     )
     body = rewritten(func.body, *entries)
     return with_body(func, body)
+
+
+def _is_hidden_integer(call: tvm.ir.Call) -> bool:
+    """Is it a sum or a product of 64 bits that is hidden since it may wrap (`relaxpy.tir.numerics.defined`)?"""
+    return (
+        operator_of(call).endswith(".reinterpret")
+        and type(call.args[0]) in _WRAPPING
+        and dtype_of(call).startswith("uint64")
+        and dtype_of(call.args[0]).startswith("int64")
+    )
 
 
 def _sealed(node: Expr) -> Expr:
@@ -300,13 +312,22 @@ def wrapped(func: tirx.PrimFunc) -> tirx.PrimFunc:
             return node
         return wrapping(_NAMES[type(node)], node.a, node.b)
 
+    def bits(call: tvm.ir.Call) -> Expr:
+        if not _is_hidden_integer(call):
+            return call
+        (node,) = call.args
+        made = wrapping(_NAMES[type(node)], node.a, node.b)
+        return tvm.ir.Call(call.op, [made], span=call.span, ret_ty=call.ty)
+
     def compare(node: Expr) -> Expr:
         if _compares_bools(node):
             return _in_words(node)
         is_unequal = isinstance(node, tirx.NE) and _is_float(node.a)
         return _unequal(node.a, node.b) if is_unequal else node
 
-    body = rewritten(func.body, (tuple(_WRAPPING), wrap), (tuple(_COMPARED), compare))
+    body = rewritten(
+        func.body, (tuple(_WRAPPING), wrap), (tuple(_COMPARED), compare), (tvm.ir.Call, bits)
+    )
     return func if body.same_as(func.body) else with_body(func, wrapping.around(body))
 
 

@@ -131,7 +131,7 @@ def _shifted(shift: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
 
 
 def _with_hidden_wraps(func: Any) -> Any:
-    ranges = Ranges(func)
+    ranges = Ranges(func, of_user=True)
 
     def hide(node: Any) -> Any:
         if not ranges.wraps(node):
