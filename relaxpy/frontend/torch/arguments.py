@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from relaxpy.errors import UsageError, caller_span
+
 
 @dataclass(frozen=True)
 class Leaf:
@@ -21,7 +23,20 @@ def shapes_with_dims(shapes: Any) -> Any:
     if isinstance(shapes, str):
         return shapes
     made: dict[str, Any] = {}
-    return _each_size(shapes, lambda d: made.setdefault(d, Dim(d)) if isinstance(d, str) else d)
+
+    def convert(dim: Any) -> Any:
+        if not isinstance(dim, str):
+            return dim
+        if not dim.isidentifier():
+            raise UsageError(
+                "torch-export",
+                f"{dim!r} is no name of a size",
+                span=caller_span(),
+                help="write a name, such as 'batch'; for a size that others give, torch.export.Dim('n') * 2",
+            )
+        return made.setdefault(dim, Dim(dim))
+
+    return _each_size(shapes, convert)
 
 
 def all_sizes(module: Any, args: Any, kwargs: Any) -> Any:

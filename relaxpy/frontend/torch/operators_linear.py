@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -107,12 +108,73 @@ def convolved(
         pads = [t // 2 for t in total] + [t - t // 2 for t in total]
     else:
         pads = each_axis(padding, count) * 2
+    if not isinstance(groups, int):
+        made, *kernel = at.shape_of(weight)[0] // groups, *at.shape_of(weight)[1:]
+        weight = at.emit(op.reshape(weight, (groups, made, *kernel)))
+        y = grouped_product_of_places(at, x, weight, strides, pads, dilation)
+        return finished(at, y, bias, count, batched)
     function = (op.nn.conv1d, op.nn.conv2d, op.nn.conv3d)[count - 1]
     y = function(
         x, weight, strides=strides, padding=pads, dilation=dilation, groups=groups,
         out_dtype=sum_dtype(at, bias),
     )  # fmt: skip
     return finished(at, y, bias, count, batched)
+
+
+def grouped_product_of_places(
+    at: Site, x: Expr, weight: Expr, strides: Sequence[int], pads: Sequence[int],
+    dilation: Sequence[int],
+) -> Any:  # fmt: skip
+    """A convolution whose number of groups varies, as where each sample of a batch has weights of its own: what each
+    place of the kernel sees, times the weights (groups, out, in, *kernel). Pads below 0 crop."""
+    count = len(strides)
+    groups, made, channels, *kernel = at.shape_of(weight)
+    batch, space = at.shape_of(x)[0], range(count)
+    kernel = [int(size) for size in kernel]
+    x = at.emit(
+        op.nn.pad(
+            at.emit(x), [0, 0, 0, 0, *(max(pads[i + end], 0) for i in space for end in (0, count))]
+        )
+    )
+    first = [max(-pads[i], 0) for i in space]
+    sizes = [at.shape_of(x)[i + 2] - max(-pads[i], 0) - max(-pads[i + count], 0) for i in space]
+    sizes = [
+        (size - d * (k - 1) - 1) // s + 1
+        for size, d, k, s in zip(sizes, dilation, kernel, strides, strict=True)
+    ]
+    seen: list[Expr] = []
+    for place in itertools.product(*map(range, kernel)):
+        begin = [first[i] + place[i] * dilation[i] for i in space]
+        end = [begin[i] + (sizes[i] - 1) * strides[i] + 1 for i in space]
+        part = op.strided_slice(x, [i + 2 for i in space], begin, end, list(strides))
+        seen.append(at.emit(op.reshape(at.emit(part), (batch, groups, channels, 1, -1))))
+    rows = channels * math.prod(kernel)
+    columns = op.reshape(at.emit(op.concat(seen, axis=3)), (batch, groups, rows, -1))
+    weight = at.emit(op.reshape(weight, (groups, made, rows)))
+    y = at.emit(op.matmul(weight, at.emit(columns)))
+    return op.reshape(y, (batch, groups * made, *sizes))
+
+
+def grouped_transpose(
+    at: Site, x: Expr, weight: Expr, strides: Sequence[int], padding: Sequence[int],
+    output_padding: Sequence[int], groups: Any, dilation: Sequence[int],
+) -> Any:  # fmt: skip
+    """The same of a transposed convolution: that of the input with zeros between its elements, the kernel turned."""
+    count = len(strides)
+    batch, channels, *space = at.shape_of(at.emit(x))
+    made, *kernel = at.shape_of(weight)[1:]
+    around = [(0, 0), (0, 0), *(each for s in strides for each in ((0, 0), (0, s - 1)))]
+    x = at.emit(op.reshape(x, (batch, channels, *(each for size in space for each in (size, 1)))))
+    x = at.emit(op.nn.pad(x, [side for pair in around for side in pair]))
+    x = op.reshape(x, (batch, channels, *(size * s for size, s in zip(space, strides))))
+    weight = at.emit(op.reshape(weight, (groups, channels // groups, made, *kernel)))
+    weight = at.emit(op.permute_dims(weight, [0, 2, 1, *range(3, count + 3)]))
+    for axis in range(3, count + 3):
+        weight = at.emit(op.flip(weight, axis))
+    reach = [d * (int(k) - 1) for d, k in zip(dilation, kernel)]
+    before = [r - p for r, p in zip(reach, padding)]
+    after = [b + out - (s - 1) for b, out, s in zip(before, output_padding, strides)]
+    return grouped_product_of_places(at, x, weight, [1] * count, [*before, *after], dilation)
 
 
 def sum_dtype(at: Site, bias: Expr | None) -> str | None:
@@ -165,11 +227,16 @@ def transposed_convolution(
     batched = at.ndim(x) == count + 2
     if not batched:
         x = op.expand_dims(x, 0)
+    strides, padding, output_padding, dilation = (
+        each_axis(each, count) for each in (strides, padding, output_padding, dilation)
+    )
+    if not isinstance(groups, int):
+        y = grouped_transpose(at, x, weight, strides, padding, output_padding, groups, dilation)
+        return finished(at, y, bias, count, batched)
     function = (op.nn.conv1d_transpose, op.nn.conv2d_transpose, op.nn.conv3d_transpose)[count - 1]
     y = function(
-        x, weight, strides=each_axis(strides, count), padding=each_axis(padding, count) * 2,
-        output_padding=each_axis(output_padding, count), dilation=each_axis(dilation, count),
-        groups=groups, out_dtype=sum_dtype(at, bias),
+        x, weight, strides=strides, padding=padding * 2, output_padding=output_padding,
+        dilation=dilation, groups=groups, out_dtype=sum_dtype(at, bias),
     )  # fmt: skip
     return finished(at, y, bias, count, batched)
 

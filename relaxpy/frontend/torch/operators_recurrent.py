@@ -12,9 +12,11 @@ from relaxpy.ir import Expr, TupleGetItem
 
 
 def _rule(function: Callable[..., Any], **attributes: Any) -> Callable[..., Any]:
+    """The rule of layers; `last` says whether the batch is the first axis, or is the lengths of the sequences."""
+
     def rule(
         at: Site, x: Expr, state: Any, weights: Sequence[Expr], bias: bool, layers: int, dropout: float,
-        train: bool, bidirectional: bool, batch_first: bool,
+        train: bool, bidirectional: bool, last: Any,
     ) -> Any:  # fmt: skip
         if train and dropout:
             raise at.fail(
@@ -22,6 +24,7 @@ def _rule(function: Callable[..., Any], **attributes: Any) -> Callable[..., Any]
                 "a recurrent layer with dropout draws random numbers in training mode",
                 "call module.eval() before the import",
             )
+        batch_first = last is True
         states = list(state) if isinstance(state, list) else [state]
         batched = at.ndim(x) == 3
         if not batched:
@@ -31,6 +34,8 @@ def _rule(function: Callable[..., Any], **attributes: Any) -> Callable[..., Any]
             x = at.emit(op.permute_dims(x, [1, 0, 2]))
         each = len(weights) // (layers * (2 if bidirectional else 1))
         more = dict(attributes)
+        if isinstance(last, Expr):
+            more["lengths"] = last
         if function is op.nn.lstm:
             more["projection"] = each == (5 if bias else 3)
         found = at.emit(
@@ -47,7 +52,10 @@ def _rule(function: Callable[..., Any], **attributes: Any) -> Callable[..., Any]
     return rule
 
 
-operator("lstm.default", namespace="relaxpy")(_rule(op.nn.lstm))
-operator("gru.default", namespace="relaxpy")(_rule(op.nn.gru))
-operator("rnn_tanh.default", namespace="relaxpy")(_rule(op.nn.rnn, activations=("tanh",)))
-operator("rnn_relu.default", namespace="relaxpy")(_rule(op.nn.rnn, activations=("relu",)))
+for _name, _layers in (
+    ("lstm", _rule(op.nn.lstm)),
+    ("gru", _rule(op.nn.gru)),
+    ("rnn_tanh", _rule(op.nn.rnn, activations=("tanh",))),
+    ("rnn_relu", _rule(op.nn.rnn, activations=("relu",))),
+):
+    operator(f"{_name}.default", f"packed_{_name}.default", namespace="relaxpy")(_layers)

@@ -210,3 +210,8 @@ def test_what_torch_traces_from_a_size_of_2_on_is_told_below() -> None:
         torch.testing.assert_close(compiled(x), program(x))
     with pytest.raises(RelaxError, match="less than its lower bound 2"):
         compiled(torch.randn(3, 1))
+
+
+def test_a_size_has_a_name() -> None:
+    with pytest.raises(RelaxError, match="'2 \\* n' is no name of a size"):
+        relaxpy.from_torch(torch.abs, (torch.ones(4),), dynamic_shapes=({0: "2 * n"},))

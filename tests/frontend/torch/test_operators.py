@@ -217,6 +217,26 @@ def test_adaptive_max_pooling() -> None:
     )
 
 
+def test_convolutions_with_weights_for_each_sample() -> None:
+    """Their groups are as many as the batch, at any."""
+
+    def function(x, w, b):
+        size = {"stride": (2, 1), "padding": (3, 1), "dilation": (1, 2), "groups": x.shape[0]}
+        rows, turned = x.reshape(1, -1, *x.shape[2:]), w.transpose(1, 2).reshape(-1, 3, 2, 2)
+        return [
+            F.conv2d(rows, w.reshape(-1, 2, 2, 2), b.reshape(-1), **size),
+            F.conv_transpose2d(rows, turned, b.reshape(-1), **size, output_padding=(1, 0)),
+        ]
+
+    def given(n: int, height: int, width: int) -> tuple[torch.Tensor, ...]:
+        torch.manual_seed(0)
+        return torch.randn(n, 2, height, width), torch.randn(n, 3, 2, 2, 2), torch.randn(n, 3)
+
+    shapes = [(3, 8, 7), (2, 7, 9), (1, 6, 8)]
+    names = ({0: "n", 2: "h", 3: "w"}, {0: "n"}, {0: "n"})
+    check(function, *given(*shapes[0]), sizes=(names, [given(*shape) for shape in shapes]))
+
+
 def test_bilinear() -> None:
     model = torch.nn.Bilinear(3, 4, 5)
     for shape in ((6,), (2, 3)):

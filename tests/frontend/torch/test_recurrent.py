@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 import relaxpy
 from relaxpy.errors import RelaxError
@@ -47,6 +48,42 @@ def test_one_build_serves_every_length(name: str) -> None:
         if hasattr(b.value, "op")
     ]
     assert sum(op.startswith("nn.") for op in operators) == 1
+
+
+class OfLengths(nn.Module):
+    """Layers between which the packed rows themselves change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.LSTM(4, 5, num_layers=2, bidirectional=True, batch_first=True)
+        self.second, self.narrow = nn.GRU(6, 3), nn.Linear(10, 6)
+
+    def forward(self, x, lengths):
+        packed, (hidden, _) = self.first(
+            pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        )
+        rows = torch.tanh(self.narrow(packed.data))
+        narrow = PackedSequence(rows, *packed[1:])
+        found, last = self.second(narrow)
+        padded, counts = pad_packed_sequence(found, padding_value=-1.0)
+        whole, _ = pad_packed_sequence(packed, batch_first=True, total_length=x.shape[1] + 2)
+        return hidden, last, padded, counts, whole, rows.mean()
+
+
+def test_packed_sequences() -> None:
+    """Of any lengths; those of longer ones than there are steps are refused, as by torch."""
+    torch.manual_seed(0)
+    model = OfLengths().eval()
+    given = torch.randn(3, 7, 4), torch.tensor([3, 7, 2])
+    compiled = relaxpy.compile(model, *given)
+    for lengths in ([3, 7, 2], [4, 1, 4, 2, 2], [1], [5]):
+        x = torch.randn(len(lengths), 7 if len(lengths) == 3 else max(lengths) + 2, 4)
+        with torch.no_grad():
+            torch.testing.assert_close(
+                compiled(x, torch.tensor(lengths)), model(x, torch.tensor(lengths))
+            )
+    with pytest.raises(RelaxError, match="u0 <= "):
+        compiled(x, torch.tensor([9]))
 
 
 def test_a_state_of_the_caller_and_no_batch() -> None:
