@@ -6,10 +6,11 @@
     python benchmarks/integers.py --processor   on one thread, the least processor time of a call: also on a machine
                                                 that is busy
 
-Each is a torch module that is exported to ONNX. Encoders are quantised dynamically (`relaxpy.build.quantize`,
-`quantize_dynamic`), networks of convolutions by data (`quantize_static`, QDQ, a scale a channel); NNCF takes data for
-both. Peers that are not installed (`pip install openvino nncf`) are left out. Each library lives in a process of its
-own and they take turns. The error is one minus the cosine of all results to those of float32.
+Each is a torch module that is exported to ONNX. Products of encoders are quantised dynamically
+(`relaxpy.build.quantize`, `quantize_dynamic`), convolutions by data (by ONNX Runtime those of ResNet and MobileNet:
+`quantize_static`, QDQ, a scale a channel); NNCF takes data for both. Peers that are not installed (`pip install
+openvino nncf`) are left out. Each library lives in a process of its own and they take turns. The error is one minus
+the cosine of all results to those of float32.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Model:
     axes: tuple[str, ...]
     """Names of the axes of the input that vary; "" is one that does not."""
     static: bool = False
-    """Are there convolutions, whose scales come from data?"""
+    """Does ONNX Runtime quantise it by data?"""
 
     def input(self, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
         """Pictures, or ids of tokens."""
@@ -162,7 +163,7 @@ def run_relaxpy(name: str, path: str, threads: int, integers: bool = True) -> Ru
     mod, params = relaxpy.from_onnx(path)
     if integers:
         data = [[x] for x in model.samples()]
-        seen = calibrate(mod, params, data) if model.static else None
+        seen = calibrate(mod, params, data) if len(model.sizes[0]) == 4 else None
         mod, _ = quantize(mod, params, calibration=seen)
     call = relaxpy.VirtualMachine(relaxpy.build(mod, params=params))["main"]
     return lambda x: call(x).numpy()
@@ -239,7 +240,7 @@ RIVALS = ("ONNX Runtime", "OpenVINO")
 def service(library: str, name: str, path: str, threads: int, processor: bool) -> Service:
     """Answers about an input: its `result`, or `times` of some calls."""
     run = PEERS[library](name, path, threads)
-    clock = time.thread_time if processor else time.perf_counter
+    clock = time.process_time if processor else time.perf_counter
 
     def answer(question: str, x: np.ndarray) -> Any:
         if question == "result":
@@ -352,7 +353,7 @@ def main() -> int:
     try:
         return ModelTable(
             "integers", "Int8: ms", list(ROWS), measure, table,
-            "Encoders are quantised dynamically, ResNet and MobileNet by data; OpenVINO's models are NNCF's, by data. "
+            "Products of encoders are quantised dynamically, convolutions by data; OpenVINO's models are NNCF's. "
             "The error is one minus the cosine of all results to those of float32.",
             summary, "int8",
         ).run(parser)  # fmt: skip

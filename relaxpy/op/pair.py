@@ -37,6 +37,8 @@ class Pair:
     rounding: str = "half_to_even"
     seed: int = 0
     """Of stochastic rounding."""
+    bits: int | None = None
+    """Codes use the range of so many bits, fewer than the dtype has, from 2 on; None: all of it."""
 
     def __post_init__(self) -> None:
         if self.dtype not in NARROW:
@@ -47,6 +49,9 @@ class Pair:
             self._refuse(f"axis is a number, {ROW!r} or None, got {self.axis!r}")
         if self.symmetric and self.dtype.startswith("u"):
             self._refuse("unsigned codes are not symmetric: they have a zero point")
+        most = DType(self.dtype).bits
+        if self.bits is not None and not (type(self.bits) is int and 2 <= self.bits <= most):
+            self._refuse(f"codes of {self.dtype} have 2 to {most} bits, got {self.bits!r}")
         if self.static and self.axis == ROW:
             self._refuse(
                 "rows have no constant scales: how many there are differs from call to call"
@@ -63,5 +68,7 @@ class Pair:
     @property
     def limits(self) -> tuple[int, int]:
         """The lowest and the highest code. Symmetric ones are as far below 0 as above."""
-        limits = np.iinfo(DType(self.dtype).numpy)
-        return int(limits.min) + self.is_symmetric, int(limits.max)
+        bits = self.bits or DType(self.dtype).bits
+        if self.dtype.startswith("u"):
+            return 0, (1 << bits) - 1
+        return -(1 << bits - 1) + self.is_symmetric, (1 << bits - 1) - 1

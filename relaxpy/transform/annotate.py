@@ -372,6 +372,8 @@ class Annotator(Rebuilder):
             scale, zero = self.range_of(x, pair, over, str(kind.dtype))
         quantize = Quantize(axis, DType(pair.dtype), pair.rounding, pair.seed, pair.is_symmetric)
         codes = self.emit(quantize(x, scale, zero))
+        if pair.bits is not None:
+            codes = self.emit(Clip(*map(float, pair.limits))(codes))
         return self.emit(Dequantize(axis, kind.dtype)(codes, scale, zero))
 
     def range_of(self, x: Expr, pair: Pair, over: Sequence[int], dtype: str) -> tuple[Expr, Expr]:

@@ -67,7 +67,7 @@ def test_mistakes(place: Path) -> None:
     weights = ("--params", place / "net.npz")
     (place / "empty").mkdir()
     assert "has no data" in error_of(run(net, out, *weights, "--data", place / "empty"))
-    assert "no script, no ONNX model" in error_of(run(place, out))
+    assert "no script, no model of ONNX or torch" in error_of(run(place, out))
     assert "did you mean 'c1'" in error_of(run(net, out, *weights, "--float", "c11"))
     assert "--bits is for a target that is a folder" in error_of(run(net, out, "--bits", "8"))
     folder = run(place, place / "copy", "--float", "c1")
@@ -75,3 +75,28 @@ def test_mistakes(place: Path) -> None:
     np.savez(place / "data" / "c.npz", y=np.zeros(3))
     assert "sample 2 of the data" in error_of(run(net, out, *weights, "--data", place / "data"))
     assert not out.exists()
+
+
+def test_a_program_of_torch(place: Path) -> None:
+    """What `torch.export.save` wrote."""
+    torch = pytest.importorskip("torch")
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down = torch.nn.Linear(9, 17), torch.nn.Linear(17, 5)
+
+        def forward(self, x: object) -> object:
+            return self.down(torch.relu(self.up(x)))
+
+    torch.manual_seed(0)
+    model, x = Network().eval(), torch.randn(3, 9)
+    torch.export.save(torch.export.export(model, (x,)), place / "net.pt2")
+    result = run(place / "net.pt2", place / "net.rxe")
+    assert result.exit_code == 0, result.output
+    assert "2 of 2 layers in integers" in result.output
+    found = relaxpy.VirtualMachine(relaxpy.load(place / "net.rxe"))["main"](x.numpy()).numpy()
+    wanted = model(x).detach().numpy()
+    assert np.abs(found - wanted).max() < 0.03 * np.abs(wanted).max()
+    (place / "bad.pt2").write_bytes(b"no archive")
+    assert "is no program of torch.export" in error_of(run(place / "bad.pt2", place / "net.rxe"))

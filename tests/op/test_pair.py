@@ -18,6 +18,8 @@ from relaxpy.op.pair import ROW, Pair
         ({"axis": "rows"}, "axis is a number, 'row' or None"),
         ({"dtype": "uint8", "symmetric": True}, "unsigned codes are not symmetric"),
         ({"axis": ROW, "static": True}, "rows have no constant scales"),
+        ({"bits": 9}, "codes of int8 have 2 to 8 bits"),
+        ({"dtype": "uint16", "bits": 1}, "codes of uint16 have 2 to 16 bits"),
     ],
 )
 def test_mistakes(fields: dict[str, Any], message: str) -> None:
@@ -33,6 +35,9 @@ def test_mistakes(fields: dict[str, Any], message: str) -> None:
         (Pair("uint8"), (0, 255)),
         (Pair(symmetric=False), (-128, 127)),
         (Pair("int16"), (-32767, 32767)),
+        (Pair(bits=4), (-7, 7)),
+        (Pair(symmetric=False, bits=4), (-8, 7)),
+        (Pair("uint8", bits=3), (0, 7)),
     ],
 )
 def test_limits(pair: Pair, limits: tuple[int, int]) -> None:

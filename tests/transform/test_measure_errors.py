@@ -36,10 +36,13 @@ def test_each_layer_alone() -> None:
     assert calls == [("main", "up"), ("main", "down")]
     found = interpret(mod, "main", x, up, down)
     inner = x @ up.T
-    for (lost, size), (a, w) in zip(found, ((x, up), (inner, down)), strict=True):
+    for (lost, size, mean), (a, w) in zip(found, ((x, up), (inner, down)), strict=True):
         want = a @ w.T
         np.testing.assert_allclose(size, (want**2).sum(), rtol=1e-5)
-        np.testing.assert_allclose(lost, ((codes(a) @ codes(w).T - want) ** 2).sum(), rtol=1e-3)
+        difference = want - codes(a) @ codes(w).T
+        np.testing.assert_allclose(lost, (difference**2).sum(), rtol=1e-3)
+        assert mean.shape == (1, len(w))
+        np.testing.assert_allclose(mean[0], difference.mean(0), atol=1e-5)
 
 
 def test_what_a_rule_leaves_out_is_not_measured() -> None:
@@ -48,5 +51,6 @@ def test_what_a_rule_leaves_out_is_not_measured() -> None:
     assert calls == [("main", "down")]
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(s).astype("float32") for s in ((4, 5), (7, 5), (3, 7))]
-    ((lost, size),) = interpret(mod, "main", *arrays)
+    ((lost, size, mean),) = interpret(mod, "main", *arrays)
     assert 0 < lost < 1e-8 * size
+    assert np.abs(mean).max() < 1e-3
