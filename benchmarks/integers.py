@@ -227,7 +227,9 @@ def run_openvino(name: str, path: str, threads: int) -> Run:
 
 
 FLOATS = "ONNX Runtime fp32"
-PEERS: dict[str, Callable[[str, str, int], Run]] = {
+Make = Callable[[str, str, int], Run]
+"""From the name of a model, its file and threads."""
+PEERS: dict[str, Make] = {
     "relaxpy": run_relaxpy,
     "ONNX Runtime": run_onnxruntime,
     "OpenVINO": run_openvino,
@@ -237,9 +239,9 @@ PEERS: dict[str, Callable[[str, str, int], Run]] = {
 RIVALS = ("ONNX Runtime", "OpenVINO")
 
 
-def service(library: str, name: str, path: str, threads: int, processor: bool) -> Service:
+def service(make: Make, name: str, path: str, threads: int, processor: bool) -> Service:
     """Answers about an input: its `result`, or `times` of some calls."""
-    run = PEERS[library](name, path, threads)
+    run = make(name, path, threads)
     clock = time.process_time if processor else time.perf_counter
 
     def answer(question: str, x: np.ndarray) -> Any:
@@ -259,7 +261,8 @@ def service(library: str, name: str, path: str, threads: int, processor: bool) -
 class Running:
     """The peers of the model that is measured: they are started once for all of its sizes."""
 
-    def __init__(self) -> None:
+    def __init__(self, makes: Mapping[str, Make]) -> None:
+        self.makes = makes
         self.name = ""
         self.peers: dict[str, Peer] = {}
         self.stack = ExitStack()
@@ -277,7 +280,8 @@ class Running:
         path = writer.result("path")
         writer.stop()
         for library in args.libraries.split(","):
-            found = Peer.start(library, service, library, name, path, args.threads, args.processor)
+            given = name, path, args.threads, args.processor
+            found = Peer.start(library, service, self.makes[library], *given)
             if isinstance(found, str):
                 if library == "relaxpy":
                     raise RuntimeError(f"{name}: {found}")
@@ -304,14 +308,14 @@ def measured(
     results = {library: peer.result(("result", x)) for library, peer in peers.items()}
     times = times_in_turns(peers, x, args.quick)
     least = min if args.processor else median
-    found = {"call": {library: least(each) for library, each in times.items()}, "error": {}}
-    if FLOATS in results:
-        found["error"] = {
-            library: error(result, results[FLOATS])
-            for library, result in results.items()
-            if not library.endswith("fp32")
-        }
-    return found
+    call = {library: least(each) for library, each in times.items()}
+    floats = next((result for library, result in results.items() if library == FLOATS), None)
+    errors = {
+        library: error(result, floats)
+        for library, result in results.items()
+        if floats is not None and not library.endswith("fp32")
+    }
+    return {"call": call, "error": errors}
 
 
 def table(found: Mapping[str, Times]) -> str:
@@ -345,7 +349,7 @@ def summary(report: Mapping[str, Times]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--libraries", default=",".join(PEERS), help="which ones run")
-    running = Running()
+    running = Running(PEERS)
 
     def measure(row: str, args: argparse.Namespace, console: Console) -> Times:
         return measured(row, args, console, running)

@@ -218,7 +218,10 @@ def test_bias_is_corrected() -> None:
         return np.mean([run(**sample).numpy().mean(0) for sample in data], 0)
 
     floats = mean(network())
-    lost = [np.abs(mean(each) - floats).max() for each in (module, quantize(network(), WEIGHTS, data)[0])]
+    lost = [
+        np.abs(mean(each) - floats).max()
+        for each in (module, quantize(network(), WEIGHTS, data)[0])
+    ]
     assert lost[0] < lost[1]
 
 
@@ -228,3 +231,20 @@ def test_corrections_need_data() -> None:
             quantize(network(), WEIGHTS, **wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="from 0 to 1"):
         quantize(network(), WEIGHTS, samples(), smooth=2.0)
+
+
+def test_calibration_keeps_nothing_of_samples() -> None:
+    """Memory does not grow with them: 300 MB pass through."""
+    resource = pytest.importorskip("resource")
+
+    class Many:
+        def __iter__(self) -> Iterator[dict[str, Any]]:
+            rng = np.random.default_rng(0)
+            for _ in range(300):
+                yield {"x": rng.standard_normal((1200, 3, 8, 9), "float32")}
+
+    mod = network()
+    calibrate(mod, WEIGHTS, [next(iter(Many()))])  # what a call needs
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    calibrate(mod, WEIGHTS, Many())
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10

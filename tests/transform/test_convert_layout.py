@@ -364,3 +364,36 @@ class Module:
     x, z = array(1, 8, 3, 5), array(1, 8, 1, 5)
     for got, want in zip(interpret(after, "main", x, z), interpret(mod, "main", x, z), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_integers_follow() -> None:
+    """Convolutions of bytes, the quantisation between them and the border of zero points."""
+    mod = relaxpy.parse("""
+from relaxpy.script import relax as R
+
+@R.function
+def main(x: R.Tensor(("n", 3, "h", "w"), "uint8"), v: R.Tensor((8, 3, 3, 3), "int8"), w: R.Tensor((8, 8, 3, 3), "int8")):
+    R.func_attr({"num_input": 1})
+    with R.dataflow():
+        a = R.nn.conv2d(x, v, padding=1, out_dtype="int32")
+        b = R.astype(a, dtype="float32")
+        c = R.quantize(b, R.const(300.0, "float32"), R.const(7, "uint8"), out_dtype="uint8")
+        d = R.nn.pad(c, pad_width=(0, 0, 0, 0, 1, 2, 3, 0), pad_value=7.0)
+        y = R.nn.conv2d(d, w, out_dtype="int32")
+        R.output(y)
+    return y
+""")
+    rng = np.random.default_rng(1)
+    weights = {
+        name: rng.integers(-128, 128, shape).astype("int8")
+        for name, shape in (("v", (8, 3, 3, 3)), ("w", (8, 8, 3, 3)))
+    }
+    steps = Sequential((BindParams(), Normalize(), ConvertToDataflow()))
+    bound = steps(mod, PassContext(params=weights))
+    x = rng.integers(0, 256, (2, 3, 7, 5)).astype("uint8")
+    found = converted(LAST, bound, x)
+    assert found == [
+        "nn.conv2d NCHW OHWI NHWC", "astype", "quantize", "nn.pad", "nn.conv2d NHWC OHWI NHWC", "permute_dims",
+    ]  # fmt: skip
+    # Blocks have no border: it is plain, and what follows it.
+    assert converted(BLOCKS, bound, x)[-2:] == ["nn.pad", "nn.conv2d NCHW OIHW"]
