@@ -144,6 +144,16 @@ def table(show: Callable[[str], None]) -> tuple[list[str], list[list[str]]]:
     return header, [[*map(str, key), *row] for key, row in columns.items()]
 
 
+def section(header: list[str], rows: list[list[str]]) -> str:
+    """The section of the page."""
+    return (
+        "The paper's table 2 in our form: 360 held-out digits of scikit-learn, a CNN and one of depthwise convolutions, "
+        "trained on the others. Activations have one scale a tensor (unsigned, with a zero point) and are rounded so, "
+        "weights one for each output; codes of 4 bits are stored in bytes. Sums of 16 bits by 16 do not fit into "
+        f"int32.\n\n{markdown_table(header, rows, '___rrrr')}\n\n`python benchmarks/digits.py --docs` writes this section."
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--docs", action="store_true", help="write docs/benchmarks.md")
@@ -151,14 +161,7 @@ def main() -> int:
     found = table(lambda line: print(line, file=sys.stderr, flush=True))
     print_tables([found])
     if args.docs:
-        text = (
-            "The paper's table 2 in our form: 360 held-out digits of scikit-learn, a CNN and one of depthwise "
-            "convolutions, trained on the others. Activations have one scale a tensor (unsigned, with a zero point) "
-            "and are rounded so, weights one for each output; codes of 4 bits are stored in bytes. Sums of 16 bits by "
-            "16 do not fit into int32.\n\n"
-            f"{markdown_table(*found, 'lllrrrr')}\n\n`python benchmarks/digits.py --docs` writes this section."
-        )
-        replace_section(SECTION, text)
+        replace_section(SECTION, section(*found))
     return 0
 
 
