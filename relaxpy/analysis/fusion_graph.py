@@ -125,10 +125,12 @@ class FusionGraph:
         pattern = analyse_pattern(program)
         size = length(program.func)
         node = Node(binding, pattern.kind, callee.name, length=size, escapes=escapes)
-        for arg, read in zip(args.fields, pattern.reads, strict=False):
+        for i, (arg, read) in enumerate(zip(args.fields, pattern.reads, strict=False)):
             source = self._source(arg)
             if source is not None:
                 edge = read if pattern.kind <= PatternKind.INJECTIVE else pattern.kind
+                if pattern.windows and pattern.windows[i]:
+                    edge = PatternKind.OUTPUT_EWISE_FUSIBLE  # as for a convolution
                 node.inputs[source] = max(edge, node.inputs.get(source, edge))
                 node.times[source] += 1
         return node

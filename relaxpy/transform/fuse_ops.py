@@ -34,7 +34,8 @@ class FuseOps(Pass):
     node at which all paths from it come together) and all nodes between the two, where the pattern kinds allow it:
 
     * element-wise programs join a preceding matrix product, and any program that follows;
-    * injective programs join each other and end in a reduction;
+    * injective programs join each other and end in a reduction, but for one of windows (a pooling), which would compute
+      each element anew for every window that it is in;
     * a program that decompresses (it reads fewer bytes than it writes: `decode_q4` of figure 9) joins the matrix
       product after it; if several products read it whose other factor is decompressed too, each gets its own
       (`relaxpy.transform.decompressions`);
@@ -320,7 +321,7 @@ class _Partition:
             if edge is not PatternKind.ELEMENT_WISE:
                 return f"{self.name(sink)} does not read the product element by element ({edge.name.lower()})"
             return f"the epilogue of a product must be element-wise, but {self.name(sink)} is {target.name.lower()}"
-        if target is PatternKind.OUTPUT_EWISE_FUSIBLE:
+        if PatternKind.OUTPUT_EWISE_FUSIBLE in (target, edge):
             return f"{self.name(sink)} would recompute each of its elements for every use"
         return f"a program of kind {own.name.lower()} is not fused into one of kind {target.name.lower()}"
 
@@ -342,7 +343,7 @@ class _Partition:
         if own is PatternKind.INJECTIVE and injective:
             if target is PatternKind.OUTPUT_EWISE_FUSIBLE:
                 return self.graph.decompresses(node) or self.moves(node, sink, sink)
-            return target <= PatternKind.REDUCTION
+            return max(target, edge) <= PatternKind.REDUCTION
         return False
 
     def moves(self, node: int, sink: int, product: int) -> bool:

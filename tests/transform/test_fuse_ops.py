@@ -526,3 +526,45 @@ class Module:
         np.testing.assert_allclose(
             interpret(before_or_after, "main", np.zeros(2, np.float32)), [1, 1]
         )
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        ("R.nn.max_pool2d(a, pool_size=3)", "relu; max_pool2d"),
+        ("R.nn.avg_pool2d(a, pool_size=2, strides=2)", "relu; avg_pool2d"),
+        (
+            "R.nn.max_pool2d(R.permute_dims(a, (0, 1, 3, 2)), pool_size=3)",
+            "relu permute_dims; max_pool2d",
+        ),
+        ("R.mean(a, axis=(2, 3))", "relu mean"),
+        ("R.nn.adaptive_avg_pool2d(a, output_size=1)", "relu adaptive_avg_pool2d"),
+    ],
+)
+def test_nothing_goes_in_front_of_a_window(call: str, found: str) -> None:
+    """A pooling would compute each element for every window that it is in; what reads each once takes it."""
+    mod = relaxpy.parse(f"""
+@R.function
+def main(x: R.Tensor(("n", 2, 12, 12), "float32")):
+    with R.dataflow():
+        a = R.nn.relu(x)
+        gv = {call}
+        R.output(gv)
+    return gv
+""")
+    mod = LegalizeOps()(Normalize()(mod))
+    block = mod["main"].body.blocks[0]
+    report = explain_fusion(block, mod)
+    names = [
+        "; ".join(" ".join(str(report.graph.nodes[i].program) for i in g) for g in report.groups)
+    ]
+    assert names == [found]
+    if ";" in found:
+        assert "recompute each of its elements" in next(
+            d.reason for d in report.decisions if not d.fused
+        )
+    data = np.random.default_rng(0).standard_normal((2, 2, 12, 12)).astype(np.float32)
+    fused = FuseTensorIR()(FuseOps()(mod))
+    np.testing.assert_allclose(
+        interpret(fused, "main", data), interpret(mod, "main", data), rtol=1e-6
+    )

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from relaxpy.ir.module import CHECK_INDICES
+from relaxpy.tir.forms.contraction import linear_part
 from relaxpy.tir.forms.stages import equal_indices, loads_of, same_extents, uses
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import s_tir, tirx, tvm
@@ -54,6 +55,9 @@ class Pattern:
     reads: tuple[PatternKind, ...]
     """For each buffer parameter, outputs included: how the index written determines the index read. `OPAQUE` if it does
     not (a reduction reads many elements), `BROADCAST` if nothing is read."""
+    windows: tuple[bool, ...] = ()
+    """For each buffer parameter of a reduction: is it read through windows, as by a pooling? Then a program before it
+    would be computed anew for every window that an element is in."""
 
 
 def pattern_kind(program: PrimFunc) -> PatternKind:
@@ -83,7 +87,9 @@ def _analyse(func: Any) -> Pattern:
     kind = max(kinds)
     if kind is PatternKind.OPAQUE:
         return opaque
-    return Pattern(kind, tuple(_read_of(buffer, blocks, kinds) for buffer in buffers))
+    windows = tuple(any(_is_windowed(buffer, block) for block in blocks) for buffer in buffers)
+    reads = tuple(_read_of(buffer, blocks, kinds) for buffer in buffers)
+    return Pattern(kind, reads, windows if kind is PatternKind.REDUCTION else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +236,33 @@ def _read_of(buffer: Buffer, blocks: Sequence[_Block], kinds: Sequence[PatternKi
                     _read_kind(read, block.writes[0], block) if strict else PatternKind.OPAQUE
                 )
     return max(found, default=PatternKind.BROADCAST)
+
+
+def _is_windowed(buffer: Buffer, block: _Block) -> bool:
+    """Does the block reduce windows of this buffer: along several dimensions, or such that they overlap?"""
+    return any(
+        _is_window(read.indices, block) for read in block.reads if read.source.same_as(buffer)
+    )
+
+
+def _is_window(indices: Sequence[Any], block: _Block) -> bool:
+    mixed, moving = 0, [a for a, extent in block.spatial.items() if constant(extent) != 1]
+    for index in indices:
+        along = [axis for axis in block.reduce if uses(index, axis)]
+        if not along:
+            continue
+        if not any(uses(index, axis) for axis in moving):
+            return False  # the whole of a dimension
+        mixed += 1
+        steps, _ = linear_part(index, {**block.spatial, **block.reduce})
+        span = sum(
+            (constant(block.reduce[axis]) or 0) * abs(constant(steps.get(axis)) or 0)
+            for axis in along
+        )
+        between = [abs(constant(steps[axis]) or 0) for axis in block.spatial if axis in steps]
+        if between and span > max(between):
+            return True
+    return mixed > 1
 
 
 def _same_place(a: Any, b: Any) -> bool:
