@@ -6,6 +6,7 @@ A pass must be correct for any well-formed input, so every such pipeline must pr
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.transform import (
@@ -49,3 +50,25 @@ def random_pipeline(seed: int) -> Sequential:
         middle.insert(rng.randint(0, len(middle)), step)
     memory = [step for step in _PHASES["memory"] if rng.random() < 0.8]
     return Sequential((*_PHASES["prepare"], *middle, *LOWERING, *memory, *_PHASES["shapes"]))
+
+
+def random_order(seed: int) -> Sequential:
+    """All passes of the default pipeline, in another order that their prerequisites allow: those between the first
+    normal form and the lowering of functions are mixed, as are those on memory. The same seed gives the same order."""
+    rng = random.Random(seed)
+    between = ("simplify", "normalise", "match", "legalise", "fuse", "layout")
+    mixed = _mixed([step for name in between for step in _PHASES[name]], rng)
+    memory = _mixed(_PHASES["memory"], rng)
+    return Sequential((*_PHASES["prepare"], *mixed, *_PHASES["lower"], *memory, *_PHASES["shapes"]))
+
+
+def _mixed(passes: Sequence[Pass], rng: random.Random) -> list[Pass]:
+    """The passes in a random order in which each comes after its prerequisites."""
+    waiting, done = list(passes), list[Pass]()
+    while waiting:
+        left = {step.name for step in waiting}
+        ready = [step for step in waiting if left.isdisjoint(step.prerequisites)]
+        step = rng.choice(ready)
+        waiting.remove(step)
+        done.append(step)
+    return done

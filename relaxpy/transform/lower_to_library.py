@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -39,9 +39,10 @@ class LibraryPattern:
     """The registered name of the function (`relaxpy.register_library`), or a function that returns the name for a
     match.
     """
-    arguments: tuple[Pattern, ...] | None = None
-    """The arguments of the library function, in order. None: the tensors matched by the pattern's holes (wildcards,
-    variables, constants of any value), in the order of the pattern."""
+    arguments: tuple[Pattern, ...] | Callable[[Match], Sequence[Expr]] | None = None
+    """The arguments of the library function, in order: what patterns matched, or what a function makes of a match:
+    values that were matched, and constants, such as a weight in the layout that the library reads. None: the tensors
+    matched by the pattern's holes (wildcards, variables, constants of any value), in the order of the pattern."""
     condition: Callable[[Match], bool] | None = None
     """Does the function support this match: its types, ranks, known shapes?"""
     workspace: Callable[[Match], DimLike] | None = None
@@ -61,6 +62,8 @@ class LibraryPattern:
 
     def tensors(self, match: Match) -> tuple[Expr, ...]:
         """The arguments of the library function."""
+        if callable(self.arguments):
+            return tuple(self.arguments(match))
         if self.arguments is not None:
             return tuple(match[argument] for argument in self.arguments)
         holes = [p for p in walk(self.pattern) if _is_hole(p) and p in match]

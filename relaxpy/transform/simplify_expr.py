@@ -31,7 +31,6 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import used_vars
 from relaxpy.op.base import OPS, Op
-from relaxpy.op.binary import Divide, Multiply
 from relaxpy.op.datatype import Astype
 from relaxpy.op.deduce import deduce
 from relaxpy.op.join import Concat
@@ -100,10 +99,10 @@ that is so: of NaN, infinities, -0.0, and integers that overflow, too."""
 @dataclass(frozen=True)
 class SimplifyExpr(Pass):
     """Replace expressions by simpler ones that compute the same bits (Relay's `SimplifyExpr`): those of the table
-    `FORMULAS`, chains of reshapes, broadcasts and conversions that lose nothing on the way, a division by powers of two
-    (a multiplication), a concatenation of one tensor. What only rounds alike is not in the table. An expression stays
-    if its shape would be another (`x * 1` where 1 has more rows), if it is checked when the program runs, and where it
-    is the function's result and would be an argument.
+    `FORMULAS`, chains of reshapes, broadcasts and conversions that lose nothing on the way, a concatenation of one
+    tensor. What only rounds alike is not in the table. An expression stays if its shape would be another (`x * 1` where
+    1 has more rows), if it is checked when the program runs, and where it is the function's result and would be an
+    argument.
 
     Before:
         @R.function
@@ -114,7 +113,7 @@ class SimplifyExpr(Pass):
             a = R.multiply(x, R.const(1.0, "float32"))
             b = R.negative(y)
             c = R.add(a, b)
-            d = R.divide(c, R.const(8.0, "float32"))
+            d = R.abs(c)
             e = R.reshape(d, (n * 4,))
             f = R.reshape(e, (n, 2, 2))
             return f
@@ -126,7 +125,7 @@ class SimplifyExpr(Pass):
             n = T.int64()
             b = R.negative(y)
             c = R.subtract(x, y)
-            d = R.multiply(c, R.const(0.125, "float32"))
+            d = R.abs(c)
             e = R.reshape(d, (n * 4,))
             f = R.reshape(d, (n, 2, 2))
             return f
@@ -347,23 +346,6 @@ class _Simplifier(Rebuilder):
             return None
         return inner.args[0] if x.dtype == kind.dtype else Astype(kind.dtype)(inner.args[0])
 
-    def divided(self, call: Call, kind: TensorType) -> Expr | None:
-        """A division by powers of two: one rounding of the same number."""
-        match call.args:
-            case (x, Constant(data=data)) if DType(data.dtype).is_float:
-                pass
-            case _:
-                return None
-        wide = data.astype("float64")
-        if not (np.isfinite(wide) & (wide != 0)).all() or (np.abs(np.frexp(wide)[0]) != 0.5).any():
-            return None
-        with np.errstate(over="ignore"):
-            inverse = (1 / wide).astype(data.dtype)
-        back = inverse.astype("float64")
-        if (back * wide != 1).any():
-            return None
-        return Multiply()(x, Constant(inverse))
-
     def joined_alone(self, call: Call, kind: TensorType) -> Expr | None:
         match call:
             case Call(op=Concat(axis=int()), args=(Tuple(fields=(x,)),)):
@@ -379,7 +361,6 @@ _CHANGES: tuple[
     (RESHAPES, _Simplifier.reshaped_twice),
     ((BroadcastTo,), _Simplifier.broadcast_twice),
     ((Astype,), _Simplifier.converted_twice),
-    ((Divide,), _Simplifier.divided),
     ((Concat,), _Simplifier.joined_alone),
 )
 

@@ -184,29 +184,6 @@ def test_chains(text: str) -> None:
         assert bits(got) == bits(want)
 
 
-@pytest.mark.parametrize("dtype", FLOAT)
-def test_division_by_powers_of_two(dtype: str) -> None:
-    """It is a multiplication where the inverse is a number of the dtype, too."""
-    for by, kind in (
-        (8, "multiply"),
-        (-0.25, "multiply"),
-        (3, "divide"),
-        (1e-7, "divide"),
-        (0, "divide"),
-    ):
-        mod = module(
-            f"e = R.divide(x, R.const({by}, '{dtype}'))\nreturn e",
-            f'x: R.Tensor(("n",), "{dtype}")',
-        )
-        after = SimplifyExpr()(mod)
-        assert operators(after) == [kind]
-        with np.errstate(all="ignore"):
-            got, want = (interpret(m, "main", values(dtype)) for m in (after, mod))
-        assert bits(got) == bits(want)
-    mod = module("e = R.divide(x, R.const(8, 'int32'))\nreturn e", 'x: R.Tensor(("n",), "int32")')
-    assert SimplifyExpr()(mod) is mod
-
-
 @pytest.mark.parametrize(
     "text",
     [

@@ -1,0 +1,1 @@
+"""An accelerator in one page: docs/accelerator.md shows these files."""
