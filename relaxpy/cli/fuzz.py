@@ -32,6 +32,7 @@ Examples:
                                           on a device, beside the interpreter
   relaxpy fuzz --target 'llvm -mtriple=aarch64-linux-gnu' --compile-only
                                           compiled for another processor, and not run
+  relaxpy fuzz --count 300 --orders 5     the passes in five orders each, nothing compiled
   relaxpy fuzz --files 20000              no programs, but files that somebody has changed
 """,
 )
@@ -61,6 +62,11 @@ Examples:
 )
 @click.option("--compile-only", is_flag=True, help="Build the programs for --target and run none.")
 @click.option(
+    "--orders",
+    type=click.IntRange(min=1),
+    help="Only the interpreter, after all passes in so many random orders that their prerequisites allow.",
+)
+@click.option(
     "--files",
     type=click.IntRange(min=1),
     help="Mutate this number of executables instead, with valid checksums, and load and run them.",
@@ -73,12 +79,14 @@ def fuzz(
     keep: Path | None,
     target: str | None,
     compile_only: bool,
+    orders: int | None,
     files: int | None,
     as_json: bool,
 ) -> None:
     """Generate random dynamic programs and check that every way to run them gives the same result: the interpreter
     before and after each pass (of the default pipeline, or of one with passes left out and moved), the kernels, the
-    virtual machine in two threads, a fresh process. With --target: the programs there, and the interpreter.
+    virtual machine in two threads, a fresh process. With --target: the programs there, and the interpreter. With
+    --orders: the interpreter after the passes in other orders.
 
     A failing program is reduced and shown. The exit code is then 1.
     """
@@ -92,6 +100,8 @@ def fuzz(
             )
         _fuzz_files(files, seed, jobs, as_json)
         return
+    if orders and target is not None:
+        raise click.UsageError("--orders compiles nothing: leave --target out")
     if compile_only and target is None:
         raise click.UsageError("--compile-only needs a --target to compile for")
     where = None if target is None else _where(target, compile_only)
@@ -101,7 +111,7 @@ def fuzz(
     failed: list[Outcome] = []
     with _bar() as progress:
         task = progress.add_task("programs", total=count)
-        for outcome in outcomes_of(count, seed, jobs, where=where):
+        for outcome in outcomes_of(count, seed, jobs, where=where, orders=orders or 0):
             refused += bool(outcome.refused)
             if outcome.failure is not None:
                 failed.append(outcome)
@@ -127,7 +137,7 @@ def fuzz(
     if failed:
         kept = f"; small programs are in {keep}" if keep is not None else ""
         same = "" if target is None else f" --target {shlex.quote(target)}"
-        same += " --compile-only" * compile_only
+        same += " --compile-only" * compile_only + (f" --orders {orders}" if orders else "")
         click.echo(f"again: relaxpy fuzz --count 1 --seed {failed[0].seed}{same}{kept}", err=True)
         sys.exit(1)
 

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -28,6 +29,7 @@ from relaxpy.target import Target
 from relaxpy.testing.differential import Call, Failure, Ways, check
 from relaxpy.testing.kept import text_of
 from relaxpy.testing.on_device import Where, check_on
+from relaxpy.testing.orders import check_orders
 from relaxpy.testing.random_pipeline import random_pipeline
 from relaxpy.testing.random_program import Program, random_module
 from relaxpy.testing.shrink import shrink
@@ -151,6 +153,27 @@ def outcomes_on(
     return found
 
 
+def outcomes_in_orders(seeds: Sequence[int], orders: int) -> list[Outcome]:
+    """Checks the programs of these seeds after all passes in so many orders each, in the interpreter alone."""
+    found: list[Outcome] = []
+    for seed in seeds:
+        try:
+            calls = calls_of(random_module([seed])[1][0])
+        except Exception:
+            failure = Failure("generate", "crash", traceback.format_exc(limit=-4))
+            found.append(Outcome(seed, failure))
+            continue
+        in_orders = partial(check_orders, seeds=range(seed * orders, (seed + 1) * orders))
+        failures = in_orders(calls)
+        if not failures:
+            found.append(Outcome(seed))
+            continue
+        call, failure = shrink(failures[0].call or calls[0], failures[0], in_orders)
+        text = text_of(call, f"Found by seed {seed}, in another order of passes. {failure}")
+        found.append(Outcome(seed, replace(failure, call=None), text))
+    return found
+
+
 def shrunk(seed: int) -> Outcome:
     """The failure of one seed, reduced."""
     found = check_seeds([seed])
@@ -175,10 +198,12 @@ def fuzz(
     jobs: int = 1,
     keep_going: bool = True,
     where: Where | None = None,
+    orders: int = 0,
 ) -> Iterator[Outcome]:
     """Checks `count` programs with seeds from `seed` on, in `jobs` processes: in all ways on this processor, or on
-    another target. Yields an outcome for each seed when it is done. Without `keep_going` it stops after the first
-    failure. Raises UsageError if the target's device is not here."""
+    another target, or through the passes in so many `orders`, in the interpreter. Yields an outcome for each seed when
+    it is done. Without `keep_going` it stops after the first failure. Raises UsageError if the target's device is not
+    here."""
     if count < 0 or jobs < 1:
         raise UsageError("fuzz", f"cannot check {count} programs in {jobs} processes")
     if where is not None:
@@ -192,7 +217,9 @@ def fuzz(
     def run(batch: Sequence[int]) -> list[Outcome]:
         worker = workers.get()
         try:
-            return worker.check(batch) if where is None else worker.check_on(batch, where)
+            if orders:
+                return worker.check_each("orders", batch, orders)
+            return worker.check(batch) if where is None else worker.check_each("on", batch, where)
         finally:
             workers.put(worker)
 
@@ -231,11 +258,11 @@ class _Worker:
             return [Outcome(seeds[0], together), *found[1:]]
         return found
 
-    def check_on(self, seeds: Sequence[int], where: Where) -> list[Outcome]:
-        """Checks each seed on a target."""
+    def check_each(self, what: str, seeds: Sequence[int], argument: Any) -> list[Outcome]:
+        """Checks each seed by itself: on a target, or in orders of passes."""
         found: list[Outcome] = []
         for seed in seeds:
-            answer = self.ask("on", ([seed], where), SECONDS + SHRINK_SECONDS)
+            answer = self.ask(what, ([seed], argument), SECONDS + SHRINK_SECONDS)
             if isinstance(answer, list):
                 found += answer
             else:
@@ -299,6 +326,8 @@ def _serve(connection: Connection) -> None:
                 answer = [replace(failure, call=None) for failure in check_seeds(argument)]
             elif what == "on":
                 answer = outcomes_on(*argument)
+            elif what == "orders":
+                answer = outcomes_in_orders(*argument)
             else:
                 answer = shrunk(argument)
             connection.send(answer)

@@ -27,8 +27,10 @@ def test_clean() -> None:
 def test_failures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What failed is shown small and kept, and how to see it again is said."""
 
-    def outcomes(count: int, seed: int, jobs: int, where: Where | None) -> Iterator[Outcome]:
-        assert (count, seed, jobs, where) == (2, 5, 1, None)
+    def outcomes(
+        count: int, seed: int, jobs: int, where: Where | None, orders: int
+    ) -> Iterator[Outcome]:
+        assert (count, seed, jobs, where, orders) == (2, 5, 1, None, 0)
         yield Outcome(5)
         yield Outcome(
             6, Failure("vm", "value", "1 of 1 elements differ"), "# call: main []\nprogram\n"
@@ -48,7 +50,7 @@ def test_failures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_on_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it refuses is counted, and how to see a failure again names it."""
 
-    def outcomes(count: int, seed: int, jobs: int, where: Where) -> Iterator[Outcome]:
+    def outcomes(count: int, seed: int, jobs: int, where: Where, orders: int) -> Iterator[Outcome]:
         assert (str(where.target.kind), where.compile_only) == ("vulkan", True)
         yield Outcome(5, refused="float64 is not computed there")
         yield Outcome(6, Failure("build", "crash", "no kernel"))
@@ -115,3 +117,13 @@ def test_json_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relaxpy.testing.file_mutations.mutate_files", findings)
     data = json.loads(CliRunner().invoke(cli, ["fuzz", "--files", "5", "--json"]).stdout)
     assert data["failed"] == [{"seed": 8, "failure": "the process ended with -11"}]
+
+
+def test_orders() -> None:
+    """Programs through all passes in other orders, which no target is asked for."""
+    result = CliRunner().invoke(cli, ["fuzz", "--count", "1", "--seed", "5", "--orders", "1"])
+    assert result.exit_code == 0, result.output
+    assert "1 programs from seed 5: none failed" in result.output
+    result = CliRunner().invoke(cli, ["fuzz", "--orders", "1", "--target", "llvm"])
+    assert result.exit_code == 2
+    assert "compiles nothing" in result.output

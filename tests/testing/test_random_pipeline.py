@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import relaxpy
+from relaxpy.build.pipeline import default_pipeline
 from relaxpy.testing.differential import Call, Ways, check
-from relaxpy.testing.random_pipeline import ANYWHERE, random_pipeline
+from relaxpy.testing.random_pipeline import ANYWHERE, random_order, random_pipeline
 
 PROGRAM = relaxpy.parse("""
 @R.function
@@ -34,3 +35,15 @@ def test_every_optional_pass_has_its_turn() -> None:
 def test_the_numbers_stay(seed: int) -> None:
     call = Call(PROGRAM, "main", [np.ones((2, 3), np.float32)])
     assert check([call], Ways(pipeline=random_pipeline(seed), fresh_process=False)) == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_orders_keep_prerequisites(seed: int) -> None:
+    """All passes, each after those that it needs, in an order of its own."""
+    order = random_order(seed)
+    names = [step.name for step in order.passes]
+    assert sorted(names) == sorted(step.name for step in default_pipeline().passes)
+    for i, step in enumerate(order.passes):
+        assert all(before in names[:i] for before in step.prerequisites)
+    assert names != [step.name for step in random_order(seed + 100).passes]
+    assert random_order(seed) == order
