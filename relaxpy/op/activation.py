@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from relaxpy.ir.annotation import TensorType
-from relaxpy.ir.dim import dim_op
+from relaxpy.ir.dim import Dim, dim_op
+from relaxpy.ir.expr import Expr
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.elementwise import FloatUnary, IntOrFloatUnary
 from relaxpy.op.precision import narrowed, widened
+from relaxpy.op.rule import Cotangent, Rule
 from relaxpy.op.unary import erf, sigmoid
 
 _SQRT_HALF = math.sqrt(0.5)
@@ -37,6 +39,9 @@ class Relu(IntOrFloatUnary):
     def numpy(self, x: np.ndarray) -> Any:
         return np.where(x < 0, 0, x)
 
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        return [b.where_not(b.less_equal(out, 0.0), ct)]  # 0 at 0
+
 
 @define_op
 class Gelu(FloatUnary):
@@ -50,6 +55,14 @@ class Gelu(FloatUnary):
 
     def numpy(self, x: np.ndarray) -> Any:
         return x * 0.5 * (1 + erf(x * _SQRT_HALF))
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        (x,) = args
+        below = b.multiply(b.add(b.erf(b.multiply(x, _SQRT_HALF)), 1.0), 0.5)
+        density = b.multiply(
+            x, b.multiply(b.exp(b.multiply(b.square(x), -0.5)), 1 / math.sqrt(2 * math.pi))
+        )
+        return [b.multiply(ct, b.add(below, density))]
 
 
 @define_op
@@ -67,6 +80,16 @@ class GeluTanh(FloatUnary):
         wide = x.astype(np.float64)
         return wide * 0.5 * (1 + np.tanh(_SQRT_2_OVER_PI * (wide + 0.044715 * wide**3)))
 
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        (x,) = args
+        square = b.square(x)
+        cube = b.multiply(b.multiply(square, x), 0.044715)
+        curve = b.tanh(b.multiply(b.add(x, cube), _SQRT_2_OVER_PI))
+        steep = b.add(b.multiply(square, 3 * 0.044715 * _SQRT_2_OVER_PI), _SQRT_2_OVER_PI)
+        half = b.multiply(b.multiply(x, 0.5), steep)
+        bend = b.multiply(half, b.subtract(1.0, b.square(curve)))
+        return [b.multiply(ct, b.add(b.multiply(b.add(curve, 1.0), 0.5), bend))]
+
 
 @define_op
 class Silu(FloatUnary):
@@ -80,6 +103,11 @@ class Silu(FloatUnary):
     def numpy(self, x: np.ndarray) -> Any:
         return x * sigmoid(x)
 
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        (x,) = args
+        gate = b.sigmoid(x)
+        return [b.multiply(ct, b.multiply(gate, b.add(b.multiply(x, b.subtract(1.0, gate)), 1.0)))]
+
 
 @define_op
 class Relu6(IntOrFloatUnary):
@@ -92,6 +120,10 @@ class Relu6(IntOrFloatUnary):
 
     def numpy(self, x: np.ndarray) -> Any:
         return np.minimum(np.maximum(x, 0), 6)
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        flat = b.logical_or(b.less_equal(out, 0.0), b.greater_equal(out, 6.0))
+        return [b.where_not(flat, ct)]  # 0 at 0 and 6
 
 
 @define_op
@@ -108,6 +140,10 @@ class LeakyRelu(FloatUnary):
 
     def numpy(self, x: np.ndarray) -> Any:
         return np.where(x > 0, x, x * x.dtype.type(self.alpha))
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        (x,) = args
+        return [b.where(b.greater(x, 0.0), ct, b.multiply(ct, self.alpha))]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -132,6 +168,11 @@ class Selu(FloatUnary):
 
     def numpy(self, x: np.ndarray) -> Any:
         return _SELU_SCALE * np.where(x > 0, x, _SELU_ALPHA * np.expm1(x))
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        below = b.add(out, _SELU_SCALE * _SELU_ALPHA)
+        slope = b.where(b.greater(out, 0.0), _SELU_SCALE, below)
+        return [b.multiply(ct, slope)]
 
 
 @define_op
@@ -160,6 +201,11 @@ class Softplus(FloatUnary):
         scaled = x * x.dtype.type(self.beta)
         soft = np.logaddexp(scaled, x.dtype.type(0)) / x.dtype.type(self.beta)
         return np.where(scaled > self.threshold, x, soft)
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        (x,) = args
+        scaled = b.multiply(x, self.beta)
+        return [b.where(b.greater(scaled, self.threshold), ct, b.multiply(ct, b.sigmoid(scaled)))]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -212,6 +258,17 @@ class Prelu(Op):
         x = widened(data)
         shape = [-1 if a == self.axis % x.ndim else 1 for a in range(x.ndim)]
         return narrowed(np.where(x > 0, x, x * widened(alpha).reshape(shape)), data)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        data, alpha = args
+        shape = [Dim.of(1)] * b.rank(data)
+        shape[self.axis % b.rank(data)] = b.dims(alpha)[0]
+        slope, positive = b.reshape(alpha, tuple(shape)), b.greater(data, 0.0)
+        below = b.where_not(positive, b.multiply(ct, data))
+        return [
+            b.where(positive, ct, b.multiply(ct, slope)),
+            b.reshape(b.summed(below, shape), b.dims(alpha)),
+        ]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +12,15 @@ import numpy as np
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, product
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Expr, PrimValue
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Sample, define_op, rand, sample, wrong
-from relaxpy.op.data_layout import arranged, check_per_axis, inside, per_axis
+from relaxpy.op.data_layout import arranged, check_per_axis, inside, per_axis, rearranged
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.pool import PoolLike
 from relaxpy.op.precision import narrowed, quotient, sum_dtype
+from relaxpy.op.rule import Cotangent, NoRule, Rule
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,22 @@ class AdaptiveAveragePooling(PoolLike):
             x = quotient(x, np.maximum(count, 1))
         return narrowed(self.result(x), data)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        (data,) = args
+        x, o = (layout.letters for layout in self.layouts())
+        if any(layout.blocks for layout in self.layouts()):
+            return [NoRule(f"{self.name} has no rule for blocks of channels")]
+        plain = f"NC{self.spatial}"
+        found, sizes = rearranged(b, ct, o, plain), self.layouts()[0].sizes(b.dims(data))
+        for letter, parts in self.parts().items():
+            axis, size = plain.index(letter), sizes[letter]
+            order = [a for a in range(len(plain)) if a != axis] + [axis]
+            rows = b.matmul(
+                b.permute_dims(found, tuple(order)), shares(b, parts, size, b.dtype(ct))
+            )
+            found = b.permute_dims(rows, tuple(order.index(a) for a in range(len(plain))))
+        return [rearranged(b, found, plain, x)]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         count = len(cls.spatial)
@@ -172,3 +190,13 @@ class AdaptiveAvgPool3d(AdaptiveAveragePooling):
     name = "nn.adaptive_avg_pool3d"
     spatial = "DHW"
     layout: str = "NCDHW"
+
+
+def shares(b: Rule, parts: int, size: Dim, dtype: DType) -> Expr:
+    """The share of each element of an axis in the mean of each window, as a matrix of windows by elements."""
+    window = b.reshape(b.arange(PrimValue(parts)), (parts, 1))
+    place = b.reshape(b.arange(PrimValue(size)), (1, size))
+    begin = b.floor_divide(b.multiply(window, size), parts)
+    end = b.negative(b.floor_divide(b.negative(b.multiply(b.add(window, 1), size)), parts))
+    inside = b.logical_and(b.greater_equal(place, begin), b.less(place, end))
+    return b.divide(b.astype(inside, dtype), b.astype(b.subtract(end, begin), dtype))

@@ -18,6 +18,7 @@ from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import widened
 from relaxpy.op.reduce import Reduction
 from relaxpy.op.row_major import reindexed
+from relaxpy.op.rule import INTEGERS, LATER
 from relaxpy.op.sorting import order_of, sorted_along
 
 _NAN = np.nan
@@ -26,6 +27,8 @@ _NAN = np.nan
 @dataclass(frozen=True)
 class ArgExtreme(Reduction):
     """The index of the first greatest or smallest element, int64."""
+
+    no_vjp = INTEGERS
 
     axis: int | None = None
     """The axis; None: the flattened tensor, in row-major order."""
@@ -120,6 +123,7 @@ class Median(Op):
     index (int64). The index is that of the median in a stable sort. An axis of size 0 is refused."""
 
     name = "median"
+    no_vjp = LATER
     axis: tuple[int, ...] | int | None = None
     """One or several axes; None: all."""
     keepdims: bool = False

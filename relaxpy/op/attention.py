@@ -13,11 +13,14 @@ import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum
+from relaxpy.ir.expr import Expr, PrimValue
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
+from relaxpy.op.linear_algebra import swapped
 from relaxpy.op.precision import narrowed, widened
+from relaxpy.op.rule import Cotangent, Rule
 
 _MASKS = ("TopLeft", "BottomRight")
 
@@ -309,12 +312,20 @@ class Attention(DenseAttention):
 
     name = "nn.attention"
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        query, key, value, bias = args
+        return attention_cotangents(b, self, query, key, value, bias, out, ct)
+
 
 @define_op
 class AttentionBias(DenseAttention):
     """`nn.attention` under the name that TVM prints for calls with a bias."""
 
     name = "nn.attention_bias"
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        query, key, value, bias = args
+        return attention_cotangents(b, self, query, key, value, bias, out, ct)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -334,6 +345,7 @@ class AttentionVarLen(AttentionLike):
     max_seqlen_k are accepted and not used."""
 
     name = "nn.attention_var_len"
+    no_vjp = "its sequences are packed: nn.attention has a rule"
     scale: float | None = None
     """Factor of the scores; None: 1 / sqrt(width)."""
     causal_mask: str | None = None
@@ -467,3 +479,79 @@ def _sequences(places: Dim, starts: te.Tensor, name: str) -> tuple[te.Tensor, te
         return start(after) - firsts(i)
 
     return numbers, firsts, te.compute((places,), length, f"{name}_length")
+
+
+def attention_cotangents(
+    b: Rule,
+    op: AttentionLike,
+    query: Expr,
+    key: Expr,
+    value: Expr,
+    bias: Expr | None,
+    out: Expr,
+    ct: Expr,
+) -> list[Any]:
+    """The cotangents of attention: the probabilities are computed again. Heads of the query that share one of the key
+    are an axis of their own."""
+    batch, queries, heads, width = b.dims(query)
+    keys, groups = b.dims(key)[1:3]
+    sharing, dtype = heads // maximum(groups, 1), b.dtype(ct)
+    narrow = dtype.is_narrow
+
+    def by_head(x: Expr, shared: bool) -> Expr:
+        """X as (batch, groups, sharing, sequence, width)."""
+        _, length, _, size = b.dims(x)
+        parts = b.reshape(x, (batch, length, groups, sharing if shared else 1, size))
+        parts = b.permute_dims(parts, (0, 2, 3, 1, 4))
+        return b.astype(parts, "float32") if narrow else parts
+
+    def back(x: Expr, like: Expr) -> Expr:
+        shape = b.dims(like)
+        parts = b.summed(x, (batch, groups, shape[2] // maximum(groups, 1), shape[1], shape[3]))
+        parts = b.reshape(b.permute_dims(parts, (0, 3, 1, 2, 4)), shape)
+        return b.astype(parts, dtype) if narrow else parts
+
+    q, o, g = (by_head(x, True) for x in (query, out, ct))
+    k, v = (by_head(x, False) for x in (key, value))
+    scale: Any = op.scale
+    if scale is None and width.value is not None:
+        scale = 1 / math.sqrt(max(width.value, 1))
+    elif scale is None:
+        scale = b.rsqrt(b.scalar_to_tensor(PrimValue(width, b.dtype(q)), b.dtype(q)))
+    scores = b.multiply(b.matmul(q, swapped(b, k)), scale)
+    square = (batch, heads, queries, keys)
+    if bias is not None:
+        whole = b.broadcast_to(b.astype(bias, b.dtype(q)), square)
+        scores = b.add(scores, b.reshape(whole, b.dims(scores)))
+    seen = seen_keys(b, op, queries, keys)
+    if seen is None:
+        shares = b.nn.softmax(scores, -1)
+    else:
+        shares = b.where(seen, b.nn.softmax(b.where(seen, scores, -1e30), -1), 0.0)
+    of_value = b.matmul(swapped(b, shares), g)
+    own = b.sum(b.multiply(g, o), -1, keepdims=True)
+    of_scores = b.multiply(shares, b.subtract(b.matmul(g, swapped(b, v)), own))
+    of_bias = None
+    if bias is not None:
+        of_bias = b.astype(b.summed(b.reshape(of_scores, square), b.dims(bias)), b.dtype(bias))
+    of_products = b.multiply(of_scores, scale)
+    of_query = b.matmul(of_products, k)
+    of_key = b.matmul(swapped(b, of_products), q)
+    return [back(of_query, query), back(of_key, key), back(of_value, value), of_bias]
+
+
+def seen_keys(b: Rule, op: AttentionLike, queries: Dim, keys: Dim) -> Expr | None:
+    """The mask as a matrix of queries by keys."""
+    if op.causal_mask is None:
+        return None
+    row = b.reshape(b.arange(PrimValue(queries)), (queries, 1))
+    column = b.reshape(b.arange(PrimValue(keys)), (1, keys))
+    diagonals = [row]
+    if op.causal_mask == "BottomRight":
+        diagonals = [b.add(row, keys - queries), b.add(row, queries - keys)]
+    below = [b.less_equal(column, each) for each in diagonals]
+    seen = below[0] if len(below) == 1 else b.logical_or(*below)
+    if op.window_size is not None:
+        for each in diagonals:
+            seen = b.logical_and(seen, b.greater(column, b.subtract(each, op.window_size)))
+    return seen

@@ -12,6 +12,7 @@ methods:
   None for an operator that is an instruction or is lowered by a pass.
 * `decompose(emit, x, …)`, in place of `legalize`: the operator as calls of others. It gets an expression for each
   argument (a list of them for a tuple, None for one that is left out); `emit` binds a call to a variable.
+* `vjp(b, args, out, ct)`: the gradient, as calls of operators; or `no_vjp`, why there is none.
 * `reference(x, …)`: the same on numpy arrays: obviously right, and the oracle of the tests.
 * `samples()`: calls that must work, and calls that must be refused.
 
@@ -61,6 +62,7 @@ from relaxpy.op.parameters import argument, attributes
 
 if TYPE_CHECKING:
     from relaxpy.op.pair import Pair
+    from relaxpy.op.rule import Cotangent, Rule
 
 OPS: dict[str, type[Op]] = {}
 """All operators by name; filled by `define_op`."""
@@ -214,6 +216,22 @@ class Op(Operator):
     the result is known only if those of all arguments are, as in TVM."""
     scalar_result: ClassVar[bool] = False
     """Whether the result is a scalar when all arguments are scalars."""
+    no_vjp: ClassVar[str] = ""
+    """Why it is not differentiable, for an operator without `vjp`."""
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        """The cotangents of the arguments, given that of the result, `ct`: tensors of their shapes and dtypes, a list
+        for a tuple, None for zero and for what is no tensor of floats. `b` emits operators. `args` and `out` are
+        expressions (a list of them for a tuple, None for an argument that is left out). What the rule reads of these is
+        kept for the backward pass, and nothing else. If the result is a tuple, ct is a list, some of it None.
+
+        Forward mode transposes the rule, so that it must be linear in `ct`. It follows torch at ties and edges."""
+        raise NotImplementedError
+
+    @classmethod
+    def has_vjp(cls) -> bool:
+        """Has the operator a rule of differentiation?"""
+        return not cls.no_vjp and cls.vjp is not Op.vjp
 
     def pairs(self) -> Mapping[str, Pair]:
         """By name, the arguments that `relaxpy.transform.Annotate` quantises, and how; none: it computes floats."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,10 +11,12 @@ import numpy as np
 
 from relaxpy.ir.dim import Dim, dim_op, maximum, minimum
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Expr
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Sample, define_op, sample
 from relaxpy.op.elementwise import Binary, Ternary
+from relaxpy.op.rule import BOOL, INTEGERS, Rule
 
 
 def _divided(op: str, x1: Dim, x2: Dim) -> Dim | None:
@@ -30,6 +32,9 @@ class Add(Binary):
     ufunc = np.add
     size = operator.add
 
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        return [ct, ct]
+
 
 @define_op
 class Subtract(Binary):
@@ -39,6 +44,9 @@ class Subtract(Binary):
     ufunc = np.subtract
     size = operator.sub
 
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        return [ct, b.negative(ct)]
+
 
 @define_op
 class Multiply(Binary):
@@ -47,6 +55,10 @@ class Multiply(Binary):
     name = "multiply"
     ufunc = np.multiply
     size = operator.mul
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        x1, x2 = args
+        return [b.multiply(ct, x2), b.multiply(ct, x1)]
 
 
 @define_op
@@ -64,6 +76,10 @@ class Divide(Binary):
         inexact = quotient * x2 != x1
         return np.where(x2 == 0, 0, quotient + ((x1 < 0) != (x2 < 0)) * inexact.astype(x1.dtype))
 
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        share = b.divide(ct, args[1])
+        return [share, b.negative(b.multiply(share, out))]
+
 
 @define_op
 class Mod(Binary):
@@ -77,6 +93,10 @@ class Mod(Binary):
         if DType(x1.dtype).is_float:
             return np.fmod(x1, x2)
         return np.where(x2 == 0, 0, np.fmod(x1, np.where(x2 == 0, 1, x2)))
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        x1, x2 = args
+        return [ct, b.negative(b.multiply(ct, b.trunc(b.divide(x1, x2))))]
 
 
 @define_op
@@ -93,6 +113,9 @@ class FloorDivide(Binary):
             return np.floor_divide(x1, x2)
         return np.where(x2 == 0, 0, np.floor_divide(x1, np.where(x2 == 0, 1, x2)))
 
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        return [None, None]  # constant, but at jumps
+
 
 @define_op
 class FloorMod(Binary):
@@ -107,6 +130,10 @@ class FloorMod(Binary):
         if DType(x1.dtype).is_float:
             return np.mod(x1, x2)
         return np.where(x2 == 0, 0, np.mod(x1, np.where(x2 == 0, 1, x2)))
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        x1, x2 = args
+        return [ct, b.negative(b.multiply(ct, b.floor(b.divide(x1, x2))))]
 
 
 @define_op
@@ -129,6 +156,15 @@ class Power(Binary):
         inverse = np.where(x1 == 1, 1, np.where(x1 == -1, np.where(x2 % 2 == 1, -1, 1), 0))
         return np.where(x2 < 0, inverse, np.power(x1, np.maximum(x2, 0)))
 
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        x1, x2 = args
+        base = b.multiply(x2, b.power(x1, b.subtract(x2, 1.0)))
+        flat = b.logical_and(b.equal(x1, 0.0), b.greater_equal(x2, 0.0))
+        return [
+            b.multiply(ct, b.where(b.equal(x2, 0.0), 0.0, base)),
+            b.multiply(ct, b.where(flat, 0.0, b.multiply(out, b.log(x1)))),
+        ]
+
 
 @define_op
 class Maximum(Binary):
@@ -138,6 +174,10 @@ class Maximum(Binary):
     ufunc = np.maximum
     size = maximum
 
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        x1, x2 = args
+        return shared(b, ct, x1, x2)
+
 
 @define_op
 class Minimum(Binary):
@@ -146,6 +186,10 @@ class Minimum(Binary):
     name = "minimum"
     ufunc = np.minimum
     size = minimum
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        x1, x2 = args
+        return shared(b, ct, x2, x1)
 
 
 @define_op
@@ -158,6 +202,11 @@ class Atan2(Binary):
     in_float = True
     ufunc = np.arctan2
 
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        x1, x2 = args
+        share = b.divide(ct, b.add(b.square(x1), b.square(x2)))
+        return [b.multiply(share, x2), b.negative(b.multiply(share, x1))]
+
 
 @define_op
 class LogAddExp(Binary):
@@ -168,12 +217,18 @@ class LogAddExp(Binary):
     in_float = True
     ufunc = np.logaddexp
 
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        x1, x2 = args
+        part = b.sigmoid(b.subtract(x1, x2))
+        return [b.multiply(ct, part), b.multiply(ct, b.subtract(1.0, part))]
+
 
 @define_op
 class NextAfter(Binary):
     """The next number of the dtype after x1 towards x2; x2 if they are equal."""
 
     name = "nextafter"
+    no_vjp = "it steps from one float to the next"
     mixed = "never"
     takes = "floats"
 
@@ -202,6 +257,7 @@ class LogicalAnd(Binary):
     """Logical and."""
 
     name = "logical_and"
+    no_vjp = BOOL
     size = partial(dim_op, "and")
     takes = "bool"
     ufunc = np.logical_and
@@ -212,6 +268,7 @@ class LogicalOr(Binary):
     """Logical or."""
 
     name = "logical_or"
+    no_vjp = BOOL
     size = partial(dim_op, "or")
     takes = "bool"
     ufunc = np.logical_or
@@ -222,6 +279,7 @@ class LogicalXor(Binary):
     """Logical exclusive or."""
 
     name = "logical_xor"
+    no_vjp = BOOL
     takes = "bool"
     ufunc = np.logical_xor
 
@@ -231,6 +289,7 @@ class BitwiseAnd(Binary):
     """Bitwise and; logical and for bools."""
 
     name = "bitwise_and"
+    no_vjp = INTEGERS
     takes = "integers or bool"
     ufunc = np.bitwise_and
 
@@ -240,6 +299,7 @@ class BitwiseOr(Binary):
     """Bitwise or; logical or for bools."""
 
     name = "bitwise_or"
+    no_vjp = INTEGERS
     takes = "integers or bool"
     ufunc = np.bitwise_or
 
@@ -249,6 +309,7 @@ class BitwiseXor(Binary):
     """Bitwise exclusive or; logical exclusive or for bools."""
 
     name = "bitwise_xor"
+    no_vjp = INTEGERS
     takes = "integers or bool"
     ufunc = np.bitwise_xor
 
@@ -258,6 +319,7 @@ class LeftShift(Binary):
     """x1 * 2**x2 modulo 2**bits; 0 where x2 is negative or at least the number of bits."""
 
     name = "left_shift"
+    no_vjp = INTEGERS
     takes = "integers"
     ufunc = np.left_shift
 
@@ -268,6 +330,7 @@ class RightShift(Binary):
     negative x1, else 0."""
 
     name = "right_shift"
+    no_vjp = INTEGERS
     takes = "integers"
     ufunc = np.right_shift
 
@@ -280,3 +343,14 @@ class EwiseFma(Ternary):
 
     def numpy(self, x1: np.ndarray, x2: np.ndarray, x3: np.ndarray) -> Any:
         return x1 * x2 + x3
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        x1, x2, _ = args
+        return [b.multiply(ct, x2), b.multiply(ct, x1), ct]
+
+
+def shared(b: Rule, ct: Expr, greater: Expr, less: Expr) -> list[Expr | None]:
+    """Two cotangents for the arguments of a maximum, or with the arguments swapped a minimum: the first where `greater`
+    is, the second where it is not, and half each where they are equal."""
+    half = b.where(b.equal(greater, less), b.multiply(ct, 0.5), ct)
+    return [b.where_not(b.less(greater, less), half), b.where_not(b.greater(greater, less), half)]

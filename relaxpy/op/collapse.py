@@ -14,6 +14,7 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import narrowed, widened
+from relaxpy.op.rule import Cotangent, Rule
 from relaxpy.shape.lattice import Verdict
 from relaxpy.shape.prove import equal
 
@@ -93,6 +94,9 @@ class CollapseSumTo(Op):
     def reference(self, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         return collapse_numpy(data, shape)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [b.broadcast_to(ct, b.dims(args[0])), None]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(), rand(2, 3, 4), (3, 1), dims="2 n m, n 1")
@@ -127,6 +131,9 @@ class CollapseSumLike(Op):
 
     def reference(self, data: np.ndarray, collapse_target: np.ndarray) -> np.ndarray:
         return collapse_numpy(data, collapse_target.shape)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [b.broadcast_to(ct, b.dims(args[0])), None]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

@@ -3,6 +3,7 @@ for narrower floats, and in the dtype of the result for integers. Transposed con
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,8 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
-from relaxpy.ir.dim import Dim, dim_op, maximum
+from relaxpy.ir.dim import Dim, dim_op, maximum, product
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Expr
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
@@ -25,9 +27,11 @@ from relaxpy.op.data_layout import (
     padded_sizes,
     padding_pairs,
     per_axis,
+    rearranged,
 )
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.pair import Pair
+from relaxpy.op.rule import Cotangent, NoRule, Rule, same_dims
 
 
 class ConvolutionLike(Op):
@@ -241,6 +245,94 @@ class Convolution(ConvolutionLike):
                 )
         found = out_layout.divided(result, f"NC{self.spatial}")
         return np.ascontiguousarray(found).astype(dtype.numpy)
+
+    def data_cotangent(self, b: Rule, data: Expr, weight: Expr, ct: Expr) -> Expr:
+        """The transposed convolution of the result's cotangent, in layout NC and the spatial axes."""
+        count = len(self.spatial)
+        strides, dilation = per_axis(self.strides, count), per_axis(self.dilation, count)
+        pairs, layout = padding_pairs(self.padding, count), self.layouts()[1]
+        kernel, sizes = layout.sizes(b.dims(weight)), b.dims(data)[2:]
+        extra: list[int] = []
+        for s, size, step, apart, pair in zip(
+            self.spatial, sizes, strides, dilation, pairs, strict=True
+        ):
+            left = (size + sum(pair) - (kernel[s] - 1) * apart - 1) % step
+            extra.append(left.value if left.value is not None else step - 1)
+        swap = str.maketrans("OI", "IO")
+        names = f"NC{self.spatial}"
+        found = getattr(b.nn, self.name.removeprefix("nn.") + "_transpose")(
+            ct,
+            weight,
+            strides=self.strides,
+            padding=self.padding,
+            output_padding=tuple(extra),
+            dilation=self.dilation,
+            groups=self.groups,
+            data_layout=names,
+            kernel_layout=layout.letters.translate(swap),
+        )
+        longer = [
+            a for a in range(count) if not same_dims(b.dims(found)[a + 2 : a + 3], sizes[a : a + 1])
+        ]
+        if not longer:
+            return found
+        axes = tuple(a + 2 for a in longer)
+        ends = tuple(sizes[a] for a in longer)
+        return b.strided_slice(found, axes, (0,) * len(axes), ends, assume_inbound=True)
+
+    def weight_cotangent(self, b: Rule, data: Expr, kernel: Sequence[Any], ct: Expr) -> Expr:
+        """For each place in the kernel the product of the result's cotangent with the data seen there, in layout OI and
+        the spatial axes."""
+        count, groups = len(self.spatial), self.groups
+        strides, dilation = per_axis(self.strides, count), per_axis(self.dilation, count)
+        pairs = padding_pairs(self.padding, count)
+        if any(map(any, pairs)):
+            data = b.nn.pad(data, [0, 0, 0, 0, *itertools.chain(*pairs)])
+        batch, outputs, *places = b.dims(ct)
+        channels = b.dims(data)[1]
+        rows = product((batch, *places))
+        parts = b.reshape(ct, (batch, groups, outputs // groups, *places))
+        axes = tuple(range(3, 3 + count))
+        left = b.reshape(b.permute_dims(parts, (1, 2, 0, *axes)), (groups, outputs // groups, rows))
+        taps: list[Expr] = []
+        for tap in itertools.product(*map(range, kernel)):
+            begin = tuple(at * apart for at, apart in zip(tap, dilation, strict=True))
+            end = tuple(
+                first + (size - 1) * step + 1
+                for first, size, step in zip(begin, places, strides, strict=True)
+            )
+            seen = b.strided_slice(
+                data, tuple(range(2, 2 + count)), begin, end, strides, assume_inbound=True
+            )
+            seen = b.reshape(seen, (batch, groups, channels // groups, *places))
+            seen = b.permute_dims(seen, (1, 0, *axes, 2))
+            taps.append(b.matmul(left, b.reshape(seen, (groups, rows, channels // groups))))
+        whole = b.stack(taps, 3) if len(taps) > 1 else taps[0]
+        return b.reshape(whole, (outputs, channels // groups, *kernel))
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        data, weight = args
+        layouts = self.layouts()
+        x, w, o = (layout.letters for layout in layouts)
+        plain, wide = f"NC{self.spatial}", b.dtype(ct)
+        kernel = [layouts[1].sizes(b.dims(weight))[s].value for s in self.spatial]
+        if any(layout.blocks for layout in layouts) or None in kernel:
+            return [
+                NoRule(
+                    f"{self.name} has a rule for kernels of known size, without blocks of channels"
+                )
+            ] * 2
+        found = rearranged(b, ct, o, plain)
+        of_data = self.data_cotangent(
+            b, rearranged(b, data, x, plain), b.astype(weight, wide), found
+        )
+        of_weight = self.weight_cotangent(
+            b, b.astype(rearranged(b, data, x, plain), wide), kernel, found
+        )
+        return [
+            b.astype(rearranged(b, of_data, plain, x), b.dtype(data)),
+            b.astype(rearranged(b, of_weight, f"OI{self.spatial}", w), b.dtype(weight)),
+        ]
 
 
 @define_op

@@ -10,7 +10,7 @@ them."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
@@ -25,13 +25,14 @@ from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Sample, define_op, rand, sample, wrong
 from relaxpy.op.conv import PLAIN, Conv1d, Conv2d, Conv3d, Convolution, ConvolutionLike, sum_dtype
-from relaxpy.op.data_layout import check_per_axis, inside, padding_pairs, per_axis
+from relaxpy.op.data_layout import check_per_axis, inside, padding_pairs, per_axis, rearranged
 from relaxpy.op.deduce import known_tensor
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.join import Stack
 from relaxpy.op.manipulate import PermuteDims
 from relaxpy.op.reverse import Flip
 from relaxpy.op.row_major import Reshape
+from relaxpy.op.rule import Cotangent, NoRule, Rule
 from relaxpy.op.slice import StridedSlice
 
 Emit = Callable[..., Any]
@@ -274,6 +275,29 @@ class TransposedConvolution(ConvolutionLike):
         ]
         kept = result[(slice(None), slice(None), *cut)]
         return out_layout.divided(kept, f"NC{self.spatial}").astype(dtype.numpy)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        data, weight = args
+        layouts = self.layouts()
+        x, w, o = (layout.letters for layout in layouts)
+        plain, wide = f"NC{self.spatial}", b.dtype(ct)
+        kernel = [layouts[1].sizes(b.dims(weight))[s].value for s in self.spatial]
+        longer = any(extra >= stride for _, stride, _, _, extra in self.per_letter())
+        if any(layout.blocks for layout in layouts) or None in kernel or longer:
+            reason = "has a rule for kernels of known size, without blocks of channels and longer results"
+            return [NoRule(f"{self.name} {reason}")] * 2
+        # It is the transpose of a convolution, whose weight has inputs and outputs swapped.
+        plainly = self.convolution(
+            self.strides, self.padding, self.dilation, self.groups, plain, f"OI{self.spatial}"
+        )
+        given = b.astype(rearranged(b, data, x, plain), wide)
+        found, seen = rearranged(b, ct, o, plain), rearranged(b, weight, w, f"IO{self.spatial}")
+        of_data = b.emit(plainly(found, b.astype(seen, wide)))
+        of_weight = plainly.weight_cotangent(b, found, kernel, given)
+        return [
+            b.astype(rearranged(b, of_data, plain, x), b.dtype(data)),
+            b.astype(rearranged(b, of_weight, f"IO{self.spatial}", w), b.dtype(weight)),
+        ]
 
 
 def _dims(value: Expr) -> tuple[Dim, ...]:

@@ -17,6 +17,7 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import converted
+from relaxpy.op.rule import SIZES, Cotangent, Rule
 from relaxpy.shape.prove import prove
 
 
@@ -34,6 +35,7 @@ class Zeros(Op):
     """A tensor of zeros."""
 
     name = "zeros"
+    no_vjp = SIZES
     dtype: DType
     value: ClassVar[int] = 0
 
@@ -64,6 +66,7 @@ class Ones(Zeros):
     """A tensor of ones."""
 
     name = "ones"
+    no_vjp = SIZES
     value = 1
 
 
@@ -96,6 +99,9 @@ class Full(Op):
         value = np.asarray(fill_value)
         return np.full(shape, converted(value, self.dtype or DType(value.dtype)))
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [None, b.sum_to(ct, args[1])]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(), (3, 4), rand(), dims="n 4,")
@@ -109,6 +115,7 @@ class Arange(Op):
     """The integers start, start + step, … up to `end`, which is excluded. For floats it is `float_arange`."""
 
     name = "arange"
+    no_vjp = SIZES
     dtype: DType = DType("int64")
 
     @classmethod
@@ -173,6 +180,7 @@ class FloatArange(Op):
     if one of its numbers is a float."""
 
     name = "float_arange"
+    no_vjp = SIZES
     start: float
     end: float
     step: float = 1.0
@@ -262,6 +270,9 @@ class ZerosLike(Like):
     name = "zeros_like"
     dtype: DType | None = None
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [None]
+
 
 @define_op
 class OnesLike(Like):
@@ -270,6 +281,9 @@ class OnesLike(Like):
     name = "ones_like"
     dtype: DType | None = None
     value = 1
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [None]
 
 
 @define_op
@@ -295,6 +309,9 @@ class FullLike(Op):
         value = converted(np.asarray(fill_value), self.dtype or DType(x.dtype))
         return np.full(x.shape, value)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [None, b.sum_to(ct, args[1])]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(), rand(3, 4), rand(), dims="n 4,")
@@ -309,6 +326,7 @@ class HammingWindow(Op):
     `periodic`, else one less. A window of one element is 1."""
 
     name = "hamming_window"
+    no_vjp = SIZES
     periodic: bool | int
     alpha: float
     beta: float

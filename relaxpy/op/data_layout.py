@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from relaxpy.ir.dim import Dim, dim_op
+from relaxpy.ir.expr import Expr
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.deduction import Deduction
+from relaxpy.op.rule import Rule
 
 T = TypeVar("T")
 
@@ -239,3 +241,8 @@ def inside(places: Iterable[tuple[Any, Any]]) -> Any:
     """The condition that each index is inside its axis: pairs of an index and the size of its axis."""
     ends = ((te.less_equal(te.dim(0), at), te.less(at, te.dim(size))) for at, size in places)
     return functools.reduce(te.logical_and, itertools.chain.from_iterable(ends))
+
+
+def rearranged(b: Rule, x: Expr, letters: str, wanted: str) -> Expr:
+    """X with its axes, which have these letters, in another order."""
+    return x if letters == wanted else b.permute_dims(x, tuple(map(letters.index, wanted)))

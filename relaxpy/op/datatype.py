@@ -17,6 +17,7 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import converted
+from relaxpy.op.rule import Cotangent, Rule
 
 DTYPES = (
     "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64", "uint32",
@@ -43,6 +44,9 @@ class Astype(Op):
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         return converted(x, self.dtype)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [b.astype(ct, b.dtype(args[0]))]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -81,6 +85,7 @@ class Bitcast(Op):
     bool are those of a uint8 that is 0 or 1."""
 
     name = "bitcast"
+    no_vjp = "it reads bits"
     dtype: DType
 
     def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:

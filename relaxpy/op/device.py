@@ -7,7 +7,7 @@ between virtual devices of CPUs, it is the value itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from relaxpy.ir.known import KnownTensor
 from relaxpy.ir.vdevice import vdevice_of
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
+from relaxpy.op.rule import Cotangent, Rule
 
 
 class Mark(Op):
@@ -39,6 +40,9 @@ class Mark(Op):
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         return x
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [ct]
 
 
 @define_op
@@ -74,6 +78,10 @@ class ToVDevice(Mark):
 
     def marked(self, x: TensorType) -> TensorType:
         return TensorType(x.shape, x.dtype, x.ndim, self.dst_vdevice)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        home = b.known(args[0]).vdevice
+        return [ct if home is None else b.to_vdevice(ct, home)]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import string
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from relaxpy.op.deduction import Deduction
 from relaxpy.op.linear_algebra import result_dtype, wide_dtype
 from relaxpy.op.precision import narrowed, widened
 from relaxpy.op.reduce import rounded
+from relaxpy.op.rule import Cotangent, NoRule, Rule, same_dims
 
 
 @define_op
@@ -118,6 +121,41 @@ class Einsum(Op):
     def reference(self, operands: Sequence[np.ndarray]) -> np.ndarray:
         wide = [widened(x) for x in operands]
         return narrowed(np.einsum(self.subscripts, *wide), operands[0])
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        (operands,) = args
+        spec = parse(self.subscripts, [b.rank(x) for x in operands])
+        if any(len(set(labels)) < len(labels) for labels in spec.operands):
+            return [[NoRule("einsum has no rule for a diagonal, as in ii->i")] * len(operands)]
+        letters = dict(
+            zip(dict.fromkeys(itertools.chain(*spec.operands)), string.ascii_letters, strict=False)
+        )
+        found: list[Cotangent] = []
+        for k, (own, x) in enumerate(zip(spec.operands, operands, strict=True)):
+            others = [
+                (labels, y)
+                for i, (labels, y) in enumerate(zip(spec.operands, operands, strict=True))
+                if i != k
+            ]
+            seen = {*spec.output, *(label for labels, _ in others for label in labels)}
+            kept = [label for label in own if label in seen]
+            terms = [spec.output, *(labels for labels, _ in others), kept]
+            *inputs, result = ("".join(map(letters.__getitem__, labels)) for labels in terms)
+            part = b.einsum((ct, *(y for _, y in others)), f"{','.join(inputs)}->{result}")
+            sizes = iter(b.dims(part))
+            spread = [next(sizes) if label in seen else Dim.of(1) for label in own]
+            part = b.reshape(part, tuple(spread))
+            dims = b.dims(x)
+            given = zip(
+                own, spread, dims, strict=True
+            )  # an axis of size 1 is broadcast in the product
+            target = [
+                size if label in seen and part_size != 1 else Dim.of(1)
+                for label, part_size, size in given
+            ]
+            part = b.summed(part, target)
+            found.append(part if same_dims(b.dims(part), dims) else b.broadcast_to(part, dims))
+        return [found]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

@@ -11,11 +11,13 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Expr
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import converted, widened
+from relaxpy.op.rule import Cotangent, Rule
 
 _TAKES: dict[str, Callable[[DType], bool]] = {
     "numbers": lambda dtype: not dtype.is_bool,
@@ -49,6 +51,23 @@ class Elementwise(Op):
     """Whether integers are computed in float64, with the result rounded toward 0."""
     ufunc: ClassVar[Callable[..., Any]]
     """The function on arrays, unless `numpy` is overridden."""
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        """The cotangent of each argument, broadcast. By default `ct` times the derivative, `slope`, of one argument."""
+        return [b.multiply(ct, self.slope(b, args[0], out))]
+
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        """The derivative of a function of one argument, by the argument or the result, whichever is kept anyhow."""
+        raise NotImplementedError
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        found = zip(args, self.pull(b, args, out, ct), strict=False)
+        return [None if part is None else b.sum_to(part, x) for x, part in found]
+
+    @classmethod
+    def has_vjp(cls) -> bool:
+        own = cls.slope is not Elementwise.slope or cls.pull is not Elementwise.pull
+        return own and not cls.no_vjp
 
     @classmethod
     def accepts(cls, dtype: DType) -> bool:
@@ -184,6 +203,7 @@ class Binary(Elementwise):
 class Comparison(Binary):
     """A comparison of two tensors; the result is bool. The dtypes may differ: values are compared, integers exactly."""
 
+    no_vjp = "its result is bool"
     gives_bool = True
 
     def dtype(self, d: Deduction, *xs: KnownTensor) -> DType:

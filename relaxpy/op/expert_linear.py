@@ -15,6 +15,7 @@ from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.gather import nearest, position, position_numpy, unless_empty
 from relaxpy.op.linear_algebra import wide_dtype
+from relaxpy.op.rule import LATER
 
 
 @define_op
@@ -25,6 +26,7 @@ class ExpertLinear(Op):
     The work is that of the chosen experts, and a row's result is the same to the bit whatever the other rows are."""
 
     name = "nn.expert_linear"
+    no_vjp = LATER
     mixed = "always"
 
     def deduce(

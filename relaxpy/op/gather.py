@@ -10,10 +10,12 @@ import numpy as np
 from relaxpy.ir.annotation import TensorType, TupleType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Expr, ShapeExpr
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
+from relaxpy.op.rule import Cotangent, NoRule, Rule
 
 _LAST = 2**63 - 1
 
@@ -130,6 +132,12 @@ class Take(Op):
             found[(slice(None),) * axis + ((at < 0) | (at >= size),)] = np.nan
         return found
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        x, indices = args
+        if self.mode not in ("fast", "clip", ""):
+            return [NoRule(f"take of mode {self.mode!r} has no rule")]
+        return [b.grad.take_backward(ct, x, indices, self.axis, self.mode)]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         ids = np.array([[0, 3, 2], [1, -5, 99]], np.int64)
@@ -190,6 +198,11 @@ class GatherElements(Op):
         moved, at = np.moveaxis(data, axis, -1), np.moveaxis(indices, axis, -1)
         found = read_numpy(moved, [*np.indices(at.shape)[:-1], at], 1)
         return np.ascontiguousarray(np.moveaxis(found, -1, axis))
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        data, indices = args
+        places = nearest_places(b, indices, b.dims(data)[self.axis % b.rank(data)])
+        return [b.scatter_elements(b.zeros_like(data), places, ct, self.axis, "add"), None]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -256,6 +269,13 @@ class GatherND(Op):
         batch = list(np.indices(lead)[: self.batch_dims])
         return read_numpy(data, [*batch, *np.moveaxis(indices, -1, 0)], depth)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        data, indices = args
+        if self.batch_dims:
+            return [NoRule("gather_nd with batch_dims has no rule")]
+        places = nearest_places(b, indices, sizes_of_vectors(b, data, indices))
+        return [b.scatter_nd(b.zeros_like(data), places, ct, "add"), None]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         pairs = np.array([[0, 1], [2, -1], [-9, 7]], np.int64)
@@ -310,6 +330,13 @@ class IndexTensor(Op):
     def reference(self, data: np.ndarray, indices: Sequence[np.ndarray]) -> np.ndarray:
         return read_numpy(data, indices, len(indices))
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        data, indices = args
+        places = [
+            nearest_places(b, each, n) for each, n in zip(indices, b.dims(data), strict=False)
+        ]
+        return [b.index_put(b.zeros_like(data), places, ct, accumulate=True), None]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         rows, columns = np.array([[0], [-1], [9]], np.int64), np.array([3, -9], np.int64)
@@ -340,3 +367,21 @@ def index_tensors(d: Deduction, data: KnownTensor, indices: TupleType) -> list[K
         code="op-rank",
     )  # fmt: skip
     return named
+
+
+# Rules of differentiation
+
+
+def nearest_places(b: Rule, indices: Expr, size: Dim | Expr) -> Expr:
+    """The indices that are read, from the front: one out of range is clamped."""
+    indices = b.astype(indices, "int64")
+    front = b.where(b.less(indices, 0), b.add(indices, size), indices)
+    return b.maximum(
+        b.minimum(front, b.subtract(size, 1) if isinstance(size, Expr) else size - 1), 0
+    )
+
+
+def sizes_of_vectors(b: Rule, data: Expr, indices: Expr) -> Expr:
+    """The size of data's axis for each element of the vectors along the last axis of `indices`."""
+    count = b.dims(indices)[-1].value or 0
+    return b.shape_to_tensor(ShapeExpr(b.dims(data)[:count]))

@@ -27,6 +27,7 @@ from relaxpy.op.loss import (
 )
 from relaxpy.op.precision import narrowed, widened
 from relaxpy.op.reduce import Sum
+from relaxpy.op.rule import Cotangent, NoRule, Rule
 from relaxpy.op.scatter import Updates, scattered
 
 
@@ -115,6 +116,11 @@ class NllLossBackward(Gradient):
         here = np.expand_dims(known, axis) & (np.expand_dims(index, axis) == classes)
         return narrowed(np.where(here, np.expand_dims(share, axis), 0), predictions)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        _, _, targets, weights = args
+        found = b.nn.nll_loss(ct, targets, weights, self.reduction, self.ignore_index)
+        return [found, None, None, NoRule("the weights of nll_loss are constants")]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         targets = np.array([2, 0, -100, 4, 1, 9], np.int64)
@@ -187,6 +193,9 @@ class TakeBackward(Gradient):
             np.add.at(found, where, widened(output_grad))
         return narrowed(found, x)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [b.take(ct, args[2], self.axis, self.mode or "fast")]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         ids = np.array([0, 3, 3, -5, 99], np.int64)
@@ -221,6 +230,9 @@ class NoGrad(GradientMark):
     """x, treated as a constant by differentiation."""
 
     name = "grad.no_grad"
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [None]
 
 
 @define_op

@@ -21,6 +21,7 @@ from relaxpy.op.data_layout import Layout, check_packed_layout, inside
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import narrowed, widened
 from relaxpy.op.resize import chosen, spline_weights
+from relaxpy.op.rule import LATER
 
 _METHODS = {"nearest": 1, "bilinear": 2, "bicubic": 4}
 """Number of elements along an axis that an interpolation method reads."""
@@ -37,6 +38,7 @@ class AffineGrid(Op):
     coordinate 0."""
 
     name = "image.affine_grid"
+    no_vjp = LATER
     align_corners: bool = True
     """Whether -1 and 1 are the centres of the first and last elements; otherwise their outer edges."""
 
@@ -120,6 +122,7 @@ class GridSample(Op):
     gives NaN; with method "nearest" it reads index 0."""
 
     name = "image.grid_sample"
+    no_vjp = LATER
     of_data = True
     method: str = "bilinear"
     """Interpolation: "nearest", "bilinear" (two elements along each axis) or "bicubic" (four)."""

@@ -35,6 +35,7 @@ from relaxpy.op.base import (
 )
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.parameters import argument, attributes
+from relaxpy.op.rule import INTEGERS, SCALAR
 
 
 @define_op
@@ -42,6 +43,7 @@ class ShapeOf(Op):
     """The shape of a tensor as a shape value."""
 
     name = "shape_of"
+    no_vjp = INTEGERS
     mixed = "follow"
     legalize = None
     packed: ClassVar[str] = "vm.builtin.shape_of"
@@ -68,6 +70,7 @@ class ShapeToTensor(Op):
     """Convert a shape to an int64 vector of its dimensions."""
 
     name = "shape_to_tensor"
+    no_vjp = INTEGERS
     legalize = None
     packed: ClassVar[str] = "vm.builtin.shape_to_tensor"
     """The runtime function."""
@@ -93,6 +96,7 @@ class TensorToShape(Op):
     """Convert an int64 vector to a shape with these dimensions."""
 
     name = "tensor_to_shape"
+    no_vjp = INTEGERS
     legalize = None
     packed: ClassVar[str] = "vm.builtin.tensor_to_shape"
     """The runtime function."""
@@ -137,6 +141,7 @@ class ScalarToTensor(Op):
     """Convert a scalar to a 0-d tensor. `dtype` is the scalar's own: at run time scalars carry no dtype."""
 
     name = "scalar_to_tensor"
+    no_vjp = SCALAR
     legalize = None
     packed: ClassVar[str] = "vm.builtin.scalar_to_tensor"
     """The runtime function."""
@@ -166,6 +171,7 @@ class TensorToScalar(Op):
     """Convert a 0-d tensor to a scalar."""
 
     name = "tensor_to_scalar"
+    no_vjp = SCALAR
     legalize = None
     packed: ClassVar[str] = "vm.builtin.tensor_to_scalar"
     """The runtime function."""
@@ -246,6 +252,7 @@ class Print(Effect):
     """Print values at run time: one per line, or formatted into the `{}` of `format`."""
 
     name = "print"
+    no_vjp = "it is an effect"
     packed: ClassVar[str] = "relaxpy.print"
     """The runtime function."""
     format: str = ""
@@ -273,6 +280,7 @@ class AssertOp(Effect):
     `{}` of `format`."""
 
     name = "assert_op"
+    no_vjp = "it is an effect"
     packed: ClassVar[str] = "relaxpy.assert"
     """The runtime function."""
     fixed = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -23,6 +24,7 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.row_major import reindexed
+from relaxpy.op.rule import Cotangent, Rule
 
 
 @define_op
@@ -95,6 +97,19 @@ class Concat(Op):
     def reference(self, tensors: Sequence[np.ndarray]) -> np.ndarray:
         return np.concatenate(tensors, self.axis)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        (tensors,) = args
+        if self.axis is None:
+            flat = [product(b.dims(x)) for x in tensors]
+            return [
+                [
+                    b.reshape(part, b.dims(x))
+                    for part, x in zip(pieces(b, ct, 0, flat), tensors, strict=True)
+                ]
+            ]
+        axis = self.axis % b.rank(ct)
+        return [pieces(b, ct, axis, [b.dims(x)[axis] for x in tensors])]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(), (rand(3, 5), rand(2, 5)), dims="n 5, m 5")
@@ -162,6 +177,12 @@ class Stack(Op):
     def reference(self, tensors: Sequence[np.ndarray]) -> np.ndarray:
         return np.stack(tensors, self.axis)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        (tensors,) = args
+        axis = self.axis % b.rank(ct)
+        parts = pieces(b, ct, axis, [Dim.of(1)] * len(tensors))
+        return [[b.reshape(part, b.dims(x)) for part, x in zip(parts, tensors, strict=True)]]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(), (rand(3, 5), rand(3, 5)), dims="n 5, n 5")
@@ -227,6 +248,16 @@ class Meshgrid(Op):
     def reference(self, tensors: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         grids = np.meshgrid(*tensors, indexing="xy" if self.indexing == "xy" else "ij")
         return tuple(map(np.ascontiguousarray, grids))
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        (tensors,) = args
+        found: list[Cotangent] = []
+        for k, x in enumerate(tensors):
+            shape = [Dim.of(1)] * len(tensors)
+            shape[self.axis_of(k, len(tensors))] = product(b.dims(x))
+            part = ct[k]
+            found.append(None if part is None else b.reshape(b.summed(part, shape), b.dims(x)))
+        return [found]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -351,6 +382,14 @@ class Split(Op):
             cuts = indices_or_sections
         return _several(list(map(np.ascontiguousarray, np.split(x, cuts, self.axis))), tuple)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        parts = out if isinstance(out, list) else [out]
+        given = ct if isinstance(ct, list) else [ct]
+        known = [
+            b.zeros_like(x) if each is None else each for x, each in zip(parts, given, strict=True)
+        ]
+        return [b.concat(known, self.axis) if len(known) > 1 else known[0]]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(axis=1), rand(2, 6), 3, dims="n 6, 3")
@@ -392,3 +431,13 @@ def _cuts(given: Annotation, size: Dim) -> list[tuple[Dim, Dim]]:
         return list(pairwise([*(step * i for i in range(count)), size]))
     places = given.dims if isinstance(given, ShapeType) else None
     return list(pairwise([Dim.of(0), *(places or ()), size]))
+
+
+def pieces(b: Rule, x: Expr, axis: int, sizes: Sequence[Dim]) -> list[Expr]:
+    """X cut along an axis into parts of these sizes."""
+    if len(sizes) == 1:
+        return [x]
+    ends = list(itertools.accumulate(sizes, initial=Dim.of(0)))
+    return [
+        b.strided_slice(x, (axis,), (begin,), (end,)) for begin, end in itertools.pairwise(ends)
+    ]

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
-from relaxpy.ir.dim import Dim
+from relaxpy.ir.dim import Dim, product
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Expr
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
@@ -17,6 +18,7 @@ from relaxpy.op.deduction import Deduction
 from relaxpy.op.pair import ROW, Pair
 from relaxpy.op.precision import widened
 from relaxpy.op.reduce import rounded
+from relaxpy.op.rule import Cotangent, Rule
 
 
 @define_op
@@ -49,6 +51,10 @@ class Matmul(Op):
         dtype = self.out_dtype or DType(x1.dtype)
         wide = wide_dtype(dtype).numpy
         return np.asarray(np.matmul(x1.astype(wide), x2.astype(wide))).astype(dtype.numpy)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        x1, x2 = args
+        return list(product_cotangents(b, x1, x2, ct))
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -167,6 +173,20 @@ class Linear(Op):
             found = found + bias.astype(wide)
         return np.asarray(found).astype(dtype.numpy)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        data, weight, bias = args
+        shape = (*b.dims(data)[:-1], *b.dims(weight)[:-1])
+        product = b.summed(ct, shape)
+        if b.rank(weight) == 1:
+            found = product_cotangents(b, data, weight, product)
+        else:
+            wide = b.dtype(ct)
+            rows, columns = flat_rows(b, product), flat_rows(b, data)
+            of_data = b.matmul(product, b.astype(weight, wide))
+            of_weight = b.matmul(b.permute_dims(rows), b.astype(columns, wide))
+            found = b.astype(of_data, b.dtype(data)), b.astype(of_weight, b.dtype(weight))
+        return [*found, None if bias is None else b.sum_to(ct, bias)]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(), rand(3, 5), rand(4, 5), dims="n k, m k")
@@ -218,6 +238,10 @@ class Outer(Op):
 
     def reference(self, x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
         return np.outer(widened(x1), widened(x2)).astype(x1.dtype)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        x1, x2 = args
+        return [b.matmul(ct, x2), b.matmul(x1, ct)]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -282,3 +306,35 @@ def matrix_product(
         return te.sum(te.cast(x, wide) * te.cast(y, wide), k)
 
     return te.compute(out.dims, element, "matmul")
+
+
+def product_cotangents(b: Rule, x1: Expr, x2: Expr, ct: Expr) -> tuple[Expr, Expr]:
+    """The cotangents of the factors of a matrix product, given that of the product."""
+    dims1, dims2, wide = b.dims(x1), b.dims(x2), b.dtype(ct)
+    left, right = b.astype(x1, wide), b.astype(x2, wide)
+    left = left if len(dims1) > 1 else b.reshape(left, (1, *dims1))
+    right = right if len(dims2) > 1 else b.reshape(right, (*dims2, 1))
+    batch = b.dims(ct)[: b.rank(ct) - (len(dims1) > 1) - (len(dims2) > 1)]
+    whole = b.reshape(ct, (*batch, b.dims(left)[-2], b.dims(right)[-1]))
+    of_left = b.matmul(whole, swapped(b, right))
+    if len(dims2) == 2:  # of one matrix: the sum over the batch is part of the product
+        of_right = b.matmul(swapped(b, flat_rows(b, left)), flat_rows(b, whole))
+    else:
+        of_right = b.matmul(swapped(b, left), whole)
+    found = [
+        b.astype(b.reshape(b.summed(each, b.dims(factor)), b.dims(x)), b.dtype(x))
+        for each, factor, x in ((of_left, left, x1), (of_right, right, x2))
+    ]
+    return found[0], found[1]
+
+
+def swapped(b: Rule, x: Expr) -> Expr:
+    """X with its last two axes swapped."""
+    rank = b.rank(x)
+    return b.permute_dims(x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def flat_rows(b: Rule, x: Expr) -> Expr:
+    """X as a matrix: all axes but the last are joined."""
+    *rows, columns = b.dims(x)
+    return x if len(rows) == 1 else b.reshape(x, (product(tuple(rows)), columns))

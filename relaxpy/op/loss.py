@@ -18,6 +18,7 @@ from relaxpy.op.deduction import Deduction
 from relaxpy.op.linear_algebra import wide_dtype
 from relaxpy.op.precision import narrowed, sum_dtype, widened
 from relaxpy.op.reduce import Sum, rounded
+from relaxpy.op.rule import Cotangent, NoRule, Rule
 
 
 @define_op
@@ -69,6 +70,13 @@ class CrossEntropyWithLogits(Op):
         elif predictions.ndim > 1:
             total = np.divide(total, total.dtype.type(predictions.shape[0]))
         return narrowed(total, predictions)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        predictions, labels = args
+        sizes = b.dims(predictions)
+        share = b.divide(ct, sizes[0]) if len(sizes) > 1 else ct
+        share = b.negative(share)
+        return [b.multiply(labels, share), b.multiply(predictions, share)]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -152,6 +160,13 @@ class NllLoss(Op):
         if self.reduction == "mean":
             losses = np.divide(losses, np.sum(weight, dtype=wide.dtype))
         return narrowed(losses, predictions)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        predictions, targets, weights = args
+        found = b.grad.nll_loss_backward(
+            ct, predictions, targets, weights, self.reduction, self.ignore_index
+        )
+        return [found, None, NoRule("the weights of nll_loss are constants")]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

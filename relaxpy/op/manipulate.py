@@ -13,6 +13,7 @@ from relaxpy.ir.known import KnownShape, KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction, Requirement
+from relaxpy.op.rule import Cotangent, Rule
 from relaxpy.shape.lattice import Verdict
 from relaxpy.shape.prove import equal
 
@@ -56,6 +57,11 @@ class PermuteDims(Op):
     def reference(self, x: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(np.transpose(x, self.axes))
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        axes = self.axes if self.axes is not None else range(b.rank(ct))[::-1]
+        order = [axis % b.rank(ct) for axis in axes]
+        return [b.permute_dims(ct, tuple(order.index(i) for i in range(len(order))))]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(), rand(3, 5), dims="n m")
@@ -98,6 +104,9 @@ class ExpandDims(Op):
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         return np.expand_dims(x, self.axis)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [b.reshape(ct, b.dims(args[0]))]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -148,6 +157,9 @@ class Squeeze(Op):
     def reference(self, x: np.ndarray) -> np.ndarray:
         return np.squeeze(x, self.axis)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [b.reshape(ct, b.dims(args[0]))]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(), rand(1, 3, 1, 2))
@@ -191,6 +203,9 @@ class BroadcastTo(Op):
 
     def reference(self, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         return np.ascontiguousarray(np.broadcast_to(x, shape)).reshape(shape)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [b.summed(ct, b.dims(args[0])), None]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

@@ -14,6 +14,7 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import widened
+from relaxpy.op.rule import LATER
 
 Floats = tuple[float, ...]
 
@@ -25,6 +26,7 @@ class MultiboxTransformLoc(Op):
     classes, 0 below `threshold`."""
 
     name = "vision.multibox_transform_loc"
+    no_vjp = LATER
     of_data = True
     clip: bool = False
     """Whether boxes are clipped to [0, 1]."""

@@ -30,6 +30,7 @@ class GetValidCounts(Op):
     their indices, int32, padded with -1."""
 
     name = "vision.get_valid_counts"
+    no_vjp = "it selects boxes"
     score_threshold: float = 0.0
     id_index: int = 0
     """Position of the class in a box; negative: none."""
@@ -110,6 +111,7 @@ class NonMaxSuppression(Op):
     tuple begins with the boxes."""
 
     name = "vision.non_max_suppression"
+    no_vjp = "it selects boxes"
     max_output_size: int = -1
     """Maximum number of boxes selected in a batch; below 1: no limit."""
     iou_threshold: float = 0.5
@@ -301,6 +303,7 @@ class AllClassNonMaxSuppression(Op):
     zeros."""
 
     name = "vision.all_class_non_max_suppression"
+    no_vjp = "it selects boxes"
     of_data = True
     output_format: str = "onnx"
     legalize = None

@@ -12,11 +12,13 @@ import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.dim import Dim, dim_op, maximum, product
+from relaxpy.ir.expr import Expr
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import narrowed, widened
+from relaxpy.op.rule import Cotangent, Rule
 
 # Statistics of a tensor, or of a view of one: `read(index)` is an element, in wide precision
 
@@ -158,6 +160,12 @@ class LayerNorm(Normalization):
         value = value + spread(beta, data.ndim, axes) if self.center else value
         return narrowed(value, data)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        data, gamma, beta = args
+        axes = self.axes_of(b.rank(data))
+        unit, scale = normalised(b, data, axes, self.epsilon)
+        return weighted_cotangents(b, self, unit, scale, axes, axes, gamma, beta, ct)
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(), rand(3, 8), rand(8), rand(8), dims="n 8, 8, 8", atol=1e-5)
@@ -221,6 +229,17 @@ class RmsNorm(Normalization):
         x, axes = widened(data), self.axes_of(data.ndim)
         scaled = x / np.sqrt(mean_of(x * x, axes) + x.dtype.type(self.epsilon))
         return narrowed(scaled * spread(weight, x.ndim, axes), data)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        data, weight = args
+        axes = self.axes_of(b.rank(data))
+        x, ct = wide(b, data), wide(b, ct)
+        scale = b.rsqrt(b.add(b.mean(b.square(x), axes, keepdims=True), self.epsilon))
+        unit = b.multiply(x, scale)
+        inner = b.multiply(ct, across(b, wide(b, weight), b.rank(data), axes))
+        mean = b.mean(b.multiply(inner, unit), axes, keepdims=True)
+        of_data = b.multiply(scale, b.subtract(inner, b.multiply(unit, mean)))
+        return [b.astype(of_data, b.dtype(data)), to_weight(b, b.multiply(ct, unit), weight, axes)]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -315,6 +334,15 @@ class InstanceNorm(ChannelNormalization):
         value = normalized(widened(data), _from_front(self.axes, data.ndim), self.epsilon)
         return narrowed(self.weighted_on_numpy(value, gamma, beta), data)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        data, gamma, beta = args
+        axes, channel = (
+            _from_front(self.axes, b.rank(data)),
+            _from_front(self.channel_axis, b.rank(data)),
+        )
+        unit, scale = normalised(b, data, axes, self.epsilon)
+        return weighted_cotangents(b, self, unit, scale, axes, channel, gamma, beta, ct)
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         x, gamma, beta = rand(2, 3, 4, 2), rand(3), rand(3, low=0)
@@ -398,6 +426,26 @@ class GroupNorm(ChannelNormalization):
         axes = [a + (a > channel) for a in _from_front(self.axes, x.ndim)] + [channel + 1]
         value = normalized(x.reshape(view), tuple(axes), self.epsilon).reshape(x.shape)
         return narrowed(self.weighted_on_numpy(value, gamma, beta), data)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        data, gamma, beta = args
+        channel, sizes = self.channel_axis % b.rank(data), b.dims(data)
+        view = (
+            *sizes[:channel],
+            self.num_groups,
+            sizes[channel] // self.num_groups,
+            *sizes[channel + 1 :],
+        )
+        axes = tuple(a + (a > channel) for a in _from_front(self.axes, b.rank(data)))
+        axes = tuple(sorted((*axes, channel + 1)))
+        weights = [b.reshape(x, view[channel : channel + 2]) for x in (gamma, beta)]
+        unit, scale = normalised(b, b.reshape(data, view), axes, self.epsilon)
+        both = (channel, channel + 1)
+        found = weighted_cotangents(b, self, unit, scale, axes, both, *weights, b.reshape(ct, view))
+        return [
+            None if x is None else b.reshape(x, b.dims(arg))
+            for x, arg in zip(found, args, strict=True)
+        ]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -510,6 +558,49 @@ class BatchNorm(Op):
             narrowed(widened(moving_var) * old + variance.reshape(-1) * new, data),
         )
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        data, gamma, beta, mean, variance = args
+        rank, channel = b.rank(data), (self.axis % b.rank(data),)
+        axes = tuple(a for a in range(rank) if a not in channel)
+        of_result, of_mean, of_variance = ct
+        of_result = b.zeros_like(data) if of_result is None else of_result
+        if not self.training:
+            spread = b.rsqrt(b.add(wide(b, variance), self.epsilon))
+            scale = across(b, spread, rank, channel)
+            unit = b.multiply(
+                b.subtract(wide(b, data), across(b, wide(b, mean), rank, channel)), scale
+            )
+            whole = wide(b, of_result)
+            inner = (
+                b.multiply(whole, across(b, wide(b, gamma), rank, channel)) if self.scale else whole
+            )
+            moved = b.multiply(inner, scale)
+            of_unit = to_weight(b, b.multiply(inner, unit), spread, channel)
+            bend = b.multiply(b.multiply(of_unit, b.square(spread)), -0.5)
+            return [
+                b.astype(moved, b.dtype(data)),
+                to_weight(b, b.multiply(whole, unit), gamma, channel) if self.scale else None,
+                to_weight(b, whole, beta, channel) if self.center else None,
+                plus(b, b.negative(to_weight(b, moved, mean, channel)), of_mean),
+                plus(b, b.astype(bend, b.dtype(variance)), of_variance),
+            ]
+        unit, scale = normalised(b, data, axes, self.epsilon)
+        found = weighted_cotangents(b, self, unit, scale, axes, channel, gamma, beta, of_result)
+        count = product(tuple(b.dims(data)[a] for a in axes))
+        for each, power in (
+            (of_mean, b.ones_like(unit)),
+            (of_variance, b.multiply(b.divide(unit, scale), 2.0)),
+        ):
+            if each is not None:  # the part of the data in the moving statistics
+                share = across(b, b.multiply(wide(b, each), self.momentum), rank, channel)
+                part = b.divide(b.multiply(power, share), count)
+                found[0] = b.add(found[0], b.astype(part, b.dtype(data)))
+        kept = (
+            None if each is None else b.multiply(each, 1 - self.momentum)
+            for each in (of_mean, of_variance)
+        )
+        return [*found, *kept]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         stats = rand(3), rand(3, low=0), rand(3), rand(3, low=0.5)
@@ -556,6 +647,9 @@ class Dropout(Op):
     def reference(self, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return data, np.ones_like(data)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [ct[0]]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(), rand(3, 5), dims="n m")
@@ -583,3 +677,62 @@ def _check_channels(d: Deduction, data: KnownTensor, axis: int, **weights: Known
             data.dims[axis], weight.dims[0], f"sizes of axis {axis} of data and of {name} differ",
             arg=name,
         )  # fmt: skip
+
+
+# Rules of differentiation
+
+
+def wide(b: Rule, x: Expr) -> Expr:
+    """X in the dtype that it is computed in."""
+    return b.astype(x, "float32") if b.dtype(x).is_narrow else x
+
+
+def plus(b: Rule, x: Expr, y: Expr | None) -> Expr:
+    """The sum, where y may be None."""
+    return x if y is None else b.add(x, y)
+
+
+def across(b: Rule, weight: Expr, rank: int, axes: Sequence[int]) -> Expr:
+    """A weight of the axes `axes`, with size 1 along all others."""
+    sizes = iter(b.dims(weight))
+    return b.reshape(weight, tuple(next(sizes) if a in axes else Dim.of(1) for a in range(rank)))
+
+
+def to_weight(b: Rule, ct: Expr, weight: Expr, axes: Sequence[int]) -> Expr:
+    """The cotangent of a weight of the axes `axes`: the sum over all others."""
+    others = tuple(a for a in range(b.rank(ct)) if a not in axes)
+    return b.astype(b.sum(ct, others) if others else ct, b.dtype(weight))
+
+
+def normalised(b: Rule, x: Expr, axes: tuple[int, ...], epsilon: float) -> tuple[Expr, Expr]:
+    """(x - mean) / sqrt(variance + epsilon) over `axes`, and the factor."""
+    x = wide(b, x)
+    centred = b.subtract(x, b.mean(x, axes, keepdims=True))
+    variance = b.mean(b.square(centred), axes, keepdims=True)
+    scale = b.rsqrt(b.add(variance, epsilon))
+    return b.multiply(centred, scale), scale
+
+
+def weighted_cotangents(
+    b: Rule,
+    op: Any,
+    unit: Expr,
+    scale: Expr,
+    axes: tuple[int, ...],
+    weighted: Sequence[int],
+    gamma: Expr,
+    beta: Expr,
+    ct: Expr,
+) -> list[Any]:
+    """The cotangents of data, gamma and beta: `unit` is normalised over `axes` with the factor `scale`, and the weights
+    are of the axes `weighted`."""
+    dtype, whole = b.dtype(ct), wide(b, ct)
+    inner = (
+        b.multiply(whole, across(b, wide(b, gamma), b.rank(ct), weighted)) if op.scale else whole
+    )
+    mean = b.mean(inner, axes, keepdims=True)
+    slope = b.mean(b.multiply(inner, unit), axes, keepdims=True)
+    of_data = b.multiply(scale, b.subtract(b.subtract(inner, mean), b.multiply(unit, slope)))
+    of_gamma = to_weight(b, b.multiply(whole, unit), gamma, weighted) if op.scale else None
+    of_beta = to_weight(b, whole, beta, weighted) if op.center else None
+    return [b.astype(of_data, dtype), of_gamma, of_beta]

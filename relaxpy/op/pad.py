@@ -14,6 +14,7 @@ from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
+from relaxpy.op.rule import Cotangent, NoRule, Rule
 
 _MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 """Padding mode → numpy's name for it."""
@@ -139,6 +140,12 @@ class Pad(Op):
             kept = range(max(-before, 0), padded.shape[a] - max(-after, 0))
             padded = np.take(padded, kept, a)
         return padded.astype(data.dtype)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        if self.pad_mode != "constant":
+            return [NoRule(f"nn.pad of mode {self.pad_mode!r} has no rule yet")]
+        flat = [-width for pair in self.widths() for width in pair]
+        return [b.nn.pad(ct, flat)]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

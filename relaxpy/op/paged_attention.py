@@ -20,6 +20,7 @@ from relaxpy.op.attention import divides
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import narrowed, widened
+from relaxpy.op.rule import INTEGERS
 
 
 @define_op
@@ -33,6 +34,7 @@ class PagedAttention(Op):
     token in no sequence gives 0, and every sequence's result is the same to the bit whatever the others are."""
 
     name = "nn.paged_attention"
+    no_vjp = "it serves a cache: nn.attention has a rule"
     of_data = True
     scale: float | None = None
     """Factor of the scores; None: 1 / sqrt(width)."""
@@ -237,6 +239,7 @@ class PageSlots(Op):
     starts and tables are as in `nn.paged_attention`."""
 
     name = "nn.page_slots"
+    no_vjp = INTEGERS
     page_size: int
 
     def deduce(

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
-from relaxpy.ir.dim import Dim, dim_op
+from relaxpy.ir.dim import Dim, dim_op, product
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Expr
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
@@ -24,9 +25,11 @@ from relaxpy.op.data_layout import (
     inside,
     padding_pairs,
     per_axis,
+    rearranged,
 )
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import narrowed, quotient, sum_dtype, widened
+from relaxpy.op.rule import Cotangent, NoRule, Rule
 
 
 class PoolLike(Op):
@@ -239,6 +242,20 @@ class MaxPooling(Pooling):
             )  # of 0.0 and -0.0 the later
         return np.ascontiguousarray(self.result(best)).astype(lowest.dtype)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        (data,) = args
+        x, o = (layout.letters for layout in self.layouts())
+        if any(layout.blocks for layout in self.layouts()):
+            return [NoRule(f"{self.name} has no rule for blocks of channels")]
+        plain, sizes = f"NC{self.spatial}", self.layouts()[0].sizes(b.dims(data))
+        shape = tuple(sizes[letter] for letter in plain)
+        zeros = b.zeros((*shape[:2], product(shape[2:])), b.dtype(ct))
+        places, given = (
+            planes(b, rearranged(b, each, o, plain)) for each in (maxima(b, self, data), ct)
+        )
+        found = b.reshape(b.scatter_elements(zeros, places, given, 2, "add"), shape)
+        return [rearranged(b, found, plain, x)]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         for attributes, sizes in _cases(len(cls.spatial)):
@@ -317,6 +334,31 @@ class AveragePooling(Pooling):
         value = quotient(total, np.maximum(count, 1))
         return np.ascontiguousarray(self.result(narrowed(value, data)))
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        (data,) = args
+        x, o = (layout.letters for layout in self.layouts())
+        if any(layout.blocks for layout in self.layouts()):
+            return [NoRule(f"{self.name} has no rule for blocks of channels")]
+        plain, sizes = f"NC{self.spatial}", self.layouts()[0].sizes(b.dims(data))
+        wanted = tuple(sizes[letter] for letter in plain)
+        found = rearranged(b, ct, o, plain)
+        # The mean is that along each axis, one after the other.
+        for axis, w in enumerate(self.windows(), start=2):
+            dims = b.dims(found)
+            rows, rest = (*dims[:1], product(dims[1:axis])), product(dims[axis + 1 :])
+            given = b.reshape(found, (*rows, dims[axis], rest))
+            zeros = b.zeros((*rows, wanted[axis], rest), b.dtype(ct))
+            each = {**attributes_of(self), "layout": "NCHW", "out_layout": None}
+            each |= {
+                "pool_size": (w.size, 1),
+                "strides": (w.stride, 1),
+                "dilation": (w.dilation, 1),
+            }
+            each |= {"padding": (w.before, 0, w.after, 0)}
+            given = b.grad.avg_pool2d_backward(given, zeros, **each)
+            found = b.reshape(given, (*dims[:axis], wanted[axis], *dims[axis + 1 :]))
+        return [rearranged(b, found, plain, x)]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         for attributes, sizes in _cases(len(cls.spatial)):
@@ -388,6 +430,9 @@ class MaxPool2d(MaxPooling):
     spatial = "HW"
     layout: str = "NCHW"
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [b.grad.max_pool2d_backward(ct, *args, **attributes_of(self))]
+
 
 @define_op
 class MaxPool3d(MaxPooling):
@@ -426,3 +471,20 @@ class AvgPool3d(AveragePooling):
     spatial = "DHW"
     layout: str = "NCDHW"
     count_include_pad: bool = True
+
+
+def attributes_of(op: Pooling) -> dict[str, Any]:
+    """The attributes by name, which are those of all operators on windows."""
+    return {name: getattr(op, name) for name in op.attr_names()}
+
+
+def maxima(b: Rule, op: Pooling, data: Expr) -> Expr:
+    """Where the maximum of each window is, in its plane."""
+    name = op.name.removeprefix("nn.").removeprefix("grad.").removesuffix("_backward")
+    return getattr(b.nn, f"{name}_indices")(data, **attributes_of(op))
+
+
+def planes(b: Rule, x: Expr) -> Expr:
+    """X with its spatial axes as one."""
+    dims = b.dims(x)
+    return b.reshape(x, (*dims[:2], product(dims[2:])))

@@ -14,11 +14,12 @@ from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Sample, define_op, rand, sample, wrong
-from relaxpy.op.data_layout import inside
+from relaxpy.op.data_layout import inside, rearranged
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.gradient import Gradient, check_shape
-from relaxpy.op.pool import AveragePooling, Pooling
+from relaxpy.op.pool import AveragePooling, Pooling, attributes_of, maxima, planes
 from relaxpy.op.precision import narrowed, widened
+from relaxpy.op.rule import Cotangent, NoRule, Rule
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,19 @@ class MaxPool2dBackward(PoolingBackward):
         for k, (index, _, _) in enumerate(self.places(x.shape)):
             np.add.at(found, index, np.where(chosen == k, given, 0))
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        _, data = args
+        if any(layout.blocks for layout in self.layouts()):
+            return [NoRule(f"{self.name} has no rule for blocks of channels")]
+        x, o = (layout.letters for layout in self.layouts())
+        plain = f"NC{self.spatial}"
+        places = rearranged(b, maxima(b, self, data), o, plain)
+        flat = planes(b, places)
+        found = b.gather_elements(planes(b, rearranged(b, ct, x, plain)), flat, 2)
+        inside = b.less(flat, b.dims(planes(b, rearranged(b, data, x, plain)))[2])
+        found = b.where(inside, found, 0.0)
+        return [rearranged(b, b.reshape(found, b.dims(places)), plain, o), None]
+
 
 @define_op
 class AvgPool2dBackward(PoolingBackward, AveragePooling):
@@ -211,6 +225,9 @@ class AvgPool2dBackward(PoolingBackward, AveragePooling):
         share = given / np.maximum(count, 1).astype(x.dtype)
         for index, within, _ in self.places(x.shape):
             np.add.at(found, index, np.where(within, share, 0))
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [b.nn.avg_pool2d(ct, **attributes_of(self)), None]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

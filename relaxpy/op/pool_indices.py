@@ -18,6 +18,7 @@ from relaxpy.op.data_layout import inside
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.pool import MaxPooling
 from relaxpy.op.precision import widened
+from relaxpy.op.rule import INTEGERS
 
 _NONE = np.iinfo(np.int64).max
 
@@ -26,6 +27,8 @@ _NONE = np.iinfo(np.int64).max
 class MaxPoolingIndices(MaxPooling):
     """The index in its plane, in row-major order over the spatial axes, of the maximum of each window, int64: the first
     of equal elements, or the first NaN. The greatest int64 for a window outside of data."""
+
+    no_vjp = INTEGERS
 
     def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
         return TensorType(super().deduce(d, data).shape, "int64")

@@ -17,6 +17,7 @@ from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import converted
 from relaxpy.op.row_major import ravel
+from relaxpy.op.rule import INTEGERS, LATER
 from relaxpy.op.threefry import Threefry
 from relaxpy.shape.lattice import Verdict
 from relaxpy.shape.prove import equal
@@ -88,6 +89,7 @@ class Quantize(Quantization):
     -127 to 127, uint8 from 1."""
 
     name = "quantize"
+    no_vjp = "its result is of integers"
     axis: int = -1
     out_dtype: DType = DType("int8")
     rounding: str = "half_to_even"
@@ -238,6 +240,7 @@ class Dequantize(Quantization):
     number. One scale and zero point, or one for each index of `axis`."""
 
     name = "dequantize"
+    no_vjp = LATER
     axis: int = -1
     out_dtype: DType = DType("float32")
 
@@ -305,6 +308,7 @@ class OneHot(Op):
     An index out of range gives `off_value` everywhere."""
 
     name = "one_hot"
+    no_vjp = INTEGERS
     on_value: bool | int | float
     off_value: bool | int | float
     depth: int

@@ -14,6 +14,7 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.row_major import reindexed
+from relaxpy.op.rule import Cotangent, Rule
 
 
 @define_op
@@ -40,6 +41,9 @@ class BatchFlatten(Op):
 
     def reference(self, data: np.ndarray) -> np.ndarray:
         return data.reshape(len(data), int(np.prod(data.shape[1:])))
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [b.reshape(ct, b.dims(args[0]))]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -91,6 +95,14 @@ class PixelShuffle(Op):
         squares = data.reshape(*outer, channels // (r * r), r, r, height, width)
         pixels = np.moveaxis(squares, (-4, -3), (-3, -1))  # (…, H, r, W, r)
         return pixels.reshape(*outer, channels // (r * r), height * r, width * r)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        (data,) = args
+        r, (*batch, channels, height, width) = self.upscale_factor, b.dims(data)
+        n = len(batch)
+        parts = b.reshape(ct, (*batch, channels // (r * r), height, r, width, r))
+        moved = b.permute_dims(parts, (*range(n), n, n + 2, n + 4, n + 1, n + 3))
+        return [b.reshape(moved, b.dims(data))]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

@@ -38,6 +38,7 @@ from relaxpy.op.recurrent_steps import (
     need_ranks,
     need_sizes,
 )
+from relaxpy.op.rule import LATER
 from relaxpy.op.slice import StridedSlice
 
 Emit = Callable[..., Var]
@@ -323,6 +324,7 @@ class Lstm(Recurrent):
     c."""
 
     name = "nn.lstm"
+    no_vjp = LATER
     cell = "lstm"
     gates: str = "ifgo"
     """The order of the gates in weights and biases: input, forget, cell (g), output. ONNX's is `iofg`. That of
@@ -429,6 +431,7 @@ class Gru(OneState):
     The result is a tuple: outputs (length, batch, D * hidden), and the last h."""
 
     name = "nn.gru"
+    no_vjp = LATER
     cell = "gru"
     gates: str = "rzn"
     """The order of the gates in weights and biases: reset, update, new. ONNX's is `zrn`."""
@@ -465,6 +468,7 @@ class Rnn(OneState):
     The result is a tuple: outputs (length, batch, D * hidden), and the last h."""
 
     name = "nn.rnn"
+    no_vjp = LATER
     cell = "rnn"
     gates: str = "h"
     """The order of the gates: there is only one."""

@@ -17,6 +17,7 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import narrowed, widened
+from relaxpy.op.rule import LATER
 
 
 @define_op
@@ -34,6 +35,7 @@ class RecurrentSteps(Op):
     after each step."""
 
     name = "nn.recurrent_steps"
+    no_vjp = LATER
     cell: str
     """lstm, gru or rnn."""
     direction: str = "forward"
@@ -257,6 +259,7 @@ class RecurrentPanels(Op):
     gates, 16), where panel p has units 16 * p to 16 * p + 15 of each gate. Units beyond the last one are zeros."""
 
     name = "nn.recurrent_panels"
+    no_vjp = LATER
     packs: ClassVar[bool] = True
     gates: int
 

@@ -12,11 +12,13 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, product
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Expr
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import converted, narrowed, quotient, sum_dtype, widened
+from relaxpy.op.rule import BOOL, Cotangent, Rule, same_dims
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,24 @@ class Reduction(Op):
         )
         return tuple(sorted(axis % ndim for axis in axes))
 
+    def kept(self, b: Rule, x: Expr, value: Expr) -> Expr:
+        """A value of the result's shape, with the reduced axes of x as size 1."""
+        dims, gone = b.dims(x), self.axes_of(b.rank(x))
+        shape = tuple(Dim.of(1) if a in gone else size for a, size in enumerate(dims))
+        return value if self.keepdims or not dims else b.reshape(value, shape)
+
+    def count(self, b: Rule, x: Expr) -> Dim:
+        """The number of elements that are reduced to one."""
+        return product(tuple(b.dims(x)[a] for a in self.axes_of(b.rank(x))))
+
+    def along(self, b: Rule, x: Expr, out: Expr, ct: Expr) -> Expr:
+        """The cotangent of x, or of one that is broadcast to it. `out` and `ct` have the reduced axes, of size 1."""
+        raise NotImplementedError
+
+    @classmethod
+    def has_vjp(cls) -> bool:
+        return not cls.no_vjp and cls.along is not Reduction.along
+
     def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
         return rounded(out, self.reduced(out, x, self.reducer(), name=self.name))
 
@@ -92,6 +112,11 @@ class Reduction(Op):
 
         return te.compute(out.dims, element, name)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        (x,) = args
+        found = self.along(b, x, self.kept(b, x, out), self.kept(b, x, ct))
+        return [found if same_dims(b.dims(found), b.dims(x)) else b.broadcast_to(found, b.dims(x))]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(), rand(3, 5), dims="n m")
@@ -124,6 +149,9 @@ class Sum(Reduction):
         wide = widened(x)
         return narrowed(np.sum(wide, self.axis, dtype=wide.dtype, keepdims=self.keepdims), x)
 
+    def along(self, b: Rule, x: Expr, out: Expr, ct: Expr) -> Expr:
+        return ct
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield from super().samples()
@@ -142,6 +170,15 @@ class Prod(Reduction):
     def reference(self, x: np.ndarray) -> np.ndarray:
         wide = widened(x)
         return narrowed(np.prod(wide, self.axis, dtype=wide.dtype, keepdims=self.keepdims), x)
+
+    def along(self, b: Rule, x: Expr, out: Expr, ct: Expr) -> Expr:
+        # With one 0 only that has a cotangent, the product of the others; with several none has.
+        axes, zero = self.axes_of(b.rank(x)), b.equal(x, 0.0)
+        others = b.prod(b.where(zero, 1.0, x), axes, keepdims=True)
+        zeros = b.sum(b.astype(zero, b.dtype(x)), axes, keepdims=True)
+        at_zero = b.where(b.equal(zeros, 1.0), others, 0.0)
+        elsewhere = b.where(b.equal(zeros, 0.0), b.divide(others, b.where(zero, 1.0, x)), 0.0)
+        return b.multiply(ct, b.where(zero, at_zero, elsewhere))
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -175,6 +212,9 @@ class Mean(Reduction):
             count = max(count, 1)
         with np.errstate(all="ignore"):
             return narrowed(quotient(total, np.asarray(count)), x)
+
+    def along(self, b: Rule, x: Expr, out: Expr, ct: Expr) -> Expr:
+        return b.divide(ct, self.count(b, x))
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -221,6 +261,10 @@ class Variance(Spread):
     def reference(self, x: np.ndarray) -> np.ndarray:
         return converted(self.numpy_variance(x), str(DType(x.dtype)))
 
+    def along(self, b: Rule, x: Expr, out: Expr, ct: Expr) -> Expr:
+        share = b.divide(b.multiply(ct, 2.0), self.count(b, x))
+        return b.multiply(share, b.subtract(x, b.mean(x, self.axes_of(b.rank(x)), keepdims=True)))
+
 
 @define_op
 class Std(Spread):
@@ -235,11 +279,22 @@ class Std(Spread):
     def reference(self, x: np.ndarray) -> np.ndarray:
         return converted(np.asarray(np.sqrt(self.numpy_variance(x))), str(DType(x.dtype)))
 
+    def along(self, b: Rule, x: Expr, out: Expr, ct: Expr) -> Expr:
+        flat = b.equal(out, 0.0)  # 0 where all are equal
+        share = b.divide(ct, b.multiply(b.where(flat, 1.0, out), self.count(b, x)))
+        share = b.where_not(flat, share)
+        return b.multiply(share, b.subtract(x, b.mean(x, self.axes_of(b.rank(x)), keepdims=True)))
+
 
 class Extreme(Reduction):
     """The greatest or smallest element; NaN if there is one."""
 
     mixed = "follow"
+
+    def along(self, b: Rule, x: Expr, out: Expr, ct: Expr) -> Expr:
+        chosen = b.astype(b.equal(x, out), b.dtype(ct))
+        ties = b.sum(chosen, self.axes_of(b.rank(x)), keepdims=True)
+        return b.multiply(chosen, b.divide(ct, ties))
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -321,6 +376,7 @@ class AnyTrue(Quantifier):
     """Is any element not 0? False for no elements; a NaN is not 0."""
 
     name = "any"
+    no_vjp = BOOL
 
     def reducer(self) -> Callable[[Any, Any], Any]:
         return te.reduce_max
@@ -334,6 +390,7 @@ class AllTrue(Quantifier):
     """Are all elements not 0? True for no elements; a NaN is not 0."""
 
     name = "all"
+    no_vjp = BOOL
 
     def reducer(self) -> Callable[[Any, Any], Any]:
         return te.reduce_min

@@ -18,6 +18,7 @@ from relaxpy.op.data_layout import inside, per_axis
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import widened
 from relaxpy.op.reduce import rounded
+from relaxpy.op.rule import LATER
 from relaxpy.shape.prove import prove
 
 _UFUNCS: dict[str, np.ufunc] = {
@@ -63,6 +64,7 @@ class ReduceWindow(Op):
     part; a window of nothing gives 0, 1, or a limit of the dtype, infinite for floats."""
 
     name = "reduce_window"
+    no_vjp = LATER
     reduction: str = "sum"
     strides: tuple[int, ...] | int = 1
     """Distance of windows: one number, or one for each axis."""

@@ -15,6 +15,7 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.pad import check_value, literal_value
+from relaxpy.op.rule import LATER
 from relaxpy.shape.prove import prove
 
 
@@ -26,6 +27,7 @@ class LayoutTransform(Op):
     wins. `axis_separators` are accepted and ignored: memory is flat."""
 
     name = "layout_transform"
+    no_vjp = LATER
     mixed = "follow"
     index_map: IndexMap
     pad_value: float | None = None

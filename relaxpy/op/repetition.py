@@ -14,6 +14,7 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.row_major import reindexed
+from relaxpy.op.rule import Cotangent, Rule
 
 
 @define_op
@@ -55,6 +56,13 @@ class Repeat(Op):
 
     def reference(self, data: np.ndarray) -> np.ndarray:
         return np.repeat(data, self.repeats, self.axis)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        (data,) = args
+        dims = b.dims(data) if self.axis is not None else (product(b.dims(data)),)
+        axis = 0 if self.axis is None else self.axis % len(dims)
+        parts = b.reshape(ct, (*dims[: axis + 1], self.repeats, *dims[axis + 1 :]))
+        return [b.reshape(b.sum(parts, axis + 1), b.dims(data))]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -103,6 +111,15 @@ class Tile(Op):
 
     def reference(self, data: np.ndarray) -> np.ndarray:
         return np.tile(data, self.repeats)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        (data,) = args
+        dims = b.dims(data)
+        times = self.times(len(dims))
+        dims = (*(Dim.of(1),) * (len(times) - len(dims)), *dims)
+        shape = [size for pair in zip(times, dims, strict=True) for size in pair]
+        parts = b.reshape(ct, tuple(shape))
+        return [b.reshape(b.sum(parts, tuple(range(0, len(shape), 2))), b.dims(data))]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

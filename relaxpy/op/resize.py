@@ -25,6 +25,7 @@ from relaxpy.op.base import ArgSpec, Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.data_layout import Layout, check_packed_layout, inside
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import converted
+from relaxpy.op.rule import LATER
 
 Floats = tuple[float, ...]
 
@@ -476,6 +477,7 @@ class Resize2d(Resize):
     in data. Beyond the ends of an axis the nearest element is read."""
 
     name = "image.resize2d"
+    no_vjp = LATER
     spatial = "HW"
     layout: str = "NCHW"
 
@@ -486,6 +488,7 @@ class Resize3d(Resize):
     position in data. Beyond the ends of an axis the nearest element is read."""
 
     name = "image.resize3d"
+    no_vjp = LATER
     spatial = "DHW"
     layout: str = "NCDHW"
     rounding_method: str = ""

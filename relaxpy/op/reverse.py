@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.gather import position, position_numpy
+from relaxpy.op.rule import Cotangent, Rule
 
 
 @define_op
@@ -36,6 +37,9 @@ class Flip(Op):
 
     def reference(self, data: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(np.flip(data, self.axis))
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [b.emit(self(ct))]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -92,6 +96,9 @@ class ReverseSequence(Op):
             first = sequence[: max(int(length), 0)]
             first[...] = first[::-1].copy()
         return np.ascontiguousarray(np.moveaxis(found, (0, 1), (self.batch_axis, self.seq_axis)))
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [b.emit(self(ct, args[1])), None]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

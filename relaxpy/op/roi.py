@@ -20,6 +20,7 @@ from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.data_layout import Layout, check_per_axis, per_axis
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import converted, widened
+from relaxpy.op.rule import LATER
 
 FAR = float(1 << 30)
 """Coordinates are clamped to this magnitude, so that no sum of them overflows."""
@@ -115,6 +116,7 @@ class RoiAlign(RegionOperator):
     data sampled at evenly spaced points in the bin by bilinear interpolation; points outside of data are 0."""
 
     name = "vision.roi_align"
+    no_vjp = LATER
     layouts = ("NCHW", "NHWC")
     pooled_size: tuple[int, ...] | int
     """Rows and columns of the result; one number for both."""
@@ -218,6 +220,7 @@ class RoiPool(RegionOperator):
     region are rounded to integers and included."""
 
     name = "vision.roi_pool"
+    no_vjp = LATER
     pooled_size: tuple[int, ...] | int
     """Rows and columns of the result; one number for both."""
     spatial_scale: float

@@ -17,6 +17,7 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduce import deduce
 from relaxpy.op.deduction import Deduction, Requirement
+from relaxpy.op.rule import INTEGERS, Cotangent, Rule
 from relaxpy.shape.lattice import Verdict
 from relaxpy.shape.prove import equal
 
@@ -195,6 +196,9 @@ class Reshape(Op):
     def reference(self, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         return np.reshape(x, shape)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [b.reshape(ct, b.dims(args[0])), None]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(), rand(3, 2, 2), (3, 4), dims="n 2 2, n 4")
@@ -234,6 +238,9 @@ class Flatten(Op):
     def reference(self, x: np.ndarray) -> np.ndarray:
         return np.reshape(x, (-1,))
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [b.reshape(ct, b.dims(args[0]))]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(), rand(3, 4), dims="n 4")
@@ -248,6 +255,7 @@ class Size(Op):
     """The number of elements of x, a 0-d int64 tensor."""
 
     name = "size"
+    no_vjp = INTEGERS
     mixed = "follow"
 
     def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:

@@ -16,6 +16,7 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.linear_algebra import wide_dtype
+from relaxpy.op.rule import INTEGERS
 
 
 @define_op
@@ -26,6 +27,7 @@ class MultinomialFromUniform(Op):
     is no row). If u is not below the sum of the row, the last index with a probability above 0 is returned."""
 
     name = "multinomial_from_uniform"
+    no_vjp = "it samples"
     dtype: DType = DType("int64")
     """Dtype of the result."""
 
@@ -169,6 +171,7 @@ class ProcessLogits(Op):
     `histories` are skipped, as padding is."""
 
     name = "process_logits"
+    no_vjp = "it prepares sampling"
 
     def deduce(
         self, d: Deduction, logits: KnownTensor, bias_tokens: KnownTensor, biases: KnownTensor,
@@ -272,6 +275,7 @@ class SampleFromLogits(Op):
     probability below 2^-40 of the greatest counts as 0."""
 
     name = "sample_from_logits"
+    no_vjp = "it samples"
 
     def deduce(
         self, d: Deduction, logits: KnownTensor, temperatures: KnownTensor, top_ks: KnownTensor,
@@ -402,6 +406,7 @@ class RandomUniform(Op):
     numbers have 24 random bits, float64 ones 53; int64 ones are these, in units of 2^-53."""
 
     name = "random_uniform"
+    no_vjp = INTEGERS
     dtype: DType = DType("float32")
     """Dtype of the result: float32, float64 or int64."""
 

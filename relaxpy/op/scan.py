@@ -11,13 +11,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
-from relaxpy.ir.dim import product
+from relaxpy.ir.dim import Dim, product
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Expr, PrimValue
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import converted, widened
+from relaxpy.op.rule import Cotangent, NoRule, Rule
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,20 @@ class Scan(Op):
         found = self.ufunc.accumulate(x, axis, dtype=x.dtype)
         return found.astype(dtype.numpy)
 
+    def flat(self, b: Rule, data: Expr) -> Expr:
+        """The argument as it is scanned: flattened without an axis, in the dtype of the result."""
+        x = b.flatten(data) if self.axis is None else data
+        return x if self.dtype is None else b.astype(x, self.dtype)
+
+    def unflattened(self, b: Rule, data: Expr, ct: Expr) -> Expr:
+        """The cotangent of the argument, given that of `flat`."""
+        return b.astype(b.reshape(ct, b.dims(data)), b.dtype(data))
+
+    def reversed(self, b: Rule, x: Expr) -> Expr:
+        """The sums of each element and those after it; without its own if exclusive."""
+        axis = self.axis or 0
+        return b.flip(b.cumsum(b.flip(x, axis), axis, exclusive=self.exclusive), axis)
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(), rand(3, 5), dims="n m")
@@ -118,6 +134,10 @@ class Cumsum(Scan):
     neutral = -0.0
     ufunc = np.add
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        (data,) = args
+        return [self.unflattened(b, data, self.reversed(b, ct))]
+
 
 @define_op
 class Cumprod(Scan):
@@ -129,6 +149,18 @@ class Cumprod(Scan):
     start = 1
     neutral = 1
     ufunc = np.multiply
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        # Before the first 0, sum(ct * out) / data over what follows; at it, that with a 1 in its place; after it, 0.
+        (data,) = args
+        x = b.astype(self.flat(b, data), b.dtype(ct))
+        axis, zero = self.axis or 0, b.equal(x, 0.0)
+        zeros = b.cumsum(b.astype(zero, b.dtype(ct)), axis)
+        first = b.logical_and(zero, b.equal(zeros, 1.0))
+        before = b.divide(self.reversed(b, b.multiply(ct, out)), b.where(zero, 1.0, x))
+        without = b.cumprod(b.where(first, 1.0, x), axis, exclusive=self.exclusive)
+        at_first = b.where(first, self.reversed(b, b.multiply(ct, without)), 0.0)
+        return [self.unflattened(b, data, b.where(b.equal(zeros, 0.0), before, at_first))]
 
 
 @dataclass(frozen=True)
@@ -143,6 +175,20 @@ class ScanExtreme(Scan):
         return low if self.is_max else high
 
     identity = first
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        (data,) = args
+        if self.exclusive:
+            return [NoRule(f"{self.name} with exclusive=True has no rule")]
+        x, axis = self.flat(b, data), self.axis or 0
+        dims = b.dims(x)
+        shape = [Dim.of(1)] * len(dims)
+        shape[axis] = dims[axis] if dims else Dim.of(1)
+        places = b.broadcast_to(b.reshape(b.arange(PrimValue(shape[axis])), tuple(shape)), dims)
+        last = b.cummax(b.where(b.equal(x, out), places, 0), axis)
+        return [
+            self.unflattened(b, data, b.scatter_elements(b.zeros_like(ct), last, ct, axis, "add"))
+        ]
 
 
 @define_op
@@ -200,6 +246,13 @@ class Cumlogsumexp(Scan):
     def reference(self, data: np.ndarray) -> np.ndarray:
         found = super().reference(data)
         return found + found.dtype.type(0)  # log(exp(-0.0)) is 0.0
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        (data,) = args
+        x, axis = b.astype(self.flat(b, data), b.dtype(ct)), self.axis or 0
+        largest = b.max(x, axis, keepdims=True)
+        shares = self.reversed(b, b.multiply(ct, b.exp(b.subtract(largest, out))))
+        return [self.unflattened(b, data, b.multiply(b.exp(b.subtract(x, largest)), shares))]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

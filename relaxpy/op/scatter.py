@@ -3,6 +3,7 @@ more than once have a defined result. An index out of range is skipped."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -11,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
-from relaxpy.ir.dim import Dim, dim_op
+from relaxpy.ir.dim import Dim, dim_op, product
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Constant, Expr, PrimValue
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
-from relaxpy.op.gather import from_end, from_end_numpy, index_tensors
+from relaxpy.op.gather import from_end, from_end_numpy, index_tensors, sizes_of_vectors
+from relaxpy.op.rule import Cotangent, NoRule, Rule
 
 REDUCTIONS = ("update", "add", "mul", "min", "max", "mean")
 """The ways to combine an element with an update."""
@@ -196,6 +199,22 @@ class ScatterElements(Op):
         places[axis] = from_end_numpy(indices, data.shape[axis])
         return scatter_numpy(data, places, updates, self.reduction)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        _, indices, updates = args
+        if self.reduction not in ("update", "add"):
+            return [NoRule(f"scatter_elements with reduction {self.reduction!r} has no rule")] * 3
+        kept = ct
+        if self.reduction == "update":
+            kept = b.scatter_elements(ct, indices, b.zeros_like(updates), self.axis)
+            mine = last_written(
+                b, ct, updates,
+                lambda data, numbers: b.scatter_elements(data, indices, numbers, self.axis),
+                lambda data: b.gather_elements(data, indices, self.axis),
+            )  # fmt: skip
+        else:
+            mine = in_range(b, indices, b.dims(ct)[self.axis % b.rank(ct)])
+        return [kept, None, b.where(mine, b.gather_elements(ct, indices, self.axis), 0.0)]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         ids = np.array([[0, 3, -1, 0], [1, -5, 99, 1]], np.int64)
@@ -283,6 +302,23 @@ class ScatterND(Op):
             for k in range(depth)
         ]
         return scatter_numpy(data, [*named, *grid[lead:]], updates, self.reduction)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        _, indices, updates = args
+        if self.reduction not in ("update", "add"):
+            return [NoRule(f"scatter_nd with reduction {self.reduction!r} has no rule")] * 3
+        kept = ct
+        if self.reduction == "update":
+            kept = b.scatter_nd(ct, indices, b.zeros_like(updates))
+            mine = last_written(
+                b, ct, updates,
+                lambda data, numbers: b.scatter_nd(data, indices, numbers),
+                lambda data: b.gather_nd(data, indices),
+            )  # fmt: skip
+        else:
+            mine = b.all(in_range(b, indices, sizes_of_vectors(b, ct, indices)), -1)
+            mine = beside(b, mine, b.rank(updates))
+        return [kept, None, b.where(mine, b.gather_nd(ct, indices), 0.0)]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -376,6 +412,22 @@ class IndexPut(Op):
         updates = np.broadcast_to(values, grid.shape[1:])
         return scatter_numpy(data, [*named, *grid[len(lead) :]], updates, self._reduction)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        _, indices, values = args
+        taken = b.index_tensor(ct, indices)
+        if self.accumulate:
+            kept = ct
+            near = (in_range(b, each, n) for each, n in zip(indices, b.dims(ct), strict=False))
+            mine = beside(b, functools.reduce(b.logical_and, near), b.rank(taken))
+        else:
+            kept = b.index_put(ct, indices, b.zeros_like(values))
+            mine = last_written(
+                b, ct, taken,
+                lambda data, numbers: b.index_put(data, indices, numbers),
+                lambda data: b.index_tensor(data, indices),
+            )  # fmt: skip
+        return [kept, None, b.sum_to(b.where(mine, taken, 0.0), values)]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         rows, columns = np.array([[0], [-1], [9]], np.int64), np.array([3, -9], np.int64)
@@ -405,3 +457,32 @@ def _broadcast(a: Sequence[Dim], b: Sequence[Dim]) -> tuple[Dim, ...]:
         strict=True,
     )
     return tuple(dim_op("select", dim_op("eq", x, 1), y, x) for x, y in pairs)
+
+
+# Rules of differentiation
+
+
+def in_range(b: Rule, indices: Expr, size: Dim | Expr) -> Expr:
+    """Which indices are in range of an axis of this size: the updates at others are skipped."""
+    indices = b.astype(indices, "int64")
+    front = b.where(b.less(indices, 0), b.add(indices, size), indices)
+    return b.logical_and(b.greater_equal(front, 0), b.less(front, size))
+
+
+def beside(b: Rule, mask: Expr, rank: int) -> Expr:
+    """A mask with axes of size 1 behind, up to a rank."""
+    return b.reshape(mask, (*b.dims(mask), *(1,) * (rank - b.rank(mask))))
+
+
+def last_written(
+    b: Rule,
+    data: Expr,
+    updates: Expr,
+    write: Callable[[Expr, Expr], Expr],
+    read: Callable[[Expr], Expr],
+) -> Expr:
+    """Which updates are in the result: of several for one element the last, and none that are out of range. Their
+    numbers are written in their place, and read back."""
+    numbers = b.reshape(b.arange(PrimValue(product(b.dims(updates)))), b.dims(updates))
+    nowhere = b.full(b.dims(data), Constant(-1, "int64"), "int64")
+    return b.equal(read(write(nowhere, numbers)), numbers)

@@ -14,6 +14,7 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import widened
+from relaxpy.op.rule import Cotangent, Rule
 
 
 @define_op
@@ -60,6 +61,14 @@ class Where(Op):
     def reference(self, condition: np.ndarray, x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
         return np.where(condition, x1, x2)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        condition, x1, x2 = args
+        return [
+            None,
+            b.sum_to(b.where(condition, ct, 0.0), x1),
+            b.sum_to(b.where_not(condition, ct), x2),
+        ]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         flags = rand(3, 1, dtype="bool")
@@ -84,6 +93,7 @@ class Bucketize(Op):
     boundaries are not sorted, it is some number from 0 to their count."""
 
     name = "bucketize"
+    no_vjp = "its result is of integers"
     out_int32: bool = False
     right: bool = False
 

@@ -16,6 +16,7 @@ from relaxpy.op.data_layout import inside, per_axis
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import narrowed, widened
 from relaxpy.op.reduce_window import WindowAxis
+from relaxpy.op.rule import LATER
 from relaxpy.op.scatter import wide_dtype
 
 
@@ -27,6 +28,7 @@ class SelectAndScatterAdd(Op):
     extend beyond data, before and after each axis; padding is not chosen."""
 
     name = "select_and_scatter_add"
+    no_vjp = LATER
     of_data = True
     select: str = "max"
     strides: tuple[int, ...] | int = 1

@@ -14,6 +14,7 @@ from relaxpy.ir.known import KnownTensor
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import widened
+from relaxpy.op.rule import INTEGERS
 
 
 @define_op
@@ -24,6 +25,7 @@ class Unique(Op):
     the values, and the count of each value. Without `axis`, indices are those of the flattened x."""
 
     name = "unique"
+    no_vjp = "it selects elements"
     sorted: bool = True
     return_index: bool = False
     return_inverse: bool = False
@@ -98,6 +100,7 @@ class Nonzero(Op):
     such element in row-major order, and a row for each axis. A 0-d tensor counts as a vector of one element."""
 
     name = "nonzero"
+    no_vjp = INTEGERS
     legalize = None
     packed: ClassVar[str] = "relaxpy.nonzero"
     """The runtime function."""

@@ -9,12 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
-from relaxpy.ir.annotation import Annotation, PrimType, TensorType
+from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum, minimum
+from relaxpy.ir.expr import Expr, PrimValue
 from relaxpy.ir.known import KnownShape, KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.deduce import deduce
 from relaxpy.op.deduction import Deduction
+from relaxpy.op.rule import Cotangent, Rule
 from relaxpy.shape.prove import prove
 
 FAR = (1 << 63) - 1
@@ -169,6 +172,21 @@ class StridedSlice(Op):
             index[a] = slice(begin[i], None if below else end[i], step)
         return np.ascontiguousarray(x[tuple(index)]).reshape(x[tuple(index)].shape)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        x, axes, begin, end, strides = args
+        dims = list(b.dims(x))
+        given = zip(sizes_of(axes), sizes_of(begin), sizes_of(end), strict=True)
+        steps = sizes_of(strides) if strides is not None else (Dim.of(1),) * len(sizes_of(axes))
+        sliced = []
+        for (axis, first, last), step in zip(given, steps, strict=True):
+            a = (axis.value or 0) % len(dims)
+            sliced.append((a, places(first, last, step, dims[a], self.assume_inbound)))
+            dims[a] = sliced[-1][1].count
+        for a, taken in reversed(sliced):
+            dims[a] = b.dims(x)[a]
+            ct = written(b, ct, a, taken, dims)
+        return [ct]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         x, y = rand(6, 5), rand(3, 8)
@@ -204,6 +222,7 @@ class DynamicStridedSlice(Op):
     with an element for each axis. A stride of 0 is an error at run time."""
 
     name = "dynamic_strided_slice"
+    no_vjp = "where it reads is known only at run time: strided_slice has a rule"
     mixed = "follow"
     legalize = None
     packed: ClassVar[str] = "relaxpy.dynamic_strided_slice"
@@ -326,6 +345,13 @@ class SliceScatter(Op):
         found[(slice(None),) * (self.axis % found.ndim) + (slice(start, end, step),)] = src
         return found
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        _, src, start, end, step = args
+        axis = self.axis % b.rank(ct)
+        first, last, by = (each.value for each in (deduce(start), deduce(end), deduce(step)))
+        kept = b.slice_scatter(ct, b.zeros_like(src), start, end, step, self.axis)
+        return [kept, b.strided_slice(ct, (axis,), (first,), (last,), (by,))]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         x = rand(6, 5)
@@ -349,3 +375,21 @@ def _places(start: PrimType, end: PrimType, step: PrimType, size: Dim) -> Places
     assert end.value is not None
     assert step.value is not None
     return places(start.value, end.value, step.value, size)
+
+
+def sizes_of(shape: Expr) -> tuple[Dim, ...]:
+    """The dimensions of a shape."""
+    annotation = deduce(shape)
+    assert isinstance(annotation, ShapeType)
+    return annotation.dims or ()
+
+
+def written(b: Rule, src: Expr, axis: int, taken: Places, dims: Sequence[Dim]) -> Expr:
+    """Zeros of the shape `dims` with src at these places of an axis."""
+    first, step, count = taken.first, taken.step, taken.count
+    if sign(step) == -1:
+        src, first, step = b.flip(src, axis), first + step * (count - 1), -step
+    last = first + step * (count - 1) + 1
+    zeros = b.zeros(tuple(dims), b.dtype(src))
+    first, last = (maximum(each, 0) for each in (first, last))  # of no places
+    return b.slice_scatter(zeros, src, PrimValue(first), PrimValue(last), PrimValue(step), axis)

@@ -10,13 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
-from relaxpy.ir.dim import dim_op
+from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.known import KnownShape, KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.gather import nearest, position, position_numpy
+from relaxpy.op.rule import Cotangent, NoRule, Rule
 from relaxpy.op.scatter import (
     Updates,
     check_reduction,
@@ -225,6 +226,17 @@ class Gather(SlicesAt):
             return found
         return np.where(there, found, np.asarray(self._fill(DType(x.dtype))).astype(x.dtype))
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        x, indices, _ = args
+        names = zip(self.attributes, Scatter.attributes, strict=True)
+        same = {theirs: getattr(self, ours) for ours, theirs in names}
+        mode = "clip" if self.mode == "clip" else "drop"
+        return [
+            b.scatter(b.zeros_like(x), indices, ct, **same, mode=mode, reduction="add"),
+            None,
+            None,
+        ]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         rows = np.array([[2], [-1], [9], [0]], np.int64)
@@ -392,6 +404,18 @@ class Scatter(SlicesAt):
             places[0] = np.where(there, places[0], -1)
         return scatter_numpy(data, places, updates, self.reduction)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        data, indices, updates = args
+        if self.reduction != "add":
+            return [NoRule(f"scatter with reduction {self.reduction!r} has no rule")] * 3
+        names = zip(self.attributes, Gather.attributes, strict=True)
+        same = {theirs: getattr(self, ours) for ours, theirs in names}
+        offset, given = iter(sorted(self.update_window_dims)), b.dims(updates)
+        kept = set(self._kept(b.rank(data)))
+        sizes = tuple(given[next(offset)] if a in kept else Dim.of(1) for a in range(b.rank(data)))
+        mode = "clip" if self.mode == "clip" else "fill"
+        return [ct, None, b.gather(ct, indices, sizes, **same, mode=mode, fill_value=0.0)]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         rows = np.array([[2], [-1], [9], [0], [2]], np.int64)
@@ -503,6 +527,12 @@ class DynamicUpdateSlice(Op):
         first = np.clip(position_numpy(starts), 0, room)
         found[tuple(slice(f, f + n) for f, n in zip(first, update.shape, strict=True))] = update
         return found
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        _, update, starts = args
+        every = tuple(range(b.rank(update)))
+        taken = b.gather(ct, starts, b.dims(update), every, (), every, mode="clip")
+        return [b.dynamic_update_slice(ct, b.zeros_like(update), starts), taken, None]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import narrowed, widened
+from relaxpy.op.rule import Cotangent, Rule
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,10 @@ class Softmax(SoftmaxLike):
         power = np.exp(self.distance(widened(data)))
         return narrowed(power / np.sum(power, self.axis, keepdims=True), data)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        weighted = b.multiply(ct, out)
+        return [b.subtract(weighted, b.multiply(out, b.sum(weighted, self.axis, keepdims=True)))]
+
 
 @define_op
 class LogSoftmax(SoftmaxLike):
@@ -121,3 +126,7 @@ class LogSoftmax(SoftmaxLike):
         distance = self.distance(widened(data))
         total = np.sum(np.exp(distance), self.axis, keepdims=True)
         return narrowed(distance - np.log(total), data)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        total = b.sum(ct, self.axis, keepdims=True)
+        return [b.subtract(ct, b.multiply(b.exp(out), total))]

@@ -18,6 +18,7 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import widened
+from relaxpy.op.rule import INTEGERS, Cotangent, Rule
 
 _NAN = np.nan
 
@@ -42,6 +43,11 @@ class Sort(Op):
     def reference(self, x: np.ndarray) -> np.ndarray:
         return np.take_along_axis(x, order_of(x, self.axis, self.descending), self.axis)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        (x,) = args
+        order = b.argsort(x, self.axis, self.descending, "int64")
+        return [b.scatter_elements(b.zeros_like(x), order, ct, self.axis, "add")]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(), rand(3, 5), dims="n m")
@@ -62,6 +68,7 @@ class Argsort(Op):
     """The indices that sort x along `axis`: taking x at them gives `sort(x)`. The sort is stable in both orders."""
 
     name = "argsort"
+    no_vjp = INTEGERS
     mixed = "follow"
     axis: int = -1
     descending: bool = False
@@ -152,6 +159,16 @@ class Topk(Op):
         if self.ret_type == "both":
             return both((values, indices))
         return values if self.ret_type == "values" else indices
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        (data,) = args
+        if self.ret_type == "indices":
+            return [None]
+        if self.ret_type == "both":
+            (_, order), ct = out, ct[0]
+        else:
+            order = b.topk(data, self.k, self.axis, "indices", self.largest, self.dtype)
+        return [b.scatter_elements(b.zeros_like(data), order, ct, self.axis, "add")]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.ir.expr import Expr
 from relaxpy.op import te
 from relaxpy.op.base import Sample, define_op, sample
 from relaxpy.op.elementwise import FloatUnary
+from relaxpy.op.rule import Rule
 
 _I0E_NEAR = (
     0.338397637204738042, -0.304682672343198399, 0.171620901522208775, -0.0949010970480476444,
@@ -167,6 +169,9 @@ class Erfc(Special):
     def numpy(self, x: np.ndarray) -> Any:
         return np.vectorize(math.erfc, otypes=[np.float64])(x)
 
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.multiply(b.exp(b.negative(b.square(x))), -2 / math.sqrt(math.pi))
+
 
 @define_op
 class Erfcx(Special):
@@ -209,6 +214,9 @@ class Erfcx(Special):
             return power * math.erfc(value)
 
         return np.vectorize(one, otypes=[np.float64])(x)
+
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.subtract(b.multiply(b.multiply(x, out), 2.0), 2 / math.sqrt(math.pi))
 
 
 @define_op
@@ -254,6 +262,9 @@ class Ndtri(Special):
             return normal.inv_cdf(value) if 0 < value < 1 else math.nan
 
         return np.vectorize(one, otypes=[np.float64])(x)
+
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.multiply(b.exp(b.multiply(b.square(out), 0.5)), math.sqrt(2 * math.pi))
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -318,6 +329,9 @@ class LogNdtr(Special):
             below = np.log(Erfcx().numpy(-np.minimum(t, 0)) / 2) - t * t
             return np.where(x < -1, below, np.log1p(-Erfc().numpy(t) / 2))
 
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.divide(math.sqrt(2 / math.pi), b.erfcx(b.multiply(x, -math.sqrt(0.5))))
+
 
 @define_op
 class Lgamma(Special):
@@ -381,6 +395,9 @@ class Lgamma(Special):
 
         return np.vectorize(one, otypes=[np.float64])(x)
 
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.digamma(x)
+
 
 _HALF_LOG_2PI = math.log(2 * math.pi) / 2
 _STIRLING = (
@@ -393,6 +410,7 @@ class Digamma(Special):
     """The derivative of `lgamma`: -infinity at 0.0, infinity at -0.0, NaN at negative whole numbers."""
 
     name = "digamma"
+    no_vjp = "its derivative, trigamma, is no operator"
 
     def value(self, x: Any) -> Any:
         def number(value: float) -> Any:
@@ -535,6 +553,9 @@ class BesselI0e(Bessel):
     order = 0
     near, far = _I0E_NEAR, _I0E_FAR
 
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.subtract(b.bessel_i1e(x), b.multiply(b.sign(x), out))
+
 
 class Unscaled(Bessel):
     """A modified Bessel function."""
@@ -559,6 +580,9 @@ class BesselI0(Unscaled):
     order = 0
     near, far = _I0E_NEAR, _I0E_FAR
 
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.bessel_i1(x)
+
 
 @define_op
 class BesselI1(Unscaled):
@@ -568,6 +592,9 @@ class BesselI1(Unscaled):
     order = 1
     near, far = _I1E_NEAR, _I1E_FAR
 
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.subtract(b.bessel_i0(x), per_x(b, out, x))
+
 
 @define_op
 class BesselI1e(Bessel):
@@ -576,3 +603,12 @@ class BesselI1e(Bessel):
     name = "bessel_i1e"
     order = 1
     near, far = _I1E_NEAR, _I1E_FAR
+
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.subtract(b.bessel_i0e(x), b.add(b.multiply(b.sign(x), out), per_x(b, out, x)))
+
+
+def per_x(b: Rule, value: Expr, x: Expr) -> Expr:
+    """A Bessel function of order 1 divided by x: 1/2 at 0."""
+    zero = b.equal(x, 0.0)
+    return b.where(zero, 0.5, b.divide(value, b.where(zero, 1.0, x)))

@@ -18,6 +18,7 @@ from relaxpy.ir.dtype import DType
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
+from relaxpy.op.rule import INTEGERS
 
 _CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
 """Kind of dtype → DLPack's type code."""
@@ -25,6 +26,8 @@ _CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
 
 class Inspect(Op):
     """Base of operators from a tensor to an integer."""
+
+    no_vjp = INTEGERS
 
     legalize = None
     result: ClassVar[str] = "int64"

@@ -10,6 +10,7 @@ import numpy as np
 from relaxpy.op import te
 from relaxpy.op.base import Sample, define_op, sample, wrong
 from relaxpy.op.elementwise import Binary
+from relaxpy.op.rule import INTEGERS
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 """Bits by which a word is rotated in the rounds of one group of four, and of the next."""
@@ -22,6 +23,7 @@ class Threefry(Binary):
     x1 and the count x2, each of two words of 32 bits, the first the high half."""
 
     name = "threefry"
+    no_vjp = INTEGERS
     takes = "integers of 64 bits"
 
     def scalar(self, *xs: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.create import check_sizes
 from relaxpy.op.deduction import Deduction
+from relaxpy.op.rule import SIZES, Cotangent, Rule
 
 
 @define_op
@@ -22,6 +23,7 @@ class Eye(Op):
     places to the right of the main one (to the left for a negative k)."""
 
     name = "eye"
+    no_vjp = SIZES
     dtype: DType = DType("float32")
 
     def deduce(
@@ -72,6 +74,9 @@ class EyeLike(Op):
             x.shape[0], x.shape[1], k or 0, dtype=self.dtype.numpy if self.dtype else x.dtype
         )
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [None, None]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(), rand(4, 3), dims="n m")
@@ -104,6 +109,9 @@ class Triangle(Op):
             return te.select(self.keeps(i[-2] + by, i[-1]), x(*i), zero)
 
         return te.compute(out.dims, element, self.name)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [b.emit(self(ct, args[1])), None]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from inspect import Parameter
 from typing import Any
 
@@ -20,6 +20,7 @@ from relaxpy.op.base import Sample, define_op, rand, sample, wrong
 from relaxpy.op.binary import Maximum, Minimum
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.elementwise import FloatUnary, Unary
+from relaxpy.op.rule import BOOL, INTEGERS, Rule
 
 
 @define_op
@@ -30,6 +31,9 @@ class Exp(FloatUnary):
     mixed = "never"
     ufunc = np.exp
 
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return out
+
 
 @define_op
 class Log(FloatUnary):
@@ -38,6 +42,10 @@ class Log(FloatUnary):
     name = "log"
     mixed = "never"
     ufunc = np.log
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        (x,) = args
+        return [b.divide(ct, x)]
 
 
 @define_op
@@ -51,6 +59,10 @@ class Log2(FloatUnary):
     def scalar(self, x: Any) -> Any:
         return te.log(x) * te.literal(1 / math.log(2), x)
 
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        (x,) = args
+        return [b.divide(ct, b.multiply(x, math.log(2)))]
+
 
 @define_op
 class Log10(FloatUnary):
@@ -63,6 +75,10 @@ class Log10(FloatUnary):
     def scalar(self, x: Any) -> Any:
         return te.log(x) * te.literal(1 / math.log(10), x)
 
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        (x,) = args
+        return [b.divide(ct, b.multiply(x, math.log(10)))]
+
 
 @define_op
 class Log1p(FloatUnary):
@@ -71,6 +87,10 @@ class Log1p(FloatUnary):
     name = "log1p"
     mixed = "never"
     ufunc = np.log1p
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        (x,) = args
+        return [b.divide(ct, b.add(x, 1.0))]
 
 
 @define_op
@@ -89,6 +109,9 @@ class Expm1(FloatUnary):
         far = te.logical_or(te.absolute(x) > te.literal(1, x), te.isnan(x))
         return te.select(far, power - one, te.select(te.equal(power, one), x, near))
 
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.add(out, 1.0)
+
 
 @define_op
 class Sqrt(FloatUnary):
@@ -96,6 +119,9 @@ class Sqrt(FloatUnary):
 
     name = "sqrt"
     ufunc = np.sqrt
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        return [b.divide(ct, b.multiply(out, 2.0))]
 
 
 @define_op
@@ -108,6 +134,9 @@ class Rsqrt(FloatUnary):
     def numpy(self, x: np.ndarray) -> Any:
         return x.dtype.type(1) / np.sqrt(x)
 
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        return [b.multiply(b.multiply(ct, -0.5), b.multiply(b.square(out), out))]
+
 
 @define_op
 class Sin(FloatUnary):
@@ -116,6 +145,9 @@ class Sin(FloatUnary):
     name = "sin"
     ufunc = np.sin
 
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.cos(x)
+
 
 @define_op
 class Cos(FloatUnary):
@@ -123,6 +155,9 @@ class Cos(FloatUnary):
 
     name = "cos"
     ufunc = np.cos
+
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.negative(b.sin(x))
 
 
 @define_op
@@ -133,6 +168,9 @@ class Tan(FloatUnary):
     mixed = "never"
     ufunc = np.tan
 
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.add(b.square(out), 1.0)
+
 
 @define_op
 class Asin(FloatUnary):
@@ -141,6 +179,9 @@ class Asin(FloatUnary):
     name = "asin"
     mixed = "never"
     ufunc = np.arcsin
+
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.rsqrt(b.subtract(1.0, b.square(x)))
 
 
 @define_op
@@ -151,6 +192,9 @@ class Acos(FloatUnary):
     mixed = "never"
     ufunc = np.arccos
 
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.negative(b.rsqrt(b.subtract(1.0, b.square(x))))
+
 
 @define_op
 class Atan(FloatUnary):
@@ -158,6 +202,10 @@ class Atan(FloatUnary):
 
     name = "atan"
     ufunc = np.arctan
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        (x,) = args
+        return [b.divide(ct, b.add(b.square(x), 1.0))]
 
 
 @define_op
@@ -168,6 +216,9 @@ class Sinh(FloatUnary):
     mixed = "never"
     ufunc = np.sinh
 
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.cosh(x)
+
 
 @define_op
 class Cosh(FloatUnary):
@@ -177,6 +228,9 @@ class Cosh(FloatUnary):
     mixed = "never"
     ufunc = np.cosh
 
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.sinh(x)
+
 
 @define_op
 class Tanh(FloatUnary):
@@ -184,6 +238,9 @@ class Tanh(FloatUnary):
 
     name = "tanh"
     ufunc = np.tanh
+
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.subtract(1.0, b.square(out))
 
 
 @define_op
@@ -194,6 +251,9 @@ class Asinh(FloatUnary):
     mixed = "never"
     ufunc = np.arcsinh
 
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.rsqrt(b.add(b.square(x), 1.0))
+
 
 @define_op
 class Acosh(FloatUnary):
@@ -202,6 +262,9 @@ class Acosh(FloatUnary):
     name = "acosh"
     mixed = "never"
     ufunc = np.arccosh
+
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.rsqrt(b.subtract(b.square(x), 1.0))
 
 
 @define_op
@@ -212,6 +275,10 @@ class Atanh(FloatUnary):
     mixed = "never"
     ufunc = np.arctanh
 
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        (x,) = args
+        return [b.divide(ct, b.subtract(1.0, b.square(x)))]
+
 
 @define_op
 class Erf(FloatUnary):
@@ -221,6 +288,9 @@ class Erf(FloatUnary):
 
     def numpy(self, x: np.ndarray) -> Any:
         return erf(x)
+
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.multiply(b.exp(b.negative(b.square(x))), 2 / math.sqrt(math.pi))
 
 
 @define_op
@@ -248,6 +318,9 @@ class Erfinv(FloatUnary):
     def numpy(self, x: np.ndarray) -> Any:
         return erfinv(x)
 
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.multiply(b.exp(b.square(out)), math.sqrt(math.pi) / 2)
+
 
 _ERFINV_MIDDLE = (
     2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
@@ -269,6 +342,9 @@ class Sigmoid(FloatUnary):
     def numpy(self, x: np.ndarray) -> Any:
         return sigmoid(x)
 
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.multiply(out, b.subtract(1.0, out))
+
 
 @define_op
 class Negative(Unary):
@@ -276,6 +352,9 @@ class Negative(Unary):
 
     name = "negative"
     ufunc = np.negative
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        return [b.negative(ct)]
 
 
 @define_op
@@ -288,6 +367,9 @@ class Abs(Unary):
     def scalar(self, x: Any) -> Any:
         return te.absolute(x)
 
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.sign(x)  # 0 at 0
+
 
 @define_op
 class Sign(Unary):
@@ -295,6 +377,9 @@ class Sign(Unary):
 
     name = "sign"
     ufunc = np.sign
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        return [None]  # constant, but at jumps
 
 
 @define_op
@@ -305,6 +390,9 @@ class Square(Unary):
     mixed = "never"
     ufunc = np.square
 
+    def slope(self, b: Rule, x: Expr, out: Expr) -> Expr:
+        return b.multiply(x, 2.0)
+
 
 @define_op
 class Floor(Unary):
@@ -312,6 +400,9 @@ class Floor(Unary):
 
     name = "floor"
     ufunc = np.floor
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        return [None]  # constant, but at jumps
 
 
 @define_op
@@ -321,6 +412,9 @@ class Ceil(Unary):
     name = "ceil"
     ufunc = np.ceil
 
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        return [None]  # constant, but at jumps
+
 
 @define_op
 class Round(Unary):
@@ -328,6 +422,9 @@ class Round(Unary):
 
     name = "round"
     ufunc = np.round  # np.rint makes floats of integers
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        return [None]  # constant, but at jumps
 
 
 @define_op
@@ -337,12 +434,16 @@ class Trunc(Unary):
     name = "trunc"
     ufunc = np.trunc
 
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        return [None]  # constant, but at jumps
+
 
 @define_op
 class IsFinite(Unary):
     """Is x neither infinite nor NaN? True for all integers."""
 
     name = "isfinite"
+    no_vjp = BOOL
     gives_bool = True
     ufunc = np.isfinite
 
@@ -352,6 +453,7 @@ class IsInf(Unary):
     """Is x infinite, of either sign? False for all integers."""
 
     name = "isinf"
+    no_vjp = BOOL
     gives_bool = True
     ufunc = np.isinf
 
@@ -361,6 +463,7 @@ class IsNan(Unary):
     """Is x NaN? False for all integers."""
 
     name = "isnan"
+    no_vjp = BOOL
     gives_bool = True
     ufunc = np.isnan
 
@@ -370,6 +473,7 @@ class LogicalNot(Unary):
     """Logical not."""
 
     name = "logical_not"
+    no_vjp = BOOL
     takes = "bool"
     ufunc = np.logical_not
 
@@ -379,6 +483,7 @@ class BitwiseNot(Unary):
     """Bitwise not; logical not for bools."""
 
     name = "bitwise_not"
+    no_vjp = INTEGERS
     takes = "integers or bool"
     ufunc = np.bitwise_not
 
@@ -388,6 +493,7 @@ class PopulationCount(Unary):
     """The number of bits of x that are set, in the dtype of x."""
 
     name = "population_count"
+    no_vjp = INTEGERS
     takes = "integers"
 
     def numpy(self, x: np.ndarray) -> Any:
@@ -399,6 +505,7 @@ class CountLeadingZeros(Unary):
     """The number of bits of x above the highest that is set: all of 0, none of a negative number."""
 
     name = "count_leading_zeros"
+    no_vjp = INTEGERS
     takes = "integers"
 
     def numpy(self, x: np.ndarray) -> Any:
@@ -470,6 +577,9 @@ class ReducePrecision(FloatUnary):
             ends = select(size > above, infinity, select(size <= below, number(0), size))
             bits = (bits & sign) | ends
         return bits
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        return [ct]  # as if it did not round
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -563,6 +673,11 @@ class Clip(Unary):
     def numpy(self, x: np.ndarray) -> Any:
         low, high = (x.dtype.type(bound) for bound in self.bounds(DType(x.dtype)))
         return np.minimum(np.maximum(x, low), high)
+
+    def pull(self, b: Rule, args: Sequence[Any], out: Expr, ct: Expr) -> Sequence[Expr | None]:
+        (x,) = args
+        inside = b.logical_and(b.greater_equal(x, self.min), b.less_equal(x, self.max))
+        return [b.where(inside, ct, 0.0)]  # at a bound, ct
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

@@ -90,7 +90,7 @@ class DeadCodeElimination(Pass):
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         while True:
-            smaller = _without_bindings(self._without_functions(mod))
+            smaller = without_dead_bindings(self._without_functions(mod))
             smaller = _without_parameters(smaller, self.entry_functions)
             if smaller is mod:
                 return mod
@@ -119,7 +119,8 @@ class DeadCodeElimination(Pass):
         )
 
 
-def _without_bindings(mod: IRModule) -> IRModule:
+def without_dead_bindings(mod: IRModule) -> IRModule:
+    """The module without bindings that nothing uses; all functions keep their parameters."""
     removable = Removable(mod)
 
     def change(_: str, function: Function) -> Function:

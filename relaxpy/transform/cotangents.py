@@ -1,0 +1,347 @@
+"""Reverse and forward mode over the bindings of one body: the rules of operators (`Op.vjp`), one after the other.
+
+Reverse mode walks the bindings backwards and carries to each value its *cotangent*, the gradient of the result with
+respect to it. Forward mode walks them forwards with *tangents*. An operator's tangent is the transpose of its rule,
+which is linear in the cotangent: the same walk, over what the rule has emitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from relaxpy.errors import ErrorBag, PassError, Span
+from relaxpy.ir.annotation import VOID, Annotation, TensorType, TupleType
+from relaxpy.ir.dim import SymVar
+from relaxpy.ir.expr import (
+    Binding,
+    Call,
+    Constant,
+    Expr,
+    MatchCast,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from relaxpy.ir.visitor import free_sym_vars, free_vars
+from relaxpy.op.base import Op
+from relaxpy.op.block_builder import BlockBuilder
+from relaxpy.op.deduce import deduce
+from relaxpy.op.rule import Cotangent, NoRule, Rule, has_gradient, same_dims
+from relaxpy.transform.bind_unknown_shapes import with_dims
+
+
+def cotangent_type(annotation: Annotation) -> Annotation:
+    """The annotation of the cotangent of a value: that of a tensor of floats itself, a tuple's by fields, and an empty
+    tuple for everything else."""
+    match annotation:
+        case TensorType() if has_gradient(annotation):
+            return annotation
+        case TupleType(fields=fields) if fields and has_gradient(annotation):
+            return TupleType(map(cotangent_type, fields))
+        case _:
+            return VOID
+
+
+class Calls(Protocol):
+    """Derivatives of what is no operator: of calls of functions, and of branches."""
+
+    def backward(self, walk: Walk, binding: VarBinding, ct: Expr) -> None:
+        """Carry the cotangent of a call or a branch to its arguments."""
+        ...
+
+    def forward_call(self, walk: Walk, binding: VarBinding) -> Cotangent:
+        """Emit a call or a branch with its tangent, which is returned."""
+        ...
+
+
+class Walk:
+    """The differentiation of one body, emitted with `builder`. `values` are the cotangents or tangents found so far."""
+
+    def __init__(
+        self, builder: BlockBuilder, calls: Calls, errors: ErrorBag, symbols: Iterable[SymVar] = ()
+    ) -> None:
+        self.builder = builder
+        self.symbols = set(symbols)
+        """The symbols that are defined here."""
+        self.calls = calls
+        self.errors = errors
+        self.values: dict[Var, Cotangent] = {}
+        self.emitted: list[Binding] = []
+        self.span: Span | None = None
+        self.rule = Rule(self.emit)
+
+    def emit(self, value: Expr) -> Var:
+        """Bind a value. A shape that is known only at run time has symbols."""
+        var = self.builder.emit(value, "lv", span=self.span)
+        self.emitted.append(VarBinding(var, value))
+        known = with_dims(var.annotation, var.name)
+        if known == var.annotation or not isinstance(known, TensorType):
+            return var
+        named = self.builder.match_cast(var, known, "lv", span=self.span)
+        self.emitted.append(MatchCast(named, var, known))
+        return named
+
+    def annotation(self, expr: Expr) -> Annotation:
+        """The annotation of an expression."""
+        return deduce(expr, self.builder.get())
+
+    def refuse(self, message: str, help: str | None = None, code: str = "gradient-rule") -> None:
+        """Report something that has no derivative; the walk goes on to find others."""
+        self.errors.add(PassError(code, message, span=self.span, help=help))
+
+    def emit_binding(self, binding: Binding) -> None:
+        """Emit a binding of the function itself."""
+        self.builder.emit_binding(binding)
+        if isinstance(binding, MatchCast):
+            self.symbols |= set(free_sym_vars([binding.annotation]))
+
+    # Values
+
+    def zero(self, annotation: Annotation) -> Expr:
+        """The cotangent zero of a value of this annotation."""
+        match cotangent_type(annotation):
+            case TensorType(dims=dims, dtype=dtype) if dims is not None:
+                return self.rule.zeros(dims, dtype)
+            case TupleType(fields=fields):
+                return Tuple(tuple(map(self.zero, fields or ())))
+            case other:
+                self.refuse(
+                    f"the shape of {other} must be known to make zeros of it",
+                    'declare it: R.match_cast(x, R.Tensor((n, m), dtype="float32"))',
+                )
+                return Tuple(())
+
+    def zeros_like(self, value: Any) -> Expr:
+        """A cotangent zero of a value: of an expression, or a list of those of a tuple."""
+        if isinstance(value, list):
+            return Tuple(tuple(map(self.zeros_like, value)))
+        annotation = self.annotation(value)
+        if isinstance(annotation, TensorType) and has_gradient(annotation):
+            return self.rule.zeros_like(value)
+        return self.zero(annotation)
+
+    def whole(self, ct: Cotangent, annotation: Annotation) -> Expr:
+        """A cotangent as an expression, with zeros where it is None."""
+        if ct is None or isinstance(ct, NoRule) or not has_gradient(annotation):
+            return self.zero(annotation)
+        if isinstance(ct, Expr):
+            return ct
+        fields = annotation.fields if isinstance(annotation, TupleType) else ()
+        return Tuple(tuple(map(self.whole, ct, fields or ())))
+
+    def parts(self, ct: Cotangent, annotation: Annotation) -> Cotangent:
+        """A cotangent with a list for each tuple."""
+        if not has_gradient(annotation) or ct is None:
+            return None
+        if not isinstance(annotation, TupleType):
+            return ct
+        fields = self.rule.fields(ct) if isinstance(ct, Expr) else ct
+        assert not isinstance(fields, NoRule)
+        return [self.parts(*each) for each in zip(fields, annotation.fields or (), strict=True)]
+
+    def fitted(self, ct: Expr, annotation: Annotation) -> Expr:
+        """A tensor with the dimensions of this annotation, which it has at run time."""
+        dims = annotation.dims if isinstance(annotation, TensorType) else None
+        known = deduce(ct)
+        assert isinstance(known, TensorType)
+        if dims is None or (known.dims is not None and same_dims(known.dims, dims)):
+            return ct
+        return self.builder.match_cast(ct, TensorType(dims, known.dtype), "lv", span=self.span)
+
+    def plus(self, a: Cotangent, b: Cotangent) -> Cotangent:
+        """The sum of two cotangents of the same value."""
+        if a is None or b is None:
+            return b if a is None else a
+        if isinstance(a, Expr) and isinstance(b, Expr):
+            return self.rule.add(a, b)
+        assert not isinstance(a, (Expr, NoRule))
+        assert not isinstance(b, (Expr, NoRule))
+        return [self.plus(*each) for each in zip(a, b, strict=True)]
+
+    # Reverse mode
+
+    def add(self, to: Expr | None, ct: Cotangent) -> None:
+        """Add to the cotangent of an expression."""
+        if ct is None or to is None:
+            return
+        if isinstance(to, Tuple):
+            fields = self.parts(ct, self.annotation(to))
+            assert not isinstance(fields, (Expr, NoRule))
+            for part, each in zip(to.fields, fields or (), strict=False):
+                self.add(part, each)
+        elif isinstance(to, Var) and to in self.values and has_gradient(to.annotation):
+            if isinstance(ct, NoRule):
+                self.refuse(ct.reason)
+                return
+            ct = self.parts(ct, to.annotation)
+            if isinstance(ct, Expr):
+                ct = self.fitted(ct, to.annotation)
+            self.values[to] = self.plus(self.values[to], ct)
+
+    def forward(self, active: Iterable[Var], bindings: Iterable[Binding]) -> None:
+        """Emit bindings, and note which variables depend on `active`: only these have cotangents."""
+        bindings = tuple(bindings)
+        self.watch(active, bindings)
+        for binding in bindings:
+            self.emit_binding(binding)
+
+    def watch(self, active: Iterable[Var], bindings: Iterable[Binding]) -> None:
+        """Note which variables of these bindings depend on `active`."""
+        self.values.update(dict.fromkeys(active))
+        for binding in bindings:
+            if depends(binding, self.values):
+                self.values[binding.var] = None
+
+    def backward(self, bindings: Iterable[Binding]) -> None:
+        """Carry the cotangents of the results, which were added, to the variables that they depend on."""
+        for binding in reversed(tuple(bindings)):
+            ct = self.values.get(binding.var)
+            if ct is not None:
+                self.span = binding.span
+                self.pull(binding, ct)
+
+    def pull(self, binding: Binding, ct: Cotangent) -> None:
+        """Carry the cotangent of a binding's variable to what its value uses."""
+        match binding:
+            case MatchCast(value=value) | VarBinding(value=(Var() | Tuple()) as value):
+                self.add(value, ct)
+            case VarBinding(value=TupleGetItem(tuple=whole, index=index)):
+                count = len(self.annotation(whole).fields or ())  # type: ignore[attr-defined]
+                self.add(whole, [ct if i == index else None for i in range(count)])
+            case VarBinding(value=Call(op=Op() as op, args=given) as call):
+                if not op.has_vjp():
+                    self.refuse(f"{op.name} is not differentiable: {why(op)}", HELP)
+                    return
+                args = self.arguments(call)
+                out = self.result(binding.var)
+                for arg, each in zip(given, op.vjp(self.rule, args, out, ct), strict=False):
+                    self.add(arg, each)
+            case VarBinding():
+                self.calls.backward(self, binding, self.whole(ct, binding.var.annotation))
+
+    def arguments(self, call: Call) -> list[Any]:
+        """The arguments as rules take them: a list for a tuple, None for one that is left out."""
+        assert isinstance(call.op, Op)
+        found: list[Any] = []
+        for spec, arg in zip(call.op.args, call.args, strict=False):
+            if isinstance(arg, Tuple) and not arg.fields and spec.optional:
+                found.append(None)
+            elif isinstance(self.annotation(arg), TupleType):
+                found.append(self.rule.fields(arg))
+            else:
+                found.append(arg)
+        return found + [None] * (len(call.op.args) - len(found))
+
+    def result(self, var: Var) -> Any:
+        """The result as rules take it."""
+        return self.rule.fields(var) if isinstance(var.annotation, TupleType) else var
+
+    # Forward mode
+
+    def tangent(self, expr: Expr | None) -> Cotangent:
+        """The tangent of an expression; None: zero."""
+        match expr:
+            case Var():
+                return self.values.get(expr)
+            case Tuple(fields=fields):
+                found = [self.tangent(each) for each in fields]
+                return None if all(each is None for each in found) else found
+            case _:
+                return None
+
+    def step(self, binding: Binding) -> None:
+        """Emit a binding, with its tangent."""
+        var, value = binding.var, binding.value
+        if not depends(binding, self.values):
+            self.emit_binding(binding)
+            return
+        self.span = binding.span
+        found: Cotangent
+        if isinstance(binding, MatchCast) or isinstance(value, (Var, Tuple)):
+            self.emit_binding(binding)
+            found = self.tangent(value)
+        elif isinstance(value, TupleGetItem):
+            self.emit_binding(binding)
+            parts = self.parts(self.tangent(value.tuple), self.annotation(value.tuple))
+            assert not isinstance(parts, (Expr, NoRule))
+            found = None if parts is None else parts[value.index]
+        elif isinstance(value, Call) and isinstance(value.op, Op):
+            self.emit_binding(binding)
+            found = self.transposed(value, var)
+        else:
+            found = self.calls.forward_call(self, binding)
+        found = self.parts(found, var.annotation)
+        if isinstance(found, Expr):
+            found = self.fitted(found, var.annotation)
+        if found is not None:
+            self.values[var] = found
+
+    def transposed(self, call: Call, var: Var) -> Cotangent:
+        """The tangent of a call: the transpose of its rule. The rule is written for a cotangent of zeros, of which the
+        transpose reads nothing."""
+        op = call.op
+        assert isinstance(op, Op)
+        if not op.has_vjp():
+            self.refuse(f"{op.name} is not differentiable: {why(op)}", HELP)
+            return None
+        tangents = [self.tangent(arg) for arg in call.args]
+        args, out = self.arguments(call), self.result(var)
+        ct = self.zeros_like(out)
+        seeds = [each for each in flat(ct) if isinstance(each, Var)]
+        begin = len(self.emitted)
+        found = op.vjp(self.rule, args, out, self.parts(ct, var.annotation))
+        inner = Walk(self.builder, self.calls, self.errors)
+        inner.span, inner.emitted = self.span, self.emitted
+        rule = self.emitted[begin:]
+        inner.watch(seeds, rule)
+        for arg, part, tangent in zip(call.args, found, tangents, strict=False):
+            for leaf, each in leaves(part, tangent, self.annotation(arg)):
+                if isinstance(leaf, NoRule):
+                    self.refuse(leaf.reason)
+                    continue
+                inner.add(leaf, each)
+        inner.backward(rule)
+        return inner.of(ct)
+
+    def of(self, expr: Expr) -> Cotangent:
+        """The cotangent found for an expression, which may be a tuple."""
+        if isinstance(expr, Tuple):
+            return [self.of(each) for each in expr.fields]
+        return self.values.get(expr) if isinstance(expr, Var) else None
+
+
+HELP = "mark what is a constant: R.grad.no_grad(x)"
+
+
+def why(op: Op) -> str:
+    """Why an operator has no rule."""
+    return op.no_vjp or "it defines no vjp"
+
+
+def depends(binding: Binding, on: Any) -> bool:
+    """Does a value with a cotangent depend on one of these variables?"""
+    value = binding.value
+    if not has_gradient(binding.var.annotation) or isinstance(value, Constant):
+        return False
+    return any(var in on and has_gradient(var.annotation) for var in free_vars(value))
+
+
+def flat(expr: Expr) -> list[Expr]:
+    """The leaves of a tuple of tuples."""
+    return (
+        [leaf for each in expr.fields for leaf in flat(each)] if isinstance(expr, Tuple) else [expr]
+    )
+
+
+def leaves(a: Cotangent, b: Cotangent, annotation: Annotation) -> list[tuple[Any, Any]]:
+    """Pairs of the leaves of two cotangents of one value, where both are known."""
+    if a is None or b is None:
+        return []
+    if isinstance(annotation, TupleType) and not isinstance(a, NoRule):
+        assert not isinstance(a, Expr)
+        assert not isinstance(b, (Expr, NoRule))
+        pairs = zip(a, b, annotation.fields or (), strict=True)
+        return [pair for each in pairs for pair in leaves(*each)]
+    return [(a, b)]
