@@ -24,6 +24,10 @@ from relaxpy.version import __version__
 
 if TYPE_CHECKING:
     from relaxpy.build import build as build
+    from relaxpy.build.derivatives import grad as grad
+    from relaxpy.build.derivatives import jvp as jvp
+    from relaxpy.build.derivatives import value_and_grad as value_and_grad
+    from relaxpy.build.derivatives import vjp as vjp
     from relaxpy.frontend.jax import from_jax as from_jax
     from relaxpy.frontend.onnx import from_onnx as from_onnx
     from relaxpy.frontend.torch import from_torch as from_torch
@@ -63,6 +67,8 @@ _PUBLIC = {
     "from_jax": "relaxpy.frontend.jax",
     "from_onnx": "relaxpy.frontend.onnx",
     "from_torch": "relaxpy.frontend.torch",
+    "grad": "relaxpy.build.derivatives",
+    "jvp": "relaxpy.build.derivatives",
     "load": "relaxpy.runtime",
     "num_threads": "relaxpy.runtime",
     "parse": "relaxpy.script",
@@ -71,6 +77,8 @@ _PUBLIC = {
     "set_num_threads": "relaxpy.runtime",
     "structural_equal": "relaxpy.ir.structural",
     "structural_hash": "relaxpy.ir.structural",
+    "value_and_grad": "relaxpy.build.derivatives",
+    "vjp": "relaxpy.build.derivatives",
 }
 """Public name → module that defines it."""
 
@@ -79,6 +87,7 @@ _PROVIDERS = {
     "call_function": "relaxpy.build.first_call",
     "call_module": "relaxpy.build.first_call",
     "flops": "relaxpy.tir.forms.cost",
+    "gradient": "relaxpy.build.derivatives",
     "function_of_module": "relaxpy.build.first_call",
     "html": "relaxpy.script.highlight",
     "print_annotation": "relaxpy.script.printer",

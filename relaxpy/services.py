@@ -111,6 +111,12 @@ def call_function(function: Function, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 @Service
+def gradient(function: Any, argnums: Any = 0) -> Any:
+    """`R.grad(f)`: the gradient of a function."""
+    ...
+
+
+@Service
 def work(func: Any) -> Dim | None:
     """Approximate number of scalar operations of a run of TVM's function; None if unknown."""
     ...

@@ -48,6 +48,16 @@ class ModuleFunction:
         self._mod = mod
         self._name = name
 
+    @property
+    def module(self) -> IRModule:
+        """The module that it belongs to."""
+        return self._mod
+
+    @property
+    def name(self) -> str:
+        """Its name there."""
+        return self._name
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         _refuse_expressions(self._name, args)
         function = self._mod.graph_function(self._name)

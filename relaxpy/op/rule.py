@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
-from relaxpy.ir.dim import Dim
+from relaxpy.ir.dim import Dim, DimLike
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Expr, Tuple, TupleGetItem
 from relaxpy.ir.known import KnownTensor, as_known
@@ -62,6 +62,15 @@ class Rule:
 
         setattr(self, name, value)
         return value
+
+    def astype(self, x: Expr, dtype: DType | str) -> Expr:
+        """X cast to a dtype."""
+        return x if self.dtype(x) == dtype else self.emit(member("astype")(x, dtype))
+
+    def reshape(self, x: Expr, dims: Sequence[DimLike]) -> Expr:
+        """X in another shape."""
+        wanted = tuple(map(Dim.of, dims))
+        return x if self.dims(x) == wanted else self.emit(member("reshape")(x, wanted))
 
     def known(self, x: Expr) -> KnownTensor:
         """The annotation of a tensor."""

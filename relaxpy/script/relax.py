@@ -12,6 +12,7 @@ from __future__ import annotations
 import typing
 from functools import lru_cache
 
+from relaxpy import services
 from relaxpy.op.function import function_of, names_below
 from relaxpy.script.annotations import Callable_ as Callable
 from relaxpy.script.annotations import Object, Prim, Shape, Tensor, Tuple
@@ -70,6 +71,12 @@ class Namespace:
         if name.startswith("__"):
             raise AttributeError(name)
         return find(f"{self._prefix}.{name}")
+
+    def __call__(self, function: typing.Any, argnums: typing.Any = 0) -> typing.Any:
+        """`R.grad(f)`: the gradient of a function. Other namespaces cannot be called."""
+        if self._prefix != "grad":
+            raise TypeError(f"{self!r} is a namespace of operators, which cannot be called")
+        return services.gradient(function, argnums)
 
     def __repr__(self) -> typing.Any:
         return f"R.{self._prefix}"

@@ -26,7 +26,7 @@ from relaxpy.testing.op_samples import arrays_of, map_arrays, resized, samples, 
 from relaxpy.transform.gradient import Gradient, Kind
 
 ELEMENTS = 60
-"""At most so many elements of the arguments are moved, one after the other; of larger arguments some, drawn at random."""
+"""At most so many elements of each argument are moved, one after the other, drawn at random."""
 
 
 LARGEST = 30.0
@@ -58,8 +58,8 @@ def check_grads(
 ) -> int:
     """Checks the derivatives of a program at these arguments (arrays of float64, and whatever else it takes): reverse
     mode of every element against finite differences, forward mode against reverse mode, and so for the derivatives of
-    these, up to `order`. For an operator's class: its rule, on all its samples whose numbers are finite, as they are and
-    with symbols, also with sizes 0 and 1. Returns the number of comparisons.
+    these, up to `order`. For an operator's class: its rule, on all its samples whose numbers are small, as they are
+    and with symbols, also with sizes 0 and 1. Returns the number of comparisons.
 
     Raises: AssertionError for what differs; the errors of `Gradient`.
     """
@@ -70,8 +70,8 @@ def check_grads(
 
 
 def check_sample(s: Sample, order: int = 2, sizes: bool = True) -> int:
-    """Checks an operator's derivatives on a sample, cast to float64. Returns the number of comparisons: 0 where a number
-    is not finite, or is no float."""
+    """Checks an operator's derivatives on a sample, cast to float64. Returns the number of comparisons: 0 where a
+    number is large or not finite, or is no float."""
     wide = moved(with_dtype(s, "float", "float64"))
     count = 0
     for what, each, symbolic in settings(wide, sizes):

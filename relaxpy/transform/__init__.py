@@ -32,6 +32,7 @@ from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_ops_by_pattern import FuseOpsByPattern, FusionPattern
 from relaxpy.transform.fuse_softmax import FuseSoftmax
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
+from relaxpy.transform.gradient import Gradient
 from relaxpy.transform.hoist_invariants import HoistInvariants
 from relaxpy.transform.inline_private_functions import InlinePrivateFunctions
 from relaxpy.transform.lambda_lift import LambdaLift
@@ -82,6 +83,7 @@ __all__ = [
     "FuseSoftmax",
     "FuseTensorIR",
     "FusionPattern",
+    "Gradient",
     "HoistInvariants",
     "InlinePrivateFunctions",
     "Instrument",

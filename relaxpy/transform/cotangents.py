@@ -213,6 +213,7 @@ class Walk:
             case VarBinding(value=Call(op=Op() as op, args=given) as call):
                 if not op.has_vjp():
                     self.refuse(f"{op.name} is not differentiable: {why(op)}", HELP)
+                    self.go_on(call)
                     return
                 args = self.arguments(call)
                 out = self.result(binding.var)
@@ -220,6 +221,11 @@ class Walk:
                     self.add(arg, each)
             case VarBinding():
                 self.calls.backward(self, binding, self.whole(ct, binding.var.annotation))
+
+    def go_on(self, value: Expr) -> None:
+        """Let the walk go on beyond a value without a rule, to find others."""
+        for var in free_vars(value):
+            self.add(var, self.whole(None, var.annotation))
 
     def arguments(self, call: Call) -> list[Any]:
         """The arguments as rules take them: a list for a tuple, None for one that is left out."""

@@ -130,6 +130,11 @@ def without_dead_bindings(mod: IRModule) -> IRModule:
     return mod.map_graph_functions(change)
 
 
+def without_unused(seq: SeqExpr) -> SeqExpr:
+    """A body without bindings that nothing uses, also those that may fail: of a pure body that has run before."""
+    return _Live(lambda binding: isinstance(binding, VarBinding)).body(seq)
+
+
 class _Live(Visitor):
     """Walks a function backwards and keeps the bindings that are used later."""
 

@@ -37,7 +37,7 @@ from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
 from relaxpy.transform.cotangents import HELP, Walk, cotangent_type
 from relaxpy.transform.dataflow_vars import with_outputs
-from relaxpy.transform.dead_code_elimination import without_dead_bindings
+from relaxpy.transform.dead_code_elimination import without_dead_bindings, without_unused
 from relaxpy.transform.fresh_symbols import FreshSymbols
 from relaxpy.transform.inline_private_functions import InlinePrivateFunctions
 from relaxpy.transform.lambda_lift import LambdaLift
@@ -60,14 +60,15 @@ class Gradient(Pass):
 
     The operators' rules (`Op.vjp`) are calls of operators, so that a derivative is a program as any other: it is fused
     and planned with all else, and has a derivative itself. What the rules read is kept from the forward pass. Short
-    private functions are inlined first. For others, loops (which are functions that call themselves) and the branches of
-    an `if`, the backward pass has a function or an `if` of its own, which computes again what its rules read.
+    private functions are inlined first. For others, for loops (which are functions that call themselves) and for the
+    branches of an `if`, the backward pass has a function or an `if` of its own, which computes again what its rules
+    read.
 
     Before:
         @I.ir_module
         class Module:
             @R.function
-            def main(x: R.Tensor(("n", 4), dtype="float32"), w: R.Tensor((4,), dtype="float32")) -> R.Tensor((), dtype="float32"):
+            def main(x: R.Tensor(("n", 4), dtype="float32"), w: R.Tensor((4,), dtype="float32")):
                 with R.dataflow():
                     y = R.multiply(x, w)
                     gv = R.sum(y)
@@ -77,7 +78,7 @@ class Gradient(Pass):
         @I.ir_module
         class Module:
             @R.function
-            def main(x: R.Tensor(("n", 4), dtype="float32"), w: R.Tensor((4,), dtype="float32")) -> R.Tensor((), dtype="float32"):
+            def main(x: R.Tensor(("n", 4), dtype="float32"), w: R.Tensor((4,), dtype="float32")):
                 with R.dataflow():
                     y = R.multiply(x, w)
                     gv = R.sum(y)
@@ -85,13 +86,18 @@ class Gradient(Pass):
                 return gv
 
             @R.function
-            def main_grad(x: R.Tensor(("n", 4), dtype="float32"), w: R.Tensor((4,), dtype="float32")) -> R.Tensor((4,), dtype="float32"):
+            def main_value_and_grad(x: R.Tensor(("n", 4), dtype="float32"), w: R.Tensor((4,), dtype="float32")):
                 n = T.int64()
                 with R.dataflow():
+                    y = R.multiply(x, w)
+                    gv = R.sum(y)
                     lv = R.ones(R.shape([]), dtype="float32")
-                    lv1 = R.broadcast_to(lv, R.shape([n, 4]))
-                    lv2 = R.multiply(lv1, x)
-                    gv1 = R.collapse_sum_to(lv2, R.shape([4]))
+                    lv1 = R.reshape(lv, R.shape([1, 1]))
+                    lv2 = R.broadcast_to(lv1, R.shape([n, 4]))
+                    lv3 = R.multiply(lv2, w)
+                    lv4 = R.multiply(lv2, x)
+                    lv5 = R.collapse_sum_to(lv4, R.shape([4]))
+                    gv1 = (gv, (lv3, lv5))
                     R.output(gv1)
                 return gv1
     """
@@ -99,10 +105,11 @@ class Gradient(Pass):
     name: ClassVar[str] = "gradient"
     function: str = "main"
     kind: Kind = "value_and_grad"
-    """grad: the gradient of the scalar result. value_and_grad: (result, gradient). vjp: of (parameters, cotangent of the
-    result), (result, cotangents of the parameters). jvp: of (parameters, a tangent for each), (result, its tangent)."""
+    """grad: the gradient of the scalar result. value_and_grad: (result, gradient). vjp: of (parameters, cotangent of
+    the result), (result, cotangents of the parameters). jvp: of (parameters, a tangent for each), (result, its
+    tangent)."""
     argnums: int | tuple[int, ...] | None = None
-    """The parameters to differentiate: one, or several, of which the gradients are a tuple; None: all that are floats."""
+    """The parameters to differentiate: one, or several, whose gradients are a tuple; None: all that are floats."""
     has_aux: bool = False
     """Is the result (the scalar, other results)?"""
     called: str = ""
@@ -266,7 +273,9 @@ class Derivatives:
                 else:
                     body.forward(wrt)
                     body.close(Tuple(tuple(body.cotangents(wrt, more[0]))))
-            self.finished(new)
+            function = self.finished(new)
+            if not forward:  # what it computes again has been checked
+                self.made[new] = dataclasses.replace(function, body=without_unused(function.body))
         return GlobalVar(self.names[key])
 
     # What is no operator
@@ -284,6 +293,7 @@ class Derivatives:
                     walk.add(args[i], each)
             case value:
                 self.no_rule(walk, value)
+                walk.go_on(value)
 
     def backward_if(self, walk: Walk, value: If, ct: Expr) -> None:
         """A second `if`: its branches compute again what their rules read."""
@@ -298,7 +308,7 @@ class Derivatives:
                 inner.backward(branch.bindings)
                 found = [inner.whole(inner.values[v], v.annotation) for v in wrt]
                 building.result(Tuple(tuple(found)))
-            branches.append(building.seq)
+            branches.append(without_unused(building.seq))
         both = self.builder.emit_if(value.cond, *branches, span=walk.span)
         for var, each in zip(wrt, walk.rule.fields(both), strict=True):
             walk.add(var, each)

@@ -1,0 +1,281 @@
+"""Derivatives of programs: of dataflow blocks, branches, calls, recursion and loops; higher orders; errors."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import relaxpy
+from relaxpy.analysis.well_formed import check_well_formed
+from relaxpy.errors import ErrorGroup, PassError
+from relaxpy.ir.module import IRModule
+from relaxpy.ir.structural import structural_equal
+from relaxpy.script import relax as R
+from relaxpy.testing import check_grads
+from relaxpy.testing.interpret import interpret
+from relaxpy.transform import Gradient
+
+RNG = np.random.default_rng(0)
+
+
+def module(*functions: str) -> IRModule:
+    """A module of functions, whose text begins at the parameters of `main`."""
+    head = "@I.ir_module\nclass M:\n    @R.function\n"
+    return relaxpy.parse(head + "\n".join(functions))
+
+
+SCALAR = '-> R.Tensor((), "float64")'
+BRANCHES = f"""
+    def main(x: R.Tensor(("n",), "float64"), c: R.Tensor((), "bool")) {SCALAR}:
+        cls = M
+        if c:
+            y = R.sin(x)
+            if c:
+                z = R.multiply(y, x)
+            else:
+                z = y
+        else:
+            z = R.exp(x)
+        u = cls.power(z, R.const(3, "int64"))
+        return R.sum(u)
+"""
+POWER = """
+    @R.function(private=True)
+    def power(x: R.Tensor(("k",), "float64"), n: R.Tensor((), "int64")) -> R.Tensor(("k",), "float64"):
+        cls = M
+        stop = R.less_equal(n, R.const(0, "int64"))
+        if stop:
+            r = R.cos(x)
+        else:
+            m = R.subtract(n, R.const(1, "int64"))
+            q = cls.power(x, m)
+            r = R.multiply(q, x)
+        return r
+"""
+LOOP = f"""
+    def main(x: R.Tensor(("n",), "float64"), w: R.Tensor((), "float64"), n: R.Tensor((), "int64")) {SCALAR}:
+        cls = M
+        r = cls.loop(x, w, n)
+        return R.sum(r)
+
+    @R.function(private=True)
+    def loop(
+        x: R.Tensor(("k",), "float64"), w: R.Tensor((), "float64"), n: R.Tensor((), "int64")
+    ) -> R.Tensor(("k",), "float64"):
+        cls = M
+        go = R.greater(n, R.const(0, "int64"))
+        if go:
+            y = R.sin(R.multiply(x, w))
+            r = cls.loop(y, w, R.subtract(n, R.const(1, "int64")))
+        else:
+            r = x
+        return r
+"""
+TUPLES = """
+    def main(x: R.Tensor(("n", 4), "float64"), p: R.Tuple(R.Tensor((4,), "float64"), R.Tensor((4,), "int64"))):
+        with R.dataflow():
+            a = p[0]
+            y = R.multiply(x, a)
+            parts = R.split(y, 2, axis=1)
+            first = parts[0]
+            both = (first, y)
+            again = both[1]
+            s = R.match_cast(again, R.Tensor(("m", 4), "float64"))
+            z = R.add(s, R.exp(s))
+            last = R.sum(first)
+            i = p[1]
+            out = (z, last, i)
+            R.output(out)
+        return out
+"""
+UNKNOWN = """
+    def main(x: R.Tensor(("n",), "float64"), y: R.Tensor(("m",), "float64")):
+        u = R.multiply(x, y)
+        v = R.add(u, x)
+        return v
+"""
+
+
+def arrays(*shapes: tuple[int, ...]) -> list[np.ndarray]:
+    return [RNG.uniform(-1.5, 1.5, shape) for shape in shapes]
+
+
+@pytest.mark.parametrize(
+    ("mod", "args"),
+    [
+        (module(BRANCHES, POWER), [*arrays((3,)), np.array(True)]),
+        (module(BRANCHES, POWER), [*arrays((3,)), np.array(False)]),
+        (module(LOOP), [*arrays((3,), ()), np.array(4)]),
+        (module(LOOP), [*arrays((3,), ()), np.array(0)]),
+        (module(TUPLES), [*arrays((3, 4)), (arrays((4,))[0], np.arange(4))]),
+        (module(TUPLES), [*arrays((0, 4)), (arrays((4,))[0], np.arange(4))]),
+        (module(UNKNOWN), arrays((3,), (1,))),
+        (module(UNKNOWN), arrays((1,), (3,))),
+        (module(UNKNOWN), arrays((3,), (3,))),
+    ],
+    ids=["then", "else", "loop", "no turn", "tuples", "no rows", "row by 1", "1 by row", "rows"],
+)  # fmt: skip
+def test_derivatives_are_the_slopes(mod: IRModule, args: list[Any]) -> None:
+    """Both modes, and both of the derivative."""
+    check_grads(mod, *args)
+    for kind in ("vjp", "jvp"):
+        new = Gradient(kind=kind)(mod)  # type: ignore[arg-type]
+        check_well_formed(new)
+        assert structural_equal(relaxpy.parse(new.script()), new)
+        assert all(new[name] is mod[name] for name in mod)
+
+
+def test_a_loop_is_run_once_forward_and_once_backward() -> None:
+    """The cotangent of a tail call runs the loop in the same order, and computes each step a bounded number of times."""
+    new = Gradient(kind="grad", argnums=0)(module(LOOP))
+    text = new.script()
+    assert text.count("cls.loop(") == 3  # in main, in the loop, and for the value in main_grad
+    turns = []
+    for count in (20, 40):
+        calls: list[int] = []
+        trace = lambda *_, calls=calls: calls.append(1)  # noqa: E731
+        interpret(new, "main_grad", *arrays((2,), ()), np.array(count), trace=trace)
+        turns.append(len(calls))
+    assert turns[1] < 2.3 * turns[0]
+
+
+@R.function
+def loss(w: R.Tensor((4,), "float32"), x: R.Tensor(("n", 4), "float32")) -> R.Tensor((), "float32"):
+    return R.mean(R.square(R.tanh(R.matmul(x, w))))
+
+
+@R.function
+def with_aux(x: R.Tensor(("n",), "float32")) -> R.Tuple(
+    R.Tensor((), "float32"), R.Tensor(("n",), "float32")
+):
+    y = R.exp(x)
+    return (R.sum(y), y)
+
+
+def test_decorated_functions_are_compiled_once_for_all_shapes() -> None:
+    slope, both = relaxpy.grad(loss), relaxpy.value_and_grad(loss, None)
+    assert str(R.grad(loss)) == str(slope)
+    assert callable(R.grad.no_grad)
+    for n in (1, 5, 7):
+        w, x = RNG.standard_normal((4,), np.float32), RNG.standard_normal((n, 4), np.float32)
+        theirs = [torch.tensor(a, requires_grad=True) for a in (w, x)]
+        value = torch.mean(torch.square(torch.tanh(theirs[1] @ theirs[0])))
+        value.backward()
+        mine, grads = both(w, x)
+        np.testing.assert_allclose(mine.numpy(), value.detach().numpy(), rtol=1e-5)
+        for got, want in zip((slope(w, x), *grads), (theirs[0], *theirs), strict=True):
+            np.testing.assert_allclose(got.numpy(), want.grad.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_a_gradient_has_gradients() -> None:
+    hessian_product = relaxpy.jvp(relaxpy.grad(loss), 0)
+    third = relaxpy.vjp(hessian_product, 0)
+    w, x, v = (RNG.standard_normal(s, np.float32) for s in ((4,), (5, 4), (4,)))
+
+    def theirs(w: torch.Tensor) -> torch.Tensor:
+        return torch.mean(torch.square(torch.tanh(torch.tensor(x) @ w)))
+
+    _, want = torch.autograd.functional.hvp(theirs, torch.tensor(w), torch.tensor(v))
+    np.testing.assert_allclose(
+        hessian_product(w, x, v)[1].numpy(), want.numpy(), rtol=1e-3, atol=1e-5
+    )
+    assert third.params[-1].name == "ct"
+
+
+def test_auxiliary_results() -> None:
+    x = np.array([0.5, 1.0], np.float32)
+    (value, y), slope = relaxpy.value_and_grad(with_aux, has_aux=True)(x)
+    np.testing.assert_allclose(value.numpy(), np.exp(x).sum(), rtol=1e-6)
+    for got in (y, slope):
+        np.testing.assert_allclose(got.numpy(), np.exp(x), rtol=1e-6)
+
+
+def test_branches_and_loops_are_compiled() -> None:
+    x, w = arrays((3,), ())
+    f = relaxpy.grad(module(LOOP).main, None)
+    want = interpret(Gradient(kind="grad")(module(LOOP)), "main_grad", x, w, np.array(4))
+    got = f(x, w, np.array(4))
+    for mine, theirs in zip(got, want, strict=True):  # type: ignore[arg-type]
+        np.testing.assert_allclose(mine.numpy(), theirs, rtol=1e-12)
+
+
+def test_what_is_stopped_is_a_constant() -> None:
+    mod = module(f"""
+    def main(x: R.Tensor(("n",), "float64")) {SCALAR}:
+        y = R.grad.no_grad(R.unique(x))
+        s = R.sum(y)
+        return R.add(R.sum(R.square(x)), s)
+""")
+    np.testing.assert_array_equal(
+        interpret(Gradient(kind="grad", argnums=0)(mod), "main_grad", np.array([3.0, 1.0])), [6, 2]
+    )
+
+
+def test_all_that_has_no_rule_is_reported() -> None:
+    mod = module(f"""
+    def main(x: R.Tensor((1, 1, 4, 4), "float64"), i: R.Tensor((3,), "int32")) {SCALAR}:
+        y = R.image.resize2d(x, R.shape([8, 8]))
+        z = R.image.resize2d(y, R.shape([4, 4]))
+        return R.sum(z)
+""")
+    with pytest.raises(ErrorGroup) as caught:
+        Gradient()(mod)
+    assert [error.span.line for error in caught.value.errors if error.span] == [7, 6]
+    assert "resize2d is not differentiable: no rule is written yet" in str(caught.value)
+    with pytest.raises(PassError, match=r"i is .*int32.*, which is not differentiable"):
+        Gradient(argnums=1)(mod)
+    with pytest.raises(PassError, match="argnums has 2, and there are 2 parameters"):
+        Gradient(argnums=2)(mod)
+
+
+def test_a_result_that_is_no_scalar_is_refused() -> None:
+    with pytest.raises(PassError, match="needs a float scalar as its result") as caught:
+        Gradient()(module(UNKNOWN))
+    assert caught.value.code == "gradient-argument"
+    assert caught.value.span is not None
+
+
+def test_effects_are_refused() -> None:
+    mod = relaxpy.parse("""
+@I.ir_module
+class M:
+    @R.function(pure=False)
+    def main(x: R.Tensor((3,), "float64")) -> R.Tensor((), "float64"):
+        _ = R.print(x, format="{}")
+        return R.sum(x)
+""")
+    with pytest.raises(PassError, match="a call with an effect is not differentiable"):
+        Gradient()(mod)
+
+
+def test_tensor_programs_are_refused() -> None:
+    from relaxpy.transform import LegalizeOps
+
+    with pytest.raises(ErrorGroup, match="call_tir is not differentiable"):
+        Gradient(kind="vjp")(LegalizeOps()(module(TUPLES)))
+
+
+def deep(layers: int) -> IRModule:
+    lines = "\n".join(f"        y{i + 1} = R.nn.relu(R.matmul(y{i}, w))" for i in range(layers))
+    return module(f"""
+    def main(y0: R.Tensor(("n", 8), "float64"), w: R.Tensor((8, 8), "float64")) {SCALAR}:
+{lines}
+        return R.sum(y{layers})
+""")
+
+
+def test_time_is_linear_in_the_depth() -> None:
+    times = {}
+    for layers in (128, 256):
+        mod = deep(layers)
+        tries = []
+        for _ in range(3):
+            begin = time.process_time()
+            Gradient()(mod)
+            tries.append(time.process_time() - begin)
+        times[layers] = min(tries)
+    assert times[256] < 2.6 * times[128]
