@@ -35,18 +35,18 @@ BUDGET = {
 }
 MOST = {
     "runtime": 20_930,
-    "compiler core": 51_950,
-    "op": 21_650,
+    "compiler core": 54_000,
+    "op": 23_500,
     "product": 28_700,
-    "testing": 7_600,
+    "testing": 7_900,
     "importers": 21_950,
 }
 """Lines of the parts that are above their budget today, to be reduced:
 
 runtime: the devices' launchers, what a tensor can do (`DLPack`, pages) and what linking keeps of an executable have come
-since, and a session that is kept imports only what it needs; compiler core: convolutions, recurrent layers and their recognition in `tir` (numerics, forms), quantised weights,
-the flow of integers and mixed precision; op: operators of
-ONNX; product: the server's interfaces and formats of checkpoints; testing: the tools of developers are in the wheel;
+since; compiler core: convolutions, recurrent layers and their recognition in `tir` (numerics, forms), quantised weights,
+the flow of integers, mixed precision and derivatives; op: operators of
+ONNX, and a rule of differentiation for each that has one; product: the server's interfaces and formats of checkpoints; testing: the tools of developers are in the wheel;
 importers: ONNX and torch, whose operators each need a few lines.
 """
 
@@ -153,6 +153,8 @@ LONG_FILES = {
     "relaxpy/ir/dim.py": "the arithmetic of dimensions: normal form, order and text share what is private",
     "relaxpy/onnx/writer.py": "to be reduced: a method for each operator that is written as ONNX's",
     "relaxpy/op/base.py": "to be reduced: what an operator is, and how its call is read",
+    "relaxpy/op/norm.py": "five normalisations, each with its rule of differentiation",
+    "relaxpy/op/special.py": "a special function each",
     "relaxpy/op/unary.py": "a function of one tensor each",
     "relaxpy/runtime/link.py": "the machine: a case for each instruction",
     "relaxpy/serve/pages.py": "to be reduced: PageBook allocates pages, keeps the tree of prefixes and writes batches",

@@ -87,9 +87,9 @@ class Walk:
         """The annotation of an expression."""
         return deduce(expr, self.builder.get())
 
-    def refuse(self, message: str, help: str | None = None, code: str = "gradient-rule") -> None:
+    def refuse(self, message: str, help: str | None = None) -> None:
         """Report something that has no derivative; the walk goes on to find others."""
-        self.errors.add(PassError(code, message, span=self.span, help=help))
+        self.errors.add(PassError("gradient-rule", message, span=self.span, help=help))
 
     def emit_binding(self, binding: Binding) -> None:
         """Emit a binding of the function itself."""

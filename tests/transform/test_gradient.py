@@ -137,7 +137,7 @@ def test_a_loop_is_run_once_forward_and_once_backward() -> None:
     turns = []
     for count in (20, 40):
         calls: list[int] = []
-        trace = lambda *_, calls=calls: calls.append(1)  # noqa: E731
+        trace = lambda *_, calls=calls: calls.append(1)
         interpret(new, "main_grad", *arrays((2,), ()), np.array(count), trace=trace)
         turns.append(len(calls))
     assert turns[1] < 2.3 * turns[0]
