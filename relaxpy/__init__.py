@@ -107,7 +107,7 @@ for _name, _module in _PROVIDERS.items():
 
 _PACKAGES = (
     "analysis", "backend", "ir", "jax", "llm", "nn", "onnx", "op", "runtime", "script", "serve", "shape", "testing",
-    "tir", "torch", "transform",
+    "tir", "torch", "train", "transform",
 )  # fmt: skip
 """Packages available as attributes (`relaxpy.op.add`) without an explicit import."""
 

@@ -48,6 +48,7 @@ ALLOWED = {
     "torch": {*LAYERS, "frontend", "runtime", "torch"},
     "jax": {*LAYERS, "frontend", "runtime", "jax"},
     "onnx": {*LAYERS, "frontend", "runtime", "onnx"},
+    "train": {*LAYERS, "runtime", "train"},
     "explain": {*LAYERS, *PRODUCERS, "runtime", "explain"},
     "testing": {*LAYERS, *PRODUCERS, "runtime", "testing"},
 }

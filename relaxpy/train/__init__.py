@@ -1,0 +1,14 @@
+"""Training: optimisers as programs, and one whole step (gradients and optimiser) as one executable for all sizes.
+
+step = relaxpy.train.Step(loss, relaxpy.train.AdamW(1e-3), params=(0, 1))
+weights, state = [w, b], step.start([w, b])
+for x, y in batches:
+value, weights, state = step(weights, state, x, y)
+"""
+
+from __future__ import annotations
+
+from relaxpy.train.optimizers import SGD, Adam, AdamW, Optimizer
+from relaxpy.train.step import Step
+
+__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "Step"]
