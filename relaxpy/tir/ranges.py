@@ -111,6 +111,8 @@ class Ranges:
 
     def _wraps_64(self, node: Expr) -> bool:
         """The same for 64 bits. What is computed with what wraps may have any value."""
+        if not isinstance(node, _SUMS):
+            return False
         if self._coefficient(node) > _LARGEST_COEFFICIENT:
             return True
         if isinstance(node, tirx.Mul) and self._is_large_product(node):
