@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from relaxpy.errors import UsageError
 from relaxpy.ir.dtype import DType
 from relaxpy.op.quantization import NARROW, ROUNDINGS

@@ -93,9 +93,10 @@ class Annotate(Pass):
     A layer is named as its weight is, without the ending `weight`; one whose weight has no name, as its value is. What
     is not annotated is listed with the reason by `annotated`.
 
-    `smooth` evens out columns of data before they are quantised (Xiao et al., 2023, SmoothQuant): they are divided by s =
-    largest(x) ** strength / largest(w) ** (1 - strength), and those of the weight multiplied by it. Raises UsageError (`quantization`) for a rule that
-    matches nothing, or that names an argument that the operator does not have.
+    `smooth` evens out columns of data before they are quantised (Xiao et al., 2023, SmoothQuant): they are divided by
+    s = largest(x) ** strength / largest(w) ** (1 - strength), and those of the weight multiplied by it. Raises
+    UsageError (`quantization`) for a rule that matches nothing, or that names an argument that the operator does not
+    have.
 
     Before:
         @R.function

@@ -25,7 +25,8 @@ from relaxpy.transform.base import Pass, PassContext
 class MeasureErrors(Pass):
     """Make functions return, instead of their results, for each call that `annotate` puts pairs on, the sum of the
     squares of what its result loses by them alone (its arguments are those of the floats), that of its result, and the
-    mean of what each of its channels loses, as a tensor that is broadcast with the result. `measured` also says which calls these are, by function and layer, in the same order."""
+    mean of what each of its channels loses, as a tensor that is broadcast with the result. `measured` also says which
+    calls these are, by function and layer, in the same order."""
 
     name: ClassVar[str] = "measure-errors"
     annotate: Annotate = field(default_factory=Annotate)
