@@ -107,6 +107,10 @@ def import_program(
     return Importer(traced, names, same, type(module).__name__).run()
 
 
+_SLICED = 2
+"""How many elements a slice may leave out for a bound of its size to be tried."""
+
+
 class Importer:
     """The function under construction."""
 
@@ -263,8 +267,8 @@ class Importer:
         shift = (dim - var.dim).value
         low = None if limits.lower in (int_oo, -int_oo) else int(limits.lower)
         high = None if limits.upper in (int_oo, -int_oo) else int(limits.upper)
-        if low is not None and low <= INVENTED and not self.trace.least:
-            low = None
+        if low is not None and not self.trace.least:
+            low = self._least(symbol.name, low)
         if shift is None:
             return
         if high is not None and high < 2**62:
@@ -275,6 +279,14 @@ class Importer:
             None if low is None else low - shift,
             None if high is None else high - shift,
         )
+
+    def _least(self, symbol: str, low: int) -> int | None:
+        """The lower bound that the trace needs; None: none. Of `x[1:]` torch says that it has two elements, too: such
+        bounds are tried."""
+        if INVENTED < low <= INVENTED + _SLICED:
+            while low and self._same(frozenset([symbol]), low - 1):
+                low -= 1
+        return None if low <= INVENTED else low
 
     def _read_guards(self, placeholders: Mapping[str, Any]) -> None:
         """Tie sizes that are equal, and keep the conditions that are to be checked."""
@@ -321,24 +333,33 @@ class Importer:
         """What of a condition has to hold; None: nothing. Of torch's own conditions, those that two numbers differ tell
         layouts in memory apart, and those that hold from 2 on keep torch from what is different for sizes of 0 and 1;
         operators here have one layout, and are the same for all sizes. A user's condition that holds from 2 on decides
-        nothing at a smaller size if the trace is the same there."""
+        nothing at a smaller size if the trace is the same there, nor does torch's that a slice has 2 elements."""
         if prove(condition, self._ranges(condition)):
             return None
         large = {var: narrowed(self.known.get(var), (2, None)) for var in condition.vars}
         is_small = prove(condition, large)
-        if place.span is None:
-            return None if place.is_inequality or is_small else condition
-        if not is_small:
+        if place.span is None and (place.is_inequality or is_small):
+            return None
+        one = len(condition.vars) == 1
+        if not is_small and (place.span is not None or not one or not self._is_bound(condition)):
             return condition
         symbols = frozenset(symbol.name for symbol in place.condition.free_symbols)
-        wrong = [v for v in (1, 0) if not condition.evaluate(dict.fromkeys(condition.vars, v))]
+        values = range(INVENTED + (0 if is_small else _SLICED))
+        wrong = [v for v in values if not condition.evaluate(dict.fromkeys(condition.vars, v))]
         served = [value for value in wrong if self._same(symbols, value)]
         if len(served) == len(wrong):
             return None
         for value in served:
-            for var in condition.vars if len(condition.vars) == 1 else ():
+            for var in condition.vars if one else ():
                 condition = dim_op("or", condition, dim_op("eq", var, value))
         return condition
+
+    def _is_bound(self, condition: Dim) -> bool:
+        """Does it hold for all sizes but the smallest?"""
+        large = {
+            var: narrowed(self.known.get(var), (INVENTED + _SLICED, None)) for var in condition.vars
+        }
+        return prove(condition, large)
 
     def _same(self, symbols: frozenset[str], value: int) -> bool:
         key = symbols, value

@@ -212,6 +212,22 @@ def test_what_torch_traces_from_a_size_of_2_on_is_told_below() -> None:
         compiled(torch.randn(3, 1))
 
 
+def test_a_slice_may_have_one_element_or_none() -> None:
+    """Torch takes what is copied into a part to have at least two."""
+
+    def shifted(x: torch.Tensor) -> torch.Tensor:
+        y = torch.zeros_like(x)
+        y[:, 2:] = x[:, :-2]
+        return y
+
+    compiled = relaxpy.compile(shifted, torch.ones(2, 5))
+    for shape in ((2, 5), (3, 3), (1, 2), (0, 4)):
+        x = torch.rand(shape)
+        torch.testing.assert_close(compiled(x), shifted(x))
+    with pytest.raises(RelaxError, match="check"):
+        compiled(torch.ones(2, 1))
+
+
 def test_a_size_has_a_name() -> None:
     with pytest.raises(RelaxError, match="'2 \\* n' is no name of a size"):
         relaxpy.from_torch(torch.abs, (torch.ones(4),), dynamic_shapes=({0: "2 * n"},))
