@@ -148,9 +148,9 @@ def section(header: list[str], rows: list[list[str]]) -> str:
     """The section of the page."""
     return (
         "The paper's table 2 in our form: 360 held-out digits of scikit-learn, a CNN and one of depthwise "
-        "convolutions, trained on the others. Activations have one scale a tensor (unsigned, with a zero point) and are rounded so, "
-        "weights one for each output; codes of 4 bits are stored in bytes. Sums of 16 bits by 16 do not fit into "
-        f"int32.\n\n{markdown_table(header, rows, '___rrrr')}\n\n"
+        "convolutions, trained on the others. Activations have one scale a tensor (unsigned, with a zero point) and "
+        "are rounded so, weights one for each output; codes of 4 bits are stored in bytes. Sums of 16 bits by 16 do "
+        f"not fit into int32.\n\n{markdown_table(header, rows, '___rrrr')}\n\n"
         "`python benchmarks/digits.py --docs` writes this section."
     )
 

@@ -15,6 +15,14 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
+import relaxpy
+import relaxpy.onnx
+from relaxpy.analysis.called_operators import calls_in
+from relaxpy.ir import TensorType
+from relaxpy.op.conv import Convolution
+from relaxpy.op.deduce import deduce
+from relaxpy.op.linear_algebra import Linear, Matmul
+from relaxpy.transform import Realize
 from tests.frontend.onnx.onnxruntime_oracle import of_onnxruntime, runner
 from tests.frontend.onnx.quantized_models import MODELS, PAIRS, Way, arrays, quantised
 from tests.sweeps import full, sweep
@@ -69,6 +77,33 @@ def test_models_of_the_quantiser(name: str, way: Way, tmp_path: Path) -> None:
 )
 def test_one_build_is_for_all_batches(name: str, way: Way, tmp_path: Path) -> None:
     check(name, way, tmp_path, build=True)
+
+
+@pytest.mark.parametrize("name", ["perceptron", "convolutions", "embedding"])
+@pytest.mark.parametrize("activations", ["QUInt8", "QInt8"])
+def test_pairs_are_realised(name: str, activations: str, tmp_path: Path) -> None:
+    """Every product of a QDQ file with a constant weight is one of integers, and sessions compute so."""
+    pytest.importorskip("onnxruntime")
+    floats = MODELS[name]()
+    model = quantised(floats, Way("QDQ", activations, "QInt8", per_channel=True), tmp_path)
+    real, places = Realize().realized(relaxpy.from_onnx(model)[0])
+    products = [place for place in places if place.operator in ("matmul", "linear", "nn.conv2d")]
+    weights = sum(node.op_type in ("Conv", "Gemm", "MatMul") for node in floats.graph.node)
+    assert [place.reason for place in products] == [""] * weights
+    codes = {"int8", "uint8"}
+    for call in calls_in(real.graph_function("main")):
+        if isinstance(call.op, (Matmul, Linear, Convolution)):
+            kinds = [deduce(arg, real) for arg in call.args[:2]]
+            assert {str(kind.dtype) for kind in kinds if isinstance(kind, TensorType)} <= codes
+    most = last_step(model)
+    session = relaxpy.onnx.InferenceSession(model.SerializeToString())
+    for batch in BATCHES:
+        x = arrays(floats, batch, length=4 + batch)
+        (wanted,) = of_onnxruntime(model, [x])
+        (found,) = session.run(None, {"x": x})
+        apart = np.abs(found - wanted)
+        assert apart.max() <= 1e-5 + 1.01 * most
+        assert (apart > 1e-5).mean() <= (0.25 if most else 0.05)
 
 
 @full
