@@ -568,3 +568,48 @@ def main(x: R.Tensor(("n", 2, 12, 12), "float32")):
     np.testing.assert_allclose(
         interpret(fused, "main", data), interpret(mod, "main", data), rtol=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "fuses"), [("k // 10 + 1", True), ("k // 2 + 1", False), ("k", False)]
+)
+def test_a_ratio_that_holds_for_sizes_that_are_not_small(words: str, fuses: bool) -> None:
+    """Ten codes in a word: for k = 1 there are more bytes of codes than of numbers, and no time to lose."""
+    per = words.partition(" // ")[2].partition(" ")[0] or "1"
+    mod = relaxpy.parse(f'''
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def decode(data: T.Buffer(("{words}", "m"), "uint32"), W: T.Buffer(("k", "m"), "float16")):
+        k, m = T.int64(), T.int64()
+        for i, j in T.grid(k, m):
+            with T.sblock("W"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                W[vi, vj] = T.Cast("float16", T.bitwise_and(T.shift_right(data[vi // {per}, vj], T.Cast("uint32", vi % {per} * 3)), T.uint32(7)))
+
+    @T.prim_func(private=True)
+    def mm(X: T.Buffer(("n", "k"), "float16"), W: T.Buffer(("k", "m"), "float16"), Y: T.Buffer(("n", "m"), "float16")):
+        n, k, m = T.int64(), T.int64(), T.int64()
+        for i, j, a in T.grid(n, m, k):
+            with T.sblock("Y"):
+                vi, vj, va = T.axis.remap("SSR", [i, j, a])
+                with T.init():
+                    Y[vi, vj] = T.float16(0)
+                Y[vi, vj] = Y[vi, vj] + X[vi, va] * W[va, vj]
+
+    @R.function
+    def main(x: R.Tensor(("n", "k"), "float16"), data: R.Tensor(("{words}", "m"), "uint32")) -> R.Tensor(("n", "m"), "float16"):
+        n, k, m = T.int64(), T.int64(), T.int64()
+        cls = Module
+        with R.dataflow():
+            w = R.call_tir(cls.decode, (data,), out_ty=R.Tensor((k, m), "float16"))
+            gv = R.call_tir(cls.mm, (x, w), out_ty=R.Tensor((n, m), "float16"))
+            R.output(gv)
+        return gv
+''')
+    assert (groups(mod) == ["fused_decode_mm"]) is fuses
+    rng = np.random.default_rng(0)
+    for n, k, m in ((3, 1, 5), (0, 9, 2), (2, 10, 1), (1, 73, 4), (2, 0, 3)):
+        rows = k // 10 + 1 if per == "10" else k // 2 + 1 if per == "2" else k
+        x = rng.uniform(-1, 1, (n, k)).astype(np.float16)
+        same_numbers(mod, x, rng.integers(0, 2**32, (rows, m), dtype=np.uint32))
