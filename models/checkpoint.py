@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.checkpoints.config_file import CONFIG_FILE, config_of
-from relaxpy.errors import UsageError
+from relaxpy.errors import UsageError, wrong_weights
 from relaxpy.runtime.checkpoint import Decoded, Source, weight_files
 
 _MOST = (1 << 31) - 1
@@ -144,15 +144,7 @@ def gather(
     taken = {each for source in sources.values() for each in source.names}
     problems += [f"unexpected: {name}" for name in _unknown(tensors, taken, unused)]
     if problems:
-        raise UsageError(
-            "bad-weights",
-            f"the weights do not match the model: {len(problems)} problems",
-            notes=[
-                *problems[:12],
-                *([f"... and {len(problems) - 12} more"] if len(problems) > 12 else []),
-            ],
-            help=f"check that {CONFIG_FILE} belongs to these weights",
-        )
+        raise wrong_weights("model", problems, f"check that {CONFIG_FILE} belongs to these weights")
     return parameters
 
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy import nn
-from relaxpy.errors import UsageError
+from relaxpy.errors import UsageError, wrong_weights
 from relaxpy.ir import Dim, DType
 from relaxpy.models.adapters import Adapter
 from relaxpy.models.checkpoint import Source, gather
@@ -541,12 +541,10 @@ def stack_adapters(
         if (number, name) not in taken
     ]
     if problems:
-        raise UsageError(
-            "bad-weights",
-            f"the adapters do not match the model: {len(problems)} problems",
-            notes=problems[:12],
-            help=f"the configuration takes adapters of {', '.join(config.adapters) or 'no linear map'}",
+        taking = (
+            f"the configuration takes adapters of {', '.join(config.adapters) or 'no linear map'}"
         )
+        raise wrong_weights("model", problems, taking, what="adapters")
     return tuple(layers)
 
 

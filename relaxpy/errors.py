@@ -28,7 +28,7 @@ import stat
 import sys
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -432,3 +432,23 @@ def did_you_mean(
 def nearest(name: str, known: Iterable[str], most: int = 1, cutoff: float = 0.6) -> list[str]:
     """The known names that are most like this one, the most alike first."""
     return difflib.get_close_matches(name, list(known), most, cutoff)
+
+
+def shortened(problems: Collection[str], most: int = 12) -> list[str]:
+    """The first problems of a list, and how many there are beside them."""
+    shown = [*problems][:most]
+    left = len(problems) - len(shown)
+    return [*shown, *([f"... and {left} more"] if left else [])]
+
+
+def wrong_weights(
+    owner: str, problems: Collection[str], help: str, *, what: str = "weights"
+) -> UsageError:
+    """The error (`bad-weights`) for tensors by name that do not match those that their owner takes: what is missing,
+    unexpected, or of another type."""
+    return UsageError(
+        "bad-weights",
+        f"the {what} do not match the {owner}: {len(problems)} problems",
+        notes=shortened(problems),
+        help=help,
+    )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relaxpy.errors import UsageError
+from relaxpy.errors import UsageError, shortened
 from relaxpy.nn.construction import mistake
 from relaxpy.nn.parameter import Parameter
 
@@ -103,9 +103,8 @@ def load_state(
             if not _same(found[0][1], array)
         ]
     if problems:
-        more = [f"... and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
         advice = [f"{place}: {help}" for place, help in hidden]
-        notes = [*problems[:SHOWN], *more, *advice]
+        notes = [*shortened(problems, SHOWN), *advice]
         raise mistake(
             "bad-weights",
             "the weights do not match the parameters of the module",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from relaxpy.errors import RuntimeCheckError, UsageError
+from relaxpy.errors import RuntimeCheckError, UsageError, wrong_weights
 from relaxpy.files import kept_folder
 from relaxpy.runtime.checkpoint import Decoded, Source, Tensors, map_tensors, weight_files
 from relaxpy.runtime.kept_weights import digest_of, kept_file, map_kept
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from relaxpy.runtime.vm import VirtualMachine
 
 Place: TypeAlias = "str | os.PathLike[str]"
-_MOST_NOTES = 12
 
 
 class PackedWeights(Mapping[str, tuple[Any, ...]]):
@@ -200,15 +199,8 @@ def _checked(
                 problems[f"{source.name}: {reason}{_wanted(pattern)}"] = None
     problems |= dict.fromkeys(f"unexpected: {name}" for name in unexpected)
     if problems:
-        more = (
-            [f"... and {len(problems) - _MOST_NOTES} more"] if len(problems) > _MOST_NOTES else []
-        )
-        raise UsageError(
-            "bad-weights",
-            f"the weights do not match the program: {len(problems)} problems",
-            notes=[*list(problems)[:_MOST_NOTES], *more],
-            help="there are no implicit casts; names={parameter: tensor} maps parameters to tensors",
-        )
+        casts = "there are no implicit casts; names={parameter: tensor} maps parameters to tensors"
+        raise wrong_weights("program", problems, casts)
     return arrays
 
 
