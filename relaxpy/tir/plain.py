@@ -14,10 +14,8 @@ from typing import Any
 from relaxpy.tir.analyzer import equal, int64
 from relaxpy.tir.nodes import with_body
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir.types import Buffer, Expr
 from relaxpy.tir.walk import rewritten, walk
-
-Buffer = Any
-Expr = Any
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 
 from relaxpy.tir.nodes import address_of, dtype_of, operator_of, size_vars
 from relaxpy.tir.tvm import s_tir, tirx, tvm
+from relaxpy.tir.types import Expr
 from relaxpy.tir.walk import walk
 
-Expr = Any
 Interval: TypeAlias = tuple[int, int]
 
 _LARGEST_SIZE = (1 << 30) - 1

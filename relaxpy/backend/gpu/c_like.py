@@ -15,9 +15,8 @@ from typing import Any, ClassVar
 
 from relaxpy.backend.gpu.half import with_bits_in_memory
 from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.types import Expr
 from relaxpy.tir.walk import rewritten
-
-Expr = Any
 
 _BITS = {
     "float64": ("uint64", "<d", "<Q"),

@@ -28,9 +28,9 @@ from relaxpy.tir.nodes import dtype_of, with_body
 from relaxpy.tir.numerics.elementary import applied, function_of
 from relaxpy.tir.prim_func import read_symbols
 from relaxpy.tir.tvm import s_tir, tirx, tvm
+from relaxpy.tir.types import Stmt
 from relaxpy.tir.walk import contains_any, element_types, rewritten, walk
 
-Stmt = Any
 _DEVICE_KERNEL = 2
 """TVM's `CallingConv::kDeviceKernelLaunch`."""
 _AXES = ("x", "y", "z")

@@ -14,9 +14,8 @@ import numpy as np
 from relaxpy.tir.lowering.widen import Widener
 from relaxpy.tir.nodes import dtype_of
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.types import Expr
 from relaxpy.tir.walk import rewritten
-
-Expr = Any
 
 WIDEN = "relaxpy_float_of_half"
 NARROW = "relaxpy_half_of_float"

@@ -22,12 +22,9 @@ from relaxpy.tir.lowering.packing import with_fewer_buffers
 from relaxpy.tir.lowering.workspace import Launches, buffer_count, is_shared, split
 from relaxpy.tir.prim_func import PrimFunc, read_symbols
 from relaxpy.tir.tvm import s_tir, tirx, tvm
+from relaxpy.tir.types import Buffer, Stmt, Var
 from relaxpy.tir.walk import rewritten, walk
 from relaxpy.tir.writer.loops import int64
-
-Buffer = Any
-Stmt = Any
-Var = Any
 
 
 def launches_of(

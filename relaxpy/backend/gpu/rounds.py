@@ -14,9 +14,9 @@ from relaxpy.ir.dim import Dim, maximum, minimum
 from relaxpy.tir.analyzer import VarTable
 from relaxpy.tir.prim_func import read_symbols
 from relaxpy.tir.tvm import s_tir, tirx, tvm
+from relaxpy.tir.types import Expr
 from relaxpy.tir.walk import rewritten
 
-Expr = Any
 _MOST = 1 << 31
 """More rounds count as these: products of two fit into 64 bits."""
 

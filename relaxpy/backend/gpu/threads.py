@@ -21,12 +21,9 @@ from relaxpy.tir.lowering.workspace import is_shared
 from relaxpy.tir.prim_func import read_symbols
 from relaxpy.tir.schedule import with_kind
 from relaxpy.tir.tvm import s_tir, tirx, tvm
+from relaxpy.tir.types import Expr, Stmt, Var
 from relaxpy.tir.walk import contains, rewritten, walk
 from relaxpy.tir.writer.loops import int64
-
-Expr = Any
-Stmt = Any
-Var = Any
 
 
 def bind_threads(func: tirx.PrimFunc, group: int) -> tirx.PrimFunc:

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 from relaxpy.backend.gpu.c_like import C_FUNCTIONS, CPLUSPLUS, CLike, named
 from relaxpy.backend.gpu.half import NARROW, WIDEN
 from relaxpy.tir.tvm import tirx
-
-Expr = Any
+from relaxpy.tir.types import Expr
 
 _FLAT = 20.0
 """From here on the hyperbolic tangent is 1 in float32 and float64."""

@@ -29,11 +29,8 @@ from relaxpy.backend.webgpu.names import Names
 from relaxpy.errors import BuildError
 from relaxpy.tir.numerics.elementary import ELEMENTARY, applied
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.types import Expr, Stmt, Var
 from relaxpy.tir.walk import walk
-
-Expr = Any
-Stmt = Any
-Var = Any
 
 WIDE = "vec2<u32>"
 _REGISTERS = {

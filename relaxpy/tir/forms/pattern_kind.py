@@ -19,10 +19,10 @@ from relaxpy.tir.forms.contraction import linear_part
 from relaxpy.tir.forms.stages import equal_indices, loads_of, same_extents, uses
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import s_tir, tirx, tvm
+from relaxpy.tir.types import Buffer
 from relaxpy.tir.walk import walk
 from relaxpy.tir.writer.loops import constant
 
-Buffer = Any
 Var = tvm.ir.Var
 
 

@@ -14,10 +14,8 @@ from relaxpy.tir.extents import whole
 from relaxpy.tir.name_length import DEEPEST, INVOLVED, Levels, has_more_levels
 from relaxpy.tir.nodes import dtype_of, items, with_body
 from relaxpy.tir.tvm import s_tir, tirx, tvm
+from relaxpy.tir.types import Expr, Stmt
 from relaxpy.tir.walk import contains_any, rewritten, walk
-
-Expr = Any
-Stmt = Any
 
 
 def is_deep(expr: Expr) -> bool:

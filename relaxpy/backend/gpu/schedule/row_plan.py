@@ -13,15 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from relaxpy.tir.forms.stages import Load, Stage, is_output, same_extents, stages_of, uses
 from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.types import Axis, Buffer, Expr
 from relaxpy.tir.writer.loops import constant
-
-Axis = Any
-Buffer = Any
-Expr = Any
 
 _SHORT = 32
 """A thread alone reduces this many elements."""

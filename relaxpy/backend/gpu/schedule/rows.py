@@ -18,11 +18,8 @@ from relaxpy.backend.gpu.schedule.row_plan import Part, RowPlan, plain_name, row
 from relaxpy.backend.gpu.target import GpuTarget
 from relaxpy.tir.forms.stages import Stage, is_output, map_loads, substitute
 from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.types import Axis, Buffer, Expr
 from relaxpy.tir.writer.loops import Program, at_least_one, constant, int64
-
-Axis = Any
-Buffer = Any
-Expr = Any
 
 
 def arrange_rows(
