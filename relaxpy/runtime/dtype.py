@@ -11,7 +11,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relaxpy.errors import RuntimeCheckError
 
@@ -78,8 +77,3 @@ def from_numpy(dtype: np.dtype[Any]) -> str:
     if name not in INFO:
         raise RuntimeCheckError("dtype", f"arrays of the numpy dtype {dtype} are not supported")
     return name
-
-
-def is_native(array: NDArray[Any]) -> bool:
-    """Whether the elements are in this machine's byte order."""
-    return array.dtype.isnative
