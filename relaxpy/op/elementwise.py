@@ -66,8 +66,11 @@ class Elementwise(Op):
 
     @classmethod
     def has_vjp(cls) -> bool:
-        own = cls.slope is not Elementwise.slope or cls.pull is not Elementwise.pull
-        return own and not cls.no_vjp
+        own = (
+            getattr(cls, name) is not getattr(Elementwise, name)
+            for name in ("slope", "pull", "vjp")
+        )
+        return any(own) and not cls.no_vjp
 
     @classmethod
     def accepts(cls, dtype: DType) -> bool:

@@ -438,10 +438,12 @@ class GroupNorm(ChannelNormalization):
         )
         axes = tuple(a + (a > channel) for a in _from_front(self.axes, b.rank(data)))
         axes = tuple(sorted((*axes, channel + 1)))
-        weights = [b.reshape(x, view[channel : channel + 2]) for x in (gamma, beta)]
+        gamma, beta = (b.reshape(x, view[channel : channel + 2]) for x in (gamma, beta))
         unit, scale = normalised(b, b.reshape(data, view), axes, self.epsilon)
         both = (channel, channel + 1)
-        found = weighted_cotangents(b, self, unit, scale, axes, both, *weights, b.reshape(ct, view))
+        found = weighted_cotangents(
+            b, self, unit, scale, axes, both, gamma, beta, b.reshape(ct, view)
+        )
         return [
             None if x is None else b.reshape(x, b.dims(arg))
             for x, arg in zip(found, args, strict=True)

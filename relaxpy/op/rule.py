@@ -56,10 +56,7 @@ class Rule:
         if isinstance(found, ModuleType):
             value: Any = Rule(self.emit, found)
         else:
-
-            def value(*args: Any, **kwargs: Any) -> Expr:
-                return self.emit(found(*args, **kwargs))
-
+            value = lambda *args, **kwargs: self.emit(found(*args, **kwargs))  # noqa: E731
         setattr(self, name, value)
         return value
 

@@ -233,6 +233,9 @@ class Namespace:
     def __getattr__(self, name: typing.Any) -> typing.Any:
         ...
 
+    def __call__(self, function: typing.Any, argnums: typing.Any=0) -> typing.Any:
+        """`R.grad(f)`: the gradient of a function. Other namespaces cannot be called."""
+
     def __repr__(self) -> typing.Any:
         ...
 

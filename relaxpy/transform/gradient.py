@@ -28,6 +28,7 @@ from relaxpy.ir.expr import (
     VarBinding,
 )
 from relaxpy.ir.module import IRModule
+from relaxpy.ir.op import Operator
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import free_sym_vars, free_vars
 from relaxpy.op.block_builder import BlockBuilder
@@ -309,7 +310,7 @@ class Derivatives:
                 found = [inner.whole(inner.values[v], v.annotation) for v in wrt]
                 building.result(Tuple(tuple(found)))
             branches.append(without_unused(building.seq))
-        both = self.builder.emit_if(value.cond, *branches, span=walk.span)
+        both = self.builder.emit_if(value.cond, branches[0], branches[1], span=walk.span)
         for var, each in zip(wrt, walk.rule.fields(both), strict=True):
             walk.add(var, each)
 
@@ -327,7 +328,7 @@ class Derivatives:
                         tangent = inner.whole(inner.tangent(branch.body), binding.var.annotation)
                         building.result(Tuple((branch.body, tangent)))
                     seqs.append(building.seq)
-                both = self.builder.emit_if(cond, *seqs, span=span)
+                both = self.builder.emit_if(cond, seqs[0], seqs[1], span=span)
             case Call(op=GlobalVar(name=name), args=args) if name in self.mod.graph_functions:
                 params = self.mod.graph_functions[name].params
                 more = [
@@ -347,7 +348,7 @@ class Derivatives:
         match value:
             case Call(op=Expr()):
                 walk.refuse("a call of a function that is a value is not differentiable yet", HELP)
-            case Call(op=op):
+            case Call(op=Operator() as op):
                 walk.refuse(
                     f"{op.name} is not differentiable: its program has no rule",
                     f"write it as calls of operators, or {HELP}",

@@ -31,7 +31,7 @@ def test_every_page_is_in_the_navigation() -> None:
 def test_the_groups_of_the_sidebar() -> None:
     groups = listed(INDEX)
     assert [group.title for group in groups] == [
-        "Start", "Models", "Language models", "Devices", "Compiler", "Reference",
+        "Start", "Models", "Training", "Language models", "Devices", "Compiler", "Reference",
     ]  # fmt: skip
     assert all(len(group.pages) <= 10 for group in groups), "a group is seen at a glance"
 

@@ -11,19 +11,20 @@ import torch
 
 import relaxpy
 from relaxpy.errors import UsageError
-from relaxpy.script import relax as R
 from relaxpy.train import SGD, Adam, AdamW, Optimizer, Step
 
-
+MLP = relaxpy.parse("""
 @R.function
-def mlp(
+def main(
     w1: R.Tensor((64, 32), "float32"), b1: R.Tensor((32,), "float32"),
     w2: R.Tensor((32, 10), "float32"), b2: R.Tensor((10,), "float32"),
     x: R.Tensor(("n", 64), "float32"), y: R.Tensor(("n",), "int64"),
-) -> R.Tensor((), "float32"):  # fmt: skip
+) -> R.Tensor((), "float32"):
     h = R.nn.relu(R.add(R.matmul(x, w1), b1))
     scores = R.nn.log_softmax(R.add(R.matmul(h, w2), b2))
     return R.nn.nll_loss(scores, y)
+""")
+mlp: Any = MLP["main"]
 
 
 def weights(seed: int = 0) -> list[np.ndarray]:
@@ -67,16 +68,17 @@ def test_steps_are_torchs(optimizer: Optimizer, make: Any) -> None:
         loss, mine, state = step(mine, state, x, y)
         other.zero_grad()
         want = theirs(w, x, y)
-        want.backward()
+        torch.autograd.backward(want)
         other.step()
         np.testing.assert_allclose(loss.numpy(), want.detach().numpy(), rtol=2e-4, atol=1e-6)
     for got, each in zip(mine, w, strict=True):
         np.testing.assert_allclose(got.numpy(), each.detach().numpy(), rtol=2e-3, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_digits() -> None:
     """scikit-learn's handwritten digits: more than 97 % of those that were not trained on."""
-    datasets = pytest.importorskip("sklearn.datasets")
+    datasets: Any = pytest.importorskip("sklearn.datasets")
     data = datasets.load_digits()
     order = np.random.default_rng(0).permutation(len(data.target))
     x, y = (data.data[order] / 16).astype(np.float32), data.target[order].astype(np.int64)
@@ -146,7 +148,7 @@ def test_a_transformers_losses_are_torchs() -> None:
         loss, mine, state = step(mine, state, ids[:, :-1].copy(), ids[:, 1:].copy())
         other.zero_grad()
         want = transformer(w, torch.tensor(ids[:, :-1]), torch.tensor(ids[:, 1:]))
-        want.backward()
+        torch.autograd.backward(want)
         other.step()
         last = float(loss.numpy())
         first = first or last
