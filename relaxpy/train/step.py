@@ -80,7 +80,7 @@ class Step:
             for number, t, g, own in zip(
                 self.params, self.types, b.fields(gradients), b.fields(old), strict=True
             ):
-                rate, steps = (b.astype(each, t.dtype) for each in (lr, count))
+                rate, steps = (b.astype(each, b.dtype(g)) for each in (lr, count))
                 w, new = self.optimizer.update(b, given[number], g, b.fields(own), rate, steps)
                 weights.append(w)
                 states.append(Tuple(tuple(new)))

@@ -68,10 +68,11 @@ def seen(cls: type[Op]) -> list[Sample]:
 
 
 def floats(value: Any) -> list[np.ndarray]:
-    if isinstance(value, np.ndarray):
-        return [value] if value.dtype.kind == "f" else []
-    fields: Any = value if isinstance(value, (tuple, list)) else ()
-    return [leaf for each in fields for leaf in floats(each)]
+    if isinstance(value, (tuple, list)):
+        fields: Any = value
+        return [leaf for each in fields for leaf in floats(each)]
+    array = np.asarray(value)
+    return [array] if array.dtype.kind == "f" else []
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ def main(
 mlp: Any = MLP["main"]
 
 
-def weights(seed: int = 0) -> list[np.ndarray]:
+def weights(seed: int = 0) -> Any:
     rng = np.random.default_rng(seed)
     shapes = ((64, 32), (32,), (32, 10), (10,))
     return [
@@ -43,22 +44,23 @@ def theirs(w: list[torch.Tensor], x: Any, y: Any) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(h @ w[2] + w[3], torch.tensor(y))
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "make"),
-    [
-        (SGD(0.1), lambda w: torch.optim.SGD(w, 0.1)),
-        (SGD(0.1, 0.9, 0.01), lambda w: torch.optim.SGD(w, 0.1, 0.9, weight_decay=0.01)),
-        (SGD(0.1, 0.9, nesterov=True), lambda w: torch.optim.SGD(w, 0.1, 0.9, nesterov=True)),
-        (Adam(0.01), lambda w: torch.optim.Adam(w, 0.01)),
-        (Adam(0.01, weight_decay=0.1), lambda w: torch.optim.Adam(w, 0.01, weight_decay=0.1)),
-        (AdamW(0.01, weight_decay=0.1), lambda w: torch.optim.AdamW(w, 0.01, weight_decay=0.1)),
-    ],
-    ids=["SGD", "momentum", "Nesterov", "Adam", "Adam with decay", "AdamW"],
-)
-def test_steps_are_torchs(optimizer: Optimizer, make: Any) -> None:
+torchs: Any = torch.optim
+OPTIMIZERS: dict[str, tuple[Optimizer, Callable[[Any], Any]]] = {
+    "SGD": (SGD(0.1), lambda w: torchs.SGD(w, 0.1)),
+    "momentum": (SGD(0.1, 0.9, 0.01), lambda w: torchs.SGD(w, 0.1, 0.9, weight_decay=0.01)),
+    "Nesterov": (SGD(0.1, 0.9, nesterov=True), lambda w: torchs.SGD(w, 0.1, 0.9, nesterov=True)),
+    "Adam": (Adam(0.01), lambda w: torchs.Adam(w, 0.01)),
+    "decay": (Adam(0.01, weight_decay=0.1), lambda w: torchs.Adam(w, 0.01, weight_decay=0.1)),
+    "AdamW": (AdamW(0.01, weight_decay=0.1), lambda w: torchs.AdamW(w, 0.01, weight_decay=0.1)),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_are_torchs(name: str) -> None:
     """Twenty steps from the same weights, with batches of different sizes, in one executable."""
-    rng = np.random.default_rng(1)
-    step, mine = Step(mlp, optimizer, (0, 1, 2, 3)), weights()
+    optimizer, make = OPTIMIZERS[name]
+    rng, mine = np.random.default_rng(1), weights()
+    step = Step(mlp, optimizer, (0, 1, 2, 3))
     state = step.start(mine)
     w = [torch.tensor(each, requires_grad=True) for each in weights()]
     other = make(w)
@@ -83,7 +85,8 @@ def test_digits() -> None:
     order = np.random.default_rng(0).permutation(len(data.target))
     x, y = (data.data[order] / 16).astype(np.float32), data.target[order].astype(np.int64)
     seen = 1437
-    step, w = Step(mlp, AdamW(1e-2), (0, 1, 2, 3)), weights()
+    w: Any = weights()
+    step = Step(mlp, AdamW(1e-2), (0, 1, 2, 3))
     state = step.start(w)
     for epoch in range(20):
         for at in range(0, seen, 64):
@@ -139,7 +142,7 @@ def test_a_transformers_losses_are_torchs() -> None:
     mine += [np.ones(24, np.float32), np.ones(24, np.float32)]
     w = [torch.tensor(each, requires_grad=True) for each in mine]
     step = Step(relaxpy.parse(BLOCK).main, AdamW(3e-3), range(7))
-    state, other = step.start(mine), torch.optim.AdamW(w, 3e-3)
+    state, other = step.start(mine), torchs.AdamW(w, 3e-3)
     first = last = 0.0
     for number in range(30):
         b, t = ((4, 16), (2, 9), (1, 33))[number % 3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -136,11 +137,14 @@ def test_a_loop_is_run_once_forward_and_once_backward() -> None:
     text = new.script()
     assert text.count("cls.loop(") == 3  # in main, in the loop, and for the value in main_grad
     turns: list[int] = []
+    seen = Counter[str]()
     for count in (20, 40):
-        calls = Counter[str]()
-        trace: Any = lambda *_, calls=calls: calls.update("a")
-        interpret(new, "main_grad", *arrays((2,), ()), np.array(count), trace=trace)
-        turns.append(calls.total())
+        seen.clear()
+        interpret(
+            new, "main_grad", *arrays((2,), ()), np.array(count),
+            trace=lambda *_: seen.update("a"),
+        )  # fmt: skip
+        turns.append(seen.total())
     assert turns[1] < 2.3 * turns[0]
 
 
@@ -283,3 +287,63 @@ def test_time_is_linear_in_the_depth() -> None:
             tries.append(time.process_time() - begin)
         times[layers] = min(tries)
     assert times[256] < 2.6 * times[128]
+
+
+def test_size_grows_with_the_order_by_a_factor() -> None:
+    """Each order adds as many calls as there are, times a constant: no more."""
+    mod = module(f"""
+    def main(x: R.Tensor(("n",), "float64")) {SCALAR}:
+        return R.sum(R.multiply(R.tanh(x), x))
+""")
+    counts: list[int] = []
+    name, args = "main", arrays((3,))
+    for _ in range(4):
+        mod = Gradient(name, "vjp")(mod)
+        name = f"{name}_vjp"
+        counts.append(len(list(mod.graph_functions[name].body.bindings)))
+        args = [*args, interpret(mod, name.removesuffix("_vjp"), *args)]
+    assert all(b < 3.5 * a for a, b in pairwise(counts)), counts
+
+
+CNN = """
+@R.function
+def main(
+    w1: R.Tensor((6, 3, 3, 3), "float32"), w2: R.Tensor((4, 3, 3, 3), "float32"),
+    gamma: R.Tensor((6,), "float32"), beta: R.Tensor((6,), "float32"), out: R.Tensor((10, 4), "float32"),
+    x: R.Tensor(("n", 3, "h", "w"), "float32"), y: R.Tensor(("n",), "int64"),
+):
+    n = T.int64()
+    mean, var = R.zeros(R.shape([6]), "float32"), R.ones(R.shape([6]), "float32")
+    normal = R.nn.batch_norm(R.nn.conv2d(x, w1, padding=1), gamma, beta, mean, var, axis=1)
+    half = R.nn.max_pool2d(R.nn.relu(normal[0]), pool_size=2, strides=2)
+    few = R.nn.gelu(R.nn.conv2d(half, w2, strides=2, padding=1, groups=2))
+    flat = R.reshape(R.nn.adaptive_avg_pool2d(few, output_size=1), R.shape([n, 4]))
+    return R.nn.nll_loss(R.nn.log_softmax(R.linear(flat, out)), y)
+"""
+
+
+def cnn(w1: Any, w2: Any, gamma: Any, beta: Any, out: Any, x: Any, y: Any) -> torch.Tensor:
+    functional: Any = torch.nn.functional
+    normal = functional.batch_norm(
+        functional.conv2d(x, w1, padding=1), None, None, gamma, beta, training=True
+    )
+    half = functional.max_pool2d(torch.relu(normal), 2)
+    few = functional.gelu(functional.conv2d(half, w2, stride=2, padding=1, groups=2))
+    return functional.cross_entropy(few.mean((2, 3)) @ out.T, y)
+
+
+@pytest.mark.slow
+def test_a_convolutional_network_beside_torch() -> None:
+    """Compiled once, for images of any number and size."""
+    slopes = relaxpy.value_and_grad(relaxpy.parse(CNN).main, None)
+    shapes = ((6, 3, 3, 3), (4, 3, 3, 3), (6,), (6,), (10, 4))
+    weights = [RNG.standard_normal(s, np.float32) for s in shapes]
+    for n, h, w in ((2, 12, 12), (3, 9, 17), (1, 8, 8)):
+        x, y = RNG.standard_normal((n, 3, h, w), np.float32), RNG.integers(0, 10, n)
+        theirs: list[Any] = [torch.tensor(a, requires_grad=True) for a in (*weights, x)]
+        loss = cnn(*theirs, torch.tensor(y))
+        torch.autograd.backward(loss)
+        value, grads = slopes(*weights, x, y)
+        np.testing.assert_allclose(value.numpy(), loss.detach().numpy(), rtol=1e-4)
+        for mine, each in zip(grads, theirs, strict=True):
+            np.testing.assert_allclose(mine.numpy(), each.grad.numpy(), rtol=1e-3, atol=1e-5)
