@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 
+from relaxpy.errors import Span
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
-from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.dim import Dim, SymVar, dim_op
 from relaxpy.ir.expr import (
     Binding,
     Call,
@@ -30,7 +32,7 @@ from relaxpy.op.memory import CheckDim
 from relaxpy.shape.bounds import LOWER, UPPER
 from relaxpy.shape.defined import matched_dims
 from relaxpy.shape.lattice import Verdict, accepts
-from relaxpy.shape.prove import equal
+from relaxpy.shape.prove import equal, prove
 from relaxpy.tir.fuse import Step, Value, can_be_fused
 from relaxpy.tir.prim_func import PrimFunc
 
@@ -63,7 +65,8 @@ class ProgramGroup:
     """Symbols that the program takes as numbers."""
     result: Part
     checks: Sequence[Call]
-    """Relations of the function's symbols that must hold (`vm.check_dim`)."""
+    """Relations of the function's symbols that must hold (`vm.check_dim`), and that no dimension of a tensor between
+    two steps is negative: the caller sees those of inputs and outputs only."""
 
 
 class _Other(Exception):
@@ -98,6 +101,8 @@ class _Reader:
     """Tensors from outside, by the identity of their values."""
     constants: dict[int, Value] = dataclass_field(default_factory=dict[int, Value])
     steps: list[Step] = dataclass_field(default_factory=list[Step])
+    spans: list[Span | None] = dataclass_field(default_factory=list["Span | None"])
+    """Where the calls of the steps are."""
     checks: list[Call] = dataclass_field(default_factory=list[Call])
 
     def parameter(self, param: Var, annotation: Annotation, path: tuple[int, ...]) -> Part:
@@ -158,6 +163,7 @@ class _Reader:
         if sum(isinstance(p, ScalarParam) for p in program.params) != len(scalars):
             raise _Other
         self.steps.append(Step(program, inputs, made, scalars))
+        self.spans.append(call.span)
         return made
 
     def part(self, expr: Expr, constant: Callable[[Constant], Value] | None = None) -> Part:
@@ -204,7 +210,21 @@ class _Reader:
             ]
         )
         scalars = [symbol for symbol in used if symbol not in alone]
-        return ProgramGroup(self.steps, inputs, self.sources, outputs, scalars, result, self.checks)
+        checks = [*self.checks, *self.sizes(types)]
+        return ProgramGroup(self.steps, inputs, self.sources, outputs, scalars, result, checks)
+
+    def sizes(self, seen: Sequence[TensorType]) -> Iterator[Call]:
+        """The checks of dimensions that are of no tensor that the caller sees, and may be negative."""
+        checked = {dim for each in seen for dim in each.dims or ()}
+        for step, span in zip(self.steps, self.spans, strict=True):
+            for dim in (dim for value in step.outputs for dim in value.type.dims or ()):
+                condition = dim_op("le", 0, dim)
+                if dim not in checked and not prove(condition):
+                    check = CheckDim(message=f"the dimension {dim} is negative")(
+                        PrimValue(condition)
+                    )
+                    yield dataclasses.replace(check, span=span)
+                checked.add(dim)
 
 
 def _known(value: object) -> Dim:

@@ -284,3 +284,30 @@ class Module:
         np.testing.assert_array_equal(vm[function](x, w).numpy(), np.full((3, 2), 4, np.float32))
         with pytest.raises(RelaxError):
             vm[function](x, w[:3].copy())
+
+
+def test_sizes_between_steps_are_checked() -> None:
+    """A dimension that no argument and no result has may be negative: `relaxpy fuzz` found that the fused program takes
+    it for 0."""
+    mod = relaxpy.parse("""@I.ir_module
+class M:
+    @R.function
+    def total(x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        return R.sum(R.zeros(R.shape([n - 2, 2]), "int64"))
+
+    @R.function
+    def flat(x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        return R.reshape(R.zeros(R.shape([n - 1, 2]), "int64"), R.shape([n * 2 - 2]))
+""")
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, "llvm -opt-level=0"))
+    for name, least in (("total", 2), ("flat", 1)):
+        for n in range(5):
+            x = np.zeros(n, "float32")
+            if n >= least:
+                np.testing.assert_array_equal(vm[name](x), interpret(mod, name, x))
+                continue
+            for call in (vm[name], lambda x, name=name: interpret(mod, name, x)):
+                with pytest.raises(RelaxError, match=f"the dimension n - {least} is negative"):
+                    call(x)
