@@ -259,7 +259,7 @@ _updates: WeakKeyDictionary[SeqExpr, _Found] = WeakKeyDictionary()
 
 class _InPlaceArguments(Visitor):
     def __init__(self) -> None:
-        self.known = _updates
+        self.known: WeakKeyDictionary[SeqExpr, _Found] = _updates
         self.taken: list[Var] = []
         self.sources: dict[Var, tuple[Var, ...]] = {}
         """For each variable, the variables that it aliases or is a field of."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from relaxpy.analysis.index_facts import Facts, lanes
 from relaxpy.errors import PassError
-from relaxpy.ir.dim import Dim
+from relaxpy.ir.dim import Dim, constant_of
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.tir.forms.rows import rows_of
 from relaxpy.tir.schedule import with_kind
@@ -229,8 +229,9 @@ def _furthest(ends: Iterable[Dim | None], choose: Callable[[int, int], int]) -> 
     for end in ends:
         if end is None:
             return None
-        rest = end - end.constant
-        found[rest] = choose(end.constant, found.get(rest, end.constant))
+        number = constant_of(end)
+        rest = end - number
+        found[rest] = choose(number, found.get(rest, number))
     return [rest + number for rest, number in found.items()]
 
 

@@ -197,11 +197,6 @@ class Dim:
         return atom if isinstance(atom, SymVar) else None
 
     @property
-    def constant(self) -> int:
-        """The term without variables; 0 if there is none."""
-        return self.terms[-1][1] if self.terms and not self.terms[-1][0] else 0
-
-    @property
     def is_truth(self) -> bool:
         """Is this a comparison, or a combination of comparisons by and, or and not? Its value is always 0 or 1."""
         atom = self.atom
@@ -597,6 +592,11 @@ def product(dims: Iterator[Dim] | tuple[Dim, ...]) -> Dim:
     for dim in dims:
         result = result * dim
     return result
+
+
+def constant_of(dim: Dim) -> int:
+    """The term without variables; 0 if there is none."""
+    return dim.terms[-1][1] if dim.terms and not dim.terms[-1][0] else 0
 
 
 def factors_of(dim: Dim, symbols: Iterable[SymVar]) -> dict[SymVar, Dim]:

@@ -11,7 +11,7 @@ import json
 import keyword
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import Any
 
@@ -23,6 +23,7 @@ from relaxpy.ir.annotation import (
     ShapeType,
     TensorType,
     TupleType,
+    leaf_types,
 )
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
@@ -52,7 +53,7 @@ from relaxpy.ir.module import IRModule
 from relaxpy.ir.op import Operator
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.vdevice import VDevice
-from relaxpy.ir.visitor import Visitor, for_each_dim
+from relaxpy.ir.visitor import Visitor, free_sym_vars
 from relaxpy.narrow import is_mapping
 from relaxpy.script.constants import ConstantTable
 from relaxpy.shape.bounds import LOWER, UPPER
@@ -437,9 +438,6 @@ class _FunctionPrinter:
             return f'"{text}"' if own or (self.quoted and not set(dim.vars) <= self.scope) else text
         return f'"{text}"' if self.quoted else text
 
-    def dims(self, dims: Iterable[Dim]) -> Iterator[str]:
-        return map(self.dim, dims)
-
     def annotation(self, annotation: Annotation) -> str:
         match annotation:
             case TensorType():
@@ -447,7 +445,7 @@ class _FunctionPrinter:
             case ShapeType(dims=None, ndim=ndim):
                 return "R.Shape" if ndim < 0 else f"R.Shape(ndim={ndim})"
             case ShapeType(dims=tuple() as dims):
-                return f"R.Shape([{', '.join(self.dims(dims))}])"
+                return f"R.Shape([{', '.join(map(self.dim, dims))}])"
             case PrimType(dtype=dtype, value=value):
                 if value is None:
                     return f"R.Prim({quote(dtype)})"
@@ -462,10 +460,9 @@ class _FunctionPrinter:
                 return "R.Object"
 
     def tuple_type(self, annotation: TupleType) -> str:
-        """A tuple type. Tuples in tuples are the same objects in each annotation that contains them: in a body, where
-        their text is the same too, they are printed once."""
-        known = self.tuple_types.get(id(annotation))
-        if known is not None and not self.quoted and not self.own_types:
+        """A tuple type; once for each object in bodies, since tuples in tuples are in many annotations."""
+        known = None if self.quoted or self.own_types else self.tuple_types.get(id(annotation))
+        if known is not None:
             return known[1]
         text = f"R.Tuple({', '.join(map(self.annotation, annotation.fields))})"
         if not self.quoted and not self.own_types:
@@ -478,7 +475,7 @@ class _FunctionPrinter:
         if isinstance(shape, Var):
             parts.append(self.names.of(shape))
         elif shape is not None:
-            inner = ", ".join(self.dims(shape))
+            inner = ", ".join(map(self.dim, shape))
             parts.append(f"({inner},)" if len(shape) == 1 else f"({inner})")
         if annotation.dtype is not None:
             parts.append(f"dtype={quote(annotation.dtype)}")
@@ -545,20 +542,8 @@ class _BodySymbols(Visitor):
 
 def symbols_in_order(annotations: Iterable[Annotation]) -> list[SymVar]:
     """Symbols of annotations, without those of function types, in order."""
-    found: dict[SymVar, None] = {}
-
-    def collect(annotation: Annotation) -> None:
-        if isinstance(annotation, CallableType):
-            return
-        if isinstance(annotation, TupleType):
-            for leaf in annotation.leaf_types:
-                collect(leaf)
-            return
-        for_each_dim(annotation, lambda dim: found.update(dict.fromkeys(dim.vars)))
-
-    for annotation in annotations:
-        collect(annotation)
-    return list(found)
+    leaves = (leaf for annotation in annotations for leaf in leaf_types(annotation))
+    return list(free_sym_vars(leaf for leaf in leaves if not isinstance(leaf, CallableType)))
 
 
 def symbols_of(annotations: Iterable[Annotation]) -> set[SymVar]:

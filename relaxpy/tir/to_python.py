@@ -468,7 +468,7 @@ class _Writer:
         kind = type(node).__name__
         if kind in _INFIX:
             text = f"({self.expr(node.a)} {_INFIX[kind]} {self.expr(node.b)})"
-            return f"wrapped{text}" if self.exceeds(node) else text
+            return f"wrapped{text}" if _exceeds(node, self.ranges) else text
         if kind in _PREFIX:
             return f"({_PREFIX[kind]}{self.expr(node.a)})"
         match kind:
@@ -501,14 +501,6 @@ class _Writer:
                 return self.call(node)
             case _:
                 raise PassError("interpret", f"a {kind} in a tensor program cannot be interpreted")
-
-    def exceeds(self, node: Any) -> bool:
-        """May Python's integers, which those of 64 bits are, exceed these?"""
-        return (
-            isinstance(node, (tirx.Add, tirx.Sub, tirx.Mul))
-            and dtype_of(node) == "int64"
-            and self.ranges.wraps(node)
-        )
 
     def choice(self, condition: Any, then: Any, otherwise: Any) -> str:
         """A choice of which only the chosen side is evaluated."""
@@ -582,3 +574,9 @@ def _reduces(realize: Any, var: Any) -> bool:
         if _is_reduced(axis):
             tvm_ffi.structural_walk(value, (tvm.ir.Var, visit), order="pre")
     return found
+
+
+def _exceeds(node: Any, ranges: Ranges) -> bool:
+    """May Python's integers, which those of 64 bits are, exceed these?"""
+    is_sum = isinstance(node, (tirx.Add, tirx.Sub, tirx.Mul)) and dtype_of(node) == "int64"
+    return is_sum and ranges.wraps(node)
