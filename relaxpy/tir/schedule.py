@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from relaxpy.tir.nodes import operator_of
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains, contains_any, walk
 
@@ -83,11 +84,11 @@ def _may_run_at_once(stmt: Stmt) -> bool:
     if not isinstance(stmt, tirx.For) or not contains(stmt.body, s_tir.SBlockRealize):
         return False
     ends = (tirx.Break, tirx.Continue, tirx.Return)
-    ending = ("break_loop", "continue_loop", "ret")
+    calls = ("break_loop", "continue_loop", "ret")
     return not contains_any(
         stmt.body,
         (ends, lambda _: True),
-        (tvm.ir.Call, lambda call: str(getattr(call.op, "name", "")).endswith(ending)),
+        (tvm.ir.Call, lambda call: operator_of(call).rpartition(".")[2] in calls),
     )
 
 

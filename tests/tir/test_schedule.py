@@ -1,4 +1,5 @@
-"""Reductions of no elements in programs whose loops the author has scheduled: the initial value, as everywhere."""
+"""Reductions of no elements in programs whose loops the author has scheduled: the initial value, as everywhere; loops
+that become parallel."""
 
 from __future__ import annotations
 
@@ -6,7 +7,11 @@ import numpy as np
 import pytest
 
 import relaxpy
+from relaxpy.script.parser import parse
 from relaxpy.testing.interpret import interpret
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.schedule import loops_of, with_outer_loops_parallel
+from relaxpy.tir.tvm import tirx
 
 PLACES = {
     "a parallel row": """
@@ -78,3 +83,22 @@ class M:
         wanted = interpret(mod, "main", x)
         for _ in range(2):  # memory of another call
             np.testing.assert_array_equal(vm["main"](x).numpy(), wanted, f"{name} of {shape}")
+
+
+def test_outermost_loops_of_blocks_become_parallel() -> None:
+    """In a program of several nests too, and with `reinterpret`, whose name ends as that of a return."""
+    func = parse("""@T.prim_func
+def main(x: T.Buffer(("n",), "int32"), y: T.Buffer(("n",), "float32")):
+    n = T.int64()
+    for i in range(n):
+        with T.sblock("a"):
+            v = T.axis.spatial(n, i)
+            y[v] = T.reinterpret("float32", x[v])
+    for i in range(n):
+        with T.sblock("b"):
+            v = T.axis.spatial(n, i)
+            y[v] = y[v] * T.float32(2)
+""")["main"]
+    assert isinstance(func, PrimFunc)
+    kinds = [loop.kind for loop in loops_of(with_outer_loops_parallel(func.func))]
+    assert kinds == [tirx.ForKind.PARALLEL] * 2
