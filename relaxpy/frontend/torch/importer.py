@@ -282,8 +282,15 @@ class Importer:
 
     def _least(self, symbol: str, low: int) -> int | None:
         """The lower bound that the trace needs; None: none. Of `x[1:]` torch says that it has two elements, too: such
-        bounds are tried."""
-        if INVENTED < low <= INVENTED + _SLICED:
+        bounds are tried. What a line of the user's asks is a condition, which is told with the line."""
+        if low <= INVENTED:
+            return None
+        places = places_of_guards(self.original, self.trace.comparisons)
+        for condition in [place.condition for place in places if place.span is not None]:
+            names = [each.name for each in condition.free_symbols]
+            if names == [symbol] and not condition.subs(condition.free_symbols.pop(), low - 1):
+                return None
+        if low <= INVENTED + _SLICED:
             while low and self._same(frozenset([symbol]), low - 1):
                 low -= 1
         return None if low <= INVENTED else low

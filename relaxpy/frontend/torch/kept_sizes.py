@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 
@@ -12,7 +13,9 @@ from typing import Any
 def kept_sizes() -> Iterator[None]:
     """Let calls of these functions keep sizes that vary, while the block runs: `tensor` is of numbers, `linspace`
     takes its steps as an int, `affine_grid` is made of it, `take_along_dim`, `kron` and `fill_diagonal_` read sizes as
-    ints, and `einsum` of three tensors chooses an order by them."""
+    ints, `einsum` of three tensors chooses an order by them, `tril_indices` counts, and `math.sqrt` is of
+    numbers."""
+    import torch
     from torch.backends import opt_einsum
     from torch.overrides import TorchFunctionMode
 
@@ -29,8 +32,17 @@ def kept_sizes() -> Iterator[None]:
             return func(*args, **kwargs)
 
     ordered = opt_einsum.flags(enabled=False) if opt_einsum.is_available() else nullcontext()
-    with ordered, Kept():
-        yield
+    own = math.sqrt
+
+    def root(value: Any) -> Any:
+        return value**0.5 if isinstance(value, (torch.SymInt, torch.SymFloat)) else own(value)
+
+    setattr(math, own.__name__, root)
+    try:
+        with ordered, Kept():
+            yield
+    finally:
+        setattr(math, own.__name__, own)
 
 
 @cache
@@ -47,6 +59,8 @@ def _functions() -> dict[Any, Callable[..., Any]]:
         torch.Tensor.fill_diagonal_: _fill_diagonal,
         torch.take_along_dim: _take_along_dim,
         torch.Tensor.take_along_dim: _take_along_dim,
+        torch.tril_indices: partial(_triangle, torch.tril),
+        torch.triu_indices: partial(_triangle, torch.triu),
         torch.kron: _kron,
         torch.Tensor.kron: _kron,
     }
@@ -158,6 +172,14 @@ def _kron(a: Any, b: Any) -> Any:
     return (a.reshape(above) * b.reshape(below)).reshape(
         [one * other for one, other in zip(a.shape, b.shape, strict=True)]
     )
+
+
+def _triangle(part: Any, rows: Any, columns: Any, offset: int = 0, **options: Any) -> Any:
+    import torch
+
+    if options.get("dtype", torch.int64) != torch.int64:
+        return None
+    return part(torch.ones(rows, columns, dtype=torch.bool), offset).nonzero().T
 
 
 def _fill_diagonal(x: Any, value: Any, wrap: bool = False) -> Any:

@@ -261,6 +261,14 @@ def index_tensor(at: Site, x: Expr, indices: list[Any]) -> Any:
     return _turned(found, moved)
 
 
+@operator("put.default")
+def put(at: Site, x: Expr, places: Expr, values: Expr, accumulate: bool = False) -> Any:
+    """The elements of `x` in row-major order."""
+    flat, places, values = (at.emit(op.reshape(each, (-1,))) for each in (x, places, values))
+    found = index_put(at, flat, [places], values, accumulate)
+    return op.reshape(at.emit(found), at.shape)
+
+
 @operator("index_put.default", "_unsafe_index_put.default")
 def index_put(at: Site, x: Expr, indices: list[Any], values: Expr, accumulate: bool = False) -> Any:
     given = [index for index in indices if index is not None]

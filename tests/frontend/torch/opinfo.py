@@ -14,7 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -102,8 +102,8 @@ def case_of(name: str, dtype: torch.dtype, number: int, sample: Any) -> Case | N
     places = [i for i, leaf in enumerate(flat) if isinstance(leaf, torch.Tensor)]
     fixed = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in flat]
 
-    def call(*tensors: torch.Tensor) -> Any:
-        values = list(fixed)
+    def call(*tensors: torch.Tensor, wide: torch.dtype = torch.bfloat16) -> Any:
+        values = [wide if leaf is torch.bfloat16 else leaf for leaf in fixed]
         for place, tensor in zip(places, tensors, strict=True):
             values[place] = tensor
         first, args, kwargs = pytree.tree_unflatten(values, spec)
@@ -307,7 +307,7 @@ def exact(case: Case) -> Case:
     """The case with the results of the call in float32, rounded once."""
     wide = [t.float() if t.dtype == torch.bfloat16 else t for t in case.tensors]
     try:
-        found = eager(case.call, wide)
+        found = eager(partial(case.call, wide=torch.float32), wide)
     except Exception:
         return case
     want = [

@@ -228,6 +228,16 @@ def test_a_slice_may_have_one_element_or_none() -> None:
         compiled(torch.ones(2, 1))
 
 
+def test_another_branch_for_small_sizes_is_told_with_its_line() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x[:, 3:] if x.shape[1] > 3 else x * 2
+
+    compiled = relaxpy.compile(function, torch.ones(2, 5))
+    assert compiled(torch.ones(2, 4)).shape == (2, 1)
+    with pytest.raises(RelaxError, match=r"\(3 < x_1\) does not hold[^|]*test_importer.py"):
+        compiled(torch.ones(2, 3))
+
+
 def test_a_size_has_a_name() -> None:
     with pytest.raises(RelaxError, match="'2 \\* n' is no name of a size"):
         relaxpy.from_torch(torch.abs, (torch.ones(4),), dynamic_shapes=({0: "2 * n"},))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,11 @@ FUNCTIONS: dict[str, Function] = {
     "kron": lambda x: torch.kron(x, torch.arange(6.0).reshape(2, 3)),
     "einsum": lambda x: torch.einsum("ij,kj,kl->il", x, x + 1, x - 1),
     "fill_diagonal_": filled,
+    "triangles": lambda x: [
+        torch.tril_indices(x.shape[0], x.shape[1], -1),
+        x[tuple(torch.triu_indices(*x.shape, offset=1))],
+    ],
+    "sqrt": lambda x: x / math.sqrt(x.shape[1]) - math.sqrt(16) * math.sqrt(x.shape[0] * 2),
 }
 
 

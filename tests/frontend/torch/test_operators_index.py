@@ -30,6 +30,7 @@ READS = {
     "scatter": (lambda x, i: x.scatter(1, i.expand(5, -1), 2.0), 7, False),
     "scatter_add": (lambda x, i: x.scatter_add(0, i[:, None], x[:1, :1].expand(3, 1)), 5, False),
     "index_put": (lambda x, i: x.index_put((i,), x[:1, :1]), 5, True),
+    "put": (lambda x, i: x.put(i, x[0, :3]), 35, True),
 }
 
 
