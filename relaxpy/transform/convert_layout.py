@@ -56,7 +56,7 @@ KERNEL = Layout("OIHW")
 POOLINGS = (MaxPool2d, AvgPool2d, AdaptiveAvgPool2d, Resize2d)
 """Operators with a layout, over the spatial axes."""
 REDUCTIONS = (Sum, Mean, Extreme)
-DTYPES = ("float32", "float64")
+DTYPES = ("float32", "float64", "bfloat16")
 """The dtypes of the convolutions that are converted."""
 NARROW = ("int8", "uint8", "int16")
 """The dtypes of factors of those whose sums are of int32."""
@@ -77,7 +77,7 @@ class ConvertLayout(Pass):
 
     The weights are converted here if they are constants, and by their packer if the caller packs them
     (`packed_params`). A convolution is converted if its channels can be divided into the blocks, without groups or with
-    one channel in each (depthwise, if its input is converted), for float32, float64, and integers of at most 16 bits
+    one channel in each (depthwise, if its input is converted), for float32, float64, bfloat16, and integers of at most 16 bits
     whose sums are of int32. Values outside of a dataflow block, and modules for several devices, stay as they are. The
     numbers are the same but for the order of additions.
 

@@ -34,8 +34,8 @@ from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc
 SUMMED_IN = {"float32": 32, "float64": 64, "int32": 32, "int64": 64}
 """Accumulator types, and their bits."""
 
-NARROW = {"int8", "uint8", "int16"}
-"""Types of factors that are narrower than their accumulator, int32."""
+NARROW = {"int32": {"int8", "uint8", "int16"}, "float32": {"bfloat16"}}
+"""By accumulator type: types of factors that are narrower."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,7 +354,7 @@ def _channel_form(access: _Access) -> ChannelForm | None:
     dtypes = {str(buffer.dtype) for buffer in (access.data, weight.buffer)}
     if access.roles["batch"] or not rows or len(rows) > 2 or not columns:
         return None
-    if dtypes != {access.dtype} and not (access.dtype == "int32" and dtypes <= NARROW):
+    if dtypes != {access.dtype} and not dtypes <= NARROW.get(access.dtype, set()):
         return None
     *blocks, lane = sorted(rows, key=lambda n: _order(weight.strides[n]), reverse=True)
     panels, depth = weight.panels, _depth(access)

@@ -36,6 +36,16 @@ class _Row:
     """Whether the row is in data at all."""
 
 
+def within(mask: Expr, value: Expr) -> Expr:
+    """The lanes of a vector inside of the mask, and zeros. As bits: TVM would convert bfloat16 before it selects."""
+    kind = str(value.ty.dtype)
+    bits = kind.replace("bfloat", "uint")
+    found = value if bits == kind else tirx.reinterpret(bits, value)
+    name, _, lanes = bits.partition("x")
+    found = tirx.Select(mask, found, loops.zero(name, int(lanes or 1)))
+    return found if bits == kind else tirx.reinterpret(kind, found)
+
+
 class CopyWriter:
     """Writes the copy of a part of data that is a box, which may reach beyond data."""
 
@@ -144,12 +154,11 @@ class CopyWriter:
             for n in range(count):
                 members = last if is_last and n == count - 1 else self.group
                 first = row.at + pixel * walk.stride + (word + n) * (self.group * stride)
-                zeros = loops.zero(str(self.data.dtype), lanes)
-                factors = [zeros] * self.group
+                factors = [loops.zero(str(self.data.dtype), lanes)] * self.group
                 for member in range(members):
                     place = loops.simplify(first + member * stride)
                     value = loops.load(self.data, place, lanes, mask)
-                    factors[member] = p.let("factor", tirx.Select(mask, value, zeros))
+                    factors[member] = p.let("factor", within(mask, value))
                 rows[n] = self.arithmetic.left_joined(factors, [True] * self.group)
             only = None if count == lanes else loops.first_lanes(tirx.const(count, "int32"), lanes)
             if words == 1:

@@ -132,3 +132,36 @@ def test_the_rule_and_what_it_reads(name: str) -> None:
         np.testing.assert_array_equal(got, want)
 
     assert status_in_child(check) == 0
+
+
+@pytest.mark.parametrize("level", ["AVX2", "AVX512_BF16"])
+def test_bfloat16(level: str) -> None:
+    """Pairs of bfloat16, or floats where there are no products of pairs; data that is copied, and in place."""
+    rng = np.random.default_rng(0)
+    bfloat16 = DType("bfloat16").numpy
+    with running(LEVELS[level]) as target:
+        for channels, layout, padding in ((19, "NCHW", 1), (3, "NCHW", 0), (8, "NHWC", 0)):
+            sizes = {"N": '"n"', "H": '"h"', "W": '"w"', "C": channels}
+            shape = ", ".join(str(sizes[letter]) for letter in layout)
+            text = f"""
+from relaxpy.script import relax as R
+
+@R.function
+def main(x: R.Tensor(({shape}), "bfloat16"), w: R.Tensor((21, 3, 2, {channels}), "bfloat16")):
+    R.func_attr({{"num_input": 1}})
+    with R.dataflow():
+        y = R.nn.conv2d(
+            x, w, padding={padding}, data_layout="{layout}", kernel_layout="OHWI", out_layout="{layout}",
+            out_dtype="float32",
+        )
+        R.output(y)
+    return y
+"""
+            w = rng.standard_normal((21, 3, 2, channels)).astype(bfloat16)
+            exe = relaxpy.build(relaxpy.parse(text), target, params={"w": w})
+            known = {"N": 2, "H": 7, "W": 19, "C": channels}
+            x = rng.standard_normal([known[letter] for letter in layout]).astype(bfloat16)
+            op = laid_out(Conv2d(1, padding), (layout, "OHWI", layout))
+            want = op.reference(x.astype("float32"), w.astype("float32"))
+            found = relaxpy.VirtualMachine(exe)["main"](x).numpy()
+            np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
