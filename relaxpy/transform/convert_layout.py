@@ -77,9 +77,9 @@ class ConvertLayout(Pass):
 
     The weights are converted here if they are constants, and by their packer if the caller packs them
     (`packed_params`). A convolution is converted if its channels can be divided into the blocks, without groups or with
-    one channel in each (depthwise, if its input is converted), for float32, float64, bfloat16, and integers of at most 16 bits
-    whose sums are of int32. Values outside of a dataflow block, and modules for several devices, stay as they are. The
-    numbers are the same but for the order of additions.
+    one channel in each (depthwise, if its input is converted), for float32, float64, bfloat16, and integers of at most
+    16 bits whose sums are of int32. Values outside of a dataflow block, and modules for several devices, stay as they
+    are. The numbers are the same but for the order of additions.
 
     `desired_layouts` has the layouts of data and of the weight for an operator, as in TVM. Raises UsageError (code
     `layout-option`) for another operator than `nn.conv2d`, and for layouts that do not fit together.
