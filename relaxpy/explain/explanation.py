@@ -148,6 +148,8 @@ class Explanation:
     """The text of source lines, where it is known."""
     launches: tuple[Launch, ...] = ()
     """The call sites of kernels and libraries."""
+    relayouts: tuple[int, int] | None = None
+    """How many operators move axes before `ConvertLayout`, and after; None if it is not in the pipeline."""
     graphs: tuple[GraphDecision, ...] = ()
     """For each call, its graph or the reason why it is in none; empty if no device of the build replays launches, and
     of an executable from a file."""
@@ -193,6 +195,8 @@ class Explanation:
                 }
                 for run in self.passes
             ],
+            "relayouts": self.relayouts
+            and dict(zip(("before", "after"), self.relayouts, strict=True)),
             "steps": [{"name": name, "seconds": seconds} for name, seconds in self.steps],
             "kernels": [
                 {

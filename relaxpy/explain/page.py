@@ -84,6 +84,11 @@ def _summary(explanation: Explanation) -> str:
         nodes = sum(len(block.nodes) for block in explanation.blocks)
         fused = sum(sum(n.group >= 0 for n in block.nodes) for block in explanation.blocks)
         facts.append(("fusion", f"{fused} of {nodes} bindings went into a group with others"))
+    if explanation.relayouts is not None and any(explanation.relayouts):
+        before, after = explanation.relayouts
+        facts.append(
+            ("layouts", f"{before} operators moved axes before convert-layout, {after} after it")
+        )
     if explanation.kernels:
         cached = sum(kernel.cached for kernel in explanation.kernels)
         calls = sum(kernel.calls for kernel in explanation.kernels)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from time import perf_counter
 from typing import Any
 
+from relaxpy.analysis.called_operators import calls_in
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.backend.lift_graphs import LiftGraphs
 from relaxpy.backend.schedule import schedule_kernel
@@ -43,6 +44,7 @@ from relaxpy.ir.module import IRModule, TensorProgram
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import Visitor
 from relaxpy.op.deduce import deduce
+from relaxpy.op.manipulate import PermuteDims
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.inspect.build_report import BuildReport
 from relaxpy.script.printer import print_expr, print_module
@@ -50,7 +52,7 @@ from relaxpy.shape.declare import with_bounds
 from relaxpy.target import Target
 from relaxpy.tir.forms import cost
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.transform import FuseOps
+from relaxpy.transform import ConvertLayout, FuseOps
 from relaxpy.transform.base import Pass, PassContext, Sequential
 from relaxpy.transform.buffer_limit import buffer_limit
 from relaxpy.transform.decompressions import repeat_decompressions
@@ -111,6 +113,12 @@ def explain(
     return result
 
 
+def _relayouts(mod: IRModule) -> int:
+    """How many operators move axes."""
+    calls = (call for function in mod.graph_functions.values() for call in calls_in(function))
+    return sum(isinstance(call.op, PermuteDims) for call in calls)
+
+
 class _Recorder:
     """An instrument that records each pass when it ends, and the decisions of FuseOps and LiftGraphs."""
 
@@ -134,6 +142,8 @@ class _Recorder:
         if isinstance(step, FuseOps):
             limit = buffer_limit(before, self.target)
             self.result.blocks = self.blocks(repeat_decompressions(before), step.relayouts, limit)
+        if isinstance(step, ConvertLayout):
+            self.result.relayouts = _relayouts(before), _relayouts(after)
         if isinstance(step, LiftGraphs):
             self.result.graphs = step.decisions(before, self.target)
         phase = self.phases[number] if number < len(self.phases) else ""

@@ -73,7 +73,7 @@ class ConvertLayout(Pass):
 
     Without blocks a convolution over windows always reads plain input as it is, and one that stays alone reads its
     weight in the desired layout: kernels transpose what they copy. Then all channels are converted, and the weight of a
-    depthwise convolution has the output's channels last.
+    depthwise convolution has the output's channels last. A transposition to the desired layout or from it is left out.
 
     The weights are converted here if they are constants, and by their packer if the caller packs them
     (`packed_params`). A convolution is converted if its channels can be divided into the blocks, without groups or with
@@ -222,6 +222,8 @@ class _Converter(Rebuilder):
         if not isinstance(call, Call) or not isinstance(call.op, Op):
             self.keep(binding)
             return
+        if isinstance(call.op, PermuteDims) and not self.layout.blocks and self.moved(var, call):
+            return
         begins = isinstance(call.op, Conv2d) and not self.is_converted(call.args[0])
         if begins and var not in self.leading:
             alone = self.alone(call)
@@ -239,6 +241,29 @@ class _Converter(Rebuilder):
         if not isinstance(var, DataflowVar):
             self.vars[var] = var
             self.bindings.append(VarBinding(var, self.plain(var), span=self.span))
+
+    def moved(self, var: Var, call: Call) -> bool:
+        """Does a transposition lead to the desired layout, or from it? Then it is left out, or is of a value there."""
+        (x,) = call.args
+        kind = x.annotation if isinstance(x, Var) else None
+        if not isinstance(x, Var) or not isinstance(kind, TensorType) or kind.dims is None:
+            return False
+        if len(kind.dims) != len(PLAIN.letters):
+            return False
+        order = call.op.order(len(PLAIN.letters)) if isinstance(call.op, PermuteDims) else ()
+        if x in self.converted:
+            letters = [self.layout.letters.index(PLAIN.letters[axis]) for axis in order]
+            source = self.converted[x]
+            straight = letters == sorted(letters)
+            value = source if straight else PermuteDims(tuple(letters))(source)
+            self.bindings.append(VarBinding(var, value, span=self.span))
+            return True
+        if var not in self.leading or not isinstance(var, DataflowVar):
+            return False
+        if [self.layout.letters[axis] for axis in order] != list(PLAIN.letters):
+            return False
+        self.converted[var] = x
+        return True
 
     def keep(self, binding: Binding) -> None:
         """Emit a binding that is not converted, after the plain values that it uses."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 import relaxpy
@@ -128,6 +129,37 @@ class Fails(Pass):
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         raise BuildError("nothing", "it does <not> work")
+
+
+def test_relayouts_are_counted() -> None:
+    """Of images in NHWC, whose axes a network of NCHW moves at both ends, convert-layout leaves none."""
+    mod = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("n", 8, 8, 3), "float32"), w: R.Tensor((16, 3, 3, 3), "float32"), v: R.Tensor((16, 16, 3, 3), "float32")):
+    with R.dataflow():
+        a = R.permute_dims(x, (0, 3, 1, 2))
+        b = R.nn.relu(R.nn.conv2d(a, w))
+        c = R.strided_slice(b, axes=[1], begin=[0], end=[16])
+        d = R.nn.relu(R.nn.conv2d(c, v))
+        e = R.permute_dims(d, (0, 2, 3, 1))
+        R.output(e)
+    return e
+""")
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.random((16, 3, 3, 3), np.float32),
+        "v": rng.random((16, 16, 3, 3), np.float32),
+    }
+    result = explain(mod, "llvm -mcpu=x86-64-v3", params=weights)
+    assert result.relayouts is not None
+    before, after = result.relayouts
+    assert (before, after) == (2, 0)
+    assert f"{before} operators moved axes before convert-layout, {after} after it" in page(result)
+    assert result.as_json()["relayouts"] == {"before": before, "after": after}
+    assert (
+        explain(mod, "opencl", pipeline=default_pipeline("opencl").until("legalise")).relayouts
+        is None
+    )
 
 
 def test_a_build_that_fails_is_shown_as_far_as_it_came() -> None:

@@ -397,3 +397,45 @@ def main(x: R.Tensor(("n", 3, "h", "w"), "uint8"), v: R.Tensor((8, 3, 3, 3), "in
     ]  # fmt: skip
     # Blocks have no border: it is plain, and what follows it.
     assert converted(BLOCKS, bound, x)[-2:] == ["nn.pad", "nn.conv2d NCHW OIHW"]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "count"),
+    [
+        ((0, 3, 1, 2), (0, 2, 3, 1), 0),
+        (
+            (0, 3, 1, 2),
+            (0, 3, 2, 1),
+            1,
+        ),  # rows and columns change places: one transposition of NHWC
+        ((0, 3, 2, 1), (0, 2, 3, 1), 1),
+        ((0, -1, 1, 2), (2, 0, 3, 1), 1),
+    ],
+)
+def test_transpositions_at_the_ends(
+    first: tuple[int, ...], last: tuple[int, ...], count: int
+) -> None:
+    """Those to the desired layout and from it are left out; there are never more than before."""
+    mod = module(
+        f"a = R.permute_dims(R.permute_dims(x, (0, 2, 3, 1)), {first})",
+        "b = R.nn.relu(a)",
+        "c = R.nn.conv2d(b, first, padding=1)",
+        "y = R.nn.conv2d(c, second, padding=1)",
+        f"z = R.permute_dims(y, {last})",
+    )
+    before = [op.name for op in _operators(mod)].count("permute_dims")
+    for shape in ((1, 3, 5, 6), (2, 3, 6, 5)):
+        found = converted(LAST, mod, array(*shape)).count("permute_dims")
+        assert found == count + 1  # and that of the argument, which the test makes
+        assert found <= before
+
+
+def test_a_transposed_value_that_something_else_reads() -> None:
+    mod = module(
+        "t = R.permute_dims(x, (0, 2, 3, 1))",
+        "a = R.permute_dims(t, (0, 3, 1, 2))",
+        "c = R.nn.conv2d(a, first, padding=1)",
+        "y = R.nn.conv2d(c, second, padding=1)",
+        "z = R.add(R.sum(R.nn.softmax(a, axis=1), axis=[1], keepdims=True), R.permute_dims(R.permute_dims(y, (0, 2, 3, 1)), (0, 3, 1, 2)))",
+    )
+    converted(LAST, mod, array(2, 3, 5, 6))
