@@ -222,7 +222,7 @@ class _Converter(Rebuilder):
         if not isinstance(call, Call) or not isinstance(call.op, Op):
             self.keep(binding)
             return
-        if isinstance(call.op, PermuteDims) and not self.layout.blocks and self.moved(var, call):
+        if not self.layout.blocks and self.moved(var, call):
             return
         begins = isinstance(call.op, Conv2d) and not self.is_converted(call.args[0])
         if begins and var not in self.leading:
@@ -244,13 +244,13 @@ class _Converter(Rebuilder):
 
     def moved(self, var: Var, call: Call) -> bool:
         """Does a transposition lead to the desired layout, or from it? Then it is left out, or is of a value there."""
-        (x,) = call.args
-        kind = x.annotation if isinstance(x, Var) else None
-        if not isinstance(x, Var) or not isinstance(kind, TensorType) or kind.dims is None:
-            return False
-        if len(kind.dims) != len(PLAIN.letters):
-            return False
-        order = call.op.order(len(PLAIN.letters)) if isinstance(call.op, PermuteDims) else ()
+        match call:
+            case Call(
+                op=PermuteDims() as op, args=(Var(annotation=TensorType(dims=(_, _, _, _))) as x,)
+            ):
+                order = op.order(len(PLAIN.letters))
+            case _:
+                return False
         if x in self.converted:
             letters = [self.layout.letters.index(PLAIN.letters[axis]) for axis in order]
             source = self.converted[x]
