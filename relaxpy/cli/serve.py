@@ -153,7 +153,8 @@ def settings_of(
 ) -> tuple[ServerSettings, list[ModelSettings]]:
     """The settings of the server and of each model. Raises: UsageError (`bad-arguments`)."""
     from relaxpy.embedded import embedded_model
-    from relaxpy.server.settings import CONTEXT, ModelSettings, ServerSettings
+    from relaxpy.serve.engine_settings import CONTEXT
+    from relaxpy.server.settings import ModelSettings, ServerSettings
 
     if given["precision"] != "float32" and given["embeddings"] is None:
         raise UsageError(
@@ -193,8 +194,8 @@ def settings_of(
     adapters = tuple(_named(each, is_model=False) for each in given["adapters"])
     found = [
         ModelSettings(
-            name,
-            place,
+            name=name,
+            place=place,
             scheme=scheme_of(
                 place, given["bits"], given["dtype"], given["cache_dtype"], given["check_numbers"]
             ),

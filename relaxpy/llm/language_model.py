@@ -21,7 +21,7 @@ from dataclasses import replace
 from itertools import count
 from operator import index
 from threading import Lock
-from typing import Any
+from typing import Any, Unpack
 
 from relaxpy.checkpoints.config_file import config_of
 from relaxpy.checkpoints.hub import checkpoint_name, local_checkpoint
@@ -37,9 +37,9 @@ from relaxpy.llm.written_text import WrittenText
 from relaxpy.models.loaded import LoadedDecoder, Scheme, load_decoder
 from relaxpy.serve import Engine, Limits, PageBook, Piece, Request
 from relaxpy.serve.decoder_model import DecoderModel
+from relaxpy.serve.engine_settings import CONTEXT
+from relaxpy.serve.sampling import SamplingOptions
 
-CONTEXT = 4096
-"""The most tokens of a text, if neither the caller nor the model asks for fewer."""
 PREFILL = 512
 """The most tokens of a prompt in a step."""
 _DEFAULTS = Recommended()
@@ -137,34 +137,25 @@ class LanguageModel:
         prompt: str | Sequence[int],
         *,
         max_tokens: int | None = None,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        repetition_penalty: float | None = None,
-        presence_penalty: float | None = None,
-        frequency_penalty: float | None = None,
-        bias: Mapping[int, float] | None = None,
-        seed: int | None = None,
-        min_tokens: int | None = None,
         stop: str | Sequence[str] | None = None,
         end_tokens: Sequence[int] | None = None,
         special: bool = False,
         begins: bool = False,
         stop_loops: bool = False,
         prefill: int = PREFILL,
+        **sampling: Unpack[SamplingOptions],
     ) -> Generation:
         """Continue a prompt, a text or tokens: an iterator of pieces of text, each given as soon as it is certain.
 
         `max_tokens` are generated at most (None: as many as the checkpoint says, or until the context is full). Options
-        of sampling are those of `relaxpy.serve.Sampling`; those that are not given are the checkpoint's own, and
-        without any the most probable token is taken. Equal seeds give equal texts; without one it is drawn
-        (`generation.sampling.seed`). The text ends before a `stop` string, or at a token of `end_tokens`, but not
-        before it has `min_tokens` (None: the checkpoint's own; `stop=()`: before none). `special` shows
-        special tokens. With `begins` the text is one of its own, as an answer in a chat is, not the continuation of the
-        prompt's: its first word has no space before it. `stop_loops` ends a text that repeats itself without end
-        (`relaxpy.llm.loops`). Prompts are
-        computed in parts of `prefill` tokens.
+        of `sampling` are those of `relaxpy.serve.Sampling`: `temperature`, `top_k`, `top_p`, `min_p`,
+        `repetition_penalty`, `presence_penalty`, `frequency_penalty`, `bias`, `seed`, `min_tokens` and others; those
+        that are not given, or None, are the checkpoint's own, and without any the most probable token is taken. Equal
+        seeds give equal texts; without one it is drawn (`generation.sampling.seed`). The text ends before a `stop`
+        string, or at a token of `end_tokens`, but not before it has `min_tokens` (None: the checkpoint's own;
+        `stop=()`: before none). `special` shows special tokens. With `begins` the text is one of its own, as an answer
+        in a chat is, not the continuation of the prompt's: its first word has no space before it. `stop_loops` ends a
+        text that repeats itself without end (`relaxpy.llm.loops`). Prompts are computed in parts of `prefill` tokens.
 
         Raises: UsageError, before anything is computed: `bad-prompt`, `bad-length` for a prompt that does not fit the
         context, `sampling`. While it runs: `cache-full` if several texts need more pages than there are.
@@ -206,26 +197,21 @@ class LanguageModel:
             most = self.defaults.most_tokens(len(tokens), room)
         else:
             most = min(_whole("max_tokens", max_tokens), room)
-        given = {
-            "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
-            "repetition_penalty": repetition_penalty, "presence_penalty": presence_penalty,
-            "frequency_penalty": frequency_penalty, "bias": bias, "min_tokens": min_tokens,
-            "seed": secrets.randbits(62) if seed is None else seed,
-        }  # fmt: skip
-        options = {name: value for name, value in given.items() if value is not None}
-        sampling = replace(self.defaults.sampling_after(len(tokens)), **options)
-        sampling.check_vocabulary(self.decoder.vocab_size)
+        given = {name: value for name, value in sampling.items() if value is not None}
+        options: dict[str, Any] = {"seed": secrets.randbits(62), **given}
+        chosen = replace(self.defaults.sampling_after(len(tokens)), **options)
+        chosen.check_vocabulary(self.decoder.vocab_size)
         ends = self.tokenizer.end_tokens
         if end_tokens is not None:
             ends = frozenset(_tokens("end_tokens are numbers of tokens", end_tokens))
-        request = Request(0, tuple(tokens), most, sampling, ends)
+        request = Request(0, tuple(tokens), most, chosen, ends)
         text = WrittenText(
             self.tokenizer.detokenizer(
                 special, begins=begins or self.tokenizer.special_tokens.issuperset(tokens)
             ),
             StopStrings(self.defaults.stop if stop is None else stop),
             ends,
-            min_tokens=sampling.min_tokens,
+            min_tokens=chosen.min_tokens,
             loops=LoopDetector() if stop_loops else None,
         )
         return Generation(self, request, text, prefill=_whole("prefill", prefill))

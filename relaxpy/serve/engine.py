@@ -198,29 +198,31 @@ class Engine:
     def _computed(self, plan: Plan) -> list[Piece]:
         """Run a step, and go on with the tokens that are drawn."""
         for part in plan.parts:
-            self.book.append(part.sequence, part.drafts)
+            if part.drafts:
+                self.book.append(part.sequence, part.drafts)
         batch = self.book.batch(plan.counts)
         rows: list[int] = []
         draws: list[Draw] = []
         first_rows: list[int] = []
         wrong: dict[Text, Exception] = {}
-        for last, part in zip(batch.rows.tolist(), plan.parts, strict=True):
+        lasts = batch.rows.tolist()
+        for last, part in zip(lasts, plan.parts, strict=True):
             first_rows.append(len(rows))
             if part.is_last and part.text.request.max_tokens:
                 draws += self._draws(part, wrong)
                 first = last - len(part.drafts)
                 own = range(first, last + 1) if part.text.is_forked else [last] * part.text.places
                 rows += own
-        scored = [*self._scored(batch, plan)]
         first_scored = len(rows)
+        scored = [*self._scored(batch, lasts, plan)]
         rows += [row for _, _, row in scored]
         draws += [_PLAIN] * len(scored)
         before = time.perf_counter()
         logits = self.model.step(batch, np.array(rows, np.int32))
         self.book.commit(batch)
-        tokens, logprobs = self.model.sample(logits, draws) if rows else ((), ())
+        tokens, logprobs = self.model.sample(logits, draws) if rows else (_NO_ROWS, _NO_ROWS)
         self.counters.model_seconds += time.perf_counter() - before
-        drawn = _Drawn(self.model, logits, [*map(int, tokens)], [*map(float, logprobs)])
+        drawn = _Drawn(self.model, logits, tokens.tolist(), logprobs.tolist())
         if scored:
             self._score(scored, self.model.logits(logits)[first_scored:], wrong)
         pieces: list[Piece] = []
@@ -275,9 +277,11 @@ class Engine:
             for place in range(count)
         ]
 
-    def _scored(self, batch: Batch, plan: Plan) -> Iterator[tuple[Text, int, int]]:
+    def _scored(
+        self, batch: Batch, lasts: Sequence[int], plan: Plan
+    ) -> Iterator[tuple[Text, int, int]]:
         """The places of prompts whose next token a step scores: the text, the place, and its row of the batch."""
-        for last, part in zip(batch.rows.tolist(), plan.parts, strict=True):
+        for last, part in zip(lasts, plan.parts, strict=True):
             text = part.text
             if not text.is_scoring:
                 continue
@@ -385,7 +389,7 @@ class Engine:
                 counters.prompt_tokens += len(first[piece.request].request.prompt)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Drawn:
     """The tokens that were drawn in a step."""
 
@@ -419,6 +423,7 @@ class _Drawn:
 
 _SCORED = 1 << 24
 """The most logits of a step that are made scores of prompts."""
+_NO_ROWS = np.zeros(0, np.int64)
 _PLAIN = Draw(Sampling(temperature=0.0))
 """For rows whose token is not needed."""
 

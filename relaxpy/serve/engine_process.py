@@ -18,48 +18,32 @@ from typing import Any, BinaryIO
 
 from relaxpy.errors import short_warnings
 from relaxpy.serve.engine import Engine
+from relaxpy.serve.engine_settings import CONTEXT, EngineSettings
 from relaxpy.serve.grammar import Matchers
 from relaxpy.serve.messages import error_fields, frame, piece_fields, read_frame, request_of
 from relaxpy.serve.scheduler import Limits
 
 
 def decoder_engine(
-    *,
-    place: str,
-    scheme: Mapping[str, Any] | None = None,
-    target: str = "llvm",
-    keep: bool = True,
-    threads: int | None = None,
-    context: int,
-    cache_tokens: int,
-    adapters: tuple[str, ...] = (),
-    tokenizer: str = "",
-    ends: tuple[int, ...] = (),
-    running: int = 16,
-    waiting: int = 1024,
-    target_seconds: float = 0.1,
-    chunk: int = 512,
-    drafts: bool = True,
+    *, tokenizer: str = "", ends: tuple[int, ...] = (), **options: Any
 ) -> tuple[Engine, dict[str, Any]]:
-    """An engine for the checkpoint at a place, with a cache for so many tokens, and the facts of it. `adapters` are
-    folders as PEFT writes them; `tokenizer` is the text of `tokenizer.json`, for grammars.
+    """An engine for a checkpoint, and the facts of it. `options` are those of `EngineSettings`; `tokenizer` is the text
+    of `tokenizer.json`, for grammars, after which one of the tokens `ends` comes.
 
     Raises: UsageError like `relaxpy.models.loaded.load_decoder`.
     """
     from relaxpy import runtime
-    from relaxpy.models.loaded import Scheme, load_adapters, load_decoder
+    from relaxpy.models.loaded import load_adapters, load_decoder
     from relaxpy.serve.decoder_model import DecoderModel
 
-    if threads is not None:
-        runtime.set_num_threads(threads)
-    own = None
-    if scheme is not None:
-        fields: dict[str, Any] = {**scheme, "adapters": tuple(scheme.get("adapters", ()))}
-        own = Scheme(**fields)
-    stacked = load_adapters(place, own, adapters) if adapters else None
-    decoder = load_decoder(place, own, target=target, keep=keep)
-    context = min(context, decoder.positions)
-    pages = -(-max(cache_tokens, context) // decoder.page_size)
+    own = EngineSettings.of(options)
+    folders = [folder for _, folder in own.adapters]
+    if own.threads is not None:
+        runtime.set_num_threads(own.threads)
+    stacked = load_adapters(own.place, own.scheme, folders) if folders else None
+    decoder = load_decoder(own.place, own.scheme, target=own.target, keep=own.keep)
+    context = min(own.context or CONTEXT, decoder.positions)
+    pages = -(-max(own.cache_tokens, context) // decoder.page_size)
     made: list[Matchers] = []
 
     def matcher(grammar: str) -> Any:
@@ -68,12 +52,11 @@ def decoder_engine(
         return made[0](grammar)
 
     engine = Engine(
-        DecoderModel(decoder, pages, stacked, len(adapters)),
+        DecoderModel(decoder, pages, stacked, len(folders)),
         pages=pages,
-        limits=Limits(running, waiting),
-        target=target_seconds,
-        chunk=chunk,
-        drafts=drafts,
+        limits=Limits(own.running, own.waiting),
+        target=own.target_seconds,
+        drafts=own.drafts,
         matcher=matcher,
     )
     facts = {

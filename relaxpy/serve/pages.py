@@ -354,12 +354,14 @@ class PageBook:
         tables = np.full((len(self.windows), len(counts), width), ABSENT, np.int32)
         tokens: list[int] = []
         positions: list[int] = []
+        adapters: list[int] = []
         starts, lengths = [0], list[int]()
         for row, (name, count) in enumerate(counts.items()):
             own = self._sequences[name]
             end = own.done + count
             tokens += own.tokens[own.done : end]
             positions += range(own.done, end)
+            adapters += [own.adapter] * count
             starts.append(len(tokens))
             lengths.append(end)
             for group, pages in enumerate(own.pages):
@@ -370,7 +372,6 @@ class PageBook:
         for group, pairs in enumerate(copies):
             for n, pair in enumerate(pairs):
                 moved[:, group, n] = pair
-        adapters = [self._sequences[name].adapter for name in counts]
         return Batch(
             dict(counts),
             np.array(tokens, np.int64),
@@ -378,20 +379,21 @@ class PageBook:
             np.array(starts, np.int32),
             tables,
             np.array(lengths, np.int32),
-            np.array(starts[1:], np.int32) - 1,
+            np.array([end - 1 for end in starts[1:]], np.int32),
             moved[0],
             moved[1],
-            np.repeat(np.array(adapters, np.int32), list(counts.values())),
+            np.array(adapters, np.int32),
         )
 
     @_alone
     def commit(self, batch: Batch) -> None:
         """Note that a step has run: its tokens are in the cache."""
+        starts, lengths = batch.starts.tolist(), batch.lengths.tolist()
         for row, (name, count) in enumerate(batch.counts.items()):
-            own, start, end = self._of(name), *batch.starts[row : row + 2]
+            own, start, end = self._of(name), *starts[row : row + 2]
             pages = [of_group[: self._pages_for(own.done + count)] for of_group in own.pages]
             is_same = (
-                own.done + count == batch.lengths[row]
+                own.done + count == lengths[row]
                 and own.tokens[own.done : own.done + count] == batch.tokens[start:end].tolist()
                 and pages
                 == [t[: len(p)].tolist() for t, p in zip(batch.tables[:, row], pages, strict=True)]
@@ -445,22 +447,17 @@ class PageBook:
 
     def _reserve(self, counts: Mapping[int, int]) -> None:
         """Evict what the batch needs; raise if that is not enough."""
-        for group, pool in enumerate(self._pools):
-            needed = sum(
-                self._needed(self._sequences[name], group, count)
-                for name, count in counts.items()
-            )  # fmt: skip
+        own = [(self._sequences[name], count) for name, count in counts.items()]
+        groups = range(len(self._pools))
+        every = [sum([self._needed(each, group, count) for each, count in own]) for group in groups]
+        for needed, pool in zip(every, self._pools, strict=True):
             if needed > pool.available:
                 raise UsageError(
                     "cache-full",
                     f"the step needs {needed} pages, and {pool.available} are available",
                     help="run fewer tokens or sequences in a step, or free a sequence",
                 )
-        for group, pool in enumerate(self._pools):
-            needed = sum(
-                self._needed(self._sequences[name], group, count)
-                for name, count in counts.items()
-            )  # fmt: skip
+        for group, (needed, pool) in enumerate(zip(every, self._pools, strict=True)):
             while len(pool.free) < needed:
                 self._forget(group, next(iter(pool.kept)))
 

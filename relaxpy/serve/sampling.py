@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -129,6 +130,26 @@ def _is_bias(value: Any) -> bool:
     return _is_number(value) and value < math.inf
 
 
+class SamplingOptions(TypedDict, total=False):
+    """The fields of `Sampling` as options of a function; None is like not given."""
+
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repetition_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    bias: Mapping[int, float] | None
+    seed: int | None
+    min_tokens: int | None
+    suppress_tokens: Sequence[int] | None
+    begin_suppress_tokens: Sequence[int] | None
+    bad_words_ids: Sequence[Sequence[int]] | None
+    no_repeat_ngram_size: int | None
+    sequence_bias: Sequence[tuple[Sequence[int], float]] | None
+
+
 @dataclass(frozen=True, eq=False)
 class Draw:
     """A token to sample."""
@@ -144,6 +165,14 @@ class Draw:
     """The words of a mask of the allowed tokens, int32, a bit a token from the lowest on; None: all are allowed."""
     ends: frozenset[int] = frozenset()
     """Tokens that end the text."""
+
+
+_FLOATS = [
+    attrgetter(name)
+    for name in (
+        "temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+    )
+]  # fmt: skip
 
 
 def sampling_arguments(draws: Sequence[Draw], vocab: int) -> tuple[np.ndarray, ...]:
@@ -166,34 +195,32 @@ def sampling_arguments(draws: Sequence[Draw], vocab: int) -> tuple[np.ndarray, .
             bits = ~(np.uint32(1) << (place % 32).astype(np.uint32))
             np.bitwise_and.at(masks[row].view(np.uint32), place // 32, bits)
 
-    def floats(name: str) -> np.ndarray:
-        return np.array([getattr(each, name) for each in options], np.float32)
-
-    def integers(values: Sequence[int]) -> np.ndarray:
-        return np.array(values, np.int64)
-
     penalised = [
         draw.tokens
         if (each.repetition_penalty, each.presence_penalty, each.frequency_penalty) != (1, 0, 0)
         else ()
         for draw, each in zip(draws, options, strict=True)
     ]
+    temperature, *floats = np.array([[*map(get, options)] for get in _FLOATS], np.float32)
+    top_k, *integers = np.array(
+        [
+            [each.top_k for each in options],
+            [draw.prompt for draw in draws],
+            [each.seed for each in options],
+            [draw.request for draw in draws],
+            [len(draw.tokens) for draw in draws],
+        ],
+        np.int64,
+    )
     return (
-        floats("temperature"),
-        integers([each.top_k for each in options]),
-        floats("top_p"),
-        floats("min_p"),
-        floats("repetition_penalty"),
-        floats("presence_penalty"),
-        floats("frequency_penalty"),
+        temperature,
+        top_k,
+        *floats,
         _padded([[*each] for each in biases], -1, "int32"),
         _padded([[*each.values()] for each in biases], 0, "float32"),
         masks,
         _padded(penalised, -1, "int32"),
-        integers([draw.prompt for draw in draws]),
-        integers([each.seed for each in options]),
-        integers([draw.request for draw in draws]),
-        integers([len(draw.tokens) for draw in draws]),
+        *integers,
     )
 
 
@@ -216,7 +243,10 @@ def no_token(logits: np.ndarray) -> UsageError:
 
 def _padded(rows: Sequence[Sequence[float]], filler: float, dtype: str) -> np.ndarray:
     """Rows of different lengths as a matrix."""
-    out = np.full((len(rows), max(map(len, rows), default=0)), filler, dtype)
+    width = max(map(len, rows), default=0)
+    if not width:
+        return np.empty((len(rows), 0), dtype)
+    out = np.full((len(rows), width), filler, dtype)
     for row, values in zip(out, rows, strict=True):
         row[: len(values)] = values
     return out

@@ -124,7 +124,7 @@ class Plan:
     @property
     def prompt_tokens(self) -> int:
         """Tokens of prompts, and of texts that are computed anew."""
-        return sum(part.count for part in self.parts if part.count > 1)
+        return sum([part.count for part in self.parts if part.count > 1])
 
     @property
     def counts(self) -> Mapping[int, int]:
@@ -134,7 +134,7 @@ class Plan:
     @property
     def tokens(self) -> int:
         """The number of all tokens of the step."""
-        return sum(self.counts.values())
+        return sum([part.count + len(part.drafts) for part in self.parts])
 
 
 @dataclass
@@ -259,7 +259,9 @@ class Scheduler:
 
     def texts_of(self, number: int) -> list[Text]:
         """The texts of a request that wait or run."""
-        return [t for t in (*self.running, *self.waiting) if t.request.number == number]
+        return [
+            t for all in (self.running, self.waiting) for t in all if t.request.number == number
+        ]
 
     # Steps
 
@@ -294,11 +296,6 @@ class Scheduler:
         """Note that a step has run, and its time."""
         self.chunk.observe(plan.prompt_tokens, seconds)
         self._now += plan.tokens / max(len(self._clients), 1)
-
-    def preempt_all(self) -> None:
-        """Let all texts give their pages back and wait, such as after a step that failed."""
-        while self.running:
-            self._preempt(self.running[-1])
 
     # Inside
 

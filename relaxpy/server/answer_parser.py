@@ -60,7 +60,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Part:
+class AnswerPart:
     """A part of an answer."""
 
     kind: Literal["text", "reasoning", "call", "arguments"]
@@ -131,16 +131,16 @@ class AnswerParser:
         self._call: Call | None = None
         """The call that is being collected where calls come as a whole."""
 
-    def feed(self, text: str) -> list[Part]:
+    def feed(self, text: str) -> list[AnswerPart]:
         """The parts that are certain with more text."""
         self._held += text
         return list(_joined(self._given(is_end=False)))
 
-    def finish(self) -> list[Part]:
+    def finish(self) -> list[AnswerPart]:
         """The rest of an answer that ends here."""
         return list(_joined(self._given(is_end=True)))
 
-    def _given(self, is_end: bool) -> Iterator[Part]:
+    def _given(self, is_end: bool) -> Iterator[AnswerPart]:
         """The parts as they are given: calls in parts or as a whole."""
         for part in self._parts(is_end):
             if self.streams:
@@ -155,12 +155,12 @@ class AnswerParser:
         if is_end or self._state not in ("arguments", "tail", "function", "harmony"):
             yield from self._collected()
 
-    def _collected(self) -> Iterator[Part]:
+    def _collected(self) -> Iterator[AnswerPart]:
         if self._call is not None:
-            yield Part("call", call=self._call)
+            yield AnswerPart("call", call=self._call)
             self._call = None
 
-    def _parts(self, is_end: bool) -> Iterator[Part]:
+    def _parts(self, is_end: bool) -> Iterator[AnswerPart]:
         steps = {
             "start": self._start,
             "reasoning": self._reasoning,
@@ -177,7 +177,7 @@ class AnswerParser:
             if before == (self._state, len(self._held), self._head, self._is_text):
                 return
 
-    def _start(self, is_end: bool) -> Iterator[Part]:
+    def _start(self, is_end: bool) -> Iterator[AnswerPart]:
         """White space, and what decides how the answer begins."""
         self._strip()
         text = self._held.lstrip()
@@ -199,18 +199,18 @@ class AnswerParser:
             self._held = self._held.lstrip("\n")
             self._strips = not self._held
 
-    def _reasoning(self, is_end: bool) -> Iterator[Part]:
+    def _reasoning(self, is_end: bool) -> Iterator[AnswerPart]:
         place = self._held.find(_THINK_END)
         if place >= 0:
-            yield Part("reasoning", self._held[:place])
+            yield AnswerPart("reasoning", self._held[:place])
             self._held, self._strips = self._held[place + len(_THINK_END) :], True
             self._thinks, self._state = False, "start"
             return
         keep = 0 if is_end else _overlap(self._held, _THINK_END)
-        yield Part("reasoning", self._held[: len(self._held) - keep])
+        yield AnswerPart("reasoning", self._held[: len(self._held) - keep])
         self._held = self._held[len(self._held) - keep :]
 
-    def _text(self, is_end: bool) -> Iterator[Part]:
+    def _text(self, is_end: bool) -> Iterator[AnswerPart]:
         self._strip()
         marks = [_OPEN[self.format]] if self.format in _OPEN else []
         if self.format == "hermes" and self._has_called:
@@ -218,7 +218,7 @@ class AnswerParser:
         found = [(place, mark) for mark in marks if (place := self._held.find(mark)) >= 0]
         if found:
             place, mark = min(found)
-            yield Part("text", self._held[:place])
+            yield AnswerPart("text", self._held[:place])
             self._held = self._held[place + len(mark) :]
             self._has_called = False
             if mark == _CLOSE:
@@ -227,10 +227,10 @@ class AnswerParser:
                 self._state, self._raw = "calls", mark
             return
         keep = 0 if is_end else max((_overlap(self._held, mark) for mark in marks), default=0)
-        yield Part("text", self._held[: len(self._held) - keep])
+        yield AnswerPart("text", self._held[: len(self._held) - keep])
         self._held = self._held[len(self._held) - keep :]
 
-    def _calls(self, is_end: bool) -> Iterator[Part]:
+    def _calls(self, is_end: bool) -> Iterator[AnswerPart]:
         """Between calls: the next one, the closing mark, or what is no call."""
         opening = _OPEN.get(self.format, "\0")
         closing = _CLOSE if self.format == "hermes" else "\0"
@@ -249,7 +249,7 @@ class AnswerParser:
         elif self.format == "hermes" and (function := _FUNCTION.match(rest)):
             self._held, self._function, self._is_first = rest[function.end() :], function[1], True
             self._begin("function")
-            yield Part("call", call=Call(function[1], ""))
+            yield AnswerPart("call", call=Call(function[1], ""))
         elif self.format == "mistral" and (named := _NAMED.match(rest)):
             yield from self._begun(named[1], named.end(), has_tail=False)
         elif is_end or len(rest) > _LONGEST_HEAD or not self._may_begin(rest):
@@ -266,11 +266,11 @@ class AnswerParser:
         self._held = self._held[place:]
         return self._held
 
-    def _marked(self, mark: str) -> Iterator[Part]:
+    def _marked(self, mark: str) -> Iterator[AnswerPart]:
         """A mark between calls: the closing one, or that of further calls."""
         is_closing = mark == _CLOSE
         if not self._has_called:
-            yield Part("text", self._raw + mark * is_closing)
+            yield AnswerPart("text", self._raw + mark * is_closing)
         self._held = self._held[len(mark) :]
         if is_closing:
             self._strips = self._has_called
@@ -285,7 +285,7 @@ class AnswerParser:
             return "<function=".startswith(rest) or rest.startswith("<function=")
         return self.format == "mistral" and re.match(r"[\w.-]", rest) is not None
 
-    def _object(self, is_end: bool) -> Iterator[Part]:
+    def _object(self, is_end: bool) -> Iterator[AnswerPart]:
         """An object that is a call by its head, or as a whole."""
         if head := _HEAD.match(self._held):
             yield from self._begun(head[1], head.end(), has_tail=True)
@@ -307,29 +307,31 @@ class AnswerParser:
         else:
             self._held = self._held[len(body) :]
             self._begin("calls")
-            yield Part("call", call=Call(call.name, ""))
-            yield Part("arguments", call.arguments)
+            yield AnswerPart("call", call=Call(call.name, ""))
+            yield AnswerPart("arguments", call.arguments)
 
     def _begin(self, state: _State) -> None:
         self._state, self._raw, self._has_called = state, "", True
 
-    def _begun(self, name: str, end: int, has_tail: bool) -> Iterator[Part]:
+    def _begun(self, name: str, end: int, has_tail: bool) -> Iterator[AnswerPart]:
         """The beginning of a call whose arguments follow."""
         self._held = self._held[end:]
         self._json, self._has_tail = _Json(_CLOSE if self.format == "hermes" else ""), has_tail
         self._begin("arguments")
-        yield Part("call", call=Call(name, ""))
+        yield AnswerPart("call", call=Call(name, ""))
 
-    def _no_call(self, body: str = "") -> Iterator[Part]:
+    def _no_call(self, body: str = "") -> Iterator[AnswerPart]:
         """What was read is text, and a body that is held; what follows may have calls."""
-        yield Part("text", ("" if self._has_called else self._raw) + body)
+        yield AnswerPart("text", ("" if self._has_called else self._raw) + body)
         self._held, self._raw, self._state, self._json = self._held[len(body) :], "", "text", None
 
-    def _arguments(self, is_end: bool) -> Iterator[Part]:
+    def _arguments(self, is_end: bool) -> Iterator[AnswerPart]:
         assert self._json is not None
         self._json.feed(self._held)
         is_done = self._json.is_over or self._json.is_stopped
-        yield Part("arguments", self._taken(None if is_end and not is_done else self._json.place))
+        yield AnswerPart(
+            "arguments", self._taken(None if is_end and not is_done else self._json.place)
+        )
         if is_done:
             self._state, self._json = "tail" if self._has_tail else "calls", None
 
@@ -339,7 +341,7 @@ class AnswerParser:
         self._held = self._held[len(found) :]
         return found if self._json is None else self._json.taken(found)
 
-    def _tail(self, is_end: bool) -> Iterator[Part]:
+    def _tail(self, is_end: bool) -> Iterator[AnswerPart]:
         """The end of a call's object: its brace, and perhaps other fields."""
         if self._json is None:
             rest = self._held.lstrip()
@@ -355,11 +357,11 @@ class AnswerParser:
             self._json, self._state = None, "calls"
         yield from ()
 
-    def _parameters(self, is_end: bool) -> Iterator[Part]:
+    def _parameters(self, is_end: bool) -> Iterator[AnswerPart]:
         """The parameters of a function, as an object of JSON: each when it is complete."""
         rest = self._held.lstrip()
         if rest.startswith((_FUNCTION_END, _CLOSE)):
-            yield Part("arguments", "{}" if self._is_first else "}")
+            yield AnswerPart("arguments", "{}" if self._is_first else "}")
             self._held, self._state = rest.removeprefix(_FUNCTION_END), "calls"
             return
         begin = _PARAMETER.match(rest)
@@ -372,13 +374,13 @@ class AnswerParser:
             else:  # cut
                 value = json.dumps(text, ensure_ascii=False)[:-1]
             before = "{" if self._is_first else ", "
-            yield Part("arguments", f"{before}{json.dumps(begin[1])}: {value}")
+            yield AnswerPart("arguments", f"{before}{json.dumps(begin[1])}: {value}")
             self._held, self._is_first = rest[end.end() :] if end else "", False
         elif is_end:
-            yield Part("arguments", "{" * self._is_first)
+            yield AnswerPart("arguments", "{" * self._is_first)
             self._held, self._is_first = "", False
 
-    def _harmony(self, is_end: bool) -> Iterator[Part]:
+    def _harmony(self, is_end: bool) -> Iterator[AnswerPart]:
         """A message is `<|start|>role<|channel|>head<|message|>text<|end|>`; the first one begins at its channel."""
         if self._is_text:
             yield from self._message(is_end)
@@ -392,7 +394,7 @@ class AnswerParser:
         self._is_text = mark[1] == "message"
         self._head = head if self._is_text else "" if mark[1] == "start" else head + " "
 
-    def _message(self, is_end: bool) -> Iterator[Part]:
+    def _message(self, is_end: bool) -> Iterator[AnswerPart]:
         """The text of a message, to the next mark. Marks inside of a call's object belong to it."""
         name = _harmony_name(self._head or "")
         if name and self._json is None:
@@ -401,7 +403,7 @@ class AnswerParser:
                 return
             self._json, self._is_first = _Json(), True
             self._json.is_over = not self._held.startswith("{")
-            yield Part("call", call=Call(name, ""))
+            yield AnswerPart("call", call=Call(name, ""))
         start = 0
         if self._json is not None and not self._json.is_over:
             self._json.feed(self._held)
@@ -416,9 +418,9 @@ class AnswerParser:
         own = self._taken(len(body))
         self._is_first = self._is_first and not body
         if name:
-            yield Part("arguments", "{}" if is_over and self._is_first else own)
+            yield AnswerPart("arguments", "{}" if is_over and self._is_first else own)
         else:
-            yield Part(_channel(self._head or ""), body)
+            yield AnswerPart(_channel(self._head or ""), body)
         if mark:
             self._held = self._held[mark.end() - len(body) :]
         if is_over:
@@ -566,14 +568,14 @@ def _overlap_any(text: str, start: int, is_end: bool) -> int:
     return len(text) - place if place >= 0 else 0
 
 
-def _joined(parts: Iterator[Part]) -> Iterator[Part]:
+def _joined(parts: Iterator[AnswerPart]) -> Iterator[AnswerPart]:
     """Parts without empty ones, neighbours of a kind joined."""
-    last: Part | None = None
+    last: AnswerPart | None = None
     for part in parts:
         if part.kind != "call" and not part.text:
             continue
         if last is not None and last.kind == part.kind != "call":
-            last = Part(part.kind, last.text + part.text)
+            last = AnswerPart(part.kind, last.text + part.text)
             continue
         if last is not None:
             yield last

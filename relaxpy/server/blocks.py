@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from relaxpy.server.answer_parser import Call, Part
+from relaxpy.server.answer_parser import AnswerPart, Call
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Blocks:
         self._name = name
         self._open: Block | None = None
 
-    def feed(self, parts: Iterable[Part]) -> Iterator[Step]:
+    def feed(self, parts: Iterable[AnswerPart]) -> Iterator[Step]:
         """The steps that more parts are."""
         for part in parts:
             block = self._open

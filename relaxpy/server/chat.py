@@ -15,13 +15,7 @@ from starlette.requests import Request
 from relaxpy.errors import UsageError
 from relaxpy.narrow import is_mapping, is_sequence
 from relaxpy.serve.grammar import either_grammar
-from relaxpy.server.answer_parser import (
-    AnswerParser,
-    Format,
-    Part,
-    format_of,
-    marks_of,
-)
+from relaxpy.server.answer_parser import AnswerParser, Format, format_of, marks_of
 from relaxpy.server.bodies import SamplingBody
 from relaxpy.server.context import Server, in_thread
 from relaxpy.server.errors import ApiError
@@ -76,16 +70,6 @@ class Prepared:
             streams=self.streams,
             tools=self.tools,
         )
-
-
-@dataclass(frozen=True)
-class Answered:
-    """More of an answer."""
-
-    choice: int
-    parts: tuple[Part, ...]
-    delta: Delta
-    finish: Literal["stop", "length", "tool_calls"] | None = None
 
 
 async def prepare(server: Server, request: Request, body: SamplingBody, chat: Chat) -> Prepared:
@@ -261,7 +245,7 @@ def _checked(chat: Chat) -> Chat:
     return chat
 
 
-async def answers(server: Server, prepared: Prepared, tally: Tally) -> AsyncGenerator[Answered]:
+async def answers(server: Server, prepared: Prepared, tally: Tally) -> AsyncGenerator[Delta]:
     """The answers of a chat, as they are written. Raises: ApiError."""
     order = prepared.order
     parsers = [prepared.parser() for _ in range(order.n)]
@@ -280,9 +264,5 @@ async def answers(server: Server, prepared: Prepared, tally: Tally) -> AsyncGene
                 texts[choice] += "".join(part.text for part in parts if part.kind == "text")
                 if finish == "stop" and not have_called[choice] and delta.stop is None:
                     await server.check_text(prepared.form, texts[choice], prepared.model)
-            yield Answered(
-                choice,
-                tuple(parts),
-                delta,
-                "tool_calls" if finish == "stop" and have_called[choice] else finish,
-            )
+            is_call = finish == "stop" and have_called[choice]
+            yield replace(delta, parts=tuple(parts), finish="tool_calls" if is_call else finish)

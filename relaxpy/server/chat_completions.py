@@ -16,7 +16,6 @@ from relaxpy.server import known_fields
 from relaxpy.server.answer_parser import Call, Format
 from relaxpy.server.bodies import MOST_FIELDS, Body, MaxTokens, SamplingBody
 from relaxpy.server.chat import (
-    Answered,
     Chat,
     Choice,
     Prepared,
@@ -27,7 +26,7 @@ from relaxpy.server.chat import (
 from relaxpy.server.context import Server, answer, event, stream, unless_gone
 from relaxpy.server.errors import ApiError
 from relaxpy.server.logprobs import ChatLogprobs, prompt_logprobs
-from relaxpy.server.served_model import Tally
+from relaxpy.server.served_model import Delta, Tally
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\w.-]+$")]
@@ -253,7 +252,7 @@ async def _events(
             if each.choice not in begun:
                 begun.add(each.choice)
                 out += written(each.choice, {"role": "assistant", "content": ""})
-            logprobs = probable[each.choice].of([each.delta])
+            logprobs = probable[each.choice].of([each])
             for part in each.parts:
                 if part.kind == "call" and part.call is not None:
                     number = calls[each.choice]
@@ -287,7 +286,7 @@ async def _whole(
     with_prompt: int | None,
 ) -> Response:
     model, order = prepared.model, prepared.order
-    texts: list[list[Answered]] = [[] for _ in range(order.n)]
+    texts: list[list[Delta]] = [[] for _ in range(order.n)]
     async with aclosing(answers(server, prepared, tally)) as pieces:
         async for each in pieces:
             texts[each.choice].append(each)
@@ -295,14 +294,14 @@ async def _whole(
         {
             "index": number,
             "message": _message(pieces, prepared.format),
-            "logprobs": ChatLogprobs(model, order).of([each.delta for each in pieces]),
+            "logprobs": ChatLogprobs(model, order).of(pieces),
             "finish_reason": pieces[-1].finish,
         }
         for number, pieces in enumerate(texts)
     ]
     asked: dict[str, Any] = {}
     if with_prompt is not None:
-        scores = texts[0][0].delta.scores
+        scores = texts[0][0].scores
         asked["prompt_logprobs"] = prompt_logprobs(model, order, scores, with_prompt)
     return answer(
         {
@@ -316,7 +315,7 @@ async def _whole(
     )
 
 
-def _message(pieces: Sequence[Answered], format: Format) -> dict[str, Any]:
+def _message(pieces: Sequence[Delta], format: Format) -> dict[str, Any]:
     parts = [part for each in pieces for part in each.parts]
     text = "".join(part.text for part in parts if part.kind == "text")
     reasoning = "".join(part.text for part in parts if part.kind == "reasoning")

@@ -24,11 +24,11 @@ from relaxpy.server.bodies import (
     Schema,
     StopText,
 )
-from relaxpy.server.chat import Answered, Chat, Choice, Prepared, answers, prepare, prompt_tokens
+from relaxpy.server.chat import Chat, Choice, Prepared, answers, prepare, prompt_tokens
 from relaxpy.server.chat_completions import Effort, Name, reasoning_variables
 from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
 from relaxpy.server.errors import ApiError
-from relaxpy.server.served_model import Tally
+from relaxpy.server.served_model import Delta, Tally
 
 
 class _Text(Body):
@@ -243,9 +243,9 @@ def _usage(tally: Tally) -> dict[str, int]:
     }
 
 
-def _reason(last: Answered) -> dict[str, Any]:
-    if last.delta.stop is not None:
-        return {"stop_reason": "stop_sequence", "stop_sequence": last.delta.stop}
+def _reason(last: Delta) -> dict[str, Any]:
+    if last.stop is not None:
+        return {"stop_reason": "stop_sequence", "stop_sequence": last.stop}
     reasons = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
     return {"stop_reason": reasons[last.finish or "stop"], "stop_sequence": None}
 

@@ -24,11 +24,11 @@ from relaxpy.server.bodies import (
     SamplingBody,
     Schema,
 )
-from relaxpy.server.chat import Answered, Chat, Choice, Prepared, allowed_tools, answers, prepare
+from relaxpy.server.chat import Chat, Choice, Prepared, allowed_tools, answers, prepare
 from relaxpy.server.chat_completions import Effort, Name, reasoning_variables
 from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
 from relaxpy.server.errors import ApiError
-from relaxpy.server.served_model import Tally
+from relaxpy.server.served_model import Delta, Tally
 
 
 class _Content(Body):
@@ -277,7 +277,7 @@ class _Answer:
         assert last is not None
         return answer(self._finished(last))
 
-    def _finished(self, last: Answered) -> dict[str, Any]:
+    def _finished(self, last: Delta) -> dict[str, Any]:
         """The response when it is complete; it is kept, if the client wants that."""
         is_whole = last.finish != "length"
         found = self._response(

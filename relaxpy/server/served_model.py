@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,12 +15,13 @@ from relaxpy.llm.chat_template import ChatTemplate
 from relaxpy.llm.generation_config import recommended
 from relaxpy.llm.stop_strings import StopStrings
 from relaxpy.llm.tokenizer import Tokenizer
-from relaxpy.llm.written_text import WrittenText
+from relaxpy.llm.written_text import Finish, WrittenText
 from relaxpy.models.loaded import Scheme
 from relaxpy.serve.client import EngineClient, Engines
 from relaxpy.serve.engine_process import DECODER
 from relaxpy.serve.request import Request, Score
-from relaxpy.server.settings import CONTEXT, ModelSettings
+from relaxpy.server.answer_parser import AnswerPart
+from relaxpy.server.settings import ModelSettings
 from relaxpy.version import __version__
 
 _ALWAYS = 1 << 16
@@ -47,11 +48,13 @@ class Delta:
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...] = ()
     top: tuple[Mapping[int, float], ...] = ()
-    finish: Literal["stop", "length"] | None = None
+    finish: Finish | Literal["tool_calls"] | None = None
     stop: str | None = None
     """The stop string that ended it."""
     scores: tuple[Score, ...] = ()
     """With the first part of the first text, if they were asked for: those of the prompt, without its first token."""
+    parts: tuple[AnswerPart, ...] = ()
+    """Of an answer in a chat: the text, taken apart."""
 
 
 @dataclass
@@ -145,20 +148,9 @@ class ServedModel:
         client = await start(
             DECODER,
             {
-                "place": settings.place,
-                "scheme": None if scheme is None else asdict(scheme),
-                "target": settings.target,
-                "keep": settings.keep,
-                "threads": settings.threads,
-                "context": settings.context or CONTEXT,
-                "cache_tokens": settings.cache_tokens,
-                "adapters": [folder for _, folder in settings.adapters],
+                **replace(settings, scheme=scheme).options(),
                 "tokenizer": tokenizer.backend.to_str(),
                 "ends": sorted(tokenizer.answer_ends()) if tokenizer.templates else sorted(tokenizer.end_tokens),
-                "running": settings.running,
-                "waiting": settings.waiting,
-                "target_seconds": settings.target_seconds,
-                "drafts": settings.drafts,
             },
         )  # fmt: skip
         return cls(settings, tokenizer, client)

@@ -5,40 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from relaxpy.serve.engine_settings import EngineSettings
+
 if TYPE_CHECKING:
-    from relaxpy.models.loaded import Scheme
     from relaxpy.serve.scale import Scale
 
-CONTEXT = 4096
 
-
-@dataclass(frozen=True)
-class ModelSettings:
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings(EngineSettings):
     """A model of a server."""
 
     name: str
     """Its name in requests."""
-    place: str
-    """The folder of its checkpoint, or a GGUF file."""
-    scheme: Scheme | None = None
-    context: int | None = None
-    """The most tokens of a text, prompt included; None: the model's, at most `CONTEXT`."""
-    cache_tokens: int = 16_384
-    """The keys and values of so many tokens are kept, together."""
-    target: str = "llvm"
-    keep: bool = True
-    """Whether the compiled model is kept."""
-    threads: int | None = None
-    running: int = 16
-    """The most texts in a step."""
-    waiting: int = 256
-    """The most requests that wait."""
-    target_seconds: float = 0.1
-    """The time between tokens that prompts leave to others."""
-    drafts: bool = True
-    """Whether drafts are looked up in the text."""
-    adapters: tuple[tuple[str, str], ...] = ()
-    """Names and folders of LoRA adapters."""
     chat_template: str | None = None
 
 

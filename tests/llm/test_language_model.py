@@ -6,7 +6,7 @@ import gc
 import json
 import shutil
 import threading
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from relaxpy.errors import RelaxError, UsageError
 from relaxpy.llm import LanguageModel, load
 from relaxpy.models.checkpoint import read_weights
 from relaxpy.models.loaded import Scheme, load_decoder
-from relaxpy.serve import PageBook
+from relaxpy.serve import PageBook, Sampling
+from relaxpy.serve.sampling import SamplingOptions
 from tests.llm.checkpoints import write_model
 from tests.runtime.test_checkpoint import saved
 from tests.sweeps import full
@@ -403,6 +404,18 @@ def test_the_first_layer_that_is_wrong_is_named(tmp_path: Path) -> None:
         with pytest.raises(RelaxError, match=rf"{first}: \d+ of \d+ elements are NaN") as caught:
             found.complete(PROMPT, max_tokens=3)
         assert caught.value.code == "not-a-number"
+
+
+def test_all_options_of_sampling_are_options(model: LanguageModel) -> None:
+    options: Any = {each.name: None for each in fields(Sampling)}
+    assert {*SamplingOptions.__annotations__} == options.keys()
+    plain = model.generate(PROMPT, max_tokens=3, end_tokens=(), **options)
+    list(plain)
+    other = model.generate(PROMPT, max_tokens=3, end_tokens=(), suppress_tokens=plain.tokens)
+    list(other)
+    assert not {*plain.tokens} & {*other.tokens}
+    with pytest.raises(TypeError, match="temprature"):
+        model.generate(PROMPT, temprature=1)  # type: ignore[call-arg]
 
 
 @full

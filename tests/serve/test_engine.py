@@ -348,7 +348,7 @@ def test_drafts_save_steps() -> None:
 
         def sample(self, logits: Any, draws: Any) -> Any:
             _, logprobs = super().sample(logits, draws)
-            return [draw.tokens[-12] for draw in draws], logprobs
+            return np.array([draw.tokens[-12] for draw in draws]), logprobs
 
     prompt = [0, 1, 2, 3, 3, 2, 1, 1, 0, 2, 0, 3]
     steps = {}

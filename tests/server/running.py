@@ -132,7 +132,9 @@ def scripted_server(scripts: Mapping[str, Sequence[str]], **settings: Any) -> It
             tokenizer = Tokenizer(
                 backend, special={"eos_token": END}, templates={"default": ChatTemplate(template)}
             )
-            models[name] = ServedModel(ModelSettings(name, "/nowhere"), tokenizer, client)
+            models[name] = ServedModel(
+                ModelSettings(name=name, place="/nowhere"), tokenizer, client
+            )
         own = ServerSettings(port=0, **settings)
         try:
             server = found["server"] = Server(own, models)

@@ -11,7 +11,7 @@ import pytest
 
 from relaxpy.llm.chat_template import ChatTemplate
 from relaxpy.llm.template_probes import abilities
-from relaxpy.server.answer_parser import AnswerParser, Call, Part, format_of
+from relaxpy.server.answer_parser import AnswerParser, AnswerPart, Call, format_of
 from tests.llm.real_templates import TEMPLATES
 from tests.server.running import scripted_server
 from tests.sweeps import FULL
@@ -223,14 +223,14 @@ def test_calls_in_parts_are_those_of_the_whole(
     ]
 
 
-def parts_of(parser: AnswerParser, script: str, size: int) -> list[Part]:
-    found: list[Part] = []
+def parts_of(parser: AnswerParser, script: str, size: int) -> list[AnswerPart]:
+    found: list[AnswerPart] = []
     for start in range(0, len(script), size):
         found += parser.feed(script[start : start + size])
     return found + parser.finish()
 
 
-def called(parts: Sequence[Part]) -> list[list[str]]:
+def called(parts: Sequence[AnswerPart]) -> list[list[str]]:
     """Names and arguments of calls that come in parts."""
     found: list[list[str]] = []
     for part in parts:
@@ -311,7 +311,7 @@ def test_parts_do_not_depend_on_how_the_answer_came(format: Any) -> None:
     assert calls > 20 or format == "none"
 
 
-def merged(parts: Sequence[Part]) -> list[list[str]]:
+def merged(parts: Sequence[AnswerPart]) -> list[list[str]]:
     """Kinds and texts, neighbours of a kind joined."""
     found: list[list[str]] = []
     for part in parts:
@@ -411,7 +411,7 @@ def test_arguments_come_while_they_are_written() -> None:
     assert first.call == Call("f", "")
     assert more.text == '{"a'
     (more,) = parser.feed('": "long')
-    assert more == Part("arguments", '": "long')
+    assert more == AnswerPart("arguments", '": "long')
 
 
 def test_calls_are_text_without_tools(client: Any) -> None:
