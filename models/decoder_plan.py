@@ -20,7 +20,8 @@ from relaxpy.errors import UsageError
 from relaxpy.machine_memory import MachineMemory, machine_memory
 from relaxpy.models.decoder_config import DecoderConfig
 from relaxpy.models.loaded import Scheme, decoder_program
-from relaxpy.runtime.inspect.memory_plan import MemoryPlan, shown
+from relaxpy.runtime.inspect.memory_plan import MemoryPlan
+from relaxpy.runtime.inspect.units import shown
 
 PROCESS = 96 << 20
 """Memory of the process itself, about, in bytes: Python, numpy, the runtime, the tokenizer."""

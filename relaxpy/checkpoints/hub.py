@@ -31,7 +31,7 @@ from relaxpy.errors import RelaxError, UsageError
 from relaxpy.files import given_path, kept_folder, write_text
 from relaxpy.narrow import is_mapping
 from relaxpy.runtime.checkpoint import WEIGHTS_FILE, read_json, shards_of
-from relaxpy.runtime.inspect.memory_plan import shown
+from relaxpy.runtime.inspect.units import shown
 
 _NAME = re.compile(
     r"(?P<owner>[A-Za-z0-9][\w.-]*)/(?P<model>[\w.-]*[A-Za-z][\w.-]*)(@(?P<revision>[\w./-]+))?(:(?P<file>[\w./-]+))?"

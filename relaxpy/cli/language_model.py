@@ -197,7 +197,7 @@ def _announce(download: Download) -> None:
     """Shows what is downloaded, and the memory that it will take."""
     from relaxpy.checkpoints.hub import headers_alone
     from relaxpy.models.decoder_plan import plan_decoder
-    from relaxpy.runtime.inspect.memory_plan import shown
+    from relaxpy.runtime.inspect.units import shown
 
     count, there = len(download.left), len(download.sizes) - len(download.left)
     here = f" ({there} more are here)" if there else ""

@@ -17,7 +17,8 @@ from typing import Any
 from relaxpy.explain.explanation import ExplainedKernel, Explanation, PassRun
 from relaxpy.explain.flow import COUNTED, MEASURED, duration, flows
 from relaxpy.runtime.function_listing import printable
-from relaxpy.runtime.inspect.memory_plan import FunctionPlan, shown
+from relaxpy.runtime.inspect.memory_plan import FunctionPlan
+from relaxpy.runtime.inspect.units import shown
 
 MARKS = {"added": "+", "removed": "-", "changed": "~", "renamed": "~"}
 

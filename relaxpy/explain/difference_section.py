@@ -16,7 +16,8 @@ from relaxpy.explain.explanation import Explanation
 from relaxpy.explain.flow import duration
 from relaxpy.explain.links import Links
 from relaxpy.explain.markup import diff, folded, link, name, table, text
-from relaxpy.runtime.inspect.memory_plan import FunctionPlan, shown
+from relaxpy.runtime.inspect.memory_plan import FunctionPlan
+from relaxpy.runtime.inspect.units import shown
 
 
 def difference(found: Difference, links: Links) -> str:

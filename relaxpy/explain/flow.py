@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from relaxpy.explain.explanation import Explanation, FusedBlock, FusedNode, SourceLine
 from relaxpy.runtime.function_listing import printable
 from relaxpy.runtime.inspect.launches import Launch, estimate, runs
-from relaxpy.runtime.inspect.memory_plan import shown
 from relaxpy.runtime.inspect.profile import Profile
+from relaxpy.runtime.inspect.units import shown
 from relaxpy.transform.fuse_ops import LONGEST_NAME
 
 MEASURED, ESTIMATED, COUNTED = "measured", "estimated", "counted"

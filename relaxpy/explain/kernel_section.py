@@ -11,7 +11,7 @@ from relaxpy.explain.grid import Grid
 from relaxpy.explain.links import Links
 from relaxpy.explain.markup import code, folded, link, name, percent, several, table, text
 from relaxpy.runtime.inspect.image_choices import ImageChoice
-from relaxpy.runtime.inspect.memory_plan import shown
+from relaxpy.runtime.inspect.units import shown
 
 
 def kernels(explanation: Explanation, found: Sequence[Flow], links: Links) -> str:

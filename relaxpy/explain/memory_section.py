@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from relaxpy.explain.explanation import Explanation, SourceLine
 from relaxpy.explain.links import Links
 from relaxpy.explain.markup import folded, lines, link, name, several, table, text
-from relaxpy.runtime.inspect.memory_plan import FunctionPlan, MemoryPlan, PlannedTensor, shown
+from relaxpy.runtime.inspect.memory_plan import FunctionPlan, MemoryPlan, PlannedTensor
+from relaxpy.runtime.inspect.units import shown
 
 
 def memory(explanation: Explanation, links: Links) -> str:

@@ -217,8 +217,6 @@ def _described(value: Any) -> Any:
     if isinstance(value, Decoded):
         return tensor_at(0, value.shape, value.dtype, None)
     if isinstance(value, np.ndarray):
-        from relaxpy.runtime import dtype as dtypes
-
         return tensor_at(0, value.shape, dtypes.from_numpy(value.dtype), None)
     return from_any(value)
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 import relaxpy
 from relaxpy.cli.main import cli
-from relaxpy.runtime.inspect.memory_plan import shown
+from relaxpy.runtime.inspect.units import shown
 
 TEXT = """
 @R.function

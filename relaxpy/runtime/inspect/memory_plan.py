@@ -39,6 +39,8 @@ from relaxpy.runtime.bytecode import (
 from relaxpy.runtime.effects import sets
 from relaxpy.runtime.host.threads import num_threads
 from relaxpy.runtime.inspect.heap_values import heap_at, known_sizes, symbol_slots, value_of
+from relaxpy.runtime.inspect.timeline import timeline
+from relaxpy.runtime.inspect.units import shown
 from relaxpy.runtime.lifetimes import Lifetimes
 
 _NAMED = 4
@@ -211,8 +213,6 @@ class MemoryPlan:
     def svg(self) -> str:
         """The plan as a picture: each function's storages as bands, and each tensor as a rectangle of its lifetime and
         address range."""
-        from relaxpy.runtime.inspect.timeline import timeline
-
         return timeline(self)
 
     def apart(self) -> MemoryPlan:
@@ -221,16 +221,6 @@ class MemoryPlan:
 
     def _repr_svg_(self) -> str:
         return self.svg()
-
-
-def shown(nbytes: int) -> str:
-    """A number of bytes in readable units."""
-    if nbytes < 10_000:
-        return f"{nbytes} B"
-    for power, unit in ((1, "KiB"), (2, "MiB"), (3, "GiB"), (4, "TiB")):
-        if nbytes < 10 << 10 * (power + 1) or unit == "TiB":
-            break
-    return f"{nbytes / (1 << 10 * power):.1f} {unit}"
 
 
 def plan_of(

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from relaxpy.runtime.function_listing import printable
+from relaxpy.runtime.inspect.units import shown
 
 if TYPE_CHECKING:
     from relaxpy.runtime.inspect.memory_plan import FunctionPlan, MemoryPlan, PlannedTensor
@@ -44,8 +45,6 @@ def timeline(plan: MemoryPlan) -> str:
 
 
 def _function(function: FunctionPlan, top: int) -> Iterator[str]:
-    from relaxpy.runtime.inspect.memory_plan import shown
-
     at = ", ".join(f"{name} = {size}" for name, size in function.sizes.items())
     title = f"{function.name}({at}): {shown(function.planned)}, {shown(function.least)} in use at the busiest moment"
     yield f'<text x="{LEFT}" y="{top - 8}" font-size="14" font-weight="bold">{_escaped(title)}</text>'
@@ -64,8 +63,6 @@ def _function(function: FunctionPlan, top: int) -> Iterator[str]:
 
 
 def _tensor(function: FunctionPlan, tensor: PlannedTensor, top: int, start: int) -> Iterator[str]:
-    from relaxpy.runtime.inspect.memory_plan import shown
-
     x, right = _x(function, tensor.begin), _x(function, tensor.end + 1)
     y, height = _y(function, top, start + tensor.offset), _height(function, tensor.nbytes)
     # Only the file's name, since a picture may be viewed on other machines.

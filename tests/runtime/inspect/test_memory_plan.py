@@ -13,8 +13,8 @@ import relaxpy
 from relaxpy.build.plan import memory_plan
 from relaxpy.errors import UsageError
 from relaxpy.ir import IRModule
-from relaxpy.runtime.inspect.memory_plan import shown
 from relaxpy.runtime.inspect.timeline import NAMESPACE
+from relaxpy.runtime.inspect.units import shown
 
 K = 1 << 10
 TEXT = """
