@@ -7,7 +7,7 @@
 #                  and what was interrupted goes on (MINUTES=30; TARGETS="AVX2;cuda" FAMILIES=bits; build/products.jsonl)
 # make test-torch-compile    call thirty models through torch.compile with relaxpy as its backend, with and without gradients
 # make test-torch-operators  run torch's own samples of its operators beside eager torch, all of them (40 minutes of a core)
-# make test-onnx   run ONNX's own tests of operators, all of them, interpreted and built (an hour of a core; it goes on where it was)
+# make test-onnx   run ONNX's own tests of operators, all of them, interpreted and built (a quarter of an hour of a core; it goes on where it was)
 # make test-onnx-programs  run published programs that import onnxruntime, unchanged, with relaxpy in its place
 # make test-onnx-files  open damaged and hostile ONNX files, each in a process of its own (five minutes; it goes on where it was)
 # make test-jax-functions  run the public functions of JAX beside JAX, all of them (an hour of a core)

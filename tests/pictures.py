@@ -1,14 +1,19 @@
 """Writes the pictures of the pages for people into docs, on a desk (1280) and on a phone (390): the page for chats, with
-the model that ships with relaxpy (server*.png), and the page of `relaxpy explain` (explain*.png).
+the model that ships with relaxpy (server*.png), and the page of `relaxpy explain` (explain*.png); and the pages of
+`relaxpy web`, on WebAssembly (browser*.png).
 
-    python -m tests.pictures
+    python -m tests.pictures                      all of them
+    python -m tests.pictures browsers             those of one function
 
 Chromium takes them. Pillow, which no extra brings, makes them small where it is.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +26,7 @@ from relaxpy.explain import explain, page
 from relaxpy.models.bert import SPEC, BertConfig, BertEncoder
 from tests.server.chromium import Page, browser
 from tests.server.running import server_process
+from tests.web.support import served
 
 DOCS = Path("docs")
 DESK, PHONE = 1280, 390
@@ -100,10 +106,27 @@ def explanations(folder: Path) -> None:
             taken(shown, name)
 
 
+def browsers(folder: Path) -> None:
+    """Sentences that are compared, and a text that is continued."""
+    for model, name in (("minilm", "browser_embed.png"), ("embedded", "browser_complete.png")):
+        site = folder / model
+        command = [sys.executable, "-m", "relaxpy", "web", model, str(site), "--target", "wasm"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        with served(site) as found, sized(folder / name, 900, 560) as shown:
+            shown.open(found.url)
+            shown.until("document.body.dataset.state === 'ready'", 120)
+            shown.run("document.getElementById('go').click()")
+            shown.until("document.body.dataset.state === 'done'", 120)
+            taken(shown, name)
+
+
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        chats(Path(folder))
-        explanations(Path(folder))
+    parts = {each.__name__: each for each in (chats, explanations, browsers)}
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("part", nargs="*", choices=[*parts, []])
+    for name in parser.parse_args().part or parts:
+        with tempfile.TemporaryDirectory() as folder:
+            parts[name](Path(folder))
 
 
 if __name__ == "__main__":

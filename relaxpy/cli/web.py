@@ -217,7 +217,7 @@ def _decoder(
     facts = {
         "ends": _ends(directory),
         "positions": config.max_position_embeddings,
-        "prompt": prompt or "def read_lines(path):",
+        "prompt": prompt or "def read_lines(path):\n    with open(path",
     }
     data = {"page.json": facts, "tokenizer.json": _tokenizer(directory)}
     return [relaxpy.build(mod, target, params) for target in targets], Page(

@@ -71,9 +71,10 @@ calc(100%/var(--steps)))}
 .fusion{display:flex;gap:2px;overflow:hidden}.fusion svg{flex:none}.nodes{flex:1;min-width:0}
 .node.row,.gap{display:flex;gap:.7em;align-items:center;height:22px;white-space:nowrap;overflow:hidden}
 .gap{opacity:.6;padding-left:1.2em}.node i{flex:none;width:8px;height:16px;border-radius:2px;background:var(--faint)}
-.node i[style]{background:hsl(var(--h) 60% var(--l))}.node .kind{flex:none;width:9.5em;opacity:.6;font-size:.85em}
+.node i[style]{background:hsl(var(--h) 60% var(--l))}.node .kind{flex:none;width:10.5em;opacity:.6;font-size:.85em}
 .node .kernel{flex:none;width:13em;overflow:hidden;text-overflow:ellipsis;font-size:.85em;border:0}
 .node code{flex:1;min-width:0;overflow:hidden;text-overflow:ellipsis}
+.node.row:not(:hover,:focus-within) wbr{display:none}
 .node.row:hover,.node.row:focus-within{overflow:visible;position:relative;z-index:1;background:var(--soft)}
 :is(.node.row:hover,.node.row:focus-within) :is(code,.kernel){overflow:visible;white-space:normal;
 overflow-wrap:anywhere;background:var(--soft)}
