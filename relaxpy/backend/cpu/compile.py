@@ -14,6 +14,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from relaxpy.tir.message import informative
 from relaxpy.tir.numerics.floats import is_unordered
 from relaxpy.tir.schedule import CHECKED, HALVES
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
-from relaxpy.tir.walk import element_types, walk
+from relaxpy.tir.walk import contains, element_types, walk
 from relaxpy.tir.writer.elementary import written_out
 
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
@@ -133,10 +134,24 @@ def _build(
         if "float16" in dtypes | {str(scalar.dtype) for scalar in scalars}:
             attrs[HALVES] = True
         prepared[name] = relax_alignment(func.with_attr(attrs))
+    if target.is_wasm and any(map(_compares_halves, prepared.values())):
+        target = replace(target, opt_level=0)
     try:
         return _tvm_build(prepared, target)
     except Exception as error:
         raise _named(error, prepared, target, called) from error
+
+
+_COMPARISONS = tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.Min, tirx.Max
+
+
+def _compares_halves(func: tirx.PrimFunc) -> bool:
+    """Does a program with numbers in float16 compare floats? LLVM's optimising code generator for WebAssembly (that of
+    TVM 0.27) recurses without an end for vectors of halves that are compared, as such or as float32, and the process
+    ends with its stack."""
+    return bool(func.attrs.get(HALVES)) and contains(
+        func.body, _COMPARISONS, lambda node: str(node.a.ty.dtype).startswith("float")
+    )
 
 
 def _widened(func: tirx.PrimFunc, target: CpuTarget) -> tuple[tirx.PrimFunc, set[str]]:
