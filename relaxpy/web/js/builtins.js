@@ -191,7 +191,7 @@ function sliced(size, begin, end, step) {
 
 function dynamicStridedSlice(tensor, begin, end, strides) {
   const steps = numbers(strides).map(Number);
-  if (steps.includes(0)) throw invalid(`a stride of [${steps}] is 0`);
+  if (steps.includes(0)) throw invalid(`a stride of [${steps.join(", ")}] is 0`);
   const [begins, ends] = [numbers(begin).map(Number), numbers(end).map(Number)];
   const axes = steps.map((step, axis) => sliced(tensor.shape[axis], begins[axis], ends[axis], step));
   for (const size of tensor.shape.slice(axes.length)) axes.push(Array.from({ length: size }, (_, i) => i));
