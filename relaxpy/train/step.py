@@ -77,9 +77,7 @@ class Step:
             count = b.add(done, 1)
             weights: list[Expr] = []
             states: list[Expr] = []
-            for number, t, g, own in zip(
-                self.params, self.types, b.fields(gradients), b.fields(old), strict=True
-            ):
+            for number, g, own in zip(self.params, b.fields(gradients), b.fields(old), strict=True):
                 rate, steps = (b.astype(each, b.dtype(g)) for each in (lr, count))
                 w, new = self.optimizer.update(b, given[number], g, b.fields(own), rate, steps)
                 weights.append(w)

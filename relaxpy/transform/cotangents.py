@@ -116,7 +116,8 @@ class Walk:
     def zeros_like(self, value: Any) -> Expr:
         """A cotangent zero of a value: of an expression, or a list of those of a tuple."""
         if isinstance(value, list):
-            return Tuple(tuple(map(self.zeros_like, value)))
+            fields: list[Any] = value
+            return Tuple(tuple(map(self.zeros_like, fields)))
         annotation = self.annotation(value)
         if isinstance(annotation, TensorType) and has_gradient(annotation):
             return self.rule.zeros_like(value)
