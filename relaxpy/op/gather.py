@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from relaxpy.ir.annotation import TensorType, TupleType
+from relaxpy.ir.annotation import PrimType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Expr, ShapeExpr
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.deduce import deduce
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.rule import Cotangent, NoRule, Rule
 
@@ -136,6 +137,8 @@ class Take(Op):
         x, indices = args
         if self.mode not in ("fast", "clip", ""):
             return [NoRule(f"take of mode {self.mode!r} has no rule")]
+        if isinstance(deduce(indices), PrimType):
+            indices = b.scalar_to_tensor(indices, "int64")
         return [b.grad.take_backward(ct, x, indices, self.axis, self.mode)]
 
     @classmethod

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from relaxpy.errors import DeduceError
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.dim import Dim, DimLike
 from relaxpy.ir.dtype import DType
@@ -70,8 +71,16 @@ class Rule:
         return x if self.dims(x) == wanted else self.emit(member("reshape")(x, wanted))
 
     def known(self, x: Expr) -> KnownTensor:
-        """The annotation of a tensor."""
-        return as_known(deduce(x))
+        """The annotation of a tensor. Raises DeduceError if its rank or dtype is unknown."""
+        annotation = deduce(x)
+        try:
+            return as_known(annotation)
+        except TypeError:
+            raise DeduceError(
+                "gradient-rule",
+                f"the rank and the dtype of what is differentiated must be known, got {annotation}",
+                help='declare them: R.match_cast(x, R.Tensor((n, m), dtype="float32"))',
+            ) from None
 
     def dims(self, x: Expr) -> tuple[Dim, ...]:
         """The shape of a tensor."""

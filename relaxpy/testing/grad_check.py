@@ -143,10 +143,12 @@ def deduced_shapes(mod: IRModule, s: Sample) -> list[Any] | None:
 
 def floats_of(value: Any) -> list[np.ndarray]:
     """The arrays of floats in a value."""
-    if isinstance(value, tuple) or (isinstance(value, list) and not isinstance(value, np.ndarray)):
-        return [leaf for each in value for leaf in floats_of(each)]
-    array = np.asarray(value)
-    return [array] if array.dtype != object and DType(array.dtype).is_float else []
+    if isinstance(value, (tuple, list)):
+        fields: Any = value
+        return [leaf for each in fields for leaf in floats_of(each)]
+    if not isinstance(value, (np.ndarray, np.generic)) or not DType(value.dtype).is_float:
+        return []  # a scalar has no derivative
+    return [np.asarray(value)]
 
 
 def like(value: Any, rng: np.random.Generator) -> Any:
@@ -158,9 +160,9 @@ def like(value: Any, rng: np.random.Generator) -> Any:
             if any(len(each) or isinstance(each, np.ndarray) for each in map(_sized, found))
             else ()
         )
-    array = np.asarray(value)
-    if array.dtype == object or not DType(array.dtype).is_float:
+    if not isinstance(value, (np.ndarray, np.generic)) or not DType(value.dtype).is_float:
         return ()
+    array = np.asarray(value)
     return np.asarray(rng.uniform(0.5, 1.5, array.shape) * rng.choice([-1, 1], array.shape)).astype(
         array.dtype
     )

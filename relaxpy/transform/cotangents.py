@@ -99,38 +99,29 @@ class Walk:
 
     # Values
 
-    def zero(self, annotation: Annotation) -> Expr:
-        """The cotangent zero of a value of this annotation."""
-        match cotangent_type(annotation):
-            case TensorType(dims=dims, dtype=dtype) if dims is not None:
-                return self.rule.zeros(dims, dtype)
-            case TupleType(fields=fields):
-                return Tuple(tuple(map(self.zero, fields or ())))
-            case other:
-                self.refuse(
-                    f"the shape of {other} must be known to make zeros of it",
-                    'declare it: R.match_cast(x, R.Tensor((n, m), dtype="float32"))',
-                )
-                return Tuple(())
-
     def zeros_like(self, value: Any) -> Expr:
-        """A cotangent zero of a value: of an expression, or a list of those of a tuple."""
+        """The cotangent zero of a value: of an expression, or of a list of those of a tuple."""
         if isinstance(value, list):
             fields: list[Any] = value
             return Tuple(tuple(map(self.zeros_like, fields)))
         annotation = self.annotation(value)
-        if isinstance(annotation, TensorType) and has_gradient(annotation):
-            return self.rule.zeros_like(value)
-        return self.zero(annotation)
+        if not has_gradient(annotation):
+            return Tuple(())
+        if isinstance(annotation, TupleType):
+            return self.zeros_like(self.rule.fields(value))
+        return self.rule.zeros_like(value)
 
-    def whole(self, ct: Cotangent, annotation: Annotation) -> Expr:
-        """A cotangent as an expression, with zeros where it is None."""
-        if ct is None or isinstance(ct, NoRule) or not has_gradient(annotation):
-            return self.zero(annotation)
+    def filled(self, ct: Cotangent, value: Expr) -> Expr:
+        """A cotangent (or tangent) of a value as an expression, with zeros where it is None."""
+        if ct is None or isinstance(ct, NoRule) or not has_gradient(self.annotation(value)):
+            return self.zeros_like(value)
         if isinstance(ct, Expr):
             return ct
-        fields = annotation.fields if isinstance(annotation, TupleType) else ()
-        return Tuple(tuple(map(self.whole, ct, fields or ())))
+        return Tuple(tuple(map(self.filled, ct, self.rule.fields(value))))
+
+    def found(self, var: Var) -> Expr:
+        """The cotangent found for a variable."""
+        return self.filled(self.values[var], var)
 
     def parts(self, ct: Cotangent, annotation: Annotation) -> Cotangent:
         """A cotangent with a list for each tuple."""
@@ -216,17 +207,18 @@ class Walk:
                     self.refuse(f"{op.name} is not differentiable: {why(op)}", HELP)
                     self.go_on(call)
                     return
-                args = self.arguments(call)
-                out = self.result(binding.var)
-                for arg, each in zip(given, op.vjp(self.rule, args, out, ct), strict=False):
-                    self.add(arg, each)
+                with self.errors.collect(self.span):
+                    args, out = self.arguments(call), self.result(binding.var)
+                    for arg, each in zip(given, op.vjp(self.rule, args, out, ct), strict=False):
+                        self.add(arg, each)
             case VarBinding():
-                self.calls.backward(self, binding, self.whole(ct, binding.var.annotation))
+                self.calls.backward(self, binding, self.filled(ct, binding.var))
 
     def go_on(self, value: Expr) -> None:
         """Let the walk go on beyond a value without a rule, to find others."""
         for var in free_vars(value):
-            self.add(var, self.whole(None, var.annotation))
+            if isinstance(var.annotation, TensorType):
+                self.add(var, self.zeros_like(var))
 
     def arguments(self, call: Call) -> list[Any]:
         """The arguments as rules take them: a list for a tuple, None for one that is left out."""
@@ -257,6 +249,10 @@ class Walk:
                 return None if all(each is None for each in found) else found
             case _:
                 return None
+
+    def whole_tangent(self, expr: Expr) -> Expr:
+        """The tangent of an expression, with zeros where it is None."""
+        return self.filled(self.tangent(expr), expr)
 
     def step(self, binding: Binding) -> None:
         """Emit a binding, with its tangent."""

@@ -133,7 +133,10 @@ class Gradient(Pass):
         while waiting:
             each = waiting.pop()
             if each not in used and each not in mod.functions:
-                used[each] = with_outputs(prepared.graph_functions[each])
+                function = prepared.graph_functions[each]
+                if each not in new:  # lifted out of a function of the module, which has it still
+                    function = _Copy(()).rewrite(function)
+                used[each] = with_outputs(function)
                 waiting += mentioned_functions(used[each])
         return mod.with_functions({**mod.functions, **used})
 
@@ -234,7 +237,7 @@ class Derivatives:
         }
         with body.open(name, [*params, *tangents.values()]):
             value = body.tangents(tangents)
-            found = body.walk.whole(body.walk.tangent(body.source.body.body), body.source.ret)
+            found = body.walk.whole_tangent(body.source.body.body)
             body.close(Tuple((value, found)))
         return self.finished(name)
 
@@ -267,9 +270,7 @@ class Derivatives:
             with body.open(new, [*params, *more], private=True, ret=ret):
                 if forward:
                     value = body.tangents(dict(zip(wrt, more, strict=True)))
-                    found = body.walk.whole(
-                        body.walk.tangent(body.source.body.body), body.source.ret
-                    )
+                    found = body.walk.whole_tangent(body.source.body.body)
                     body.close(Tuple((value, found)))
                 else:
                     body.forward(wrt)
@@ -307,7 +308,7 @@ class Derivatives:
                 inner.forward(wrt, branch.bindings)
                 inner.add(branch.body, ct)
                 inner.backward(branch.bindings)
-                found = [inner.whole(inner.values[v], v.annotation) for v in wrt]
+                found = [inner.found(v) for v in wrt]
                 building.result(Tuple(tuple(found)))
             branches.append(without_unused(building.seq))
         both = self.builder.emit_if(value.cond, branches[0], branches[1], span=walk.span)
@@ -325,14 +326,14 @@ class Derivatives:
                         inner.values.update(walk.values)
                         for each in branch.bindings:
                             inner.step(each)
-                        tangent = inner.whole(inner.tangent(branch.body), binding.var.annotation)
+                        tangent = inner.whole_tangent(branch.body)
                         building.result(Tuple((branch.body, tangent)))
                     seqs.append(building.seq)
                 both = self.builder.emit_if(cond, seqs[0], seqs[1], span=span)
             case Call(op=GlobalVar(name=name), args=args) if name in self.mod.graph_functions:
                 params = self.mod.graph_functions[name].params
                 more = [
-                    walk.whole(walk.tangent(arg), p.annotation)
+                    walk.whole_tangent(arg)
                     for arg, p in zip(args, params, strict=True)
                     if has_gradient(p.annotation)
                 ]
@@ -426,7 +427,7 @@ class Body:
         walk.span = self.source.span
         walk.add(result, seed)
         walk.backward(self.source.body.bindings)
-        return [walk.whole(walk.values[v], v.annotation) for v in wrt]
+        return [walk.found(v) for v in wrt]
 
     def tangents(self, given: dict[Var, Any]) -> Expr:
         """Emit the bindings, each with its tangent. Returns the result."""
