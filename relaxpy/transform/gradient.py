@@ -157,6 +157,16 @@ class Derivatives:
         scalar = wanted.kind in ("grad", "value_and_grad")
         if scalar:
             self.check_scalar(source, wanted.has_aux)
+        for name_of, annotation in [
+            *((p.name, p.annotation) for p in source.params),
+            ("result", source.ret),
+        ]:
+            if has_unknown_dtype(annotation):
+                self.refuse(
+                    source,
+                    f"the dtype of {name_of} must be known, got {annotation}",
+                    'declare it: R.Tensor((n, 4), "float32")',
+                )
         self.errors.raise_if_any()
         one = isinstance(wanted.argnums, int)
         if wanted.kind == "jvp":
@@ -445,6 +455,17 @@ class Body:
             result = self.builder.emit_output(result)
         self.scope.__exit__(None, None, None)
         self.builder.emit_func_output(result)
+
+
+def has_unknown_dtype(annotation: Annotation) -> bool:
+    """Is this a tensor that may be of floats or not, or a tuple with one?"""
+    match annotation:
+        case TensorType(dtype=None):
+            return True
+        case TupleType(fields=fields):
+            return any(map(has_unknown_dtype, fields or ()))
+        case _:
+            return False
 
 
 class _Copy(FreshSymbols):

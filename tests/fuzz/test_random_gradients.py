@@ -29,7 +29,8 @@ def compared(seed: int) -> int:
     try:
         reverse, forward = (Gradient(kind=kind)(program.mod) for kind in ("vjp", "jvp"))
     except RelaxError as error:
-        assert error.code.startswith("gradient-"), error
+        if not error.code.startswith("gradient-"):
+            raise
         return 0
     check_well_formed(reverse)
     check_well_formed(forward)
