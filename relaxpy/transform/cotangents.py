@@ -101,9 +101,8 @@ class Walk:
 
     def zeros_like(self, value: Any) -> Expr:
         """The cotangent zero of a value: of an expression, or of a list of those of a tuple."""
-        if isinstance(value, list):
-            fields: list[Any] = value
-            return Tuple(tuple(map(self.zeros_like, fields)))
+        if not isinstance(value, Expr):
+            return Tuple(tuple(map(self.zeros_like, value)))
         annotation = self.annotation(value)
         if not has_gradient(annotation):
             return Tuple(())

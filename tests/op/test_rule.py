@@ -68,9 +68,8 @@ def seen(cls: type[Op]) -> list[Sample]:
 
 
 def floats(value: Any) -> list[np.ndarray]:
-    if isinstance(value, (tuple, list)):
-        fields: Any = value
-        return [leaf for each in fields for leaf in floats(each)]
+    if type(value) in (tuple, list):
+        return [leaf for each in value for leaf in floats(each)]
     array = np.asarray(value)
     return [array] if array.dtype.kind == "f" else []
 

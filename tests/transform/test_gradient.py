@@ -138,12 +138,13 @@ def test_a_loop_is_run_once_forward_and_once_backward() -> None:
     assert text.count("cls.loop(") == 3  # in main, in the loop, and for the value in main_grad
     turns: list[int] = []
     seen = Counter[str]()
+
+    def trace(*_: Any) -> None:
+        seen.update("a")
+
     for count in (20, 40):
         seen.clear()
-        interpret(
-            new, "main_grad", *arrays((2,), ()), np.array(count),
-            trace=lambda *_: seen.update("a"),
-        )  # fmt: skip
+        interpret(new, "main_grad", *arrays((2,), ()), np.array(count), trace=trace)
         turns.append(seen.total())
     assert turns[1] < 2.3 * turns[0]
 
@@ -322,7 +323,8 @@ def main(
 """
 
 
-def cnn(w1: Any, w2: Any, gamma: Any, beta: Any, out: Any, x: Any, y: Any) -> torch.Tensor:
+def cnn(arrays: list[Any], y: Any) -> Any:
+    w1, w2, gamma, beta, out, x = arrays
     functional: Any = torch.nn.functional
     normal = functional.batch_norm(
         functional.conv2d(x, w1, padding=1), None, None, gamma, beta, training=True
@@ -341,7 +343,7 @@ def test_a_convolutional_network_beside_torch() -> None:
     for n, h, w in ((2, 12, 12), (3, 9, 17), (1, 8, 8)):
         x, y = RNG.standard_normal((n, 3, h, w), np.float32), RNG.integers(0, 10, n)
         theirs: list[Any] = [torch.tensor(a, requires_grad=True) for a in (*weights, x)]
-        loss = cnn(*theirs, torch.tensor(y))
+        loss = cnn(theirs, torch.tensor(y))
         torch.autograd.backward(loss)
         value, grads = slopes(*weights, x, y)
         np.testing.assert_allclose(value.numpy(), loss.detach().numpy(), rtol=1e-4)
