@@ -19,6 +19,7 @@ import numpy as np
 
 from relaxpy.errors import RuntimeCheckError, UsageError, wrong_weights
 from relaxpy.files import kept_folder
+from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.checkpoint import Decoded, Source, Tensors, map_tensors, weight_files
 from relaxpy.runtime.kept_weights import digest_of, kept_file, map_kept
 from relaxpy.runtime.packed_tensor import PackedTensor
