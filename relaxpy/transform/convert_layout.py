@@ -395,6 +395,7 @@ class _Converter(Rebuilder):
     def quantization(self, call: Call) -> Call | None:
         x, *rest = call.args
         scalars = all(isinstance(arg, Constant) and arg.data.ndim == 0 for arg in rest)
+        assert isinstance(call.op, Op)
         return self.mapped(call, call.op) if self.is_converted(x) and scalars else None
 
     def pad(self, call: Call) -> Call | None:

@@ -320,7 +320,7 @@ class _Folder:
         if fitted is None or expr in self.kept or len(self.users(expr)) != 1:
             return False
         call = self.current(expr, plan)
-        rule = None if call is None else RULES.get(type(call.op))
+        rule = _rule(call)
         if call is None or rule is None or not self.may_pass(rule, fitted):
             return False
         site = self.site(call)
@@ -358,7 +358,7 @@ class _Folder:
     def reader(self, user: Var, var: Var, scale: Scale, plan: _Plan) -> bool:
         """Can the call that computes `user` make up for it?"""
         call = self.current(user, plan)
-        rule = None if call is None else RULES.get(type(call.op))
+        rule = _rule(call)
         if call is None or rule is None or user in plan.scales or not self.may_pass(rule, scale):
             return False
         given, site = self.operands(call), self.site(call)
@@ -457,7 +457,7 @@ class _Folder:
                 return None
         if x is not None:
             made = self.current(x, plan)
-            rule = None if made is None else RULES.get(type(made.op))
+            rule = _rule(made)
             if rule is None or not rule.weighs:
                 return None
         constant = given[index]
@@ -485,6 +485,11 @@ class _Writer(Rebuilder):
         if var in self.calls:
             binding = VarBinding(var, self.calls[var], span=binding.span)
         super().binding(binding)
+
+
+def _rule(call: Call | None) -> Rule | None:
+    """How a scale passes through a call, if it does."""
+    return RULES.get(type(call.op)) if call is not None and isinstance(call.op, Op) else None
 
 
 def _fitted(scale: np.ndarray, kind: TensorType) -> np.ndarray | None:

@@ -120,7 +120,7 @@ class Contents:
         size = _elements(annotation)
         if size is None or size > max(LARGEST, *(_size(each) for each in given), 0):
             return None
-        args = [
+        args: list[Any] = [
             None if isinstance(arg, Tuple) and not arg.fields and operator.args[i].optional
             else operator.as_array(i, each, getattr(arg, "dtype", None))
             for i, (each, arg) in enumerate(zip(given, value.args, strict=True))
