@@ -22,6 +22,9 @@ assumption that `m` is true, the load would read the whole vector, beyond the en
 Lanes of indices that are cast to unsigned numbers are hidden: `cast(uint32, ramp)` would become a ramp of unsigned
 numbers, which the pass that narrows indices refuses.
 
+What is divided by a number of more than 32 bits is hidden: passes multiply divisors, `a // 2 % c` becomes
+`a % (2 * c) // 2`, and refuse programs whose product 64 bits do not hold.
+
 Values of let-bound names are hidden as well, and so are indices that would grow long by substitution. The passes
 substitute the value of a name at each use, recursively, which takes time exponential in the nesting depth.
 
@@ -36,7 +39,7 @@ from functools import cached_property
 from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.lowering.lanes import like
 from relaxpy.tir.name_length import NameLengths
-from relaxpy.tir.nodes import address_of, dtype_of, operator_of, with_body
+from relaxpy.tir.nodes import DIVISIONS, address_of, dtype_of, operator_of, with_body
 from relaxpy.tir.operators import READS_STATE, register
 from relaxpy.tir.ranges import Ranges
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
@@ -112,7 +115,15 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
             return node
         return tirx.Cast(node.ty, tirx.call_intrin(node.value.ty, _NAMED, node.value))
 
+    def divide(node: Expr) -> Expr:
+        if not isinstance(node.b, tirx.IntImm):
+            return seal(node) if type(node) in _NAMES else node
+        if abs(int(node.b.value)) < _LARGE:
+            return node
+        return type(node)(tirx.call_intrin(node.a.ty, _NAMED, node.a), node.b)
+
     entries = (
+        (DIVISIONS, divide),
         (tuple(_NAMES), seal),
         ((tirx.Let, tirx.Bind), name),
         (tvm.ir.Call, mask),
@@ -157,6 +168,7 @@ def _without_name(call: tvm.ir.Call) -> Expr:
 
 
 _WRAPPING = frozenset(_ARITHMETIC.values())
+_LARGE = 1 << 31
 
 
 def _is_leaf(expr: Expr) -> bool:

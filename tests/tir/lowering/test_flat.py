@@ -136,3 +136,27 @@ class M:
         assert [tuple(y.shape) for y in nothing] == [(3, 0)] * len(NO_ELEMENTS)
         assert tuple(cut.shape) == (9, 0)
         np.testing.assert_array_equal(whole, x)
+
+
+@pytest.mark.parametrize("divisor", [2**31, 2**62, 2**63 - 1, -(2**62)])
+def test_divisors_that_no_product_of_divisors_holds(divisor: int) -> None:
+    """`relaxpy fuzz` found it: passes make `a % (2 * c) // 2` of `a // 2 % c`."""
+    values = [f"(n - i) // {k} {op} T.int64({divisor})" for k in (2, 7) for op in ("%", "//")] + [
+        f"T.{f}(T.{f}(i - n, 3), T.int64({divisor}))" for f in ("truncdiv", "truncmod")
+    ]
+    programs: dict[str, PrimFunc] = {}
+    for k, value in enumerate(values):
+        found = parse(f"""@T.prim_func
+def main(x: T.Buffer(("n",), "int64"), y: T.Buffer(("n",), "int64")):
+    n = T.int64()
+    for i in range(n):
+        y[i] = {value}
+""")["main"]
+        assert isinstance(found, PrimFunc)
+        programs[f"k{k}"] = found
+    kernels = Kernels(programs, Target.parse("llvm -opt-level=0"))
+    for k, value in enumerate(values):
+        y = np.full(7, 99)
+        kernels.run(f"k{k}", [np.zeros(7, np.int64)], [y])
+        names = {"T": SimpleNamespace(truncdiv=truncdiv, truncmod=truncmod, int64=int), "n": 7}
+        assert y.tolist() == [eval(value, names | {"i": i}) for i in range(7)], value
