@@ -189,7 +189,7 @@ _RULES = tuple(
             r'unknown intrinsic .*name="[\w.]*?(\w+)".*',
             "{g1} is not defined for this dtype: cast the value",
         ),
-        (r"Divide by zero", "an integer is divided by a literal 0"),
+        (r"Divide by zero", "a number is divided by a literal 0"),
         (r"not implemented", "a function that the program calls does not exist on this target"),
         (r"unknown dtype `ubool`", "a number is expected here: cast the value"),
         (r"%\d+ = .*", "an operation is not defined for its dtype (is a condition no comparison?)"),
