@@ -111,7 +111,7 @@ def call_function(function: Function, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 @Service
-def gradient(function: Any, argnums: Any = 0) -> Any:
+def gradient(f: Any, argnums: Any = 0) -> Any:
     """`R.grad(f)`: the gradient of a function."""
     ...
 

@@ -324,11 +324,18 @@ class _Simplifier(Rebuilder):
         return made if made is not None and isinstance(made.op, kinds) else None
 
     def reshaped_twice(self, call: Call, kind: TensorType) -> Expr | None:
-        """`reshape(reshape(x, s), t)` → `reshape(x, t)`, where both have all elements in the same order."""
+        """`reshape(reshape(x, s), t)` → `reshape(x, t)`, where both have all elements in the same order. Axes that are
+        only added stay named: patterns of attention's masks read them."""
         inner = self.source(call, RESHAPES)
         if inner is None or kind.dims is None:
             return None
-        return Reshape()(inner.args[0], ShapeExpr(kind.dims))
+        x = inner.args[0]
+        if isinstance(call.op, ExpandDims) and isinstance(inner.op, ExpandDims):
+            added = call.op.places(kind.ndim)
+            rest = [axis for axis in range(kind.ndim) if axis not in added]
+            added = sorted((*added, *(rest[axis] for axis in inner.op.places(len(rest)))))
+            return ExpandDims(tuple(added))(x)
+        return Reshape()(x, ShapeExpr(kind.dims))
 
     def broadcast_twice(self, call: Call, kind: TensorType) -> Expr | None:
         inner = self.source(call, (BroadcastTo,))
