@@ -16,22 +16,43 @@ from relaxpy.op.quantization import Dequantize, Quantize
 
 _OF_OPSET = {"int8": 18, "uint8": 18, "int32": 18, "int16": 21, "uint16": 21}
 """Dtype → the first opset that quantises it."""
+_ROUND = {"half_to_even": "Round", "floor": "Floor", "ceil": "Ceil"}
 
 
 @writes(Quantize)
 def quantize(at: Place, op: Quantize, x: Tensor, scale: Tensor, zero: Tensor) -> Any:
     own, step = at.cast(x, "float32"), at.cast(scale, "float32")
     zeros = _zeros(at, zero, op.out_dtype)
-    if op.out_dtype != "int32" and zeros is not None and _has(at, op.out_dtype):
+    is_onnx = op.rounding == "half_to_even" and not op.narrow_range and op.out_dtype != "int32"
+    if is_onnx and zeros is not None and _has(at, op.out_dtype):
         return at.node(
             "QuantizeLinear",
             own,
             *_pair(at, op.axis, x, (scale, step), (zero, zeros)),
             axis=op.axis,
         )
-    whole = at.node("Round", at.node("Div", own, _along(at, op.axis, x, scale, step)))
+    whole = _rounded(at, op, at.node("Div", own, _along(at, op.axis, x, scale, step)))
     moved = at.node("Add", whole, _along(at, op.axis, x, zero, at.cast(zero, "float32")))
-    return saturated(at, Tensor(moved, DType("float32"), x.ndim, x.dims), op.out_dtype)
+    codes = saturated(at, Tensor(moved, DType("float32"), x.ndim, x.dims), op.out_dtype)
+    if not op.narrow_range:
+        return codes
+    return at.node("Max", codes, at.number(op.lowest, str(op.out_dtype)))
+
+
+def _rounded(at: Place, op: Quantize, value: Any) -> Any:
+    match op.rounding:
+        case "stochastic":
+            raise at.fail("with stochastic rounding")
+        case "half_away":
+            size = at.node("Abs", value)
+            whole = at.node("Floor", size)
+            is_half = at.node(
+                "GreaterOrEqual", at.node("Sub", size, whole), at.number(0.5, "float32")
+            )
+            more = at.node("Add", whole, at.number(1, "float32"))
+            return at.node("Mul", at.node("Sign", value), at.node("Where", is_half, more, whole))
+        case rounding:
+            return at.node(_ROUND[rounding], value)
 
 
 @writes(Dequantize)

@@ -240,7 +240,7 @@ class Ndtri(Special):
                 lambda s: centre + centre * (s * horner(_NDTRI_P0, s) / horner(_NDTRI_Q0, s)),
             ) * number(math.sqrt(2 * math.pi))
             tail = te.let("depth", te.sqrt(number(-2) * te.log(y)), of_depth)
-            tail = te.select(upper, tail, te.negative(tail))
+            tail = tail * te.select(upper, number(1), number(-1))
             found = te.select(y > number(_NDTRI_TAIL), middle, tail)
             found = te.select(te.equal(x, number(0)), number(-math.inf), found)
             return te.select(te.equal(x, number(1)), number(math.inf), found)
