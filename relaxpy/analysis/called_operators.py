@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from relaxpy.ir.expr import Call, Expr, Function, If
+from relaxpy.ir.expr import Binding, Call, Expr, Function, If
 from relaxpy.ir.op import Operator
 
 
@@ -16,11 +16,16 @@ def calls_in(function: Function) -> Iterator[Call]:
 
 def values_in(function: Function) -> Iterator[Expr]:
     """The values of bindings, but for the branches and functions that they are in."""
+    return (binding.value for binding in bindings_in(function))
+
+
+def bindings_in(function: Function) -> Iterator[Binding]:
+    """All bindings: those of a body before those of the branches and functions in it."""
     waiting = [function.body]
     while waiting:
         for binding in waiting.pop().bindings:
+            yield binding
             value = binding.value
-            yield value
             if isinstance(value, If):
                 waiting += (value.then, value.otherwise)
             elif isinstance(value, Function):

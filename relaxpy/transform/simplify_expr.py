@@ -11,6 +11,7 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
+from relaxpy.analysis.called_operators import bindings_in
 from relaxpy.analysis.escape import escaping
 from relaxpy.analysis.in_place import state
 from relaxpy.analysis.removable import Removable
@@ -29,6 +30,7 @@ from relaxpy.ir.expr import (
     VarBinding,
 )
 from relaxpy.ir.module import IRModule
+from relaxpy.ir.op import Operator
 from relaxpy.ir.visitor import used_vars
 from relaxpy.op.base import OPS, Op
 from relaxpy.op.datatype import Astype
@@ -140,6 +142,8 @@ class SimplifyExpr(Pass):
 
         def change(_: str, function: Function) -> Function:
             with assuming(bounds_of(function)):
+                if not _Simplifier(mod, function, rules).finds_any(function):
+                    return function
                 found = _Simplifier(mod, function, rules).function(function)
             return function if found is function else with_outputs(found)
 
@@ -213,10 +217,14 @@ class _Simplifier(Rebuilder):
 
     def binding(self, binding: Binding) -> None:
         new = None
-        if isinstance(binding, VarBinding) and isinstance(binding.value, Call):
+        if (
+            isinstance(binding, VarBinding)
+            and isinstance(binding.value, Call)
+            and self.has_rules(binding.value.op)
+        ):
             value = self.use(binding.value)
             assert isinstance(value, Call)
-            new = self.simpler(binding, value) if isinstance(value.op, Op) else None
+            new = self.simpler(binding, value)
         if isinstance(new, (Var, Constant)):
             self.vars[binding.var] = new
             return
@@ -227,15 +235,33 @@ class _Simplifier(Rebuilder):
         if isinstance(last.value, Call):
             self.values[last.var] = last.value
 
+    def finds_any(self, function: Function) -> bool:
+        """Is there a simpler form of a call? To rebuild a function takes longer."""
+        for binding in bindings_in(function):
+            call = binding.value
+            if not isinstance(call, Call):
+                continue
+            try:
+                if self.has_rules(call.op) and self.simplest(call) is not None:
+                    return True
+            except DeduceError:
+                return True  # of a call that is to be left alone
+            self.values[binding.var] = call
+        return False
+
+    def has_rules(self, op: Operator | Expr) -> bool:
+        return isinstance(op, Op) and (op.name in self.rules or isinstance(op, _CHANGED))
+
     def simpler(self, binding: Binding, call: Call) -> Expr | None:
         """A simpler expression for the value of a binding; None if there is none."""
         try:
-            kind = deduce(call, self.mod)
-            found = self.simplest(call, kind) if isinstance(kind, TensorType) else None
+            found = self.simplest(call)
             if found is None or not self.removable(binding):
                 return None
-            new = deduce(found, self.mod)
+            kind, new = deduce(call, self.mod), deduce(found, self.mod)
         except DeduceError:
+            return None
+        if not isinstance(kind, TensorType):
             return None
         both = (accepts(kind, new, None, equal), accepts(new, kind, None, equal))
         if both != (Verdict.YES, Verdict.YES):
@@ -245,11 +271,11 @@ class _Simplifier(Rebuilder):
             return None
         return found if self.kept.isdisjoint(used_vars(found)) else None
 
-    def simplest(self, call: Call, kind: TensorType) -> Expr | None:
+    def simplest(self, call: Call) -> Expr | None:
         """What is left after as many steps as there are."""
         found: Expr | None = None
         while isinstance(call.op, Op):
-            new = self.by_formula(call) or self.by_function(call, kind)
+            new = self.by_formula(call) or self.by_function(call)
             if new is None:
                 return found
             found = new
@@ -258,16 +284,15 @@ class _Simplifier(Rebuilder):
             call = new
         return found
 
-    def by_function(self, call: Call, kind: TensorType) -> Expr | None:
-        found = (
-            change(self, call, kind) for kinds, change in _CHANGES if isinstance(call.op, kinds)
-        )
+    def by_function(self, call: Call) -> Expr | None:
+        found = (change(self, call) for kinds, change in _CHANGES if isinstance(call.op, kinds))
         return next((each for each in found if each is not None), None)
 
     # Formulas
 
     def by_formula(self, call: Call) -> Expr | None:
-        assert isinstance(call.op, Op)
+        if not isinstance(call.op, Op):
+            return None
         for old, new, dtypes in self.rules.get(call.op.name, ()):
             holes: dict[str, Expr] = {}
             if not self.matches(old, call, holes):
@@ -323,11 +348,12 @@ class _Simplifier(Rebuilder):
         made = self.values.get(first) if isinstance(first, Var) else None
         return made if made is not None and isinstance(made.op, kinds) else None
 
-    def reshaped_twice(self, call: Call, kind: TensorType) -> Expr | None:
+    def reshaped_twice(self, call: Call) -> Expr | None:
         """`reshape(reshape(x, s), t)` → `reshape(x, t)`, where both have all elements in the same order. Axes that are
         only added stay named: patterns of attention's masks read them."""
         inner = self.source(call, RESHAPES)
-        if inner is None or kind.dims is None:
+        kind = None if inner is None else deduce(call, self.mod)
+        if inner is None or not isinstance(kind, TensorType) or kind.dims is None:
             return None
         x = inner.args[0]
         if isinstance(call.op, ExpandDims) and isinstance(inner.op, ExpandDims):
@@ -337,23 +363,27 @@ class _Simplifier(Rebuilder):
             return ExpandDims(tuple(added))(x)
         return Reshape()(x, ShapeExpr(kind.dims))
 
-    def broadcast_twice(self, call: Call, kind: TensorType) -> Expr | None:
+    def broadcast_twice(self, call: Call) -> Expr | None:
         inner = self.source(call, (BroadcastTo,))
         return None if inner is None else BroadcastTo()(inner.args[0], *call.args[1:])
 
-    def converted_twice(self, call: Call, kind: TensorType) -> Expr | None:
+    def converted_twice(self, call: Call) -> Expr | None:
         """`astype(astype(x, wide), t)` → `astype(x, t)`, if all values of x are values of the wide dtype."""
         inner = self.source(call, (Astype,))
         if inner is None:
             return None
-        x, middle = deduce(inner.args[0], self.mod), deduce(inner, self.mod)
-        if not isinstance(x, TensorType) or not isinstance(middle, TensorType):
+        x, middle, kind = (deduce(e, self.mod) for e in (inner.args[0], inner, call))
+        if not (
+            isinstance(x, TensorType)
+            and isinstance(middle, TensorType)
+            and isinstance(kind, TensorType)
+        ):
             return None
         if not (x.dtype and middle.dtype and kind.dtype) or not holds(middle.dtype, x.dtype):
             return None
         return inner.args[0] if x.dtype == kind.dtype else Astype(kind.dtype)(inner.args[0])
 
-    def joined_alone(self, call: Call, kind: TensorType) -> Expr | None:
+    def joined_alone(self, call: Call) -> Expr | None:
         match call:
             case Call(op=Concat(axis=int()), args=(Tuple(fields=(x,)),)):
                 return x
@@ -362,14 +392,13 @@ class _Simplifier(Rebuilder):
 
 
 RESHAPES = (Reshape, Flatten, ExpandDims, Squeeze)
-_CHANGES: tuple[
-    tuple[tuple[type[Op], ...], Callable[[_Simplifier, Call, TensorType], Expr | None]], ...
-] = (
+_CHANGES: tuple[tuple[tuple[type[Op], ...], Callable[[_Simplifier, Call], Expr | None]], ...] = (
     (RESHAPES, _Simplifier.reshaped_twice),
     ((BroadcastTo,), _Simplifier.broadcast_twice),
     ((Astype,), _Simplifier.converted_twice),
     ((Concat,), _Simplifier.joined_alone),
 )
+_CHANGED = tuple(kind for kinds, _ in _CHANGES for kind in kinds)
 
 
 def holds(wide: DType, narrow: DType) -> bool:
