@@ -1,7 +1,8 @@
 """ONNX's own tests of operators (`onnx.backend.test`), beside relaxpy.
 
 `python -m tests.frontend.onnx.node_suite` runs all of them through the interpreter and prints what becomes of each kind;
-with `--built` they are built, too. Each case is run as it is, and *widened*: every size of its inputs is a symbol.
+with `--built` they are built, with `--wide` every size of their inputs is a symbol, and with `--onnxruntime` it is
+ONNX Runtime that runs them, for its rate in the same harness.
 """
 
 from __future__ import annotations
@@ -141,8 +142,10 @@ def _most(array: np.ndarray, wanted: np.ndarray) -> str:
     return f"{(apart > 1e-3).sum()} of {a.size} apart, by {apart.max():.3g}: {a.flat[place]:.6g}, not {b.flat[place]:.6g}"
 
 
-def outcome(name: str, wide: bool = False, build: bool = False) -> Outcome:
-    """Run a case."""
+def outcome(
+    name: str, wide: bool = False, build: bool = False, onnxruntime: bool = False
+) -> Outcome:
+    """Run a case, here or in ONNX Runtime."""
     case = cases()[name]
     if not has_our_dtypes(case):
         return Outcome(name, "dtype")
@@ -150,14 +153,18 @@ def outcome(name: str, wide: bool = False, build: bool = False) -> Outcome:
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            program, constants = imported(case, wide)
-            run = compiled(program) if build else _interpreted(program)
+            draws = 0
+            if onnxruntime:
+                run = _of_onnxruntime(case)
+            else:
+                program, constants = imported(case, wide)
+                run, draws = compiled(program) if build else _interpreted(program), program.draws
             for inputs, outputs in case.data_sets:
                 names = [info.name for info in case.model.graph.input]
                 given = [
                     as_array(v) for n, v in zip(names, inputs, strict=False) if n not in constants
                 ]
-                given += [np.int64(7)] * program.draws
+                given += [np.int64(7)] * draws
                 found = run(*given)
                 results = list(found) if isinstance(found, (tuple, list)) else [found]
                 for result, expected in zip(results, outputs, strict=True):
@@ -171,6 +178,8 @@ def outcome(name: str, wide: bool = False, build: bool = False) -> Outcome:
     except RelaxError as error:
         return Outcome(name, "refused", f"{error.code}: {error.message}", tuple(constants))
     except Exception as error:
+        if type(error).__module__.startswith("onnxruntime"):
+            return Outcome(name, "refused", str(error))
         import traceback
 
         place = traceback.extract_tb(error.__traceback__)[-1]
@@ -184,6 +193,17 @@ def outcome(name: str, wide: bool = False, build: bool = False) -> Outcome:
 def _interpreted(program: Imported) -> Any:
     weights = list(program.params.values())
     return lambda *args: interpret(program.mod, "main", *args, *weights)
+
+
+def _of_onnxruntime(case: Any) -> Any:
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(4)
+    session = onnxruntime.InferenceSession(
+        case.model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    names = [each.name for each in session.get_inputs()]
+    return lambda *args: session.run(None, dict(zip(names, args, strict=False)))
 
 
 def compiled(program: Imported, target: str = "llvm -opt-level=0") -> Any:
@@ -222,7 +242,9 @@ def main(arguments: Iterable[str]) -> None:
     start = time.monotonic()
     outcomes = []
     for name in chosen:
-        found = outcome(name, wide="--wide" in flags, build="--built" in flags)
+        found = outcome(
+            name, "--wide" in flags, "--built" in flags, onnxruntime="--onnxruntime" in flags
+        )
         outcomes.append(found)
         if found.kind not in ("equal", "dtype"):
             print(f"{found.name} {found.kind}: {found.text[:220]}", flush=True)  # noqa: T201
