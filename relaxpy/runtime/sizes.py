@@ -79,7 +79,14 @@ class Sizes:
         self._low: dict[int, int] = {}
         self._high: dict[int, int] = {}
         self._at_least_0: dict[Size, bool] = {}
+        self._contradictions: dict[Size, bool] = {}
         self._trail: list[tuple[dict[Any, Any], Any, Any]] = []
+
+    @property
+    def contradictory(self) -> bool:
+        """Do the facts exclude each other? Then a check before this instruction always fails: it is never reached, and
+        nothing is refuted by what would hold here."""
+        return bool(self._contradictions)
 
     # Known facts, and the trail to undo them
 
@@ -382,6 +389,8 @@ class Sizes:
     def assume_equal(self, a: Size, b: Size) -> None:
         """Adds the fact that the two are equal."""
         difference = self.resolved(plus(a, b, -1))
+        if value_of(difference):
+            self.put(self._contradictions, difference, True)
         # Substitute the youngest atom: it is the actual size of a dimension that is compared with the others.
         for monomial, coefficient in sorted(difference, reverse=True):
             if len(monomial) == 1 and coefficient in (1, -1):

@@ -171,7 +171,7 @@ class State:
     def refuted(self, size: Size, problem: str) -> None:
         """Raises an error if a size that must not be negative is a negative number."""
         known = value_of(size)
-        if known is not None and known < 0:
+        if known is not None and known < 0 and not self.sizes.contradictory:
             raise Refuted(f"{problem}, by {-known}")
 
     def home(self, slot: int) -> int:

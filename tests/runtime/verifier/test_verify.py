@@ -511,3 +511,28 @@ def test_the_cost_is_linear() -> None:
         return len(walk.sizes._trail)
 
     assert count(400) < 2.1 * count(200) < 4.3 * count(100)
+
+
+def test_nothing_is_refuted_behind_a_check_that_always_fails() -> None:
+    """`relaxpy fuzz` found it: the sizes that a kernel would get there contradict one another, and the file was called
+    damaged. It is the check that says what is wrong."""
+    mod = relaxpy.parse("""@I.ir_module
+class M:
+    @T.prim_func
+    def larger(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32"), o: T.Buffer(("n",), "float32")):
+        for i in range(n):
+            with T.sblock("b"):
+                v = T.axis.spatial(n, i)
+                o[v] = T.max(x[v], y[v])
+    @R.function
+    def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(dtype="float32")):
+        n = T.int64()
+        cls = M
+        a = R.match_cast(x, R.Tensor(dtype="float32"))
+        b = R.call_tir(cls.larger, (a, y), out_ty=R.Tensor((n + 1,), "float32"))
+        return R.maximum(b, b)
+""")
+    main = VirtualMachine(relaxpy.build(mod, "llvm -opt-level=0"))["main"]
+    ones = np.ones(3, "float32")
+    with pytest.raises(RuntimeCheckError, match=r"dimension 0 \(n \+ 1\) must be 4, got 3"):
+        main(ones, ones)
