@@ -37,14 +37,17 @@ def flatten_buffers(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRMo
 
 def _with_no_elements(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return the function with 0 for dimensions that are no larger whatever the sizes are."""
+    buffers = [param for param in func.params if isinstance(param.ty, tirx.BufferType)]
+    walk(func.body, (tirx.AllocBuffer, lambda stmt: buffers.append(stmt.buffer)))
+    buffers = [each for each in buffers if any(map(_is_limited, each.shape))]
+    if not buffers:
+        return func
     analyzer = tvm.sym.Analyzer()
     for size in size_vars(func):
         analyzer.update(size, tvm.sym.ConstIntBound(0, tvm.sym.ConstIntBound.POS_INF))
 
     def is_nothing(size: Expr) -> bool:
-        return (
-            contains(size, (tirx.Max, tirx.Min)) and analyzer.const_int_bound(size).max_value <= 0
-        )
+        return _is_limited(size) and analyzer.const_int_bound(size).max_value <= 0
 
     def sized(buffer: Expr) -> Expr:
         shape = [
@@ -55,12 +58,15 @@ def _with_no_elements(func: tirx.PrimFunc) -> tirx.PrimFunc:
             scope=buffer.scope(), data_alignment=buffer.data_alignment, layout=buffer.layout,
         )  # fmt: skip
 
-    buffers = [param for param in func.params if isinstance(param.ty, tirx.BufferType)]
-    walk(func.body, (tirx.AllocBuffer, lambda stmt: buffers.append(stmt.buffer)))
     new = {buffer: sized(buffer) for buffer in buffers if any(map(is_nothing, buffer.shape))}
     if not new:
         return func
     return tvm_ffi.structural_map(func, (tvm.ir.Var, lambda var: new.get(var, var)))
+
+
+def _is_limited(size: Expr) -> bool:
+    """May it be a constant though it has variables?"""
+    return contains(size, (tirx.Max, tirx.Min))
 
 
 def without_empty_memory(func: tirx.PrimFunc) -> tirx.PrimFunc:
