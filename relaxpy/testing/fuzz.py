@@ -14,7 +14,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -134,27 +133,29 @@ def outcomes_on(
     seeds: Sequence[int], where: Where, machine: Callable[[Executable], Any] = VirtualMachine
 ) -> list[Outcome]:
     """Checks the programs of these seeds, each by itself, on a target (`check_on`)."""
-    found: list[Outcome] = []
-    for seed in seeds:
-        try:
-            calls = calls_of(random_module([seed])[1][0])
-        except Exception:
-            failure = Failure("generate", "crash", traceback.format_exc(limit=-4))
-            found.append(Outcome(seed, failure))
-            continue
-        failures, refused = check_on(calls, where, machine)
-        if not failures:
-            found.append(Outcome(seed, refused=refused))
-            continue
-        call = failures[0].call or calls[0]
-        call, failure = shrink(call, failures[0], lambda calls: check_on(calls, where, machine)[0])
-        text = text_of(call, f"Found by seed {seed} on {where.target}. {failure}")
-        found.append(Outcome(seed, replace(failure, call=None), text))
-    return found
+
+    def check(_: int, calls: Sequence[Call]) -> tuple[list[Failure], str]:
+        return check_on(calls, where, machine)
+
+    return _outcomes(seeds, check, f" on {where.target}")
 
 
 def outcomes_in_orders(seeds: Sequence[int], orders: int) -> list[Outcome]:
     """Checks the programs of these seeds after all passes in so many orders each, in the interpreter alone."""
+
+    def check(seed: int, calls: Sequence[Call]) -> tuple[list[Failure], str]:
+        return check_orders(calls, seeds=range(seed * orders, (seed + 1) * orders)), ""
+
+    return _outcomes(seeds, check, ", in another order of passes")
+
+
+def _outcomes(
+    seeds: Sequence[int],
+    check: Callable[[int, Sequence[Call]], tuple[list[Failure], str]],
+    said: str,
+) -> list[Outcome]:
+    """Runs `check`, which gives the failures and why a program is refused, on the program of each seed; failures are
+    reduced. `said` follows the seed in their text."""
     found: list[Outcome] = []
     for seed in seeds:
         try:
@@ -163,13 +164,13 @@ def outcomes_in_orders(seeds: Sequence[int], orders: int) -> list[Outcome]:
             failure = Failure("generate", "crash", traceback.format_exc(limit=-4))
             found.append(Outcome(seed, failure))
             continue
-        in_orders = partial(check_orders, seeds=range(seed * orders, (seed + 1) * orders))
-        failures = in_orders(calls)
+        failures, refused = check(seed, calls)
         if not failures:
-            found.append(Outcome(seed))
+            found.append(Outcome(seed, refused=refused))
             continue
-        call, failure = shrink(failures[0].call or calls[0], failures[0], in_orders)
-        text = text_of(call, f"Found by seed {seed}, in another order of passes. {failure}")
+        call = failures[0].call or calls[0]
+        call, failure = shrink(call, failures[0], lambda calls, seed=seed: check(seed, calls)[0])
+        text = text_of(call, f"Found by seed {seed}{said}. {failure}")
         found.append(Outcome(seed, replace(failure, call=None), text))
     return found
 
