@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from relaxpy.tir.nodes import DIVISIONS, address_of
-from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import outermost, walk
 
 LONGEST = 32
@@ -140,5 +140,6 @@ def has_long_values(func: tirx.PrimFunc) -> bool:
     def bind(node: tirx.Bind | tirx.Let) -> None:
         found.append(not lengths.keeps(node.var, node.value))
 
-    walk(func.body, ((tirx.Bind, tirx.Let), bind))
+    # Definitions precede uses in this order, also where a `Let` is in the body of another.
+    tvm_ffi.structural_walk(func.body, ((tirx.Bind, tirx.Let), bind), order="pre")
     return any(found)

@@ -303,6 +303,24 @@ class M:
         )
 
 
+@on_devices
+def test_random_bits(device: str) -> None:
+    """A chain of names, each in the body of the one before: kernels of devices with it did not end compiling."""
+    mod = relaxpy.parse("""@I.ir_module
+class M:
+    @R.function
+    def f(x: R.Tensor(("n",), "uint64"), key: R.Tensor((), "uint64")):
+        return R.threefry(x, key)
+""")
+    args = (
+        np.arange(37, dtype=np.uint64) * np.uint64(0x123456789ABC),
+        np.array(2**63 + 5, np.uint64),
+    )
+    np.testing.assert_array_equal(
+        machine(mod, device)["f"](*args).numpy(), interpret(mod, "f", *args)
+    )
+
+
 SPECIAL = np.array([0, -0.0, 1, -2.5, np.nan, np.inf, -np.inf, 1e30, 3e38], np.float32)
 REAL = {
     "same": "x[v] - x[v]",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from relaxpy.tir.name_length import has_more_levels, levels, nested_reads
+from relaxpy.tir.name_length import has_long_values, has_more_levels, levels, nested_reads
 from relaxpy.tir.tvm import tirx
 
 V = tirx.Var("v", "int64")
@@ -42,3 +42,14 @@ def test_a_limit(limit: int) -> None:
 def test_shared_parts() -> None:
     """Each is looked at once a depth, not once a way to it: 2 to the power of 60."""
     assert levels(nested(lambda e: tirx.FloorMod(e, e), 60)) == 60
+
+
+@pytest.mark.parametrize("count", [3, 4, 5, 6, 40])
+def test_names_in_the_body_of_others(count: int) -> None:
+    """Each value has twice as many variables as the one before: 32 may be known, of the sixth there would be 64."""
+    names = [V, *(tirx.Var(f"v{k}", "int64") for k in range(count))]
+    expr: Any = names[-1]
+    for name, before in reversed(list(zip(names[1:], names, strict=False))):
+        expr = tirx.Let(name, before + before, expr)
+    func = tirx.PrimFunc([V], tirx.Evaluate(expr))
+    assert has_long_values(func) == (count > 5)
