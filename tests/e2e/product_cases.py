@@ -1,9 +1,9 @@
 """The contracts of `tests/e2e/products.py` and `tests/e2e/attentions.py` as cases, for every target, run whole:
 
-    python -m tests.e2e.product_cases --log FILE [--targets AVX2,opencl] [--families bits] [--minutes 30] [--part 0/2]
+    python -m tests.e2e.product_cases --log FILE [--targets AVX2;opencl] [--families bits] [--minutes 30] [--part 0/2]
 
 prints a table. Cases that the log has are not run again: what was interrupted goes on. Their order is that of a seed, so
-that a part of them is of everything.
+that a part of them is of everything, and `--first 600` goes on where another machine was.
 
 Widths are grouped by *form*. A kernel cuts its columns into pieces, of a vector or a tile: of two widths with as many
 pieces, or with about as many and equally many modulo what panels have of them, and with the same kind of remainder
@@ -373,20 +373,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--families", default="", help="a part of their names")
     parser.add_argument("--minutes", type=float, default=1e9, help="no case begins afterwards")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--first", type=int, default=0, help="cases before this one are left out")
     parser.add_argument("--part", default="0/1", help="K/N: every N-th case, from number K on")
     given = parser.parse_args(arguments)
     targets = [each.strip() for each in given.targets.split(";") if each]
     first, every = map(int, given.part.split("/"))
     cases = [
         case
-        for case in all_cases()
+        for case in all_cases()[given.first :]
         if (not targets or case.target in targets) and given.families in case.family
     ]
     given.log.parent.mkdir(parents=True, exist_ok=True)
     if given.jobs > 1:
         command = [sys.executable, "-m", "tests.e2e.product_cases", "--log", str(given.log)]
         command += ["--targets", given.targets, "--families", given.families]
-        command += ["--minutes", str(given.minutes), "--part"]
+        command += ["--minutes", str(given.minutes), "--first", str(given.first), "--part"]
         parts = [f"{number}/{given.jobs}" for number in range(given.jobs)]
         for process in [subprocess.Popen([*command, each]) for each in parts]:
             process.wait()

@@ -49,7 +49,7 @@ LEVELS: Mapping[str, Level] = {
     "AVX-VNNI": Level("-mcpu=alderlake"),
     "AVX-512": Level("-mcpu=skylake-avx512"),
     "AVX512_VNNI": Level("-mcpu=cascadelake"),
-    "AVX512_BF16": Level("-mcpu=znver4"),
+    "AVX512_BF16": Level("-mcpu=znver4 -mattr=-sse4a"),  # Intel's processors run it as well
     "AMX": Level("-mcpu=sapphirerapids -mattr=-avx512fp16,-avxvnni"),
     "first of three": Level(_THREE),
     "second of three": Level(_THREE, ("avx512f",)),
