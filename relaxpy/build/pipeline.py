@@ -30,6 +30,7 @@ from relaxpy.transform import (
     FuseTensorIR,
     HoistInvariants,
     InlinePrivateFunctions,
+    JoinSizes,
     LambdaLift,
     LegalizeOps,
     LiftPackers,
@@ -89,8 +90,12 @@ STANDARD: tuple[Phase, ...] = (
     Phase("legalise", (LegalizeOps(),)),
     # 6. Tensor programs are fused (figure 9).
     Phase("fuse", (FuseOps(), FuseTensorIR())),
-    # 7. Functions are lifted to the top level, values are placed on devices, and allocation becomes explicit.
-    Phase("lower", (DeadCodeElimination(), LambdaLift(), PlaceValues(), LowerCallTIR())),
+    # 7. Kernels take sums of many sizes as one, functions are lifted to the top level, values are placed on devices, and
+    # allocation becomes explicit.
+    Phase(
+        "lower",
+        (DeadCodeElimination(), JoinSizes(), LambdaLift(), PlaceValues(), LowerCallTIR()),
+    ),
     # 8. Properties that the target's schedules need are made explicit: launches, and workspaces (figure 11). Memory is
     # reused: by views, in place, and after the last use (algorithm 3).
     Phase(

@@ -35,6 +35,7 @@ from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
 from relaxpy.transform.gradient import Gradient
 from relaxpy.transform.hoist_invariants import HoistInvariants
 from relaxpy.transform.inline_private_functions import InlinePrivateFunctions
+from relaxpy.transform.join_sizes import JoinSizes
 from relaxpy.transform.lambda_lift import LambdaLift
 from relaxpy.transform.legalize_ops import LegalizeOps
 from relaxpy.transform.lift_packers import LiftPackers
@@ -87,6 +88,7 @@ __all__ = [
     "HoistInvariants",
     "InlinePrivateFunctions",
     "Instrument",
+    "JoinSizes",
     "LambdaLift",
     "LegalizeOps",
     "LibraryPattern",
