@@ -90,8 +90,8 @@ STANDARD: tuple[Phase, ...] = (
     Phase("legalise", (LegalizeOps(),)),
     # 6. Tensor programs are fused (figure 9).
     Phase("fuse", (FuseOps(), FuseTensorIR())),
-    # 7. Kernels take sums of many sizes as one, functions are lifted to the top level, values are placed on devices, and
-    # allocation becomes explicit.
+    # 7. Kernels take a sum of many sizes as one, functions are lifted to the top level, values are placed on devices,
+    # and allocation becomes explicit.
     Phase(
         "lower",
         (DeadCodeElimination(), JoinSizes(), LambdaLift(), PlaceValues(), LowerCallTIR()),

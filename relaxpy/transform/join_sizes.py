@@ -20,7 +20,7 @@ from relaxpy.transform.base import Pass, PassContext
 class JoinSizes(Pass):
     """Where a tensor program needs a sum of many sizes and none of them alone, pass the sum; if it is the size of a
     tensor, not even that. The graph computes it once, and the kernel has one number instead of hundreds, of which LLVM
-    makes code in a time that grows with their square.
+    makes code in a time that grows with their square. `n + m + k` and `4*n + 4*m + 4*k + j` need one sum.
 
     Before, with `many=3`:
         @I.ir_module
@@ -65,27 +65,32 @@ class JoinSizes(Pass):
     """The least number of sizes in a sum. What is known of fewer, such as divisors, is kept."""
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        from relaxpy.tir.joined_sizes import with_joined_sizes
-        from relaxpy.tir.prim_func import PrimFunc
-
-        calls: _Uses | None = None
-        programs: dict[str, TensorProgram] = {}
-        values: dict[str, tuple[Sequence[SymVar], Sequence[Dim]]] = {}
-        for name, program in mod.functions.items():
-            if isinstance(program, PrimFunc) and not program.opaque:
-                found = with_joined_sizes(program, self.many)
-                if found is None:
-                    continue
-                calls = calls or _Uses(mod)
-                if name not in calls.otherwise:
-                    before = [p.var for p in program.params if isinstance(p, ScalarParam)]
-                    programs[name], after = found
-                    values[name] = before, [*after.values()]
-        if not programs:
-            return mod
         with deep_recursion():
-            mod = mod.map_graph_functions(lambda _, f: _Calls(values).rewrite_Function(f))
-        return mod.with_functions({**mod.functions, **programs})
+            return _run(mod, self.many)
+
+
+def _run(mod: IRModule, many: int) -> IRModule:
+    from relaxpy.tir.joined_sizes import with_joined_sizes
+    from relaxpy.tir.prim_func import PrimFunc
+
+    programs: dict[str, TensorProgram] = {}
+    values: dict[str, tuple[Sequence[SymVar], Sequence[Dim]]] = {}
+    uses: _Uses | None = None
+    for name, program in mod.functions.items():
+        if not isinstance(program, PrimFunc) or program.opaque:
+            continue
+        before = [p.var for p in program.params if isinstance(p, ScalarParam)]
+        found = with_joined_sizes(program, many)
+        if found is None:
+            continue
+        uses = uses or _Uses(mod)
+        if name not in uses.otherwise:
+            programs[name], after = found
+            values[name] = before, [*after.values()]
+    if not programs:
+        return mod
+    mod = mod.map_graph_functions(lambda _, f: _Calls(values).rewrite_Function(f))
+    return mod.with_functions({**mod.functions, **programs})
 
 
 class _Uses(Visitor):
@@ -94,9 +99,8 @@ class _Uses(Visitor):
     def __init__(self, mod: IRModule) -> None:
         self.otherwise: set[str] = set()
         """Functions that are mentioned elsewhere than in calls whose sizes are replaced here."""
-        with deep_recursion():
-            for function in mod.graph_functions.values():
-                self.visit(function)
+        for function in mod.graph_functions.values():
+            self.visit(function)
 
     def visit_Call(self, node: Call) -> None:
         if isinstance(node.op, CrossLevelCall):

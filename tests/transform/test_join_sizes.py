@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import numpy as np
 import pytest
 
@@ -41,10 +40,10 @@ def scalars(mod: IRModule) -> list[int]:
 PROGRAMS = {
     "a size": (f'y = R.zeros(R.shape([{WHOLE}]), "float32")', [0]),
     "two axes": (f'y = R.ones(R.shape([{WHOLE}, {WHOLE}]), "float32")', [0]),
-    "a multiple": (f'y = R.ones(R.shape([3 * ({WHOLE}) + 1]), "float32")', [0]),
-    "a difference": (f'y = R.ones(R.shape([2 * n0 - n1 + {" + ".join(NAMES[2:])}]), "float32")', [0]),
+    "a multiple": (f'y = R.ones(R.shape([3 * ({WHOLE}) + 1]), "float32")', [1]),
+    "several factors": (f'y = R.ones(R.shape([2 * n0 - n1 + {" + ".join(NAMES[2:])}]), "float32")', [COUNT]),
     "a part of a product": (f'y = R.ones(R.shape([({WHOLE}) // 2 + 1]), "float32")', [1]),
-    "one is known alone": (f'y = R.ones(R.shape([{WHOLE}, n0]), "float32")', [COUNT - 1]),
+    "one is known alone": (f'y = R.ones(R.shape([{WHOLE}, n0]), "float32")', [1]),
     "numbers": (f'y = R.arange({WHOLE})', [0]),
     "a start": (f'y = R.arange({WHOLE}, 2 * ({WHOLE}) + 2, 3, dtype="int64")', [None]),
 }  # fmt: skip
