@@ -164,7 +164,7 @@ def proved(cast: MatchCast, mod: IRModule | None = None) -> bool:
 
 
 def _fits_always(annotation: Annotation) -> bool:
-    """Is the annotation of known rank, without dimensions that may be negative?"""
+    """Is the annotation of known rank, without dimensions that may be negative, or sizes that may not exist?"""
     match annotation:
         case TensorType(ndim=ndim) | ShapeType(ndim=ndim) if ndim < 0:
             return False
@@ -172,6 +172,9 @@ def _fits_always(annotation: Annotation) -> bool:
             return all(map(is_size, dims))
         case PrimType(value=Dim() as value):
             return _has_value(value)
+        case PrimType(dtype=dtype):
+            # Arithmetic of such numbers is that of sizes, which ends beyond 64 bits, as soon as they have names.
+            return dtype != "int64"
         case TupleType(fields=fields):
             return all(map(_fits_always, fields))
         case CallableType():
