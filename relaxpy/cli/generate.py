@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,6 +25,12 @@ from relaxpy.cli.language_model import (
 from relaxpy.cli.outputs import json_option, print_json
 from relaxpy.errors import UsageError
 
+if TYPE_CHECKING:
+    from relaxpy.llm import Generation, LanguageModel
+
+_LONGEST = 60
+"""The most characters of a prompt that a note repeats."""
+
 
 @click.command(
     epilog="""
@@ -38,7 +45,10 @@ Examples:
 A model is the folder of a checkpoint (config.json, model.safetensors, tokenizer.json), a GGUF file, or a name on the
 Hugging Face hub, OWNER/MODEL, OWNER/MODEL@REVISION or OWNER/MODEL:FILE.gguf (`relaxpy download --help`).
 It is compiled and packed at the first use, and both are kept. Sampling is the checkpoint's own where no option is
-given; many take the most probable token. For questions there is `relaxpy chat`.
+given; many take the most probable token.
+
+The prompt is continued as it stands, like a file that breaks off: by a model that was trained to answer, too, which may
+end a question at once. `relaxpy chat` asks such a model, in the template of its checkpoint.
 """
 )
 @click.argument("arguments", nargs=-1, metavar="[MODEL] [PROMPT]")
@@ -50,8 +60,8 @@ def generate(arguments: tuple[str, ...], file: str | None, as_json: bool, **give
 
     from rich.console import Console
 
-    model_place, prompt = model_and_prompt(arguments, file)
-    model_place = model_place and on_this_machine(model_place)
+    given_place, prompt = model_and_prompt(arguments, file)
+    model_place = given_place and on_this_machine(given_place)
     sampling = take_sampling(given)
     model = load_model(model_place, quiet=as_json, **given)
     pieces = model.generate(prompt, **sampling, stop_loops="max_tokens" not in sampling)
@@ -66,6 +76,30 @@ def generate(arguments: tuple[str, ...], file: str | None, as_json: bool, **give
     finally:
         if pieces.tokens and not as_json:
             notes.print(summary(pieces), style="dim", markup=False)
+            if note := note_on_chats(model, pieces, given_place, prompt):
+                notes.print(note, markup=False)
+
+
+def note_on_chats(
+    model: LanguageModel, pieces: Generation, place: str | None, prompt: str
+) -> str | None:
+    """What to write instead, where a model that has a chat template did not continue a prompt without one: such models
+    have learned that an answer follows a question only where the template says that one begins."""
+    if (
+        pieces.text.strip()
+        or pieces.finish_reason != "stop"
+        or pieces.stop is not None
+        or not model.tokenizer.templates
+    ):
+        return None
+    asked = shlex.quote(prompt) if len(prompt) <= _LONGEST and prompt.isprintable() else '"…"'
+    command = ["relaxpy", "chat", *([] if place is None else [shlex.quote(place)]), asked]
+    if place is None and len(prompt.split()) == 1:  # a word alone would be a model
+        command = ["echo", asked, "|", "relaxpy", "chat"]
+    return (
+        "note: the model ended the text at once. generate continues a text as it stands, and this model is one for "
+        f"chats, which answers: {' '.join(command)}"
+    )
 
 
 def model_and_prompt(arguments: tuple[str, ...], file: str | None) -> tuple[str | None, str]:

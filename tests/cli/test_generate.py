@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from relaxpy.checkpoints.quantize import quantize_checkpoint
-from relaxpy.cli.generate import generate, model_and_prompt
+from relaxpy.cli.generate import generate, model_and_prompt, note_on_chats
 from relaxpy.cli.language_model import is_place, model_and_text, printable, scheme_of
 from relaxpy.codes import Codes
 from relaxpy.errors import RelaxError, UsageError
@@ -163,6 +163,50 @@ def test_a_model_that_is_not_there(run: Callable[..., Result]) -> None:
     failed = run("./nowhere", "Compile")
     assert isinstance(failed.exception, UsageError)
     assert "there is no checkpoint at nowhere" in failed.exception.render()
+
+
+@pytest.fixture(scope="module")
+def silent(place: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model, which ends each of its texts at the token that is the most probable after "Compile"."""
+    first = load(place, scheme=Scheme(bits=None, activations=None)).generate(
+        "Compile", max_tokens=1
+    )
+    list(first)
+    copy = Path(shutil.copytree(place, tmp_path_factory.mktemp("silent") / "tiny"))
+    (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": first.tokens}))
+    return copy
+
+
+def test_a_chat_model_that_says_nothing(
+    run: Callable[..., Result], place: str, silent: Path, tmp_path: Path
+) -> None:
+    """The first try of those who know tools that ask a model by its template: the command that does so is named."""
+    found = run(str(silent), "Compile")
+    assert (found.exit_code, found.stdout.strip()) == (0, "")
+    assert found.stderr.splitlines()[-1].endswith(
+        f"for chats, which answers: relaxpy chat {silent} Compile"
+    )
+    assert "for chats" not in run(str(silent), "Compile", "--json").stderr
+    assert "for chats" not in run(place, "Compile").stderr
+    without = Path(shutil.copytree(silent, tmp_path / "tiny"))
+    (without / "chat_template.jinja").unlink(missing_ok=True)
+    config = json.loads((without / "tokenizer_config.json").read_text())
+    (without / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": None}))
+    assert "for chats" not in run(str(without), "Compile").stderr
+
+
+def test_the_command_that_a_note_names(silent: Path) -> None:
+    model = load(silent, scheme=Scheme(bits=None, activations=None))
+    pieces = model.generate("Compile")
+    list(pieces)
+    for place, prompt, command in (
+        (None, "What's that?", "relaxpy chat 'What'\"'\"'s that?'"),
+        (None, "Hello", "echo Hello | relaxpy chat"),
+        ("my models/a", "Hello", "relaxpy chat 'my models/a' Hello"),
+        ("a/b", "two\nlines", 'relaxpy chat a/b "…"'),
+        ("a/b", "x" * 99, 'relaxpy chat a/b "…"'),
+    ):
+        assert (note_on_chats(model, pieces, place, prompt) or "").endswith(f"answers: {command}")
 
 
 def test_text_cannot_change_the_terminal() -> None:
