@@ -119,10 +119,14 @@ _MODELS = f"{_PACKAGE}models{os.sep}"
 """Models in this folder count as user code: an error message shows their lines."""
 
 
-def caller_span() -> Span | None:
-    """The location of the nearest caller outside of relaxpy: file, line and columns of the call."""
+def caller_span(*, beyond: str = "") -> Span | None:
+    """The location of the nearest caller outside of relaxpy: file, line and columns of the call. With `beyond` it is
+    the nearest outside of that package, too."""
     frame = currentframe()
-    while frame is not None and _is_ours(frame.f_code.co_filename):
+    while frame is not None and (
+        _is_ours(frame.f_code.co_filename)
+        or (beyond and str(frame.f_globals.get("__name__", "")).partition(".")[0] == beyond)
+    ):
         frame = frame.f_back
     return None if frame is None else span_of_code(frame.f_code, frame.f_lasti, frame.f_lineno)
 

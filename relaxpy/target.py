@@ -17,7 +17,7 @@ from __future__ import annotations
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
-from typing import ClassVar, NoReturn
+from typing import ClassVar, NoReturn, Self
 
 from relaxpy.errors import BuildError, did_you_mean
 from relaxpy.services import read_target
@@ -30,6 +30,16 @@ class Target(ABC):
     """The first word of its text: one of its backend's `kinds`."""
     device: ClassVar[str] = "cpu"
     """The kind of device that its kernels run on (`relaxpy.runtime.devices.registry`)."""
+
+    def __new__(cls, *args: object, **_: object) -> Self:
+        if cls is Target:
+            shown = f'"{args[0]}"' if args and isinstance(args[0], str) else '"llvm"'
+            fail(
+                "target-kind",
+                "Target is the base of all targets",
+                f"write relaxpy.Target.parse({shown})",
+            )
+        return super().__new__(cls)
 
     @staticmethod
     def parse(text: str | Target) -> Target:

@@ -130,6 +130,10 @@ def _advice(name: str) -> str:
         width = {"double": "float64", "half": "float16", "long": "int64"}.get(name.lower())
         return f'write the width: "{width or name.lower() + "32"}"'
     digits = "".join(filter(str.isdigit, name))
+    if (
+        short := name.lower().replace("fp", "f", 1)
+    ) in _ALIASES:  # fp16, as much of the field writes it
+        return f'write it in full: "{_ALIASES[short]}"'
     names = [*_BITS, *_ALIASES]
     known = [each for each in names if not digits or digits in each]
     return did_you_mean(name, known or names) or f"one of {', '.join(_BITS)}"

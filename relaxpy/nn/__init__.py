@@ -130,6 +130,15 @@ from relaxpy.nn.transformer import (
 )
 from relaxpy.nn.update import update_slice
 from relaxpy.op import OPS
+from relaxpy.op.familiar import advice as advice_of
+
+_LOSSES = {
+    "CrossEntropyLoss": "cross_entropy",
+    "NLLLoss": "nll_loss",
+    "MSELoss": "mse_loss",
+    "L1Loss": "l1_loss",
+}
+"""torch's classes of losses → its functions, whose counterparts are known."""
 
 
 def __getattr__(name: str) -> NoReturn:
@@ -138,6 +147,10 @@ def __getattr__(name: str) -> NoReturn:
     found = next((n for n in (name.lower(), f"nn.{name.lower()}") if n in OPS), None)
     if name in ("functional", "F"):
         advice = ": write nn.op.nn.relu(x), nn.op.matmul(x, w), … in `forward`"
+    elif name == "init":
+        advice = ": weights come from arrays, model.load_state_dict(state)"
+    elif name in _LOSSES:
+        advice = f": {advice_of(_LOSSES[name], 'nn.op.')}, and train with relaxpy.train.Step (docs/gradients.md)"
     elif name in ("Conv1D", "Conv2D", "Conv3D", "ConvTranspose1D"):
         advice = f": did you mean {name[:-1]}d?"
     elif found is not None:

@@ -34,6 +34,7 @@ def apply(name: str, *args: Any, **kwargs: Any) -> Any:
 def _in_forward(error: RelaxError) -> RelaxError:
     """The error with the names in its help as they are written in `forward`."""
     if error.help:
+        error.help = error.help.replace("R.const(", "numpy.array(")
         error.help = re.sub(r"\bR\.([a-z][\w.]*)", _called_in_forward, error.help)
     return error
 

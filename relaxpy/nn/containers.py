@@ -242,11 +242,14 @@ def _module(value: Any, holder: Module, key: int | str) -> Any:
         "ModuleDict": 'nn.ModuleDict({"up": nn.Linear(4, 4)})',
         "Sequential": "nn.Sequential(nn.Linear(4, 4), nn.ReLU())",
     }.get(kind, "nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])")
-    raise mistake(
-        "bad-spec",
-        f"a {kind} contains modules, got {type(value).__name__} at {at}",
-        help=f"write {example}",
-    )
+    given, package = type(value).__name__, type(value).__module__.partition(".")[0]
+    help = f"write {example}"
+    if kind == "Sequential" and isinstance(value, (list, tuple)):
+        help = "unpack them: nn.Sequential(*layers)"
+    if package == "torch":
+        given = f"torch.nn.{given}"
+        help = "layers are relaxpy's here; a whole model is imported: relaxpy.from_torch(model, args=(x,))"
+    raise mistake("bad-spec", f"a {kind} contains modules, got {given} at {at}", help=help)
 
 
 def _name(name: Any, holder: Module) -> str:

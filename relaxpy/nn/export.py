@@ -8,7 +8,7 @@ import inspect
 import keyword
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from relaxpy.ir import (
     Call,
     DataflowVar,
     Dim,
+    DType,
     Expr,
     Function,
     GlobalVar,
@@ -287,7 +288,15 @@ def _leaf(result: Any, name: str, method: Callable[..., Any], exporter: Exporter
     if result is None and (exporter.effects or exporter.current):
         return Tuple(())  # it is called for its effects
     kind = "nothing" if result is None else type(result).__name__
-    help = "add a return statement" if result is None else None
+    help = (
+        "a constant is a buffer of the module: self.table = nn.Buffer(array), and return self.table"
+    )
+    if result is None:
+        help = "add a return statement"
+    elif isinstance(result, Mapping):
+        help = f"results have no names: return ({', '.join(map(str, cast('Mapping[Any, Any]', result)))},)"
+    elif isinstance(result, (bool, int, float)):
+        help = f'write nn.op.full((), {result}, "{DType(type(result))}")'
     raise UsageError(
         "bad-result",
         f"{name} returned {kind}; it must return a tensor or a tuple of tensors",
@@ -311,7 +320,9 @@ def _method(module: Module, name: str, args: Mapping[str, Any]) -> Callable[...,
         raise mistake(
             "bad-spec",
             f"{kind} has no method {name!r}",
-            help=did_you_mean(name, known) or f"it has {', '.join(known) or 'none of its own'}",
+            help=f'write {{"forward": {{{name!r}: …}}}}: specs of arguments are those of a method'
+            if not isinstance(args, Mapping) and "forward" in known
+            else did_you_mean(name, known) or f"it has {', '.join(known) or 'none of its own'}",
         )
     if not isinstance(args, Mapping):
         raise mistake(

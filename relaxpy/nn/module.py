@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
+from relaxpy.errors import did_you_mean
 from relaxpy.ir import DType, IRModule
 from relaxpy.nn.construction import mistake
 from relaxpy.nn.describe import describe
@@ -51,6 +52,8 @@ class Module:
 
     def __getattr__(self, name: str) -> NoReturn:
         advice = _INSTEAD.get(name, "")
+        if not advice and not name.startswith("_") and (near := did_you_mean(name, dir(self))):
+            advice = f": {near}"
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{advice}")
 
     def __repr__(self) -> str:
@@ -355,7 +358,14 @@ _INSTEAD = {
     "forward": ": write def forward(self, x), or export another method by its name",
     "export_tvm": ": write model.export(spec)",
     "jit": _RUN,
-    "train": ": modules are for inference",
+    **dict.fromkeys(
+        ("train", "training", "zero_grad", "requires_grad_"),
+        ": modules compute as in evaluation; relaxpy.train.Step trains a function (docs/gradients.md)",
+    ),
+    **dict.fromkeys(
+        ("register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"),
+        ": write what it does in `forward`, which may return several values",
+    ),
     **dict.fromkeys(("cuda", "cpu", "compile", "backward"), _RUN),
 }
 """Methods of torch's and TVM's modules → hint with the equivalent here."""

@@ -67,6 +67,14 @@ def _prefix_advice(missing: Sequence[str], unexpected: Sequence[str]) -> str | N
     return None
 
 
+def _within(state: Mapping[str, Any], unexpected: Sequence[str]) -> str | None:
+    """What to pass where the weights are an entry of a larger dict, as training loops save them."""
+    for name in unexpected:
+        if isinstance(state[name], Mapping):
+            return f"the weights are within: pass state[{name!r}]"
+    return None
+
+
 def load_state(
     tensors: Mapping[str, Parameter],
     state: Mapping[str, Any],
@@ -108,7 +116,7 @@ def load_state(
         raise mistake(
             "bad-weights",
             "the weights do not match the parameters of the module",
-            _prefix_advice(missing, unexpected),
+            _within(state, unexpected) or _prefix_advice(missing, unexpected),
             notes,
         )
     for tensor, array in values:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from inspect import currentframe
 from typing import Any, NoReturn, Self
 
 from relaxpy.errors import UsageError
@@ -213,7 +215,23 @@ class Value:
         del types, args, kwargs
         name = str(getattr(func, "__name__", func))
         known = instead(name, "nn.op.")
-        raise _not_python(f"torch.{name} does not support tensors of relaxpy", known or _COMPUTE)
+        if layer := _layer_of_torch():
+            name = f"nn.{layer}"
+            same = (
+                "" if not hasattr(sys.modules["relaxpy.nn"], layer) else f"write nn.{layer}(…), or "
+            )
+            known = f"{same}import the whole model: relaxpy.from_torch(model, args=(x,))"
+        raise UsageError(
+            "tensor-as-python",
+            f"torch.{name} does not support tensors of relaxpy",
+            span=caller_span(beyond="torch"),
+            help=known or _COMPUTE,
+        )
+
+    def __setitem__(self, items: Any, value: Any) -> NoReturn:
+        raise _not_python(
+            "a tensor of `forward` cannot be assigned to: values are immutable", _REPLACE
+        )
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -271,6 +289,26 @@ _NUMPY_NAMES = {"remainder": "floor_mod", "absolute": "abs", "invert": "bitwise_
 _COMPUTE = (
     "`forward` runs once, during export, on symbolic tensors: use nn.op and Python's operators"
 )
+
+
+_REPLACE = (
+    "use a new one: nn.op.slice_scatter(x, rows, 0, 1, 1, axis=0) for x[0:1] = rows, nn.op.where(c, v, x) for "
+    "x[c] = v, nn.op.index_put(x, (i, j), v) for x[i, j] = v; a buffer is updated by nn.update_slice"
+)
+
+
+def _layer_of_torch() -> str | None:
+    """The class of torch's layer that is being called, the outermost; None: a function is."""
+    frame, found = currentframe(), None
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        package = name.partition(".")[0]
+        if found and package not in ("torch", "relaxpy"):
+            return found
+        if name.startswith("torch.nn.modules.") and "self" in frame.f_locals:
+            found = type(frame.f_locals["self"]).__name__
+        frame = frame.f_back
+    return found
 
 
 def _not_python(what: str, help: str) -> UsageError:

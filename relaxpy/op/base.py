@@ -298,9 +298,12 @@ class Op(Operator):
             if f.name not in given and f.default is dataclasses.MISSING
         ]
         if missing:
+            empty = [name for name in missing if name in given]
             raise DeduceError(
                 "op-arguments",
-                f"{cls.name} needs {', '.join(missing)}",
+                f"{cls.name}: {empty[0]} is None"
+                if empty
+                else f"{cls.name} needs {', '.join(missing)}",
                 help=cls._usage(),
             )
         attrs = {n: freeze_attr(given[n], n, cls) for n in cls.attr_names() if n in given}

@@ -17,7 +17,7 @@ from relaxpy.errors import DeduceError, RelaxError, defined_at
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, DimLike, SymVar, dim_op
 from relaxpy.ir.dtype import DType
-from relaxpy.ir.expr import Call, DataTypeImm, Expr, PrimValue, StringImm, Var
+from relaxpy.ir.expr import Call, DataTypeImm, Expr, PrimValue, StringImm, Tuple, Var
 from relaxpy.ir.known import KnownTensor, as_known, as_plain
 from relaxpy.ir.op import crashed
 from relaxpy.op.unknown import (
@@ -80,6 +80,13 @@ _KIND_HELP: dict[tuple[type[Annotation], type[Annotation]], str] = {
     (TupleType, TensorType): "put the tensors into a tuple: (x, y)",
 }
 """The advice for an argument of the wrong kind: (wanted, given) → text."""
+
+
+def _is_of_numbers(annotation: Annotation) -> bool:
+    """Is it a tuple of numbers, or of such tuples? As Python's lists of numbers are."""
+    if isinstance(annotation, TupleType):
+        return bool(annotation.fields) and all(map(_is_of_numbers, annotation.fields))
+    return isinstance(annotation, PrimType)
 
 
 def show_argument(
@@ -207,10 +214,17 @@ class Deduction:
                 not isinstance(annotation, spec.kind) and type(annotation).__name__ != "ObjectType"
             ):
                 got = _LITERALS.get(type(expr)) or str(annotation)
+                help = _KIND_HELP.get((spec.kind, type(annotation)))
+                if (
+                    spec.kind is TensorType
+                    and isinstance(expr, Tuple)
+                    and _is_of_numbers(annotation)
+                ):
+                    help = 'write numbers as a tensor: R.const([1.0, 2.0], "float32")'
                 self.fail(
                     f"{spec.name} must be a {_KIND_NAMES[spec.kind]}, got {got}",
                     arg=spec.name,
-                    help=_KIND_HELP.get((spec.kind, type(annotation))),
+                    help=help,
                 )
             if not isinstance(annotation, spec.kind):
                 annotation = spec.kind() if spec.kind is not PrimType else PrimType("int64")

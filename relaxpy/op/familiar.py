@@ -322,6 +322,9 @@ F.batch_norm(x, v, a, v, v) = op.nn.batch_norm(x, v, v, v, a, axis=1, training=F
 F.group_norm(m, 2, g, g) = op.nn.group_norm(m, g, g, num_groups=2, channel_axis=1, axes=(2, 3))
 F.instance_norm(m, weight=g, bias=g) = op.nn.instance_norm(m, g, g, channel_axis=1, axes=(2, 3))
 F.nll_loss(x, d) = op.nn.nll_loss(x, d)
+F.cross_entropy(x, d) = op.nn.nll_loss(op.nn.log_softmax(x, axis=1), d)
+F.mse_loss(x, y) = op.mean(op.square(x - y))
+F.l1_loss(x, y) = op.mean(op.abs(x - y))
 F.max_pool1d(l, 2) = op.nn.max_pool1d(l, pool_size=2, strides=2)
 F.avg_pool1d(l, 2) = op.nn.avg_pool1d(l, pool_size=2, strides=2)
 F.adaptive_avg_pool1d(l, 2) = op.nn.adaptive_avg_pool1d(l, 2)
@@ -365,7 +368,7 @@ NOT_HERE = {
     ),
     **dict.fromkeys(
         ("backward", "grad", "grad_fn", "requires_grad", "retain_grad", "register_hook", "is_leaf"),
-        "there are no gradients: train with torch, and load the weights",
+        "a gradient is a function of its own: relaxpy.grad(mod.forward), or relaxpy.train.Step for training (docs/gradients.md)",
     ),
     **dict.fromkeys(
         ("stride", "strides", "storage_offset", "is_contiguous", "element_size", "itemsize", "nbytes", "flags"),
@@ -373,6 +376,9 @@ NOT_HERE = {
     ),
 }  # fmt: skip
 """Names of methods and attributes that have no counterpart → why, or what to do instead."""
+
+_BESIDE = {"to": "the target of the build chooses the device: relaxpy.build(mod, target=…)"}
+"""What else is to be said of a name in `PAIRS`, which has another meaning that is not here."""
 
 
 @dataclass(frozen=True)
@@ -422,6 +428,8 @@ def advice(name: str, prefix: str) -> str | None:
     if name in NOT_HERE:
         return NOT_HERE[name]
     shown = _shown(familiar().get(name, ()), lambda ours: written(ours, prefix))
+    if shown and name in _BESIDE:
+        shown = f"{shown}; {_BESIDE[name]}"
     if name.endswith("_") and not name.startswith("_"):
         found = shown or advice(name[:-1], prefix)
         return found and f"values are immutable, so use a new one: {found}"

@@ -40,6 +40,19 @@ _TABLE: dict[str, tuple[int, int]] = {
 
 INFO = {name: DTypeInfo(name, code, bits, bits // 8) for name, (code, bits) in _TABLE.items()}
 BY_CODE = {(info.code, info.bits): info.name for info in INFO.values()}
+_COMPLEX = 5
+"""DLPack's code of complex numbers, which no tensor here has."""
+
+
+def not_passed(code: int, bits: int, lanes: int) -> str:
+    """The message for memory of a DLPack type that tensors do not have."""
+    if code == _COMPLEX and lanes == 1:
+        return (
+            f"complex{bits} has no counterpart here: pass real and imaginary parts as two tensors"
+        )
+    return f"DLPack type {code}:{bits}x{lanes} cannot be passed"
+
+
 _NUMPY_NAMES = frozenset(name for name, (code, _) in _TABLE.items() if code in (0, 1, 2, 6))
 NATIVE = {np.dtype(name): name for name in _NUMPY_NAMES}
 """numpy's own types, in this machine's byte order. A look-up takes a third of the time of `from_numpy`."""

@@ -237,12 +237,34 @@ def tensor_at(
 
 def _elsewhere(name: str, _: Tensor) -> str:
     """The message for an attribute that numpy's arrays or torch's tensors have."""
-    advice = (
-        f"t.numpy().{name}" if hasattr(np.ndarray, name) else "t.numpy(), or torch.from_dlpack(t)"
-    )
+    advice = "t.numpy(), or torch.from_dlpack(t)"
+    if hasattr(np.ndarray, name):
+        of_array = getattr(np.ndarray, name)
+        is_called, alone = callable(of_array), name in _CALLED_ALONE
+        advice = f"t.numpy().{name}" + ("()" if alone else "(…)") * is_called
     return f"a Tensor has no attribute {name!r}: use {advice}"
 
 
+_CALLED_ALONE = frozenset(
+    (
+        "all",
+        "any",
+        "argmax",
+        "argmin",
+        "copy",
+        "flatten",
+        "max",
+        "mean",
+        "min",
+        "ravel",
+        "std",
+        "sum",
+        "tobytes",
+        "tolist",
+        "var",
+    )
+)
+"""Methods of arrays that are mostly called without an argument."""
 declare_absent(Tensor, (*dir(np.ndarray), "cpu", "detach", "to"), _elsewhere)
 
 
@@ -445,8 +467,13 @@ def _from_python(value: float | list[Any], dtype: str) -> Tensor:
     try:
         natural = np.asarray(value)
         name = dtypes.from_numpy(natural.dtype)
-    except (ValueError, OverflowError, RuntimeCheckError):
-        raise RuntimeCheckError("dtype", f"not a tensor: {_short(value)}") from None
+    except (ValueError, OverflowError, RuntimeCheckError) as error:
+        why = (
+            ", whose rows of different lengths make no tensor"
+            if "inhomogeneous" in str(error)
+            else ""
+        )
+        raise RuntimeCheckError("dtype", f"not a tensor: {_short(value)}{why}") from None
     if not dtype or dtype == name:
         return from_numpy(natural)
     target = dtypes.to_numpy(dtype)
@@ -496,9 +523,7 @@ def _from_dlpack(value: Any) -> Tensor:
     record = dlpack_record(capsule)
     name = dtypes.BY_CODE.get((record.code, record.bits))
     if name is None or record.lanes != 1:
-        raise RuntimeCheckError(
-            "dtype", f"DLPack type {record.code}:{record.bits}x{record.lanes} cannot be passed"
-        )
+        raise RuntimeCheckError("dtype", dtypes.not_passed(record.code, record.bits, record.lanes))
     ndim = record.ndim
     shape = tuple((ctypes.c_int64 * ndim).from_address(record.shape)) if ndim else ()
     strides = (

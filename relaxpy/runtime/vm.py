@@ -120,6 +120,12 @@ class VirtualMachine:
         known = vars(self).get("_functions", {})
         shown = next(iter(known), "main")
         hint = f'; its function is vm["{name}"]' if name in known else ""
+        if (
+            not hint
+            and not name.startswith("_")
+            and (near := did_you_mean(name, known, 'vm["{}"]'.format))
+        ):
+            hint = f"; {near}"
         if name in (
             "run",
             "invoke",

@@ -69,7 +69,7 @@ def parse(
         try:
             filename, text = filename or str(path), path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            problem = str(error)
+            problem = getattr(error, "strerror", None) or error
             raise UsageError("not-a-script", f"{path} cannot be read: {problem}") from None
     source = Source(text.removeprefix("\ufeff"), filename or "<text>")
     bag = ErrorBag()

@@ -11,6 +11,10 @@
 only: no operator of torch is called.
 """
 
+from typing import NoReturn
+
+import relaxpy
+from relaxpy.errors import did_you_mean
 from relaxpy.torch.compiled import CompiledModule as CompiledModule
 from relaxpy.torch.compiled import compile as compile
 from relaxpy.torch.dynamo import backend as backend
@@ -19,6 +23,18 @@ from relaxpy.torch.report import report as report
 from relaxpy.torch.saved import load as load
 
 __all__ = ["CompiledModule", "backend", "compile", "load", "refresh", "report"]
+
+
+def __getattr__(name: str) -> NoReturn:
+    hint = ""
+    if not name.startswith("_"):
+        near = did_you_mean(name, __all__)
+        hint = (
+            f": did you mean relaxpy.{name}?"
+            if name in relaxpy.__all__
+            else f": {near}" * bool(near)
+        )
+    raise AttributeError(f"module 'relaxpy.torch' has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

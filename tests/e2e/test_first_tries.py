@@ -53,6 +53,9 @@ TOLD = {
     # what is called
     'vm["main"](np.zeros((2, 4)))': 'x.astype("float32")',
     'vm["main"](X, X)': "takes 1 argument, got 2",
+    'vm["main"]([[1.0, 2.0], [3.0]])': "rows of different lengths",
+    'vm["main"](torch().zeros(2, 4, dtype=torch().complex64))': "complex64 has no counterpart",
+    "vm.mian(X)": """did you mean vm["main"]""",
     "vm.run(X)": 'vm["main"](…)',
     'vm.set_input("main", X)': 'vm["main"](…)',
     "vm.main(X)": 'vm["main"]',
@@ -64,9 +67,16 @@ TOLD = {
     "mod.update_func(1, 2)": "mod.with_function",
     "mod.__setitem__('f', 1)": "mod.with_function('f'",
     "nn.Linear(2, 2).load('weights.npz')": "numpy.load(path)",
+    "nn.Linear(2, 2).load_state_dict({'epoch': 3, 'state_dict': {'weight': X, 'bias': X}})": "state['state_dict']",
+    "nn.Linear(2, 2).export({'x': nn.spec.Tensor(('n', 2), 'float32')})": "write {\"forward\": {'x': …}}",
     # what there is
     "relaxpy.compile(mod)": "relaxpy.build(module)",
     "relaxpy.tensor([1])": "pass numpy arrays",
+    "relaxpy.compile(nn.Linear(2, 2))": "model.export(",
+    "relaxpy.torch.from_torch": "did you mean relaxpy.from_torch",
+    "relaxpy.torch.comple": "did you mean 'compile'",
+    "relaxpy.Target('llvm')": 'relaxpy.Target.parse("llvm")',
+    "relaxpy.parse('no_such.py')": "no_such.py cannot be read: No such file or directory",
     "relaxpy.buidl(mod)": "did you mean 'build'",
     "relaxpy.build(torch().nn.Linear(2, 2))": "relaxpy.from_torch(model, args=(x,))",
     "annotated('R.Tensor((n, 4))')": 'a symbolic variable is defined by a dimension in quotes: "n"',
@@ -82,7 +92,8 @@ TOLD = {
     'relaxpy.VirtualMachine(exe, "rocm")': "packages can add others",
     'relaxpy.VirtualMachine(exe, "cuda")': 'target="cuda"',
     # results
-    "t.mean()": "t.numpy().mean",
+    "t.mean()": "t.numpy().mean()",
+    "t.reshape(8)": "t.numpy().reshape(…)",
     "t.cpu()": "t.numpy()",
     "t.nothing": "no attribute 'nothing'",
     # the language
@@ -92,10 +103,19 @@ TOLD = {
     "annotated(\"Tensor((4,), 'float32')\")": "write R.Tensor",
     'annotated("R.Tensor((None, 4))")': '"n"',
     "annotated(\"R.Tensor((4,), 'float')\")": 'write the width: "float32"',
+    "annotated(\"R.Tensor((4,), 'fp16')\")": '"float16"',
+    "annotated(\"R.Tensor((4,), 'fp32')\")": '"float32"',
+    "annotated(\"R.Tensor((4,), 'fp64')\")": '"float64"',
+    "annotated(\"R.Tensor((4,), 'float62')\")": "did you mean 'float64'",
     "annotated(\"R.Tensor((4,), 'int4')\")": "int8 or uint8",
     # layers
     "nn.Reverse_Sequence()": "nn.op.reverse_sequence(x)",
     "nn.Sequential(3)": "a Sequential contains modules",
+    "nn.Sequential([nn.Linear(2, 2)])": "nn.Sequential(*layers)",
+    "nn.Sequential(torch().nn.Linear(2, 2))": "got torch.nn.Linear at index 0",
+    "nn.ModuleList([torch().nn.Linear(2, 2)])": "relaxpy.from_torch(model, args=(x,))",
+    "nn.CrossEntropyLoss()": "nn.op.nn.nll_loss(nn.op.nn.log_softmax(x, axis=1), d) for F.cross_entropy(x, d)",
+    "nn.init.xavier_uniform_": "model.load_state_dict(state)",
     "nn.Dropout(10)": "from 0 to 1",
     "nn.Conv2D(1, 1, 1)": "did you mean Conv2d",
     "nn.op.tensor_ir_op": "op.call_tir(program",
@@ -105,7 +125,10 @@ TOLD = {
     "nn.Linear(2, 2).load_state_dict({})": "missing: weight",
     'nn.Linear(2, 2).to("cuda")': "relaxpy.build(mod, target=…)",
     "nn.Linear(2, 2).export_tvm({})": "model.export(spec)",
-    "nn.Linear(2, 2).wieght": "no attribute 'wieght'",
+    "nn.Linear(2, 2).wieght": "did you mean 'weight'",
+    "nn.Linear(2, 2).training": "as in evaluation",
+    "nn.Linear(2, 2).train()": "relaxpy.train",
+    "nn.Linear(2, 2).register_forward_hook(print)": "in `forward`",
 }
 
 
@@ -259,7 +282,33 @@ class Of(nn.Module):
         return self.function(self, x)
 
 
+def changes(_: Any, x: Any) -> Any:
+    x[0] = 1.0
+    return x
+
+
 MODELS: dict[str, tuple[Any, str]] = {
+    "x[0] = 1": (lambda: Of(changes), "nn.op.slice_scatter(x, rows, 0, 1, 1, axis=0)"),
+    "x @ [[1.0]]": (lambda: Of(lambda _, x: x @ [[1.0]]), "numpy.array("),
+    "nn.op.add(x, [1, 2])": (lambda: Of(lambda _, x: nn.op.add(x, [1, 2])), "numpy.array("),
+    "x + None": (lambda: Of(lambda _, x: x + None), "add: x2 is None"),
+    "torch.nn.functional.relu(x)": (
+        lambda: Of(lambda _, x: torch().nn.functional.relu(x)),
+        "write nn.op.nn.relu(x) for x.relu()",
+    ),
+    "a layer of torch": (
+        lambda: Of(lambda self, x: self.layers[0](x), torch().nn.Linear(4, 4)),
+        "write nn.Linear(…)",
+    ),
+    "a model of torch": (
+        lambda: Of(
+            lambda self, x: self.layers[0](x), torch().nn.Sequential(torch().nn.Linear(4, 4))
+        ),
+        "relaxpy.from_torch(model, args=(x,))",
+    ),
+    "return {}": (lambda: Of(lambda _, x: {"y": x}), "return (y,)"),
+    "return 3": (lambda: Of(lambda _, x: 3), "nn.op.full((), 3, "),
+    "return numpy": (lambda: Of(lambda _, x: np.ones(3)), "nn.Buffer"),
     "torch.relu(x)": (
         lambda: Of(lambda _, x: torch().relu(x)),
         "write nn.op.nn.relu(x) for x.relu()",
@@ -288,6 +337,40 @@ def test_a_model_is_told_what_to_write(what: str) -> None:
     with pytest.raises(relaxpy.RelaxError) as caught:
         make().export(SPEC)
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "what", ["x[0] = 1", "torch.nn.functional.relu(x)", "a layer of torch", "a model of torch"]
+)
+def test_a_mistake_is_shown_where_the_model_has_it(what: str) -> None:
+    with pytest.raises(relaxpy.RelaxError) as caught:
+        MODELS[what][0]().export(SPEC)
+    assert caught.value.span is not None
+    assert caught.value.span.file == __file__
+
+
+def test_a_part_is_replaced_as_the_error_says() -> None:
+    """`x[0] = 1` has one meaning, and the help two ways to write it."""
+
+    def put(_: Any, x: Any) -> Any:
+        rows = np.ones((1, 4), np.float32)
+        return nn.op.slice_scatter(x, rows, 0, 1, 1, axis=0), nn.op.where(x == 0, 1.0, x)
+
+    mod, _ = Of(put).export(SPEC)
+    first, second = relaxpy.VirtualMachine(relaxpy.build(mod))(X)
+    np.testing.assert_array_equal(first.numpy(), [[1] * 4, [0] * 4])
+    np.testing.assert_array_equal(second.numpy(), np.ones((2, 4)))
+
+
+def test_gradients_are_no_longer_said_to_be_missing() -> None:
+    for function in (lambda _, x: x.backward(), lambda _, x: x.requires_grad):
+        with pytest.raises(AttributeError, match=r"relaxpy\.grad"):
+            Of(function).export(SPEC)
+
+
+def test_devices_are_those_of_the_build() -> None:
+    with pytest.raises(AttributeError, match=r"nn\.op\.astype.*relaxpy\.build\(mod, target=…\)"):
+        Of(lambda _, x: x.to("cuda")).export(SPEC)
 
 
 @pytest.mark.parametrize("dtype", ["float8", "float8_e4m3", "fp8", "int4", "float4", "uint2"])

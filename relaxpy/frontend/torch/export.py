@@ -214,13 +214,15 @@ def as_module(module: Any) -> Any:
 
     if isinstance(module, torch.nn.Module):
         return module
-    if not callable(module) or isinstance(module, IRModule):
+    if not callable(module) or isinstance(module, IRModule) or _is_of_nn(module):
         raise UsageError(
             "torch-export",
             f"a torch module is expected, got {type(module).__name__}",
             span=caller_span(),
             help="compile IR with relaxpy.build(module)"
             if isinstance(module, IRModule)
+            else "it is one of relaxpy.nn: mod, params = model.export(spec), then relaxpy.build(mod)"
+            if _is_of_nn(module)
             else "pass a torch.nn.Module, a function of tensors, or an ExportedProgram",
         )
 
@@ -230,6 +232,11 @@ def as_module(module: Any) -> Any:
     made = torch.nn.Module()
     made.forward = wraps(module)(forward) if _has_names(module) else forward
     return made
+
+
+def _is_of_nn(module: Any) -> bool:
+    """Is it a module of `relaxpy.nn`, which this package does not import?"""
+    return any(base.__module__ == "relaxpy.nn.module" for base in type(module).__mro__)
 
 
 def _has_names(function: Any) -> bool:

@@ -109,9 +109,7 @@ def borrow(value: Any, queue: Queue) -> DeviceTensor:
     record = dlpack_record(capsule)
     name = dtypes.BY_CODE.get((record.code, record.bits))
     if name is None or record.lanes != 1:
-        raise BufferError(
-            f"DLPack type {record.code}:{record.bits}x{record.lanes} cannot be passed"
-        )
+        raise BufferError(dtypes.not_passed(record.code, record.bits, record.lanes))
     ndim = record.ndim
     shape = tuple((ctypes.c_int64 * ndim).from_address(record.shape)) if ndim else ()
     strides = (ctypes.c_int64 * ndim).from_address(record.strides) if record.strides else ()
