@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from relaxpy.cli.language_model import on_this_machine
+from relaxpy.cli.language_model import is_hub_name, on_this_machine
 from relaxpy.cli.outputs import json_option, print_json
+from relaxpy.errors import UsageError
 
 
 @click.command(
@@ -28,6 +29,12 @@ asks it for a newer version.
 @json_option
 def download(name: str, as_json: bool) -> None:
     """Download a model of the Hugging Face hub, or what is new of it, and print the place of its files."""
+    if not is_hub_name(name):
+        raise UsageError(
+            "hub-name",
+            f"{name} is no name of a model on a hub",
+            help="a name is OWNER/MODEL; what is on this machine needs no download",
+        )
     place = on_this_machine(name, update=True)
     if as_json:
         print_json({"name": name, "place": place, "version": Path(place).name})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -159,13 +160,46 @@ def cli() -> None:
     """Compile programs with symbolic shapes, once for every batch size and sequence length, and run them."""
 
 
+_OTHER_OPTIONS = {
+    "--output": "--save", "--out": "--output --save", "--device": "--target", "--backend": "--target",
+    "--size": "--at --bound --input", "--shape": "--size --input", "--max-new-tokens": "--max-tokens",
+    "--n-predict": "--max-tokens", "--ctx-size": "--context", "--max-model-len": "--context", "--temp": "--temperature",
+    "--quantization": "--bits", "--system-prompt": "--system", "--dtype": "--precision", "--precision": "--dtype",
+}  # fmt: skip
+"""Options of other programs, or of other commands → those that a command may have for them."""
+
+
+def _wrong_usage(error: click.UsageError) -> str:
+    """The message of wrong usage, with what to write where that is known."""
+    message, ctx = error.format_message(), error.ctx
+    known = (
+        [] if ctx is None else [name for each in ctx.command.get_params(ctx) for name in each.opts]
+    )
+    if isinstance(error, click.NoSuchOption):
+        given, message = error.option_name, f"No such option {error.option_name!r}"
+        if given == "-m" and "--target" in known:
+            return (
+                f'{message}: options of a target are part of it, in quotes: --target "llvm -mcpu=…"'
+            )
+        other = next(
+            (each for each in _OTHER_OPTIONS.get(given, "").split() if each in known), None
+        )
+        long = [each for each in known if each.startswith("--")]
+        near = did_you_mean(other or given, [other] if other else long, str)
+        return f"{message}: {near}" if near else f"{message}."
+    extra = re.fullmatch(r"Got unexpected extra arguments? \((.*)\)", message)
+    if extra and "--input" in known:
+        return f"{message}: arguments of the function are options, write --input NAME={extra[1].split()[0]}"
+    return message
+
+
 def describe(error: BaseException) -> tuple[str, int]:
     """The message for the user, and the exit code."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error.format_message(), 2
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx is not None else "relaxpy"
-        return f"error: {error.format_message()}\n('{path} --help' explains)", 2
+        return f"error: {_wrong_usage(error)}\n('{path} --help' explains)", 2
     if isinstance(error, click.ClickException):
         return f"error: {error.format_message()}", error.exit_code
     if isinstance(error, RelaxError):

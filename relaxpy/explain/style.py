@@ -42,7 +42,7 @@ padding:.1em .6em;color:inherit;background:var(--paper);border:1px solid var(--f
 .steps li{overflow-wrap:anywhere}.steps .number{font-size:.9em}.steps div.number{white-space:normal}
 .steps .track{margin:.2em 0}
 .about{position:sticky;bottom:0;margin:.4em 0;min-height:1.5em;background:var(--paper);overflow-wrap:anywhere;
-font:13px/1.5 ui-monospace,monospace}
+font:13px/1.5 ui-monospace,monospace}.about:empty{background:none}
 .flow text{font:12px ui-monospace,monospace;fill:var(--ink);paint-order:stroke;stroke:var(--paper);stroke-width:3px;
 stroke-opacity:.7;stroke-linejoin:round}
 .flow .heads text{opacity:.6;font-family:system-ui,sans-serif}.flow .where{fill:var(--link)}

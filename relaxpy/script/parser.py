@@ -34,6 +34,8 @@ from relaxpy.script.parser_program import read_program
 from relaxpy.script.scope import POISON, Skip, Surroundings, Symbols
 from relaxpy.script.source import find_definition, parse_python, source_of
 
+TEXT = "<text>"
+"""The name of a program that is in no file."""
 SCRIPT_MODULES = {
     "ir": namespace_i,
     "relax": namespace_r,
@@ -71,7 +73,7 @@ def parse(
         except (OSError, UnicodeDecodeError) as error:
             problem = getattr(error, "strerror", None) or error
             raise UsageError("not-a-script", f"{path} cannot be read: {problem}") from None
-    source = Source(text.removeprefix("\ufeff"), filename or "<text>")
+    source = Source(text.removeprefix("\ufeff"), filename or TEXT)
     bag = ErrorBag()
     with deep_recursion(), garbage_kept():
         parser = _TextParser(source, bag)
@@ -153,9 +155,10 @@ class _TextParser:
 
     def nothing(self) -> ScriptError:
         undecorated = next(iter(self.not_run.items()), None)
+        place = "this text" if self.source.file == TEXT else self.source.file
         return ScriptError(
             "not-a-module",
-            "there is no module and no function in this text",
+            f"there is no module and no function in {place}",
             span=undecorated[1] if undecorated is not None else None,
             help="decorate a class with @I.ir_module, or a function with @R.function",
         )

@@ -287,8 +287,9 @@ class _Worker:
         if self.process is None:
             context = multiprocessing.get_context("spawn")
             self.connection, theirs = context.Pipe()
-            self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
-            self.process.start()
+            process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            process.start()  # what fails here is told, not that there is nothing to end
+            self.process = process
             theirs.close()
         assert self.connection is not None
         try:

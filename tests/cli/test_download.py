@@ -9,11 +9,23 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from relaxpy.cli.download import download
+from relaxpy.errors import UsageError
 from tests.hub_server import COMMIT, hub_server
 from tests.llm.checkpoints import write_model
 
 pytest.importorskip("huggingface_hub")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "./model", "owner/model/file"])
+def test_what_is_no_name_is_not_downloaded(name: str) -> None:
+    """A path was printed, as if it were the place of a model."""
+    failed = CliRunner().invoke(download, [name])
+    assert isinstance(failed.exception, UsageError)
+    assert failed.exception.code == "hub-name"
+    assert "OWNER/MODEL" in str(failed.exception.help)
 
 
 def test_download_then_generate_without_a_network(tmp_path: Path) -> None:

@@ -80,6 +80,37 @@ def test_unknown_option(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("show", "m.py", "--fuction", "main"), "did you mean --function?"),
+        (("run", "m.rxe", "--output", "y.npy"), "did you mean --save?"),
+        (("run", "m.rxe", "--inputs", "x=x.npy"), "did you mean --input?"),
+        (("profile", "m.py", "--size", "n=3"), "did you mean --input?"),
+        (("explain", "m.py", "--device", "cuda"), "did you mean --target?"),
+        (("generate", "hi", "--max-new-tokens", "3"), "did you mean --max-tokens?"),
+        (("generate", "hi", "--temp", "1"), "did you mean --temperature?"),
+        (("chat", "--ctx-size", "512"), "did you mean --context?"),
+        (("compile", "m.py", "--target", "llvm", "-mcpu=haswell"), '--target "llvm -mcpu=…"'),
+        (("run", "m.rxe", "main", "x.npy"), "write --input NAME=x.npy"),
+    ],
+)
+def test_options_by_other_names(
+    args: tuple[str, ...],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As other commands here, or other programs, call them."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.py").touch()
+    (tmp_path / "m.rxe").touch()
+    code, out, err = run_main(capsys, *args)
+    assert (code, out) == (2, "")
+    assert told in err
+
+
+@pytest.mark.parametrize(
     ("error", "code", "message"),
     [
         (UsageError("bad-input", "no such thing", help="do this"), 1, "error[bad-input]: no such thing"),
