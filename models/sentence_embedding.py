@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -234,6 +235,10 @@ def pad_rows(
     return ids, mask
 
 
+_OLD_VARIABLE = "RELAXPY_CACHE"
+"""The variable that once was the folder of this model alone."""
+
+
 def load_or_compile(
     directory: Path,
     target: str,
@@ -242,19 +247,21 @@ def load_or_compile(
     pooling: str = "mean",
     precision: str = "float32",
 ) -> relaxpy.Executable:
-    """The encoder's executable: from the cache (in the folder RELAXPY_CACHE, else the user's) if it is there, else
-    compiled and cached."""
-    named = os.environ.get("RELAXPY_CACHE")
-    place = Path(named) if named else None  # None: the user's cache
-    kept = cache and (place or kept_folder("")) is not None
+    """The encoder's executable: from the user's cache if it is there, else compiled and cached."""
+    if _OLD_VARIABLE in os.environ:
+        warnings.warn(
+            f"{_OLD_VARIABLE} is not read any more: RELAXPY_CACHE_DIR is the folder of all that is kept",
+            stacklevel=2,
+        )
+    kept = cache and kept_folder("") is not None
     key = f"embed-{cache_key(directory, target, pooling, precision)}" if kept else ""
-    if kept and (found := find_executable(key, place)) is not None:
+    if kept and (found := find_executable(key)) is not None:
         return found[0]
     if on_compile is not None:
         on_compile()
     executable = compile_encoder(directory, target, pooling, precision)
     if kept:
-        keep_executable(key, relaxpy.VirtualMachine(executable), None, place)
+        keep_executable(key, relaxpy.VirtualMachine(executable), None)
     return executable
 
 

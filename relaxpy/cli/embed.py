@@ -40,7 +40,7 @@ Examples:
   relaxpy embed --precision int8 -f sentences.txt    products of bytes
 
 The model is all-MiniLM-L6-v2 unless --model says otherwise. It is compiled at the first use, once for every batch size
-and length, and kept in a cache (RELAXPY_CACHE, else the folder that `relaxpy cache` tells).
+and length, and kept in the folder that `relaxpy cache` tells.
 """
 )
 @click.argument("sentences", nargs=-1)

@@ -14,6 +14,7 @@ Export runs `forward` on symbolic tensors; `n` is a symbolic dimension. `params`
 Layers have the names, parameters and layouts of torch's: `model.load_state_dict(theirs.state_dict())`.
 """
 
+import sys
 from typing import NoReturn
 
 from relaxpy.errors import did_you_mean
@@ -155,6 +156,8 @@ def __getattr__(name: str) -> NoReturn:
         advice = f": did you mean {name[:-1]}d?"
     elif found is not None:
         advice = f": it has no weights, write nn.op.{found}(x) in `forward`"
+    elif "torch" in sys.modules and hasattr(sys.modules["torch"].nn, name):
+        advice = ": it is torch's alone, write it with nn.op, or import the model: relaxpy.from_torch(model, args=(x,))"
     else:
         names = (
             "see dir(relaxpy.nn); relaxpy.from_torch(model, args=(x,)) imports a module of torch"

@@ -116,6 +116,7 @@ TOLD = {
     "nn.ModuleList([torch().nn.Linear(2, 2)])": "relaxpy.from_torch(model, args=(x,))",
     "nn.CrossEntropyLoss()": "nn.op.nn.nll_loss(nn.op.nn.log_softmax(x, axis=1), d) for F.cross_entropy(x, d)",
     "nn.init.xavier_uniform_": "model.load_state_dict(state)",
+    "(torch(), nn.Bilinear(3, 4, 5))": "it is torch's alone",
     "nn.Dropout(10)": "from 0 to 1",
     "nn.Conv2D(1, 1, 1)": "did you mean Conv2d",
     "nn.op.tensor_ir_op": "op.call_tir(program",

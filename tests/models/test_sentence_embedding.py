@@ -277,7 +277,7 @@ def embedder(tmp_path_factory: pytest.TempPathFactory, compilations: list[str]) 
     """The real model, compiled once for this file, its cache in a directory of its own."""
     pytest.importorskip(sentence_embedding.PACKAGE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RELAXPY_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("RELAXPY_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         build = relaxpy.build
 
         def counted(*args: Any, **kwargs: Any) -> relaxpy.Executable:
@@ -383,12 +383,25 @@ def test_more_tokens_than_positions_are_refused(embedder: SentenceEmbedder) -> N
         embedder.embed_tokens(ids, ids)
 
 
+def test_one_variable_is_the_folder_of_the_cache(
+    embedder: SentenceEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """embed had one of its own beside that of all others."""
+    monkeypatch.setenv("RELAXPY_CACHE", str(tmp_path / "old"))
+    monkeypatch.setenv("RELAXPY_CACHE_DIR", str(tmp_path / "new"))
+    monkeypatch.setattr(sentence_embedding, "compile_encoder", lambda *_: embedder.executable)
+    with pytest.warns(UserWarning, match="RELAXPY_CACHE_DIR is the folder"):
+        sentence_embedding.load_or_compile(default_checkpoint(), "llvm", cache=True)
+    assert not (tmp_path / "old").exists()
+    assert list((tmp_path / "new" / "executables").glob("embed-*.rxe"))
+
+
 @pytest.mark.slow
 def test_damaged_cache_is_made_anew(
     embedder: SentenceEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file in the cache that cannot be loaded is compiled again, not reported."""
-    monkeypatch.setenv("RELAXPY_CACHE", str(tmp_path))
+    monkeypatch.setenv("RELAXPY_CACHE_DIR", str(tmp_path))
     key = sentence_embedding.cache_key(default_checkpoint(), "llvm")
     kept = tmp_path / "executables" / f"embed-{key}.rxe"
     kept.parent.mkdir()
