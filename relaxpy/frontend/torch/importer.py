@@ -27,7 +27,7 @@ from relaxpy.frontend.torch.missing import (
 from relaxpy.frontend.torch.sizes import Sizes
 from relaxpy.frontend.torch.small_sizes import same_at
 from relaxpy.frontend.torch.spans import span_of
-from relaxpy.frontend.torch.table import OPERATORS
+from relaxpy.frontend.torch.table import OPERATORS, READERS
 from relaxpy.frontend.torch.trees import write_tree
 from relaxpy.ir import (
     Constant,
@@ -565,7 +565,8 @@ class Importer:
         import torch
 
         value = node.meta.get("val")
-        if isinstance(value, (torch.SymInt, torch.SymBool)) and self._is_known(value):
+        is_size = isinstance(value, (torch.SymInt, torch.SymBool)) and self._is_known(value)
+        if is_size and name_of(node) not in READERS:
             return self.sizes.of(value)
         if is_part_of_sizes(node):
             return None
@@ -586,7 +587,7 @@ class Importer:
             ) from error
 
     def _is_known(self, value: Any) -> bool:
-        return all(s.name in self.sizes.known for s in value.node.expr.free_symbols)
+        return not self.sizes.unknown(value)
 
     def _arguments(self, node: Any) -> list[Any]:
         """The arguments in the order of the operator's schema, with defaults."""

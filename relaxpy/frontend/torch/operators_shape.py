@@ -107,9 +107,10 @@ def stack(at: Site, tensors: list[Expr], axis: int = 0) -> Any:
 
 @operator("split_with_sizes.default")
 def split_with_sizes(at: Site, x: Expr, sizes: list[Any], axis: int = 0) -> Any:
+    # Each part is inside, which is checked: sizes that are known only at run time are those of the parts.
     parts, start = [], Dim.of(0)
     for size in sizes:
-        parts.append(op.strided_slice(x, [axis], [start], [start + size]))
+        parts.append(op.strided_slice(x, [axis], [start], [start + size], assume_inbound=True))
         start = start + size
     return parts
 

@@ -14,18 +14,25 @@ from relaxpy.ir import Dim, Expr, PrimType, SymVar
 from relaxpy.ir.dim import dim_op
 
 
-@operator("_local_scalar_dense.default", "item.default")
+@operator("_local_scalar_dense.default", "item.default", reads=True)
 def item(at: Site, x: Expr) -> Any:
+    """The value of a tensor of integers as a size: a new one, or one that torch took it for, which is checked."""
     dtype = at.dtype_of(x)
-    value = at.val
     if not dtype.is_int and not dtype.is_bool:
         return op.reshape(x, ())
-    (symbol,) = value.node.expr.free_symbols  # a bool is `symbol == 1`
-    var = SymVar(at.importer.fresh(symbol.name), signed=True)
     scalar = at.emit(op.tensor_to_scalar(op.reshape(op.astype(x, "int64"), ())))
-    at.match(scalar, PrimType("int64", var.dim))
-    at.importer.sizes.define(symbol.name, var.dim)
-    return at.importer.sizes.of(value)
+    sizes = at.importer.sizes
+    for name in sizes.unknown(at.val):  # a bool is `u0 == 1`
+        if dtype.is_int and str(at.val) != name:
+            raise at.fail(
+                "torch-size", f"torch took this value to be {at.val}, and {name} is unknown here"
+            )
+        var = SymVar(at.importer.fresh(name), signed=True)
+        at.match(scalar, PrimType("int64", var.dim))
+        sizes.define(name, var.dim)
+        return sizes.of(at.val)
+    at.match(scalar, PrimType("int64", sizes.of(at.val)))
+    return sizes.of(at.val)
 
 
 @operator("sym_size.int")

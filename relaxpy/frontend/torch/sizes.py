@@ -24,6 +24,12 @@ class Sizes:
     def define(self, symbol: str, value: Dim) -> None:
         self.known[symbol] = value
 
+    def unknown(self, value: Any) -> list[str]:
+        """The symbols of a size of torch, an int or a SymInt, that are not defined yet."""
+        if isinstance(value, int):
+            return []
+        return sorted(s.name for s in value.node.expr.free_symbols if s.name not in self.known)
+
     def substitute(self, var: SymVar, value: Dim) -> None:
         """Replace a variable everywhere."""
         self.known = {name: dim.substitute({var: value}) for name, dim in self.known.items()}

@@ -22,15 +22,22 @@ OPERATORS: dict[str, Rule] = {}
 RANDOM: dict[str, Callable[[Any], bool]] = {}
 """Operators that draw random numbers, and whether a node of torch's does: a program with such a node takes a seed."""
 
+READERS: set[str] = set()
+"""Operators that read a value out of a tensor. Torch may take it for a size that is known, which their rules check."""
+
 
 def always(_: Any) -> bool:
     return True
 
 
 def operator(
-    *names: str, namespace: str = "aten", random: Callable[[Any], bool] | None = None
+    *names: str,
+    namespace: str = "aten",
+    random: Callable[[Any], bool] | None = None,
+    reads: bool = False,
 ) -> Callable[[Rule], Rule]:
-    """Decorator: the rule of these overloads, e.g. `add.Tensor`. `random`: whether a node draws random numbers."""
+    """Decorator: the rule of these overloads, e.g. `add.Tensor`. `random`: whether a node draws random numbers;
+    `reads`: they read a value out of a tensor."""
 
     def register(rule: Rule) -> Rule:
         for name in names:
@@ -39,6 +46,8 @@ def operator(
             OPERATORS[full] = rule
             if random is not None:
                 RANDOM[full] = random
+            if reads:
+                READERS.add(full)
         return rule
 
     return register
