@@ -22,17 +22,25 @@ def item(at: Site, x: Expr) -> Any:
         return op.reshape(x, ())
     scalar = at.emit(op.tensor_to_scalar(op.reshape(op.astype(x, "int64"), ())))
     sizes = at.importer.sizes
-    for name in sizes.unknown(at.val):  # a bool is `u0 == 1`
-        if dtype.is_int and str(at.val) != name:
-            raise at.fail(
-                "torch-size", f"torch took this value to be {at.val}, and {name} is unknown here"
-            )
-        var = SymVar(at.importer.fresh(name), signed=True)
+    names = sizes.unknown(at.val)  # a bool is `u0 == 1`
+    if dtype.is_int and names and names != [str(at.val)]:
+        raise at.fail(
+            "torch-size", f"torch took this value for {at.val}, of which {names[0]} is not known"
+        )
+    if names:
+        var = SymVar(at.importer.fresh(names[0]), signed=True)
         at.match(scalar, PrimType("int64", var.dim))
-        sizes.define(name, var.dim)
-        return sizes.of(at.val)
-    at.match(scalar, PrimType("int64", sizes.of(at.val)))
-    return sizes.of(at.val)
+        sizes.define(names[0], var.dim)
+    else:
+        at.match(scalar, PrimType("int64", sizes.of(at.val)))
+    value = sizes.of(at.val)
+    before = at.importer.reads.get(at.node, at.val)
+    names = sizes.unknown(before)
+    if names == [str(before)]:
+        sizes.define(names[0], value)
+    elif not names:
+        at.check(dim_op("eq", value, sizes.of(before)), f"the value is {before}")
+    return value
 
 
 @operator("sym_size.int")

@@ -21,14 +21,20 @@ def known(x, k):
     return x * rows
 
 
+def twice(x, k):
+    """Of which the decomposed program has `k == k`."""
+    torch._check(k.item() == x.shape[0] * 2)
+    return x * k.item()
+
+
 def part(x, k):
     (all_rows,) = x.split(k.reshape(1).tolist())
     return all_rows
 
 
-@pytest.mark.parametrize("function", [same, known, part])
+@pytest.mark.parametrize("function", [same, known, twice, part])
 def test_a_value_that_is_a_size_is_checked(function) -> None:
-    x = torch.randn(4, 3)
+    x = torch.randn(2 if function is twice else 4, 3)
     compiled = relaxpy.compile(
         function, x, torch.tensor(4), dynamic_shapes={"x": {0: "n"}, "k": None},
         target="llvm -opt-level=0",
