@@ -15,7 +15,7 @@ from typing import Any
 from relaxpy.errors import Span, UsageError
 from relaxpy.frontend.spans import is_users, line_span
 from relaxpy.frontend.torch.comparisons import Comparison
-from relaxpy.frontend.torch.sizes import FUNCTIONS, scaled
+from relaxpy.frontend.torch.sizes import FUNCTIONS, Sizes
 from relaxpy.ir import Dim
 from relaxpy.ir.dim import dim_op
 
@@ -78,7 +78,7 @@ def read_guard(text: str, inputs: Inputs) -> Dim | None:
         return None
     try:
         return _read(tree, inputs)
-    except (KeyError, IndexError, TypeError):
+    except (KeyError, IndexError, TypeError, UsageError):
         raise UsageError(
             "torch-size",
             f"torch took this program to be valid only if {text}, which cannot be checked here",
@@ -102,6 +102,55 @@ _NAMES = {
     "sym_float": "ToFloat",
 }  # fmt: skip
 """Names in guards → classes of sympy, where they differ."""
+
+
+_ROUNDED = {
+    "trunc": "TruncToInt",
+    "floor": "FloorToInt",
+    "ceil": "CeilToInt",
+    "round": "RoundToInt",
+}
+"""Python's functions from floats to integers → torch's classes."""
+
+
+def _rounded(name: str, number: ast.AST, inputs: Inputs) -> Dim:
+    """A float of sizes that is rounded to an integer, as `Sizes` computes it."""
+    from torch.utils._sympy import functions
+
+    sizes = Sizes()
+    return sizes.expr(getattr(functions, _ROUNDED[name])(_float(number, inputs, sizes)))
+
+
+def _float(tree: ast.AST, inputs: Inputs, sizes: Sizes) -> Any:
+    """A number that is computed of sizes, in sympy's terms; each size is a symbol, which is defined in `sizes`."""
+    import sympy
+    from torch.utils._sympy import functions
+
+    match tree:
+        case ast.Constant(value=int() | float() as value):
+            return sympy.sympify(value)
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return -_float(inner, inputs, sizes)
+        case ast.BinOp(
+            left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() as op, right=right
+        ):
+            a, b = (_float(side, inputs, sizes) for side in (left, right))
+            if isinstance(op, ast.Div):
+                kind = (
+                    functions.IntTrueDiv
+                    if a.is_integer and b.is_integer
+                    else functions.FloatTrueDiv
+                )
+                return kind(a, b)
+            return (
+                a * b if isinstance(op, ast.Mult) else a - b if isinstance(op, ast.Sub) else a + b
+            )
+        case ast.Call(func=ast.Attribute(attr="sym_float"), args=[inner]):
+            return functions.ToFloat(_float(inner, inputs, sizes))
+        case _:
+            symbol = sympy.Symbol(f"size{len(sizes.known)}", integer=True, nonnegative=True)
+            sizes.define(symbol.name, _read(tree, inputs))
+            return symbol
 
 
 def _read(tree: ast.AST, inputs: Inputs) -> Dim:
@@ -128,14 +177,10 @@ def _read(tree: ast.AST, inputs: Inputs) -> Dim:
                 for op, a, b in zip(ops, sides, sides[1:], strict=False)
             ]
             return FUNCTIONS["And"](*parts)
-        case ast.Call(
-            func=ast.Attribute(attr="trunc" | "floor"),
-            args=[ast.BinOp(left=ast.Constant(value=float() as factor), op=ast.Mult(), right=size)],
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name), args=[number]) if (
+            name in _ROUNDED
         ):
-            found = scaled(factor, _read(size, inputs))
-            if found is None:
-                raise KeyError(factor)
-            return found
+            return _rounded(name, number, inputs)
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr="sym_float" as name), args=args):
             return FUNCTIONS[_NAMES.get(name, name)](*(_read(arg, inputs) for arg in args))
         case ast.Subscript(
