@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
 from typing import Literal, NamedTuple
 
+import numpy as np
+
+from relaxpy.errors import UsageError
 from relaxpy.serve.pages import NONE
 from relaxpy.serve.sampling import Sampling
 
@@ -14,6 +19,40 @@ Finish = Literal["stop", "length", "error"]
 
 NOT_A_NUMBER = "not-a-number"
 """The code of errors by NaNs and infinities."""
+
+
+class Features:
+    """What an encoder reads: float32 (mels, frames) of sound, or int64 (tokens,) of a text. Equal ones are encoded once,
+    whoever asks: they are told apart by a digest of their bytes. The array is not to be changed afterwards."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        """Raises: UsageError (`bad-prompt`) for another rank or dtype, and for numbers that are not finite."""
+        dtype = {1: np.int64, 2: np.float32}.get(np.ndim(values))
+        if dtype is None or np.asarray(values).dtype.kind not in ("iu" if dtype is np.int64 else "f"):
+            raise UsageError(
+                "bad-prompt",
+                "an encoder reads numbers (mels, frames), or integers (tokens,), got "
+                f"{np.asarray(values).dtype} {np.shape(values)}",
+            )
+        self.values = np.ascontiguousarray(values, dtype)
+        if not np.isfinite(self.values).all():
+            raise UsageError("bad-prompt", "the features of sound are not all finite")
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all that the encoder's output depends on."""
+        found = sha256(repr(self.values.shape).encode())
+        found.update(self.values)
+        return found.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Features) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"<features {self.values.dtype} {self.values.shape}>"
 
 
 @dataclass(frozen=True)
@@ -43,6 +82,11 @@ class Request:
     """The grammar of the text, as `relaxpy.serve.grammar` writes it; "": any text."""
     scored: int | None = None
     """With the scores of the prompt's tokens, and so many most probable tokens at the place of each; None: without."""
+    features: Features | None = None
+    """What the encoder reads, of a model that has one."""
+    probes: tuple[tuple[int, int], ...] = ()
+    """Places of the prompt, and a token for each: with the first piece come the log-probabilities of these tokens after
+    the prompt up to and with the place, without rules of sampling."""
 
     @property
     def most_tokens(self) -> int:
@@ -78,3 +122,5 @@ class Piece:
     """The mistake."""
     scores: tuple[Score, ...] = ()
     """With the first piece of the first text, if they were asked for: of all tokens of the prompt but the first."""
+    probes: tuple[float, ...] = ()
+    """With the first piece of the first text: the answers to `Request.probes`."""
