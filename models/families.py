@@ -1,4 +1,5 @@
-"""The families of models, by the name that a checkpoint's `config.json` gives: decoders, and encoders of text."""
+"""The families of models, by the name that a checkpoint's `config.json` gives: decoders, models with an encoder and a
+decoder, and encoders of text."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from relaxpy.checkpoints.config_file import CONFIG_FILE, config_of
 from relaxpy.errors import UsageError
 from relaxpy.models.bert import BertConfig
 from relaxpy.models.decoder_config import DecoderConfig
+from relaxpy.models.encoder_decoder import EncoderDecoderConfig
 from relaxpy.models.gemma import Gemma2Config, Gemma3Config, GemmaConfig
 from relaxpy.models.gpt2 import GPT2Config
 from relaxpy.models.gpt_neox import GPTNeoXConfig
@@ -21,6 +23,7 @@ from relaxpy.models.phi3 import Phi3Config
 from relaxpy.models.qwen2 import Qwen2Config
 from relaxpy.models.qwen3 import Qwen3Config
 from relaxpy.models.qwen3_moe import Qwen3MoeConfig
+from relaxpy.models.whisper import WhisperConfig
 from relaxpy.runtime.checkpoint import Source, map_tensors, weight_files
 
 FAMILIES: dict[str, type[DecoderConfig]] = {
@@ -30,8 +33,9 @@ FAMILIES: dict[str, type[DecoderConfig]] = {
         GPTNeoXConfig, GPT2Config, Qwen3MoeConfig, GptOssConfig,
     )
 }  # fmt: skip
-
 """The decoders."""
+SEQ2SEQ: dict[str, type[EncoderDecoderConfig]] = {WhisperConfig.model_type: WhisperConfig}
+"""Models with an encoder and a decoder."""
 ENCODERS: dict[str, type[BertConfig]] = {BertConfig.model_type: BertConfig}
 
 
@@ -72,7 +76,7 @@ def decoder_config(directory: str | os.PathLike[str], dtype: str | None = None) 
 def config_from(
     fields: Mapping[str, Any], dtype: str | None = None, place: str = CONFIG_FILE
 ) -> DecoderConfig:
-    """The configuration of a decoder by the fields of a `config.json`; `place` names it in messages. Raises: UsageError
+    """The configuration of a decoder, with an encoder or without, by the fields of a `config.json`; `place` names it in messages. Raises: UsageError
     (`bad-config`)."""
     family = _family(fields, place)
     if not issubclass(family, DecoderConfig):
@@ -86,7 +90,7 @@ def config_from(
 
 def _family(fields: Mapping[str, Any], place: str) -> type[DecoderConfig | BertConfig]:
     """The family that the fields name."""
-    known = {**FAMILIES, **ENCODERS}
+    known = {**FAMILIES, **SEQ2SEQ, **ENCODERS}
     family = known.get(str(fields.get("model_type")))
     if family is None:
         raise UsageError(

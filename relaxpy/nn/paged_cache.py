@@ -38,18 +38,20 @@ Pages = tuple[Value, ...]
 class PagedBatch:
     """Which tokens of a step belong to which sequence, and where the pages of a group of layers are. `positions`
     (tokens,), `starts` (sequences + 1,), `tables` (sequences, width), `lengths` (sequences,), as `nn.paged_attention`
-    has them."""
+    has them. Without positions the pages are only read."""
 
     def __init__(
         self,
-        positions: Value,
+        positions: Value | None,
         starts: Value,
         tables: Value,
         lengths: Value,
         page_size: int = PAGE_SIZE,
     ) -> None:
         self.starts, self.tables, self.lengths, self.page_size = starts, tables, lengths, page_size
-        self.slots = op.nn.page_slots(positions, starts, tables, page_size=page_size)
+        self.slots = None
+        if positions is not None:
+            self.slots = op.nn.page_slots(positions, starts, tables, page_size=page_size)
 
 
 class PagedCache:
@@ -92,12 +94,15 @@ class PagedCache:
 
     def append(self, key: Value, value: Value) -> None:
         """Write the keys and values (tokens, heads, width) of the tokens into their pages, in place."""
+        slots = self.batch.slots
+        if slots is None:
+            raise mistake("bad-spec", "tokens are written at positions, and the batch has none")
         new: list[Value] = [key, value]
         if len(self.pages) == 4:
             (key, scale), (value, other) = _quantised(key), _quantised(value)
             new = [key, value, scale, other]
         self.pages = tuple(
-            _written(pages, tokens, self.batch.slots, is_key=number == 0)
+            _written(pages, tokens, slots, is_key=number == 0)
             for number, (pages, tokens) in enumerate(zip(self.pages, new, strict=True))
         )
 
@@ -106,6 +111,14 @@ class PagedCache:
         is attended as it is in its page, so a result does not depend on when it came there. `options` are those of
         `nn.paged_attention`, and `sinks`."""
         self.append(key, value)
+        return self._attended(query, options)
+
+    def read(self, query: Value, **options: Any) -> Tensor:
+        """Let the queries (tokens, heads, width) of each sequence attend to all keys of the sequence that are in the
+        pages, before them or after: those of an encoder, which its decoder reads. Nothing is written."""
+        return self._attended(query, {**options, "causal": False})
+
+    def _attended(self, query: Value, options: dict[str, Any]) -> Tensor:
         batch, (keys, values, *scales) = self.batch, self.pages
         if scales:
             options["key_scales"], options["value_scales"] = scales

@@ -1,0 +1,451 @@
+"""Models with an encoder and a decoder: the blocks that their families share, as `relaxpy.models.decoder` has those of
+decoders.
+
+A family is a file that reads its `config.json` into an `EncoderDecoderConfig`, and says where its weights are
+(`relaxpy.models.whisper`). The encoder reads sound (log-mel features) or tokens; the decoder is that of language models
+with attention to the encoder's output in every layer, after its own.
+
+Keys and values of the encoder's output are computed once, by `encode`, and kept in pages of their own (*sources*) beside
+the paged cache of the decoder's tokens. A source is never appended to, and any number of sequences read it.
+
+    caches, sources = vm["alloc_pages"](1024), vm["alloc_sources"](376)
+    vm["encode"](features, source_tables, sources)                 (batch, mels, frames), (batch, pages of a source)
+    logits = vm["step"](tokens, positions, starts, tables, lengths, rows, caches, source_tables, source_lengths, sources)
+
+`step` is that of decoders; sequence s of it reads the `source_lengths[s]` positions in the pages `source_tables[s]`. What
+a source or a sequence gives is the same to the bit whatever else is in the call. `align` gives the weights of attention
+to a source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from relaxpy import nn
+from relaxpy.errors import UsageError
+from relaxpy.ir import Dim
+from relaxpy.models.checkpoint import gather
+from relaxpy.models.decoder import NO_ADAPTERS, Attention, FeedForward, step_spec
+from relaxpy.models.decoder_config import DecoderConfig
+from relaxpy.nn import op
+from relaxpy.nn.mlp import activation
+
+MASKED = -1e30
+"""The score of a position that is not there: large enough that exp gives 0, and far from overflow."""
+
+
+@dataclass(frozen=True)
+class EncoderDecoderConfig(DecoderConfig):
+    """The fields of a checkpoint's `config.json`. Those of `DecoderConfig` are of the decoder."""
+
+    encoder_layers: int = 0
+    encoder_attention_heads: int = 0
+    encoder_ffn_dim: int = 0
+    mels: int = 0
+    """Bands of the log-mel features that the encoder reads; 0: it reads tokens."""
+    source_positions: int = 0
+    """The most positions of an encoder's output."""
+    source_dtype: str = ""
+    """Dtype of the keys and values of sources: "" for that of the model, bfloat16, or int8 with a scale for each position
+    and head."""
+    norm_after: bool = False
+    """Whether the sum of a block and its input is normalised, and not the input."""
+    embedding_norm: bool = False
+    """Whether embeddings are normalised."""
+    final_norm: bool = True
+    """Whether what the last layers give is normalised."""
+    logits_bias: bool = False
+    """Whether logits have a bias."""
+    alignment_heads: tuple[tuple[int, int], ...] = ()
+    """(layer, head) of the decoder: those whose attention to a source `align` gives."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hidden_size % self.encoder_attention_heads:
+            raise UsageError(
+                "bad-config",
+                f"d_model {self.hidden_size} is not a multiple of encoder_attention_heads {self.encoder_attention_heads}",
+            )
+        if self.source_page_dtype not in (self.dtype, "bfloat16", "int8"):
+            raise UsageError(
+                "bad-config",
+                f"source_dtype {self.source_dtype} is neither that of the model, {self.dtype}, nor bfloat16, nor int8",
+            )
+        if self.adapters:
+            raise UsageError("bad-config", "models with an encoder take no adapters")
+        layers, heads = self.num_hidden_layers, self.num_attention_heads
+        if wrong := [h for h in self.alignment_heads if not (0 <= h[0] < layers and 0 <= h[1] < heads)]:
+            raise UsageError(
+                "bad-config",
+                f"alignment_heads names head {wrong[0][1]} of layer {wrong[0][0]}, and the decoder has {layers} layers "
+                f"of {heads} heads",
+            )
+
+    @property
+    def source_page_dtype(self) -> str:
+        """Dtype of the keys and values of sources."""
+        return self.source_dtype or self.dtype
+
+    @property
+    def stride(self) -> int:
+        """Frames, or tokens, of a position of the encoder's output."""
+        return 2 if self.mels else 1
+
+
+class SourceAttention(nn.Module):
+    """Attention of every position of a source to all."""
+
+    def __init__(self, config: EncoderDecoderConfig) -> None:
+        hidden, dtype = config.hidden_size, config.dtype
+        self.heads = config.encoder_attention_heads
+        self.query = nn.Linear(hidden, hidden, config.has_bias("query"), dtype)
+        self.key = nn.Linear(hidden, hidden, config.has_bias("key"), dtype)
+        self.value = nn.Linear(hidden, hidden, config.has_bias("value"), dtype)
+        self.output = nn.Linear(hidden, hidden, config.has_bias("output"), dtype)
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        """(batch, source, hidden) → the same shape."""
+        batch, source, hidden = x.shape
+        shape = batch, source, self.heads, hidden.value // self.heads
+        query, key, value = (op.reshape(f(x), shape) for f in (self.query, self.key, self.value))
+        return self.output(op.reshape(op.nn.attention(query, key, value), x.shape))
+
+
+class CrossAttention(nn.Module):
+    """Attention of the decoder's tokens to a source."""
+
+    def __init__(self, config: EncoderDecoderConfig) -> None:
+        self.config = config
+        hidden, dtype = config.hidden_size, config.dtype
+        self.query = nn.Linear(hidden, hidden, config.has_bias("query"), dtype)
+        self.key = nn.Linear(hidden, hidden, config.has_bias("key"), dtype)
+        self.value = nn.Linear(hidden, hidden, config.has_bias("value"), dtype)
+        self.output = nn.Linear(hidden, hidden, config.has_bias("output"), dtype)
+
+    def fill(self, x: nn.Tensor, pages: nn.Pages, batch: nn.PagedBatch) -> nn.Pages:
+        """Write the keys and values of encoders' outputs (batch, source, hidden) into their pages. Returns the pages."""
+        cache = nn.PagedCache(pages, batch)
+        config = self.config
+        shape = x.shape[0] * x.shape[1], config.num_attention_heads, config.head_dim
+        dtype = config.dtype if config.source_page_dtype == "int8" else config.source_page_dtype
+        key, value = (op.astype(op.reshape(f(x), shape), dtype) for f in (self.key, self.value))
+        cache.append(key, value)
+        return cache.pages
+
+    def queries(self, x: nn.Tensor) -> nn.Tensor:
+        """(1, tokens, hidden) → (tokens, heads, head)."""
+        config = self.config
+        return op.reshape(self.query(x), (x.shape[1], config.num_attention_heads, config.head_dim))
+
+    def step(self, x: nn.Tensor, pages: nn.Pages, batch: nn.PagedBatch) -> nn.Tensor:
+        """The tokens (1, tokens, hidden) of sequences → the same shape."""
+        config = self.config
+        query = self.queries(x)
+        if config.source_page_dtype == "bfloat16":
+            query = op.astype(query, "bfloat16")
+        mixed = nn.PagedCache(pages, batch).read(query, scale=config.attention_scale)
+        return self.output(op.reshape(op.astype(mixed, config.dtype), x.shape))
+
+    def weights(
+        self, x: nn.Tensor, pages: nn.Pages, table: nn.Tensor, length: nn.Tensor, heads: list[int]
+    ) -> nn.Tensor:
+        """The weights of the tokens (1, tokens, hidden) of some heads at the positions of a source with pages `table`
+        (width,) and a length (1,): (heads, tokens, width * page size) float32, 0 after the source."""
+        config = self.config
+        chosen = np.array(heads, np.int64)
+        query = op.permute_dims(op.take(self.queries(x), chosen, axis=1), (1, 0, 2))
+        keys = op.take(op.take(pages[0], table, axis=0), chosen, axis=1)  # (width, heads, head, page)
+        width, count, head, size = keys.shape
+        keys = op.astype(keys, "float32")
+        if len(pages) == 4:
+            scales = op.take(op.take(pages[2], table, axis=0), chosen, axis=1)
+            keys = keys * op.expand_dims(scales, 2)
+        keys = op.reshape(op.permute_dims(keys, (1, 2, 0, 3)), (count, head, width * size))
+        scale = head.value**-0.5 if config.attention_scale is None else config.attention_scale
+        scores = op.matmul(op.astype(query, "float32") * scale, keys)
+        there = op.less(op.arange(width * size), op.astype(length, "int64"))
+        return op.nn.softmax(op.where(there, scores, MASKED), axis=-1)
+
+
+class SourceLayer(nn.Module):
+    """A layer of the encoder: attention, then the feed-forward network."""
+
+    def __init__(self, config: EncoderDecoderConfig) -> None:
+        self.after = config.norm_after
+        self.attention_norm = _norm(config)
+        self.attention = SourceAttention(config)
+        self.norm = _norm(config)
+        self.act = activation(config.hidden_act)
+        self.up = nn.Linear(config.hidden_size, config.encoder_ffn_dim, config.mlp_bias, config.dtype)
+        self.down = nn.Linear(config.encoder_ffn_dim, config.hidden_size, config.mlp_bias, config.dtype)
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        """(batch, source, hidden) → the same shape."""
+        if self.after:
+            x = self.attention_norm(x + self.attention(x))
+            return self.norm(x + self._inner(x))
+        x = x + self.attention(self.attention_norm(x))
+        return x + self._inner(self.norm(x))
+
+    def _inner(self, x: nn.Tensor) -> nn.Tensor:
+        return self.down(self.act(self.up(x)))
+
+
+class CrossLayer(nn.Module):
+    """A layer of the decoder: attention to the tokens before, attention to a source, then the feed-forward network."""
+
+    def __init__(self, config: EncoderDecoderConfig) -> None:
+        self.after = config.norm_after
+        self.attention_norm = _norm(config)
+        self.attention = Attention(config)
+        self.cross_norm = _norm(config)
+        self.cross = CrossAttention(config)
+        self.norm = _norm(config)
+        self.feed_forward = FeedForward(config)
+
+    def step(
+        self, x: nn.Tensor, cache: nn.PagedCache, pages: nn.Pages, batch: nn.PagedBatch
+    ) -> nn.Tensor:
+        """The tokens (1, tokens, hidden) of several sequences, whose pages in `cache` are updated in place; `batch` tells
+        the sequences' pages of sources."""
+        mixed = self.attention.step(self._before(self.attention_norm, x), None, cache, NO_ADAPTERS)
+        x = self._behind(self.attention_norm, x + mixed)
+        x = self._behind(self.cross_norm, x + self.cross.step(self._before(self.cross_norm, x), pages, batch))
+        return self._behind(self.norm, x + self.feed_forward(self._before(self.norm, x)))
+
+    def align(
+        self, x: nn.Tensor, pages: nn.Pages, batch: nn.PagedBatch, heads: list[int]
+    ) -> tuple[nn.Tensor, nn.Tensor | None]:
+        """The same for all tokens (1, tokens, hidden) of one text, without a cache, and the weights of heads if there are
+        some to see."""
+        mixed, _ = self.attention(self._before(self.attention_norm, x), None, None)
+        x = self._behind(self.attention_norm, x + mixed)
+        y, found = self._before(self.cross_norm, x), None
+        if heads:
+            found = self.cross.weights(y, pages, op.squeeze(batch.tables, 0), batch.lengths, heads)
+        x = self._behind(self.cross_norm, x + self.cross.step(y, pages, batch))
+        return self._behind(self.norm, x + self.feed_forward(self._before(self.norm, x))), found
+
+    def _before(self, norm: nn.Module, x: nn.Tensor) -> nn.Tensor:
+        return x if self.after else norm(x)
+
+    def _behind(self, norm: nn.Module, x: nn.Tensor) -> nn.Tensor:
+        return norm(x) if self.after else x
+
+
+class Sound(nn.Module):
+    """The first part of an encoder of sound: two convolutions over time, the second of which halves it."""
+
+    def __init__(self, config: EncoderDecoderConfig) -> None:
+        self.act = activation(config.hidden_act)
+        self.dtype = config.dtype
+        self.first = nn.Conv1d(config.mels, config.hidden_size, 3, padding=1, dtype=config.dtype)
+        self.second = nn.Conv1d(config.hidden_size, config.hidden_size, 3, 2, 1, dtype=config.dtype)
+
+    def forward(self, features: nn.Tensor) -> nn.Tensor:
+        """(batch, mels, frames) → (batch, source, hidden)."""
+        x = self.act(self.second(self.act(self.first(op.astype(features, self.dtype)))))
+        return op.permute_dims(x, (0, 2, 1))
+
+
+class EncoderDecoder(nn.Module):
+    """The model: `encode`, `step`, `align`, and what allocates and copies pages."""
+
+    def __init__(self, config: EncoderDecoderConfig) -> None:
+        self.config = config
+        hidden, dtype = config.hidden_size, config.dtype
+        self.sound = Sound(config) if config.mels else None
+        self.source_positions = nn.Parameter((config.source_positions, hidden), dtype)
+        self.source_embedding_norm = _norm(config) if config.embedding_norm else None
+        self.source_layers = nn.ModuleList([SourceLayer(config) for _ in range(config.encoder_layers)])
+        self.source_norm = _norm(config) if config.final_norm else None
+        self.embedding = nn.Embedding(config.vocab_size, hidden, dtype, config.check_inputs, "token ids")
+        self.positions = nn.Embedding(config.max_position_embeddings, hidden, dtype)
+        self.embedding_norm = _norm(config) if config.embedding_norm else None
+        self.layers = nn.ModuleList([CrossLayer(config) for _ in range(config.num_hidden_layers)])
+        self.norm = _norm(config) if config.final_norm else None
+        tied = config.tie_word_embeddings
+        self.head = None if tied else nn.Linear(hidden, config.vocab_size, False, dtype)
+        self.logits_bias = nn.Parameter((config.vocab_size,), dtype) if config.logits_bias else None
+
+    def hidden(self, features: nn.Tensor) -> nn.Tensor:
+        """The encoder's output (batch, source, hidden) for features (batch, mels, frames), or tokens (batch,
+        source). More than `source_positions` are an error of the call."""
+        config = self.config
+        if self.sound is not None:
+            x = self.sound(features)
+        else:
+            x = self._scaled(self.embedding(features))
+        source = x.shape[1]
+        positions = op.strided_slice(self.source_positions, (0,), (0,), (source,))
+        x = x + op.match_cast(positions, (source, config.hidden_size))
+        if self.source_embedding_norm is not None:
+            x = self.source_embedding_norm(x)
+        for layer in self.source_layers:
+            x = layer(x)
+        return x if self.source_norm is None else self.source_norm(x)
+
+    def encode(
+        self, features: nn.Tensor, tables: nn.Tensor, sources: tuple[nn.Pages, ...]
+    ) -> tuple[nn.Pages, ...]:
+        """Encode a batch of features, as `hidden` takes them, and write their keys and values of all layers into the
+        pages `tables` (batch, pages of a source). Returns the pages, which are updated in place."""
+        x = self.hidden(features)
+        batch, source, _ = x.shape
+        tables = op.check_range(tables, sources[0][0].shape[0], "source tables")
+        every = op.broadcast_to(op.arange(source), (batch, source))
+        starts = op.astype(op.arange(batch + 1) * source, "int32")
+        lengths = op.full((batch,), source, "int32")
+        paged = nn.PagedBatch(
+            op.reshape(every, (batch * source,)), starts, tables, lengths, self.config.page_size
+        )
+        return tuple(
+            layer.cross.fill(x, pages, paged) for layer, pages in zip(self.layers, sources, strict=True)
+        )
+
+    def step(
+        self,
+        tokens: nn.Tensor,
+        positions: nn.Tensor,
+        starts: nn.Tensor,
+        tables: nn.Tensor,
+        lengths: nn.Tensor,
+        rows: nn.Tensor,
+        caches: tuple[nn.Pages, ...],
+        source_tables: nn.Tensor,
+        source_lengths: nn.Tensor,
+        sources: tuple[nn.Pages, ...],
+    ) -> nn.Tensor:
+        """`Decoder.step`, of which sequence s attends to the source_lengths[s] positions in the pages
+        source_tables[s] of the sources, too."""
+        config = self.config
+        pages = caches[0][0].shape[0]
+        tables = nn.check_pages(tables, positions, starts, lengths, rows, pages, config.page_size)
+        if config.check_inputs:
+            positions = op.check_range(positions, config.max_position_embeddings, "positions")
+        batch = nn.PagedBatch(positions, starts, op.squeeze(tables, 0), lengths, config.page_size)
+        others = self._sources_of(starts, source_tables, source_lengths, sources)
+        x = op.reshape(self._embedded(tokens, positions), (1, tokens.shape[0], config.hidden_size))
+        for layer, own, source in zip(self.layers, caches, sources, strict=True):
+            x = layer.step(x, nn.PagedCache(own, batch), source, others)
+        return self._logits(op.take(op.squeeze(x, 0), rows, axis=0))
+
+    def align(
+        self,
+        tokens: nn.Tensor,
+        source_tables: nn.Tensor,
+        source_lengths: nn.Tensor,
+        sources: tuple[nn.Pages, ...],
+    ) -> nn.Tensor:
+        """The attention of `config.alignment_heads` to a source, as (1, width) pages and (1,) a length tell it, while the
+        tokens (tokens,) of a text are read: (heads, tokens, width * page size) float32, 0 after the source."""
+        config, count = self.config, tokens.shape[0]
+        starts = op.astype(op.arange(2) * count, "int32")
+        batch = self._sources_of(starts, source_tables, source_lengths, sources)
+        x = self._embedded(tokens, op.arange(count))
+        x = op.reshape(x, (1, count, config.hidden_size))
+        found: dict[tuple[int, int], nn.Tensor] = {}
+        last = max(layer for layer, _ in config.alignment_heads)
+        for number in range(last + 1):
+            heads = [head for layer, head in config.alignment_heads if layer == number]
+            x, weights = self.layers[number].align(x, sources[number], batch, heads)
+            if weights is not None:
+                parts = op.split(weights, len(heads), axis=0) if len(heads) > 1 else [weights]
+                found |= {(number, head): part for head, part in zip(heads, parts, strict=True)}
+        return op.concat(tuple(found[each] for each in config.alignment_heads), axis=0)
+
+    def sample(self, **arguments: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
+        """`Decoder.sample`."""
+        return nn.sample(**arguments)
+
+    def alloc_pages(self, pages: Dim) -> tuple[nn.Pages, ...]:
+        """The paged cache of the decoder's tokens, of all layers, with that many pages."""
+        return self._empty(pages, self.config.page_dtype)
+
+    def alloc_sources(self, pages: Dim) -> tuple[nn.Pages, ...]:
+        """Pages of sources, of all layers, of that number."""
+        return self._empty(pages, self.config.source_page_dtype)
+
+    def copy_pages(
+        self, sources: nn.Tensor, targets: nn.Tensor, caches: tuple[nn.Pages, ...]
+    ) -> tuple[nn.Pages, ...]:
+        """`Decoder.copy_pages`, of the cache of tokens."""
+        pair = op.squeeze(sources, 0), op.squeeze(targets, 0)
+        return tuple(nn.copy_pages(pages, *pair) for pages in caches)
+
+    def _empty(self, pages: Dim, dtype: str) -> tuple[nn.Pages, ...]:
+        config = self.config
+        return tuple(
+            nn.PagedCache.empty(pages, config.num_attention_heads, config.head_dim, dtype, config.page_size)
+            for _ in self.layers
+        )
+
+    def _sources_of(
+        self, starts: nn.Tensor, tables: nn.Tensor, lengths: nn.Tensor, sources: tuple[nn.Pages, ...]
+    ) -> nn.PagedBatch:
+        """The sources of sequences, after a check of their pages; -1 is none."""
+        count = sources[0][0].shape[0]
+        tables = op.check_range(tables, count, "source tables", lowest=-1)
+        return nn.PagedBatch(None, starts, tables, lengths, self.config.page_size)
+
+    def _scaled(self, x: nn.Tensor) -> nn.Tensor:
+        scale = self.config.embedding_scale
+        return x if scale == 1.0 else x * scale
+
+    def _embedded(self, ids: nn.Tensor, positions: nn.Tensor) -> nn.Tensor:
+        x = self._scaled(self.embedding(ids)) + self.positions(positions)
+        return x if self.embedding_norm is None else self.embedding_norm(x)
+
+    def _logits(self, x: nn.Tensor) -> nn.Tensor:
+        x = x if self.norm is None else self.norm(x)
+        found = op.linear(x, self.embedding.weight) if self.head is None else self.head(x)
+        found = found if self.logits_bias is None else found + self.logits_bias
+        found = op.astype(found, "float32")
+        return op.check_finite(found, "the logits, after all layers") if self.config.check_numbers else found
+
+
+def _norm(config: EncoderDecoderConfig) -> nn.Module:
+    return nn.LayerNorm(config.hidden_size, config.rms_norm_eps, config.dtype)
+
+
+def encoder_decoder_spec(config: EncoderDecoderConfig) -> dict[str, dict[str, Any]]:
+    """The arguments of the functions, symbolic in the numbers of sources, positions of a source, tokens, sequences, rows,
+    pages, and pages of a sequence and of a source."""
+    found = step_spec(config)
+    heads = config.num_attention_heads, config.head_dim
+    pages = nn.PagedCache.spec("source_pages", *heads, config.source_page_dtype, config.page_size)
+    sources = nn.spec.Tuple([pages] * config.num_hidden_layers)
+    of_sequences = {
+        "source_tables": nn.spec.Tensor(("sequences", "source_width"), "int32"),
+        "source_lengths": nn.spec.Tensor(("sequences",), "int32"),
+        "sources": sources,
+    }
+    found["step"] |= of_sequences
+    found["encode"] = {
+        "features": nn.spec.Tensor(("batch", config.mels, "frames"), "float32")
+        if config.mels
+        else nn.spec.Tensor(("batch", "source"), "int64"),
+        "tables": nn.spec.Tensor(("batch", "source_width"), "int32"),
+        "sources": sources,
+    }
+    found["alloc_sources"] = {"pages": nn.spec.Int()}
+    if config.alignment_heads:
+        found["align"] = {
+            "tokens": nn.spec.Tensor(("count",), "int64"),
+            "source_tables": nn.spec.Tensor((1, "source_width"), "int32"),
+            "source_lengths": nn.spec.Tensor((1,), "int32"),
+            "sources": sources,
+        }
+    return found
+
+
+def load_weights(model: EncoderDecoder, tensors: Mapping[str, np.ndarray]) -> None:
+    """Load the model's weights from a checkpoint's tensors, strictly, in the dtype of its configuration. Raises:
+    UsageError (`bad-weights`)."""
+    config = model.config
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    model.load(gather(tensors, config.sources_in(tensors), shapes, config.ignored(), config.dtype))
