@@ -18,17 +18,21 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from relaxpy.checkpoints import Checkpoint, open_checkpoint
+from relaxpy.checkpoints.config_file import read_fields
 from relaxpy.codes import Codes
 from relaxpy.errors import UsageError
 from relaxpy.files import tuning_path
 from relaxpy.identity import sources_digest
+from relaxpy.narrow import is_sequence
 from relaxpy.runtime import Executable, PackedWeights, VirtualMachine, host_features
 from relaxpy.runtime.checkpoint import Decoded, Source, Tensors
 from relaxpy.runtime.kept_executables import find_executable, keep_executable
 from relaxpy.runtime.tensor import Array
+from relaxpy.serve.sources import SourceShape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,6 +68,8 @@ class Scheme:
     """Dtype of the computation, and of the weights if they are not quantised."""
     cache_dtype: str = ""
     """Dtype of the paged cache: "" for `dtype`, or int8."""
+    source_dtype: str = ""
+    """Dtype of the keys and values of an encoder's output: "" for `dtype`, bfloat16, or int8."""
     adapters: tuple[str, ...] = ()
     """The linear maps that take low-rank adapters in a step."""
     context: int = 0
@@ -97,6 +103,7 @@ class Scheme:
 
     def applied(self, checkpoint: Checkpoint) -> DecoderConfig:
         """The configuration of a checkpoint's decoder with this scheme. Raises: UsageError (`bad-config`)."""
+        from relaxpy.models.encoder_decoder import EncoderDecoderConfig
         from relaxpy.models.families import config_from
 
         own = config_from(checkpoint.config, self.dtype, str(checkpoint.place))
@@ -104,6 +111,17 @@ class Scheme:
         if layers > tensors:  # before so many layers are made
             raise UsageError(
                 "bad-config", f"{checkpoint.place} says {layers} layers, and has {tensors} tensors"
+            )
+        if isinstance(own, EncoderDecoderConfig):
+            heads = _alignment_heads(checkpoint)
+            if heads is None:
+                every = range(own.num_attention_heads)
+                heads = tuple((n, head) for n in range(layers // 2, layers) for head in every)
+            own = replace(own, source_dtype=self.source_dtype, alignment_heads=heads)
+        elif self.source_dtype:
+            raise UsageError(
+                "bad-config",
+                f"source_dtype is that of an encoder's output, and {checkpoint.place} has no encoder",
             )
         return replace(
             own,
@@ -119,7 +137,8 @@ class LoadedDecoder:
     """A model that is ready to run."""
 
     vm: VirtualMachine
-    """Its functions: `step`, `alloc_pages`, `copy_pages`, `sample`."""
+    """Its functions: `step`, `alloc_pages`, `copy_pages`, `sample`; with an encoder also `encode`, `alloc_sources` and
+    `align`."""
     packed: PackedWeights
     vocab_size: int
     page_size: int
@@ -130,11 +149,20 @@ class LoadedDecoder:
     config: Mapping[str, Any]
     """The fields of `config.json`."""
     scheme: Scheme
+    source: SourceShape | None = None
+    """What its encoder reads; None: it has none."""
+    alignment_heads: tuple[tuple[int, int], ...] = ()
+    """(layer, head) of those whose attention `align` gives: `alignment_heads` of generation_config.json; without one, as
+    OpenAI has it, all of the upper half of the layers."""
 
     @property
     def weights(self) -> tuple[Any, ...]:
         """The last arguments of `step`."""
         return self.packed["step"]
+
+    def weights_of(self, function: str) -> tuple[Any, ...]:
+        """The last arguments of a function."""
+        return self.packed[function]
 
 
 def load_decoder(
@@ -172,6 +200,8 @@ def load_decoder(
         tuple(facts["windows"]),
         checkpoint.config,
         replace(scheme, activations=facts["activations"]),
+        None if facts["source"] is None else SourceShape(**facts["source"]),
+        tuple((layer, head) for layer, head in facts["alignment_heads"]),
     )
 
 
@@ -240,8 +270,40 @@ def _built(
         "positions": config.max_position_embeddings,
         "windows": config.windows,
         "activations": scheme.activations,
+        **_encoder_facts(config),
     }
     return build(mod, target, pack=True, cache=keep), facts
+
+
+def _encoder_facts(config: DecoderConfig) -> dict[str, Any]:
+    from relaxpy.models.encoder_decoder import EncoderDecoderConfig
+
+    if not isinstance(config, EncoderDecoderConfig):
+        return {"source": None, "alignment_heads": ()}
+    vocab = 0 if config.mels else config.vocab_size
+    shape = SourceShape(config.source_positions, config.stride, config.mels, vocab)
+    return {"source": asdict(shape), "alignment_heads": config.alignment_heads}
+
+
+def _alignment_heads(checkpoint: Checkpoint) -> tuple[tuple[int, int], ...] | None:
+    """The field `alignment_heads` of a checkpoint's generation_config.json; None without one. Raises: UsageError
+    (`bad-checkpoint`)."""
+    path = Path(checkpoint.place) / "generation_config.json"
+    if not path.is_file():
+        return None
+    fields = read_fields(path, "a checkpoint")
+    given: Any = fields.get("alignment_heads")
+    if given is None:
+        return None
+    if not is_sequence(given) or not all(
+        is_sequence(pair) and len(pair) == 2 and all(type(n) is int and n >= 0 for n in pair)
+        for pair in given
+    ):
+        raise UsageError(
+            "bad-checkpoint",
+            f"{path}: alignment_heads must be pairs of a layer and a head, got {str(given)[:100]}",
+        )
+    return tuple((layer, head) for layer, head in given) or None
 
 
 def decoder_program(
@@ -252,11 +314,20 @@ def decoder_program(
     from relaxpy import nn
     from relaxpy.ir.expr import Var
     from relaxpy.models.decoder import Decoder, step_spec
+    from relaxpy.models.encoder_decoder import (
+        EncoderDecoder,
+        EncoderDecoderConfig,
+        encoder_decoder_spec,
+    )
     from relaxpy.op.weight_scheme import WeightScheme
     from relaxpy.transform import CastWeights, QuantizeWeights
 
-    functions = {**step_spec(config), "sample": nn.sampling_spec(config.vocab_size)}
-    mod, _ = Decoder(config).export(functions)
+    model: nn.Module
+    if isinstance(config, EncoderDecoderConfig):
+        model, functions = EncoderDecoder(config), encoder_decoder_spec(config)
+    else:
+        model, functions = Decoder(config), step_spec(config)
+    mod, _ = model.export({**functions, "sample": nn.sampling_spec(config.vocab_size)})
     sources = config.sources_in(checkpoint.tensors)
     stored = {
         parameter.replace(".", "_"): (parameter, checkpoint.tensors[source.names[0]])
@@ -299,7 +370,7 @@ def quantization(config: DecoderConfig, scheme: Scheme) -> QuantizeWeights:
     from relaxpy.transform import QuantizeWeights
 
     assert scheme.bits is not None, "weights are quantised"
-    kept = config.kept_whole() | {"positions_weight"}
+    kept = config.kept_whole() | {"positions_weight", "source_positions"}
     own: dict[str, WeightScheme] = {}
     if scheme.embeddings is None:
         kept.add("embedding_weight")
@@ -355,5 +426,6 @@ def _key(checkpoint: Checkpoint, scheme: Scheme, target: str) -> str | None:
     machine = platform.machine(), sorted(host_features())
     digest = hashlib.sha256(records).hexdigest()
     stored = checkpoint.config, checkpoint.formats
-    facts = compiler, stored, asdict(scheme), target, machine, digest
+    heads = _alignment_heads(checkpoint)
+    facts = compiler, stored, asdict(scheme), target, machine, digest, heads
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -54,6 +54,18 @@ READ: Mapping[str, frozenset[str]] = {
         "vocab_size n_embd n_inner n_layer n_head n_positions layer_norm_epsilon activation_function "
         "tie_word_embeddings scale_attn_weights scale_attn_by_inverse_layer_idx add_cross_attention".split()
     ),
+    "whisper": frozenset(
+        "vocab_size d_model num_mel_bins encoder_layers encoder_attention_heads encoder_ffn_dim decoder_layers "
+        "decoder_attention_heads decoder_ffn_dim max_source_positions max_target_positions activation_function "
+        "scale_embedding tie_word_embeddings is_encoder_decoder "
+        # of training, and of a head that classifies sound
+        "dropout activation_dropout encoder_layerdrop decoder_layerdrop init_std apply_spec_augment mask_time_prob "
+        "mask_time_length mask_time_min_masks mask_feature_prob mask_feature_length mask_feature_min_masks "
+        "use_weighted_layer_sum classifier_proj_size "
+        # of texts: whoever asks for one says it, by generation_config.json
+        "decoder_start_token_id forced_decoder_ids suppress_tokens begin_suppress_tokens median_filter_width "
+        "max_length num_hidden_layers".split()
+    ),
     "bert": frozenset(
         "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads max_position_embeddings "
         "type_vocab_size layer_norm_eps hidden_act position_embedding_type is_decoder pad_token_id "

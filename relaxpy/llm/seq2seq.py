@@ -13,14 +13,23 @@ the same steps, and several threads may write at once.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
+from threading import Lock
 
 import numpy as np
 
-from relaxpy.models.loaded import LoadedDecoder, Scheme
-from relaxpy.serve import Engine, Request
+from relaxpy.errors import UsageError
+from relaxpy.models.loaded import LoadedDecoder, Scheme, load_decoder
+from relaxpy.serve import Engine, Limits, Request, Sampling
+from relaxpy.serve.decoder_model import DecoderModel
 from relaxpy.serve.request import Features, Finish, Piece
+from relaxpy.serve.sources import SourceShape
+
+FLOATS = Scheme(bits=None)
+_GREEDY = Sampling(temperature=0.0)
 
 
 @dataclass(frozen=True)
@@ -49,40 +58,160 @@ def load_seq2seq(
 
     Raises: UsageError: `bad-checkpoint`, `bad-config`, `bad-weights`.
     """
-    raise NotImplementedError
+    from relaxpy.checkpoints.hub import local_checkpoint
+
+    decoder = load_decoder(local_checkpoint(place), scheme or FLOATS, target=target, keep=keep)
+    return Seq2SeqModel(decoder, batch=batch)
 
 
 class Seq2SeqModel:
     """An encoder and decoder with its engine and its pages. Safe to use from several threads: steps run one after the
     other, and what several threads write is written together."""
 
-    decoder: LoadedDecoder
-    """`decoder.config` has the fields of `config.json`, `decoder.positions` is the most tokens of a text, and
-    `decoder.source` says what is encoded: `source.mels`, `source.frames` (of a window), `source.positions`."""
-    engine: Engine
-    alignment_heads: tuple[tuple[int, int], ...]
-    """(layer, head) of those that `alignment` gives: `alignment_heads` of generation_config.json; without one all of
-    the upper half of the layers, as OpenAI has it."""
+    def __init__(self, decoder: LoadedDecoder, *, batch: int = 8) -> None:
+        """Raises: UsageError: `bad-config` for a decoder without an encoder, `out-of-memory`."""
+        source, size = decoder.source, decoder.page_size
+        if source is None:
+            kind = decoder.config.get("model_type")
+            raise UsageError(
+                "bad-config",
+                f"a model of type {kind!r} has no encoder",
+                help="relaxpy.llm.load takes it",
+            )
+        if batch < 1:
+            raise UsageError("bad-length", f"batch is at least 1, got {batch}")
+        self.decoder = decoder
+        """`decoder.config` has the fields of `config.json`, `decoder.positions` is the most tokens of a text,
+        `decoder.source` says what is encoded, and `decoder.alignment_heads` which heads `alignment` gives."""
+        pages = -(-decoder.positions // size) * batch
+        sources = -(-source.positions // size) * batch
+        self._model = DecoderModel(decoder, pages, source_pages=sources)
+        self.engine = Engine(
+            self._model,
+            pages=pages,
+            limits=Limits(running=max(pages, 1), encoded=min(batch, 4)),
+            drafts=False,
+            source_pages=sources,
+        )
+        self._lock = Lock()
+        self._numbers = count()
+        self._inboxes: dict[int, deque[Piece]] = {}
+
+    @property
+    def source(self) -> SourceShape:
+        """What is encoded: `source.mels`, `source.frames` of a window, `source.positions`."""
+        assert self.decoder.source is not None
+        return self.decoder.source
+
+    @property
+    def alignment_heads(self) -> tuple[tuple[int, int], ...]:
+        """(layer, head) of those that `alignment` gives."""
+        return self.decoder.alignment_heads
 
     def write(self, request: Request) -> Written:
-        """Write the text of a request to its end. Raises: UsageError, the error of its last piece."""
-        raise NotImplementedError
+        """Write the text of a request (its first one) to its end. Raises: UsageError, the error of its last piece."""
+        return self.write_all([request])[0]
 
     def write_all(self, requests: Sequence[Request]) -> list[Written]:
-        """The same of several, in the same steps. The texts are those that each has alone, to the bit."""
-        raise NotImplementedError
+        """The same of several, in the same steps. The texts are those that each has alone, to the bit. A request of several
+        texts (`Request.n`) gives as many."""
+        running = [self._begin(each) for each in requests]
+        found: list[Written] = []
+        try:
+            for number, request in zip(running, requests, strict=True):
+                found += _written(request.n, self._pieces_of(number, request.n))
+        finally:
+            self._end(running)
+        return found
 
     def pieces(self, request: Request) -> Iterator[Piece]:
-        """The pieces of a text as they are written. Closing the iterator ends the text."""
-        raise NotImplementedError
+        """The pieces of a request's texts as they are written. Closing the iterator ends them."""
+        number = self._begin(request)
+        try:
+            yield from self._pieces_of(number, request.n)
+        finally:
+            self._end([number])
 
     def log_probabilities(self, features: Features, tokens: Sequence[int]) -> np.ndarray:
         """The logarithms of the probabilities (vocabulary,) of the next token after these, without rules of sampling.
-        After `<|startoftranscript|>` alone they tell the language."""
-        raise NotImplementedError
+        After `<|startoftranscript|>` alone they tell the language. (`Request.probes` asks for a few of them.)"""
+        vocab = self.decoder.vocab_size
+        request = Request(0, tuple(tokens), 1, _GREEDY, top=vocab, features=features)
+        (piece,) = self.pieces(request)
+        found = np.full(vocab, -np.inf, np.float32)
+        (top,) = piece.top
+        found[[*top]] = [*top.values()]
+        return found
 
     def alignment(self, features: Features, tokens: Sequence[int]) -> np.ndarray:
         """Attention of the alignment heads to the encoder's output, (heads, tokens, positions) float32: row t is that of
         tokens[t] when it is read (softmax over positions, nothing normalised or filtered). If `features` were encoded
-        lately they are not encoded again."""
-        raise NotImplementedError
+        lately they are not encoded again. Raises: UsageError (`bad-length`, `bad-prompt`, `cache-full`)."""
+        given = np.asarray(tokens, np.int64)
+        if not 0 < given.size <= self.decoder.positions or given.ndim != 1:
+            raise UsageError(
+                "bad-length",
+                f"a text has 1 to {self.decoder.positions} tokens, got {given.size}",
+            )
+        if not 0 <= given.min() <= given.max() < self.decoder.vocab_size:
+            raise UsageError("bad-prompt", f"tokens are 0 to {self.decoder.vocab_size - 1}")
+        book = self.engine.sources
+        assert book is not None
+        with self._lock:
+            source = book.hold(features)
+            if source is None:
+                raise UsageError("cache-full", "texts that are being written have all pages of inputs")
+            try:
+                tables, lengths = book.tables([source])
+                if not source.is_filled:
+                    self._model.encode([features], tables)
+                    book.fill([source])
+                return self._model.align(given, tables, lengths)
+            finally:
+                book.release(source)
+
+    # Inside
+
+    def _begin(self, request: Request) -> int:
+        number = next(self._numbers)
+        with self._lock:
+            self.engine.submit(replace(request, number=number, ruled=True, top=request.top or 0))
+            self._inboxes[number] = deque()
+        return number
+
+    def _end(self, numbers: Sequence[int]) -> None:
+        with self._lock:
+            for number in numbers:
+                if self._inboxes.pop(number, None) is not None:
+                    self.engine.cancel(number)
+
+    def _pieces_of(self, number: int, left: int) -> Iterator[Piece]:
+        """The pieces of a request, of which so many texts are still to end. Whoever waits for one computes a step, in which
+        the requests of others are, too. Raises: UsageError."""
+        while left:
+            with self._lock:
+                inbox = self._inboxes[number]
+                if not inbox:
+                    for piece in self.engine.step():
+                        self._inboxes[piece.request].append(piece)
+                ready = [*inbox]
+                inbox.clear()
+            for piece in ready:
+                if piece.error is not None:
+                    raise piece.error
+                left -= piece.finish is not None
+                yield piece
+
+
+def _written(count: int, pieces: Iterator[Piece]) -> list[Written]:
+    """The texts of so many choices."""
+    found = [Written((), (), "length") for _ in range(count)]
+    for piece in pieces:
+        old = found[piece.choice]
+        found[piece.choice] = Written(
+            old.tokens + piece.tokens,
+            old.logprobs + piece.logprobs,
+            piece.finish or old.finish,
+            old.probes + piece.probes,
+        )
+    return found

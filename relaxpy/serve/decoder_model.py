@@ -12,7 +12,9 @@ from relaxpy.narrow import is_tuple
 from relaxpy.runtime import VirtualMachine
 from relaxpy.runtime.tensor import from_numpy
 from relaxpy.serve.pages import Batch
-from relaxpy.serve.sampling import Draw, sampling_arguments
+from relaxpy.serve.request import Features
+from relaxpy.serve.sampling import Draw, ruled_logprob, sampling_arguments
+from relaxpy.serve.sources import SourceShape
 
 
 class Decoder(Protocol):
@@ -28,6 +30,15 @@ class Decoder(Protocol):
     def windows(self) -> tuple[int, ...]: ...
     @property
     def weights(self) -> tuple[Any, ...]: ...
+    @property
+    def source(self) -> SourceShape | None: ...
+    def weights_of(self, function: str) -> tuple[Any, ...]:
+        """The last arguments of a function."""
+        ...
+
+
+_MASKS = 9
+"""The number of the masks among the arguments of sampling."""
 
 
 def _tensors(arrays: Any) -> Any:
@@ -41,19 +52,28 @@ class DecoderModel:
     """Implements `relaxpy.serve.engine.Model`."""
 
     def __init__(
-        self, decoder: Decoder, pages: int, adapters: tuple[Any, ...] | None = None, count: int = 0
+        self,
+        decoder: Decoder,
+        pages: int,
+        adapters: tuple[Any, ...] | None = None,
+        count: int = 0,
+        source_pages: int = 0,
     ) -> None:
-        """`adapters` are `count` stacked ones (`relaxpy.models.decoder.stack_adapters`), if the decoder takes them.
+        """`source_pages` are those of the outputs of an encoder, if there is one; `adapters` are `count` stacked ones (`relaxpy.models.decoder.stack_adapters`), if the decoder takes them.
 
         Raises: UsageError (`out-of-memory`) if there is no memory for the pages.
         """
         self.vocab_size, self.page_size = decoder.vocab_size, decoder.page_size
         self.windows: Sequence[int] = decoder.windows
         self.adapters = count
+        self.source = decoder.source
         self._decoder = decoder
         self._stacked = None if adapters is None else _tensors(adapters)
         try:
             self._caches = decoder.vm["alloc_pages"](pages)
+            self._sources: tuple[Any, ...] = ()
+            if self.source is not None:
+                self._sources = decoder.vm["alloc_sources"](source_pages)
         except MemoryError:
             raise UsageError(
                 "out-of-memory",
@@ -61,21 +81,47 @@ class DecoderModel:
                 help="load with a smaller context, or serve with a smaller cache; or Scheme(cache_dtype='int8')",
             ) from None
 
+    def encode(self, features: Sequence[Features], tables: np.ndarray) -> None:
+        """See `Model.encode`."""
+        given = np.stack([each.values for each in features])
+        decoder = self._decoder
+        decoder.vm["encode"](given, tables, self._sources, *decoder.weights_of("encode"))
+
+    def align(self, tokens: np.ndarray, tables: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """The attention of the alignment heads to a source, (heads, tokens, positions), while the tokens (tokens,) int64
+        of a text are read. Tables (1, width) and lengths (1,) are those of the source."""
+        decoder = self._decoder
+        weights = decoder.weights_of("align")
+        found = decoder.vm["align"](tokens, tables, lengths, self._sources, *weights)
+        return found.numpy()[..., : int(lengths[0])]
+
     def step(self, batch: Batch, rows: np.ndarray) -> Any:
         """See `Model.step`."""
         vm = self._decoder.vm
         if batch.sources.shape[1]:
             vm["copy_pages"](batch.sources, batch.targets, self._caches)
         adapters = () if self._stacked is None else (batch.adapters, self._stacked)
-        before_rows = batch.arguments[:-1]
-        return vm["step"](*before_rows, rows, self._caches, *adapters, *self._decoder.weights)
+        sources = () if batch.encoded is None else (*batch.encoded, self._sources)
+        given = *batch.arguments[:-1], rows, self._caches, *adapters, *sources
+        return vm["step"](*given, *self._decoder.weights)
 
     def sample(self, logits: Any, draws: Sequence[Draw]) -> tuple[np.ndarray, np.ndarray]:
         """See `Model.sample`."""
-        tokens, logprobs = self._decoder.vm["sample"](
-            logits, *sampling_arguments(draws, self.vocab_size)
-        )
-        return tokens.numpy(), logprobs.numpy()
+        numbers: list[np.ndarray] = []
+
+        def as_numbers() -> np.ndarray:
+            if not numbers:
+                numbers.append(self.logits(logits))
+            return numbers[0]
+
+        given = sampling_arguments(draws, self.vocab_size, as_numbers)
+        drawn, logprobs = (x.numpy() for x in self._decoder.vm["sample"](logits, *given))
+        ruled = [row for row, draw in enumerate(draws) if draw.ruled and drawn[row] >= 0]
+        if ruled:
+            logprobs = logprobs.copy()
+            for row in ruled:
+                logprobs[row] = ruled_logprob(as_numbers()[row], given[_MASKS][row], int(drawn[row]))
+        return drawn, logprobs
 
     def logits(self, logits: Any) -> np.ndarray:
         """See `Model.logits`."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,9 +26,10 @@ from relaxpy.errors import UsageError
 from relaxpy.serve.chunk_size import ChunkSize
 from relaxpy.serve.pages import NONE, Batch, PageBook
 from relaxpy.serve.prompt_lookup import PromptLookup
-from relaxpy.serve.request import NOT_A_NUMBER, Finish, Piece, Request, Score
+from relaxpy.serve.request import NOT_A_NUMBER, Features, Finish, Piece, Request, Score
 from relaxpy.serve.sampling import Draw, Sampling, no_token
 from relaxpy.serve.scheduler import Limits, Part, Plan, Scheduler, Text
+from relaxpy.serve.sources import SourceBook, SourceShape
 
 
 class Model(Protocol):
@@ -39,6 +40,12 @@ class Model(Protocol):
     windows: Sequence[int]
     adapters: int
     """The number of adapters."""
+    source: SourceShape | None
+    """What its encoder reads; None: it has no encoder."""
+
+    def encode(self, features: Sequence[Features], tables: np.ndarray) -> None:
+        """Encode inputs of one shape into the pages `tables` (inputs, pages of an input) of sources."""
+        ...
 
     def step(self, batch: Batch, rows: np.ndarray) -> Any:
         """Compute a batch, after its copies. Returns the logits after the tokens that `rows` names, as `sample` and
@@ -108,6 +115,8 @@ class Counters:
     preemptions: int = 0
     not_a_number: int = 0
     """Requests that ended since logits were NaN."""
+    encoded_inputs: int = 0
+    encode_seconds: float = 0.0
 
 
 class Engine:
@@ -123,11 +132,15 @@ class Engine:
         chunk: int = 512,
         drafts: bool = True,
         matcher: Callable[[str], Matcher] | None = None,
+        source_pages: int = 0,
     ) -> None:
         """`target` is the time between tokens that prompts leave to others, in seconds, `chunk` the most tokens of
-        prompts in a step. `matcher` makes the matcher of a grammar."""
+        prompts in a step. `matcher` makes the matcher of a grammar. `source_pages` are those of the outputs of an encoder, if
+        the model has one."""
         self.model = model
         self.book = PageBook(pages, model.page_size, model.windows)
+        shape = model.source
+        self.sources = None if shape is None else SourceBook(source_pages, model.page_size, shape)
         self.scheduler = Scheduler(
             self.book,
             pages * model.page_size,
@@ -135,6 +148,7 @@ class Engine:
             ChunkSize(target, chunk),
             self._draft if drafts else None,
             max(_SCORED // model.vocab_size, 8),
+            self.sources,
         )
         self.counters = Counters()
         self._make_matcher = matcher
@@ -156,6 +170,11 @@ class Engine:
             )
         if not NONE <= request.adapter < self.model.adapters:
             raise UsageError("bad-prompt", f"the engine has no adapter {request.adapter}")
+        for place, token in request.probes:
+            if not (0 <= place < len(request.prompt) and 0 <= token < vocab):
+                raise UsageError(
+                    "bad-prompt", f"a probe names place {place} and token {token}: there is no such one"
+                )
         request.sampling.check_vocabulary(vocab)
         matcher = None
         if request.grammar:
@@ -186,14 +205,36 @@ class Engine:
 
     def _ran(self, plan: Plan, start: float) -> list[Piece]:
         """The pieces of a step that began at some time."""
+        pieces, encoding = list[Piece](), 0.0
+        if plan.encodes:
+            pieces = self._encode(plan)
+            encoding = time.perf_counter() - start
+            plan = replace(plan, parts=tuple(part for part in plan.parts if part.text.is_running))
         try:
-            pieces = self._computed(plan)
+            pieces += self._computed(plan) if plan.parts else []
         except Exception as error:
-            pieces = [self._failed(part.text, error) for part in plan.parts if part.text.is_running]
+            pieces += [self._failed(part.text, error) for part in plan.parts if part.text.is_running]
         seconds = time.perf_counter() - start
-        self.scheduler.ran(plan, seconds)
+        self.scheduler.ran(plan, seconds - encoding)
         self._count(plan, pieces, seconds)
         return pieces
+
+    def _encode(self, plan: Plan) -> list[Piece]:
+        """Encode inputs. If that fails the texts that wait for them end, and others go on."""
+        assert self.sources is not None
+        tables, _ = self.sources.tables(plan.encodes)
+        start = time.perf_counter()
+        try:
+            self.model.encode([each.features for each in plan.encodes], tables)
+        except Exception as error:
+            texts = [t for t in self.scheduler.running if t.source in plan.encodes]
+            return [self._failed(text, error) for text in texts if text.is_running]
+        seconds = time.perf_counter() - start
+        self.sources.fill(plan.encodes)
+        self.counters.encoded_inputs += len(plan.encodes)
+        self.counters.encode_seconds += seconds
+        self.counters.model_seconds += seconds
+        return []
 
     def _computed(self, plan: Plan) -> list[Piece]:
         """Run a step, and go on with the tokens that are drawn."""
@@ -201,6 +242,9 @@ class Engine:
             if part.drafts:
                 self.book.append(part.sequence, part.drafts)
         batch = self.book.batch(plan.counts)
+        if self.sources is not None:
+            tables = self.sources.tables([part.text.source for part in plan.parts])
+            batch = replace(batch, encoded=tables)
         rows: list[int] = []
         draws: list[Draw] = []
         first_rows: list[int] = []
@@ -217,6 +261,10 @@ class Engine:
         scored = [*self._scored(batch, lasts, plan)]
         rows += [row for _, _, row in scored]
         draws += [_PLAIN] * len(scored)
+        first_probed = len(rows)
+        probed = [*self._probed(batch, lasts, plan)]
+        rows += [row for *_, row in probed]
+        draws += [_PLAIN] * len(probed)
         before = time.perf_counter()
         logits = self.model.step(batch, np.array(rows, np.int32))
         self.book.commit(batch)
@@ -224,7 +272,9 @@ class Engine:
         self.counters.model_seconds += time.perf_counter() - before
         drawn = _Drawn(self.model, logits, tokens.tolist(), logprobs.tolist())
         if scored:
-            self._score(scored, self.model.logits(logits)[first_scored:], wrong)
+            self._score(scored, self.model.logits(logits)[first_scored:first_probed], wrong)
+        if probed:
+            _probe(probed, self.model.logits(logits)[first_probed:])
         pieces: list[Piece] = []
         for part, row in zip(plan.parts, first_rows, strict=True):
             text = part.text
@@ -262,7 +312,9 @@ class Engine:
         prompt = len(request.prompt)
         if not text.is_forked:
             return [
-                Draw(request.sampling, text.tokens, prompt, choice, masks[0], request.ends)
+                Draw(
+                    request.sampling, text.tokens, prompt, choice, masks[0], request.ends, request.ruled
+                )
                 for choice in range(text.places)
             ]
         return [
@@ -273,6 +325,7 @@ class Engine:
                 text.choice,
                 masks[place],
                 request.ends,
+                request.ruled,
             )
             for place in range(count)
         ]
@@ -289,6 +342,17 @@ class Engine:
                 place = int(batch.positions[row])
                 if len(text.scores) <= place < len(text.request.prompt) - 1:
                     yield text, place, row
+
+    def _probed(
+        self, batch: Batch, lasts: Sequence[int], plan: Plan
+    ) -> Iterator[tuple[Text, int, int]]:
+        """The places of prompts whose logits probes ask for: the text, the place, and its row of the batch."""
+        for last, part in zip(lasts, plan.parts, strict=True):
+            if part.text.is_probing:
+                places = {place for place, _ in part.text.request.probes}
+                for row in range(last - len(part.drafts) - part.count + 1, last - len(part.drafts) + 1):
+                    if (place := int(batch.positions[row])) in places:
+                        yield part.text, place, row
 
     def _score(
         self,
@@ -309,7 +373,10 @@ class Engine:
         self._end(text)
         for choice in range(request.n):
             cached, scores = (None, ()) if choice else (text.cached, tuple(text.scores))
-            yield Piece(request.number, choice, (), cached=cached, finish="length", scores=scores)
+            probes = () if choice else _answers(text)
+            yield Piece(
+                request.number, choice, (), cached=cached, finish="length", scores=scores, probes=probes
+            )
 
     def _forked(self, text: Text) -> list[Text]:
         made = self.scheduler.fork(text)
@@ -322,7 +389,8 @@ class Engine:
         """Go on with a text by the tokens that were drawn, as far as its drafts were right."""
         request, matcher = text.request, self._matchers.get(text)
         cached = text.cached if not text.written else None
-        scores = () if text.written or text.choice else tuple(text.scores)
+        is_first = not (text.written or text.choice)
+        scores, probes = (tuple(text.scores), _answers(text)) if is_first else ((), ())
         tokens: list[int] = []
         finish: Finish | None = None
         try:
@@ -350,8 +418,9 @@ class Engine:
             self._end(text)
         logprobs, top = drawn.probable(row, len(tokens), request.top)
         return Piece(
-            request.number, text.choice, tuple(tokens), logprobs, top, cached, finish, scores=scores
-        )
+            request.number, text.choice, tuple(tokens), logprobs, top, cached, finish, scores=scores,
+            probes=probes,
+        )  # fmt: skip
 
     def _failed(self, text: Text, error: Exception) -> Piece:
         """End a request by a mistake in one of its texts."""
@@ -434,6 +503,20 @@ def _score_of(logits: np.ndarray, token: int, top: int) -> Score:
     logprob = float(wide[token] - _log_sum(wide))
     rank = 1 + int(np.count_nonzero(wide > wide[token]))
     return Score(logprob, rank, _most_probable(wide, top))
+
+
+def _probe(probed: Sequence[tuple[Text, int, int]], logits: np.ndarray) -> None:
+    """Answer the probes of texts by the logits (places, vocabulary) at their places."""
+    for (text, place, _), row in zip(probed, logits, strict=True):
+        wide = row.astype(np.float64)
+        total = _log_sum(wide)
+        for number, (at, token) in enumerate(text.request.probes):
+            if at == place:
+                text.probes[number] = float(wide[token] - total)
+
+
+def _answers(text: Text) -> tuple[float, ...]:
+    return tuple(text.probes[number] for number in range(len(text.request.probes)))
 
 
 def _log_sum(logits: np.ndarray) -> float:

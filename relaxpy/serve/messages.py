@@ -17,13 +17,17 @@ from __future__ import annotations
 
 import json
 import struct
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from relaxpy.errors import RelaxError, UsageError
-from relaxpy.serve.request import NOT_A_NUMBER, Piece, Request, Score
+from relaxpy.serve.request import NOT_A_NUMBER, Features, Piece, Request, Score
 from relaxpy.serve.sampling import Sampling
+from relaxpy.serve.timestamp_rules import TimestampRules
 
 LONGEST = 64 << 20
 """The most bytes of a message."""
@@ -63,17 +67,28 @@ def request_fields(request: Request) -> dict[str, Any]:
     sampling = {**asdict(request.sampling), "bias": [*request.sampling.bias.items()]}
     own = {each.name: getattr(request, each.name) for each in fields(Request)}
     own |= {"ends": [*request.ends], "sampling": sampling, "grammar": str(request.grammar)}
+    if request.features is not None:
+        values = request.features.values
+        data = b64encode(values.tobytes()).decode()
+        own["features"] = {"dtype": values.dtype.name, "shape": values.shape, "data": data}
     return own
 
 
 def request_of(given: Mapping[str, Any]) -> Request:
     """The request of these fields. Raises: UsageError (`sampling`)."""
     sampling: dict[str, Any] = {**given["sampling"], "bias": dict(given["sampling"]["bias"])}
+    if (rules := sampling.get("timestamps")) is not None:
+        sampling["timestamps"] = TimestampRules(**rules)
+    if (features := given.get("features")) is not None:
+        values = np.frombuffer(b64decode(features["data"]), features["dtype"])
+        features = Features(values.reshape(features["shape"]))
     own: dict[str, Any] = {
         **given,
         "prompt": tuple(given["prompt"]),
         "ends": frozenset(given["ends"]),
         "sampling": Sampling(**sampling),
+        "features": features,
+        "probes": tuple((place, token) for place, token in given.get("probes", ())),
     }
     return Request(**own)
 
@@ -103,6 +118,7 @@ def piece_fields(piece: Piece) -> list[Any]:
         [[*each.items()] for each in piece.top],
         None if error is None else error_fields(error, _is_of_request(error)),
         [[each.logprob, each.rank, [*each.top.items()]] for each in piece.scores],
+        piece.probes,
     ]
     while found[-1] in (None, "", (), []):
         found.pop()
@@ -116,8 +132,8 @@ def _is_of_request(error: Exception) -> bool:
 
 def piece_of(given: list[Any]) -> Piece:
     """The piece of this list."""
-    absent: list[Any] = [None, None, (), None, None, (), (), None, ()]
-    number, choice, tokens, finish, cached, logprobs, top, error, scores = (
+    absent: list[Any] = [None, None, (), None, None, (), (), None, (), ()]
+    number, choice, tokens, finish, cached, logprobs, top, error, scores, probes = (
         given + absent[len(given) :]
     )
     return Piece(
@@ -130,4 +146,5 @@ def piece_of(given: list[Any]) -> Piece:
         finish,
         None if error is None else error_of(error),
         tuple(Score(logprob, rank, dict(top)) for logprob, rank, top in scores),
+        tuple(probes),
     )

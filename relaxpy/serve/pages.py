@@ -112,6 +112,8 @@ class Batch:
     targets: np.ndarray
     adapters: np.ndarray
     """The adapter of each token, -1 for none: the argument `ids` of a step with adapters."""
+    encoded: tuple[np.ndarray, np.ndarray] | None = None
+    """Of models with an encoder, the pages and lengths of the sequences' sources (`relaxpy.serve.sources`)."""
 
     @property
     def arguments(self) -> tuple[np.ndarray, ...]:

@@ -82,6 +82,9 @@ class Request:
     """The grammar of the text, as `relaxpy.serve.grammar` writes it; "": any text."""
     scored: int | None = None
     """With the scores of the prompt's tokens, and so many most probable tokens at the place of each; None: without."""
+    ruled: bool = False
+    """Whether the log-probabilities of tokens are among those that the rules of its sampling allow (suppressed tokens, a
+    grammar, timestamps), at a temperature of 1; else they are among all."""
     features: Features | None = None
     """What the encoder reads, of a model that has one."""
     probes: tuple[tuple[int, int], ...] = ()

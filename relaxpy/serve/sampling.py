@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, TypedDict
@@ -12,6 +12,7 @@ import numpy as np
 
 from relaxpy.errors import UsageError
 from relaxpy.narrow import is_sequence
+from relaxpy.serve.timestamp_rules import TimestampRules
 from relaxpy.serve.token_rules import forbidden_tokens, token_biases
 
 
@@ -48,6 +49,8 @@ class Sampling:
     """So many tokens in a row come only once, the prompt included; 0: as often as they like."""
     sequence_bias: tuple[tuple[tuple[int, ...], float], ...] = ()
     """Sequences of tokens, and what is added to the logit of the last one after the others."""
+    timestamps: TimestampRules | None = None
+    """The rules of times in a text of speech (Whisper)."""
 
     def __post_init__(self) -> None:
         def need(fits: bool, name: str, expected: str) -> None:
@@ -78,6 +81,8 @@ class Sampling:
         for name in ("suppress_tokens", "begin_suppress_tokens"):
             need(_are_tokens(getattr(self, name)), name, "numbers of tokens")
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        rules: Any = self.timestamps
+        need(rules is None or isinstance(rules, TimestampRules), "timestamps", "rules of timestamps")
         words: Any = self.bad_words_ids
         are_words = is_sequence(words) and all(_are_tokens(each) and each for each in words)
         need(are_words, "bad_words_ids", "sequences of at least one token")
@@ -148,6 +153,7 @@ class SamplingOptions(TypedDict, total=False):
     bad_words_ids: Sequence[Sequence[int]] | None
     no_repeat_ngram_size: int | None
     sequence_bias: Sequence[tuple[Sequence[int], float]] | None
+    timestamps: TimestampRules | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +171,8 @@ class Draw:
     """The words of a mask of the allowed tokens, int32, a bit a token from the lowest on; None: all are allowed."""
     ends: frozenset[int] = frozenset()
     """Tokens that end the text."""
+    ruled: bool = False
+    """Whether its log-probability is among the tokens that its rules allow."""
 
 
 _FLOATS = [
@@ -175,8 +183,11 @@ _FLOATS = [
 ]  # fmt: skip
 
 
-def sampling_arguments(draws: Sequence[Draw], vocab: int) -> tuple[np.ndarray, ...]:
-    """The arguments of `nn.sample` after the logits. Raises: UsageError (`sampling`) for a mask of another size."""
+def sampling_arguments(
+    draws: Sequence[Draw], vocab: int, logits: Callable[[], np.ndarray] | None = None
+) -> tuple[np.ndarray, ...]:
+    """The arguments of `nn.sample` after the logits. `logits` gives those as numbers (draws, vocab), which rules of
+    timestamps look at. Raises: UsageError (`sampling`) for a mask of another size."""
     options = [draw.sampling for draw in draws]
     biases = [token_biases(draw) for draw in draws]
     words = -(-vocab // 32)
@@ -194,6 +205,11 @@ def sampling_arguments(draws: Sequence[Draw], vocab: int) -> tuple[np.ndarray, .
             place = np.array(forbidden, np.int64)
             bits = ~(np.uint32(1) << (place % 32).astype(np.uint32))
             np.bitwise_and.at(masks[row].view(np.uint32), place // 32, bits)
+        if (rules := draw.sampling.timestamps) is not None and logits is not None:
+            allowed = allowed_by(masks[row], vocab)
+            rules.restrict(allowed, draw.tokens[draw.prompt :], logits()[row])
+            packed = np.packbits(allowed, bitorder="little")
+            masks[row].view(np.uint8)[: len(packed)] = packed
 
     penalised = [
         draw.tokens
@@ -222,6 +238,18 @@ def sampling_arguments(draws: Sequence[Draw], vocab: int) -> tuple[np.ndarray, .
         _padded(penalised, -1, "int32"),
         *integers,
     )
+
+
+def allowed_by(mask: np.ndarray, vocab: int) -> np.ndarray:
+    """The tokens (vocab,) that the words of a mask allow, as booleans."""
+    return np.unpackbits(mask.view(np.uint8), count=vocab, bitorder="little").astype(bool)
+
+
+def ruled_logprob(logits: np.ndarray, mask: np.ndarray, token: int) -> float:
+    """The log-probability of a token by the logits (vocab,) of those that a mask allows."""
+    wide = logits[allowed_by(mask, len(logits))].astype(np.float64)
+    largest = wide.max(initial=-math.inf)
+    return float(logits[token] - (largest + np.log(np.exp(wide - largest).sum())))
 
 
 def no_token(logits: np.ndarray) -> UsageError:

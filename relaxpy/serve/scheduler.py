@@ -18,6 +18,10 @@ step of priority adds `PRIORITY` tokens. Virtual time passes as tokens are compu
 tokens that it may write; if it writes fewer, those of its client that wait move forward. So clients share the engine by
 tokens, however many requests one of them sends; and nothing starves, since a later request gets a later tag.
 
+**Encoders.** What the encoder of a model makes of an input is in pages of its own (`relaxpy.serve.sources`), which a text
+holds while it runs. A step begins with inputs that are still to be encoded: with one, if a text waits for its next token,
+so that none waits longer than for one input and a step; else with several at once.
+
 The first text in the order is never preempted, and alone it always fits, because a request that does not fit the whole
 cache is refused. So there is always progress.
 """
@@ -32,6 +36,7 @@ from relaxpy.errors import UsageError
 from relaxpy.serve.chunk_size import ChunkSize
 from relaxpy.serve.pages import PageBook
 from relaxpy.serve.request import Request, Score
+from relaxpy.serve.sources import Source, SourceBook
 
 PRIORITY = 4096
 """A step of priority, in tokens of the virtual time."""
@@ -47,9 +52,11 @@ class Limits:
     """The most requests that wait; with 0 those are taken that can run at once."""
     drafted: int = 32
     """The most rows of a step that are next tokens and drafts; with more texts than this there are no drafts."""
+    encoded: int = 4
+    """The most inputs that are encoded together."""
 
     def __post_init__(self) -> None:
-        if self.running < 1 or self.waiting < 0 or self.drafted < 0:
+        if self.running < 1 or self.waiting < 0 or self.drafted < 0 or self.encoded < 1:
             raise UsageError("bad-length", f"limits of an engine are not negative, got {self}")
 
 
@@ -73,6 +80,10 @@ class Text:
     """Whether the other texts of its request have been made from it."""
     scores: list[Score] = field(default_factory=list[Score])
     """Those of its prompt so far, if its request wants them."""
+    source: Source | None = None
+    """What the encoder makes of its input, while it runs."""
+    probes: dict[int, float] = field(default_factory=dict[int, float])
+    """The answers so far to the probes of its request, by their numbers."""
 
     @property
     def order(self) -> tuple[float, int, int]:
@@ -89,6 +100,16 @@ class Text:
         """Whether scores of its prompt are still to be computed: what is in the cache has none."""
         request = self.request
         return request.scored is not None and len(self.scores) < len(request.prompt) - 1
+
+    @property
+    def is_probing(self) -> bool:
+        """Whether probes of its prompt are still to be answered."""
+        return not self.choice and len(self.probes) < len(self.request.probes)
+
+    @property
+    def is_encoded(self) -> bool:
+        """Whether it has all that its tokens attend to: its input is encoded, if it has one."""
+        return self.source is None or self.source.is_filled
 
     @property
     def written(self) -> int:
@@ -120,6 +141,8 @@ class Plan:
     """A step."""
 
     parts: tuple[Part, ...]
+    encodes: tuple[Source, ...] = ()
+    """Inputs of one shape that are encoded first."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -161,6 +184,8 @@ class Scheduler:
     drafter: Drafter | None = None
     scored: int = 512
     """The most tokens of a step whose scores are computed."""
+    sources: SourceBook | None = None
+    """Of a model with an encoder."""
     waiting: list[Text] = field(default_factory=list[Text])
     """In the order of service."""
     running: list[Text] = field(default_factory=list[Text])
@@ -195,6 +220,7 @@ class Scheduler:
                 f"more than the {self.capacity} that the cache has room for",
                 help="ask for fewer tokens, or serve with more memory for the cache",
             )
+        self._check_source(request)
         places = sum(text.places for text in (*self.running, *self.waiting)) + request.n
         if len(self.waiting) >= self.limits.waiting and places > self.limits.running:
             raise UsageError(
@@ -220,11 +246,13 @@ class Scheduler:
         made = [
             Text(
                 text.request, text.tag, text.least, text.arrival, list(text.tokens), choice,
-                self.book.fork(text.sequence), text.cached, True,
+                self.book.fork(text.sequence), text.cached, True, source=text.source,
             )
             for choice in range(1, text.request.n)
         ]  # fmt: skip
         for each in made:
+            if each.source is not None:
+                each.source.users += 1
             insort(self.running, each, key=_order)
         return made
 
@@ -240,9 +268,7 @@ class Scheduler:
     def finish(self, text: Text) -> None:
         """End a text, wherever it is."""
         if text.sequence is not None:
-            self.book.free(text.sequence)
-            text.sequence = None
-            self.running.remove(text)
+            self._stop(text)
         else:
             self.waiting.remove(text)
         self._refused = None
@@ -271,10 +297,11 @@ class Scheduler:
         self._admit()
         drafts_allowed = self.drafter is not None
         while self.running:
-            parts = self._parts(self.running, None, drafts_allowed)
+            encodes = self._encodes(self.running)
+            parts = self._parts(self.running, None, drafts_allowed, encodes)
             counts = {part.sequence: part.count + len(part.drafts) for part in parts}
             if self.book.fits(counts):
-                return Plan(tuple(parts))
+                return Plan(tuple(parts), encodes)
             if drafts_allowed and any(part.drafts for part in parts):
                 drafts_allowed = False
             elif len(self.running) > 1:
@@ -289,8 +316,15 @@ class Scheduler:
         texts = self.texts_of(number)
         for text in texts:
             if text.sequence is None:
+                if not self._hold(text):
+                    raise UsageError(
+                        "cache-full",
+                        "there are no pages for what the encoder makes of the input",
+                        help="write fewer texts of different inputs at a time",
+                    )
                 self._run(text, self._sequence_of(text))
-        return Plan(tuple(self._parts(texts, chunk, self.drafter is not None)))
+        encodes = self._encodes(texts)
+        return Plan(tuple(self._parts(texts, chunk, self.drafter is not None, encodes)), encodes)
 
     def ran(self, plan: Plan, seconds: float) -> None:
         """Note that a step has run, and its time."""
@@ -304,6 +338,7 @@ class Scheduler:
         while self.waiting:
             text = self.waiting[0]
             state = [self.book.available(group) for group in range(len(self.book.windows))]
+            state += [] if self.sources is None else [self.sources.available]
             if self._refused != (text, len(self.running), state) and self._starts(text):
                 continue
             worst = self.running[-1] if self.running else text
@@ -318,6 +353,8 @@ class Scheduler:
         others = sum(each.places for each in self.running)
         if self.running and others + text.places > self.limits.running:
             return False
+        if not self._hold(text):
+            return False
         book, sequence = self.book, self._sequence_of(text)
         grown = [
             book.missing(each, len(t.tokens) + book.page_size, self.chunk.most)
@@ -329,6 +366,7 @@ class Scheduler:
         )
         if self.running and not room:
             book.free(sequence)
+            self._let_go(text)
             return False
         self._run(text, sequence)
         return True
@@ -336,7 +374,49 @@ class Scheduler:
     def _sequence_of(self, text: Text) -> int:
         """A sequence of the book for a text."""
         request = text.request
-        return self.book.add(text.tokens, request.adapter, request.salt, not text.is_scoring)
+        salt, again = request.salt, text.is_scoring or text.is_probing
+        if request.features is not None:  # on which keys and values of tokens depend
+            salt = f"{salt}\0{request.features.digest}"
+        return self.book.add(text.tokens, request.adapter, salt, not again)
+
+    def _check_source(self, request: Request) -> None:
+        """Raises: UsageError (`bad-prompt`) for an input that the model does not read, or that is missing."""
+        if (request.features is None) != (self.sources is None):
+            has = "reads" if self.sources is not None else "does not read"
+            raise UsageError("bad-prompt", f"this model {has} features: `Request.features`")
+        if self.sources is not None and request.features is not None:
+            self.sources.shape.length(request.features)
+
+    def _hold(self, text: Text) -> bool:
+        """Let a text hold its source. Is there room for it?"""
+        request = text.request
+        if self.sources is not None and request.features is not None and text.source is None:
+            text.source = self.sources.hold(request.features, request.salt)
+            return text.source is not None
+        return True
+
+    def _let_go(self, text: Text) -> None:
+        if self.sources is not None and text.source is not None:
+            self.sources.release(text.source)
+            text.source = None
+
+    def _stop(self, text: Text) -> None:
+        """Take a text's pages."""
+        assert text.sequence is not None
+        self.book.free(text.sequence)
+        text.sequence = None
+        self._let_go(text)
+        self.running.remove(text)
+
+    def _encodes(self, texts: Sequence[Text]) -> tuple[Source, ...]:
+        """The inputs to encode before the next step of texts, in the order of service."""
+        missing = [t.source for t in texts if t.source is not None and not t.source.is_filled]
+        if not missing:
+            return ()
+        others_wait = any(t.is_encoded and t.is_running for t in self.running)
+        shape = missing[0].features.values.shape
+        alike = [s for s in dict.fromkeys(missing) if s.features.values.shape == shape]
+        return tuple(alike[: 1 if others_wait else self.limits.encoded])
 
     def _run(self, text: Text, sequence: int) -> None:
         """Let a text run as a sequence."""
@@ -346,11 +426,19 @@ class Scheduler:
         self.waiting.remove(text)
         insort(self.running, text, key=_order)
 
-    def _parts(self, texts: Sequence[Text], chunk: int | None, drafts_allowed: bool) -> list[Part]:
+    def _parts(
+        self,
+        texts: Sequence[Text],
+        chunk: int | None,
+        drafts_allowed: bool,
+        encodes: Sequence[Source] = (),
+    ) -> list[Part]:
         """The parts of a step of texts: the next token of each, and a chunk of prompts (None: as many tokens as
-        leave others their time)."""
+        leave others their time). Texts whose input is not encoded, even by `encodes`, wait."""
         pending = [
-            (t, s, self.book.pending_count(s)) for t in texts if (s := t.sequence) is not None
+            (t, s, self.book.pending_count(s))
+            for t in texts
+            if (s := t.sequence) is not None and (t.is_encoded or t.source in encodes)
         ]
         writing = sum(1 for *_, count in pending if count == 1)
         chunk = self.chunk.tokens(writing > 0) if chunk is None else chunk
@@ -380,10 +468,7 @@ class Scheduler:
 
     def _preempt(self, text: Text) -> None:
         """Take a text's pages; it waits again."""
-        assert text.sequence is not None
-        self.book.free(text.sequence)
-        text.sequence = None
-        self.running.remove(text)
+        self._stop(text)
         insort(self.waiting, text, key=_order)
         self.preemptions += 1
         self._refused = None

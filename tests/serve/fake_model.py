@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from relaxpy.serve import Batch, Draw, Engine, Limits
-from relaxpy.serve.request import Request
+from relaxpy.serve.request import Features, Request
+from relaxpy.serve.sources import SourceShape
 
 
 def drawn(seen: Sequence[int], seed: int, choice: int, position: int, vocab: int) -> int:
@@ -36,6 +37,8 @@ def expected(
         seen = [request.adapter]
         for window in windows:
             seen += text[-window:] if window else text
+        if request.features is not None:
+            seen += request.features.values.tolist()
         text.append(drawn(seen, request.sampling.seed, choice, len(text), vocab))
         if text[-1] in request.ends:
             break
@@ -58,10 +61,26 @@ class FakeModel:
     steps: int = 0
     drawn_tokens: int = 0
     """Only the first so many tokens are drawn; 0: all."""
+    source: SourceShape | None = None
+    source_pages: int = 0
+    encoded: list[int] = field(default_factory=list[int])
+    """The number of inputs of each call of `encode`."""
 
     def __post_init__(self) -> None:
         shape = len(self.windows), self.pages, self.page_size
         self._cache = np.full(shape, -9, np.int64)
+        self._sources = np.full((self.source_pages, self.page_size), -9, np.int64)
+
+    def encode(self, features: Sequence[Features], tables: np.ndarray) -> None:
+        self.steps += 1
+        if self.steps in self.failing:
+            raise MemoryError("an input that fails")
+        self.encoded.append(len(features))
+        for each, table in zip(features, tables, strict=True):
+            values = each.values
+            padded = np.full(table.size * self.page_size, -7, np.int64)
+            padded[: len(values)] = values
+            self._sources[table] = padded.reshape(-1, self.page_size)
 
     def step(self, batch: Batch, rows: np.ndarray) -> Any:
         self.steps += 1
@@ -91,6 +110,10 @@ class FakeModel:
             pages = batch.tables[group, sequence, places // self.page_size]
             assert (pages >= 0).all()
             seen += self._cache[group, pages, places % self.page_size].tolist()
+        if batch.encoded is not None:
+            tables, lengths = batch.encoded
+            pages = tables[sequence, : -(-int(lengths[sequence]) // self.page_size)]
+            seen += self._sources[pages].reshape(-1)[: lengths[sequence]].tolist()
         return seen
 
     def sample(self, logits: Any, draws: Sequence[Draw]) -> tuple[np.ndarray, np.ndarray]:
