@@ -19,6 +19,7 @@ from relaxpy.checkpoints import Checkpoint, open_checkpoint
 from relaxpy.errors import UsageError
 from relaxpy.machine_memory import MachineMemory, machine_memory
 from relaxpy.models.decoder_config import DecoderConfig
+from relaxpy.models.encoder_decoder import EncoderDecoderConfig
 from relaxpy.models.loaded import Scheme, decoder_program
 from relaxpy.runtime.inspect.memory_plan import MemoryPlan
 from relaxpy.runtime.inspect.units import shown
@@ -53,6 +54,10 @@ class DecoderPlan:
     process: int = PROCESS
     machine: MachineMemory | None = None
     """None where the platform does not tell."""
+    source_page: int = 0
+    """Of a model with an encoder, a page of all layers for the keys and values of its output."""
+    source_pages: int = 0
+    """The number of these pages: an input of the greatest length for each text."""
 
     @property
     def pages(self) -> int:
@@ -65,8 +70,13 @@ class DecoderPlan:
         return self.pages * self.page
 
     @property
+    def sources(self) -> int:
+        """All pages of outputs of an encoder."""
+        return self.source_pages * self.source_page
+
+    @property
     def total(self) -> int:
-        return self.weights + self.cache + self.activations + self.process
+        return self.weights + self.cache + self.sources + self.activations + self.process
 
     @property
     def fits(self) -> bool | None:
@@ -93,6 +103,9 @@ class DecoderPlan:
             "pages": self.pages,
             "page": self.page,
             "page_size": self.page_size,
+            "sources": self.sources,
+            "source_pages": self.source_pages,
+            "source_page": self.source_page,
             "context": self.context,
             "batch": self.batch,
             "activations": self.activations,
@@ -108,6 +121,7 @@ class DecoderPlan:
     def __str__(self) -> str:
         texts = "a text" if self.batch == 1 else f"{self.batch} texts"
         per_token = self.page // self.page_size
+        inputs = f"{self.source_pages} pages, for an input of each text"
         rows = [
             ("weights", self.weights, f"packed, of {shown(self.stored)} in the checkpoint"),
             (
@@ -115,7 +129,12 @@ class DecoderPlan:
                 self.cache,
                 f"{self.pages}, for {texts} of {self.context} tokens, {shown(per_token)} a token",
             ),
-            ("activations", self.activations, f"of a step of {self.step} tokens"),
+            *([("sources", self.sources, inputs)] if self.source_pages else []),
+            (
+                "activations",
+                self.activations,
+                "of an input" if self.source_pages else f"of a step of {self.step} tokens",
+            ),
             ("process", self.process, "about: Python, the runtime, the tokenizer"),
             ("together", self.total, ""),
         ]
@@ -169,6 +188,12 @@ def plan_decoder(
     kinds = [_kind(config, i) for i in range(depth)]
     size_of = {kind: weights[i] for i, kind in reversed([*enumerate(kinds[:layers])])}
     page = plan["alloc_pages"].peak
+    functions = ["step", "sample"]
+    source_page = source_pages = 0
+    if isinstance(config, EncoderDecoderConfig):
+        functions.append("encode")
+        source_page = plan["alloc_sources"].peak * depth // layers
+        source_pages = -(-config.source_positions // config.page_size) * batch
     return DecoderPlan(
         model_type=config.model_type or "decoder",
         stored=sum(file.stat().st_size for file in checkpoint.files),
@@ -179,11 +204,11 @@ def plan_decoder(
         batch=batch,
         positions=positions,
         step=min(step, chosen * batch),
-        activations=max(plan["step"].peak, plan["sample"].peak)
-        + max(
-            (k.nbytes(plan.threads) for f in ("step", "sample") for k in plan[f].kernels), default=0
-        ),
+        activations=max(plan[f].peak for f in functions)
+        + max((k.nbytes(plan.threads) for f in functions for k in plan[f].kernels), default=0),
         machine=machine_memory(),
+        source_page=source_page,
+        source_pages=source_pages,
     )
 
 
@@ -196,6 +221,10 @@ def _first_layers(config: DecoderConfig) -> DecoderConfig:
     kinds = [_kind(config, i) for i in range(config.num_hidden_layers)]
     count = max(2, *(kinds.index(kind) + 1 for kind in kinds))
     count = min(count, config.num_hidden_layers)
+    if isinstance(
+        config, EncoderDecoderConfig
+    ):  # heads of layers that are not seen have no numbers of their own
+        config = replace(config, alignment_heads=())
     return replace(
         config,
         num_hidden_layers=count,
@@ -213,6 +242,18 @@ def _sizes(config: DecoderConfig, context: int, batch: int, step: int) -> dict[s
         "alloc_pages.pages": 1,
         "sample.biases": 0,
     }
+    if isinstance(config, EncoderDecoderConfig):
+        wide = math.ceil(config.source_positions / config.page_size)
+        few |= {
+            "encode.batch": 1,
+            "encode.frames" if config.mels else "encode.source": config.source_positions
+            * config.stride,
+            "encode.source_width": wide,
+            "encode.source_pages": wide * batch,
+            "step.source_width": wide,
+            "step.source_pages": wide * batch,
+            "alloc_sources.pages": 1,
+        }
     return {
         **few,
         "step.count": min(step, context * batch),
@@ -239,7 +280,8 @@ def _planned(
     mod, _ = decoder_program(checkpoint, config, scheme)
     plan = memory_plan(mod, target, sizes=sizes, pack=True, inside_kernels=True)
     found: dict[int, int] = {}
-    for parameter, nbytes in plan.packed["step"].items():
+    every = {name: size for own in plan.packed.values() for name, size in own.items()}
+    for parameter, nbytes in every.items():  # functions share what they pack alike
         layer = _LAYER.match(parameter)
         number = int(layer[1]) if layer else -1
         found[number] = found.get(number, 0) + nbytes

@@ -78,7 +78,9 @@ class EncoderDecoderConfig(DecoderConfig):
         if self.adapters:
             raise UsageError("bad-config", "models with an encoder take no adapters")
         layers, heads = self.num_hidden_layers, self.num_attention_heads
-        if wrong := [h for h in self.alignment_heads if not (0 <= h[0] < layers and 0 <= h[1] < heads)]:
+        if wrong := [
+            h for h in self.alignment_heads if not (0 <= h[0] < layers and 0 <= h[1] < heads)
+        ]:
             raise UsageError(
                 "bad-config",
                 f"alignment_heads names head {wrong[0][1]} of layer {wrong[0][0]}, and the decoder has {layers} layers "
@@ -158,7 +160,9 @@ class CrossAttention(nn.Module):
         config = self.config
         chosen = np.array(heads, np.int64)
         query = op.permute_dims(op.take(self.queries(x), chosen, axis=1), (1, 0, 2))
-        keys = op.take(op.take(pages[0], table, axis=0), chosen, axis=1)  # (width, heads, head, page)
+        keys = op.take(
+            op.take(pages[0], table, axis=0), chosen, axis=1
+        )  # (width, heads, head, page)
         width, count, head, size = keys.shape
         keys = op.astype(keys, "float32")
         if len(pages) == 4:
@@ -180,8 +184,12 @@ class SourceLayer(nn.Module):
         self.attention = SourceAttention(config)
         self.norm = _norm(config)
         self.act = activation(config.hidden_act)
-        self.up = nn.Linear(config.hidden_size, config.encoder_ffn_dim, config.mlp_bias, config.dtype)
-        self.down = nn.Linear(config.encoder_ffn_dim, config.hidden_size, config.mlp_bias, config.dtype)
+        self.up = nn.Linear(
+            config.hidden_size, config.encoder_ffn_dim, config.mlp_bias, config.dtype
+        )
+        self.down = nn.Linear(
+            config.encoder_ffn_dim, config.hidden_size, config.mlp_bias, config.dtype
+        )
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         """(batch, source, hidden) → the same shape."""
@@ -214,7 +222,9 @@ class CrossLayer(nn.Module):
         the sequences' pages of sources."""
         mixed = self.attention.step(self._before(self.attention_norm, x), None, cache, NO_ADAPTERS)
         x = self._behind(self.attention_norm, x + mixed)
-        x = self._behind(self.cross_norm, x + self.cross.step(self._before(self.cross_norm, x), pages, batch))
+        x = self._behind(
+            self.cross_norm, x + self.cross.step(self._before(self.cross_norm, x), pages, batch)
+        )
         return self._behind(self.norm, x + self.feed_forward(self._before(self.norm, x)))
 
     def align(
@@ -261,9 +271,13 @@ class EncoderDecoder(nn.Module):
         self.sound = Sound(config) if config.mels else None
         self.source_positions = nn.Parameter((config.source_positions, hidden), dtype)
         self.source_embedding_norm = _norm(config) if config.embedding_norm else None
-        self.source_layers = nn.ModuleList([SourceLayer(config) for _ in range(config.encoder_layers)])
+        self.source_layers = nn.ModuleList(
+            [SourceLayer(config) for _ in range(config.encoder_layers)]
+        )
         self.source_norm = _norm(config) if config.final_norm else None
-        self.embedding = nn.Embedding(config.vocab_size, hidden, dtype, config.check_inputs, "token ids")
+        self.embedding = nn.Embedding(
+            config.vocab_size, hidden, dtype, config.check_inputs, "token ids"
+        )
         self.positions = nn.Embedding(config.max_position_embeddings, hidden, dtype)
         self.embedding_norm = _norm(config) if config.embedding_norm else None
         self.layers = nn.ModuleList([CrossLayer(config) for _ in range(config.num_hidden_layers)])
@@ -304,7 +318,8 @@ class EncoderDecoder(nn.Module):
             op.reshape(every, (batch * source,)), starts, tables, lengths, self.config.page_size
         )
         return tuple(
-            layer.cross.fill(x, pages, paged) for layer, pages in zip(self.layers, sources, strict=True)
+            layer.cross.fill(x, pages, paged)
+            for layer, pages in zip(self.layers, sources, strict=True)
         )
 
     def step(
@@ -337,26 +352,34 @@ class EncoderDecoder(nn.Module):
     def align(
         self,
         tokens: nn.Tensor,
+        following: nn.Tensor,
+        texts: nn.Tensor,
         source_tables: nn.Tensor,
         source_lengths: nn.Tensor,
         sources: tuple[nn.Pages, ...],
-    ) -> nn.Tensor:
+    ) -> tuple[nn.Tensor, nn.Tensor]:
         """The attention of `config.alignment_heads` to a source, as (1, width) pages and (1,) a length tell it, while the
-        tokens (tokens,) of a text are read: (heads, tokens, width * page size) float32, 0 after the source."""
+        tokens (tokens,) of a text are read: (heads, tokens, width * page size) float32, 0 after the source. And after
+        each token the log-probability of the `following` one (tokens,) among those below a number `texts` (1,)."""
         config, count = self.config, tokens.shape[0]
         starts = op.astype(op.arange(2) * count, "int32")
         batch = self._sources_of(starts, source_tables, source_lengths, sources)
         x = self._embedded(tokens, op.arange(count))
         x = op.reshape(x, (1, count, config.hidden_size))
         found: dict[tuple[int, int], nn.Tensor] = {}
-        last = max(layer for layer, _ in config.alignment_heads)
-        for number in range(last + 1):
-            heads = [head for layer, head in config.alignment_heads if layer == number]
-            x, weights = self.layers[number].align(x, sources[number], batch, heads)
+        for number, (layer, pages) in enumerate(zip(self.layers, sources, strict=True)):
+            heads = [head for of, head in config.alignment_heads if of == number]
+            x, weights = layer.align(x, pages, batch, heads)
             if weights is not None:
                 parts = op.split(weights, len(heads), axis=0) if len(heads) > 1 else [weights]
                 found |= {(number, head): part for head, part in zip(heads, parts, strict=True)}
-        return op.concat(tuple(found[each] for each in config.alignment_heads), axis=0)
+        logits = self._logits(op.squeeze(x, 0))
+        among = op.where(op.less(op.arange(config.vocab_size), texts), logits, MASKED)
+        chosen = op.gather_elements(
+            op.nn.log_softmax(among, axis=-1), op.expand_dims(following, 1), axis=1
+        )
+        every = op.concat(tuple(found[each] for each in config.alignment_heads), axis=0)
+        return every, op.squeeze(chosen, 1)
 
     def sample(self, **arguments: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
         """`Decoder.sample`."""
@@ -380,12 +403,18 @@ class EncoderDecoder(nn.Module):
     def _empty(self, pages: Dim, dtype: str) -> tuple[nn.Pages, ...]:
         config = self.config
         return tuple(
-            nn.PagedCache.empty(pages, config.num_attention_heads, config.head_dim, dtype, config.page_size)
+            nn.PagedCache.empty(
+                pages, config.num_attention_heads, config.head_dim, dtype, config.page_size
+            )
             for _ in self.layers
         )
 
     def _sources_of(
-        self, starts: nn.Tensor, tables: nn.Tensor, lengths: nn.Tensor, sources: tuple[nn.Pages, ...]
+        self,
+        starts: nn.Tensor,
+        tables: nn.Tensor,
+        lengths: nn.Tensor,
+        sources: tuple[nn.Pages, ...],
     ) -> nn.PagedBatch:
         """The sources of sequences, after a check of their pages; -1 is none."""
         count = sources[0][0].shape[0]
@@ -405,7 +434,11 @@ class EncoderDecoder(nn.Module):
         found = op.linear(x, self.embedding.weight) if self.head is None else self.head(x)
         found = found if self.logits_bias is None else found + self.logits_bias
         found = op.astype(found, "float32")
-        return op.check_finite(found, "the logits, after all layers") if self.config.check_numbers else found
+        return (
+            op.check_finite(found, "the logits, after all layers")
+            if self.config.check_numbers
+            else found
+        )
 
 
 def _norm(config: EncoderDecoderConfig) -> nn.Module:
@@ -436,6 +469,8 @@ def encoder_decoder_spec(config: EncoderDecoderConfig) -> dict[str, dict[str, An
     if config.alignment_heads:
         found["align"] = {
             "tokens": nn.spec.Tensor(("count",), "int64"),
+            "following": nn.spec.Tensor(("count",), "int64"),
+            "texts": nn.spec.Tensor((1,), "int64"),
             "source_tables": nn.spec.Tensor((1, "source_width"), "int32"),
             "source_lengths": nn.spec.Tensor((1,), "int32"),
             "sources": sources,

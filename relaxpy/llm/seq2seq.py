@@ -45,6 +45,17 @@ class Written:
     """The answers to `Request.probes`."""
 
 
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """What words are timed by."""
+
+    weights: np.ndarray
+    """(heads, tokens, positions) float32: row t is the attention of the alignment heads to the encoder's output when
+    tokens[t] is read (softmax over positions, nothing normalised or filtered)."""
+    logprobs: np.ndarray
+    """(tokens - 1,) float32: the log-probability of tokens[t + 1] after those up to tokens[t]."""
+
+
 def load_seq2seq(
     place: str | os.PathLike[str],
     *,
@@ -143,10 +154,12 @@ class Seq2SeqModel:
         found[[*top]] = [*top.values()]
         return found
 
-    def alignment(self, features: Features, tokens: Sequence[int]) -> np.ndarray:
-        """Attention of the alignment heads to the encoder's output, (heads, tokens, positions) float32: row t is that of
-        tokens[t] when it is read (softmax over positions, nothing normalised or filtered). If `features` were encoded
-        lately they are not encoded again. Raises: UsageError (`bad-length`, `bad-prompt`, `cache-full`)."""
+    def alignment(
+        self, features: Features, tokens: Sequence[int], texts: int | None = None
+    ) -> Alignment:
+        """How the tokens of a text attend to the encoder's output, and how probable each is after those before it, among the
+        tokens below `texts` (None: all). If `features` were encoded lately they are not encoded again. Raises: UsageError
+        (`bad-length`, `bad-prompt`, `cache-full`)."""
         given = np.asarray(tokens, np.int64)
         if not 0 < given.size <= self.decoder.positions or given.ndim != 1:
             raise UsageError(
@@ -160,13 +173,16 @@ class Seq2SeqModel:
         with self._lock:
             source = book.hold(features)
             if source is None:
-                raise UsageError("cache-full", "texts that are being written have all pages of inputs")
+                raise UsageError(
+                    "cache-full", "texts that are being written have all pages of inputs"
+                )
             try:
                 tables, lengths = book.tables([source])
                 if not source.is_filled:
                     self._model.encode([features], tables)
                     book.fill([source])
-                return self._model.align(given, tables, lengths)
+                most = self.decoder.vocab_size if texts is None else texts
+                return Alignment(*self._model.align(given, most, tables, lengths))
             finally:
                 book.release(source)
 

@@ -87,13 +87,17 @@ class DecoderModel:
         decoder = self._decoder
         decoder.vm["encode"](given, tables, self._sources, *decoder.weights_of("encode"))
 
-    def align(self, tokens: np.ndarray, tables: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    def align(
+        self, tokens: np.ndarray, texts: int, tables: np.ndarray, lengths: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The attention of the alignment heads to a source, (heads, tokens, positions), while the tokens (tokens,) int64
-        of a text are read. Tables (1, width) and lengths (1,) are those of the source."""
+        of a text are read, and the log-probability of each token but the first after those before it, (tokens - 1,),
+        among the tokens below `texts`. Tables (1, width) and lengths (1,) are those of the source."""
         decoder = self._decoder
-        weights = decoder.weights_of("align")
-        found = decoder.vm["align"](tokens, tables, lengths, self._sources, *weights)
-        return found.numpy()[..., : int(lengths[0])]
+        following = np.append(tokens[1:], 0)
+        given = tokens, following, np.array([texts], np.int64), tables, lengths, self._sources
+        weights, logprobs = decoder.vm["align"](*given, *decoder.weights_of("align"))
+        return weights.numpy()[..., : int(lengths[0])], logprobs.numpy()[:-1]
 
     def step(self, batch: Batch, rows: np.ndarray) -> Any:
         """See `Model.step`."""
@@ -120,7 +124,9 @@ class DecoderModel:
         if ruled:
             logprobs = logprobs.copy()
             for row in ruled:
-                logprobs[row] = ruled_logprob(as_numbers()[row], given[_MASKS][row], int(drawn[row]))
+                logprobs[row] = ruled_logprob(
+                    as_numbers()[row], given[_MASKS][row], int(drawn[row])
+                )
         return drawn, logprobs
 
     def logits(self, logits: Any) -> np.ndarray:

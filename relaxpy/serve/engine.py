@@ -173,7 +173,8 @@ class Engine:
         for place, token in request.probes:
             if not (0 <= place < len(request.prompt) and 0 <= token < vocab):
                 raise UsageError(
-                    "bad-prompt", f"a probe names place {place} and token {token}: there is no such one"
+                    "bad-prompt",
+                    f"a probe names place {place} and token {token}: there is no such one",
                 )
         request.sampling.check_vocabulary(vocab)
         matcher = None
@@ -213,7 +214,9 @@ class Engine:
         try:
             pieces += self._computed(plan) if plan.parts else []
         except Exception as error:
-            pieces += [self._failed(part.text, error) for part in plan.parts if part.text.is_running]
+            pieces += [
+                self._failed(part.text, error) for part in plan.parts if part.text.is_running
+            ]
         seconds = time.perf_counter() - start
         self.scheduler.ran(plan, seconds - encoding)
         self._count(plan, pieces, seconds)
@@ -313,7 +316,13 @@ class Engine:
         if not text.is_forked:
             return [
                 Draw(
-                    request.sampling, text.tokens, prompt, choice, masks[0], request.ends, request.ruled
+                    request.sampling,
+                    text.tokens,
+                    prompt,
+                    choice,
+                    masks[0],
+                    request.ends,
+                    request.ruled,
                 )
                 for choice in range(text.places)
             ]
@@ -350,7 +359,9 @@ class Engine:
         for last, part in zip(lasts, plan.parts, strict=True):
             if part.text.is_probing:
                 places = {place for place, _ in part.text.request.probes}
-                for row in range(last - len(part.drafts) - part.count + 1, last - len(part.drafts) + 1):
+                for row in range(
+                    last - len(part.drafts) - part.count + 1, last - len(part.drafts) + 1
+                ):
                     if (place := int(batch.positions[row])) in places:
                         yield part.text, place, row
 
@@ -375,7 +386,13 @@ class Engine:
             cached, scores = (None, ()) if choice else (text.cached, tuple(text.scores))
             probes = () if choice else _answers(text)
             yield Piece(
-                request.number, choice, (), cached=cached, finish="length", scores=scores, probes=probes
+                request.number,
+                choice,
+                (),
+                cached=cached,
+                finish="length",
+                scores=scores,
+                probes=probes,
             )
 
     def _forked(self, text: Text) -> list[Text]:

@@ -28,7 +28,9 @@ class Features:
     def __init__(self, values: np.ndarray) -> None:
         """Raises: UsageError (`bad-prompt`) for another rank or dtype, and for numbers that are not finite."""
         dtype = {1: np.int64, 2: np.float32}.get(np.ndim(values))
-        if dtype is None or np.asarray(values).dtype.kind not in ("iu" if dtype is np.int64 else "f"):
+        if dtype is None or np.asarray(values).dtype.kind not in (
+            "iu" if dtype is np.int64 else "f"
+        ):
             raise UsageError(
                 "bad-prompt",
                 "an encoder reads numbers (mels, frames), or integers (tokens,), got "

@@ -82,7 +82,9 @@ class Sampling:
             need(_are_tokens(getattr(self, name)), name, "numbers of tokens")
             object.__setattr__(self, name, tuple(getattr(self, name)))
         rules: Any = self.timestamps
-        need(rules is None or isinstance(rules, TimestampRules), "timestamps", "rules of timestamps")
+        need(
+            rules is None or isinstance(rules, TimestampRules), "timestamps", "rules of timestamps"
+        )
         words: Any = self.bad_words_ids
         are_words = is_sequence(words) and all(_are_tokens(each) and each for each in words)
         need(are_words, "bad_words_ids", "sequences of at least one token")

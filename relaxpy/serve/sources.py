@@ -55,7 +55,10 @@ class SourceShape:
                 f"the encoder reads 1 to {self.frames} {'frames' if self.mels else 'tokens'}, got {shape[-1]}",
                 help="cut it into windows" if self.mels else "cut it into parts",
             )
-        if not self.mels and not 0 <= features.values.min() <= features.values.max() < self.vocab_size:
+        if (
+            not self.mels
+            and not 0 <= features.values.min() <= features.values.max() < self.vocab_size
+        ):
             raise UsageError("bad-prompt", f"the encoder's tokens are 0 to {self.vocab_size - 1}")
         return -(-shape[-1] // self.stride)
 
@@ -101,7 +104,9 @@ class SourceBook:
     @property
     def available(self) -> int:
         """The number of pages that no source which is held has."""
-        return len(self._free) + sum(len(each.pages) for each in self._sources.values() if not each.users)
+        return len(self._free) + sum(
+            len(each.pages) for each in self._sources.values() if not each.users
+        )
 
     def pages_of(self, positions: int) -> int:
         """The pages of a source of so many positions."""

@@ -31,7 +31,9 @@ class TimestampRules:
     def __post_init__(self) -> None:
         numbers = self.first, self.no_timestamps, self.end, self.max_initial or 0
         if any(not isinstance(each, int) or not 0 <= each < 1 << 31 for each in numbers):
-            raise UsageError("sampling", f"rules of timestamps name tokens by their numbers, got {self}")
+            raise UsageError(
+                "sampling", f"rules of timestamps name tokens by their numbers, got {self}"
+            )
 
     def restrict(self, allowed: np.ndarray, written: Sequence[int], logits: np.ndarray) -> None:
         """Of the tokens (vocabulary,) that are allowed, forbid those that must not come after what was `written` since the
@@ -54,10 +56,15 @@ class TimestampRules:
                 allowed[first + self.max_initial + 1 :] = False
         texts, times = (
             part[chosen].astype(np.float64)
-            for part, chosen in ((logits[:first], allowed[:first]), (logits[first:], allowed[first:]))
+            for part, chosen in (
+                (logits[:first], allowed[:first]),
+                (logits[first:], allowed[first:]),
+            )
         )
         if len(times) and len(texts):
             largest = times.max()
-            together = largest + np.log(np.exp(times - largest).sum()) if np.isfinite(largest) else largest
+            together = (
+                largest + np.log(np.exp(times - largest).sum()) if np.isfinite(largest) else largest
+            )
             if together > texts.max():
                 allowed[:first] = False

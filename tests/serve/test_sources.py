@@ -76,7 +76,11 @@ def test_the_least_recently_used_is_forgotten_first() -> None:
         book.release(made[n])  # type: ignore[arg-type]
     assert book.hold(features(7, 8)) is not None
     assert book.hold(features(0)) is made[0]
-    assert {each.features for each in book._sources.values()} == {features(0), features(2), features(7, 8)}
+    assert {each.features for each in book._sources.values()} == {
+        features(0),
+        features(2),
+        features(7, 8),
+    }
     assert book.encoded == 3
     check_book(book)
 
@@ -109,11 +113,21 @@ def test_inputs_that_do_not_fit(values: np.ndarray, match: str) -> None:
 
 def test_sound() -> None:
     shape = SourceShape(positions=5, stride=2, mels=3)
-    assert [shape.length(Features(np.zeros((3, n), np.float32))) for n in (1, 2, 9, 10)] == [1, 1, 5, 5]
+    assert [shape.length(Features(np.zeros((3, n), np.float32))) for n in (1, 2, 9, 10)] == [
+        1,
+        1,
+        5,
+        5,
+    ]
     for wrong in (np.zeros((3, 11)), np.zeros((4, 10)), np.zeros((3, 0))):
         with pytest.raises(UsageError, match="the encoder reads"):
             shape.length(Features(wrong.astype(np.float32)))
-    for wrong in (np.zeros((1, 3, 4), np.float32), np.array(1), np.zeros((3, 4), np.int64), np.zeros(3)):
+    for wrong in (
+        np.zeros((1, 3, 4), np.float32),
+        np.array(1),
+        np.zeros((3, 4), np.int64),
+        np.zeros(3),
+    ):
         with pytest.raises(UsageError, match="an encoder reads"):
             Features(wrong)
     for number in (np.nan, np.inf):
@@ -131,7 +145,9 @@ def engine(pages: int = 40, source_pages: int = 30, **options: Any) -> tuple[Eng
     return Engine(model, pages=pages, source_pages=source_pages, **options), model
 
 
-def request(number: int, prompt: list[int], source: Features, count: int = 6, **more: Any) -> Request:
+def request(
+    number: int, prompt: list[int], source: Features, count: int = 6, **more: Any
+) -> Request:
     return Request(number, tuple(prompt), count, Sampling(seed=number), features=source, **more)
 
 
@@ -182,7 +198,11 @@ def test_texts_are_those_that_each_has_alone() -> None:
     for number in range(40):
         tokens = [pick.randrange(3) for _ in range(pick.choice((1, 3, 4, 5, 9, 10)))]
         prompt = [pick.randrange(4) for _ in range(pick.choice((1, 4, 5, 9)))]
-        asked.append(request(number, prompt, features(*tokens), pick.choice((1, 5, 12)), n=pick.choice((1, 1, 2))))
+        asked.append(
+            request(
+                number, prompt, features(*tokens), pick.choice((1, 5, 12)), n=pick.choice((1, 1, 2))
+            )
+        )
         own.submit(asked[-1])
         for _ in range(pick.choice((0, 1, 3))):
             for piece in own.step():
@@ -267,7 +287,9 @@ def test_one_request_at_a_time() -> None:
 def test_probes() -> None:
     """Log-probabilities at places of the prompt, in chunks, with what is in the cache, and of all choices once."""
     own, model = engine(chunk=4)
-    asked = request(0, [1, 2, 3, 0, 1, 2, 3], features(1, 2), 2, n=2, probes=((6, 1), (0, 3), (0, 2), (4, 0)))
+    asked = request(
+        0, [1, 2, 3, 0, 1, 2, 3], features(1, 2), 2, n=2, probes=((6, 1), (0, 3), (0, 2), (4, 0))
+    )
     for _ in range(2):
         own.submit(asked)
         pieces = []

@@ -24,7 +24,10 @@ def test_beside_transformers(most: int | None) -> None:
     torch: Any = pytest.importorskip("torch")
     transformers: Any = pytest.importorskip("transformers")
     config = SimpleNamespace(
-        no_timestamps_token_id=NO_TIMES, eos_token_id=END, bos_token_id=END, max_initial_timestamp_index=most
+        no_timestamps_token_id=NO_TIMES,
+        eos_token_id=END,
+        bos_token_id=END,
+        max_initial_timestamp_index=most,
     )
     theirs = transformers.WhisperTimeStampLogitsProcessor(config, begin_index=2)
     rules = TimestampRules(FIRST, NO_TIMES, END, most)
