@@ -5,16 +5,16 @@ A family is a file that reads its `config.json` into an `EncoderDecoderConfig`, 
 (`relaxpy.models.whisper`). The encoder reads sound (log-mel features) or tokens; the decoder is that of language models
 with attention to the encoder's output in every layer, after its own.
 
-Keys and values of the encoder's output are computed once, by `encode`, and kept in pages of their own (*sources*) beside
-the paged cache of the decoder's tokens. A source is never appended to, and any number of sequences read it.
+Keys and values of the encoder's output are computed once, by `encode`, and kept in pages of their own (*sources*)
+beside the paged cache of the decoder's tokens. A source is never appended to, and any number of sequences read it.
 
     caches, sources = vm["alloc_pages"](1024), vm["alloc_sources"](376)
     vm["encode"](features, source_tables, sources)                 (batch, mels, frames), (batch, pages of a source)
-    logits = vm["step"](tokens, positions, starts, tables, lengths, rows, caches, source_tables, source_lengths, sources)
+    logits = vm["step"](tokens, …, rows, caches, source_tables, source_lengths, sources)      (tokens,) → (rows, vocab)
 
-`step` is that of decoders; sequence s of it reads the `source_lengths[s]` positions in the pages `source_tables[s]`. What
-a source or a sequence gives is the same to the bit whatever else is in the call. `align` gives the weights of attention
-to a source.
+`step` is that of decoders; sequence s of it reads the `source_lengths[s]` positions in the pages `source_tables[s]`.
+What a source or a sequence gives is the same to the bit whatever else is in the call. `align` gives the weights of
+attention to a source.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class EncoderDecoderConfig(DecoderConfig):
     source_positions: int = 0
     """The most positions of an encoder's output."""
     source_dtype: str = ""
-    """Dtype of the keys and values of sources: "" for that of the model, bfloat16, or int8 with a scale for each position
-    and head."""
+    """Dtype of the keys and values of sources: "" for that of the model, bfloat16, or int8 with a scale for each
+    position and head."""
     norm_after: bool = False
     """Whether the sum of a block and its input is normalised, and not the input."""
     embedding_norm: bool = False
@@ -68,7 +68,8 @@ class EncoderDecoderConfig(DecoderConfig):
         if self.hidden_size % self.encoder_attention_heads:
             raise UsageError(
                 "bad-config",
-                f"d_model {self.hidden_size} is not a multiple of encoder_attention_heads {self.encoder_attention_heads}",
+                f"d_model {self.hidden_size} is not a multiple of encoder_attention_heads "
+                f"{self.encoder_attention_heads}",
             )
         if self.source_page_dtype not in (self.dtype, "bfloat16", "int8"):
             raise UsageError(
@@ -129,7 +130,8 @@ class CrossAttention(nn.Module):
         self.output = nn.Linear(hidden, hidden, config.has_bias("output"), dtype)
 
     def fill(self, x: nn.Tensor, pages: nn.Pages, batch: nn.PagedBatch) -> nn.Pages:
-        """Write the keys and values of encoders' outputs (batch, source, hidden) into their pages. Returns the pages."""
+        """Write the keys and values of encoders' outputs (batch, source, hidden) into their pages. Returns the
+        pages."""
         cache = nn.PagedCache(pages, batch)
         config = self.config
         shape = x.shape[0] * x.shape[1], config.num_attention_heads, config.head_dim
@@ -218,8 +220,8 @@ class CrossLayer(nn.Module):
     def step(
         self, x: nn.Tensor, cache: nn.PagedCache, pages: nn.Pages, batch: nn.PagedBatch
     ) -> nn.Tensor:
-        """The tokens (1, tokens, hidden) of several sequences, whose pages in `cache` are updated in place; `batch` tells
-        the sequences' pages of sources."""
+        """The tokens (1, tokens, hidden) of several sequences, whose pages in `cache` are updated in place; `batch`
+        tells the sequences' pages of sources."""
         mixed = self.attention.step(self._before(self.attention_norm, x), None, cache, NO_ADAPTERS)
         x = self._behind(self.attention_norm, x + mixed)
         x = self._behind(
@@ -230,8 +232,8 @@ class CrossLayer(nn.Module):
     def align(
         self, x: nn.Tensor, pages: nn.Pages, batch: nn.PagedBatch, heads: list[int]
     ) -> tuple[nn.Tensor, nn.Tensor | None]:
-        """The same for all tokens (1, tokens, hidden) of one text, without a cache, and the weights of heads if there are
-        some to see."""
+        """The same for all tokens (1, tokens, hidden) of one text, without a cache, and the weights of heads if there
+        are some to see."""
         mixed, _ = self.attention(self._before(self.attention_norm, x), None, None)
         x = self._behind(self.attention_norm, x + mixed)
         y, found = self._before(self.cross_norm, x), None
@@ -358,9 +360,10 @@ class EncoderDecoder(nn.Module):
         source_lengths: nn.Tensor,
         sources: tuple[nn.Pages, ...],
     ) -> tuple[nn.Tensor, nn.Tensor]:
-        """The attention of `config.alignment_heads` to a source, as (1, width) pages and (1,) a length tell it, while the
-        tokens (tokens,) of a text are read: (heads, tokens, width * page size) float32, 0 after the source. And after
-        each token the log-probability of the `following` one (tokens,) among those below a number `texts` (1,)."""
+        """The attention of `config.alignment_heads` to a source, as (1, width) pages and (1,) a length tell it, while
+        the tokens (tokens,) of a text are read: (heads, tokens, width * page size) float32, 0 after the source. And
+        after each token the log-probability of the `following` one (tokens,) among those below a number `texts`
+        (1,)."""
         config, count = self.config, tokens.shape[0]
         starts = op.astype(op.arange(2) * count, "int32")
         batch = self._sources_of(starts, source_tables, source_lengths, sources)
@@ -446,8 +449,8 @@ def _norm(config: EncoderDecoderConfig) -> nn.Module:
 
 
 def encoder_decoder_spec(config: EncoderDecoderConfig) -> dict[str, dict[str, Any]]:
-    """The arguments of the functions, symbolic in the numbers of sources, positions of a source, tokens, sequences, rows,
-    pages, and pages of a sequence and of a source."""
+    """The arguments of the functions, symbolic in the numbers of sources, positions of a source, tokens, sequences,
+    rows, pages, and pages of a sequence and of a source."""
     found = step_spec(config)
     heads = config.num_attention_heads, config.head_dim
     pages = nn.PagedCache.spec("source_pages", *heads, config.source_page_dtype, config.page_size)

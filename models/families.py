@@ -76,8 +76,8 @@ def decoder_config(directory: str | os.PathLike[str], dtype: str | None = None) 
 def config_from(
     fields: Mapping[str, Any], dtype: str | None = None, place: str = CONFIG_FILE
 ) -> DecoderConfig:
-    """The configuration of a decoder, with an encoder or without, by the fields of a `config.json`; `place` names it in messages. Raises: UsageError
-    (`bad-config`)."""
+    """The configuration of a decoder, with an encoder or without, by the fields of a `config.json`; `place` names it in
+    messages. Raises: UsageError (`bad-config`)."""
     family = _family(fields, place)
     if not issubclass(family, DecoderConfig):
         raise UsageError(

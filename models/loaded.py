@@ -152,8 +152,8 @@ class LoadedDecoder:
     source: SourceShape | None = None
     """What its encoder reads; None: it has none."""
     alignment_heads: tuple[tuple[int, int], ...] = ()
-    """(layer, head) of those whose attention `align` gives: `alignment_heads` of generation_config.json; without one, as
-    OpenAI has it, all of the upper half of the layers."""
+    """(layer, head) of those whose attention `align` gives: `alignment_heads` of generation_config.json; without one,
+    as OpenAI has it, all of the upper half of the layers."""
 
     @property
     def weights(self) -> tuple[Any, ...]:

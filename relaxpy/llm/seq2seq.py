@@ -124,8 +124,8 @@ class Seq2SeqModel:
         return self.write_all([request])[0]
 
     def write_all(self, requests: Sequence[Request]) -> list[Written]:
-        """The same of several, in the same steps. The texts are those that each has alone, to the bit. A request of several
-        texts (`Request.n`) gives as many."""
+        """The same of several, in the same steps. The texts are those that each has alone, to the bit. A request of
+        several texts (`Request.n`) gives as many."""
         running = [self._begin(each) for each in requests]
         found: list[Written] = []
         try:
@@ -157,9 +157,9 @@ class Seq2SeqModel:
     def alignment(
         self, features: Features, tokens: Sequence[int], texts: int | None = None
     ) -> Alignment:
-        """How the tokens of a text attend to the encoder's output, and how probable each is after those before it, among the
-        tokens below `texts` (None: all). If `features` were encoded lately they are not encoded again. Raises: UsageError
-        (`bad-length`, `bad-prompt`, `cache-full`)."""
+        """How the tokens of a text attend to the encoder's output, and how probable each is after those before it,
+        among the tokens below `texts` (None: all). If `features` were encoded lately they are not encoded again.
+        Raises: UsageError (`bad-length`, `bad-prompt`, `cache-full`)."""
         given = np.asarray(tokens, np.int64)
         if not 0 < given.size <= self.decoder.positions or given.ndim != 1:
             raise UsageError(
@@ -202,8 +202,8 @@ class Seq2SeqModel:
                     self.engine.cancel(number)
 
     def _pieces_of(self, number: int, left: int) -> Iterator[Piece]:
-        """The pieces of a request, of which so many texts are still to end. Whoever waits for one computes a step, in which
-        the requests of others are, too. Raises: UsageError."""
+        """The pieces of a request, of which so many texts are still to end. Whoever waits for one computes a step, in
+        which the requests of others are, too. Raises: UsageError."""
         while left:
             with self._lock:
                 inbox = self._inboxes[number]

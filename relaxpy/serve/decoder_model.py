@@ -59,7 +59,8 @@ class DecoderModel:
         count: int = 0,
         source_pages: int = 0,
     ) -> None:
-        """`source_pages` are those of the outputs of an encoder, if there is one; `adapters` are `count` stacked ones (`relaxpy.models.decoder.stack_adapters`), if the decoder takes them.
+        """`source_pages` are those of the outputs of an encoder, if there is one; `adapters` are `count` stacked ones
+        (`relaxpy.models.decoder.stack_adapters`), if the decoder takes them.
 
         Raises: UsageError (`out-of-memory`) if there is no memory for the pages.
         """
@@ -90,9 +91,9 @@ class DecoderModel:
     def align(
         self, tokens: np.ndarray, texts: int, tables: np.ndarray, lengths: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The attention of the alignment heads to a source, (heads, tokens, positions), while the tokens (tokens,) int64
-        of a text are read, and the log-probability of each token but the first after those before it, (tokens - 1,),
-        among the tokens below `texts`. Tables (1, width) and lengths (1,) are those of the source."""
+        """The attention of the alignment heads to a source, (heads, tokens, positions), while the tokens (tokens,)
+        int64 of a text are read, and the log-probability of each token but the first after those before it, (tokens -
+        1,), among the tokens below `texts`. Tables (1, width) and lengths (1,) are those of the source."""
         decoder = self._decoder
         following = np.append(tokens[1:], 0)
         given = tokens, following, np.array([texts], np.int64), tables, lengths, self._sources

@@ -135,8 +135,8 @@ class Engine:
         source_pages: int = 0,
     ) -> None:
         """`target` is the time between tokens that prompts leave to others, in seconds, `chunk` the most tokens of
-        prompts in a step. `matcher` makes the matcher of a grammar. `source_pages` are those of the outputs of an encoder, if
-        the model has one."""
+        prompts in a step. `matcher` makes the matcher of a grammar. `source_pages` are those of the outputs of an
+        encoder, if the model has one."""
         self.model = model
         self.book = PageBook(pages, model.page_size, model.windows)
         shape = model.source

@@ -22,8 +22,8 @@ NOT_A_NUMBER = "not-a-number"
 
 
 class Features:
-    """What an encoder reads: float32 (mels, frames) of sound, or int64 (tokens,) of a text. Equal ones are encoded once,
-    whoever asks: they are told apart by a digest of their bytes. The array is not to be changed afterwards."""
+    """What an encoder reads: float32 (mels, frames) of sound, or int64 (tokens,) of a text. Equal ones are encoded
+    once, whoever asks: they are told apart by a digest of their bytes. The array is not to be changed afterwards."""
 
     def __init__(self, values: np.ndarray) -> None:
         """Raises: UsageError (`bad-prompt`) for another rank or dtype, and for numbers that are not finite."""
@@ -85,8 +85,8 @@ class Request:
     scored: int | None = None
     """With the scores of the prompt's tokens, and so many most probable tokens at the place of each; None: without."""
     ruled: bool = False
-    """Whether the log-probabilities of tokens are among those that the rules of its sampling allow (suppressed tokens, a
-    grammar, timestamps), at a temperature of 1; else they are among all."""
+    """Whether the log-probabilities of tokens are among those that the rules of its sampling allow (suppressed tokens,
+    a grammar, timestamps), at a temperature of 1; else they are among all."""
     features: Features | None = None
     """What the encoder reads, of a model that has one."""
     probes: tuple[tuple[int, int], ...] = ()

@@ -18,9 +18,9 @@ step of priority adds `PRIORITY` tokens. Virtual time passes as tokens are compu
 tokens that it may write; if it writes fewer, those of its client that wait move forward. So clients share the engine by
 tokens, however many requests one of them sends; and nothing starves, since a later request gets a later tag.
 
-**Encoders.** What the encoder of a model makes of an input is in pages of its own (`relaxpy.serve.sources`), which a text
-holds while it runs. A step begins with inputs that are still to be encoded: with one, if a text waits for its next token,
-so that none waits longer than for one input and a step; else with several at once.
+**Encoders.** What the encoder of a model makes of an input is in pages of its own (`relaxpy.serve.sources`), which a
+text holds while it runs. A step begins with inputs that are still to be encoded: with one, if a text waits for its next
+token, so that none waits longer than for one input and a step; else with several at once.
 
 The first text in the order is never preempted, and alone it always fits, because a request that does not fit the whole
 cache is refused. So there is always progress.

@@ -6,11 +6,11 @@
     tables, lengths = book.tables([source, …])       # of the sequences of a step
     book.release(source)
 
-Beside the pages of tokens (`relaxpy.serve.pages`), the layers of a decoder with an encoder read pages of keys and values
-of the encoder's output. They are filled once, by `encode`, have a fixed length, and are read by any number of texts: the
-choices and beams of a request, retries, and requests for the same input. A source that nobody holds stays in its pages,
-by its content, until the memory is needed (the least recently used first). Its salt is part of what it is found by, as
-with prefixes, so that nobody learns from the time of an answer what another one has asked.
+Beside the pages of tokens (`relaxpy.serve.pages`), the layers of a decoder with an encoder read pages of keys and
+values of the encoder's output. They are filled once, by `encode`, have a fixed length, and are read by any number of
+texts: the choices and beams of a request, retries, and requests for the same input. A source that nobody holds stays in
+its pages, by its content, until the memory is needed (the least recently used first). Its salt is part of what it is
+found by, as with prefixes, so that nobody learns from the time of an answer what another one has asked.
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ class SourceBook:
         self.encoded += len(sources)
 
     def tables(self, sources: Sequence[Source | None]) -> tuple[np.ndarray, np.ndarray]:
-        """The pages (sources, width) and lengths (sources,) of the sources of sequences, int32. None is an empty one."""
+        """The pages (sources, width) and lengths (sources,) of the sources of sequences, int32. None is an empty
+        one."""
         width = max((len(each.pages) for each in sources if each is not None), default=1)
         tables = np.full((len(sources), width), ABSENT, np.int32)
         lengths = np.zeros(len(sources), np.int32)

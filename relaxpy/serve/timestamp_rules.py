@@ -1,8 +1,8 @@
 """The rules by which Whisper writes times: which tokens may come next, by the text so far and by the logits.
 
-They are those of OpenAI's `ApplyTimestampRules` and transformers' `WhisperTimeStampLogitsProcessor`. Times come in pairs,
-the end of a segment and the beginning of the next, never go back, and a text begins with one. Where all times together
-are more probable than each token of text, a time comes.
+They are those of OpenAI's `ApplyTimestampRules` and transformers' `WhisperTimeStampLogitsProcessor`. Times come in
+pairs, the end of a segment and the beginning of the next, never go back, and a text begins with one. Where all times
+together are more probable than each token of text, a time comes.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class TimestampRules:
             )
 
     def restrict(self, allowed: np.ndarray, written: Sequence[int], logits: np.ndarray) -> None:
-        """Of the tokens (vocabulary,) that are allowed, forbid those that must not come after what was `written` since the
-        prompt, with these logits (vocabulary,)."""
+        """Of the tokens (vocabulary,) that are allowed, forbid those that must not come after what was `written` since
+        the prompt, with these logits (vocabulary,)."""
         first = self.first
         allowed[self.no_timestamps : self.no_timestamps + 1] = False
         last = len(written) >= 1 and written[-1] >= first

@@ -238,7 +238,7 @@ def test_a_loaded_module(tmp_path: Path) -> None:
     model = EncoderDecoder(config)
     load_weights(model, tensors)
     load_weights(model, {name.removeprefix("model."): x for name, x in tensors.items()})
-    with pytest.raises(RelaxError, match="missing: model.encoder.conv2.bias"):
+    with pytest.raises(RelaxError, match=r"missing: model\.encoder\.conv2\.bias"):
         load_weights(model, {n: x for n, x in tensors.items() if n != "model.encoder.conv2.bias"})
     with pytest.raises(RelaxError, match="unexpected: x"):
         load_weights(model, {**tensors, "x": np.zeros(1, np.float32)})

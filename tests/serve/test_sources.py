@@ -12,8 +12,8 @@ import pytest
 
 from relaxpy.errors import UsageError
 from relaxpy.serve import Engine, Limits, Piece, Request, Sampling
-from relaxpy.serve.pages import NONE
 from relaxpy.serve.messages import request_fields, request_of
+from relaxpy.serve.pages import NONE
 from relaxpy.serve.request import Features
 from relaxpy.serve.sources import SourceBook, SourceShape
 from relaxpy.serve.timestamp_rules import TimestampRules
