@@ -43,6 +43,8 @@ class Written:
     finish: Finish
     probes: tuple[float, ...] = ()
     """The answers to `Request.probes`."""
+    score: float | None = None
+    """Of a text that was searched with beams."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +132,8 @@ class Seq2SeqModel:
         found: list[Written] = []
         try:
             for number, request in zip(running, requests, strict=True):
-                found += _written(request.n, self._pieces_of(number, request.n))
+                texts = _texts_of(request)
+                found += _written(texts, self._pieces_of(number, texts))
         finally:
             self._end(running)
         return found
@@ -139,7 +142,7 @@ class Seq2SeqModel:
         """The pieces of a request's texts as they are written. Closing the iterator ends them."""
         number = self._begin(request)
         try:
-            yield from self._pieces_of(number, request.n)
+            yield from self._pieces_of(number, _texts_of(request))
         finally:
             self._end([number])
 
@@ -154,7 +157,11 @@ class Seq2SeqModel:
         found[[*top]] = [*top.values()]
         return found
 
-    def alignment(
+    def alignment(self, features: Features, tokens: Sequence[int]) -> np.ndarray:
+        """`Alignment.weights` of a text."""
+        return self.align(features, tokens).weights
+
+    def align(
         self, features: Features, tokens: Sequence[int], texts: int | None = None
     ) -> Alignment:
         """How the tokens of a text attend to the encoder's output, and how probable each is after those before it,
@@ -219,6 +226,11 @@ class Seq2SeqModel:
                 yield piece
 
 
+def _texts_of(request: Request) -> int:
+    """The number of texts that a request gives."""
+    return request.n if request.beams is None else request.beams.num_return_sequences
+
+
 def _written(count: int, pieces: Iterator[Piece]) -> list[Written]:
     """The texts of so many choices."""
     found = [Written((), (), "length") for _ in range(count)]
@@ -229,5 +241,6 @@ def _written(count: int, pieces: Iterator[Piece]) -> list[Written]:
             old.logprobs + piece.logprobs,
             piece.finish or old.finish,
             old.probes + piece.probes,
+            piece.score,
         )
     return found

@@ -23,12 +23,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from relaxpy.errors import UsageError
+from relaxpy.serve.beams import Beam, beam_scores
 from relaxpy.serve.chunk_size import ChunkSize
 from relaxpy.serve.pages import NONE, Batch, PageBook
 from relaxpy.serve.prompt_lookup import PromptLookup
 from relaxpy.serve.request import NOT_A_NUMBER, Features, Finish, Piece, Request, Score
 from relaxpy.serve.sampling import Draw, Sampling, no_token
-from relaxpy.serve.scheduler import Limits, Part, Plan, Scheduler, Text
+from relaxpy.serve.scheduler import BeamTexts, Limits, Part, Plan, Scheduler, Text
 from relaxpy.serve.sources import SourceBook, SourceShape
 
 
@@ -188,8 +189,8 @@ class Engine:
 
     def cancel(self, number: int) -> None:
         """End the texts of a request, if there are any, and free their pages."""
-        for text in self.scheduler.texts_of(number):
-            self._end(text)
+        while texts := self.scheduler.texts_of(number):
+            self._end(texts[0])
 
     def step(self) -> list[Piece]:
         """Compute a step. If the model fails, all requests of the step end with an error: one piece for each."""
@@ -255,7 +256,10 @@ class Engine:
         lasts = batch.rows.tolist()
         for last, part in zip(lasts, plan.parts, strict=True):
             first_rows.append(len(rows))
-            if part.is_last and part.text.request.max_tokens:
+            if part.is_last and part.text.beams is not None:
+                draws.append(_PLAIN)
+                rows.append(last)
+            elif part.is_last and part.text.request.max_tokens:
                 draws += self._draws(part, wrong)
                 first = last - len(part.drafts)
                 own = range(first, last + 1) if part.text.is_forked else [last] * part.text.places
@@ -279,6 +283,8 @@ class Engine:
         if probed:
             _probe(probed, self.model.logits(logits)[first_probed:])
         pieces: list[Piece] = []
+        searched = set[BeamTexts]()
+        row_of = {part.text: row for part, row in zip(plan.parts, first_rows, strict=True)}
         for part, row in zip(plan.parts, first_rows, strict=True):
             text = part.text
             if not text.is_running:
@@ -287,6 +293,11 @@ class Engine:
                 pieces.append(self._failed(text, wrong[text]))
             elif not part.is_last:
                 continue
+            elif text.beams is not None:
+                if text.beams not in searched:
+                    searched.add(text.beams)
+                    own = [row_of[each] for each in text.beams.texts]
+                    pieces += self._searched(text.beams, self.model.logits(logits)[own])
             elif not text.request.max_tokens:
                 pieces += self._read(text)
             elif text.is_forked:
@@ -394,6 +405,39 @@ class Engine:
                 scores=scores,
                 probes=probes,
             )
+
+    def _searched(self, beams: BeamTexts, logits: np.ndarray) -> list[Piece]:
+        """Go on with a search by the logits (beams, vocabulary). The pieces of its texts when it is over."""
+        search, first = beams.search, beams.texts[0]
+        request = first.request
+        prompt = len(request.prompt)
+        draws = [Draw(request.sampling, t.tokens, prompt, ends=request.ends) for t in beams.texts]
+        scores = np.stack([beam_scores(row, each) for row, each in zip(logits, draws, strict=True)])
+
+        def logprob_of(beam: int, token: int) -> float:
+            row = logits[beam].astype(np.float64)
+            if request.ruled:
+                row = row[scores[beam] > -np.inf]
+            return float(logits[beam, token] - _log_sum(row))
+
+        wrong = [row for row in logits if not np.isfinite(row.max(initial=-np.inf))]
+        chosen = [] if wrong else search.advance(scores, logprob_of)
+        if not wrong and not search.is_over:
+            self.scheduler.go_on(beams, chosen)
+            return []
+        if not search.best:
+            return [self._failed(first, no_token((wrong or logits)[0]))]
+        cached, probes = first.cached, _answers(first)
+        self._end(first)
+
+        def piece(number: int, each: Beam) -> Piece:
+            of_first = (cached, probes) if not number else (None, ())
+            return Piece(
+                request.number, number, each.tokens, () if request.top is None else each.logprobs,
+                (), of_first[0], "stop" if each.is_ended else "length", probes=of_first[1], score=each.score,
+            )  # fmt: skip
+
+        return [piece(number, each) for number, each in enumerate(search.best)]
 
     def _forked(self, text: Text) -> list[Text]:
         made = self.scheduler.fork(text)

@@ -25,6 +25,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from relaxpy.errors import RelaxError, UsageError
+from relaxpy.serve.beams import Beams
 from relaxpy.serve.request import NOT_A_NUMBER, Features, Piece, Request, Score
 from relaxpy.serve.sampling import Sampling
 from relaxpy.serve.timestamp_rules import TimestampRules
@@ -67,6 +68,8 @@ def request_fields(request: Request) -> dict[str, Any]:
     sampling = {**asdict(request.sampling), "bias": [*request.sampling.bias.items()]}
     own = {each.name: getattr(request, each.name) for each in fields(Request)}
     own |= {"ends": [*request.ends], "sampling": sampling, "grammar": str(request.grammar)}
+    if request.beams is not None:
+        own["beams"] = asdict(request.beams)
     if request.features is not None:
         values = request.features.values
         data = b64encode(values.tobytes()).decode()
@@ -88,6 +91,7 @@ def request_of(given: Mapping[str, Any]) -> Request:
         "ends": frozenset(given["ends"]),
         "sampling": Sampling(**sampling),
         "features": features,
+        "beams": None if given.get("beams") is None else Beams(**given["beams"]),
         "probes": tuple((place, token) for place, token in given.get("probes", ())),
     }
     return Request(**own)
@@ -119,6 +123,7 @@ def piece_fields(piece: Piece) -> list[Any]:
         None if error is None else error_fields(error, _is_of_request(error)),
         [[each.logprob, each.rank, [*each.top.items()]] for each in piece.scores],
         piece.probes,
+        piece.score,
     ]
     while found[-1] in (None, "", (), []):
         found.pop()
@@ -132,8 +137,8 @@ def _is_of_request(error: Exception) -> bool:
 
 def piece_of(given: list[Any]) -> Piece:
     """The piece of this list."""
-    absent: list[Any] = [None, None, (), None, None, (), (), None, (), ()]
-    number, choice, tokens, finish, cached, logprobs, top, error, scores, probes = (
+    absent: list[Any] = [None, None, (), None, None, (), (), None, (), (), None]
+    number, choice, tokens, finish, cached, logprobs, top, error, scores, probes, score = (
         given + absent[len(given) :]
     )
     return Piece(
@@ -147,4 +152,5 @@ def piece_of(given: list[Any]) -> Piece:
         None if error is None else error_of(error),
         tuple(Score(logprob, rank, dict(top)) for logprob, rank, top in scores),
         tuple(probes),
+        score,
     )

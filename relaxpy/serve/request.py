@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from relaxpy.errors import UsageError
+from relaxpy.serve.beams import Beams
 from relaxpy.serve.pages import NONE
 from relaxpy.serve.sampling import Sampling
 
@@ -93,6 +94,15 @@ class Request:
     """Places of the prompt, and a token for each: with the first piece come the log-probabilities of these tokens after
     the prompt up to and with the place, without rules of sampling."""
 
+    beams: Beams | None = None
+    """The text is searched with beams, of which so many run in the place of `n` texts, and comes when the search is over;
+    temperature, `top_k`, `top_p`, `min_p` and the seed are of no use then. None: it is drawn."""
+
+    @property
+    def places(self) -> int:
+        """The texts that run at once."""
+        return self.n if self.beams is None else self.beams.num_beams
+
     @property
     def most_tokens(self) -> int:
         """The length of a text of this request that is never cut short, prompt included."""
@@ -129,3 +139,5 @@ class Piece:
     """With the first piece of the first text, if they were asked for: of all tokens of the prompt but the first."""
     probes: tuple[float, ...] = ()
     """With the first piece of the first text: the answers to `Request.probes`."""
+    score: float | None = None
+    """Of a text that was searched with beams."""

@@ -33,6 +33,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from relaxpy.errors import UsageError
+from relaxpy.serve.beams import BeamSearch
 from relaxpy.serve.chunk_size import ChunkSize
 from relaxpy.serve.pages import PageBook
 from relaxpy.serve.request import Request, Score
@@ -84,6 +85,8 @@ class Text:
     """What the encoder makes of its input, while it runs."""
     probes: dict[int, float] = field(default_factory=dict[int, float])
     """The answers so far to the probes of its request, by their numbers."""
+    beams: BeamTexts | None = None
+    """The texts of a search that it is one of."""
 
     @property
     def order(self) -> tuple[float, int, int]:
@@ -119,7 +122,16 @@ class Text:
     @property
     def places(self) -> int:
         """The number of texts that it is, or will become."""
-        return 1 if self.is_forked else self.request.n
+        return 1 if self.is_forked else self.request.places
+
+
+@dataclass(eq=False)
+class BeamTexts:
+    """The texts of a search with beams: they wait, run and go on together."""
+
+    search: BeamSearch
+    texts: list[Text]
+    """In the order of the search's beams."""
 
 
 @dataclass(frozen=True)
@@ -204,11 +216,14 @@ class Scheduler:
     def submit(self, request: Request) -> Text:
         """Let a request wait. Raises: UsageError: `bad-length` for one that the cache never has room for, or of more
         texts than a step; `queue-full`."""
-        if request.n > self.limits.running or request.n < 1:
+        if request.places > self.limits.running or request.n < 1:
+            what = "n" if request.beams is None else "num_beams"
             raise UsageError(
                 "bad-length",
-                f"a request has 1 to {self.limits.running} texts, got n={request.n}",
+                f"a request has 1 to {self.limits.running} texts, got {what}={request.places}",
             )
+        if request.beams is not None:
+            self._check_beams(request)
         if request.max_tokens < 0 or not request.prompt:
             raise UsageError(
                 "bad-length", "a request has a prompt, and no less than 0 tokens to write"
@@ -221,7 +236,7 @@ class Scheduler:
                 help="ask for fewer tokens, or serve with more memory for the cache",
             )
         self._check_source(request)
-        places = sum(text.places for text in (*self.running, *self.waiting)) + request.n
+        places = sum(text.places for text in (*self.running, *self.waiting)) + request.places
         if len(self.waiting) >= self.limits.waiting and places > self.limits.running:
             raise UsageError(
                 "queue-full",
@@ -229,12 +244,15 @@ class Scheduler:
                 help="try again later",
             )
         client = self._clients.setdefault(request.client, _Client())
-        client.texts += request.n
+        client.texts += request.places
         start = max(self._now, client.end)
-        client.end = start + len(request.prompt) + request.n * request.max_tokens
+        client.end = start + len(request.prompt) + request.places * request.max_tokens
         offset, arrival = PRIORITY * request.priority, self._arrivals
         text = Text(request, start + offset, self._now + offset, arrival, [*request.prompt])
-        text.is_forked = request.n == 1
+        text.is_forked = request.places == 1
+        if request.beams is not None:
+            search = BeamSearch(request.beams, request.max_tokens, request.ends)
+            text.beams = BeamTexts(search, [text])
         self._arrivals += 1
         insort(self.waiting, text, key=_order)
         return text
@@ -256,6 +274,33 @@ class Scheduler:
             insort(self.running, each, key=_order)
         return made
 
+    def go_on(self, beams: BeamTexts, chosen: Sequence[tuple[int, int]]) -> None:
+        """Let the texts of a search be those that continue its beams: for each the number of the beam, and a token."""
+        old, new = beams.texts, list[Text]()
+        taken = {beam for beam, _ in chosen}
+        for number, text in enumerate(old):
+            text.is_forked = True
+            if number not in taken:
+                self._stop(text)
+        numbers = iter(sorted({*range(len(chosen))} - {old[beam].choice for beam in taken}))
+        kept = set[int]()
+        for beam, _ in chosen:
+            text = old[beam]
+            if beam in kept:
+                assert text.sequence is not None, "beams go on while they run"
+                text = Text(
+                    text.request, text.tag, text.least, text.arrival, list(text.tokens), next(numbers),
+                    self.book.fork(text.sequence), text.cached, True, text.scores, text.source, text.probes, beams,
+                )  # fmt: skip
+                if text.source is not None:
+                    text.source.users += 1
+                insort(self.running, text, key=_order)
+            kept.add(beam)
+            new.append(text)
+        beams.texts = new
+        for text, (_, token) in zip(new, chosen, strict=True):
+            self.append(text, [token])
+
     def append(self, text: Text, tokens: Sequence[int], drafted: int = 0) -> None:
         """Add tokens that were written. All but the last were drafts, of which so many were computed."""
         assert text.sequence is not None, "tokens are written while a text runs"
@@ -266,20 +311,23 @@ class Scheduler:
         self.book.append(text.sequence, tokens[right:])
 
     def finish(self, text: Text) -> None:
-        """End a text, wherever it is."""
-        if text.sequence is not None:
-            self._stop(text)
-        else:
-            self.waiting.remove(text)
+        """End a text, wherever it is; with all beams of its search."""
+        together = _together(text)
+        for each in together:
+            if each.sequence is not None:
+                self._stop(each)
+            else:
+                self.waiting.remove(each)
         self._refused = None
         name, client = text.request.client, self._clients[text.request.client]
-        unused = text.places * text.request.max_tokens - text.written
+        places = text.places if text.beams is None else text.request.places
+        unused = places * text.request.max_tokens - sum(each.written for each in together)
         client.end -= unused
         for each in self.waiting:
             if each.request.client == name and each.tag > text.tag:
                 each.tag = max(each.tag - unused, each.least)
         self.waiting.sort(key=_order)
-        client.texts -= text.places
+        client.texts -= places
         if not client.texts:
             del self._clients[name]
 
@@ -304,7 +352,7 @@ class Scheduler:
                 return Plan(tuple(parts), encodes)
             if drafts_allowed and any(part.drafts for part in parts):
                 drafts_allowed = False
-            elif len(self.running) > 1:
+            elif len(self.running) > len(_together(self.running[-1])):
                 self._preempt(self.running[-1])
             else:
                 raise UsageError("cache-full", "one text alone does not fit the cache")
@@ -351,25 +399,31 @@ class Scheduler:
     def _starts(self, text: Text) -> bool:
         """Run a text if there is room for it, and for all that run to grow by a page."""
         others = sum(each.places for each in self.running)
-        if self.running and others + text.places > self.limits.running:
+        places = sum(each.places for each in _together(text))
+        if self.running and others + places > self.limits.running:
             return False
-        if not self._hold(text):
+        book, own = self.book, _together(text)
+        if not all([self._hold(each) for each in own]):
+            for each in own:
+                self._let_go(each)
             return False
-        book, sequence = self.book, self._sequence_of(text)
+        made = [(self._sequence_of(each), each) for each in own]
         grown = [
             book.missing(each, len(t.tokens) + book.page_size, self.chunk.most)
-            for each, t in [(sequence, text), *((t.sequence, t) for t in self.running)]
+            for each, t in [*made, *((t.sequence, t) for t in self.running)]
             if each is not None
         ]
         room = all(
             sum(row) <= book.available(group) for group, row in enumerate(zip(*grown, strict=True))
         )
-        if self.running and not room:
-            book.free(sequence)
-            self._let_go(text)
-            return False
-        self._run(text, sequence)
-        return True
+        is_refused = bool(self.running) and not room
+        for sequence, each in made:
+            if is_refused:
+                book.free(sequence)
+                self._let_go(each)
+            else:
+                self._run(each, sequence)
+        return not is_refused
 
     def _sequence_of(self, text: Text) -> int:
         """A sequence of the book for a text."""
@@ -378,6 +432,28 @@ class Scheduler:
         if request.features is not None:  # on which keys and values of tokens depend
             salt = f"{salt}\0{request.features.digest}"
         return self.book.add(text.tokens, request.adapter, salt, not again)
+
+    def _check_beams(self, request: Request) -> None:
+        """Raises: UsageError for what a search with beams cannot have, or the cache no room for: each beam has pages of its
+        own in the worst case, and a step holds those that it copies."""
+        if request.n > 1 or request.grammar or request.scored is not None or request.top:
+            raise UsageError(
+                "sampling",
+                "a search with beams has no other choices (n), follows no grammar, and tells no scores of the prompt or "
+                "tokens beside its own",
+                help="num_return_sequences gives several of its texts",
+            )
+        if not request.max_tokens:
+            raise UsageError("bad-length", "a search with beams writes at least one token")
+        size, places = self.book.page_size, request.places
+        needed = places * (-(-request.most_tokens // size) + 1) * size
+        if needed > self.capacity:
+            raise UsageError(
+                "bad-length",
+                f"{places} beams of {request.most_tokens} tokens may need room for {needed}, and the cache has room for "
+                f"{self.capacity}",
+                help="ask for fewer beams or tokens, or serve with more memory for the cache",
+            )
 
     def _check_source(self, request: Request) -> None:
         """Raises: UsageError (`bad-prompt`) for an input that the model does not read, or that is missing."""
@@ -440,13 +516,19 @@ class Scheduler:
             for t in texts
             if (s := t.sequence) is not None and (t.is_encoded or t.source in encodes)
         ]
+        behind = {t.beams for t, _, count in pending if t.beams is not None and count > 1}
         writing = sum(1 for *_, count in pending if count == 1)
         chunk = self.chunk.tokens(writing > 0) if chunk is None else chunk
         each = self.limits.drafted // writing - 1 if drafts_allowed and writing else 0
         parts: list[Part] = []
         scored = self.scored
         for text, sequence, count in pending:
-            if count == 1:
+            if text.beams in behind and text.beams is not None and len(text.beams.texts) > 1:
+                # the last tokens of all beams come in one step
+                if (now := min(count - 1, chunk)) > 0:
+                    chunk -= now
+                    parts.append(Part(text, sequence, now, False))
+            elif count == 1:
                 drafts = self._drafts(text, sequence, each) if each > 0 else ()
                 parts.append(Part(text, sequence, 1, True, drafts))
             elif chunk:
@@ -460,18 +542,24 @@ class Scheduler:
 
     def _drafts(self, text: Text, sequence: int, most: int) -> tuple[int, ...]:
         assert self.drafter is not None
-        if not text.is_forked:
+        if not text.is_forked or text.beams is not None:
             return ()
         left = max(text.request.max_tokens - text.written - 1, 0)
         most = self.book.undoable(sequence, min(most, left))
         return tuple(self.drafter(text, most)) if most > 0 else ()
 
     def _preempt(self, text: Text) -> None:
-        """Take a text's pages; it waits again."""
-        self._stop(text)
-        insort(self.waiting, text, key=_order)
-        self.preemptions += 1
+        """Take a text's pages, and those of the beams of its search; it waits again."""
+        for each in _together(text):
+            self._stop(each)
+            insort(self.waiting, each, key=_order)
+            self.preemptions += 1
         self._refused = None
+
+
+def _together(text: Text) -> list[Text]:
+    """The texts that wait and run together with one."""
+    return [text] if text.beams is None else text.beams.texts
 
 
 def _order(text: Text) -> tuple[float, int, int]:

@@ -13,6 +13,7 @@ import pytest
 from relaxpy.errors import UsageError
 from relaxpy.llm.seq2seq import Seq2SeqModel, Written, load_seq2seq
 from relaxpy.serve import Request, Sampling
+from relaxpy.serve.beams import Beams
 from relaxpy.serve.request import Features
 from relaxpy.serve.timestamp_rules import TimestampRules
 from tests.models.whisper_checkpoints import FRAMES, greedy, logits, sound, whisper
@@ -106,6 +107,60 @@ def test_times(model: Seq2SeqModel) -> None:
         assert 99 not in text
 
 
+def beam_texts(model: Any, number: int, end: int, width: int, options: dict[str, Any]) -> list[Any]:
+    """The texts and scores of transformers' search, without what Whisper's own `generate` adds to it."""
+    torch: Any = pytest.importorskip("torch")
+    transformers: Any = pytest.importorskip("transformers")
+    prompt = PROMPTS[number]
+    config = transformers.GenerationConfig(
+        max_new_tokens=14, num_beams=width, num_return_sequences=width, eos_token_id=end, pad_token_id=0, bos_token_id=1,
+        decoder_start_token_id=3, return_dict_in_generate=True, output_scores=True, suppress_tokens=[11],
+        do_sample=False, **options,
+    )  # fmt: skip
+    found = transformers.GenerationMixin.generate(
+        model,
+        torch.from_numpy(SOUNDS[number].values[None]),
+        config,
+        decoder_input_ids=torch.tensor([prompt]),
+    )
+    scores = [None] if width == 1 else found.sequences_scores.tolist()
+    texts = [row[len(prompt) :] for row in found.sequences.tolist()]
+    cut = [text[: text.index(end) + 1] if end in text else text for text in texts]
+    return [(tuple(text), score) for text, score in zip(cut, scores, strict=True)]
+
+
+BEAMS: list[tuple[int, dict[str, Any], dict[str, Any]]] = [
+    (1, {}, {}),
+    (2, {"early_stopping": True}, {}),
+    (3, {"length_penalty": -1.5}, {"no_repeat_ngram_size": 2}),
+    (4, {"length_penalty": 2.0, "early_stopping": "never"}, {}),
+    (5, {"length_penalty": 0.0}, {"repetition_penalty": 1.4}),
+]
+
+
+@pytest.mark.parametrize("number", range(len(BEAMS)))
+def test_beams_are_those_of_transformers(model: Seq2SeqModel, reference: Any, number: int) -> None:
+    """All texts of the search, their scores, and the same with other requests and searches in the steps. The end is also a
+    token from the middle of a greedy text: then beams end at different lengths."""
+    width, options, rules = BEAMS[number]
+    middle = greedy(reference, SOUNDS[1].values, PROMPTS[1], 9)[4]
+    for of, end in ((1, END), (1, middle), (6, 77)):
+        found = beam_texts(reference, of, end, width, {**options, **rules})
+        beams = Beams(width, num_return_sequences=width, **options)
+        sampling = Sampling(temperature=0.0, suppress_tokens=(11,), **rules)
+        asked = Request(
+            0, PROMPTS[of], 14, sampling, frozenset([end]), features=SOUNDS[of], beams=beams
+        )
+        together = model.write_all([request(0, 9), asked, request(2, 9, 1.0), asked])
+        assert together[1 : 1 + width] == together[2 + width :]
+        assert model.write_all([asked]) == together[1 : 1 + width]
+        for own, (tokens, score) in zip(together[1 : 1 + width], found, strict=True):
+            assert own.tokens == tokens
+            assert score is None or own.score == pytest.approx(score, abs=2e-4)
+            assert own.finish == ("stop" if tokens[-1] == end else "length")
+            assert len(own.logprobs) == len(tokens)
+
+
 def test_a_piece_at_a_time(model: Seq2SeqModel) -> None:
     pieces = model.pieces(request(0, 9))
     first = next(pieces)
@@ -126,18 +181,18 @@ def test_probabilities_and_alignment(model: Seq2SeqModel, reference: Any) -> Non
     probed = model.write(request(6, 3, probes=((0, 5), (3, 7), (0, 9)))).probes
     np.testing.assert_allclose(probed, wanted[[0, 3, 0], [5, 7, 9]], atol=1e-4)
     before = model.engine.counters.encoded_inputs, model.engine.sources.encoded  # type: ignore[union-attr]
-    aligned = model.alignment(SOUNDS[6], PROMPTS[6])
+    aligned = model.align(SOUNDS[6], PROMPTS[6])
     found = aligned.weights
     np.testing.assert_allclose(aligned.logprobs, wanted[[0, 1, 2], PROMPTS[6][1:]], atol=1e-4)
     among = np.exp(wanted[:3, :20].astype(np.float64))
     below = np.log(among[[0, 1, 2], PROMPTS[6][1:]] / among.sum(1))
-    found20 = model.alignment(SOUNDS[6], PROMPTS[6], 20)
+    found20 = model.align(SOUNDS[6], PROMPTS[6], 20)
     np.testing.assert_allclose(found20.logprobs, below, atol=1e-4)
     assert found.shape == (4, 4, FRAMES // 2)
     np.testing.assert_allclose(found.sum(-1), 1, atol=1e-5)
     fresh = Features(sound(RNG))
-    assert not np.allclose(model.alignment(fresh, PROMPTS[6]).weights, found)
-    np.testing.assert_array_equal(model.alignment(SOUNDS[6], PROMPTS[6]).weights, found)
+    assert not np.allclose(model.alignment(fresh, PROMPTS[6]), found)
+    np.testing.assert_array_equal(model.alignment(SOUNDS[6], PROMPTS[6]), found)
     assert model.engine.sources.encoded == before[1] + 1  # type: ignore[union-attr]
     for tokens, code in (((), "bad-length"), ((1,) * 41, "bad-length"), ((131,), "bad-prompt")):
         with pytest.raises(UsageError) as caught:
