@@ -19,21 +19,30 @@ attention to a source.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from relaxpy import nn
 from relaxpy.errors import UsageError
 from relaxpy.ir import Dim
-from relaxpy.models.checkpoint import gather
+from relaxpy.models.checkpoint import Source, flag, gather, whole
 from relaxpy.models.decoder import NO_ADAPTERS, Attention, FeedForward, step_spec
 from relaxpy.models.decoder_config import DecoderConfig
 from relaxpy.nn import op
 from relaxpy.nn.mlp import activation
+from relaxpy.nn.rotary import Rope
 
+NAMES = {
+    "hidden_size": "d_model", "num_hidden_layers": "decoder_layers", "num_attention_heads": "decoder_attention_heads",
+    "intermediate_size": "decoder_ffn_dim", "hidden_act": "activation_function",
+}  # fmt: skip
+"""The names that decoders have, and those in the `config.json` of models with an encoder."""
+LINEARS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+"""The linear maps of an attention, and their names in checkpoints."""
 MASKED = -1e30
 """The score of a position that is not there: large enough that exp gives 0, and far from overflow."""
 
@@ -60,6 +69,8 @@ class EncoderDecoderConfig(DecoderConfig):
     """Whether what the last layers give is normalised."""
     logits_bias: bool = False
     """Whether logits have a bias."""
+    sinusoids: Literal["", "marian", "m2m_100"] = ""
+    """Positions that are computed, not learned: as Marian or as M2M-100 (NLLB) has them."""
     alignment_heads: tuple[tuple[int, int], ...] = ()
     """(layer, head) of the decoder: those whose attention to a source `align` gives."""
 
@@ -88,6 +99,32 @@ class EncoderDecoderConfig(DecoderConfig):
                 f"of {heads} heads",
             )
 
+    def layer_sources(self) -> dict[str, Source]:
+        """The checkpoint tensor of each parameter of layers, by the names that the families have in common."""
+        found: dict[str, Source] = {}
+        inner = {"attention": "self_attn"}
+        parts = {
+            "source_layers": ("encoder", self.encoder_layers, inner, ""),
+            "layers": (
+                "decoder",
+                self.num_hidden_layers,
+                {**inner, "cross": "encoder_attn"},
+                "feed_forward.",
+            ),
+        }
+        for layers, (part, count, attentions, ffn) in parts.items():
+            for number in range(count):
+                own, theirs = f"{layers}.{number}", f"model.{part}.layers.{number}"
+                for name, place in attentions.items():
+                    found |= both(f"{own}.{name}_norm", f"{theirs}.{place}_layer_norm")
+                    for linear, proj in LINEARS.items():
+                        bias = self.has_bias(linear)
+                        found |= both(f"{own}.{name}.{linear}", f"{theirs}.{place}.{proj}", bias)
+                found |= both(f"{own}.norm", f"{theirs}.final_layer_norm")
+                found |= both(f"{own}.{ffn}up", f"{theirs}.fc1")
+                found |= both(f"{own}.{ffn}down", f"{theirs}.fc2")
+        return found
+
     @property
     def source_page_dtype(self) -> str:
         """Dtype of the keys and values of sources."""
@@ -97,6 +134,30 @@ class EncoderDecoderConfig(DecoderConfig):
     def stride(self) -> int:
         """Frames, or tokens, of a position of the encoder's output."""
         return 2 if self.mels else 1
+
+
+def both(own: str, theirs: str, bias: bool = True) -> dict[str, Source]:
+    """The checkpoint tensors of a weight and a bias."""
+    parts = ("weight", "bias") if bias else ("weight",)
+    return {f"{own}.{part}": Source(f"{theirs}.{part}") for part in parts}
+
+
+def common_settings(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What the families read in the same way from a `config.json`, renamed. Raises: UsageError (`bad-config`)."""
+    hidden = whole(fields, "hidden_size", most=1 << 20)
+    sizes = ("encoder_layers", "encoder_attention_heads", "encoder_ffn_dim")
+    return {
+        **{name: whole(fields, name, most=1 << 20) for name in sizes},
+        "embedding_scale": hidden**0.5 if hidden and flag(fields, "scale_embedding") else 1.0,
+        "rms_norm_eps": 1e-5,
+        "layer_norm": True,
+        "gated": False,
+        "learned_positions": True,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "tie_word_embeddings": flag(fields, "tie_word_embeddings", True),
+        "rope": Rope(),
+    }
 
 
 class SourceAttention(nn.Module):
@@ -271,7 +332,10 @@ class EncoderDecoder(nn.Module):
         self.config = config
         hidden, dtype = config.hidden_size, config.dtype
         self.sound = Sound(config) if config.mels else None
-        self.source_positions = nn.Parameter((config.source_positions, hidden), dtype)
+        is_learned = not config.sinusoids
+        self.source_positions = (
+            nn.Parameter((config.source_positions, hidden), dtype) if is_learned else None
+        )
         self.source_embedding_norm = _norm(config) if config.embedding_norm else None
         self.source_layers = nn.ModuleList(
             [SourceLayer(config) for _ in range(config.encoder_layers)]
@@ -280,13 +344,16 @@ class EncoderDecoder(nn.Module):
         self.embedding = nn.Embedding(
             config.vocab_size, hidden, dtype, config.check_inputs, "token ids"
         )
-        self.positions = nn.Embedding(config.max_position_embeddings, hidden, dtype)
+        most = config.max_position_embeddings
+        self.positions = nn.Embedding(most, hidden, dtype) if is_learned else None
         self.embedding_norm = _norm(config) if config.embedding_norm else None
         self.layers = nn.ModuleList([CrossLayer(config) for _ in range(config.num_hidden_layers)])
         self.norm = _norm(config) if config.final_norm else None
         tied = config.tie_word_embeddings
         self.head = None if tied else nn.Linear(hidden, config.vocab_size, False, dtype)
-        self.logits_bias = nn.Parameter((config.vocab_size,), dtype) if config.logits_bias else None
+        self.logits_bias = (
+            nn.Parameter((1, config.vocab_size), dtype) if config.logits_bias else None
+        )
 
     def hidden(self, features: nn.Tensor) -> nn.Tensor:
         """The encoder's output (batch, source, hidden) for features (batch, mels, frames), or tokens (batch,
@@ -297,7 +364,10 @@ class EncoderDecoder(nn.Module):
         else:
             x = self._scaled(self.embedding(features))
         source = x.shape[1]
-        positions = op.strided_slice(self.source_positions, (0,), (0,), (source,))
+        table = self.source_positions
+        if table is None:
+            table = op.astype(sinusoids(config, config.source_positions), config.dtype)
+        positions = op.strided_slice(table, (0,), (0,), (source,))
         x = x + op.match_cast(positions, (source, config.hidden_size))
         if self.source_embedding_norm is not None:
             x = self.source_embedding_norm(x)
@@ -429,7 +499,14 @@ class EncoderDecoder(nn.Module):
         return x if scale == 1.0 else x * scale
 
     def _embedded(self, ids: nn.Tensor, positions: nn.Tensor) -> nn.Tensor:
-        x = self._scaled(self.embedding(ids)) + self.positions(positions)
+        if self.positions is not None:
+            at = self.positions(positions)
+        else:
+            table = op.astype(
+                sinusoids(self.config, self.config.max_position_embeddings), self.config.dtype
+            )
+            at = op.take(table, positions, axis=0)
+        x = self._scaled(self.embedding(ids)) + at
         return x if self.embedding_norm is None else self.embedding_norm(x)
 
     def _logits(self, x: nn.Tensor) -> nn.Tensor:
@@ -442,6 +519,25 @@ class EncoderDecoder(nn.Module):
             if self.config.check_numbers
             else found
         )
+
+
+def sinusoids(config: EncoderDecoderConfig, count: int) -> np.ndarray:
+    """The computed positions (count, hidden) float32: sines and then cosines of the positions at geometric frequencies
+    (Vaswani et al., 2017), as the two families have them."""
+    hidden = config.hidden_size
+    half = (hidden + 1) // 2
+    if config.sinusoids == "marian":
+        angles = np.arange(count)[:, None] / 10000 ** (2 * np.arange(half) / hidden)
+        found = np.concatenate([np.sin(angles), np.cos(angles[:, : hidden // 2])], 1)
+        return found.astype(np.float32)
+    half = hidden // 2
+    falling = -np.float32(math.log(10000) / max(half - 1, 1))
+    step = np.exp(np.arange(half, dtype=np.float32) * falling)
+    angles = (np.arange(count, dtype=np.float32) + 2)[:, None] * step
+    found = np.concatenate(
+        [np.sin(angles), np.cos(angles), np.zeros((count, hidden % 2), np.float32)], 1
+    )
+    return found.astype(np.float32)
 
 
 def _norm(config: EncoderDecoderConfig) -> nn.Module:

@@ -10,6 +10,7 @@ from typing import Any
 
 from relaxpy.checkpoints.config_file import CONFIG_FILE, config_of
 from relaxpy.errors import UsageError
+from relaxpy.models.bart import BartConfig, M2M100Config, MarianConfig, MBartConfig
 from relaxpy.models.bert import BertConfig
 from relaxpy.models.decoder_config import DecoderConfig
 from relaxpy.models.encoder_decoder import EncoderDecoderConfig
@@ -34,7 +35,10 @@ FAMILIES: dict[str, type[DecoderConfig]] = {
     )
 }  # fmt: skip
 """The decoders."""
-SEQ2SEQ: dict[str, type[EncoderDecoderConfig]] = {WhisperConfig.model_type: WhisperConfig}
+SEQ2SEQ: dict[str, type[EncoderDecoderConfig]] = {
+    each.model_type: each
+    for each in (WhisperConfig, BartConfig, MBartConfig, MarianConfig, M2M100Config)
+}
 """Models with an encoder and a decoder."""
 ENCODERS: dict[str, type[BertConfig]] = {BertConfig.model_type: BertConfig}
 

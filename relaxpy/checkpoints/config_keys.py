@@ -28,6 +28,16 @@ _GEMMA2 = (
     f"{_GEMMA} sliding_window layer_types query_pre_attn_scalar attn_logit_softcapping "
     "final_logit_softcapping"
 )
+_TEXTS = (
+    "vocab_size d_model encoder_layers encoder_attention_heads encoder_ffn_dim decoder_layers decoder_attention_heads "
+    "decoder_ffn_dim max_position_embeddings activation_function scale_embedding tie_word_embeddings "
+    "is_encoder_decoder "
+    # of training, and of heads that classify
+    "dropout activation_dropout encoder_layerdrop decoder_layerdrop init_std classifier_dropout classif_dropout "
+    # of texts: whoever asks for one says it
+    "decoder_start_token_id forced_bos_token_id forced_eos_token_id bad_words_ids"
+)
+"""Of models that read a text and write one."""
 READ: Mapping[str, frozenset[str]] = {
     family: frozenset(f"{_DECODERS} {names}".split())
     for family, names in {
@@ -54,6 +64,12 @@ READ: Mapping[str, frozenset[str]] = {
         "vocab_size n_embd n_inner n_layer n_head n_positions layer_norm_epsilon activation_function "
         "tie_word_embeddings scale_attn_weights scale_attn_by_inverse_layer_idx add_cross_attention".split()
     ),
+    **{
+        family: frozenset(
+            f"{_TEXTS} share_encoder_decoder_embeddings decoder_vocab_size max_length num_hidden_layers".split()
+        )
+        for family in ("bart", "mbart", "marian", "m2m_100")
+    },
     "whisper": frozenset(
         "vocab_size d_model num_mel_bins encoder_layers encoder_attention_heads encoder_ffn_dim decoder_layers "
         "decoder_attention_heads decoder_ffn_dim max_source_positions max_target_positions activation_function "

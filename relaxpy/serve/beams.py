@@ -1,9 +1,9 @@
 """Beam search: several texts of a request go on together, and the most probable whole ones are kept.
 
-The search is that of transformers (`GenerationMixin._beam_search`), to the token: from each beam's log-probabilities, after
-the rules of sampling, the best continuations of all beams are taken; those that end go to the finished ones by their
-score, the sum of log-probabilities divided by length ** length_penalty, and the others are the next beams. Here are the
-numbers of one request; its texts, which share pages as forks do, are the scheduler's.
+The search is that of transformers (`GenerationMixin._beam_search`), to the token: from each beam's log-probabilities,
+after the rules of sampling, the best continuations of all beams are taken; those that end go to the finished ones by
+their score, the sum of log-probabilities divided by length ** length_penalty, and the others are the next beams. Here
+are the numbers of one request; its texts, which share pages as forks do, are the scheduler's.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ class BeamSearch:
 
 
 def beam_scores(logits: np.ndarray, draw: Draw) -> np.ndarray:
-    """The log-probabilities (vocabulary,) float32 of the next token of a beam by its logits, after the rules of its draw:
-    as transformers has it, log-probabilities first. What is ruled out has minus infinity."""
+    """The log-probabilities (vocabulary,) float32 of the next token of a beam by its logits, after the rules of its
+    draw: as transformers has it, log-probabilities first. What is ruled out has minus infinity."""
     wide = logits.astype(_F)
     wide = wide - wide.max()
     scores = wide - np.log(np.exp(wide).sum(dtype=_F))

@@ -95,8 +95,8 @@ class Request:
     the prompt up to and with the place, without rules of sampling."""
 
     beams: Beams | None = None
-    """The text is searched with beams, of which so many run in the place of `n` texts, and comes when the search is over;
-    temperature, `top_k`, `top_p`, `min_p` and the seed are of no use then. None: it is drawn."""
+    """The text is searched with beams, of which so many run in the place of `n` texts, and comes when the search is
+    over; temperature, `top_k`, `top_p`, `min_p` and the seed are of no use then. None: it is drawn."""
 
     @property
     def places(self) -> int:

@@ -434,24 +434,24 @@ class Scheduler:
         return self.book.add(text.tokens, request.adapter, salt, not again)
 
     def _check_beams(self, request: Request) -> None:
-        """Raises: UsageError for what a search with beams cannot have, or the cache no room for: each beam has pages of its
-        own in the worst case, and a step holds those that it copies."""
+        """Raises: UsageError for what a search with beams cannot have, or the cache no room for."""
         if request.n > 1 or request.grammar or request.scored is not None or request.top:
             raise UsageError(
                 "sampling",
-                "a search with beams has no other choices (n), follows no grammar, and tells no scores of the prompt or "
-                "tokens beside its own",
+                "a search with beams has no other choices (n), follows no grammar, and tells no scores of the prompt "
+                "and no tokens beside its own",
                 help="num_return_sequences gives several of its texts",
             )
         if not request.max_tokens:
             raise UsageError("bad-length", "a search with beams writes at least one token")
         size, places = self.book.page_size, request.places
-        needed = places * (-(-request.most_tokens // size) + 1) * size
+        # in the worst case each beam has pages of its own, and of each two that go on from one a copy
+        needed = (places * -(-request.most_tokens // size) + places // 2) * size
         if needed > self.capacity:
             raise UsageError(
                 "bad-length",
-                f"{places} beams of {request.most_tokens} tokens may need room for {needed}, and the cache has room for "
-                f"{self.capacity}",
+                f"{places} beams of {request.most_tokens} tokens may need room for {needed}, and the cache has room "
+                f"for {self.capacity}",
                 help="ask for fewer beams or tokens, or serve with more memory for the cache",
             )
 
