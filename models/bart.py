@@ -64,9 +64,9 @@ class BartConfig(EncoderDecoderConfig):
         found = {"embedding.weight": Source("model.shared.weight")}
         if self.logits_bias:
             found["logits_bias"] = Source("final_logits_bias")
-        for own, part in {"source_": "encoder", "": "decoder"}.items():
+        for own, part in {"encoder.": "encoder", "": "decoder"}.items():
             if not self.sinusoids:
-                table = "source_positions" if own else "positions.weight"
+                table = "encoder.positions" if own else "positions.weight"
                 count = self.source_positions if own else self.max_position_embeddings
                 rows = _OFFSET, _OFFSET + count, _OFFSET + count
                 found[table] = Source(f"model.{part}.embed_positions.weight", rows=rows)

@@ -104,7 +104,7 @@ class EncoderDecoderConfig(DecoderConfig):
         found: dict[str, Source] = {}
         inner = {"attention": "self_attn"}
         parts = {
-            "source_layers": ("encoder", self.encoder_layers, inner, ""),
+            "encoder.layers": ("encoder", self.encoder_layers, inner, ""),
             "layers": (
                 "decoder",
                 self.num_hidden_layers,
@@ -325,27 +325,46 @@ class Sound(nn.Module):
         return op.permute_dims(x, (0, 2, 1))
 
 
+class Encoder(nn.Module):
+    """The encoder."""
+
+    def __init__(self, config: EncoderDecoderConfig) -> None:
+        self.config = config
+        shape = config.source_positions, config.hidden_size
+        self.sound = Sound(config) if config.mels else None
+        self.positions = None if config.sinusoids else nn.Parameter(shape, config.dtype)
+        self.embedding_norm = _norm(config) if config.embedding_norm else None
+        self.layers = nn.ModuleList([SourceLayer(config) for _ in range(config.encoder_layers)])
+        self.norm = _norm(config) if config.final_norm else None
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        """The output (batch, source, hidden) for features of sound (batch, mels, frames), or for embeddings of tokens
+        (batch, source, hidden). More than `source_positions` are an error of the call."""
+        config = self.config
+        x = x if self.sound is None else self.sound(x)
+        source, table = x.shape[1], self.positions
+        if table is None:
+            table = op.astype(sinusoids(config, config.source_positions), config.dtype)
+        positions = op.strided_slice(table, (0,), (0,), (source,))
+        x = x + op.match_cast(positions, (source, config.hidden_size))
+        x = x if self.embedding_norm is None else self.embedding_norm(x)
+        for layer in self.layers:
+            x = layer(x)
+        return x if self.norm is None else self.norm(x)
+
+
 class EncoderDecoder(nn.Module):
     """The model: `encode`, `step`, `align`, and what allocates and copies pages."""
 
     def __init__(self, config: EncoderDecoderConfig) -> None:
         self.config = config
         hidden, dtype = config.hidden_size, config.dtype
-        self.sound = Sound(config) if config.mels else None
-        is_learned = not config.sinusoids
-        self.source_positions = (
-            nn.Parameter((config.source_positions, hidden), dtype) if is_learned else None
-        )
-        self.source_embedding_norm = _norm(config) if config.embedding_norm else None
-        self.source_layers = nn.ModuleList(
-            [SourceLayer(config) for _ in range(config.encoder_layers)]
-        )
-        self.source_norm = _norm(config) if config.final_norm else None
+        self.encoder = Encoder(config)
         self.embedding = nn.Embedding(
             config.vocab_size, hidden, dtype, config.check_inputs, "token ids"
         )
         most = config.max_position_embeddings
-        self.positions = nn.Embedding(most, hidden, dtype) if is_learned else None
+        self.positions = None if config.sinusoids else nn.Embedding(most, hidden, dtype)
         self.embedding_norm = _norm(config) if config.embedding_norm else None
         self.layers = nn.ModuleList([CrossLayer(config) for _ in range(config.num_hidden_layers)])
         self.norm = _norm(config) if config.final_norm else None
@@ -355,32 +374,16 @@ class EncoderDecoder(nn.Module):
             nn.Parameter((1, config.vocab_size), dtype) if config.logits_bias else None
         )
 
-    def hidden(self, features: nn.Tensor) -> nn.Tensor:
-        """The encoder's output (batch, source, hidden) for features (batch, mels, frames), or tokens (batch,
-        source). More than `source_positions` are an error of the call."""
-        config = self.config
-        if self.sound is not None:
-            x = self.sound(features)
-        else:
-            x = self._scaled(self.embedding(features))
-        source = x.shape[1]
-        table = self.source_positions
-        if table is None:
-            table = op.astype(sinusoids(config, config.source_positions), config.dtype)
-        positions = op.strided_slice(table, (0,), (0,), (source,))
-        x = x + op.match_cast(positions, (source, config.hidden_size))
-        if self.source_embedding_norm is not None:
-            x = self.source_embedding_norm(x)
-        for layer in self.source_layers:
-            x = layer(x)
-        return x if self.source_norm is None else self.source_norm(x)
-
     def encode(
         self, features: nn.Tensor, tables: nn.Tensor, sources: tuple[nn.Pages, ...]
     ) -> tuple[nn.Pages, ...]:
-        """Encode a batch of features, as `hidden` takes them, and write their keys and values of all layers into the
-        pages `tables` (batch, pages of a source). Returns the pages, which are updated in place."""
-        x = self.hidden(features)
+        """Encode a batch of features (batch, mels, frames), or of tokens (batch, source), and write their keys and
+        values of all layers into the pages `tables` (batch, pages of a source). Returns the pages, which are updated in
+        place."""
+        if self.config.mels:
+            x = self.encoder(features)
+        else:
+            x = self.encoder(self._scaled(self.embedding(features)))
         batch, source, _ = x.shape
         tables = op.check_range(tables, sources[0][0].shape[0], "source tables")
         every = op.broadcast_to(op.arange(source), (batch, source))

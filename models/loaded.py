@@ -370,7 +370,7 @@ def quantization(config: DecoderConfig, scheme: Scheme) -> QuantizeWeights:
     from relaxpy.transform import QuantizeWeights
 
     assert scheme.bits is not None, "weights are quantised"
-    kept = config.kept_whole() | {"positions_weight", "source_positions"}
+    kept = config.kept_whole() | {"positions_weight", "encoder_positions"}
     own: dict[str, WeightScheme] = {}
     if scheme.embeddings is None:
         kept.add("embedding_weight")

@@ -51,17 +51,17 @@ class WhisperConfig(EncoderDecoderConfig):
     def sources(self) -> dict[str, Source]:
         """The checkpoint tensor of each parameter, by transformers' names."""
         found = {
-            "source_positions": Source("model.encoder.embed_positions.weight"),
+            "encoder.positions": Source("model.encoder.embed_positions.weight"),
             "embedding.weight": Source("model.decoder.embed_tokens.weight"),
             "positions.weight": Source("model.decoder.embed_positions.weight"),
         }
         if not self.tie_word_embeddings:
             found["head.weight"] = Source("proj_out.weight")
 
-        found |= both("source_norm", "model.encoder.layer_norm")
+        found |= both("encoder.norm", "model.encoder.layer_norm")
         found |= both("norm", "model.decoder.layer_norm")
         for own, number in {"first": 1, "second": 2}.items():
-            found |= both(f"sound.{own}", f"model.encoder.conv{number}")
+            found |= both(f"encoder.sound.{own}", f"model.encoder.conv{number}")
         return found | self.layer_sources()
 
     def unused(self) -> set[str]:

@@ -86,6 +86,7 @@ CLASS_LINES = {
     "relaxpy/script/parser_core.py CoreParser": 480,
     "relaxpy/script/printer.py _FunctionPrinter": 320,
     "relaxpy/serve/pages.py PageBook": 480,
+    "relaxpy/serve/scheduler.py Scheduler": 330,
     "relaxpy/server/answer_parser.py AnswerParser": 340,
     "relaxpy/testing/interpret.py Interpreter": 360,
     "relaxpy/transform/convert_layout.py _Converter": 340,

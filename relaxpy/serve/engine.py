@@ -27,10 +27,11 @@ from relaxpy.serve.beams import Beam, beam_scores
 from relaxpy.serve.chunk_size import ChunkSize
 from relaxpy.serve.pages import NONE, Batch, PageBook
 from relaxpy.serve.prompt_lookup import PromptLookup
-from relaxpy.serve.request import NOT_A_NUMBER, Features, Finish, Piece, Request, Score
-from relaxpy.serve.sampling import Draw, Sampling, no_token
-from relaxpy.serve.scheduler import BeamTexts, Limits, Part, Plan, Scheduler, Text
+from relaxpy.serve.request import NOT_A_NUMBER, Features, Finish, Piece, Request
+from relaxpy.serve.sampling import Draw, no_token
+from relaxpy.serve.scheduler import BeamTexts, Limits, Plan, Scheduler, Text
 from relaxpy.serve.sources import SourceBook, SourceShape
+from relaxpy.serve.step_rows import Matcher, StepRows, log_sum, most_probable
 
 
 class Model(Protocol):
@@ -59,39 +60,6 @@ class Model(Protocol):
 
     def logits(self, logits: Any) -> np.ndarray:
         """The logits (rows, vocabulary) as numbers."""
-        ...
-
-
-class Matcher(Protocol):
-    """Follows a text through a grammar (`relaxpy.serve.grammar`)."""
-
-    def mask(self) -> np.ndarray:
-        """The tokens that may come next, a bit a token."""
-        ...
-
-    def accept(self, token: int) -> None:
-        """Go on by a token. Raises: UsageError (`grammar`)."""
-        ...
-
-    def back(self, count: int) -> None:
-        """Go back by so many tokens."""
-        ...
-
-    def right(self, tokens: Sequence[int]) -> int:
-        """How many of these tokens the grammar allows."""
-        ...
-
-    def forced(self) -> list[int]:
-        """Tokens that must come next."""
-        ...
-
-    def copy(self) -> Matcher:
-        """Another one at the same place."""
-        ...
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing may come."""
         ...
 
 
@@ -249,55 +217,34 @@ class Engine:
         if self.sources is not None:
             tables = self.sources.tables([part.text.source for part in plan.parts])
             batch = replace(batch, encoded=tables)
-        rows: list[int] = []
-        draws: list[Draw] = []
-        first_rows: list[int] = []
-        wrong: dict[Text, Exception] = {}
-        lasts = batch.rows.tolist()
-        for last, part in zip(lasts, plan.parts, strict=True):
-            first_rows.append(len(rows))
-            if part.is_last and part.text.beams is not None:
-                draws.append(_PLAIN)
-                rows.append(last)
-            elif part.is_last and part.text.request.max_tokens:
-                draws += self._draws(part, wrong)
-                first = last - len(part.drafts)
-                own = range(first, last + 1) if part.text.is_forked else [last] * part.text.places
-                rows += own
-        first_scored = len(rows)
-        scored = [*self._scored(batch, lasts, plan)]
-        rows += [row for _, _, row in scored]
-        draws += [_PLAIN] * len(scored)
-        first_probed = len(rows)
-        probed = [*self._probed(batch, lasts, plan)]
-        rows += [row for *_, row in probed]
-        draws += [_PLAIN] * len(probed)
+        asked = StepRows(plan.parts, batch, self._matchers)
         before = time.perf_counter()
-        logits = self.model.step(batch, np.array(rows, np.int32))
+        logits = self.model.step(batch, np.array(asked.rows, np.int32))
         self.book.commit(batch)
-        tokens, logprobs = self.model.sample(logits, draws) if rows else (_NO_ROWS, _NO_ROWS)
+        found = self.model.sample(logits, asked.draws) if asked.rows else (_NO_ROWS, _NO_ROWS)
         self.counters.model_seconds += time.perf_counter() - before
-        drawn = _Drawn(self.model, logits, tokens.tolist(), logprobs.tolist())
-        if scored:
-            self._score(scored, self.model.logits(logits)[first_scored:first_probed], wrong)
-        if probed:
-            _probe(probed, self.model.logits(logits)[first_probed:])
+        drawn = _Drawn(self.model, logits, found[0].tolist(), found[1].tolist())
+        if asked.has_answers:
+            asked.answer(self.model.logits(logits))
+        return self._gone_on(plan, asked, drawn)
+
+    def _gone_on(self, plan: Plan, asked: StepRows, drawn: _Drawn) -> list[Piece]:
+        """Go on with the texts of a step by what was drawn."""
         pieces: list[Piece] = []
         searched = set[BeamTexts]()
-        row_of = {part.text: row for part, row in zip(plan.parts, first_rows, strict=True)}
-        for part, row in zip(plan.parts, first_rows, strict=True):
-            text = part.text
+        for part in plan.parts:
+            text, row = part.text, asked.first[part.text]
             if not text.is_running:
                 continue
-            if text in wrong:
-                pieces.append(self._failed(text, wrong[text]))
+            if text in asked.wrong:
+                pieces.append(self._failed(text, asked.wrong[text]))
             elif not part.is_last:
                 continue
             elif text.beams is not None:
                 if text.beams not in searched:
                     searched.add(text.beams)
-                    own = [row_of[each] for each in text.beams.texts]
-                    pieces += self._searched(text.beams, self.model.logits(logits)[own])
+                    own = [asked.first[each] for each in text.beams.texts]
+                    pieces += self._searched(text.beams, self.model.logits(drawn.logits)[own])
             elif not text.request.max_tokens:
                 pieces += self._read(text)
             elif text.is_forked:
@@ -307,87 +254,6 @@ class Engine:
                     if each.is_running:
                         pieces.append(self._written(each, (), drawn, row + place))
         return pieces
-
-    def _draws(self, part: Part, wrong: dict[Text, Exception]) -> list[Draw]:
-        """The draws of a text: the next token, or those at each draft, or the first one of each text of a request."""
-        text, request = part.text, part.text.request
-        count = 1 + len(part.drafts)
-        masks: list[np.ndarray | None] = [None] * count
-        matcher = self._matchers.get(text)
-        if matcher is not None:
-            try:
-                for place, draft in enumerate((*part.drafts, None)):
-                    masks[place] = matcher.mask()
-                    if draft is not None:
-                        matcher.accept(draft)
-                matcher.back(len(part.drafts))
-            except UsageError as error:
-                wrong[text] = error
-        prompt = len(request.prompt)
-        if not text.is_forked:
-            return [
-                Draw(
-                    request.sampling,
-                    text.tokens,
-                    prompt,
-                    choice,
-                    masks[0],
-                    request.ends,
-                    request.ruled,
-                )
-                for choice in range(text.places)
-            ]
-        return [
-            Draw(
-                request.sampling,
-                [*text.tokens, *part.drafts[:place]] if place else text.tokens,
-                prompt,
-                text.choice,
-                masks[place],
-                request.ends,
-                request.ruled,
-            )
-            for place in range(count)
-        ]
-
-    def _scored(
-        self, batch: Batch, lasts: Sequence[int], plan: Plan
-    ) -> Iterator[tuple[Text, int, int]]:
-        """The places of prompts whose next token a step scores: the text, the place, and its row of the batch."""
-        for last, part in zip(lasts, plan.parts, strict=True):
-            text = part.text
-            if not text.is_scoring:
-                continue
-            for row in range(last - part.count + 1, last + 1):
-                place = int(batch.positions[row])
-                if len(text.scores) <= place < len(text.request.prompt) - 1:
-                    yield text, place, row
-
-    def _probed(
-        self, batch: Batch, lasts: Sequence[int], plan: Plan
-    ) -> Iterator[tuple[Text, int, int]]:
-        """The places of prompts whose logits probes ask for: the text, the place, and its row of the batch."""
-        for last, part in zip(lasts, plan.parts, strict=True):
-            if part.text.is_probing:
-                places = {place for place, _ in part.text.request.probes}
-                for row in range(
-                    last - len(part.drafts) - part.count + 1, last - len(part.drafts) + 1
-                ):
-                    if (place := int(batch.positions[row])) in places:
-                        yield part.text, place, row
-
-    def _score(
-        self,
-        scored: Sequence[tuple[Text, int, int]],
-        logits: np.ndarray,
-        wrong: dict[Text, Exception],
-    ) -> None:
-        for (text, place, _), row in zip(scored, logits, strict=True):
-            request = text.request
-            found = _score_of(row, request.prompt[place + 1], request.scored or 0)
-            if np.isnan(found.logprob):
-                wrong[text] = no_token(row)
-            text.scores.append(found)
 
     def _read(self, text: Text) -> Iterator[Piece]:
         """The pieces of a request for no tokens, whose prompt has been computed."""
@@ -418,7 +284,7 @@ class Engine:
             row = logits[beam].astype(np.float64)
             if request.ruled:
                 row = row[scores[beam] > -np.inf]
-            return float(logits[beam, token] - _log_sum(row))
+            return float(logits[beam, token] - log_sum(row))
 
         wrong = [row for row in logits if not np.isfinite(row.max(initial=-np.inf))]
         chosen = [] if wrong else search.advance(scores, logprob_of)
@@ -546,7 +412,7 @@ class _Drawn:
             return chosen, ()
         logits = self.model.logits(self.logits)[row : row + count].astype(np.float64)
         return chosen, tuple(
-            {**found, token: logprob} if token in (found := _most_probable(each, top)) else found
+            {**found, token: logprob} if token in (found := most_probable(each, top)) else found
             for each, token, logprob in zip(logits, self.tokens[row:], chosen, strict=False)
         )
 
@@ -554,44 +420,7 @@ class _Drawn:
 _SCORED = 1 << 24
 """The most logits of a step that are made scores of prompts."""
 _NO_ROWS = np.zeros(0, np.int64)
-_PLAIN = Draw(Sampling(temperature=0.0))
-"""For rows whose token is not needed."""
-
-
-def _score_of(logits: np.ndarray, token: int, top: int) -> Score:
-    """The score of a token by the logits (vocabulary) at its place."""
-    wide = logits.astype(np.float64)
-    logprob = float(wide[token] - _log_sum(wide))
-    rank = 1 + int(np.count_nonzero(wide > wide[token]))
-    return Score(logprob, rank, _most_probable(wide, top))
-
-
-def _probe(probed: Sequence[tuple[Text, int, int]], logits: np.ndarray) -> None:
-    """Answer the probes of texts by the logits (places, vocabulary) at their places."""
-    for (text, place, _), row in zip(probed, logits, strict=True):
-        wide = row.astype(np.float64)
-        total = _log_sum(wide)
-        for number, (at, token) in enumerate(text.request.probes):
-            if at == place:
-                text.probes[number] = float(wide[token] - total)
 
 
 def _answers(text: Text) -> tuple[float, ...]:
     return tuple(text.probes[number] for number in range(len(text.request.probes)))
-
-
-def _log_sum(logits: np.ndarray) -> float:
-    largest = logits.max()
-    return largest + np.log(np.exp(logits - largest).sum())
-
-
-def _most_probable(logits: np.ndarray, count: int) -> dict[int, float]:
-    """The log-probabilities of the most probable tokens, the most probable first; of equal ones the lower number."""
-    count = min(count, len(logits))
-    if not count:
-        return {}
-    bound = np.partition(logits, -count)[-count]
-    found = np.flatnonzero(logits >= bound)
-    found = found[np.argsort(-logits[found], kind="stable")][:count]
-    total = _log_sum(logits)
-    return {int(token): float(logits[token] - total) for token in found}

@@ -192,7 +192,7 @@ class Matchers:
 
 
 class TextMatcher:
-    """Follows one text through a grammar. Implements `relaxpy.serve.engine.Matcher`."""
+    """Follows one text through a grammar. Implements `relaxpy.serve.step_rows.Matcher`."""
 
     def __init__(self, matcher: Any, vocab: int) -> None:
         self._matcher, self._vocab = matcher, vocab

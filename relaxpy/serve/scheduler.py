@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 
 from relaxpy.errors import UsageError
 from relaxpy.serve.beams import BeamSearch
+from relaxpy.serve.check_request import check_request
 from relaxpy.serve.chunk_size import ChunkSize
 from relaxpy.serve.pages import PageBook
 from relaxpy.serve.request import Request, Score
@@ -216,26 +217,10 @@ class Scheduler:
     def submit(self, request: Request) -> Text:
         """Let a request wait. Raises: UsageError: `bad-length` for one that the cache never has room for, or of more
         texts than a step; `queue-full`."""
-        if request.places > self.limits.running or request.n < 1:
-            what = "n" if request.beams is None else "num_beams"
-            raise UsageError(
-                "bad-length",
-                f"a request has 1 to {self.limits.running} texts, got {what}={request.places}",
-            )
-        if request.beams is not None:
-            self._check_beams(request)
-        if request.max_tokens < 0 or not request.prompt:
-            raise UsageError(
-                "bad-length", "a request has a prompt, and no less than 0 tokens to write"
-            )
-        if request.most_tokens > self.capacity:
-            raise UsageError(
-                "bad-length",
-                f"the prompt has {len(request.prompt)} tokens, and {request.max_tokens} are to be written: together "
-                f"more than the {self.capacity} that the cache has room for",
-                help="ask for fewer tokens, or serve with more memory for the cache",
-            )
-        self._check_source(request)
+        check_request(
+            request, self.limits.running, self.capacity, self.book.page_size,
+            None if self.sources is None else self.sources.shape,
+        )  # fmt: skip
         places = sum(text.places for text in (*self.running, *self.waiting)) + request.places
         if len(self.waiting) >= self.limits.waiting and places > self.limits.running:
             raise UsageError(
@@ -432,36 +417,6 @@ class Scheduler:
         if request.features is not None:  # on which keys and values of tokens depend
             salt = f"{salt}\0{request.features.digest}"
         return self.book.add(text.tokens, request.adapter, salt, not again)
-
-    def _check_beams(self, request: Request) -> None:
-        """Raises: UsageError for what a search with beams cannot have, or the cache no room for."""
-        if request.n > 1 or request.grammar or request.scored is not None or request.top:
-            raise UsageError(
-                "sampling",
-                "a search with beams has no other choices (n), follows no grammar, and tells no scores of the prompt "
-                "and no tokens beside its own",
-                help="num_return_sequences gives several of its texts",
-            )
-        if not request.max_tokens:
-            raise UsageError("bad-length", "a search with beams writes at least one token")
-        size, places = self.book.page_size, request.places
-        # in the worst case each beam has pages of its own, and of each two that go on from one a copy
-        needed = (places * -(-request.most_tokens // size) + places // 2) * size
-        if needed > self.capacity:
-            raise UsageError(
-                "bad-length",
-                f"{places} beams of {request.most_tokens} tokens may need room for {needed}, and the cache has room "
-                f"for {self.capacity}",
-                help="ask for fewer beams or tokens, or serve with more memory for the cache",
-            )
-
-    def _check_source(self, request: Request) -> None:
-        """Raises: UsageError (`bad-prompt`) for an input that the model does not read, or that is missing."""
-        if (request.features is None) != (self.sources is None):
-            has = "reads" if self.sources is not None else "does not read"
-            raise UsageError("bad-prompt", f"this model {has} features: `Request.features`")
-        if self.sources is not None and request.features is not None:
-            self.sources.shape.length(request.features)
 
     def _hold(self, text: Text) -> bool:
         """Let a text hold its source. Is there room for it?"""
