@@ -27,9 +27,12 @@ class TimestampRules:
     """The token that ends a text. Those below it are text."""
     max_initial: int | None = None
     """The latest time that a text begins with, in steps; None: any."""
+    before: tuple[int, ...] = ()
+    """Tokens at the end of the prompt that are the beginning of the text."""
 
     def __post_init__(self) -> None:
-        numbers = self.first, self.no_timestamps, self.end, self.max_initial or 0
+        object.__setattr__(self, "before", tuple(self.before))
+        numbers = self.first, self.no_timestamps, self.end, self.max_initial or 0, *self.before
         if any(not isinstance(each, int) or not 0 <= each < 1 << 31 for each in numbers):
             raise UsageError(
                 "sampling", f"rules of timestamps name tokens by their numbers, got {self}"
@@ -38,7 +41,7 @@ class TimestampRules:
     def restrict(self, allowed: np.ndarray, written: Sequence[int], logits: np.ndarray) -> None:
         """Of the tokens (vocabulary,) that are allowed, forbid those that must not come after what was `written` since
         the prompt, with these logits (vocabulary,)."""
-        first = self.first
+        first, written = self.first, (*self.before, *written)
         allowed[self.no_timestamps : self.no_timestamps + 1] = False
         last = len(written) >= 1 and written[-1] >= first
         second_last = len(written) < 2 or written[-2] >= first

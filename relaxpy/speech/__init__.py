@@ -1,0 +1,38 @@
+"""Speech as people use it: recordings in, text out.
+
+    from relaxpy.speech import load_transcriber
+
+    transcriber = load_transcriber("openai/whisper-tiny")
+    for segment in transcriber.transcribe("talk.mp3"):
+        print(f"{segment.start:.2f} {segment.end:.2f} {segment.text}")
+
+Sound is decoded by PyAV (`sound`), becomes log-mel features by a compiled program (`log_mel`, `spectrum`), and text by a
+Whisper in relaxpy's engine (`transcriber`). `WhisperModel` has faster-whisper's interface.
+"""
+
+from relaxpy.speech.languages import LANGUAGES
+from relaxpy.speech.load import load_transcriber
+from relaxpy.speech.log_mel import LogMel
+from relaxpy.speech.options import TranscriptionOptions
+from relaxpy.speech.segments import Segment, TranscriptionInfo, Word
+from relaxpy.speech.sound import Sound
+from relaxpy.speech.transcriber import Transcriber, Transcription
+from relaxpy.speech.whisper_model import WhisperModel
+
+__all__ = [
+    "LANGUAGES",
+    "LogMel",
+    "Segment",
+    "Sound",
+    "Transcriber",
+    "Transcription",
+    "TranscriptionInfo",
+    "TranscriptionOptions",
+    "WhisperModel",
+    "Word",
+    "load_transcriber",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

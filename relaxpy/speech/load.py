@@ -1,0 +1,70 @@
+"""The transcriber of a checkpoint."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from relaxpy.checkpoints.hub import checkpoint_name, local_checkpoint
+from relaxpy.errors import UsageError
+from relaxpy.llm.checkpoint_files import optional_json
+from relaxpy.llm.generation_config import GENERATION_CONFIG_FILE
+from relaxpy.llm.seq2seq import load_seq2seq
+from relaxpy.llm.tokenizer import Tokenizer
+from relaxpy.models.loaded import Scheme
+from relaxpy.speech.engine_recogniser import EngineRecogniser
+from relaxpy.speech.transcriber import Transcriber
+from relaxpy.speech.vocabulary import Vocabulary
+
+FEATURES_FILE = "preprocessor_config.json"
+_FIXED = {"sampling_rate": 16_000, "hop_length": 160, "n_fft": 400, "dither": 0.0}
+"""Settings of features that all Whispers share."""
+_MULTILINGUAL = 51_865
+"""Vocabularies of so many tokens, or more, have languages (openai-whisper)."""
+
+
+def load_transcriber(
+    place: str | os.PathLike[str],
+    *,
+    scheme: Scheme | None = None,
+    batch: int = 8,
+    target: str = "llvm",
+    keep: bool = True,
+) -> Transcriber:
+    """The transcriber of a checkpoint of Whisper, a folder or a name on the Hugging Face hub. Options are those of
+    `relaxpy.llm.seq2seq.load_seq2seq`.
+
+    Raises: UsageError: `bad-checkpoint`, `bad-config`, `bad-weights`; those of `local_checkpoint` for a name.
+    """
+    folder = local_checkpoint(place)
+    features = optional_json(folder / FEATURES_FILE)
+    for name, value in _FIXED.items():
+        if features.get(name, value) != value:
+            raise UsageError(
+                "bad-checkpoint",
+                f"{folder / FEATURES_FILE}: {name} is {features[name]!r}, and must be {value}",
+                help="features are those of Whisper: 16 kHz, 400 samples each 160",
+            )
+    tokenizer = Tokenizer.from_checkpoint(folder)
+    model = load_seq2seq(folder, scheme=scheme, batch=batch, target=target, keep=keep)
+    recogniser = EngineRecogniser(model)
+    vocabulary = Vocabulary(
+        tokenizer,
+        is_multilingual=_is_multilingual(folder, model.decoder.vocab_size),
+        positions=model.source.positions,
+    )
+    last = vocabulary.time + model.source.positions
+    if last >= model.decoder.vocab_size:
+        raise UsageError(
+            "bad-checkpoint",
+            f"{folder}: the times of a window of {model.source.positions} positions are tokens up to {last}, and the "
+            f"model has {model.decoder.vocab_size}",
+            help="check that tokenizer.json belongs to this model",
+        )
+    return Transcriber(recogniser, vocabulary, name=checkpoint_name(folder))
+
+
+def _is_multilingual(folder: Path, vocab_size: int) -> bool:
+    given: Any = optional_json(folder / GENERATION_CONFIG_FILE).get("is_multilingual")
+    return given if isinstance(given, bool) else vocab_size >= _MULTILINGUAL
