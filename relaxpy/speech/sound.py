@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, BinaryIO
@@ -31,9 +32,9 @@ _FORMATS = (
     "ogg", "wav", "w64", "wv",
 )  # fmt: skip
 """FFmpeg's demuxers that read one file. Others read what the file names (hls, concat, dash), or devices."""
-_WITH_LENGTH = {"wav", "w64", "aiff", "caf", "flac", "matroska"}
+_WITH_LENGTH = {"aiff", "caf", "flac", "matroska"}
 """Formats that say how long they are."""
-_UNKNOWN = 2e9
+_UNKNOWN = 0x7FFF0000
 """A length of more bytes stands for one that was not known when the file was begun."""
 _PIECE = 30 * RATE
 """Samples of a piece."""
@@ -220,6 +221,7 @@ def _decoded(file: BinaryIO, name: str) -> Iterator[np.ndarray]:
     file.seek(0)
     if not size:
         raise UsageError("bad-sound", f"{name} is empty: it has 0 bytes")
+    _check_wav(file, size, name)
     try:
         container = av.open(
             file, mode="r", metadata_errors="replace", io_open=_refused,
@@ -303,25 +305,42 @@ def _stream(av: Any, container: Any, stream: Any, name: str) -> Iterator[np.ndar
         taken(resampler.resample(None))
     if not total + count:
         raise UsageError("bad-sound", f"{name} has no sound: its stream is empty")
-    seconds, said = (total + count) / RATE, _said(container, stream)
+    seconds, said = (total + count) / RATE, _said(container)
     if said is not None and seconds < said - max(0.5, 0.02 * said):
-        raise UsageError(
-            "bad-sound",
-            f"{name} is cut off: it says that it has {said:.2f} s, and ends after {seconds:.2f} s",
-            help="write it anew from the recording, or decode what there is, and give the samples",
-        )
+        raise _cut(name, f"it says that it has {said:.2f} s, and ends after {seconds:.2f} s")
     if count:
         yield np.concatenate(waiting)
 
 
-def _said(container: Any, stream: Any) -> float | None:
-    """The seconds that a file says it has, if it says so: some formats have no length, FFmpeg estimates that of others,
-    and what is written to a pipe has the largest number in its place."""
-    if container.duration is None or not set(container.format.name.split(",")) & _WITH_LENGTH:
-        return None
-    seconds = container.duration / 1e6
-    size = seconds * (stream.bit_rate or 0) / 8
-    return None if size > _UNKNOWN else seconds
+def _said(container: Any) -> float | None:
+    """The seconds that a file says it has, if it does: some formats have no length, and FFmpeg estimates that of others."""
+    names = set(container.format.name.split(","))
+    return container.duration / 1e6 if container.duration and names & _WITH_LENGTH else None
+
+
+def _check_wav(file: BinaryIO, size: int, name: str) -> None:
+    """Raises: UsageError (`bad-sound`) for a wav file whose samples are fewer than it says: FFmpeg decodes what is there.
+    What is written to a pipe has the largest number, or 0, in place of a length."""
+    head = file.read(12)
+    place = 12
+    while head[:4] == b"RIFF" and head[8:] == b"WAVE" and place + 8 <= size:
+        file.seek(place)
+        kind, length = struct.unpack("<4sI", file.read(8))
+        place += 8
+        if kind == b"data":
+            if length < _UNKNOWN and place + length > size:
+                raise _cut(name, f"it says that it has {length} bytes of samples, and has {size - place}")
+            break
+        place += length + length % 2
+    file.seek(0)
+
+
+def _cut(name: str, why: str) -> UsageError:
+    return UsageError(
+        "bad-sound",
+        f"{name} is cut off: {why}",
+        help="write it anew from the recording, or decode what there is, and give the samples",
+    )
 
 
 def _reason(error: BaseException) -> str:
