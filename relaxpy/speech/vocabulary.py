@@ -123,15 +123,10 @@ class Vocabulary:
     @property
     def controls(self) -> frozenset[int]:
         """Tokens that no text has in its middle."""
-        names = (
-            self.first,
-            self.translate,
-            self.transcribe,
-            self.previous,
-            self.previous - 1,
-            self.no_speech,
+        before_previous = self.previous - 1  # <|startoflm|>
+        return frozenset(
+            (self.first, self.translate, self.transcribe, before_previous, self.previous, self.no_speech)
         )
-        return frozenset({*names, *self.languages.values()})
 
     def suppressed(self, given: Sequence[int] | None) -> tuple[int, ...]:
         """Tokens that never come, by the option `suppress_tokens`."""

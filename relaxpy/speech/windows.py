@@ -97,7 +97,7 @@ def hear(
         if options.suppress_blank and not prompt.begun
         else ()
     )
-    room = recogniser.positions - len(prompt.tokens)
+    room = recogniser.positions - len(prompt.tokens) + 1  # the last token is not read
     request = WindowRequest(
         prompt.tokens,
         max(1, min(options.max_new_tokens or recogniser.positions // 2, room)),
