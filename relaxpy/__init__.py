@@ -90,6 +90,7 @@ _PROVIDERS = {
     "gradient": "relaxpy.build.derivatives",
     "function_of_module": "relaxpy.build.first_call",
     "html": "relaxpy.script.highlight",
+    "load_transcriber": "relaxpy.speech.load",
     "print_annotation": "relaxpy.script.printer",
     "print_function": "relaxpy.script.printer",
     "print_module": "relaxpy.script.printer",
@@ -106,8 +107,8 @@ for _name, _module in _PROVIDERS.items():
     services.SERVICES[_name].provided_by(_module)
 
 _PACKAGES = (
-    "analysis", "backend", "ir", "jax", "llm", "nn", "onnx", "op", "runtime", "script", "serve", "shape", "testing",
-    "tir", "torch", "train", "transform",
+    "analysis", "backend", "ir", "jax", "llm", "nn", "onnx", "op", "runtime", "script", "serve", "shape", "speech",
+    "testing", "tir", "torch", "train", "transform",
 )  # fmt: skip
 """Packages available as attributes (`relaxpy.op.add`) without an explicit import."""
 

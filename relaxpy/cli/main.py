@@ -42,6 +42,7 @@ COMMANDS = {
     "run": Entry("Run a compiled function."),
     "chat": Entry("Talk with a language model."),
     "generate": Entry("Continue a text with a language model."),
+    "transcribe": Entry("Write what is spoken in recordings."),
     "serve": Entry("Answer requests to language models over HTTP."),
     "bench-serve": Entry(
         "Measure a server under load.",
@@ -73,7 +74,7 @@ compiler only when the command runs: help and completion take a tenth of a secon
 _FAMILIAR = {
     "build": "compile", "exec": "run", "execute": "run", "print": "show", "parse": "show", "check": "show",
     "info": "doctor", "version": "--version", "help": "--help", "bench": "profile", "memory": "plan",
-    "pull": "download", "get": "download", "complete": "generate", "ask": "chat", "repl": "chat",
+    "whisper": "transcribe", "pull": "download", "get": "download", "complete": "generate", "ask": "chat", "repl": "chat",
 }  # fmt: skip
 """Command names of other programs → the corresponding command here."""
 
@@ -141,6 +142,7 @@ Examples:
   relaxpy compile mlp.py --target llvm -o mlp.rxe  compile it, once for all shapes
   relaxpy run mlp.rxe main --input 'x=f32[4,64]'   run it on random arrays
   relaxpy chat                                     talk with a language model
+  relaxpy transcribe talk.mp3                      write what is spoken in a recording
   relaxpy serve                                    serve it to clients of OpenAI's interface
   relaxpy embed "A sentence." "Another one."       sentence embeddings
   relaxpy ops softmax                              operators by name

@@ -21,7 +21,7 @@ from dataclasses import replace
 from itertools import count
 from operator import index
 from threading import Lock
-from typing import Any, Unpack
+from typing import Any, NoReturn, Unpack
 
 from relaxpy.checkpoints.config_file import config_of
 from relaxpy.checkpoints.hub import checkpoint_name, local_checkpoint
@@ -39,9 +39,12 @@ from relaxpy.serve import Engine, Limits, PageBook, Piece, Request
 from relaxpy.serve.decoder_model import DecoderModel
 from relaxpy.serve.engine_settings import CONTEXT
 from relaxpy.serve.sampling import SamplingOptions
+from relaxpy.services import load_transcriber
 
 PREFILL = 512
 """The most tokens of a prompt in a step."""
+SPEECH = ("whisper",)
+"""Types of models that hear."""
 _DEFAULTS = Recommended()
 
 
@@ -66,6 +69,8 @@ def load(
     memory is taken for `batch` texts of this length. `chat_template` replaces the checkpoint's own template, and
     `tokenizer` its tokenizer.
 
+    For a checkpoint of Whisper it is a `relaxpy.speech.Transcriber`, whose method is `transcribe`.
+
     Raises: UsageError: `bad-checkpoint`, `bad-config` or `bad-weights` for a checkpoint that cannot be read,
     `bad-length` for a context that the model does not have; those of `local_checkpoint` for a name.
     """
@@ -73,6 +78,12 @@ def load(
         place = embedded_model()
     folder = local_checkpoint(place)
     config = config_of(folder) or {}
+    if config.get("model_type") in SPEECH:
+        given = {"context": context, "chat_template": chat_template, "tokenizer": tokenizer}
+        if wrong := [name for name, value in given.items() if value is not None]:
+            raise UsageError("bad-arguments", f"a model of speech takes no {wrong[0]}")
+        speech: Any = load_transcriber(folder, scheme=scheme, batch=batch, target=target, keep=keep)
+        return speech
     positions = config.get("max_position_embeddings", config.get("n_positions"))
     if isinstance(positions, int) and context is not None:  # before it is compiled
         _check_context(context, positions)
@@ -244,6 +255,14 @@ class LanguageModel:
             ends = self._answer_ends[template] = self.tokenizer.answer_ends(template)
         given: dict[str, Any] = {"end_tokens": ends, "begins": True, **options}
         return self.generate(prompt, **given)
+
+    def transcribe(self, *_: Any, **__: Any) -> NoReturn:
+        """Raises: UsageError: the model reads text. That of a checkpoint of Whisper (`relaxpy.speech.Transcriber`) hears."""
+        raise UsageError(
+            "bad-arguments",
+            f"{self.name} reads text, and no sound",
+            help="load a Whisper: relaxpy.llm.load('openai/whisper-base').transcribe(path)",
+        )
 
     # For generations
 
