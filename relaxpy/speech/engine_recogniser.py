@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 
-
 import numpy as np
 
 from relaxpy.errors import UsageError
 from relaxpy.llm.seq2seq import Seq2SeqModel, Written
 from relaxpy.serve import Request, Sampling
+from relaxpy.serve.beams import Beams
 from relaxpy.serve.request import Features
 from relaxpy.speech.recogniser import WindowRequest, WindowText
 
-_GREEDY = Sampling(temperature=0.0)
 
 
 class EngineRecogniser:
@@ -35,12 +34,15 @@ class EngineRecogniser:
 
     def write(self, features: np.ndarray, request: WindowRequest) -> WindowText:
         """See `Recogniser.write`."""
+        beams = None
         if request.temperature == 0 and request.beam_size > 1:
-            raise UsageError(
-                "bad-arguments",
-                f"beam_size is {request.beam_size}, and this engine has no search with beams",
-                help="beam_size=1",
-            )
+            if request.patience != 1:
+                raise UsageError(
+                    "bad-arguments",
+                    f"patience is {request.patience}: a search ends with as many texts as it has beams",
+                    help="patience=1, and a larger beam_size",
+                )
+            beams = Beams(request.beam_size, request.length_penalty, early_stopping=True)
         sampling = Sampling(
             temperature=request.temperature,
             repetition_penalty=request.repetition_penalty,
@@ -53,6 +55,7 @@ class EngineRecogniser:
         given = Request(
             0, request.prompt, request.most, sampling, frozenset({request.end}),
             n=request.best_of if request.temperature else 1, features=Features(features), probes=(request.probe,),
+            beams=beams,
         )  # fmt: skip
         written = self.model.write_all([given])
         probe = math.exp(next(each.probes[0] for each in written if each.probes))
@@ -66,15 +69,12 @@ class EngineRecogniser:
         """See `Recogniser.logprobs`."""
         return self.model.log_probabilities(Features(features), tokens)
 
-    def scores(self, features: np.ndarray, tokens: tuple[int, ...]) -> np.ndarray:
-        """See `Recogniser.scores`."""
-        request = Request(0, tokens, 1, _GREEDY, scored=0, features=Features(features))
-        found = [score for piece in self.model.pieces(request) for score in piece.scores]
-        return np.array([score.logprob for score in found])
-
-    def alignment(self, features: np.ndarray, tokens: tuple[int, ...]) -> np.ndarray:
-        """See `Recogniser.alignment`."""
-        return self.model.alignment(Features(features), tokens)
+    def align(
+        self, features: np.ndarray, tokens: tuple[int, ...], texts: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """See `Recogniser.align`."""
+        found = self.model.align(Features(features), tokens, texts)
+        return found.weights, found.logprobs
 
 
 def _text(written: Written, end: int, probe: float) -> WindowText:

@@ -72,11 +72,10 @@ class Recogniser(Protocol):
         """The logarithms of the probabilities (vocabulary,) of the next token."""
         ...
 
-    def scores(self, features: np.ndarray, tokens: tuple[int, ...]) -> np.ndarray:
-        """The logarithm of the probability of each token but the first after those before it: (tokens - 1,)."""
-        ...
-
-    def alignment(self, features: np.ndarray, tokens: tuple[int, ...]) -> np.ndarray:
-        """The weights (heads, tokens, positions) of attention when each token is read, of the heads that follow the sound;
-        they are 1 together over the positions."""
+    def align(
+        self, features: np.ndarray, tokens: tuple[int, ...], texts: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The weights (heads, tokens, positions) of attention when each token is read, of the heads that follow the
+        sound; they are 1 together over the positions. Then the logarithm of the probability of each token but the
+        first after those before it, among the tokens below `texts`: (tokens - 1,)."""
         ...

@@ -66,7 +66,9 @@ class WhisperModel:
     def transcribe(
         self, audio: Given, **options: Unpack[TranscriptionOptionsDict]
     ) -> tuple[Transcription, TranscriptionInfo]:
-        """The segments, an iterator, and what is known before them."""
+        """The segments, an iterator, and what is known before them. As in faster-whisper, `beam_size` is 5 unless it is
+        given."""
+        options.setdefault("beam_size", 5)
         found = self.transcriber.transcribe(audio, **options)
         return found, found.info
 

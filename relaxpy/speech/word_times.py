@@ -50,13 +50,13 @@ def window_words(
         return []
     start = vocabulary.start(language, options.task)
     tokens = (*start, vocabulary.without_times, *text, vocabulary.end)
-    scores = recogniser.scores(features, tokens)[len(start) : -1]
-    weights = recogniser.alignment(features, tokens)[:, :, : max(1, frames // 2)].astype(np.float64)
+    weights, logprobs = recogniser.align(features, tokens, vocabulary.end)
+    weights = weights[:, :, : max(1, frames // 2)].astype(np.float64)
     weights /= np.maximum(weights.sum(axis=-1, keepdims=True), 1e-30)
     # A token is written when the one before it is read.
     begins = token_times(weights, slice(len(start), -1))
     words = vocabulary.words(text, language)
-    return timed_words(words, begins, np.exp(scores))
+    return timed_words(words, begins, np.exp(logprobs[len(start) : -1]))
 
 
 def with_words(

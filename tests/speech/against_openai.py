@@ -39,7 +39,7 @@ OPTIONS: list[dict[str, Any]] = [
     {}, {"word_timestamps": True}, {"condition_on_previous_text": False}, {"initial_prompt": "one two three"},
     {"word_timestamps": True, "hallucination_silence_threshold": 0.4}, {"clip_timestamps": "0.5,4,5.5"},
     {"without_timestamps": True}, {"max_initial_timestamp": 0.3}, {"beam_size": 1, "no_speech_threshold": 0.004},
-    {"word_timestamps": True, "condition_on_previous_text": False},
+    {"word_timestamps": True, "condition_on_previous_text": False}, {"beam_size": 3},
 ]  # fmt: skip
 _OWN = {"log_prob_threshold": "logprob_threshold"}
 

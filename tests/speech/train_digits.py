@@ -1,6 +1,6 @@
 """Trains the Whisper of tests/speech/digits: 0.45 M weights that read digits spoken by espeak-ng.
 
-    python -m tests.speech.train_digits [FOLDER] [--minutes 8]
+    python -m tests.speech.train_digits [FOLDER] [--minutes 8] [--start FOLDER]
 
 Windows are 3 seconds of words and short strings that begin at known times, drawn anew for each step, so the model
 learns all that a Whisper does: texts with and without times, segments that the end of the window cuts, windows
@@ -256,15 +256,17 @@ def save(model: Any, folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(options, indent=1) + "\n")
 
 
-def train(folder: Path, minutes: float, size: int = 16) -> None:
+def train(folder: Path, minutes: float, start: Path | None = None, size: int = 16) -> None:
     torch.set_num_threads(1)
     begin = time.process_time()
     material, held_out = Material(1200, 1500, 1), Material(200, 200, 2)
     print(f"recordings: {time.process_time() - begin:.0f} s", flush=True)
-    features, rng, model = Features(), random.Random(0), make_model()
+    features, rng, model = Features(), random.Random(0 if start is None else 1), make_model()
     print(f"{sum(p.numel() for p in model.parameters())} weights", flush=True)
+    if start is not None:
+        model.load_state_dict(Whisper.from_pretrained(start, dtype=torch.float32).state_dict())
     optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01, betas=(0.9, 0.98))
-    begin, step, best = time.process_time(), 0, 0.0
+    begin, step = time.process_time(), 0
     while (done := (time.process_time() - begin) / (60 * minutes)) < 1:
         rate = 2e-3 * min(
             (step + 1) / 200, 1, max(0.02, 2 * (1 - done))
@@ -297,5 +299,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
     parser.add_argument("--minutes", type=float, default=8)
+    parser.add_argument("--start", type=Path, help="go on with the weights of this folder")
     given = parser.parse_args()
-    train(given.folder, given.minutes)
+    train(given.folder, given.minutes, given.start)
