@@ -39,7 +39,7 @@ MOST = {
     "op": 23_500,
     "product": 28_700,
     "testing": 7_950,
-    "importers": 22_250,
+    "importers": 22_340,
 }
 """Lines of the parts that are above their budget today, to be reduced:
 
@@ -48,7 +48,7 @@ since; compiler core: convolutions, recurrent layers and their recognition in `t
 the flow of integers, mixed precision, derivatives, scales that go into weights, a table of simpler expressions, levels;
 op: operators of ONNX, and a rule of differentiation for each that has one; product: the server's interfaces and formats
 of checkpoints; testing: the tools of developers are in the wheel;
-importers: ONNX and torch, whose operators each need a few lines.
+importers: ONNX and torch, whose operators each need a few lines; values that torch takes for sizes are checked.
 """
 
 ISINSTANCE = 15.0

@@ -39,8 +39,8 @@ from tests.torch.tiny_models import Tiny, kinds, tiny_model
 SHAPES = ((3, 11), (2, 7), (1, 5))
 """Batch and length of the calls; the first is traced."""
 QUICK = ("bert", "llama", "vit") if FULL else ("llama",)
-SECONDS = 90
-"""Of a processor, for a type."""
+SECONDS = 300
+"""Of a processor, for a type: some look at pictures of 1008 by 1008 only."""
 
 
 TABLE = Path(__file__).with_name("models.txt")

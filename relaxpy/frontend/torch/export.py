@@ -22,7 +22,7 @@ from relaxpy.frontend.torch.guards import sizes_of
 from relaxpy.frontend.torch.kept_sizes import kept_sizes
 from relaxpy.frontend.torch.recurrent import whole_layers
 from relaxpy.frontend.torch.refused import REFUSED
-from relaxpy.frontend.torch.table import OPERATORS
+from relaxpy.frontend.torch.table import OPERATORS, READERS
 from relaxpy.ir import IRModule
 
 INVENTED = 2
@@ -144,7 +144,22 @@ def decomposed(traced: Traced) -> tuple[Any, list[Any]]:
     before = 0 if env is None else len(env.guards)
     with torch.no_grad(), quiet(), _oblivious() if traced.least == 0 else nullcontext():
         found = flat(program).run_decompositions(table)
+    _keep_reads(program.graph, found.graph)
     return found, [] if env is None else [env.replace(g.expr) for g in env.guards[before:]]
+
+
+READ_AS = "read_as"
+"""What a node that reads a value out of a tensor was before the program was decomposed, in its `meta`."""
+
+
+def _keep_reads(original: Any, graph: Any) -> None:
+    """Torch takes a value for `2 * n`, say, and forgets it when it traces the program again."""
+    before, after = (
+        [node for node in each.nodes if str(node.target) in READERS] for each in (original, graph)
+    )
+    if len(before) == len(after):
+        for old, new in zip(before, after, strict=True):
+            new.meta[READ_AS] = old.meta["val"]
 
 
 def flat(program: Any) -> Any:

@@ -125,8 +125,6 @@ class Importer:
         self.trace = traced
         self.original = traced.program
         self.program, self.assumed = decomposed(traced)
-        self.reads = _reads(self.original.graph, self.program.graph)
-        """Node that reads a value out of a tensor → what torch took it for before it decomposed the program."""
         self.same = same
         self.leaves = names
         self.title = title if title.isidentifier() else "Module"
@@ -725,18 +723,6 @@ def _attribute(module: Any, path: str) -> Any:
         unset_fake_temporarily()
     ):  # torch.compile calls its backend in a mode that refuses real tensors
         return Constant.shared(array_of(module))
-
-
-def _reads(original: Any, graph: Any) -> dict[Any, Any]:
-    """Values that are read in a graph, which torch traced again, → what they were in the original: the new trace has
-    forgotten that `2 * n` was one of them."""
-    before, after = (
-        [node for node in each.nodes if node.op == "call_function" and name_of(node) in READERS]
-        for each in (original, graph)
-    )
-    if len(before) != len(after):
-        return {}
-    return {new: old.meta["val"] for old, new in zip(before, after, strict=True)}
 
 
 def _memory(tensor: Any) -> Any:

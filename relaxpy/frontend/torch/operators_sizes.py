@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from relaxpy import op
+from relaxpy.frontend.torch.export import READ_AS
 from relaxpy.frontend.torch.importer import Site
 from relaxpy.frontend.torch.operators_elementwise import size_tensor
 from relaxpy.frontend.torch.table import operator
@@ -34,7 +35,7 @@ def item(at: Site, x: Expr) -> Any:
     else:
         at.match(scalar, PrimType("int64", sizes.of(at.val)))
     value = sizes.of(at.val)
-    before = at.importer.reads.get(at.node, at.val)
+    before = at.node.meta.get(READ_AS, at.val)
     names = sizes.unknown(before)
     if names == [str(before)]:
         sizes.define(names[0], value)
