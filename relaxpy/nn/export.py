@@ -40,7 +40,7 @@ from relaxpy.ir import (
 from relaxpy.ir.names import FreshNames
 from relaxpy.nn import spec
 from relaxpy.nn.construction import Construction, mistake
-from relaxpy.nn.tensor import Tensor, Value
+from relaxpy.nn.tensor import Tensor, Value, Values
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.op.call import CallTIRInplace
 
@@ -152,7 +152,7 @@ class Exporter(Construction):
         match var.annotation:
             case TupleType(fields=fields):
                 every = range(len(fields))
-                return tuple(self.emit(TupleGetItem(var, i), var.name, span) for i in every)
+                return Values(self.emit(TupleGetItem(var, i), var.name, span) for i in every)
             case PrimType(value=Dim() as value):
                 return value
             case ShapeType(dims=tuple() as dims):

@@ -282,6 +282,36 @@ class Tensor(Value):
         return dtype
 
 
+class Values(tuple[Any, ...]):
+    """The values of an operator that has several: a tuple, with which nothing is computed by mistake. Python would
+    repeat it for `y * 2`."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> tuple[Any, ...]:  # type: ignore[override]
+        return super().__add__(other) if isinstance(other, tuple) else self._refused("+")
+
+    def __radd__(self, other: Any) -> tuple[Any, ...]:
+        return (*other, *self) if isinstance(other, tuple) else self._refused("+")
+
+    def __mul__(self, other: Any) -> NoReturn:
+        self._refused("*")
+
+    __rmul__ = __mul__
+
+    def _refused(self, what: str) -> NoReturn:
+        raise _not_python(
+            f"these are {len(self)} values, and {what} is for one", "take one of them: y[0]"
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):  # asked for by tools
+            raise AttributeError(name)
+        raise AttributeError(
+            f"these are {len(self)} values, and {name} is of one: write y[0].{name}"
+        )
+
+
 _NONE = "write `x is None`, or `x is not None`"
 _NUMPY_NAMES = {"remainder": "floor_mod", "absolute": "abs", "invert": "bitwise_not"}
 """numpy's name of an operator → our name, where they differ."""

@@ -289,6 +289,15 @@ def changes(_: Any, x: Any) -> Any:
 
 
 MODELS: dict[str, tuple[Any, str]] = {
+    "nn.op.nn.dropout(x) + 1": (
+        lambda: Of(lambda _, x: nn.op.nn.dropout(x, 0.5) + 1),
+        "2 values, and + is for one",
+    ),
+    "2 * nn.op.nn.dropout(x)": (
+        lambda: Of(lambda _, x: 2 * nn.op.nn.dropout(x, 0.5)),
+        "2 values, and * is for one",
+    ),
+    "x + nn.op.nn.dropout(x)": (lambda: Of(lambda _, x: x + nn.op.nn.dropout(x, 0.5)), "t[0]"),
     "x[0] = 1": (lambda: Of(changes), "nn.op.slice_scatter(x, rows, 0, 1, 1, axis=0)"),
     "x @ [[1.0]]": (lambda: Of(lambda _, x: x @ [[1.0]]), "numpy.array("),
     "nn.op.add(x, [1, 2])": (lambda: Of(lambda _, x: nn.op.add(x, [1, 2])), "numpy.array("),
@@ -361,6 +370,19 @@ def test_a_part_is_replaced_as_the_error_says() -> None:
     first, second = relaxpy.VirtualMachine(relaxpy.build(mod))(X)
     np.testing.assert_array_equal(first.numpy(), [[1] * 4, [0] * 4])
     np.testing.assert_array_equal(second.numpy(), np.ones((2, 4)))
+
+
+def test_one_of_several_values() -> None:
+    """An operator with several results gives a tuple, which Python would concatenate and repeat."""
+    with pytest.raises(AttributeError, match=r"2 values, and shape is of one: write y\[0\]\.shape"):
+        Of(lambda _, x: nn.op.nn.dropout(x, 0.5).shape).export(SPEC)
+
+    def both(_: Any, x: Any) -> Any:
+        y, mask = nn.op.nn.dropout(x, 0.5)
+        return (*nn.op.nn.dropout(x, 0.5), *((y, mask) + nn.op.split(x, 2, axis=1)))  # noqa: RUF005 it is what is tested
+
+    mod, _ = Of(both).export(SPEC)
+    assert len(mod["forward"].ret.fields) == 6
 
 
 def test_gradients_are_no_longer_said_to_be_missing() -> None:

@@ -134,6 +134,21 @@ def test_types(package: str, tmp_path: Path) -> None:
         run(BIN / "tsc")  # the example
 
 
+def test_the_lock_file_is_whole() -> None:
+    """`npm ci`, as docs/browser.md says, refuses a lock file that lacks what one of its packages asks for, optional or
+    not."""
+    packages = json.loads((HERE / "package-lock.json").read_text())["packages"]
+    there = {name.rpartition("node_modules/")[2] for name in packages}
+    asked = {
+        each
+        for package in packages.values()
+        for kind in ("dependencies", "devDependencies", "optionalDependencies")
+        for each in package.get(kind, ())
+    }
+    assert asked
+    assert asked <= there
+
+
 @pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
 def test_the_package_without_a_model() -> None:
     """`npm pack` takes the machine, its types, and nothing of the pages."""
