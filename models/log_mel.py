@@ -1,8 +1,8 @@
 """Log-mel features of sound, as Whisper reads them, as a program for any number of samples.
 
 The short-time Fourier transform of 400 samples every 160 is a product of matrices. Sines and cosines of 400 samples
-have four symmetries: n and 400 - n have equal cosines and opposite sines, and so have n and 200 - n but for the sign
-of even frequencies. So frames are folded four times, to 101 numbers a symmetry, before they are multiplied: a quarter of
+have four symmetries: n and 400 - n have equal cosines and opposite sines, and so have n and 200 - n but for the sign of
+even frequencies. So frames are folded four times, to 101 numbers a symmetry, before they are multiplied: a quarter of
 the products. Sums are of float64, in which the quietest bins of a loud frame are exact, too: torch's transform in
 float32, which transformers takes where torch is installed, is 6e-5 off in speech.
 
@@ -11,11 +11,14 @@ float32, which transformers takes where torch is installed, is 6e-5 off in speec
 
 from __future__ import annotations
 
+import ast
+from typing import Any
+
 import numpy as np
 
 from relaxpy import nn
+from relaxpy.ir.module import TensorProgram
 from relaxpy.nn import op
-from relaxpy.script import tir as T
 
 RATE = 16_000
 """Samples a second."""
@@ -28,14 +31,13 @@ FLOOR = 1e-10
 """Powers below it count as it."""
 
 
-@T.prim_func
+_FOLD = """
+@T.prim_func(private=True)
 def fold(
     x: T.Buffer(("samples",), "float32"),
     window: T.Buffer((201,), "float64"),
     y: T.Buffer((4, "frames", 101), "float64"),
-) -> None:
-    """Frames times the window, folded at its middle and at its quarters: sums for cosines (0 and 1) and differences for
-    sines (2 and 3), of even (0 and 2) and odd (1 and 3) frequencies."""
+):
     samples, frames = T.int64(), T.int64()
     for f, t, n in T.grid(4, frames, 101):
         with T.sblock("fold"):
@@ -46,33 +48,33 @@ def fold(
                 * (T.Cast("float64", x[vt * 160 + vn]) + T.Cast("float64", x[vt * 160 + 400 - vn]))
                 + T.Select(vf == 0, T.float64(1), T.float64(-1))
                 * window[200 - vn]
-                * (
-                    T.Cast("float64", x[vt * 160 + 200 - vn])
-                    + T.Cast("float64", x[vt * 160 + 200 + vn])
-                ),
+                * (T.Cast("float64", x[vt * 160 + 200 - vn]) + T.Cast("float64", x[vt * 160 + 200 + vn])),
                 window[vn]
                 * (T.Cast("float64", x[vt * 160 + vn]) - T.Cast("float64", x[vt * 160 + 400 - vn]))
                 + T.Select(vf == 3, T.float64(1), T.float64(-1))
                 * window[200 - vn]
-                * (
-                    T.Cast("float64", x[vt * 160 + 200 - vn])
-                    - T.Cast("float64", x[vt * 160 + 200 + vn])
-                ),
+                * (T.Cast("float64", x[vt * 160 + 200 - vn]) - T.Cast("float64", x[vt * 160 + 200 + vn])),
             )
-
-
-@T.prim_func
-def power(
-    z: T.Buffer((4, "frames", 101), "float64"), y: T.Buffer(("frames", 202), "float64")
-) -> None:
-    """The squared magnitudes of even frequencies, then of odd ones."""
+"""
+"""Frames times the window, folded at its middle and at its quarters: sums for cosines (0 and 1) and differences for
+sines (2 and 3), of even (0 and 2) and odd (1 and 3) frequencies."""
+_POWER = """
+@T.prim_func(private=True)
+def power(z: T.Buffer((4, "frames", 101), "float64"), y: T.Buffer(("frames", 202), "float64")):
     frames = T.int64()
     for t, f, n in T.grid(frames, 2, 101):
         with T.sblock("power"):
             vt, vf, vn = T.axis.remap("SSS", [t, f, n])
-            y[vt, vf * 101 + vn] = (
-                z[vf, vt, vn] * z[vf, vt, vn] + z[vf + 2, vt, vn] * z[vf + 2, vt, vn]
-            )
+            y[vt, vf * 101 + vn] = z[vf, vt, vn] * z[vf, vt, vn] + z[vf + 2, vt, vn] * z[vf + 2, vt, vn]
+"""
+"""The squared magnitudes of even frequencies, then of odd ones."""
+
+
+def _program(source: str) -> TensorProgram:
+    from relaxpy.tir.parse import parse_prim_func  # loads TVM
+
+    node: Any = ast.parse(source).body[0]
+    return parse_prim_func(node, source, f"<{node.name}>", {})
 
 
 class LogMel(nn.Module):
@@ -87,11 +89,17 @@ class LogMel(nn.Module):
         """(frames * 160 + 320,) float32 → (frames, mels) float32. Frame t is that of samples 160 t to 160 t + 400."""
         frames = x.shape[0] // HOP - 2
         folded = op.call_tir(
-            fold, (x, self.window), nn.spec.Tensor((4, frames, FOLDED), "float64"), name="fold"
+            _program(_FOLD),
+            (x, self.window),
+            nn.spec.Tensor((4, frames, FOLDED), "float64"),
+            name="fold",
         )
         spectrum = op.matmul(folded, self.basis)
         powers = op.call_tir(
-            power, (spectrum,), nn.spec.Tensor((frames, 2 * FOLDED), "float64"), name="power"
+            _program(_POWER),
+            (spectrum,),
+            nn.spec.Tensor((frames, 2 * FOLDED), "float64"),
+            name="power",
         )
         mel = op.astype(op.matmul(powers, self.filters), "float32")
         return op.log10(op.maximum(mel, FLOOR))
@@ -123,8 +131,8 @@ def weights(mels: int) -> dict[str, np.ndarray]:
 
 
 def mel_filters(mels: int, rate: int = RATE, most: float = 8000.0) -> np.ndarray:
-    """Triangles (201, mels) that are even on Slaney's mel scale from 0 to `most` hertz, each of area 1 (Slaney, Auditory
-    Toolbox, 1998): a mel is 200/3 Hz up to 1000 Hz, and from there 27 are a factor of 6.4."""
+    """Triangles (201, mels) that are even on Slaney's mel scale from 0 to `most` hertz, each of area 1 (Slaney,
+    Auditory Toolbox, 1998): a mel is 200/3 Hz up to 1000 Hz, and from there 27 are a factor of 6.4."""
     step = 200 / 3
     log_step = np.log(6.4) / 27
     top = 1000 / step + np.log(most / 1000) / log_step

@@ -1,5 +1,6 @@
 """Services: functions that nodes of the IR offer, implemented by packages above the IR: `mod.script()`, `mod.show()`,
-`main(x)`, proofs, and parsing a target, which its backend does; and models of speech, which language models do not know.
+`main(x)`, proofs, and parsing a target, which its backend does; and models of speech, which language models do not
+know.
 
 The IR does not import these packages. A service is declared here with its type. `relaxpy/__init__.py`, which runs
 whatever part of relaxpy is imported, names the module that implements it. That module is loaded when the service is
@@ -153,7 +154,14 @@ def read_target(text: str) -> Target:
 
 
 @Service
-def load_transcriber(place: str | PathLike[str], **options: Any) -> Any:
+def load_transcriber(
+    place: str | PathLike[str],
+    *,
+    scheme: Any = None,
+    batch: int = 8,
+    target: str = "llvm",
+    keep: bool = True,
+) -> Any:
     """What `relaxpy.llm.load` gives for a model of speech."""
     ...
 

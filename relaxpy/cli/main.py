@@ -74,7 +74,8 @@ compiler only when the command runs: help and completion take a tenth of a secon
 _FAMILIAR = {
     "build": "compile", "exec": "run", "execute": "run", "print": "show", "parse": "show", "check": "show",
     "info": "doctor", "version": "--version", "help": "--help", "bench": "profile", "memory": "plan",
-    "whisper": "transcribe", "pull": "download", "get": "download", "complete": "generate", "ask": "chat", "repl": "chat",
+    "pull": "download", "get": "download", "complete": "generate", "ask": "chat", "repl": "chat",
+    "whisper": "transcribe",
 }  # fmt: skip
 """Command names of other programs → the corresponding command here."""
 

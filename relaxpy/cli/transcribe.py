@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from relaxpy.cli.language_model import SCHEME_OPTIONS, on_this_machine, options, printable, scheme_of
+from relaxpy.cli.language_model import (
+    SCHEME_OPTIONS,
+    on_this_machine,
+    options,
+    printable,
+    scheme_of,
+)
 from relaxpy.errors import RelaxError, UsageError
 
 if TYPE_CHECKING:
     from relaxpy.speech import Transcriber, Transcription
-    from relaxpy.speech.formats import SubtitleOptions
 
 MODEL = "openai/whisper-base"
 """The model without `--model`."""
@@ -35,8 +40,8 @@ Examples:
   relaxpy transcribe interview.m4a --words --format json     with the times of words
   relaxpy transcribe vortrag.webm --language de --task translate    in English
 
-A recording is a file of sound, or of video with sound. A model is a folder with a checkpoint of Whisper, or a name on the
-Hugging Face hub; it is compiled at its first use, and kept.
+A recording is a file of sound, or of video with sound. A model is a folder with a checkpoint of Whisper, or a name on
+the Hugging Face hub; it is compiled at its first use, and kept.
 """
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
@@ -65,14 +70,20 @@ Hugging Face hub; it is compiled at its first use, and kept.
     show_default=True,
     help="translate: to English.",
 )
-@click.option("--initial-prompt", metavar="TEXT", help="Text before the recording: names, spelling.")
+@click.option(
+    "--initial-prompt", metavar="TEXT", help="Text before the recording: names, spelling."
+)
 @click.option("--hotwords", metavar="TEXT", help="Words that come up, for every window.")
 @click.option("--clip-timestamps", metavar="S,S,…", help="Only from second to second, in pairs.")
 @click.option(
     "--temperature", type=click.FloatRange(min=0), help="Write at this one only, without retries."
 )
 @click.option(
-    "--beam-size", type=click.IntRange(min=1), default=1, show_default=True, help="Beams of a search."
+    "--beam-size",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Beams of a search.",
 )
 @click.option("--without-timestamps", is_flag=True, help="One segment for each window.")
 @click.option(
@@ -142,8 +153,8 @@ def transcribe(
 
 
 def _places(files: tuple[str, ...], file_format: str, output_dir: str | None) -> list[Path | None]:
-    """Where the text of each recording goes; None: stdout. Raises: UsageError (`bad-arguments`) for two recordings whose
-    texts would have the same name."""
+    """Where the text of each recording goes; None: stdout. Raises: UsageError (`bad-arguments`) for two recordings
+    whose texts would have the same name."""
     if output_dir is None:
         return [None] * len(files)
     found = [Path(output_dir) / f"{Path(file).stem}.{file_format}" for file in files]
@@ -164,8 +175,8 @@ def _write(
     parts: Callable[[str], Iterator[str]],
     progress: _Progress,
 ) -> list[tuple[str, RelaxError]]:
-    """Write the texts of all recordings, in their order. The first one to stdout is written as it comes. What fails is no
-    reason to leave out the others."""
+    """Write the texts of all recordings, in their order. The first one to stdout is written as it comes. What fails is
+    no reason to leave out the others."""
     from relaxpy.files import write_text
 
     failed: list[tuple[str, RelaxError]] = []
@@ -177,7 +188,7 @@ def _write(
             failed.append((files[0], error))
         return failed
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        running: list[Future[str]] = [pool.submit(lambda file=file: "".join(parts(file))) for file in files]
+        running = [pool.submit(_joined, parts, file) for file in files]
         try:
             for file, place, future in zip(files, places, running, strict=True):
                 try:
@@ -193,6 +204,10 @@ def _write(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return failed
+
+
+def _joined(parts: Callable[[str], Iterator[str]], file: str) -> str:
+    return "".join(parts(file))
 
 
 class _Progress:
@@ -234,7 +249,9 @@ class _Progress:
         if seconds > 0:
             task = self._bar.tasks[0]
             speed = (task.completed + seconds) / max(task.elapsed or 0.0, 1e-3)
-            self._bar.update(self._task, advance=seconds, times=f"{speed:.0f} times as fast as it is spoken")
+            self._bar.update(
+                self._task, advance=seconds, times=f"{speed:.0f} times as fast as it is spoken"
+            )
 
     def ends(self, transcription: Transcription) -> None:
         """A recording was heard to its end."""
@@ -266,7 +283,9 @@ def _load(
     place = on_this_machine(place)
     if threads is not None:
         relaxpy.set_num_threads(threads)
-    with Console(stderr=True, highlight=False).status("loading the model; the first time it is compiled"):
+    with Console(stderr=True, highlight=False).status(
+        "loading the model; the first time it is compiled"
+    ):
         return load_transcriber(
             place,
             scheme=scheme_of(place, bits, dtype, cache_dtype, check_numbers),

@@ -257,7 +257,8 @@ class LanguageModel:
         return self.generate(prompt, **given)
 
     def transcribe(self, *_: Any, **__: Any) -> NoReturn:
-        """Raises: UsageError: the model reads text. That of a checkpoint of Whisper (`relaxpy.speech.Transcriber`) hears."""
+        """Raises: UsageError: the model reads text. That of a checkpoint of Whisper (`relaxpy.speech.Transcriber`)
+        hears."""
         raise UsageError(
             "bad-arguments",
             f"{self.name} reads text, and no sound",

@@ -6,9 +6,8 @@
     for segment in transcriber.transcribe("talk.mp3"):
         print(f"{segment.start:.2f} {segment.end:.2f} {segment.text}")
 
-Sound is decoded by PyAV (`sound`), becomes log-mel features by a compiled program (`log_mel`, `spectrum`), and text by a
-Whisper in relaxpy's engine (`transcriber`). `WhisperModel` has faster-whisper's interface.
-"""
+Sound is decoded by PyAV (`sound`), becomes log-mel features by a compiled program (`log_mel`, `spectrum`), and text by
+a Whisper in relaxpy's engine (`transcriber`). `WhisperModel` has faster-whisper's interface."""
 
 from relaxpy.speech.languages import LANGUAGES
 from relaxpy.speech.load import load_transcriber

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -56,28 +57,29 @@ def smoothed(values: np.ndarray, width: int = _WIDTH) -> np.ndarray:
 
 
 def warped(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The cheapest path through costs (rows, columns) from the first corner to the last one, by steps to the next row, the
-    next column, or both: its rows and columns."""
+    """The cheapest path through costs (rows, columns) from the first corner to the last one, by steps to the next row,
+    the next column, or both: its rows and columns."""
     rows, columns = costs.shape
     total = np.full((rows + 1, columns + 1), np.inf)
     total[0, 0] = 0
     # Cells of an antidiagonal depend on the two before it only.
     steps = np.zeros((rows + 1, columns + 1), np.int8)
     for diagonal in range(2, rows + columns + 1):
-        i = np.arange(max(1, diagonal - columns), min(rows, diagonal - 1) + 1)
-        j = diagonal - i
-        both, row, column = total[i - 1, j - 1], total[i - 1, j], total[i, j - 1]
-        is_both = (both < row) & (both < column)
-        is_row = ~is_both & (row < both) & (row < column)
-        total[i, j] = costs[i - 1, j - 1] + np.where(is_both, both, np.where(is_row, row, column))
+        first, last = max(1, diagonal - columns), min(rows, diagonal - 1)
+        i: Any = np.arange(first, last + 1)
+        j: Any = diagonal - i
+        both, below, beside = total[i - 1, j - 1], total[i - 1, j], total[i, j - 1]
+        is_both = (both < below) & (both < beside)
+        is_row = ~is_both & (below < both) & (below < beside)
+        total[i, j] = costs[i - 1, j - 1] + np.where(is_both, both, np.where(is_row, below, beside))
         steps[i, j] = np.where(is_both, 0, np.where(is_row, 1, 2))
     steps[0, :], steps[:, 0] = 2, 1
-    i, j = rows, columns
+    row, column = rows, columns
     path: list[tuple[int, int]] = []
-    while i > 0 or j > 0:
-        path.append((i - 1, j - 1))
-        step = steps[i, j]
-        i, j = i - (step != 2), j - (step != 1)
+    while row > 0 or column > 0:
+        path.append((row - 1, column - 1))
+        step = int(steps[row, column])
+        row, column = row - (step != 2), column - (step != 1)
     found = np.array(path[::-1], np.int64).reshape(-1, 2)
     return found[:, 0], found[:, 1]
 

@@ -14,7 +14,6 @@ from relaxpy.serve.request import Features
 from relaxpy.speech.recogniser import WindowRequest, WindowText
 
 
-
 class EngineRecogniser:
     """Implements `relaxpy.speech.recogniser.Recogniser`. Safe to use from several threads: what they write is written
     together."""

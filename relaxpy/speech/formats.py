@@ -1,7 +1,7 @@
 """Transcriptions as files: subtitles (srt, vtt), tables (tsv), JSON and text, as openai-whisper writes them.
 
-    text = "".join(written(segments, "srt"))
-    for part in written(transcription, "vtt"): …          each part when its segment is there
+text = "".join(written(segments, "srt"))
+for part in written(transcription, "vtt"): …          each part when its segment is there
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class SubtitleOptions:
         if self.max_line_count and not self.max_line_width:
             raise UsageError("bad-arguments", "max_line_count needs max_line_width")
         if self.max_words_per_line and self.max_line_width:
-            raise UsageError("bad-arguments", "max_words_per_line and max_line_width exclude each other")
+            raise UsageError(
+                "bad-arguments", "max_words_per_line and max_line_width exclude each other"
+            )
 
     @property
     def needs_words(self) -> bool:
@@ -84,7 +86,9 @@ def written(
         data = {"text": text, "segments": [each.as_dict() for each in found], "language": language}
         yield json.dumps(data, ensure_ascii=False) + "\n"
     else:
-        raise UsageError("bad-arguments", f"a format is one of {', '.join(FORMATS)}, got {format!r}")
+        raise UsageError(
+            "bad-arguments", f"a format is one of {', '.join(FORMATS)}, got {format!r}"
+        )
 
 
 def clock(seconds: float, hours: bool = False, mark: str = ".") -> str:
@@ -104,7 +108,9 @@ def _subtitles(segments: Iterable[Segment], options: SubtitleOptions) -> Iterato
         if segment.words is None:
             if options.needs_words:
                 raise UsageError(
-                    "bad-arguments", "lines of words need the times of words", help="word_timestamps=True"
+                    "bad-arguments",
+                    "lines of words need the times of words",
+                    help="word_timestamps=True",
                 )
             yield _Subtitle(segment.start, segment.end, _safe(segment.text.strip()))
             continue

@@ -48,8 +48,8 @@ class LogMel:
         self._vm = _machine(mels, target)
 
     def __call__(self, samples: np.ndarray) -> np.ndarray:
-        """The features (mels, frames) float32 of samples (n,) at 16 kHz, with as many frames as there are whole hops; at
-        both ends the sound is reflected. Equal to those of WhisperFeatureExtractor without padding."""
+        """The features (mels, frames) float32 of samples (n,) at 16 kHz, with as many frames as there are whole hops;
+        at both ends the sound is reflected. Equal to those of WhisperFeatureExtractor without padding."""
         count = frames_of(len(samples))
         if not count:
             return np.empty((self.mels, 0), np.float32)
@@ -57,8 +57,8 @@ class LogMel:
         return normalised(bands, float(bands.max()))
 
     def bands(self, samples: np.ndarray) -> np.ndarray:
-        """The logarithms of powers (mels, frames) float32, frame t of samples 160 t to 160 t + 400: of n samples there are
-        (n - 240) // 160 frames."""
+        """The logarithms of powers (mels, frames) float32, frame t of samples 160 t to 160 t + 400: of n samples there
+        are (n - 240) // 160 frames."""
         count = max(0, (len(samples) - 240) // HOP)
         if not count:
             return np.empty((self.mels, 0), np.float32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any, TypedDict
 
 from relaxpy.errors import UsageError, did_you_mean
@@ -89,7 +90,8 @@ class TranscriptionOptions:
     log_prob_threshold: float | None = -1.0
     """A text of less mean log-probability fails."""
     no_speech_threshold: float | None = 0.6
-    """A window in which speech is less probable than 1 minus this is skipped, unless its text has `log_prob_threshold`."""
+    """A window in which speech is less probable than 1 minus this is skipped, unless its text has
+    `log_prob_threshold`."""
     condition_on_previous_text: bool = True
     """Whether the text of the windows before is the prompt of the next one."""
     prompt_reset_on_temperature: float = 0.5
@@ -250,7 +252,7 @@ class TranscriptionOptions:
             found = tuple(map(float, parts))
         except (TypeError, ValueError):
             return None
-        is_rising = all(a <= b for a, b in zip(found, found[1:]))
+        is_rising = all(a <= b for a, b in pairwise(found))
         return found if is_rising and all(0 <= each < math.inf for each in found) else None
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, BinaryIO
 
@@ -56,8 +56,8 @@ class Sound:
         longest: float | None = None,
         heard: Callable[[np.ndarray], None] | None = None,
     ) -> None:
-        """A file, its contents, or samples (n,) at 16 kHz; `name` is what errors call it, `longest` the most seconds, and
-        `heard` is called with each piece of up to 30 s while it is decoded for the first time.
+        """A file, its contents, or samples (n,) at 16 kHz; `name` is what errors call it, `longest` the most seconds,
+        and `heard` is called with each piece of up to 30 s while it is decoded for the first time.
 
         Raises: UsageError: `bad-sound` for what has no sound, or cannot be decoded; `extra-missing` without PyAV.
         """
@@ -142,7 +142,7 @@ class Sound:
 def _name(given: Any) -> str:
     if is_ndarray(given):
         return "samples"
-    if isinstance(given, bytes | bytearray | memoryview):
+    if isinstance(given, bytes | bytearray):
         return "sound"
     try:
         return os.fsdecode(given)
@@ -186,7 +186,7 @@ def _check_range(samples: np.ndarray, name: str, before: int) -> None:
 @contextmanager
 def _opened(given: Any, name: str) -> Iterator[BinaryIO]:
     """The file, which FFmpeg does not open itself."""
-    if isinstance(given, bytes | bytearray | memoryview):
+    if isinstance(given, bytes | bytearray):
         file: BinaryIO = io.BytesIO(given)
     else:
         try:
@@ -206,15 +206,16 @@ def _package() -> Any:
         raise UsageError(
             "extra-missing", "to decode sound takes the package av", help=HELP
         ) from None
-    av.logging.set_level(None)
-    return av
+    found: Any = av
+    found.logging.set_level(None)
+    return found
 
 
 def _refused(url: str, *_: Any) -> Any:
     raise PermissionError(f"it names {url}, and nothing but the file is opened")
 
 
-def _decoded(file: BinaryIO, name: str) -> Iterator[np.ndarray]:
+def _decoded(file: BinaryIO, name: str) -> Generator[np.ndarray]:
     """The samples of a file, in pieces. Raises: UsageError (`bad-sound`)."""
     av = _package()
     size = file.seek(0, os.SEEK_END)
@@ -251,7 +252,8 @@ def _demuxers(av: Any) -> list[str]:
 
 def _stream(av: Any, container: Any, stream: Any, name: str) -> Iterator[np.ndarray]:
     """The samples of a stream, at 16 kHz in one channel."""
-    resampler, shape = None, None
+    resampler: Any = None
+    shape = None
     waiting: list[np.ndarray] = []
     count, total, broken = 0, 0, None
 
@@ -313,14 +315,15 @@ def _stream(av: Any, container: Any, stream: Any, name: str) -> Iterator[np.ndar
 
 
 def _said(container: Any) -> float | None:
-    """The seconds that a file says it has, if it does: some formats have no length, and FFmpeg estimates that of others."""
+    """The seconds that a file says it has, if it does: some formats have no length, and FFmpeg estimates that of
+    others."""
     names = set(container.format.name.split(","))
     return container.duration / 1e6 if container.duration and names & _WITH_LENGTH else None
 
 
 def _check_wav(file: BinaryIO, size: int, name: str) -> None:
-    """Raises: UsageError (`bad-sound`) for a wav file whose samples are fewer than it says: FFmpeg decodes what is there.
-    What is written to a pipe has the largest number, or 0, in place of a length."""
+    """Raises: UsageError (`bad-sound`) for a wav file whose samples are fewer than it says: FFmpeg decodes what is
+    there. What is written to a pipe has the largest number, or 0, in place of a length."""
     head = file.read(12)
     place = 12
     while head[:4] == b"RIFF" and head[8:] == b"WAVE" and place + 8 <= size:
@@ -329,7 +332,9 @@ def _check_wav(file: BinaryIO, size: int, name: str) -> None:
         place += 8
         if kind == b"data":
             if length < _UNKNOWN and place + length > size:
-                raise _cut(name, f"it says that it has {length} bytes of samples, and has {size - place}")
+                raise _cut(
+                    name, f"it says that it has {length} bytes of samples, and has {size - place}"
+                )
             break
         place += length + length % 2
     file.seek(0)

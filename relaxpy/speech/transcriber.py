@@ -14,7 +14,7 @@ last of them, or after the window if nothing was cut. The text before is the pro
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import count
 from typing import Any, Unpack
 
@@ -61,8 +61,8 @@ class Transcriber:
         longest: float | None = None,
         **options: Unpack[TranscriptionOptionsDict],
     ) -> Transcription:
-        """The text of a recording, a file, its bytes, or samples (n,) at 16 kHz: an iterator of segments, each given when
-        it is certain. `name` is what errors call the recording, `longest` the most seconds of it.
+        """The text of a recording, a file, its bytes, or samples (n,) at 16 kHz: an iterator of segments, each given
+        when it is certain. `name` is what errors call the recording, `longest` the most seconds of it.
 
         Options are the fields of `relaxpy.speech.options.TranscriptionOptions`.
 
@@ -83,9 +83,9 @@ class Transcriber:
     def detect_language(
         self, given: Given | Spectrum, *, segments: int = 1, threshold: float = 0.5
     ) -> tuple[str, float, tuple[tuple[str, float], ...]]:
-        """The language of a recording, its probability, and those of all, the most probable first. It is heard in the first
-        windows, up to `segments`, until one is more probable than `threshold`; if none is, the one that was found most
-        often."""
+        """The language of a recording, its probability, and those of all, the most probable first. It is heard in the
+        first windows, up to `segments`, until one is more probable than `threshold`; if none is, the one that was found
+        most often."""
         if not self.vocabulary.is_multilingual:
             return "en", 1.0, (("en", 1.0),)
         spectrum = (
@@ -220,7 +220,8 @@ class _Window:
         self.offset, self.seconds = seek / FRAMES, frames / FRAMES
 
     def pieces(self, spoken: float) -> tuple[list[Piece], int, float]:
-        """The segments, the frame of the next window, and where the last word ends; `spoken` is where that before ends."""
+        """The segments, the frame of the next window, and where the last word ends; `spoken` is where that before
+        ends."""
         of = self.of
         vocabulary, recogniser = of.transcriber.vocabulary, of.transcriber.recogniser
         parts, stop, ends_alone = slices(self.heard.tokens, vocabulary.time, self.seconds)
@@ -249,8 +250,8 @@ class _Window:
     def _without_odd(
         self, pieces: list[Piece], after: int, spoken: float, limit: float, ends_alone: bool
     ) -> tuple[list[Piece], int, bool]:
-        """The segments without what is odd and between silences of more than `limit` seconds, which nobody spoke; then the
-        frame of the next window; then whether this one begins with such a silence, and is heard anew after it."""
+        """The segments without what is odd and between silences of more than `limit` seconds, which nobody spoke; then
+        the frame of the next window; then whether this one begins with such a silence, and is heard anew after it."""
         offset, window_end = (
             self.offset,
             self.offset + self.of.transcriber.recogniser.frames / FRAMES,

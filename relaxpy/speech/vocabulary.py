@@ -83,7 +83,8 @@ class Vocabulary:
         return code
 
     def start(self, language: str, task: str) -> tuple[int, ...]:
-        """The tokens that begin a text. Raises: UsageError (`bad-arguments`) for a translation by a model of English."""
+        """The tokens that begin a text. Raises: UsageError (`bad-arguments`) for a translation by a model of
+        English."""
         if not self.is_multilingual:
             if task != "transcribe":
                 raise UsageError(
@@ -125,20 +126,29 @@ class Vocabulary:
         """Tokens that no text has in its middle."""
         before_previous = self.previous - 1  # <|startoflm|>
         return frozenset(
-            (self.first, self.translate, self.transcribe, before_previous, self.previous, self.no_speech)
+            (
+                self.first,
+                self.translate,
+                self.transcribe,
+                before_previous,
+                self.previous,
+                self.no_speech,
+            )
         )
 
     def suppressed(self, given: Sequence[int] | None) -> tuple[int, ...]:
         """Tokens that never come, by the option `suppress_tokens`."""
         given = given or ()
-        asked = {token for token in given if token >= 0} | (self.unspoken if -1 in given else set())
+        asked = {token for token in given if token >= 0}
+        if -1 in given:
+            asked |= self.unspoken
         return tuple(sorted(asked | self.controls))
 
     # Words
 
     def words(self, tokens: Sequence[int], language: str) -> list[tuple[str, tuple[int, ...]]]:
-        """The words of a text, each with its tokens: parts between spaces, with punctuation by itself, or characters in a
-        language without spaces. A control token is a word of its own."""
+        """The words of a text, each with its tokens: parts between spaces, with punctuation by itself, or characters in
+        a language without spaces. A control token is a word of its own."""
         parts = self._characters(tokens)
         if language in UNSPACED:
             return parts

@@ -55,8 +55,8 @@ def window_prompt(
     before: Sequence[int],
     prefix: str | None,
 ) -> Prompt:
-    """The prompt of a window: `hotwords` and the text before it, the language and the task, and a prefix. Each part has at
-    most about half of the positions of the decoder; of the text before it is the end that counts."""
+    """The prompt of a window: `hotwords` and the text before it, the language and the task, and a prefix. Each part has
+    at most about half of the positions of the decoder; of the text before it is the end that counts."""
     half = positions // 2 - 1
     context: list[int] = []
     if options.hotwords and not prefix:
@@ -84,7 +84,8 @@ def hear(
     prompt: Prompt,
     draw: Callable[[], int],
 ) -> HeardWindow:
-    """The text of a window. While it fails a threshold it is written again, at the next temperature; `draw` gives seeds."""
+    """The text of a window. While it fails a threshold it is written again, at the next temperature; `draw` gives
+    seeds."""
     rules = None
     if not options.without_timestamps:
         most = options.max_initial_timestamp

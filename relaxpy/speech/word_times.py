@@ -56,7 +56,7 @@ def window_words(
     # A token is written when the one before it is read.
     begins = token_times(weights, slice(len(start), -1))
     words = vocabulary.words(text, language)
-    return timed_words(words, begins, np.exp(logprobs[len(start) : -1]))
+    return timed_words(words, begins, np.exp(logprobs[len(start) : -1]).tolist())
 
 
 def with_words(

@@ -73,7 +73,9 @@ def reference(place: Path, folder: Path) -> Any:
     sys.modules["tiktoken"].Encoding = Any  # type: ignore[attr-defined]
     sys.path.insert(0, str(place))
     names = ("audio", "decoding", "timing", "tokenizer", "transcribe")
-    audio, decoding, timing, tokenizer, transcribe = (import_module(f"whisper.{name}") for name in names)
+    audio, decoding, timing, tokenizer, transcribe = (
+        import_module(f"whisper.{name}") for name in names
+    )
     from whisper.model import ModelDimensions, Whisper  # type: ignore[import-not-found]
 
     theirs = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
@@ -87,7 +89,9 @@ def reference(place: Path, folder: Path) -> Any:
     encoding, languages = Encoding(folder), 2
 
     def made(*_: Any, language: str | None = None, task: str | None = None, **__: Any) -> Any:
-        return tokenizer.Tokenizer(encoding, languages, language=language or "en", task=task or "transcribe")
+        return tokenizer.Tokenizer(
+            encoding, languages, language=language or "en", task=task or "transcribe"
+        )
 
     tokenizer.LANGUAGES = {"en": "english", "de": "german"}
     for module in (decoding, transcribe, timing):
@@ -118,20 +122,32 @@ def reference(place: Path, folder: Path) -> Any:
     type(model).num_languages = property(lambda self: languages)
     mels = np.load(place / "whisper/assets/mel_filters.npz")
     audio.mel_filters = lambda device, n: torch.from_numpy(mels[f"mel_{n}"]).to(device)
-    return lambda samples, **options: transcribe.transcribe(model.eval(), samples, temperature=0.0, **options)
+    return lambda samples, **options: transcribe.transcribe(
+        model.eval(), samples, temperature=0.0, **options
+    )
 
 
 def compare(ours: Any, theirs: Any, samples: np.ndarray, options: dict[str, Any]) -> list[str]:
     """What differs."""
     language = {"language": "en"}
-    expected = theirs(samples, **language, **{_OWN.get(name, name): value for name, value in options.items()})
+    expected = theirs(
+        samples, **language, **{_OWN.get(name, name): value for name, value in options.items()}
+    )
     found = [*ours.transcribe(samples, temperature=0.0, **language, **options)]
     wanted = [each for each in expected["segments"] if each["text"]]
     wrong: list[str] = []
     if len(found) != len(wanted):
         wrong.append(f"{len(found)} segments, not {len(wanted)}")
     for mine, other in zip(found, wanted):
-        for name in ("text", "start", "end", "avg_logprob", "no_speech_prob", "compression_ratio", "seek"):
+        for name in (
+            "text",
+            "start",
+            "end",
+            "avg_logprob",
+            "no_speech_prob",
+            "compression_ratio",
+            "seek",
+        ):
             a, b = getattr(mine, name), other[name]
             if a != b if isinstance(a, str) else abs(a - b) > 2e-3 * max(1, abs(b)):
                 wrong.append(f"{name} of segment {mine.id}: {a!r}, not {b!r}")
@@ -159,7 +175,9 @@ def main() -> None:
     for k in range(given.count):
         count = rng.randint(1, max(1, round(given.longest / 1.5)))
         segments = [[rng.choice(WORDS) for _ in range(rng.randint(1, 4))] for _ in range(count)]
-        samples, _ = joined(segments, rng, Voice.draw(rng), pause=(0.3, rng.choice([0.9, 2.5, 6.0])))
+        samples, _ = joined(
+            segments, rng, Voice.draw(rng), pause=(0.3, rng.choice([0.9, 2.5, 6.0]))
+        )
         options = OPTIONS[k % len(OPTIONS)]
         begin = time.process_time()
         wrong = compare(ours, theirs, samples, options)
@@ -167,7 +185,9 @@ def main() -> None:
         spent[1] += len(samples) / 16_000
         equal += not wrong
         print(f"{k}: {len(samples) / 16_000:.1f} s, {options}: {wrong[:3] or 'equal'}", flush=True)
-    print(f"{equal} of {given.count} recordings are equal, {spent[1]:.0f} s of sound, {spent[0]:.0f} s of CPU time")
+    print(
+        f"{equal} of {given.count} recordings are equal, {spent[1]:.0f} s of sound, {spent[0]:.0f} s of CPU time"
+    )
 
 
 if __name__ == "__main__":

@@ -23,9 +23,13 @@ def encoded(samples: np.ndarray, rate: int, kind: str, channels: int = 1) -> byt
         stream = container.add_stream(codec, rate=rate, layout=layout)
         stream.codec_context.format = sample_format
         planes = np.repeat(samples[None], channels, axis=0).astype(np.float32)
-        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(planes), format="fltp", layout=layout)
+        frame = av.AudioFrame.from_ndarray(
+            np.ascontiguousarray(planes), format="fltp", layout=layout
+        )
         frame.rate = rate
-        resampler = av.AudioResampler(sample_format, layout, rate, frame_size=stream.codec_context.frame_size or 0)
+        resampler = av.AudioResampler(
+            sample_format, layout, rate, frame_size=stream.codec_context.frame_size or 0
+        )
         for part in [*resampler.resample(frame), *resampler.resample(None)]:
             part.pts = None
             container.mux(stream.encode(part))
@@ -39,6 +43,10 @@ def video_only() -> bytes:
         stream = container.add_stream("mpeg4", rate=5)
         stream.width = stream.height = 32
         for _ in range(5):
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.zeros((32, 32, 3), np.uint8), format="rgb24")))
+            container.mux(
+                stream.encode(
+                    av.VideoFrame.from_ndarray(np.zeros((32, 32, 3), np.uint8), format="rgb24")
+                )
+            )
         container.mux(stream.encode(None))
     return file.getvalue()

@@ -12,14 +12,26 @@ from relaxpy.speech.formats import SubtitleOptions, clock, written
 from relaxpy.speech.segments import Segment, Word
 
 
-def segment(number: int, start: float, end: float, text: str, words: list[tuple[str, float, float]] | None = None) -> Segment:
+def segment(
+    number: int,
+    start: float,
+    end: float,
+    text: str,
+    words: list[tuple[str, float, float]] | None = None,
+) -> Segment:
     timed = None if words is None else tuple(Word(a, b, word, 0.5) for word, a, b in words)
     return Segment(number, 0, start, end, text, (1, 2), -0.25, 0.75, 0.0, timed, 0.0)
 
 
 PLAIN = [segment(1, 0.0, 1.5, " Hello\tworld."), segment(2, 3599.9996, 3662.25, " a --> b")]
 WORDS = [
-    segment(1, 0.0, 1.5, " one two three", [(" one", 0.0, 0.4), (" two", 0.4, 0.8), (" three", 1.0, 1.5)]),
+    segment(
+        1,
+        0.0,
+        1.5,
+        " one two three",
+        [(" one", 0.0, 0.4), (" two", 0.4, 0.8), (" three", 1.0, 1.5)],
+    ),
     segment(2, 6.0, 7.0, " four five", [(" four", 6.0, 6.5), (" five", 6.5, 7.0)]),
 ]
 
@@ -30,7 +42,9 @@ def text(segments: list[Segment], format: str, **options: object) -> str:
 
 def test_plain() -> None:
     assert text(PLAIN, "txt") == "Hello\tworld.\na --> b\n"
-    assert text(PLAIN, "tsv") == "start\tend\ttext\n0\t1500\tHello world.\n3600000\t3662250\ta --> b\n"
+    assert (
+        text(PLAIN, "tsv") == "start\tend\ttext\n0\t1500\tHello world.\n3600000\t3662250\ta --> b\n"
+    )
     assert text(PLAIN, "vtt") == (
         "WEBVTT\n\n00:00.000 --> 00:01.500\nHello\tworld.\n\n01:00:00.000 --> 01:01:02.250\na -> b\n\n"
     )
@@ -69,7 +83,12 @@ def test_words() -> None:
 
 
 def test_no_segments() -> None:
-    assert [text([], each) for each in ("txt", "srt", "vtt", "tsv")] == ["", "", "WEBVTT\n\n", "start\tend\ttext\n"]
+    assert [text([], each) for each in ("txt", "srt", "vtt", "tsv")] == [
+        "",
+        "",
+        "WEBVTT\n\n",
+        "start\tend\ttext\n",
+    ]
     assert json.loads(text([], "json")) == {"text": "", "segments": [], "language": "en"}
     assert text([replace(WORDS[0], words=())], "srt") == ""
 

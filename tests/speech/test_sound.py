@@ -16,7 +16,9 @@ from tests.speech.recordings import KINDS, encoded, video_only
 
 
 def tone(seconds: float, rate: int, hertz: float = 440.0) -> np.ndarray:
-    return (0.5 * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
+    return (0.5 * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)).astype(
+        np.float32
+    )
 
 
 def loudness_at(samples: np.ndarray, hertz: float) -> float:
@@ -60,7 +62,9 @@ def test_arrays(count: int) -> None:
     given = np.random.default_rng(1).standard_normal(count).astype(np.float64) / 10
     sound = Sound(given)
     assert sound.length == count
-    np.testing.assert_array_equal(sound.samples(-5, count + 7)[5 : count + 5], given.astype(np.float32))
+    np.testing.assert_array_equal(
+        sound.samples(-5, count + 7)[5 : count + 5], given.astype(np.float32)
+    )
     assert not sound.samples(-5, 0).any()
     assert not sound.samples(count, count + 7).any()
     assert sum(map(len, sound.pieces())) == count
@@ -78,7 +82,14 @@ def test_long_recordings_are_decoded_in_pieces(kind: str, monkeypatch: pytest.Mo
     sound = Sound(data, heard=lambda piece: heard.append(len(piece)))
     assert sum(heard) == sound.length == whole.length
     assert max(heard) <= 30 * RATE
-    places = [(0, 100), (-200, 480_000), (400_000, 900_000), (390_000, 400_000), (2_300_000, 2_500_000), (0, 1)]
+    places = [
+        (0, 100),
+        (-200, 480_000),
+        (400_000, 900_000),
+        (390_000, 400_000),
+        (2_300_000, 2_500_000),
+        (0, 1),
+    ]
     for start, stop in places:
         found = sound.samples(start, stop)
         first, last = max(start, 0), min(stop, whole.length)
@@ -111,10 +122,19 @@ HOSTILE = {
         b"#EXTM3U\n#EXT-X-TARGETDURATION:10\n#EXTINF:10,\nhttp://127.0.0.1:PORT/a.ts\n#EXT-X-ENDLIST\n",
         "no sound that can be decoded",
     ),
-    "playlist of a file": (b"#EXTM3U\n#EXTINF:10,\nPATH\n#EXT-X-ENDLIST\n", "no sound that can be decoded"),
+    "playlist of a file": (
+        b"#EXTM3U\n#EXTINF:10,\nPATH\n#EXT-X-ENDLIST\n",
+        "no sound that can be decoded",
+    ),
     "concat": (b"ffconcat version 1.0\nfile 'PATH'\n", "no sound that can be decoded"),
-    "dash": (b'<?xml version="1.0"?><MPD><BaseURL>http://127.0.0.1:PORT/</BaseURL></MPD>', "no sound"),
-    "sdp": (b"v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio 5004 RTP/AVP 0\n", "no sound"),
+    "dash": (
+        b'<?xml version="1.0"?><MPD><BaseURL>http://127.0.0.1:PORT/</BaseURL></MPD>',
+        "no sound",
+    ),
+    "sdp": (
+        b"v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio 5004 RTP/AVP 0\n",
+        "no sound",
+    ),
 }
 
 
@@ -126,7 +146,9 @@ def test_hostile_files(name: str, tmp_path: Path) -> None:
     secret.write_bytes(encoded(tone(1, RATE), RATE, "wav"))
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.2)
-        data = data.replace(b"PORT", str(server.getsockname()[1]).encode()).replace(b"PATH", str(secret).encode())
+        data = data.replace(b"PORT", str(server.getsockname()[1]).encode()).replace(
+            b"PATH", str(secret).encode()
+        )
         path = tmp_path / "upload.m3u8"
         path.write_bytes(data)
         for given in (data, path):
@@ -144,8 +166,12 @@ def test_video_without_sound() -> None:
 
 @pytest.mark.parametrize("kind", ["wav", "wav-f32", "flac", "m4a"])
 def test_truncated(kind: str) -> None:
-    data = encoded((np.random.default_rng(3).standard_normal(4 * RATE) / 10).astype(np.float32), RATE, kind)
-    with pytest.raises(UsageError, match="cut off|damaged|cannot be decoded|no sound that can") as found:
+    data = encoded(
+        (np.random.default_rng(3).standard_normal(4 * RATE) / 10).astype(np.float32), RATE, kind
+    )
+    with pytest.raises(
+        UsageError, match=r"cut off|damaged|cannot be decoded|no sound that can"
+    ) as found:
         Sound(data[: len(data) // 2], "talk.wav")
     assert "talk.wav" in str(found.value)
 
@@ -191,7 +217,10 @@ def test_longest() -> None:
 
 def test_threads() -> None:
     data, found = encoded(tone(3, 44_100), 44_100, "mp3"), {}
-    threads = [threading.Thread(target=lambda k=k: found.update({k: Sound(data).samples(0, 48_000)})) for k in range(4)]
+    threads = [
+        threading.Thread(target=lambda k=k: found.update({k: Sound(data).samples(0, 48_000)}))
+        for k in range(4)
+    ]
     for each in threads:
         each.start()
     for each in threads:
