@@ -227,7 +227,8 @@ class _Window:
         parts, stop, ends_alone = slices(self.heard.tokens, vocabulary.time, self.seconds)
         after = self.seek + (self.frames if stop is None else round(stop * FRAMES))
         found = [
-            Piece(self.offset + each.start, self.offset + each.end, each.tokens) for each in parts
+            Piece(round(self.offset + each.start, 2), round(self.offset + each.end, 2), each.tokens)
+            for each in parts
         ]
         if not of.options.word_timestamps:
             return found, after, spoken
