@@ -35,6 +35,7 @@ from relaxpy.models.decoder_config import DecoderConfig
 from relaxpy.nn import op
 from relaxpy.nn.mlp import activation
 from relaxpy.nn.rotary import Rope
+from relaxpy.nn.tensor import Value
 
 NAMES = {
     "hidden_size": "d_model", "num_hidden_layers": "decoder_layers", "num_attention_heads": "decoder_attention_heads",
@@ -166,6 +167,7 @@ class SourceAttention(nn.Module):
     def __init__(self, config: EncoderDecoderConfig) -> None:
         hidden, dtype = config.hidden_size, config.dtype
         self.heads = config.encoder_attention_heads
+        self.width = hidden // self.heads
         self.query = nn.Linear(hidden, hidden, config.has_bias("query"), dtype)
         self.key = nn.Linear(hidden, hidden, config.has_bias("key"), dtype)
         self.value = nn.Linear(hidden, hidden, config.has_bias("value"), dtype)
@@ -173,8 +175,8 @@ class SourceAttention(nn.Module):
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         """(batch, source, hidden) → the same shape."""
-        batch, source, hidden = x.shape
-        shape = batch, source, self.heads, hidden.value // self.heads
+        batch, source, _ = x.shape
+        shape = batch, source, self.heads, self.width
         query, key, value = (op.reshape(f(x), shape) for f in (self.query, self.key, self.value))
         return self.output(op.reshape(op.nn.attention(query, key, value), x.shape))
 
@@ -216,7 +218,7 @@ class CrossAttention(nn.Module):
         return self.output(op.reshape(op.astype(mixed, config.dtype), x.shape))
 
     def weights(
-        self, x: nn.Tensor, pages: nn.Pages, table: nn.Tensor, length: nn.Tensor, heads: list[int]
+        self, x: nn.Tensor, pages: nn.Pages, table: nn.Tensor, length: Value, heads: list[int]
     ) -> nn.Tensor:
         """The weights of the tokens (1, tokens, hidden) of some heads at the positions of a source with pages `table`
         (width,) and a length (1,): (heads, tokens, width * page size) float32, 0 after the source."""
@@ -232,7 +234,7 @@ class CrossAttention(nn.Module):
             scales = op.take(op.take(pages[2], table, axis=0), chosen, axis=1)
             keys = keys * op.expand_dims(scales, 2)
         keys = op.reshape(op.permute_dims(keys, (1, 2, 0, 3)), (count, head, width * size))
-        scale = head.value**-0.5 if config.attention_scale is None else config.attention_scale
+        scale = config.attention_scale or config.head_dim**-0.5
         scores = op.matmul(op.astype(query, "float32") * scale, keys)
         there = op.less(op.arange(width * size), op.astype(length, "int64"))
         return op.nn.softmax(op.where(there, scores, MASKED), axis=-1)

@@ -35,7 +35,7 @@ from relaxpy.llm.stop_strings import StopStrings
 from relaxpy.llm.tokenizer import Tokenizer
 from relaxpy.llm.written_text import WrittenText
 from relaxpy.models.loaded import LoadedDecoder, Scheme, load_decoder
-from relaxpy.serve import Engine, Limits, PageBook, Piece, Request
+from relaxpy.serve import Beams, Engine, Limits, PageBook, Piece, Request
 from relaxpy.serve.decoder_model import DecoderModel
 from relaxpy.serve.engine_settings import CONTEXT
 from relaxpy.serve.sampling import SamplingOptions
@@ -154,6 +154,7 @@ class LanguageModel:
         begins: bool = False,
         stop_loops: bool = False,
         prefill: int = PREFILL,
+        beams: Beams | None = None,
         **sampling: Unpack[SamplingOptions],
     ) -> Generation:
         """Continue a prompt, a text or tokens: an iterator of pieces of text, each given as soon as it is certain.
@@ -167,6 +168,8 @@ class LanguageModel:
         `stop=()`: before none). `special` shows special tokens. With `begins` the text is one of its own, as an answer
         in a chat is, not the continuation of the prompt's: its first word has no space before it. `stop_loops` ends a
         text that repeats itself without end (`relaxpy.llm.loops`). Prompts are computed in parts of `prefill` tokens.
+        With `beams` (`relaxpy.serve.Beams`) the text is searched, and comes as one piece when the search is over; the
+        cache needs room for all beams (`load(…, batch=…)`).
 
         Raises: UsageError, before anything is computed: `bad-prompt`, `bad-length` for a prompt that does not fit the
         context, `sampling`. While it runs: `cache-full` if several texts need more pages than there are.
@@ -215,7 +218,9 @@ class LanguageModel:
         ends = self.tokenizer.end_tokens
         if end_tokens is not None:
             ends = frozenset(_tokens("end_tokens are numbers of tokens", end_tokens))
-        request = Request(0, tuple(tokens), most, chosen, ends)
+        if beams is not None:
+            beams = replace(beams, num_return_sequences=1)
+        request = Request(0, tuple(tokens), most, chosen, ends, beams=beams)
         text = WrittenText(
             self.tokenizer.detokenizer(
                 special, begins=begins or self.tokenizer.special_tokens.issuperset(tokens)

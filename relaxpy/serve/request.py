@@ -45,7 +45,7 @@ class Features:
     def digest(self) -> str:
         """Of all that the encoder's output depends on."""
         found = sha256(repr(self.values.shape).encode())
-        found.update(self.values)
+        found.update(self.values.data)
         return found.hexdigest()
 
     def __eq__(self, other: object) -> bool:

@@ -17,7 +17,7 @@ from relaxpy.errors import RelaxError, UsageError
 from relaxpy.llm import LanguageModel, load
 from relaxpy.models.checkpoint import read_weights
 from relaxpy.models.loaded import Scheme, load_decoder
-from relaxpy.serve import PageBook, Sampling
+from relaxpy.serve import Beams, PageBook, Sampling
 from relaxpy.serve.sampling import SamplingOptions
 from tests.llm.checkpoints import write_model
 from tests.runtime.test_checkpoint import saved
@@ -425,3 +425,27 @@ def test_quantised_weights(place: Path) -> None:
     list(found)
     assert len(found.tokens) == 5
     assert np.all(np.array(found.tokens) < 320)
+
+
+def test_a_search_with_beams(place: Path) -> None:
+    """The text of transformers' search, with the weights of the checkpoint."""
+    torch: Any = pytest.importorskip("torch")
+    transformers: Any = pytest.importorskip("transformers")
+    own = load(place, scheme=EXACT, batch=4)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32).eval()
+    for prompt in ([5, 9, 17], [33]):
+        for beams in (Beams(1), Beams(4), Beams(3, 0.0, True), Beams(3, 2.0, "never", 2)):
+            with torch.no_grad():
+                found = theirs.generate(
+                    torch.tensor([prompt]), max_new_tokens=11, do_sample=False, num_beams=beams.num_beams,
+                    length_penalty=beams.length_penalty, early_stopping=beams.early_stopping, eos_token_id=[2, 41],
+                    pad_token_id=0,
+                )[0].tolist()[len(prompt) :]  # fmt: skip
+            pieces = own.generate(
+                prompt, max_tokens=11, end_tokens=[2, 41], beams=beams, temperature=0.0
+            )
+            for _ in pieces:
+                pass
+            assert pieces.tokens == found
+    with pytest.raises(UsageError, match="beams of"):
+        next(own.generate([5], beams=Beams(16)))
