@@ -39,7 +39,7 @@ MOST = {
     "op": 23_500,
     "product": 34_000,
     "testing": 7_950,
-    "importers": 22_340,
+    "importers": 22_360,
 }
 """Lines of the parts that are above their budget today, to be reduced:
 

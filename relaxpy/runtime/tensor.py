@@ -246,23 +246,7 @@ def _elsewhere(name: str, _: Tensor) -> str:
 
 
 _CALLED_ALONE = frozenset(
-    (
-        "all",
-        "any",
-        "argmax",
-        "argmin",
-        "copy",
-        "flatten",
-        "max",
-        "mean",
-        "min",
-        "ravel",
-        "std",
-        "sum",
-        "tobytes",
-        "tolist",
-        "var",
-    )
+    "all any argmax argmin copy flatten max mean min ravel std sum tobytes tolist var".split()
 )
 """Methods of arrays that are mostly called without an argument."""
 declare_absent(Tensor, (*dir(np.ndarray), "cpu", "detach", "to"), _elsewhere)
@@ -468,11 +452,8 @@ def _from_python(value: float | list[Any], dtype: str) -> Tensor:
         natural = np.asarray(value)
         name = dtypes.from_numpy(natural.dtype)
     except (ValueError, OverflowError, RuntimeCheckError) as error:
-        why = (
-            ", whose rows of different lengths make no tensor"
-            if "inhomogeneous" in str(error)
-            else ""
-        )
+        uneven = "inhomogeneous" in str(error)
+        why = ", whose rows of different lengths make no tensor" if uneven else ""
         raise RuntimeCheckError("dtype", f"not a tensor: {_short(value)}{why}") from None
     if not dtype or dtype == name:
         return from_numpy(natural)
