@@ -239,16 +239,10 @@ def _elsewhere(name: str, _: Tensor) -> str:
     """The message for an attribute that numpy's arrays or torch's tensors have."""
     advice = "t.numpy(), or torch.from_dlpack(t)"
     if hasattr(np.ndarray, name):
-        of_array = getattr(np.ndarray, name)
-        is_called, alone = callable(of_array), name in _CALLED_ALONE
-        advice = f"t.numpy().{name}" + ("()" if alone else "(…)") * is_called
+        advice = f"t.numpy().{name}" + "(…)" * callable(getattr(np.ndarray, name))
     return f"a Tensor has no attribute {name!r}: use {advice}"
 
 
-_CALLED_ALONE = frozenset(
-    "all any argmax argmin copy flatten max mean min ravel std sum tobytes tolist var".split()
-)
-"""Methods of arrays that are mostly called without an argument."""
 declare_absent(Tensor, (*dir(np.ndarray), "cpu", "detach", "to"), _elsewhere)
 
 
@@ -452,8 +446,11 @@ def _from_python(value: float | list[Any], dtype: str) -> Tensor:
         natural = np.asarray(value)
         name = dtypes.from_numpy(natural.dtype)
     except (ValueError, OverflowError, RuntimeCheckError) as error:
-        uneven = "inhomogeneous" in str(error)
-        why = ", whose rows of different lengths make no tensor" if uneven else ""
+        why = (
+            ", whose rows of different lengths make no tensor"
+            if "inhomogeneous" in str(error)
+            else ""
+        )
         raise RuntimeCheckError("dtype", f"not a tensor: {_short(value)}{why}") from None
     if not dtype or dtype == name:
         return from_numpy(natural)

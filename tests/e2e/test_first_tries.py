@@ -92,7 +92,7 @@ TOLD = {
     'relaxpy.VirtualMachine(exe, "rocm")': "packages can add others",
     'relaxpy.VirtualMachine(exe, "cuda")': 'target="cuda"',
     # results
-    "t.mean()": "t.numpy().mean()",
+    "t.mean()": "t.numpy().mean(…)",
     "t.reshape(8)": "t.numpy().reshape(…)",
     "t.cpu()": "t.numpy()",
     "t.nothing": "no attribute 'nothing'",
