@@ -21,7 +21,7 @@ from relaxpy.errors import UsageError
 from relaxpy.models.bert import BertConfig
 from relaxpy.models.decoder import Decoder, load_weights
 from relaxpy.models.decoder_config import DecoderConfig
-from relaxpy.models.families import ENCODERS, FAMILIES, config_from
+from relaxpy.models.families import ENCODERS, FAMILIES, SEQ2SEQ, config_from
 from relaxpy.runtime.checkpoint import map_tensors
 from tests.llm.checkpoints import write_model
 from tests.models.family_checkpoints import CASES, SIZES, TOKENS
@@ -240,7 +240,7 @@ def test_each_field_is_read_or_changes_nothing(name: str) -> None:
 def test_fields_that_nobody_reads_are_named(family: str, tmp_path: Path) -> None:
     fields = {"model_type": family, "attention_multiplier": 0.5, "clip_qkv": None, "use_mup": False}
     assert unread_fields(fields) == ["attention_multiplier = 0.5"]
-    assert {*READ} == {*FAMILIES, *ENCODERS}
+    assert {*READ} == {*FAMILIES, *SEQ2SEQ, *ENCODERS}
 
 
 def test_a_warning_names_them(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_false_where_true_is_usual_is_named(field: str) -> None:
     assert unread_fields({"model_type": "llama", field: True}) == []
 
 
-@pytest.mark.parametrize("family", sorted({*READ} - {"gpt2", "bert"}))
+@pytest.mark.parametrize("family", sorted({*FAMILIES} - {"gpt2"}))
 def test_a_part_of_each_head_is_refused_where_transformers_rotates_all(
     family: str, tmp_path: Path
 ) -> None:
