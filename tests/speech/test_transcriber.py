@@ -88,7 +88,9 @@ def test_options_beside_transformers(digits: Transcriber, options: dict[str, Any
     """The same segments with transformers' model beneath."""
     other = Transcriber(TransformersRecogniser(FOLDER), digits.vocabulary)
     path = RECORDED / "pauses.flac"
-    found, expected = ([*each.transcribe(path, temperature=0, **options)] for each in (digits, other))
+    found, expected = (
+        [*each.transcribe(path, temperature=0, **options)] for each in (digits, other)
+    )
     assert [(s.text, s.start, s.end, s.tokens) for s in found] == [
         (s.text, s.start, s.end, s.tokens) for s in expected
     ]
@@ -243,7 +245,9 @@ class Scripted:
     def logprobs(self, features: np.ndarray, tokens: tuple[int, ...]) -> np.ndarray:
         return np.zeros(400)
 
-    def align(self, features: np.ndarray, tokens: tuple[int, ...], texts: int) -> tuple[np.ndarray, np.ndarray]:
+    def align(
+        self, features: np.ndarray, tokens: tuple[int, ...], texts: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         raise AssertionError
 
 
@@ -261,22 +265,31 @@ def test_retries(digits: Transcriber) -> None:
     """A text that fails a threshold is drawn anew at the next temperature."""
     loop = " one two" * 10
     made, model = scripted(digits, (loop, -0.1, 0.0), (" one", -1.5, 0.0), (" two", -0.9, 0.0))
-    (segment,) = made.transcribe(np.zeros(48_000, np.float32), language="en", without_timestamps=True)
+    (segment,) = made.transcribe(
+        np.zeros(48_000, np.float32), language="en", without_timestamps=True
+    )
     assert segment.text == " two"
     assert segment.temperature == 0.4
-    assert [(each.temperature, each.best_of) for each in model.asked] == [(0.0, 5), (0.2, 5), (0.4, 5)]
+    assert [(each.temperature, each.best_of) for each in model.asked] == [
+        (0.0, 5),
+        (0.2, 5),
+        (0.4, 5),
+    ]
     assert len({each.seed for each in model.asked}) == 3
 
 
 def test_the_last_text_is_taken(digits: Transcriber) -> None:
-    made, model = scripted(digits, (" one", -1.5, 0.0), (" two", -1.6, 0.0))
+    made, _ = scripted(digits, (" one", -1.5, 0.0), (" two", -1.6, 0.0))
     (segment,) = made.transcribe(
         np.zeros(48_000, np.float32), language="en", without_timestamps=True, temperature=[0.0, 1.0]
     )
     assert segment.text == " two"
     made, _ = scripted(digits, (" one", -1.5, 0.0))
     (segment,) = made.transcribe(
-        np.zeros(48_000, np.float32), language="en", without_timestamps=True, log_prob_threshold=None
+        np.zeros(48_000, np.float32),
+        language="en",
+        without_timestamps=True,
+        log_prob_threshold=None,
     )
     assert segment.text == " one"
     assert segment.temperature == 0
@@ -298,21 +311,39 @@ def test_the_text_before_is_the_prompt(digits: Transcriber) -> None:
 
     def prompts(*texts: tuple[str, float, float], **options: Any) -> list[str]:
         made, model = scripted(digits, *texts)
-        [*made.transcribe(np.zeros(144_000, np.float32), language="en", without_timestamps=True, **options)]
+        [
+            *made.transcribe(
+                np.zeros(144_000, np.float32), language="en", without_timestamps=True, **options
+            )
+        ]
         return [vocabulary.tokenizer.decode(each.prompt, special=True) for each in model.asked]
 
     start = "<|startoftranscript|><|en|><|transcribe|><|notimestamps|>"
     three = [(" one", -0.1, 0.0), (" two", -0.1, 0.0), (" six", -0.1, 0.0)]
-    assert prompts(*three) == [start, f"<|startofprev|> one{start}", f"<|startofprev|> one two{start}"]
+    assert prompts(*three) == [
+        start,
+        f"<|startofprev|> one{start}",
+        f"<|startofprev|> one two{start}",
+    ]
     assert prompts(*three, condition_on_previous_text=False) == [start] * 3
     assert prompts(*three, initial_prompt=" nine")[:2] == [
         f"<|startofprev|> nine{start}", f"<|startofprev|> nine one{start}",
     ]  # fmt: skip
     assert prompts(*three, hotwords="zero")[1] == f"<|startofprev|> zero one{start}"
-    assert prompts(*three, prefix="four")[:2] == [f"{start} four", f"<|startofprev|> four one{start}"]
+    assert prompts(*three, prefix="four")[:2] == [
+        f"{start} four",
+        f"<|startofprev|> four one{start}",
+    ]
     hot = [(" one", -1.5, 0.0)] * 5 + three
-    assert prompts(*hot)[6] == start  # the text of a window that was drawn at a high temperature is no prompt
-    long = prompts((" one" * 20, -0.1, 0.0), (" two", -0.1, 0.0), (" six", -0.1, 0.0), compression_ratio_threshold=None)
+    assert (
+        prompts(*hot)[6] == start
+    )  # the text of a window that was drawn at a high temperature is no prompt
+    long = prompts(
+        (" one" * 20, -0.1, 0.0),
+        (" two", -0.1, 0.0),
+        (" six", -0.1, 0.0),
+        compression_ratio_threshold=None,
+    )
     assert long[2].count("one") == 20
     assert max(len(vocabulary.tokenizer.encode(each, special=False)) for each in long) <= 48
 
@@ -329,10 +360,8 @@ def _samples(name: str) -> np.ndarray:
     return sound.samples(0, sound.length)
 
 
-@needs_espeak
-def test_formats_of_recordings(digits: Transcriber) -> None:
-    """A compressed recording has the words of the original."""
-    rng = random.Random(8)
-    samples, _ = joined([["five", "six"]], rng, Voice())
-    for kind in ("mp3", "webm", "m4a"):
-        assert words_of(digits.transcribe(encoded(samples, RATE, kind))) == ["five", "six"]
+@pytest.mark.parametrize("kind", ["mp3", "webm", "m4a"])
+def test_formats_of_recordings(digits: Transcriber, kind: str) -> None:
+    """A compressed recording has the words of the original. (Codecs move it by some frames.)"""
+    found = words_of(digits.transcribe(encoded(_samples("pauses.flac"), RATE, kind)))
+    assert share_heard(["four", "nine", "zero", "seven"], found) >= 0.75

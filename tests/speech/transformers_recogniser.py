@@ -22,7 +22,9 @@ class TransformersRecogniser:
         self.positions = config.max_target_positions
         self.heads = self.model.generation_config.alignment_heads
 
-    def _logits(self, features: np.ndarray, tokens: tuple[int, ...]) -> tuple[np.ndarray, tuple[torch.Tensor, ...]]:
+    def _logits(
+        self, features: np.ndarray, tokens: tuple[int, ...]
+    ) -> tuple[np.ndarray, tuple[torch.Tensor, ...]]:
         with torch.no_grad():
             found = self.model(
                 input_features=torch.from_numpy(features)[None],
@@ -59,12 +61,16 @@ class TransformersRecogniser:
     def logprobs(self, features: np.ndarray, tokens: tuple[int, ...]) -> np.ndarray:
         return log_softmax(self._logits(features, tokens)[0][-1])
 
-    def align(self, features: np.ndarray, tokens: tuple[int, ...], texts: int) -> tuple[np.ndarray, np.ndarray]:
+    def align(
+        self, features: np.ndarray, tokens: tuple[int, ...], texts: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         logits, weights = self._logits(features, tokens)
         chosen = np.stack([weights[layer][0, head].numpy() for layer, head in self.heads])
         shares = log_softmax(logits[:, :texts])
         places = range(len(tokens) - 1)
-        return chosen, np.array([shares[k, tokens[k + 1]] if tokens[k + 1] < texts else -np.inf for k in places])
+        return chosen, np.array(
+            [shares[k, tokens[k + 1]] if tokens[k + 1] < texts else -np.inf for k in places]
+        )
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
