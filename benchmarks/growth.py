@@ -165,8 +165,7 @@ def section(found: Mapping[str, Mapping[str, Any]]) -> str:
         "operators, parameters, levels, loops or symbols (`benchmarks/program_shapes.py`), each in a process of its "
         "own. Growth is that of the last doubling: 2 is linear. A stage (parser, printer, verifier, one pass, linking, "
         f"interpreter) is steep if it grows by more than {STEEP} and takes more than {SHORT} s. What is refused ends "
-        f"with an error of this code, or was given up after {SLOWEST} s. A size that is a sum of many symbols is a "
-        "kernel of as many parameters, for which LLVM takes nearly all of the time, more than in proportion."
+        f"with an error of this code, or was given up after {SLOWEST} s. Other work kept the machine busy."
     )
     return f"{note}\n\n{markdown_table(columns, lines, 'l' + 'r' * (len(counts) + 1))}"
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -66,8 +65,8 @@ def warped(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     steps = np.zeros((rows + 1, columns + 1), np.int8)
     for diagonal in range(2, rows + columns + 1):
         first, last = max(1, diagonal - columns), min(rows, diagonal - 1)
-        i: Any = np.arange(first, last + 1)
-        j: Any = diagonal - i
+        i = np.array(range(first, last + 1), np.int64)
+        j = diagonal - i
         both, below, beside = total[i - 1, j - 1], total[i - 1, j], total[i, j - 1]
         is_both = (both < below) & (both < beside)
         is_row = ~is_both & (below < both) & (below < beside)
