@@ -3,7 +3,7 @@
 # make test-fast   run the tests that take less than a minute
 # make test-slow   run the slow tests in full: complete sweeps, and builds with LLVM's optimisations (make test has a part)
 # make test-devices  run the tests of devices in full, on each device that is here (docs/targets.md)
-# make test-products  run the products of all kinds of weights over widths and rows, for every target: two hours of a core,
+# make test-products  run the products of all kinds of weights over widths and rows, for every target: four hours of a core,
 #                  and what was interrupted goes on (MINUTES=30; TARGETS="AVX2;cuda" FAMILIES=bits; build/products.jsonl)
 # make test-torch-compile    call thirty models through torch.compile with relaxpy as its backend, with and without gradients
 # make test-torch-operators  run torch's own samples of its operators beside eager torch, all of them (40 minutes of a core)
