@@ -44,6 +44,14 @@ SERVER_OPTIONS = (
         help="The largest body of a request.",
     ),
     click.option(
+        "--max-sound", type=click.IntRange(min=1), default=25, show_default=True, metavar="MB",
+        help="The largest body with a recording.",
+    ),
+    click.option(
+        "--sound-seconds", type=click.FloatRange(min=0, min_open=True), default=7200, show_default=True, metavar="S",
+        help="The longest recording.",
+    ),
+    click.option(
         "--body-seconds", type=click.FloatRange(min=0, min_open=True), default=30, show_default=True,
         metavar="S", help="The most time that a body takes to arrive.",
     ),
@@ -116,6 +124,7 @@ Examples:
   relaxpy serve                                      the model that ships with relaxpy, on port 8000
   relaxpy serve ./TinyLlama --api-key secret
   relaxpy serve Qwen/Qwen2.5-0.5B-Instruct           a model of the Hugging Face hub, downloaded once
+  relaxpy serve openai/whisper-base                  recordings as text: /v1/audio/transcriptions
   relaxpy serve small=./TinyLlama large=./llama.gguf --host 0.0.0.0 --port 80
   curl localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{"messages": [{"role": "user", "content": "Hello"}]}'
@@ -180,6 +189,8 @@ def settings_of(
         certificate=given["certificate"],
         private_key=given["private_key"],
         most_bytes=given["max_body"] << 20,
+        most_sound=given["max_sound"] << 20,
+        sound_seconds=given["sound_seconds"],
         body_seconds=given["body_seconds"],
         request_seconds=given["request_seconds"],
         drain_seconds=given["drain_seconds"],

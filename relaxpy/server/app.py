@@ -14,7 +14,15 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Match
 
-from relaxpy.server import chat_completions, completions, embeddings, messages, responses, texts
+from relaxpy.server import (
+    audio,
+    chat_completions,
+    completions,
+    embeddings,
+    messages,
+    responses,
+    texts,
+)
 from relaxpy.server.bodies import Body
 from relaxpy.server.context import Server, answer
 from relaxpy.server.errors import ApiError
@@ -32,6 +40,8 @@ ROUTES: tuple[tuple[str, str, Route, type[Body] | None], ...] = (
     ("GET", "/v1/responses/{name}", responses.stored_response, None),
     ("DELETE", "/v1/responses/{name}", responses.drop_response, None),
     ("POST", "/v1/embeddings", embeddings.embeddings, embeddings.EmbeddingsBody),
+    ("POST", "/v1/audio/transcriptions", audio.transcriptions, audio.SpeechBody),
+    ("POST", "/v1/audio/translations", audio.translations, audio.SpeechBody),
     ("GET", "/v1/models", texts.models, None),
     ("GET", "/v1/models/{name:path}", texts.models, None),
     ("POST", "/tokenize", texts.tokenize, texts.TokenizeBody),
@@ -117,7 +127,7 @@ def _described(body: type[Body] | None) -> dict[str, Any] | None:
     if body is None:
         return None
     schema = body.model_json_schema()
-    return {"requestBody": {"content": {"application/json": {"schema": schema}}, "required": True}}
+    return {"requestBody": {"content": {body.content_type: {"schema": schema}}, "required": True}}
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -79,6 +79,7 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="ignore", protected_namespaces=())
     others: ClassVar[Mapping[str, known_fields.Field]] = {}
+    content_type: ClassVar[str] = "application/json"
     """Fields of other interfaces."""
 
     @model_validator(mode="before")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -37,9 +39,10 @@ _JSON = "application/json"
 class BodyReader:
     """Reads the bodies of a server."""
 
-    def __init__(self, most: int, seconds: float) -> None:
-        """A body has at most so many bytes, and arrives within so many seconds."""
-        self.most, self.seconds = most, seconds
+    def __init__(self, most: int, seconds: float, held: int = _HELD) -> None:
+        """A body has at most so many bytes, and arrives within so many seconds; `held` of the largest ones are held at
+        a time."""
+        self.most, self.seconds, self._most_held = most, seconds, held * most
         self._held = 0
         """The bytes that have arrived of bodies that are not parsed yet."""
         self._large = asyncio.Semaphore(_PARSED)
@@ -47,33 +50,47 @@ class BodyReader:
     async def read(self, request: Request, kind: type[B]) -> B:
         """The body of a request. Raises: ApiError for one that is too large, too slow, no JSON, or has other fields."""
         # A page of another origin can send other types without asking first (CORS).
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
+        if type_of(request) != _JSON:
             raise ApiError(f"the body of a request is JSON: send Content-Type: {_JSON}", status=415)
-        length = request.headers.get("content-length", "")
-        if length.isdecimal() and (len(length) > 15 or int(length) > self.most):
-            raise self._too_large()
         data = bytearray()
+        request.state.body_bytes = 0
         try:
-            await self._receive(request, data)
+            async with aclosing(self.parts(request)) as parts:
+                async for part in parts:
+                    data += part
             if len(data) <= _LARGE:
                 return parsed(data, kind)
             async with self._large:
                 return await run_in_threadpool(parsed, data, kind)
         finally:
-            self._held -= request.state.body_bytes
+            self.let_go(request)
 
-    async def _receive(self, request: Request, data: bytearray) -> None:
+    def let_go(self, request: Request) -> None:
+        """The bytes of a body are held no longer."""
+        self._held -= request.state.body_bytes
         request.state.body_bytes = 0
+
+    async def parts(self, request: Request) -> AsyncGenerator[bytes]:
+        """The parts of a body as they arrive, counted as held until `let_go`. Raises: ApiError."""
+        length = request.headers.get("content-length", "")
+        if length.isdecimal() and (len(length) > 15 or int(length) > self.most):
+            raise self._too_large()
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + self.seconds
+        stream = request.stream()
         try:
-            async with asyncio.timeout(self.seconds):
-                async for part in request.stream():
-                    if len(data) + len(part) > self.most:
-                        raise self._too_large()
-                    if self._held + len(part) > _HELD * self.most:
-                        raise ApiError("too many large bodies arrive at once", status=503)
-                    self._held += len(part)
-                    request.state.body_bytes += len(part)
-                    data += part
+            while True:
+                async with asyncio.timeout_at(ends):
+                    part = await anext(stream, None)
+                if part is None:
+                    return
+                if request.state.body_bytes + len(part) > self.most:
+                    raise self._too_large()
+                if self._held + len(part) > self._most_held:
+                    raise ApiError("too many large bodies arrive at once", status=503)
+                self._held += len(part)
+                request.state.body_bytes += len(part)
+                yield part
         except TimeoutError:
             text = f"the body did not arrive within {self.seconds:g} seconds"
             raise ApiError(text, status=408) from None
@@ -82,6 +99,11 @@ class BodyReader:
 
     def _too_large(self) -> ApiError:
         return ApiError(f"a body has at most {self.most} bytes", status=413)
+
+
+def type_of(request: Request) -> str:
+    """The type of a body, without parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def parsed(data: bytearray, kind: type[B]) -> B:
@@ -95,6 +117,11 @@ def parsed(data: bytearray, kind: type[B]) -> B:
     if not isinstance(fields, dict):
         raise ApiError("the body is not a JSON object")
     _check_values(fields)
+    return validated(fields, kind)
+
+
+def validated(fields: Any, kind: type[B]) -> B:
+    """The body with these fields. Raises: ApiError."""
     try:
         return kind.model_validate(fields)
     except ValidationError as error:

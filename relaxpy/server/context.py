@@ -22,6 +22,7 @@ from relaxpy.serve.pages import NONE
 from relaxpy.server.bodies import SamplingBody
 from relaxpy.server.body_reader import B, BodyReader
 from relaxpy.server.errors import ApiError
+from relaxpy.server.forms import FormReader
 from relaxpy.server.metrics import Metrics
 from relaxpy.server.response_store import Store
 from relaxpy.server.served_model import Delta, Order, ServedModel, Tally
@@ -29,6 +30,7 @@ from relaxpy.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from relaxpy.server.embeddings import EmbeddingModel
+    from relaxpy.server.speech_model import SpeechModel
 
 T = TypeVar("T")
 
@@ -41,15 +43,18 @@ class Server:
         settings: ServerSettings,
         models: Mapping[str, ServedModel],
         embedders: Mapping[str, EmbeddingModel] | None = None,
+        speech: Mapping[str, SpeechModel] | None = None,
     ) -> None:
-        """`models` has each model under its name, `embedders` those that make vectors of sentences."""
+        """`models` has each model under its name, `embedders` those that make vectors of sentences, `speech` those that
+        hear."""
         self.settings, self.models = settings, dict(models)
-        self.embedders = dict(embedders or {})
+        self.embedders, self.speech = dict(embedders or {}), dict(speech or {})
         self.store = Store(settings.most_stored)
         self._several_keys = len({*settings.api_keys}) > 1
         """Then a cached beginning is for the key that it was computed for: how long a prompt takes, and its cached
         tokens, would tell what others asked."""
         self._reader = BodyReader(settings.most_bytes, settings.body_seconds)
+        self.forms = FormReader(settings)
         self.metrics = Metrics(self.models)
         self.created = int(time.time())
         self.is_draining = False
@@ -67,6 +72,12 @@ class Server:
                 return model, model.adapters[name]
         if name in self.embedders:
             raise ApiError(f"{name} makes vectors: /v1/embeddings", param="model")
+        if name in self.speech or (self.speech and not name):
+            raise ApiError(
+                f"{name or next(iter(self.speech))} hears recordings, and writes no other texts: send them to "
+                "/v1/audio/transcriptions",
+                param="model",
+            )
         raise self.unknown(name)
 
     def embedder_of(self, name: str) -> EmbeddingModel:
@@ -83,10 +94,32 @@ class Server:
             )
         raise self.unknown(name)
 
+    def check_speech(self) -> None:
+        """Raises: ApiError (404) if no model hears."""
+        if not self.speech:
+            raise ApiError(
+                "this server has no model that hears recordings: relaxpy serve FOLDER of a Whisper, also beside others",
+                status=404,
+                code="model_not_found",
+            )
+
+    def speech_of(self, name: str) -> SpeechModel:
+        """The model of speech of a name. Raises: ApiError (404; 400 for a model that hears nothing)."""
+        if not name:
+            return next(iter(self.speech.values()))
+        if name in self.speech:
+            return self.speech[name]
+        if name in self.names:
+            raise ApiError(f"{name} hears nothing: {', '.join(self.speech)} does", param="model")
+        raise self.unknown(name)
+
     @property
     def names(self) -> list[str]:
         """The names that requests may use."""
-        return [name for model in self.models.values() for name in model.names] + [*self.embedders]
+        return [name for model in self.models.values() for name in model.names] + [
+            *self.embedders,
+            *self.speech,
+        ]
 
     def unknown(self, name: str) -> ApiError:
         """The error for a model that there is not."""

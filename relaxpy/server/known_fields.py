@@ -207,6 +207,32 @@ EMBEDDINGS: Mapping[str, Field] = {
     **_refused("output_dtype", "vectors are float32", "float"),
     **_refused("options mm_processor_kwargs", "it is not offered: leave it out", {}),
 }  # fmt: skip
+_SPEAKERS = "whisperx and pyannote.audio say who speaks"
+_HEARD = "recordings are heard as openai-whisper hears them"
+SPEECH: Mapping[str, Field] = {
+    # OpenAI
+    **_refused("chunking_strategy", "windows begin where the last segment ended", "auto"),
+    **_refused("include", "segments of verbose_json have avg_logprob", []),
+    **_refused("keywords", "write hotwords, a text", []),
+    **_refused("languages", "write language, or nothing: it is heard", []),
+    **_refused("known_speaker_names known_speaker_references", _SPEAKERS, []),
+    **_refused("diarize tinydiarize", _SPEAKERS, False),
+    # vLLM, SGLang
+    **_ignored("user request_id rid", _RECORDS),
+    **_refused("to_language", "a translation is in English", "en"),
+    **_refused("use_beam_search", _HEARD, False),
+    **_refused("n length_penalty repetition_penalty top_p", _HEARD, 1),
+    **_refused("frequency_penalty presence_penalty min_p", _HEARD, 0),
+    **_refused("top_k", _HEARD, 0, -1),
+    **_refused("max_completion_tokens max_tokens", "a window has as many tokens as the model writes"),
+    **_refused("stream_include_usage stream_continuous_usage_stats", "the last event has the usage", False),
+    **_refused("vllm_xargs", "extensions are not offered", {}),
+    # whisper.cpp, servers of faster-whisper
+    **_refused("vad vad_filter", "windows in which nobody speaks are skipped", False),
+    **_refused("translate", "send it to /v1/audio/translations", False),
+    **_refused("temperature_inc", "temperatures rise by 0.2 where a text fails", 0.2),
+    **_refused("condition_on_previous_text", "windows know the text before them", True),
+}  # fmt: skip
 TOKENIZE: Mapping[str, Field] = {
     **_refused("chat_template", "it is an option of the server: --chat-template"),
     **_refused("content", "write prompt"),

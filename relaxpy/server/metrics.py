@@ -46,6 +46,10 @@ class Metrics:
             "relaxpy_schema_mismatches", "answers that were not as their schema has it", ["model"],
             registry=self.registry,
         )  # fmt: skip
+        self._sound = Counter(
+            "relaxpy_sound_seconds", "seconds of recordings that were heard", ["model"],
+            registry=self.registry,
+        )  # fmt: skip
         self._first = self._histogram(
             "relaxpy_time_to_first_token_seconds", "until the first token"
         )
@@ -66,6 +70,11 @@ class Metrics:
         self._whole.labels(model).observe(tally.last)
         for gap in tally.gaps:
             self._gaps.labels(model).observe(gap)
+
+    def note_sound(self, model: str, sound: float, seconds: float) -> None:
+        """Count the text of a recording of so many seconds of sound."""
+        self._sound.labels(model).inc(sound)
+        self._whole.labels(model).observe(seconds)
 
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""

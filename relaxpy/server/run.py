@@ -11,12 +11,15 @@ import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import uvicorn
 
+from relaxpy.checkpoints.config_file import config_of
 from relaxpy.errors import UsageError
+from relaxpy.llm.language_model import SPEECH
 from relaxpy.serve.client import EngineClient
 from relaxpy.server.app import create_app
 from relaxpy.server.connections import (
@@ -34,6 +37,7 @@ from relaxpy.server.embeddings import EmbeddingModel
 from relaxpy.server.gate import start_log
 from relaxpy.server.served_model import ServedModel
 from relaxpy.server.settings import ModelSettings, ServerSettings
+from relaxpy.server.speech_model import SpeechModel
 
 if TYPE_CHECKING:
     from relaxpy.serve.replicas import Cluster
@@ -57,11 +61,20 @@ async def serve(
     _check_certificate(settings)
     listener = bound(settings.host, settings.port)
     running: list[ServedModel] = []
+    hearing: list[SpeechModel] = []
     cluster: Cluster | None = None
     try:
+        texts, speech = _divided(models)
         if settings.scale is not None:
+            if speech:
+                raise UsageError(
+                    "bad-arguments",
+                    f"{speech[0].name} is a model of speech, which has no --replicas",
+                )
             cluster = await _cluster(settings.scale, len(models), settings.drain_seconds)
-        for each in models:
+        for each in speech:
+            hearing.append(await SpeechModel.start(each))
+        for each in texts:
             start = EngineClient.start if cluster is None else partial(cluster.start, each.name)
             running.append(await ServedModel.start(each, start))
             _note_limits(each, running[-1])
@@ -69,14 +82,28 @@ async def serve(
             name: await EmbeddingModel.start(name, place, precision=settings.precision)
             for name, place in (embedders or {}).items()
         }
-        server = Server(settings, {model.name: model for model in running}, vectors)
+        server = Server(
+            settings,
+            {model.name: model for model in running},
+            vectors,
+            {model.name: model for model in hearing},
+        )
         await run(server, listener, ready)
     finally:
         listener.close()
-        for model in running:
+        for model in (*running, *hearing):
             await model.close()
         if cluster is not None:
             await cluster.close()
+
+
+def _divided(models: Sequence[ModelSettings]) -> tuple[list[ModelSettings], list[ModelSettings]]:
+    """Models that write texts, and those that hear."""
+    found: tuple[list[ModelSettings], list[ModelSettings]] = [], []
+    for each in models:
+        config = config_of(Path(each.place)) or {}
+        found[config.get("model_type") in SPEECH].append(each)
+    return found
 
 
 def _note_limits(asked: ModelSettings, model: ServedModel) -> None:

@@ -35,6 +35,10 @@ class ServerSettings:
     private_key: str | None = None
     most_bytes: int = 4 << 20
     """The largest body of a request."""
+    most_sound: int = 25 << 20
+    """The largest body of a request with a recording."""
+    sound_seconds: float = 7200.0
+    """The longest recording."""
     body_seconds: float = 30.0
     """The most time that a body takes to arrive."""
     request_seconds: float = 600.0

@@ -6,6 +6,7 @@ features are those that openai-whisper computes of the whole at once, in the mem
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,18 +26,22 @@ class Spectrum:
         *,
         name: str = "",
         longest: float | None = None,
+        check: Callable[[], None] | None = None,
     ) -> None:
-        """`given` is what `Sound` takes, `frames` those of a window. Raises: UsageError (`bad-sound`)."""
+        """`given` is what `Sound` takes, `frames` those of a window, and `check` is called with each piece that
+        is decoded for the first time. Raises: UsageError (`bad-sound`)."""
         self._log_mel, self._window = log_mel, frames
         self._loudest = SILENCE
         self._waiting = np.empty(0, np.float32)
-        self._begun = False
+        self._begun, self._check = False, check
         self.sound = Sound(given, name, longest=longest, heard=self._hear)
         self._heard()
         self.frames = frames_of(self.sound.length)
         """Of the recording."""
 
     def _hear(self, piece: np.ndarray) -> None:
+        if self._check is not None:
+            self._check()
         if not self._begun and len(piece):
             piece, self._begun = np.concatenate([_mirrored(piece), piece]), True
         self._waiting = np.concatenate([self._waiting, piece])

@@ -14,7 +14,7 @@ last of them, or after the window if nothing was cut. The text before is the pro
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, Unpack
 
@@ -59,10 +59,13 @@ class Transcriber:
         *,
         name: str = "",
         longest: float | None = None,
+        check: Callable[[], None] | None = None,
         **options: Unpack[TranscriptionOptionsDict],
     ) -> Transcription:
         """The text of a recording, a file, its bytes, or samples (n,) at 16 kHz: an iterator of segments, each given
-        when it is certain. `name` is what errors call the recording, `longest` the most seconds of it.
+        when it is certain. `name` is what errors call the recording, `longest` the most seconds of it. `check` is
+        called with each piece that is decoded for the first time, and before each window: what it raises ends the
+        transcription.
 
         Options are the fields of `relaxpy.speech.options.TranscriptionOptions`.
 
@@ -77,8 +80,10 @@ class Transcriber:
             )
         if chosen.language is not None:
             self.vocabulary.start(self.vocabulary.language(chosen.language), chosen.task)
-        spectrum = Spectrum(given, self.log_mel, self.recogniser.frames, name=name, longest=longest)
-        return Transcription(self, spectrum, chosen)
+        spectrum = Spectrum(
+            given, self.log_mel, self.recogniser.frames, name=name, longest=longest, check=check
+        )
+        return Transcription(self, spectrum, chosen, check)
 
     def detect_language(
         self, given: Given | Spectrum, *, segments: int = 1, threshold: float = 0.5
@@ -122,14 +127,18 @@ class Transcription:
     """The segments of a recording, an iterator; used by one thread. What `info` says is known before the first one."""
 
     def __init__(
-        self, transcriber: Transcriber, spectrum: Spectrum, options: TranscriptionOptions
+        self,
+        transcriber: Transcriber,
+        spectrum: Spectrum,
+        options: TranscriptionOptions,
+        check: Callable[[], None] | None = None,
     ) -> None:
         self.options = options
         self.position = 0.0
         """Seconds of the recording that were heard."""
         self.text = ""
         """Of the segments so far."""
-        self.transcriber, self.spectrum = transcriber, spectrum
+        self.transcriber, self.spectrum, self._check = transcriber, spectrum, check
         self._clips = _clips(options, spectrum.frames)
         if options.language is not None:
             language, share, others = transcriber.vocabulary.language(options.language), 1.0, None
@@ -170,6 +179,8 @@ class Transcription:
             seek = first
             while seek < last:
                 self.position = seek / FRAMES
+                if self._check is not None:
+                    self._check()
                 frames = min(recogniser.frames, spectrum.frames - seek, last - seek)
                 features = spectrum.window(seek, frames)
                 if options.multilingual and options.language is None and vocabulary.is_multilingual:

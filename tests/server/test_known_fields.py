@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from relaxpy.server.app import ROUTES
+from relaxpy.server.audio import SpeechBody
 from relaxpy.server.bodies import Body
 from relaxpy.server.body_reader import parsed
 from relaxpy.server.chat_completions import ChatBody, MessageBody, StreamOptions, TextPart, ToolBody
@@ -29,6 +30,7 @@ LEAST: dict[type[Body], dict[str, Any]] = {
     MessagesBody: {"messages": USER, "max_tokens": 1},
     ResponseBody: {"input": "Hi"},
     EmbeddingsBody: {"input": "Hi"},
+    SpeechBody: {"file": "RIFF"},
     TokenizeBody: {"prompt": "Hi"},
     DetokenizeBody: {"tokens": [1]},
 }
@@ -60,6 +62,9 @@ SDKS: list[tuple[Any, str]] = [
     (CompletionBody, "openai.types.completion_create_params.CompletionCreateParamsStreaming"),
     (ResponseBody, "openai.types.responses.response_create_params.ResponseCreateParamsStreaming"),
     (EmbeddingsBody, "openai.types.embedding_create_params.EmbeddingCreateParams"),
+    (SpeechBody, "openai.types.audio.transcription_create_params.TranscriptionCreateParamsBase"),
+    (SpeechBody, "openai.types.audio.transcription_create_params.TranscriptionCreateParamsStreaming"),
+    (SpeechBody, "openai.types.audio.translation_create_params.TranslationCreateParams"),
     (MessagesBody, "anthropic.types.message_create_params.MessageCreateParamsStreaming"),
     (MessagesBody, "anthropic.types.message_count_tokens_params.MessageCountTokensParams"),
     (MessagesBody, "anthropic.types.beta.message_create_params.MessageCreateParamsStreaming"),
@@ -148,6 +153,14 @@ OTHERS: dict[type[Body], tuple[str, ...]] = {
         "rid",
         "",
         "truncate options keep_alive",
+    ),
+    SpeechBody: (
+        "response_format include timestamp_granularities stream stream_include_usage stream_continuous_usage_stats vllm_xargs "
+        "use_beam_search n length_penalty top_p top_k min_p seed frequency_penalty repetition_penalty presence_penalty "
+        "to_language hotwords max_completion_tokens",
+        "rid",
+        "temperature_inc translate vad diarize tinydiarize",
+        "",
     ),
 }  # fmt: skip
 """Fields of vLLM, SGLang, llama.cpp and Ollama."""
