@@ -32,6 +32,7 @@ PROBE_SECONDS = 120
 EXTRAS = {
     "llm": "relaxpy chat, generate, quantize",
     "serve": "relaxpy serve",
+    "speech": "relaxpy transcribe, recordings in relaxpy serve",
     "replicas": "relaxpy serve --replicas",
     "demo": "relaxpy embed",
     "torch": "PyTorch tensors",
