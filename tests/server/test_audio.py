@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,29 @@ def test_models_of_other_kinds(hearing: Running, running: Running, http: httpx.C
         assert "relaxpy serve" in message(sent(chat, model="relaxpy"), 404)
 
 
+def test_speech_beside_chats(tmp_path: Path) -> None:
+    """Each kind is the first of its own without a name, and a chat goes on while recordings are heard."""
+    from relaxpy.embedded import embedded_model
+
+    with (
+        server_process(tmp_path, f"digits={DIGITS}", f"chat={embedded_model()}") as both,
+        httpx.Client(base_url=both.url, timeout=60) as http,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        body = {"messages": ASKED, "max_tokens": 8, "temperature": 0}
+        expected = http.post("/v1/chat/completions", json=body).json()["choices"][0]["message"]
+        heard = [pool.submit(sent, http) for _ in range(8)]
+        for model in ({}, {"model": "chat"}):
+            found = http.post("/v1/chat/completions", json={**body, **model}).json()
+            assert found["choices"][0]["message"] == expected
+        assert {each.result().json()["text"] for each in heard} == {"one two"}
+        assert "chat hears nothing: digits does" in message(sent(http, model="chat"))
+        assert TRANSCRIBE in message(
+            http.post("/v1/completions", json={"model": "digits", "prompt": "a"})
+        )
+        assert [each["id"] for each in http.get("/v1/models").json()["data"]] == ["chat", "digits"]
+
+
 def playlist() -> bytes:
     return f"#EXTM3U\n#EXTINF:1,\nfile://{SHORT}\n".encode()
 
@@ -347,15 +371,15 @@ class Slow:
         self.windows, self.began = 0, threading.Event()
 
     def transcribe(self, sound: bytes, *, check: Any, **_: Any) -> Any:
-        from relaxpy.speech import TranscriptionInfo, TranscriptionOptions
+        from relaxpy.speech import Segment, TranscriptionInfo, TranscriptionOptions
 
         def segments() -> Iterator[Any]:
+            yield Segment(1, 0, 0.0, 1.0, " one", (1,), -0.1, 1.0, 0.0, None, 0.0)
             while self.windows < 500:
                 check()
                 self.windows += 1
                 self.began.set()
                 time.sleep(0.01)
-            yield from ()
 
         return Found(
             segments(), TranscriptionInfo("en", 1.0, 1.0, 1.0, None, TranscriptionOptions(), None)
@@ -408,6 +432,90 @@ def test_what_nobody_waits_for_ends() -> None:
         assert slow.windows < 100
 
     asyncio.run(work())
+
+
+@contextmanager
+def slow_server(**settings: Any) -> Iterator[tuple[str, Slow]]:
+    """A server in a thread whose one model hears one recording at a time, and lets one wait."""
+    from relaxpy.server.connections import bound
+    from relaxpy.server.context import Server
+    from relaxpy.server.run import run
+    from relaxpy.server.settings import ServerSettings
+    from relaxpy.server.speech_model import SpeechModel
+
+    slow, is_ready = Slow(), threading.Event()
+    found: dict[str, Any] = {}
+    transcriber: Any = slow
+
+    def ready(url: str) -> None:
+        found["url"] = url
+        is_ready.set()
+
+    async def work() -> None:
+        model = SpeechModel("slow", transcriber, running=1, waiting=1)
+        found["loop"] = asyncio.get_running_loop()
+        server = found["server"] = Server(ServerSettings(**settings), {}, {}, {"slow": model})
+        try:
+            await run(server, bound("127.0.0.1", 0), ready)
+        finally:
+            await model.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(work()))
+    thread.start()
+    try:
+        assert is_ready.wait(20)
+        yield found["url"], slow
+    finally:
+        found["loop"].call_soon_threadsafe(found["server"].stop)
+        thread.join(20)
+
+
+@pytest.mark.parametrize("stream", ["false", "true"])
+def test_a_client_that_goes_ends_its_transcription(stream: str) -> None:
+    form: dict[str, Any] = {"files": {"file": b"a"}, "data": {"stream": stream}}
+    with slow_server() as (url, slow):
+        with httpx.Client(base_url=url, timeout=20) as http:
+            if stream == "true":
+                with http.stream("POST", TRANSCRIBE, **form) as answer:
+                    first = next(answer.iter_lines())
+                assert json.loads(first.removeprefix("data: "))["delta"] == "one"
+            else:
+                with pytest.raises(httpx.TimeoutException):
+                    http.post(TRANSCRIBE, timeout=0.3, **form)
+        deadline = time.monotonic() + 4
+        seen = -1
+        while seen != slow.windows:
+            assert time.monotonic() < deadline
+            seen = slow.windows
+            time.sleep(0.1)
+        assert 0 < seen < 400
+
+
+def test_many_recordings_wait_for_a_while_only() -> None:
+    """One is heard, one waits, a third is refused; both end with the time of answers."""
+    with (
+        slow_server(request_seconds=1.0) as (url, slow),
+        httpx.Client(base_url=url, timeout=20) as http,
+    ):
+        with ThreadPoolExecutor(2) as pool:
+            two = [
+                pool.submit(http.post, TRANSCRIBE, files={"file": ("a.wav", b"a")})
+                for _ in range(2)
+            ]
+            assert slow.began.wait(10)
+            time.sleep(0.3)
+            third = http.post(TRANSCRIBE, files={"file": b"a"})
+            assert "2 recordings are heard or wait" in message(third, 429)
+            assert third.headers["retry-after"]
+            for each in two:
+                assert "was not heard within 1 seconds" in message(each.result(), 408)
+        with http.stream(
+            "POST", TRANSCRIBE, files={"file": b"a"}, data={"stream": "true"}
+        ) as answer:
+            *_, last = [line for line in answer.iter_lines() if line]
+        event = json.loads(last.removeprefix("data: "))
+        assert event["type"] == "error"
+        assert event["error"]["code"] == "time-limit"
 
 
 def test_models_of_speech_take_no_options_of_texts() -> None:
