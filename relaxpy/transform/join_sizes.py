@@ -60,6 +60,7 @@ class JoinSizes(Pass):
     """
 
     name: ClassVar[str] = "join-sizes"
+    level: ClassVar[int] = 1
     prerequisites: ClassVar[tuple[str, ...]] = ("legalize-ops",)
     many: int = 16
     """The least number of sizes in a sum. What is known of fewer, such as divisors, is kept."""

@@ -47,7 +47,8 @@ def test_it_is_as_if_there_were_no_attribute() -> None:
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("reshape", "use t.numpy().reshape"),
+        ("reshape", "use t.numpy().reshape(…)"),
+        ("mean", "use t.numpy().mean(…)"),
         ("T", "use t.numpy().T"),
         ("cpu", "use t.numpy(), or torch.from_dlpack(t)"),
     ],
