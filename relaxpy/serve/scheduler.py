@@ -469,7 +469,8 @@ class Scheduler:
         pending = [
             (t, s, self.book.pending_count(s))
             for t in texts
-            if (s := t.sequence) is not None and (t.is_encoded or t.source in encodes)
+            if (s := t.sequence) is not None
+            and (t.source is None or t.is_encoded or t.source in encodes)
         ]
         behind = {t.beams for t, _, count in pending if t.beams is not None and count > 1}
         writing = sum(1 for *_, count in pending if count == 1)

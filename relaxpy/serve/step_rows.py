@@ -128,10 +128,10 @@ class StepRows:
 
         if not text.is_forked:
             return [draw(text.tokens, choice, masks[0]) for choice in range(text.places)]
-        texts = [
-            [*text.tokens, *part.drafts[:place]] if place else text.tokens for place in range(count)
-        ]
-        return [draw(*each) for each in zip(texts, [text.choice] * count, masks, strict=True)]
+        found = [draw(text.tokens, text.choice, masks[0])]
+        for place in range(1, count):
+            found.append(draw([*text.tokens, *part.drafts[:place]], text.choice, masks[place]))
+        return found
 
 
 def _scored(
@@ -153,9 +153,10 @@ def _probed(
 ) -> Iterator[tuple[Text, int, int]]:
     """The places of prompts whose logits probes ask for, in the same way."""
     for last, part in zip(lasts, parts, strict=True):
-        if not part.text.is_probing:
+        probes = part.text.request.probes
+        if not probes or not part.text.is_probing:
             continue
-        places = {place for place, _ in part.text.request.probes}
+        places = {place for place, _ in probes}
         end = last - len(part.drafts) + 1
         for row in range(end - part.count, end):
             if (place := int(batch.positions[row])) in places:
