@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -103,17 +103,15 @@ class EncoderDecoderConfig(DecoderConfig):
     def layer_sources(self) -> dict[str, Source]:
         """The checkpoint tensor of each parameter of layers, by the names that the families have in common."""
         found: dict[str, Source] = {}
-        inner = {"attention": "self_attn"}
         parts = {
-            "encoder.layers": ("encoder", self.encoder_layers, inner, ""),
+            "encoder.layers": ("encoder", self.encoder_layers, {"attention": "self_attn"}),
             "layers": (
                 "decoder",
                 self.num_hidden_layers,
-                {**inner, "cross": "encoder_attn"},
-                "feed_forward.",
+                {"attention": "self_attn", "cross": "encoder_attn"},
             ),
         }
-        for layers, (part, count, attentions, ffn) in parts.items():
+        for layers, (part, count, attentions) in parts.items():
             for number in range(count):
                 own, theirs = f"{layers}.{number}", f"model.{part}.layers.{number}"
                 for name, place in attentions.items():
@@ -122,8 +120,8 @@ class EncoderDecoderConfig(DecoderConfig):
                         bias = self.has_bias(linear)
                         found |= both(f"{own}.{name}.{linear}", f"{theirs}.{place}.{proj}", bias)
                 found |= both(f"{own}.norm", f"{theirs}.final_layer_norm")
-                found |= both(f"{own}.{ffn}up", f"{theirs}.fc1")
-                found |= both(f"{own}.{ffn}down", f"{theirs}.fc2")
+                found |= both(f"{own}.feed_forward.up", f"{theirs}.fc1")
+                found |= both(f"{own}.feed_forward.down", f"{theirs}.fc2")
         return found
 
     @property
@@ -161,28 +159,8 @@ def common_settings(fields: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class SourceAttention(nn.Module):
-    """Attention of every position of a source to all."""
-
-    def __init__(self, config: EncoderDecoderConfig) -> None:
-        hidden, dtype = config.hidden_size, config.dtype
-        self.heads = config.encoder_attention_heads
-        self.width = hidden // self.heads
-        self.query = nn.Linear(hidden, hidden, config.has_bias("query"), dtype)
-        self.key = nn.Linear(hidden, hidden, config.has_bias("key"), dtype)
-        self.value = nn.Linear(hidden, hidden, config.has_bias("value"), dtype)
-        self.output = nn.Linear(hidden, hidden, config.has_bias("output"), dtype)
-
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
-        """(batch, source, hidden) → the same shape."""
-        batch, source, _ = x.shape
-        shape = batch, source, self.heads, self.width
-        query, key, value = (op.reshape(f(x), shape) for f in (self.query, self.key, self.value))
-        return self.output(op.reshape(op.nn.attention(query, key, value), x.shape))
-
-
-class CrossAttention(nn.Module):
-    """Attention of the decoder's tokens to a source."""
+class _Projections(nn.Module):
+    """The four linear maps of an attention that reads a source."""
 
     def __init__(self, config: EncoderDecoderConfig) -> None:
         self.config = config
@@ -191,6 +169,22 @@ class CrossAttention(nn.Module):
         self.key = nn.Linear(hidden, hidden, config.has_bias("key"), dtype)
         self.value = nn.Linear(hidden, hidden, config.has_bias("value"), dtype)
         self.output = nn.Linear(hidden, hidden, config.has_bias("output"), dtype)
+
+
+class SourceAttention(_Projections):
+    """Attention of every position of a source to all."""
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        """(batch, source, hidden) → the same shape."""
+        batch, source, _ = x.shape
+        heads = self.config.encoder_attention_heads
+        shape = batch, source, heads, self.config.hidden_size // heads
+        query, key, value = (op.reshape(f(x), shape) for f in (self.query, self.key, self.value))
+        return self.output(op.reshape(op.nn.attention(query, key, value), x.shape))
+
+
+class CrossAttention(_Projections):
+    """Attention of the decoder's tokens to a source."""
 
     def fill(self, x: nn.Tensor, pages: nn.Pages, batch: nn.PagedBatch) -> nn.Pages:
         """Write the keys and values of encoders' outputs (batch, source, hidden) into their pages. Returns the
@@ -240,45 +234,47 @@ class CrossAttention(nn.Module):
         return op.nn.softmax(op.where(there, scores, MASKED), axis=-1)
 
 
-class SourceLayer(nn.Module):
+class _Layer(nn.Module):
+    """The feed-forward network of a layer, and its norms: before each part, or after the sum with its input."""
+
+    def __init__(self, config: EncoderDecoderConfig, inner: int) -> None:
+        """`inner` is the width of the network."""
+        self.after = config.norm_after
+        self.attention_norm = _norm(config)
+        self.norm = _norm(config)
+        self.feed_forward = FeedForward(replace(config, intermediate_size=inner))
+
+    def _before(self, norm: nn.Module, x: nn.Tensor) -> nn.Tensor:
+        return x if self.after else norm(x)
+
+    def _behind(self, norm: nn.Module, x: nn.Tensor) -> nn.Tensor:
+        return norm(x) if self.after else x
+
+    def _fed(self, x: nn.Tensor) -> nn.Tensor:
+        return self._behind(self.norm, x + self.feed_forward(self._before(self.norm, x)))
+
+
+class SourceLayer(_Layer):
     """A layer of the encoder: attention, then the feed-forward network."""
 
     def __init__(self, config: EncoderDecoderConfig) -> None:
-        self.after = config.norm_after
-        self.attention_norm = _norm(config)
+        super().__init__(config, config.encoder_ffn_dim)
         self.attention = SourceAttention(config)
-        self.norm = _norm(config)
-        self.act = activation(config.hidden_act)
-        self.up = nn.Linear(
-            config.hidden_size, config.encoder_ffn_dim, config.mlp_bias, config.dtype
-        )
-        self.down = nn.Linear(
-            config.encoder_ffn_dim, config.hidden_size, config.mlp_bias, config.dtype
-        )
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         """(batch, source, hidden) → the same shape."""
-        if self.after:
-            x = self.attention_norm(x + self.attention(x))
-            return self.norm(x + self._inner(x))
-        x = x + self.attention(self.attention_norm(x))
-        return x + self._inner(self.norm(x))
-
-    def _inner(self, x: nn.Tensor) -> nn.Tensor:
-        return self.down(self.act(self.up(x)))
+        mixed = self.attention(self._before(self.attention_norm, x))
+        return self._fed(self._behind(self.attention_norm, x + mixed))
 
 
-class CrossLayer(nn.Module):
+class CrossLayer(_Layer):
     """A layer of the decoder: attention to the tokens before, attention to a source, then the feed-forward network."""
 
     def __init__(self, config: EncoderDecoderConfig) -> None:
-        self.after = config.norm_after
-        self.attention_norm = _norm(config)
+        super().__init__(config, config.intermediate_size)
         self.attention = Attention(config)
         self.cross_norm = _norm(config)
         self.cross = CrossAttention(config)
-        self.norm = _norm(config)
-        self.feed_forward = FeedForward(config)
 
     def step(
         self, x: nn.Tensor, cache: nn.PagedCache, pages: nn.Pages, batch: nn.PagedBatch
@@ -290,7 +286,7 @@ class CrossLayer(nn.Module):
         x = self._behind(
             self.cross_norm, x + self.cross.step(self._before(self.cross_norm, x), pages, batch)
         )
-        return self._behind(self.norm, x + self.feed_forward(self._before(self.norm, x)))
+        return self._fed(x)
 
     def align(
         self, x: nn.Tensor, pages: nn.Pages, batch: nn.PagedBatch, heads: list[int]
@@ -303,13 +299,7 @@ class CrossLayer(nn.Module):
         if heads:
             found = self.cross.weights(y, pages, op.squeeze(batch.tables, 0), batch.lengths, heads)
         x = self._behind(self.cross_norm, x + self.cross.step(y, pages, batch))
-        return self._behind(self.norm, x + self.feed_forward(self._before(self.norm, x))), found
-
-    def _before(self, norm: nn.Module, x: nn.Tensor) -> nn.Tensor:
-        return x if self.after else norm(x)
-
-    def _behind(self, norm: nn.Module, x: nn.Tensor) -> nn.Tensor:
-        return norm(x) if self.after else x
+        return self._fed(x), found
 
 
 class Sound(nn.Module):

@@ -25,13 +25,14 @@ import numpy as np
 from relaxpy.errors import UsageError
 from relaxpy.serve.beams import Beam, beam_scores
 from relaxpy.serve.chunk_size import ChunkSize
+from relaxpy.serve.log_sum import log_sum
 from relaxpy.serve.pages import NONE, Batch, PageBook
 from relaxpy.serve.prompt_lookup import PromptLookup
 from relaxpy.serve.request import NOT_A_NUMBER, Features, Finish, Piece, Request
 from relaxpy.serve.sampling import Draw, no_token
 from relaxpy.serve.scheduler import BeamTexts, Limits, Plan, Scheduler, Text
 from relaxpy.serve.sources import SourceBook, SourceShape
-from relaxpy.serve.step_rows import Matcher, StepRows, log_sum, most_probable
+from relaxpy.serve.step_rows import Matcher, StepRows, most_probable
 
 
 class Model(Protocol):

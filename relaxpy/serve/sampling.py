@@ -12,6 +12,7 @@ import numpy as np
 
 from relaxpy.errors import UsageError
 from relaxpy.narrow import is_sequence
+from relaxpy.serve.log_sum import log_sum
 from relaxpy.serve.timestamp_rules import TimestampRules
 from relaxpy.serve.token_rules import forbidden_tokens, token_biases
 
@@ -250,8 +251,7 @@ def allowed_by(mask: np.ndarray, vocab: int) -> np.ndarray:
 def ruled_logprob(logits: np.ndarray, mask: np.ndarray, token: int) -> float:
     """The log-probability of a token by the logits (vocab,) of those that a mask allows."""
     wide = logits[allowed_by(mask, len(logits))].astype(np.float64)
-    largest = wide.max(initial=-math.inf)
-    return float(logits[token] - (largest + np.log(np.exp(wide - largest).sum())))
+    return float(logits[token] - log_sum(wide))
 
 
 def no_token(logits: np.ndarray) -> UsageError:

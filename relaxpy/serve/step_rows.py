@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from relaxpy.errors import UsageError
+from relaxpy.serve.log_sum import log_sum
 from relaxpy.serve.pages import Batch
 from relaxpy.serve.request import Score
 from relaxpy.serve.sampling import Draw, Sampling, no_token
@@ -169,12 +170,6 @@ def score_of(logits: np.ndarray, token: int, top: int) -> Score:
     logprob = float(wide[token] - log_sum(wide))
     rank = 1 + int(np.count_nonzero(wide > wide[token]))
     return Score(logprob, rank, most_probable(wide, top))
-
-
-def log_sum(logits: np.ndarray) -> float:
-    """The logarithm of the sum of exponentials."""
-    largest = logits.max()
-    return largest + np.log(np.exp(logits - largest).sum())
 
 
 def most_probable(logits: np.ndarray, count: int) -> dict[int, float]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from relaxpy.errors import UsageError
+from relaxpy.serve.log_sum import log_sum
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,6 @@ class TimestampRules:
         )
         if len(times) and len(texts):
             largest = times.max()
-            together = (
-                largest + np.log(np.exp(times - largest).sum()) if np.isfinite(largest) else largest
-            )
+            together = log_sum(times) if np.isfinite(largest) else largest
             if together > texts.max():
                 allowed[:first] = False

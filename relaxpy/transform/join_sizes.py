@@ -13,6 +13,8 @@ from relaxpy.ir.module import IRModule, ScalarParam, TensorProgram
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import Rewriter, Visitor
 from relaxpy.op.call import CrossLevelCall
+from relaxpy.tir.joined_sizes import with_joined_sizes
+from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform.base import Pass, PassContext
 
 
@@ -71,21 +73,18 @@ class JoinSizes(Pass):
 
 
 def _run(mod: IRModule, many: int) -> IRModule:
-    from relaxpy.tir.joined_sizes import with_joined_sizes
-    from relaxpy.tir.prim_func import PrimFunc
-
     programs: dict[str, TensorProgram] = {}
     values: dict[str, tuple[Sequence[SymVar], Sequence[Dim]]] = {}
     uses: _Uses | None = None
     for name, program in mod.functions.items():
         if not isinstance(program, PrimFunc) or program.opaque:
             continue
-        before = [p.var for p in program.params if isinstance(p, ScalarParam)]
         found = with_joined_sizes(program, many)
         if found is None:
             continue
         uses = uses or _Uses(mod)
         if name not in uses.otherwise:
+            before = [p.var for p in program.params if isinstance(p, ScalarParam)]
             programs[name], after = found
             values[name] = before, [*after.values()]
     if not programs:
