@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from relaxpy.analysis.called_functions import cycles, mentioned_functions
 from relaxpy.analysis.called_operators import calls_in
+from relaxpy.analysis.donated import donated
 from relaxpy.analysis.tail_calls import tail_calls
-from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.dim import Dim, SymVar, product
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
@@ -64,6 +65,18 @@ class LiveRange:
     """May it be seen after the call?"""
 
 
+@dataclass
+class Given:
+    """The memory of a parameter that is donated, or of a tensor in one that is a tuple."""
+
+    size: Dim
+    """Size in bytes."""
+    end: int = 0
+    """Position of the last use, under any alias."""
+    escapes: bool = False
+    """May it be seen after the call?"""
+
+
 _NONE: frozenset[Var] = frozenset()
 
 
@@ -83,6 +96,8 @@ class Liveness:
         self.calls: set[str] = set()
         """The functions of the module that it calls."""
         self.ranges: dict[Var, LiveRange] = {}
+        self.given: dict[Var, Given] = {}
+        """What is donated: by parameter, or by a variable that stands for a field of one."""
         self.leaked: set[Var] = set()
         """Parameters whose tensors may be seen after the call."""
         self.symbols: dict[SymVar, tuple[int, Path]] = {}
@@ -94,6 +109,9 @@ class Liveness:
         self._used = UsedVars()
         self._at = 0
         self._path: Path = ()
+        for position in donated(function):
+            param = function.params[position]
+            self._names[param] = self._donated(param, param.annotation) | {param}
         known = free_sym_vars([param.annotation for param in function.params])
         self._known = set(known)
         self._escape(self._seq(function.body))
@@ -111,6 +129,18 @@ class Liveness:
         for var in self._used(expr):
             found |= self._names.get(var, _NONE)
         return frozenset(found)
+
+    def _donated(self, var: Var, annotation: Annotation) -> frozenset[Var]:
+        """Record the tensors of a parameter, or of a field of it. Returns the variables that stand for them."""
+        if isinstance(annotation, TupleType):
+            fields = [Var(f"{var.name}_{i}", each) for i, each in enumerate(annotation.fields)]
+            self._fields[var] = tuple(fields)
+            for field in fields:
+                self._names[field] = self._donated(field, field.annotation)
+            return frozenset().union(*(self._names[field] for field in fields))
+        assert isinstance(annotation, TensorType) and annotation.dims is not None
+        self.given[var] = Given(self._bytes(annotation.dims, annotation.dtype))
+        return frozenset({var})
 
     def _seq(self, seq: SeqExpr) -> frozenset[Var]:
         """Walk a body. Returns the roots of its result."""
@@ -181,15 +211,22 @@ class Liveness:
     def _range(self, var: Var, call: Call, dims: tuple[Dim, ...]) -> LiveRange:
         tensor = var.annotation
         assert isinstance(tensor, TensorType)
-        assert tensor.dtype is not None
-        size = self._sizes.get((dims, tensor.dtype))
-        if size is None:
-            size = self._sizes[dims, tensor.dtype] = product(dims) * tensor.dtype.itemsize
+        size = self._bytes(dims, tensor.dtype)
         return LiveRange(var, call, size, self._at, self._path, self._at)
+
+    def _bytes(self, dims: tuple[Dim, ...], dtype: DType | None) -> Dim:
+        """Bytes of a tensor."""
+        assert dtype is not None
+        size = self._sizes.get((dims, dtype))
+        if size is None:
+            size = self._sizes[dims, dtype] = product(dims) * dtype.itemsize
+        return size
 
     def _alias(self, var: Var, source: Expr) -> None:
         self._use(source)
         self._names[var] = self.roots(source)
+        if isinstance(source, Var) and source in self._fields:
+            self._fields[var] = self._fields[source]
 
     def _use(self, expr: Expr) -> None:
         self._touch(self.roots(expr))
@@ -201,6 +238,8 @@ class Liveness:
                 found.end = self._at
                 if found.first_use < 0:
                     found.first_use = self._at
+            elif root in self.given:
+                self.given[root].end = self._at
 
     def _escape(self, roots: Iterable[Var]) -> None:
         for root in roots:
@@ -208,6 +247,8 @@ class Liveness:
                 self.ranges[root].escapes = True
             else:
                 self.leaked.add(root)
+            if root in self.given:
+                self.given[root].escapes = True
 
 
 def liveness(mod: IRModule) -> dict[str, Liveness]:

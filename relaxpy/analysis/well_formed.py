@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterable
 from typing import Any, TypeAlias
 
+from relaxpy.analysis.donated import DONATED, problems
 from relaxpy.analysis.prim_func_call import check_prim_func_call, is_program_call
 from relaxpy.analysis.purity import is_pure
 from relaxpy.analysis.weights import NUM_INPUT, PACKED
@@ -95,6 +96,7 @@ _ATTRIBUTES: dict[str, tuple[type, str]] = {
     INLINE: (bool, "True or False"),
     NUM_INPUT: (int, "a number of parameters"),
     PACKED: (list, "a list of names of parameters"),
+    DONATED: (list, "a list of names of parameters"),
 }
 """Attributes of functions that the compiler reads, and their types."""
 
@@ -142,6 +144,9 @@ class _Checker:
                 self.report(
                     "wf-attribute", f"the attribute {key} is negative: {value}", function.span
                 )
+        if isinstance(function.attrs.get(DONATED), list):
+            for problem in problems(function):
+                self.report("wf-attribute", f"the attribute {DONATED} {problem}", function.span)
         symbol = function.attrs.get(SYMBOL)
         other = self.exported.get(symbol) if isinstance(symbol, str) else None
         if other not in (None, name):
@@ -425,7 +430,15 @@ class _Checker:
         return False
 
     def check_global(self, name: str, span: Span | None) -> bool:
-        if name in self.mod:
+        function = self.mod.functions.get(name)
+        if isinstance(function, Function) and function.attrs.get(DONATED):
+            self.report(
+                "wf-attribute",
+                f"{name} overwrites parameters that are donated to it, and is used inside of the module",
+                span,
+                help=f"remove the attribute {DONATED}, or call {name} from outside only",
+            )
+        if function is not None:
             return True
         self.report(
             "wf-global",

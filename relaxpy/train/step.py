@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.analysis.donated import DONATED
 from relaxpy.build.build import build
 from relaxpy.build.first_call import ModuleFunction
 from relaxpy.errors import UsageError
@@ -17,6 +18,7 @@ from relaxpy.ir.module import IRModule
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.op.rule import Rule
 from relaxpy.runtime.executable import Executable
+from relaxpy.runtime.tensor import Tensor
 from relaxpy.runtime.vm import VirtualMachine
 from relaxpy.target import Target
 from relaxpy.train.optimizers import Optimizer
@@ -32,6 +34,9 @@ class Step:
     `loss` is a function (decorated, or `Module.main`) whose result is a float scalar; with `has_aux` a tuple of it and
     other values, and the step gives this tuple. `params` are the numbers of the parameters that are trained: tensors of
     known sizes. All others are the batch. The step is built when it is first called, or by `build`.
+
+    With `donate` the new weights and state take over the memory of those before: what a step returned is overwritten by
+    the next one that it is passed to (`w.copy()` keeps it). Arrays of the caller are copied once, and never changed.
     """
 
     def __init__(
@@ -41,8 +46,9 @@ class Step:
         params: Sequence[int],
         *,
         has_aux: bool = False,
+        donate: bool = True,
     ) -> None:
-        self.optimizer = optimizer
+        self.optimizer, self.donate = optimizer, donate
         if isinstance(loss, Function):
             name = str(loss.attrs.get("global_symbol", "main"))
             mod = IRModule({name: loss})
@@ -84,7 +90,15 @@ class Step:
                 states.append(Tuple(tuple(new)))
             result = Tuple((value, Tuple(tuple(weights)), Tuple((count, Tuple(tuple(states))))))
             bb.emit_func_output(bb.emit(result))
-        return bb.get()
+        made = bb.get()
+        if not self.donate:
+            return made
+        step = made.graph_functions["step"]
+        names = [*(given[number].name for number in self.params), state.name]
+        attrs = {**step.attrs, DONATED: names}
+        return made.with_functions(
+            {**made.functions, "step": dataclasses.replace(step, attrs=attrs)}
+        )
 
     def build(self, target: Target | str | None = None) -> Executable:
         """The executable, whose function is `step`: of the parameters of the loss, the state and the learning rate."""
@@ -112,6 +126,8 @@ class Step:
             )
         if self._vm is None:
             self._vm = VirtualMachine(self.build())
+        if self.donate:
+            weights, state = (_own(each, self._vm) for each in (tuple(weights), state))
         trained = dict(zip(self.params, weights, strict=True))
         rest = iter(batch)
         count = len(weights) + len(batch)
@@ -119,6 +135,13 @@ class Step:
         rate = np.asarray(self.optimizer.lr if lr is None else lr, np.float32)
         value, new, after = self._vm["step"](*args, state, rate)
         return value, new, after
+
+
+def _own(value: Any, vm: VirtualMachine) -> Any:
+    """A weight or state, with copies of what is not the machine's."""
+    if isinstance(value, tuple):
+        return tuple(_own(each, vm) for each in value)
+    return value if isinstance(value, Tensor) and value.writable else vm.upload(value)
 
 
 def _weight(param: Var) -> TensorType:

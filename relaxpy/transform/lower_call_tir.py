@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from relaxpy.analysis.donated import donated
 from relaxpy.analysis.in_place import (
     owned_parameters,
     updatable,
@@ -113,7 +114,7 @@ class LowerCallTIR(Pass):
 
 def _told(lowered: Function, function: Function, mod: IRModule) -> Function:
     """Record in an attribute which parameters a function updates. Once lowered, they look like inputs."""
-    indices = updated_parameters(function, mod)
+    indices = sorted({*updated_parameters(function, mod), *donated(function)})
     if not indices:
         return lowered
     return dataclasses.replace(lowered, attrs={**lowered.attrs, UPDATED_ATTR: tuple(indices)})

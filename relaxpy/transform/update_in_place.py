@@ -32,7 +32,8 @@ class UpdateInPlace(Pass):
     """Replace the output of a tensor program by a view of an input's memory. The program must read each element of the
     input just before it writes the same element of the output (`relaxpy.tir.forms.overwrite`). The call must be the
     last use of the input, and both must have the same size. The input must be a tensor that this function allocated and
-    nothing kept. The output must not leave the call, since such memory is not planned.
+    nothing kept, and then the output must not leave the call, since such memory is not planned; or one that the caller
+    donated (`relaxpy.analysis.donated`), whatever becomes of the output.
 
     Before:
         @I.ir_module
@@ -143,27 +144,34 @@ class _Updater:
 
     def may_overwrite(self, source: Var, target: Var, others: list[Expr]) -> bool:
         """May the call that writes `target` write over `source`?"""
-        old, new = self.range(source), self.range(target)
-        if (
-            old is None
-            or new is None
-            or new.var is not target
-            or old.size != new.size
-            or old.escapes
-            or new.escapes
-            or _device(old) != _device(new)
-        ):
+        new, root = self.range(target), self.root(source)
+        if new is None or root is None or new.var is not target:
             return False
-        if any(old.var in self.live.roots(other) for other in others):
+        if any(root in self.live.roots(other) for other in others):
             return False
-        return old.end == new.first_use
+        given, old = self.live.given.get(root), self.range(source)
+        if given is not None:
+            if _device(new) is not None:
+                return False
+        elif old is None or new.escapes or _device(old) != _device(new):
+            return False
+        found = old if given is None else given
+        assert found is not None
+        return found.size == new.size and not found.escapes and found.end == new.first_use
+
+    def root(self, var: Var) -> Var | None:
+        """The variable that stands for the memory of a tensor, if it is one."""
+        roots = self.live.roots(var)
+        return (
+            next(iter(roots))
+            if len(roots) == 1 and isinstance(var.annotation, TensorType)
+            else None
+        )
 
     def range(self, var: Var) -> LiveRange | None:
         """The tensor that a variable names, if its allocation is not planned yet."""
-        roots = self.live.roots(var)
-        if len(roots) != 1 or not isinstance(var.annotation, TensorType):
-            return None
-        found = self.live.ranges.get(next(iter(roots)))
+        root = self.root(var)
+        found = None if root is None else self.live.ranges.get(root)
         return found if found is not None and len(found.call.args) == 1 else None
 
     # Rewriting
