@@ -30,7 +30,7 @@ def problems(function: Function) -> Iterator[str]:
             yield f"names {name!r}, and the parameters are {', '.join(types)}"
         elif not _has_tensors_only(types[name]):
             yield (
-                f"names {name}, which is {types[name]}: donated are tensors of known shape and dtype, and tuples of them"
+                f"names {name}, which is {types[name]}: tensors of known shape and dtype, and tuples of them, are"
             )
 
 

@@ -138,7 +138,8 @@ class Liveness:
             for field in fields:
                 self._names[field] = self._donated(field, field.annotation)
             return frozenset().union(*(self._names[field] for field in fields))
-        assert isinstance(annotation, TensorType) and annotation.dims is not None
+        assert isinstance(annotation, TensorType)
+        assert annotation.dims is not None
         self.given[var] = Given(self._bytes(annotation.dims, annotation.dtype))
         return frozenset({var})
 
