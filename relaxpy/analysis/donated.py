@@ -29,13 +29,15 @@ def problems(function: Function) -> Iterator[str]:
         if name not in types:
             yield f"names {name!r}, and the parameters are {', '.join(types)}"
         elif not _has_tensors_only(types[name]):
-            yield (
-                f"names {name}, which is {types[name]}: tensors of known shape and dtype, and tuples of them, are"
-            )
+            found = f"names {name}, which is {types[name]}"
+            yield f"{found}: a tensor of known shape and dtype, or a tuple of them, is donated"
 
 
 def _has_tensors_only(annotation: Annotation) -> bool:
-    if isinstance(annotation, TupleType):
-        return all(map(_has_tensors_only, annotation.fields))
-    known = isinstance(annotation, TensorType) and annotation.dims is not None
-    return known and annotation.dtype is not None
+    match annotation:
+        case TupleType(fields=fields):
+            return all(map(_has_tensors_only, fields))
+        case TensorType(dims=dims, dtype=dtype):
+            return dims is not None and dtype is not None
+        case _:
+            return False

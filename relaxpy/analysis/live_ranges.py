@@ -137,7 +137,7 @@ class Liveness:
             self._fields[var] = tuple(fields)
             for field in fields:
                 self._names[field] = self._donated(field, field.annotation)
-            return frozenset().union(*(self._names[field] for field in fields))
+            return frozenset(leaf for field in fields for leaf in self._names[field])
         assert isinstance(annotation, TensorType)
         assert annotation.dims is not None
         self.given[var] = Given(self._bytes(annotation.dims, annotation.dtype))

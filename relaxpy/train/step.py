@@ -15,6 +15,7 @@ from relaxpy.errors import UsageError
 from relaxpy.ir.annotation import TensorType, TupleType
 from relaxpy.ir.expr import Call, Expr, Function, GlobalVar, Tuple, Var
 from relaxpy.ir.module import IRModule
+from relaxpy.narrow import is_tuple
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.op.rule import Rule
 from relaxpy.runtime.executable import Executable
@@ -139,7 +140,7 @@ class Step:
 
 def _own(value: Any, vm: VirtualMachine) -> Any:
     """A weight or state, with copies of what is not the machine's."""
-    if isinstance(value, tuple):
+    if is_tuple(value):
         return tuple(_own(each, vm) for each in value)
     return value if isinstance(value, Tensor) and value.writable else vm.upload(value)
 

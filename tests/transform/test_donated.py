@@ -9,6 +9,7 @@ import pytest
 
 import relaxpy
 from relaxpy.errors import RelaxError, RuntimeCheckError
+from relaxpy.narrow import is_tuple
 from relaxpy.testing.interpret import interpret
 
 HEAD = """
@@ -30,13 +31,11 @@ def arguments(n: int) -> list[Any]:
 
 
 def leaves(value: Any) -> list[Any]:
-    return (
-        [leaf for each in value for leaf in leaves(each)] if isinstance(value, tuple) else [value]
-    )
+    return [leaf for each in value for leaf in leaves(each)] if is_tuple(value) else [value]
 
 
 MOMENTUM = 'a = s[1][0]; v = a * R.const(0.9, "float32") + x; y = w - v'
-CASES = {
+CASES: dict[str, tuple[str, str, list[str]]] = {
     "a weight and a field of its state": (MOMENTUM, "(y, (s[0], (v, s[1][1])))", ["w", "a"]),
     "both fields": (f"{MOMENTUM}; u = R.sqrt(s[1][1])", "(y, v, u)", ["w", "a", "b"]),
     "read before": ("z = R.sum(w); y = R.multiply(w, z)", "y", ["w"]),
@@ -134,7 +133,7 @@ def main(w: {kind}) -> R.Object:
     R.func_attr({{"donated": ["w"]}})
     return w
 """
-    with pytest.raises(RelaxError, match="tensors of known shape and dtype"):
+    with pytest.raises(RelaxError, match="a tensor of known shape and dtype"):
         relaxpy.parse(text)
 
 
