@@ -7,6 +7,7 @@ in integers. So neither rounding nor symbolic dimensions change which elements a
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,10 +23,10 @@ from relaxpy.ir.expr import Expr
 from relaxpy.ir.known import KnownShape, KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import ArgSpec, Op, Sample, define_op, rand, sample, wrong
-from relaxpy.op.data_layout import Layout, check_packed_layout, inside
+from relaxpy.op.data_layout import Layout, check_packed_layout, inside, rearranged
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import converted
-from relaxpy.op.rule import LATER
+from relaxpy.op.rule import Cotangent, Rule
 
 Floats = tuple[float, ...]
 
@@ -413,6 +414,26 @@ class Resize(Op):
             parts.append(total)
         return np.stack(parts, axis) if parts else np.take(x, range(0), axis)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        """Resizing an axis is a product with a matrix, which is what resizing makes of unit vectors."""
+        data, _ = args
+        layout, kind = Layout.of(self.layout), b.dtype(data)
+        sizes, wanted = (layout.sizes(b.dims(each)) for each in (data, ct))
+        along = dataclasses.replace(
+            self, layout=f"NC{self.spatial}", extrapolation_value=0.0, out_dtype=None
+        )
+        found = b.astype(ct, kind)
+        for letter in self.spatial:
+            last = layout.letters.replace(letter, "") + letter
+            n, parts = sizes[letter], wanted[letter]
+            lengths = [(n, parts) if each == letter else (1, 1) for each in self.spatial]
+            units = b.reshape(b.eye(n, dtype=str(kind)), (n, 1, *(old for old, _ in lengths)))
+            resized = b.emit(along(units, tuple(Dim.of(new) for _, new in lengths)))
+            matrix = b.permute_dims(b.reshape(resized, (n, parts)))
+            moved = b.matmul(rearranged(b, found, layout.letters, last), matrix)
+            found = rearranged(b, moved, last, layout.letters)
+        return [found, None]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         count = len(cls.spatial)
@@ -477,7 +498,6 @@ class Resize2d(Resize):
     in data. Beyond the ends of an axis the nearest element is read."""
 
     name = "image.resize2d"
-    no_vjp = LATER
     spatial = "HW"
     layout: str = "NCHW"
 
@@ -488,7 +508,6 @@ class Resize3d(Resize):
     position in data. Beyond the ends of an axis the nearest element is read."""
 
     name = "image.resize3d"
-    no_vjp = LATER
     spatial = "DHW"
     layout: str = "NCDHW"
     rounding_method: str = ""
