@@ -8,7 +8,19 @@ value, weights, state = step(weights, state, x, y)
 
 from __future__ import annotations
 
-from relaxpy.train.optimizers import SGD, Adam, AdamW, Optimizer
+from relaxpy.train.optimizers import SGD, Adam, AdamW, Lion, Muon, Optimizer
+from relaxpy.train.schedules import constant, cosine, linear
 from relaxpy.train.step import Step
 
-__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "Step"]
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "Lion",
+    "Muon",
+    "Optimizer",
+    "Step",
+    "constant",
+    "cosine",
+    "linear",
+]

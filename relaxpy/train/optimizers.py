@@ -3,9 +3,10 @@ operators. What torch's optimiser of the same name computes, in the same order o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from relaxpy.errors import UsageError
 from relaxpy.ir.expr import Expr
 from relaxpy.op.rule import Rule
 
@@ -18,9 +19,9 @@ class Optimizer:
     """The learning rate; a call of a step may give another."""
 
     @property
-    def slots(self) -> int:
-        """How many tensors of a weight's shape and dtype, zeros at first, are its state."""
-        return 0
+    def slots(self) -> tuple[str, ...]:
+        """The state of a weight: tensors of its shape and dtype, zeros at first, by torch's names."""
+        return ()
 
     def update(
         self, b: Rule, w: Expr, g: Expr, slots: Sequence[Expr], lr: Expr, count: Expr
@@ -40,8 +41,8 @@ class SGD(Optimizer):
     nesterov: bool = False
 
     @property
-    def slots(self) -> int:
-        return 1 if self.momentum else 0
+    def slots(self) -> tuple[str, ...]:
+        return ("momentum_buffer",) if self.momentum else ()
 
     def update(
         self, b: Rule, w: Expr, g: Expr, slots: Sequence[Expr], lr: Expr, count: Expr
@@ -65,8 +66,8 @@ class Adam(Optimizer):
     weight_decay: float = 0.0
 
     @property
-    def slots(self) -> int:
-        return 2
+    def slots(self) -> tuple[str, ...]:
+        return "exp_avg", "exp_avg_sq"
 
     def decayed(self, b: Rule, w: Expr, g: Expr, lr: Expr) -> tuple[Expr, Expr]:
         """The weight and the gradient, with weight decay."""
@@ -93,6 +94,96 @@ class AdamW(Adam):
     weight_decay: float = 1e-2
 
     def decayed(self, b: Rule, w: Expr, g: Expr, lr: Expr) -> tuple[Expr, Expr]:
-        if not self.weight_decay:
-            return w, g
-        return b.multiply(w, b.subtract(1.0, b.multiply(lr, self.weight_decay))), g
+        return _decayed(b, w, lr, self.weight_decay), g
+
+
+@dataclass(frozen=True)
+class Lion(Optimizer):
+    """Lion (Chen et al., 2023): the sign of a mean of gradients, with weight decay beside the gradient."""
+
+    lr: float = 1e-4
+    betas: tuple[float, float] = (0.9, 0.99)
+    """The weight of the old mean in the direction of the step, and in the new mean."""
+    weight_decay: float = 0.0
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return ("exp_avg",)
+
+    def update(
+        self, b: Rule, w: Expr, g: Expr, slots: Sequence[Expr], lr: Expr, count: Expr
+    ) -> tuple[Expr, Sequence[Expr]]:
+        (mean,) = slots
+        step, kept = (b.add(b.multiply(mean, beta), b.multiply(g, 1 - beta)) for beta in self.betas)
+        w = _decayed(b, w, lr, self.weight_decay)
+        return b.subtract(w, b.multiply(b.sign(step), lr)), [kept]
+
+
+@dataclass(frozen=True)
+class Muon(Optimizer):
+    """Muon (Jordan et al., 2024), for matrices: the mean of gradients with all its singular values near 1, by steps of
+    Newton and Schulz. They are computed in the weight's dtype, torch's in bfloat16."""
+
+    momentum: float = 0.95
+    nesterov: bool = True
+    weight_decay: float = 0.1
+    ns_coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315)
+    ns_steps: int = 5
+    eps: float = 1e-7
+    adjust_lr_fn: str = "original"
+    """How the rate depends on the shape: original, or match_rms_adamw (Liu et al., 2025), whose steps are as long as
+    AdamW's."""
+
+    def __post_init__(self) -> None:
+        if self.adjust_lr_fn not in _ADJUSTED:
+            raise UsageError(
+                "arguments",
+                f"adjust_lr_fn is one of {', '.join(_ADJUSTED)}, got {self.adjust_lr_fn!r}",
+            )
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return ("momentum_buffer",)
+
+    def update(
+        self, b: Rule, w: Expr, g: Expr, slots: Sequence[Expr], lr: Expr, count: Expr
+    ) -> tuple[Expr, Sequence[Expr]]:
+        dims = [dim.value for dim in b.dims(w)]
+        if len(dims) != 2:
+            raise UsageError(
+                "arguments",
+                f"Muon is for matrices, and a weight has the shape {tuple(dims)}",
+                help="give each weight an optimiser of its own: Step(loss, [Muon(), AdamW(), …], params)",
+            )
+        rows, columns = (float(dim or 0) for dim in dims)
+        speed = b.add(b.multiply(slots[0], self.momentum), b.multiply(g, 1 - self.momentum))
+        move = speed
+        if self.nesterov:
+            move = b.add(b.multiply(g, 1 - self.momentum), b.multiply(speed, self.momentum))
+        rate = b.multiply(lr, _ADJUSTED[self.adjust_lr_fn](rows, columns))
+        w = _decayed(b, w, lr, self.weight_decay)
+        return b.subtract(w, b.multiply(self._orthogonal(b, move, rows > columns), rate)), [speed]
+
+    def _orthogonal(self, b: Rule, x: Expr, tall: bool) -> Expr:
+        """The matrix with its singular values near 1."""
+        first, second, third = self.ns_coefficients
+        x = b.permute_dims(x) if tall else x
+        length = b.sqrt(b.sum(b.square(x)))
+        x = b.divide(x, b.maximum(length, self.eps))
+        for _ in range(self.ns_steps):
+            gram = b.matmul(x, b.permute_dims(x))
+            both = b.add(b.multiply(gram, second), b.multiply(b.matmul(gram, gram), third))
+            x = b.add(b.multiply(x, first), b.matmul(both, x))
+        return b.permute_dims(x) if tall else x
+
+
+_ADJUSTED: dict[str, Callable[[float, float], float]] = {
+    "original": lambda rows, columns: max(1.0, rows / columns) ** 0.5,
+    "match_rms_adamw": lambda rows, columns: 0.2 * max(rows, columns) ** 0.5,
+}
+"""The factor of Muon's rate for a shape."""
+
+
+def _decayed(b: Rule, w: Expr, lr: Expr, decay: float) -> Expr:
+    """A weight after its decay, which does not go through the gradient."""
+    return b.multiply(w, b.subtract(1.0, b.multiply(lr, decay))) if decay else w

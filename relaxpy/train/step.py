@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +13,15 @@ import numpy as np
 from relaxpy.analysis.donated import DONATED
 from relaxpy.build.build import build
 from relaxpy.build.first_call import ModuleFunction
-from relaxpy.errors import UsageError
+from relaxpy.errors import UsageError, wrong_weights
+from relaxpy.files import replacing
 from relaxpy.ir.annotation import TensorType, TupleType
 from relaxpy.ir.expr import Call, Expr, Function, GlobalVar, Tuple, Var
 from relaxpy.ir.module import IRModule
 from relaxpy.narrow import is_tuple
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.op.rule import Rule
+from relaxpy.runtime.checkpoint import map_tensors
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.tensor import Tensor
 from relaxpy.runtime.vm import VirtualMachine
@@ -34,7 +38,10 @@ class Step:
 
     `loss` is a function (decorated, or `Module.main`) whose result is a float scalar; with `has_aux` a tuple of it and
     other values, and the step gives this tuple. `params` are the numbers of the parameters that are trained: tensors of
-    known sizes. All others are the batch. The step is built when it is first called, or by `build`.
+    known sizes. All others are the batch. The step is built when it is first called, or by `build`. `optimizer` is one
+    for all of them, or one for each, in their order. `schedule` tells the factor of their learning rates for the number
+    of steps done (`relaxpy.train.cosine`). With `clip_norm` gradients are scaled down so that all of them together are
+    no longer than that (`torch.nn.utils.clip_grad_norm_`).
 
     With `donate` the new weights and state take over the memory of those before: what a step returned is overwritten by
     the next one that it is passed to (`w.copy()` keeps it). Arrays of the caller are copied once, and never changed.
@@ -43,13 +50,15 @@ class Step:
     def __init__(
         self,
         loss: Function | ModuleFunction,
-        optimizer: Optimizer,
+        optimizer: Optimizer | Sequence[Optimizer],
         params: Sequence[int],
         *,
         has_aux: bool = False,
         donate: bool = True,
+        schedule: Callable[[int], float] | None = None,
+        clip_norm: float | None = None,
     ) -> None:
-        self.optimizer, self.donate = optimizer, donate
+        self.donate, self.schedule, self.clip_norm = donate, schedule, clip_norm
         if isinstance(loss, Function):
             name = str(loss.attrs.get("global_symbol", "main"))
             mod = IRModule({name: loss})
@@ -59,6 +68,15 @@ class Step:
         count = len(function.params)
         self.params = tuple(number % count for number in params)
         self.types = [_weight(function.params[number]) for number in self.params]
+        self.names = [function.params[number].name for number in self.params]
+        same = isinstance(optimizer, Optimizer)
+        self.optimizers = [optimizer] * len(self.params) if same else list(optimizer)
+        if len(self.optimizers) != len(self.params):
+            raise UsageError(
+                "arguments",
+                f"the step trains {len(self.params)} parameters, got {len(self.optimizers)} optimisers",
+                help="pass one for all, or one for each",
+            )
         self.mod = self._module(mod, name, has_aux)
         self._vm: VirtualMachine | None = None
 
@@ -74,19 +92,26 @@ class Step:
         given = [
             Var(p.name, fresh.rewrite_annotation(p.annotation), span=p.span) for p in derived.params
         ]
-        slots = TupleType(TupleType([t] * self.optimizer.slots) for t in self.types)
+        slots = TupleType(
+            TupleType([t] * len(o.slots)) for t, o in zip(self.types, self.optimizers, strict=True)
+        )
         state = Var("state", TupleType([TensorType((), "int64"), slots]))
-        lr = Var("lr", TensorType((), "float32"))
+        every = list(dict.fromkeys(self.optimizers))
+        lr = Var("lr", TupleType([TensorType((), "float32")] * len(every)))
         with bb.function("step", [*given, state, lr]):
             b = Rule(bb.emit)
             value, gradients = b.fields(bb.emit(Call(GlobalVar(called), tuple(given))))
             done, old = b.fields(state)
             count = b.add(done, 1)
+            rates = dict(zip(every, b.fields(lr), strict=True))
             weights: list[Expr] = []
             states: list[Expr] = []
-            for number, g, own in zip(self.params, b.fields(gradients), b.fields(old), strict=True):
-                rate, steps = (b.astype(each, b.dtype(g)) for each in (lr, count))
-                w, new = self.optimizer.update(b, given[number], g, b.fields(own), rate, steps)
+            for number, g, own, optimizer in zip(
+                self.params, self._clipped(b, b.fields(gradients)), b.fields(old), self.optimizers,
+                strict=True,
+            ):  # fmt: skip
+                rate, steps = (b.astype(each, b.dtype(g)) for each in (rates[optimizer], count))
+                w, new = optimizer.update(b, given[number], g, b.fields(own), rate, steps)
                 weights.append(w)
                 states.append(Tuple(tuple(new)))
             result = Tuple((value, Tuple(tuple(weights)), Tuple((count, Tuple(tuple(states))))))
@@ -101,24 +126,34 @@ class Step:
             {**made.functions, "step": dataclasses.replace(step, attrs=attrs)}
         )
 
+    def _clipped(self, b: Rule, gradients: Sequence[Expr]) -> Sequence[Expr]:
+        """The gradients, of bounded length."""
+        if self.clip_norm is None:
+            return gradients
+        squares = [b.sum(b.square(b.astype(g, "float32"))) for g in gradients]
+        length = b.sqrt(reduce(b.add, squares))
+        factor = b.minimum(b.divide(self.clip_norm, b.add(length, 1e-6)), 1.0)
+        return [b.multiply(g, b.astype(factor, b.dtype(g))) for g in gradients]
+
     def build(self, target: Target | str | None = None) -> Executable:
-        """The executable, whose function is `step`: of the parameters of the loss, the state and the learning rate."""
+        """The executable, whose function is `step`: of the parameters of the loss, the state, and a tuple of learning
+        rates, one for each optimiser."""
         return build(self.mod, target=target) if target is not None else build(self.mod)
 
     def start(self, weights: Sequence[Any]) -> Any:
         """The state before the first step."""
         del weights  # the state has their types
-        shapes = [tuple(d.value or 0 for d in t.dims or ()) for t in self.types]
         zeros = tuple(
-            tuple(np.zeros(shape, t.dtype.numpy) for _ in range(self.optimizer.slots))  # type: ignore[union-attr]
-            for shape, t in zip(shapes, self.types, strict=True)
+            tuple(np.zeros(*_shape(t)) for _ in optimizer.slots)
+            for t, optimizer in zip(self.types, self.optimizers, strict=True)
         )
         return np.asarray(0, np.int64), zeros
 
     def __call__(
         self, weights: Sequence[Any], state: Any, *batch: Any, lr: float | None = None
     ) -> tuple[Any, Any, Any]:
-        """Make a step: (loss, new weights, new state). `lr` is the learning rate, if it is not the optimiser's."""
+        """Make a step: (loss, new weights, new state). `lr` is the learning rate of all weights, if it is not their
+        optimisers'."""
         if len(weights) != len(self.params):
             raise UsageError(
                 "arguments",
@@ -133,9 +168,62 @@ class Step:
         rest = iter(batch)
         count = len(weights) + len(batch)
         args = [trained[i] if i in trained else next(rest) for i in range(count)]
-        rate = np.asarray(self.optimizer.lr if lr is None else lr, np.float32)
-        value, new, after = self._vm["step"](*args, state, rate)
+        factor = 1.0 if self.schedule is None else self.schedule(int(np.asarray(state[0])))
+        every = dict.fromkeys(self.optimizers)
+        rates = tuple(np.asarray((o.lr if lr is None else lr) * factor, np.float32) for o in every)
+        value, new, after = self._vm["step"](*args, state, rates)
         return value, new, after
+
+    def save(self, path: str | Path, weights: Sequence[Any], state: Any) -> None:
+        """Write weights and state to a safetensors file, from which training goes on to the bit: weights by their
+        parameters' names, the state as NAME.SLOT. Raises: UsageError without the package safetensors."""
+        safetensors = _safetensors()
+        tensors = {"step": np.asarray(state[0])}
+        for name, weight, own, optimizer in zip(
+            self.names, weights, state[1], self.optimizers, strict=True
+        ):
+            slots = {f"{name}.{s}": each for s, each in zip(optimizer.slots, own, strict=True)}
+            tensors |= {key: np.asarray(each) for key, each in {name: weight, **slots}.items()}
+        with replacing(Path(path)) as beside:
+            safetensors.save_file(tensors, beside)
+
+    def load(self, path: str | Path) -> tuple[list[Any], Any]:
+        """Weights and state of a file that `save` wrote. Raises: UsageError (`bad-checkpoint`; `bad-weights` with all
+        tensors that are missing, not expected, or of another shape or dtype)."""
+        found = map_tensors([Path(path)])
+        wanted: dict[str, tuple[tuple[int, ...], Any]] = {"step": ((), np.dtype(np.int64))}
+        for name, t, optimizer in zip(self.names, self.types, self.optimizers, strict=True):
+            wanted |= {key: _shape(t) for key in (name, *(f"{name}.{s}" for s in optimizer.slots))}
+        problems = [f"missing: {name}" for name in wanted if name not in found]
+        problems += [f"unexpected: {name}" for name in found if name not in wanted]
+        problems += [
+            f"{name} is {each.shape} {each.dtype}, and the step has {wanted[name][0]} {wanted[name][1]}"
+            for name, each in found.items()
+            if name in wanted and (each.shape, each.dtype) != wanted[name]
+        ]
+        if problems:
+            raise wrong_weights("step", problems, f"check that {path} was saved by this step")
+        slots = tuple(
+            tuple(found[f"{name}.{s}"] for s in optimizer.slots)
+            for name, optimizer in zip(self.names, self.optimizers, strict=True)
+        )
+        return [found[name] for name in self.names], (found["step"], slots)
+
+
+def _shape(t: TensorType) -> tuple[tuple[int, ...], Any]:
+    """The shape and dtype of a weight's array."""
+    assert t.dtype is not None
+    return tuple(d.value or 0 for d in t.dims or ()), np.dtype(t.dtype.numpy)
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.numpy
+    except ImportError:
+        raise UsageError(
+            "extra-missing", "saving needs the package safetensors", help="pip install safetensors"
+        ) from None
+    return safetensors.numpy
 
 
 def _own(value: Any, vm: VirtualMachine) -> Any:

@@ -12,7 +12,18 @@ import torch
 
 import relaxpy
 from relaxpy.errors import UsageError
-from relaxpy.train import SGD, Adam, AdamW, Optimizer, Step
+from relaxpy.train import (
+    SGD,
+    Adam,
+    AdamW,
+    Lion,
+    Muon,
+    Optimizer,
+    Step,
+    constant,
+    cosine,
+    linear,
+)
 
 MLP = relaxpy.parse("""
 @R.function
@@ -159,7 +170,167 @@ def test_a_transformers_losses_are_torchs() -> None:
     assert last < 0.7 * first
 
 
+QUADRATIC = relaxpy.parse("""
+@R.function
+def main(
+    w: R.Tensor((5, 3), "float32"), b: R.Tensor((3,), "float32"),
+    x: R.Tensor(("n", 5), "float32"), y: R.Tensor(("n", 3), "float32"),
+) -> R.Tensor((), "float32"):
+    return R.mean(R.square(x @ w + b - y))
+""")
+quadratic: Any = QUADRATIC["main"]
+
+
+def lion(w: Any, g: Any, mean: Any, lr: float, decay: float) -> tuple[Any, Any]:
+    """The paper's algorithm 2."""
+    w = w * (1 - lr * decay) - lr * np.sign(0.9 * mean + 0.1 * g)
+    return w, 0.99 * mean + 0.01 * g
+
+
+def gradients(w: Any, b: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    off = 2 * (x @ w + b - y) / y.size
+    return x.T @ off, off.sum(0)
+
+
+def batch(number: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(number)
+    n = (3, 1, 8)[number % 3]
+    return rng.standard_normal((n, 5), np.float32), rng.standard_normal((n, 3), np.float32)
+
+
+def beginning() -> list[Any]:
+    rng = np.random.default_rng(7)
+    return [rng.standard_normal(s, np.float32) for s in ((5, 3), (3,))]
+
+
+def test_lion_is_the_papers() -> None:
+    step = Step(quadratic, Lion(1e-2, weight_decay=0.1), (0, 1))
+    mine: Any = beginning()
+    state, theirs = step.start(mine), [(each, np.zeros_like(each)) for each in mine]
+    for number in range(12):
+        x, y = batch(number)
+        found = gradients(theirs[0][0], theirs[1][0], x, y)
+        theirs = [lion(w, g, m, 1e-2, 0.1) for (w, m), g in zip(theirs, found, strict=True)]
+        _, mine, state = step(mine, state, x, y)
+    for got, (want, _) in zip(mine, theirs, strict=True):
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("adjust", ["original", "match_rms_adamw"])
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_muon_is_torchs(adjust: str, nesterov: bool) -> None:
+    """With AdamW for the bias, as Muon is used. Torch's steps of Newton and Schulz are of bfloat16."""
+    options: dict[str, Any] = {"nesterov": nesterov, "adjust_lr_fn": adjust, "weight_decay": 0.05}
+    step = Step(quadratic, [Muon(0.02, **options), AdamW(0.01)], (0, 1))
+    mine: Any = beginning()
+    state, w = step.start(mine), [torch.tensor(each, requires_grad=True) for each in mine]
+    others = torchs.Muon(w[:1], 0.02, **options), torchs.AdamW(w[1:], 0.01)
+    for number in range(8):
+        x, y = batch(number)
+        _, mine, state = step(mine, state, x, y)
+        loss = torch.square(torch.tensor(x) @ w[0] + w[1] - torch.tensor(y)).mean()
+        torch.autograd.backward(loss)
+        for other in others:
+            other.step()
+            other.zero_grad()
+    for got, want, start in zip(mine, w, beginning(), strict=True):
+        moved = np.abs(want.detach().numpy() - start).max()
+        assert np.abs(got.numpy() - want.detach().numpy()).max() < 0.02 * moved
+
+
+def test_gradients_are_clipped() -> None:
+    step = Step(quadratic, SGD(0.5), (0, 1), clip_norm=0.3)
+    mine: Any = beginning()
+    state, w = step.start(mine), [torch.tensor(each, requires_grad=True) for each in mine]
+    other = torchs.SGD(w, 0.5)
+    for number in range(6):
+        x, y = batch(number)
+        if number == 3:  # short gradients are as they are
+            x, y = x * 0, w[1].detach().numpy() + 1e-3 * y
+        _, mine, state = step(mine, state, x, y)
+        other.zero_grad()
+        loss = torch.square(torch.tensor(x) @ w[0] + w[1] - torch.tensor(y)).mean()
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(w, 0.3)
+        other.step()
+    for got, want in zip(mine, w, strict=True):
+        np.testing.assert_allclose(got.numpy(), want.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_schedules() -> None:
+    assert [constant(3)(step) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert [linear(4, least=0.5)(step) for step in (0, 2, 4, 9)] == [1.0, 0.75, 0.5, 0.5]
+    wave = [cosine(6, 2)(step) for step in (0, 1, 2, 4, 6)]
+    np.testing.assert_allclose(wave, [1 / 3, 2 / 3, 1, 0.5, 0], atol=1e-12)
+    with pytest.raises(UsageError, match="warmup is 4 steps: it must be at least 0, and less than"):
+        cosine(4, 4)
+    step = Step(quadratic, SGD(0.5), (0, 1), schedule=linear(4))
+    mine: Any = beginning()
+    state, w = step.start(mine), [torch.tensor(each, requires_grad=True) for each in mine]
+    other = torchs.SGD(w, 0.5)
+    for number in range(5):
+        x, y = batch(number)
+        _, mine, state = step(mine, state, x, y)
+        other.param_groups[0]["lr"] = 0.5 * (1 - number / 4)
+        other.zero_grad()
+        loss = torch.square(torch.tensor(x) @ w[0] + w[1] - torch.tensor(y)).mean()
+        torch.autograd.backward(loss)
+        other.step()
+    for got, want in zip(mine, w, strict=True):
+        np.testing.assert_allclose(got.numpy(), want.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_it_goes_on_where_it_was_saved(tmp_path: Any) -> None:
+    """To the bit, in a step that is built anew; and what was saved is not changed by later steps."""
+    path, optimizers = tmp_path / "at.safetensors", [Muon(0.02), AdamW(0.01)]
+    step = Step(quadratic, optimizers, (0, 1))
+    mine: Any = beginning()
+    state, ends = step.start(mine), []
+    for number in range(6):
+        if number == 3:
+            step.save(path, mine, state)
+        _, mine, state = step(mine, state, *batch(number))
+    ends.append([each.numpy() for each in mine])
+    again = Step(quadratic, optimizers, (0, 1))
+    mine, state = again.load(path)
+    for number in range(3, 6):
+        _, mine, state = again(mine, state, *batch(number))
+    for got, want in zip(mine, ends[0], strict=True):
+        np.testing.assert_array_equal(got.numpy(), want)
+    with pytest.raises(UsageError, match="do not match the step: 4 problems") as error:
+        Step(quadratic, SGD(), (0,)).load(path)
+    assert "unexpected: b.exp_avg_sq" in str(error.value)
+    with pytest.raises(UsageError, match=r"cannot be read"):
+        step.load(tmp_path / "none")
+
+
+def test_arrays_of_the_caller_stay() -> None:
+    mine: Any = beginning()
+    step = Step(quadratic, SGD(0.1), (0, 1))
+    kept = [each.copy() for each in mine]
+    _, one, state = step(mine, step.start(mine), *batch(0))
+    copied = one[0].copy()
+    _, two, _ = step(one, state, *batch(1))
+    for got, want in zip(mine, kept, strict=True):
+        np.testing.assert_array_equal(got, want)
+    assert np.shares_memory(one[0].numpy(), two[0].numpy())
+    assert not np.array_equal(copied.numpy(), two[0].numpy())
+    new = Step(quadratic, SGD(0.1), (0, 1), donate=False)
+    _, one, state = new(mine, new.start(mine), *batch(0))
+    _, two, _ = new(one, state, *batch(1))
+    assert not np.shares_memory(one[0].numpy(), two[0].numpy())
+    np.testing.assert_array_equal(one[0].numpy(), copied.numpy())
+
+
 def test_wrong_arguments() -> None:
+    with pytest.raises(UsageError, match="trains 2 parameters, got 1 optimisers"):
+        Step(quadratic, [SGD()], (0, 1))
+    with pytest.raises(
+        UsageError, match=r"Muon is for matrices, and a weight has the shape \(3,\)"
+    ):
+        Step(quadratic, Muon(), (0, 1))
+    with pytest.raises(UsageError, match="adjust_lr_fn is one of original, match_rms_adamw"):
+        Muon(adjust_lr_fn="adam")
     with pytest.raises(UsageError, match=r"x is trained, and is .*: a weight is a tensor of known"):
         Step(mlp, SGD(), (0, 4))
     step = Step(mlp, SGD(), (0, 1))
