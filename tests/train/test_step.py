@@ -285,17 +285,17 @@ def test_it_goes_on_where_it_was_saved(tmp_path: Any) -> None:
     path, optimizers = tmp_path / "at.safetensors", [Muon(0.02), AdamW(0.01)]
     step = Step(quadratic, optimizers, (0, 1))
     mine: Any = beginning()
-    state, ends = step.start(mine), []
+    state = step.start(mine)
     for number in range(6):
         if number == 3:
             step.save(path, mine, state)
         _, mine, state = step(mine, state, *batch(number))
-    ends.append([each.numpy() for each in mine])
+    last = [each.numpy() for each in mine]
     again = Step(quadratic, optimizers, (0, 1))
     mine, state = again.load(path)
     for number in range(3, 6):
         _, mine, state = again(mine, state, *batch(number))
-    for got, want in zip(mine, ends[0], strict=True):
+    for got, want in zip(mine, last, strict=True):
         np.testing.assert_array_equal(got.numpy(), want)
     with pytest.raises(UsageError, match="do not match the step: 4 problems") as error:
         Step(quadratic, SGD(), (0,)).load(path)
