@@ -76,7 +76,7 @@ class _Conv(Module):
         return shown + options(kernel_size=self.kernel_size, stride=self.stride)
 
 
-class _Forward(_Conv):
+class _Convolution(_Conv):
     """A convolution. The weight is (out, in / groups, *kernel)."""
 
     def __init__(
@@ -138,25 +138,25 @@ class _Forward(_Conv):
         return self._with_bias(y, self.bias)
 
 
-class Conv1d(_Forward):
+class Conv1d(_Convolution):
     """Convolution of (batch, channels, length). The weight is (out, in / groups, kernel)."""
 
     axes = 1
 
 
-class Conv2d(_Forward):
+class Conv2d(_Convolution):
     """Convolution of images (batch, channels, height, width). The weight is (out, in / groups, *kernel)."""
 
     axes = 2
 
 
-class Conv3d(_Forward):
+class Conv3d(_Convolution):
     """Convolution of volumes (batch, channels, depth, height, width). The weight is (out, in / groups, *kernel)."""
 
     axes = 3
 
 
-class _Transposed(_Conv):
+class _ConvTranspose(_Conv):
     """A transposed convolution. The weight is (in, out / groups, *kernel)."""
 
     def __init__(
@@ -196,19 +196,19 @@ class _Transposed(_Conv):
         return self._with_bias(y, self.bias)
 
 
-class ConvTranspose1d(_Transposed):
+class ConvTranspose1d(_ConvTranspose):
     """Transposed convolution of (batch, channels, length). The weight is (in, out / groups, kernel)."""
 
     axes = 1
 
 
-class ConvTranspose2d(_Transposed):
+class ConvTranspose2d(_ConvTranspose):
     """Transposed convolution of images. The weight is (in, out / groups, *kernel)."""
 
     axes = 2
 
 
-class ConvTranspose3d(_Transposed):
+class ConvTranspose3d(_ConvTranspose):
     """Transposed convolution of volumes. The weight is (in, out / groups, *kernel)."""
 
     axes = 3
