@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from relaxpy.runtime.tensor import Tensor
 from relaxpy.runtime.vm import VirtualMachine
 from relaxpy.target import Target
 from relaxpy.train.optimizers import Optimizer
+from relaxpy.train.torch_state import from_torch, to_torch
 from relaxpy.transform.fresh_symbols import FreshSymbols
 from relaxpy.transform.gradient import Gradient
 
@@ -208,6 +209,16 @@ class Step:
             for name, optimizer in zip(self.names, self.optimizers, strict=True)
         )
         return [found[name] for name in self.names], (found["step"], slots)
+
+    def state_dict(self, state: Any) -> dict[str, Any]:
+        """The state as torch's optimiser of the same name has it (`torch.optim.Optimizer.load_state_dict` takes it).
+        Needs torch. Raises: UsageError for an optimiser that torch has not."""
+        return to_torch(self.optimizers, state)
+
+    def load_state_dict(self, found: Mapping[str, Any]) -> Any:
+        """The state of torch's optimiser (`torch.optim.Optimizer.state_dict`), whose weights are in the order of
+        `params`. Raises: UsageError (`bad-weights`)."""
+        return from_torch(self.optimizers, [_shape(t) for t in self.types], found)
 
 
 def _shape(t: TensorType) -> tuple[tuple[int, ...], Any]:

@@ -304,6 +304,62 @@ def test_it_goes_on_where_it_was_saved(tmp_path: Any) -> None:
         step.load(tmp_path / "none")
 
 
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_torch_goes_on(name: str) -> None:
+    """Three steps here and three of torch, and the other way round, are six of either."""
+    optimizer, make = OPTIMIZERS[name]
+    step = Step(quadratic, optimizer, (0, 1))
+
+    def torch_steps(w: list[torch.Tensor], other: Any, numbers: range) -> None:
+        for x, y in map(batch, numbers):
+            other.zero_grad()
+            loss = torch.square(torch.tensor(x) @ w[0] + w[1] - torch.tensor(y)).mean()
+            torch.autograd.backward(loss)
+            other.step()
+
+    mine: Any = beginning()
+    w = [torch.tensor(each, requires_grad=True) for each in mine]
+    other, state = make(w), step.start(mine)
+    torch_steps(w, other, range(3))
+    for number in range(3):
+        _, mine, state = step(mine, state, *batch(number))
+    continued = [torch.tensor(each.numpy().copy(), requires_grad=True) for each in mine]
+    second = make(continued)
+    second.load_state_dict(step.state_dict(state))
+    torch_steps(continued, second, range(3, 6))
+    mine = [each.detach().numpy().copy() for each in w]
+    state = step.load_state_dict(other.state_dict())
+    for number in range(3, 6):
+        _, mine, state = step(mine, state, *batch(number))
+    torch_steps(w, other, range(3, 6))
+    for want, one, two in zip(w, mine, continued, strict=True):
+        np.testing.assert_allclose(one.numpy(), want.detach().numpy(), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            two.detach().numpy(), want.detach().numpy(), rtol=1e-4, atol=1e-5
+        )
+
+
+def test_another_state_is_refused() -> None:
+    w = [torch.tensor(each, requires_grad=True) for each in beginning()]
+    other = torchs.Adam(w)
+    torch.autograd.backward(w[0].sum() + w[1].sum())
+    other.step()
+    with pytest.raises(UsageError, match="states do not match the step: 6 problems") as error:
+        Step(quadratic, SGD(0.1, 0.9), (0, 1)).load_state_dict(other.state_dict())
+    assert "weight 0: exp_avg is no state of SGD" in str(error.value)
+    with pytest.raises(UsageError, match="1 problem"):
+        Step(quadratic, Adam(), (0,)).load_state_dict(other.state_dict())
+    turned: Any = relaxpy.parse(QUADRATIC.script().replace("(5, 3)", "(3, 5)").replace(
+        "R.matmul(x, w)", "R.matmul(x, R.permute_dims(w))"
+    ))["main"]  # fmt: skip
+    with pytest.raises(UsageError, match=r"do not match") as error:
+        Step(turned, Adam(), (0, 1)).load_state_dict(other.state_dict())
+    assert "weight 0: exp_avg is (5, 3), and the weight (3, 5)" in str(error.value)
+    step = Step(quadratic, Lion(), (0, 1))
+    with pytest.raises(UsageError, match="torch has no optimiser Lion"):
+        step.state_dict(step.start(beginning()))
+
+
 def test_arrays_of_the_caller_stay() -> None:
     mine: Any = beginning()
     step = Step(quadratic, SGD(0.1), (0, 1))
