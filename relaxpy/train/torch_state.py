@@ -66,12 +66,7 @@ def from_torch(
         if "step" in own:
             counts.add(int(own["step"]))
         taken = (own.get(name) for name in optimizer.slots)
-        slots.append(
-            tuple(
-                np.zeros(shape, dtype) if each is None else np.array(each.cpu().numpy(), dtype)
-                for each in taken
-            )
-        )
+        slots.append(tuple(_array(each, shape, dtype) for each in taken))
     if len(counts) > 1:
         problems.append(f"weights have done {', '.join(map(str, sorted(counts)))} steps")
     if problems:
@@ -79,6 +74,11 @@ def from_torch(
             "step", problems, "pass the state of torch's optimiser of the same name", what="states"
         )
     return np.asarray(max(counts, default=0), np.int64), tuple(slots)
+
+
+def _array(value: Any, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """A copy of a tensor of torch, or zeros for None."""
+    return np.zeros(shape, dtype) if value is None else np.array(value.cpu().numpy(), dtype)
 
 
 def _problems(
