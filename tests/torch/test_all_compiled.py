@@ -181,7 +181,10 @@ def test_a_compiled_model_is_right_for_all_sizes(name: str, gradients: bool) -> 
     assert found.wrong == ()
     assert found.report.fallbacks == ()
     assert len(found.report.built) == found.asked
-    assert bool(found.report.breaks) == (name == "item")
+    # A break is listed once in a process, however often it occurs.
+    from relaxpy.torch import report
+
+    assert report().breaks if name == "item" else not found.report.breaks
 
 
 def main() -> None:

@@ -129,7 +129,7 @@ def _oblivious() -> Any:
 
 def decomposed(traced: Traced) -> tuple[Any, list[Any]]:
     """The program in core operators, and in those that the table knows as a whole; and the conditions, in sympy's
-    terms, that torch took for true on the way."""
+    terms, that torch took for true on the way. Raises: UsageError (`torch-export`) where torch's own checks fail."""
     import torch
 
     from relaxpy.frontend.torch.operators import load_operators
@@ -142,8 +142,16 @@ def decomposed(traced: Traced) -> tuple[Any, list[Any]]:
     program = traced.program
     env = sizes_of(program)
     before = 0 if env is None else len(env.guards)
-    with torch.no_grad(), quiet(), _oblivious() if traced.least == 0 else nullcontext():
-        found = flat(program).run_decompositions(table)
+    try:
+        with torch.no_grad(), quiet(), _oblivious() if traced.least == 0 else nullcontext():
+            found = flat(program).run_decompositions(table)
+    except AssertionError as error:
+        raise UsageError(
+            "torch-export",
+            f"torch cannot write the program in its core operators: {_first_lines(error)}",
+            span=caller_span(),
+            help="does it change a parameter or buffer that has two names? Give each name a tensor of its own",
+        ) from error
     _keep_reads(program.graph, found.graph)
     return found, [] if env is None else [env.replace(g.expr) for g in env.guards[before:]]
 

@@ -449,7 +449,10 @@ class Importer:
         import torch
 
         signature = self.program.graph_signature
-        changed = set(signature.buffers_to_mutate.values())
+        changed = {
+            *signature.buffers_to_mutate.values(),
+            *signature.parameters_to_mutate.values(),  # an Embedding with max_norm
+        }
         arguments: list[Var] = []
         buffers: list[Var] = []
         buffer_inputs: list[Input] = []
@@ -644,7 +647,7 @@ class Importer:
     def _result(self, spec: Any, value: Any, outputs: list[Output]) -> Expr | None:
         kind = spec.kind.name
         index = sum(output.index >= 0 for output in outputs)
-        if kind in ("BUFFER_MUTATION", "USER_INPUT_MUTATION"):
+        if kind in ("BUFFER_MUTATION", "PARAMETER_MUTATION", "USER_INPUT_MUTATION"):
             outputs.append(Output("update", index, self.owners[spec.target]))
             return value
         if kind != "USER_OUTPUT":

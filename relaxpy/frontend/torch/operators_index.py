@@ -47,6 +47,32 @@ def embedding(at: Site, weight: Expr, indices: Expr, *rest: Any) -> Any:
     return op.take(weight, indices, axis=0)
 
 
+@operator("embedding_renorm.default")
+def embedding_renorm(at: Site, weight: Expr, indices: Expr, longest: float, order: float) -> Any:
+    """The rows that indices name, at most so long."""
+    rows, _ = at.shape_of(weight)
+    check_indices(at, indices, rows)
+    flat = at.emit(op.reshape(indices, (product(tuple(at.shape_of(indices))),)))
+    named = op.scatter_elements(
+        op.zeros((rows,), "int8"), flat, op.ones(at.shape_of(flat), "int8"), axis=0
+    )
+    sizes = op.abs(at.cast(weight, "float32"))
+    if order == math.inf:
+        length = op.max(sizes, axis=1)
+    else:
+        powers = op.power(sizes, op.full((), order, "float32"))
+        length = op.power(op.sum(powers, axis=1), op.full((), 1 / order, "float32"))
+    length = at.emit(length)
+    shrinks = op.logical_and(
+        op.astype(named, "bool"), op.greater(length, op.full((), longest, "float32"))
+    )
+    factor = op.divide(
+        op.full((), longest, "float32"), op.add(length, op.full((), 1e-7, "float32"))
+    )
+    factor = op.where(shrinks, factor, op.full((), 1.0, "float32"))
+    return op.multiply(weight, at.cast(op.expand_dims(factor, 1), at.dtype))
+
+
 @operator("_embedding_bag.default", "_embedding_bag_forward_only.default")
 def embedding_bag(
     at: Site, weight: Expr, indices: Expr, offsets: Expr, by_frequency: bool = False, mode: int = 0,

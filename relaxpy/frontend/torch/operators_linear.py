@@ -103,8 +103,14 @@ def convolved(
         x = op.expand_dims(x, 0)
     strides, dilation = each_axis(strides, count), each_axis(dilation, count)
     if isinstance(padding, str):
-        kernel = [size.value or 0 for size in at.shape_of(weight)[2:]]
-        total = [d * (k - 1) if padding == "same" else 0 for d, k in zip(dilation, kernel)]
+        kernel = [size.value for size in at.shape_of(weight)[2:]] if padding == "same" else []
+        if None in kernel:
+            raise at.fail(
+                "torch-operator",
+                "padding 'same' of a kernel whose sizes may vary is not supported",
+                help="give the kernel fixed sizes, or write the padding as numbers",
+            )
+        total = [d * ((k or 0) - 1) for d, k in zip(dilation, kernel)] or [0] * count
         pads = [t // 2 for t in total] + [t - t // 2 for t in total]
     else:
         pads = each_axis(padding, count) * 2

@@ -160,7 +160,9 @@ def getitem(at: Site, values: Any, index: int) -> Any:
 def arange(at: Site, start: Any, end: Any, step: Any, *rest: Any) -> Any:
     """Integers of floats begin and step at the floats cut off; how many there are, the floats say, or a step that is a
     size."""
-    given = (start, end, step)
+    start, end, step = given = tuple(
+        int(each) if isinstance(each, bool) else each for each in (start, end, step)
+    )
     known = not isinstance(step, Dim) or step.value is not None
     if known and not any(isinstance(each, float) for each in given):
         return at.cast(at.emit(op.arange(start, end, step, dtype="int64")), at.dtype)

@@ -154,10 +154,12 @@ class Program(torch.nn.Module):
 
     def forward(self, inputs: Any) -> Any:
         # A number or a size is a constant of the program.
-        return [
-            [leaf for leaf in leaves(call(*tensors)) if isinstance(leaf, torch.Tensor)]
-            for call, tensors in zip(self.calls, inputs, strict=True)
-        ]
+        with warnings.catch_warnings():  # of what is deprecated, at the caller's line
+            warnings.simplefilter("ignore")
+            return [
+                [leaf for leaf in leaves(call(*tensors)) if isinstance(leaf, torch.Tensor)]
+                for call, tensors in zip(self.calls, inputs, strict=True)
+            ]
 
 
 def results(found: Any) -> list[Any]:
@@ -273,7 +275,8 @@ def outcomes(
 
 def judged(case: Case, got: Sequence[Any]) -> Outcome:
     """A difference of narrow floats is "rounded" if the result is that of the same call in float32, which eager torch's
-    own kernel is not, since it rounds sums or products in between."""
+    own kernel is not, since it rounds sums or products in between; or if it is as near to that of float64 as eager
+    torch's is, where both kernels round in between (on a processor with products of bfloat16)."""
     difference = compared(case, got)
     if difference and not case.random and draws(case):
         return judged(replace(case, random=True), got)
@@ -281,7 +284,7 @@ def judged(case: Case, got: Sequence[Any]) -> Outcome:
         return Outcome(case, "equal")
     if case.name in ("topk", "sort", "argsort") and same_but_for_order(case, got):
         return Outcome(case, "order", difference)
-    if case.dtype == torch.bfloat16 and not compared(exact(case), got):
+    if case.dtype == torch.bfloat16 and (not compared(exact(case), got) or as_near(case, got)):
         return Outcome(case, "rounded", difference)
     return Outcome(case, "wrong", difference)
 
@@ -305,9 +308,8 @@ def same_but_for_order(case: Case, got: Sequence[Any]) -> bool:
 
 def exact(case: Case) -> Case:
     """The case with the results of the call in float32, rounded once."""
-    wide = [t.float() if t.dtype == torch.bfloat16 else t for t in case.tensors]
     try:
-        found = eager(partial(case.call, wide=torch.float32), wide)
+        found = in_wide(case, torch.float32)
     except Exception:
         return case
     want = [
@@ -315,6 +317,31 @@ def exact(case: Case) -> Case:
         for new, old in zip(found, case.want, strict=True)
     ]
     return replace(case, want=want)
+
+
+def in_wide(case: Case, dtype: torch.dtype) -> list[Any]:
+    """The results of the call in a wider dtype."""
+    wide = [t.to(dtype) if t.dtype == torch.bfloat16 else t for t in case.tensors]
+    return eager(partial(case.call, wide=dtype), wide)
+
+
+def as_near(case: Case, got: Sequence[Any]) -> bool:
+    """Are the errors of results, beside those in float64, in the mean and at most eager torch's (and a tenth)?"""
+    try:
+        best = in_wide(case, torch.float64)
+    except Exception:
+        return False
+    want = [leaf for leaf in case.want if isinstance(leaf, torch.Tensor)]
+    exactly = [leaf for leaf in best if isinstance(leaf, torch.Tensor)]
+    for mine, other, true in zip(map(tensor_of, got), want, exactly, strict=True):
+        if mine.shape != true.shape or not (mine.is_floating_point() and mine.isfinite().all()):
+            return False
+        ours, theirs = ((each.double() - true).abs() for each in (mine, other))
+        if mine.numel() and not (
+            ours.mean() <= 1.1 * theirs.mean() and ours.max() <= 1.1 * theirs.max()
+        ):
+            return False
+    return True
 
 
 def resized(case: Case) -> Case | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -172,6 +174,38 @@ def test_bags_of_embeddings(name: str) -> None:
             torch.from_dlpack(machine(bag, rows, dims=({0: "n"},))(rows[:2])),
             bag(rows[:2]).detach(),
         )
+
+
+@pytest.mark.parametrize("order", [2.0, 1.0, float("inf")])
+def test_rows_of_an_embedding_are_shortened(order: float) -> None:
+    """Those that are read, in the layer's own weight."""
+    layer = torch.nn.Embedding(7, 5, max_norm=1.0, norm_type=order)
+    with torch.no_grad():
+        layer.weight[3] *= 0.01
+    mine = copy.deepcopy(layer)
+    first = torch.tensor([[1, 2], [0, 1]])
+    compiled = relaxpy.compile(
+        mine, first, dynamic_shapes={"input": {0: torch.export.Dim("n", max=9)}}
+    )
+    for read in (first, torch.tensor([[3, 3]]), torch.tensor([[6, 1], [1, 1], [2, 5]])):
+        torch.testing.assert_close(compiled(read), layer(read))
+        torch.testing.assert_close(mine.weight, layer.weight)
+
+
+def test_a_weight_that_is_changed_is_nobody_elses() -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = torch.nn.Linear(5, 7, bias=False)
+            self.table = torch.nn.Embedding(7, 5, max_norm=1.0)
+            self.table.weight = self.head.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.table(x))
+
+    with pytest.raises(RelaxError, match="a parameter or buffer that has two names") as error:
+        relaxpy.from_torch(Tied(), (torch.tensor([1, 2]),))
+    assert error.value.code == "torch-export"
 
 
 def test_windows_and_triangles() -> None:
