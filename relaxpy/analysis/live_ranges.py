@@ -184,7 +184,7 @@ class Liveness:
         assert tensor.dtype is not None
         size = self._sizes.get((dims, tensor.dtype))
         if size is None:
-            size = self._sizes[dims, tensor.dtype] = product(dims) * tensor.dtype.itemsize
+            size = self._sizes[dims, tensor.dtype] = tensor.dtype.nbytes(product(dims))
         return LiveRange(var, call, size, self._at, self._path, self._at)
 
     def _alias(self, var: Var, source: Expr) -> None:
