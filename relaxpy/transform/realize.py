@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from relaxpy.errors import UsageError
 from relaxpy.ir.annotation import TensorType, TupleType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
@@ -44,7 +45,7 @@ from relaxpy.op.quantization import NARROW, Dequantize, Quantize
 from relaxpy.op.reduce import Max, Sum
 from relaxpy.op.row_major import Flatten, Reshape
 from relaxpy.op.slice import StridedSlice
-from relaxpy.op.unary import Abs
+from relaxpy.op.unary import Abs, Clip
 from relaxpy.transform.annotate import TINY, Place, Sources, layer_of
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
@@ -55,6 +56,8 @@ _MOST_CODE = 127
 """The largest code of a row."""
 _MOST = 2**31 - 1
 """The largest sum."""
+SUMS = ("int32", "int16")
+"""The dtypes that sums may be declared in."""
 _EXACT = ("half_to_even", "half_away")
 """The roundings that give back the codes of numbers that were dequantised: what a division loses is no half."""
 
@@ -69,6 +72,9 @@ class Realize(Pass):
     constant 0 are subtracted from the sums of a matrix product, as sums of the other factor's codes. So is a constant
     one of the data of a convolution, which is padded with it; others are subtracted from the codes. A sum must be
     proved to fit into int32 from the depth and the ranges of the codes.
+
+    `sums` is the dtype that sums are declared in. With "int16" each is the exact sum, saturated to 16 bits once, so
+    that it does not depend on an order: what an accelerator with so few bits gives at best. Processors sum in 32 bits.
 
     A `quantize` of a `dequantize` with the same scale and zero point is gone, also with operators between that only
     move elements. Everything else stays a computation of floats on dequantised numbers; `realized` lists it with the
@@ -102,13 +108,19 @@ class Realize(Pass):
     """
 
     name: ClassVar[str] = "realize"
+    sums: str = "int32"
+
+    def __post_init__(self) -> None:
+        if self.sums not in SUMS:
+            problem = f"sums are of {' or '.join(SUMS)}, got {self.sums!r}"
+            raise UsageError("quantization", problem)
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         return self.realized(mod)[0]
 
     def realized(self, mod: IRModule) -> tuple[IRModule, list[Place]]:
         """The module after the pass, and all calls that read a dequantised tensor."""
-        realizer = _Realizer(mod)
+        realizer = _Realizer(mod, self.sums)
         return realizer.run(), realizer.places
 
 
@@ -154,8 +166,9 @@ class _Codes:
 
 
 class _Realizer(Rebuilder):
-    def __init__(self, mod: IRModule) -> None:
+    def __init__(self, mod: IRModule, sums: str) -> None:
         super().__init__(mod)
+        self.sums = DType(sums)
         self.places: list[Place] = []
         self.calls: dict[Var, Call] = {}
         """The calls that the variables so far are bound to."""
@@ -373,6 +386,9 @@ class _Realizer(Rebuilder):
 
     def scaled(self, call: Call, total: Expr, scales: Sequence[Expr], *bias: Expr) -> Expr:
         """The floats of sums: times both scales, with a bias."""
+        if self.sums != "int32":
+            inside = self.emit(Clip(*map(int, self.sums.limits))(total))
+            total = self.emit(Astype(self.sums)(inside))
         value: Expr = self.emit(Astype(DType("float32"))(total))
         right, left = map(self.as_float32, scales)
         value = self.emit(Multiply()(value, right))
