@@ -76,9 +76,9 @@ class Realize(Pass):
     `sums` is the dtype that sums are declared in. With "int16" each is the exact sum, saturated to 16 bits once, so
     that it does not depend on an order: what an accelerator with so few bits gives at best. Processors sum in 32 bits.
 
-    A `quantize` of a `dequantize` with the same scale and zero point is gone, also with operators between that only
-    move elements. Everything else stays a computation of floats on dequantised numbers; `realized` lists it with the
-    reason.
+    The maxima of windows of dequantised numbers are computed of codes, and dequantised. A `quantize` of a `dequantize`
+    with the same scale and zero point is gone, also with operators between that only move elements. Everything else
+    stays a computation of floats on dequantised numbers; `realized` lists it with the reason.
 
     Before:
         @R.function
@@ -325,10 +325,22 @@ class _Realizer(Rebuilder):
                 return self.matrix_product(call)
             case Convolution():
                 return self.convolution(call)
+            case MaxPooling():
+                return self.pooled(call)
             case _ if isinstance(call.op, (*_MOVES, Concat)):
                 raise _StaysError("it moves numbers, and no quantize with the same scale follows")
             case _:
                 raise _StaysError("it has no integer form: the kernel computes floats of the codes")
+
+    def pooled(self, call: Call) -> Expr:
+        """The largest codes of windows, dequantised: what reads them may read the codes."""
+        own = self.dequantized(call.args[0])
+        assert own is not None, "it reads codes"
+        scale = own.scale.data if isinstance(own.scale, Constant) else None
+        if scale is None or scale.size != 1 or not scale.min() > 0 or not self.is_scalar(own.zero):
+            raise _StaysError("the largest numbers are those of the largest codes of one scale")
+        codes = self.emit(replace(call, span=None, args=(own.codes,)), "codes")
+        return replace(call, op=own.op, args=(codes, own.scale, own.zero))
 
     def factors(self, call: Call) -> tuple[_Codes, _Codes]:
         """The codes of both factors."""

@@ -237,3 +237,30 @@ def test_random_programs_with_sums_of_16_bits() -> None:
         real = Realize(sums="int16")(made.mod)
         got = relaxpy.VirtualMachine(relaxpy.build(real))["main"](*made.arguments).numpy()
         np.testing.assert_array_equal(got, interpret(real, "main", *made.arguments), made.text)
+
+
+def test_convolutions_read_the_codes_of_pools() -> None:
+    """As NNCF writes them: nothing quantises the result of a pool again. What else reads it is dequantised."""
+    params = 'x: R.Tensor(("n", 3, 9, 7), "uint8"), w: R.Tensor((5, 3, 3, 3), "int8")'
+    body = f"""
+a = R.dequantize(x, {pair("0.5", "7", "uint8")})
+m = R.nn.max_pool2d(a, (3, 3), strides=(2, 2), padding=(1, 1))
+b = R.dequantize(w, {pair("0.25")})
+c = R.nn.conv2d(m, b, padding=1)
+y = R.add(c, R.sum(m, axis=[1], keepdims=True))
+"""
+    mod = module(body, params)
+    real, places = Realize().realized(mod)
+    assert [place.operator for place in places if not place.reason] == [
+        "nn.max_pool2d",
+        "nn.conv2d",
+    ]
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (2, 3, 9, 7)).astype("uint8")
+    w = rng.integers(-128, 128, (5, 3, 3, 3)).astype("int8")
+    want = interpret(mod, "main", x, w)
+    np.testing.assert_allclose(interpret(real, "main", x, w), want, rtol=1e-6)
+    found = relaxpy.VirtualMachine(relaxpy.build(real))["main"](x, w).numpy()
+    np.testing.assert_allclose(found, want, rtol=1e-5)
+    negative = module(body.replace("0.5", "-0.5"), params)
+    assert "the largest codes" in Realize().realized(negative)[1][0].reason
