@@ -112,8 +112,7 @@ class Realize(Pass):
 
     def __post_init__(self) -> None:
         if self.sums not in SUMS:
-            problem = f"sums are of {' or '.join(SUMS)}, got {self.sums!r}"
-            raise UsageError("quantization", problem)
+            raise UsageError("quantization", f"sums are of {' or '.join(SUMS)}, got {self.sums!r}")
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         return self.realized(mod)[0]
@@ -190,11 +189,9 @@ class _Realizer(Rebuilder):
             return self.function(function)
 
         result = self.mod.map_graph_functions(change)
-        return (
-            result.with_functions({**result.functions, **self.programs})
-            if self.programs
-            else result
-        )
+        if not self.programs:
+            return result
+        return result.with_functions({**result.functions, **self.programs})
 
     def start(self, function: Function) -> None:
         self.sources.start(function)
@@ -303,9 +300,8 @@ class _Realizer(Rebuilder):
         if isinstance(call.op, (Linear, Matmul)):
             known = [self.source(arg) for arg in call.args[:2]]
         else:
-            moved = isinstance(
-                call.op, (Reshape, PermuteDims)
-            )  # those of a factor are looked through
+            # Those of a factor are looked through.
+            moved = isinstance(call.op, (Reshape, PermuteDims))
             args = () if moved else call.args
             known = leaves_of(args)
         return any(self.dequantized(arg) is not None for arg in known)
@@ -313,11 +309,8 @@ class _Realizer(Rebuilder):
     def source(self, expr: Expr) -> Expr:
         """The argument of a reshape or a transpose; other values themselves."""
         call = self.calls.get(expr) if isinstance(expr, Var) else None
-        return (
-            call.args[0]
-            if call is not None and isinstance(call.op, (Reshape, PermuteDims))
-            else expr
-        )
+        moves = call is not None and isinstance(call.op, (Reshape, PermuteDims))
+        return call.args[0] if call is not None and moves else expr
 
     def realized_call(self, call: Call) -> Expr:
         match call.op:
@@ -326,21 +319,11 @@ class _Realizer(Rebuilder):
             case Convolution():
                 return self.convolution(call)
             case MaxPooling():
-                return self.pooled(call)
+                return _pooled(self, call)
             case _ if isinstance(call.op, (*_MOVES, Concat)):
                 raise _StaysError("it moves numbers, and no quantize with the same scale follows")
             case _:
                 raise _StaysError("it has no integer form: the kernel computes floats of the codes")
-
-    def pooled(self, call: Call) -> Expr:
-        """The largest codes of windows, dequantised: what reads them may read the codes."""
-        own = self.dequantized(call.args[0])
-        assert own is not None, "it reads codes"
-        scale = own.scale.data if isinstance(own.scale, Constant) else None
-        if scale is None or scale.size != 1 or not scale.min() > 0 or not self.is_scalar(own.zero):
-            raise _StaysError("the largest numbers are those of the largest codes of one scale")
-        codes = self.emit(replace(call, span=None, args=(own.codes,)), "codes")
-        return replace(call, op=own.op, args=(codes, own.scale, own.zero))
 
     def factors(self, call: Call) -> tuple[_Codes, _Codes]:
         """The codes of both factors."""
@@ -603,3 +586,14 @@ def _equal(a: Expr, b: Expr) -> bool:
     if isinstance(a, Constant) and isinstance(b, Constant):
         return bool(a.data.shape == b.data.shape and np.array_equal(a.data, b.data))
     return a is b
+
+
+def _pooled(r: _Realizer, call: Call) -> Expr:
+    """The largest codes of windows, dequantised: what reads them may read the codes."""
+    own = r.dequantized(call.args[0])
+    assert own is not None, "it reads codes"
+    scale = own.scale.data if isinstance(own.scale, Constant) else None
+    if scale is None or scale.size != 1 or not scale.min() > 0 or not r.is_scalar(own.zero):
+        raise _StaysError("the largest numbers are those of the largest codes of one scale")
+    codes = r.emit(replace(call, span=None, args=(own.codes,)), "codes")
+    return replace(call, op=own.op, args=(codes, own.scale, own.zero))
