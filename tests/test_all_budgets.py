@@ -34,18 +34,19 @@ BUDGET = {
     "importers": 8_000,
 }
 MOST = {
-    "runtime": 20_970,
-    "compiler core": 55_300,
+    "runtime": 21_000,
+    "compiler core": 55_520,
     "op": 23_500,
     "product": 34_450,
     "testing": 7_950,
-    "importers": 22_360,
+    "importers": 22_410,
 }
 """Lines of the parts that are above their budget today, to be reduced:
 
 runtime: the devices' launchers, what a tensor can do (`DLPack`, pages) and what linking keeps of an executable have come
 since; compiler core: convolutions, recurrent layers and their recognition in `tir` (numerics, forms), quantised weights,
-the flow of integers, mixed precision, derivatives, scales that go into weights, a table of simpler expressions, levels;
+the flow of integers, mixed precision, derivatives, scales that go into weights, a table of simpler expressions, levels,
+dtypes of half a byte;
 op: operators of ONNX, and a rule of differentiation for each that has one; product: the server's interfaces, formats
 of checkpoints, models with an encoder, and speech with its routes; testing: the tools of developers are in the wheel;
 importers: ONNX and torch, whose operators each need a few lines; values that torch takes for sizes are checked.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from relaxpy.analysis.prim_func_call import needed_types
 from relaxpy.analysis.scope import dependencies
 from relaxpy.ir.annotation import Annotation, TensorType
-from relaxpy.ir.dim import Dim, dim_op
+from relaxpy.ir.dim import Dim, dim_op, product
 from relaxpy.ir.expr import (
     Binding,
     Call,
@@ -223,8 +223,5 @@ def _bytes(annotations: Sequence[object]) -> Dim | None:
             or annotation.dtype is None
         ):
             return None
-        size = Dim.of(annotation.dtype.itemsize)
-        for dim in annotation.dims:
-            size = size * dim
-        total = total + size
+        total = total + annotation.dtype.nbytes(product(annotation.dims))
     return total

@@ -220,7 +220,7 @@ class Liveness:
         assert dtype is not None
         size = self._sizes.get((dims, dtype))
         if size is None:
-            size = self._sizes[dims, dtype] = product(dims) * dtype.itemsize
+            size = self._sizes[dims, dtype] = dtype.nbytes(product(dims))
         return size
 
     def _alias(self, var: Var, source: Expr) -> None:

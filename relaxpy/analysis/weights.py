@@ -107,7 +107,7 @@ def _bytes(annotations: Iterable[Annotation]) -> Dim | None:
     for annotation in annotations:
         match annotation:
             case TensorType(dtype=dtype) if annotation.dims is not None and dtype is not None:
-                size: Dim | None = product(annotation.dims) * dtype.itemsize
+                size: Dim | None = dtype.nbytes(product(annotation.dims))
             case TupleType(fields=fields):
                 size = _bytes(fields)
             case TensorType():

@@ -182,6 +182,7 @@ def quantize(
     keep_accuracy: float | None = None,
     smooth: float | None = None,
     correct_bias: bool = False,
+    sums: str = "int32",
     target: str = "llvm",
 ) -> tuple[IRModule, Report]:
     """The module with products of integers, and what became of each layer. It takes the same parameters as before.
@@ -189,8 +190,9 @@ def quantize(
     Without data, layers are quantised whose scales need none. `method` makes scales of what was seen
     (`relaxpy.op.ranges.METHODS`). `smooth`, such as 0.5, moves that part of the magnitude of columns of activations to
     the weights of matrix products; `correct_bias` adds to each layer's result the mean that its channels lose on the
-    data. Both need data. With `keep_accuracy` (a cosine, such as 0.99) the layers that lose most are left in
-    floats, one after the other, until the results on the data are so near.
+    data. Both need data. `sums` is the dtype that sums of products are declared in (`Realize`). With `keep_accuracy` (a
+    cosine, such as 0.99) the layers that lose most are left in floats, one after the other, until the results on the
+    data are so near.
 
     Raises: UsageError (`quantization`) as `Annotate` and `calibrate` do, or if data that is needed is missing.
     """
@@ -238,7 +240,7 @@ def quantize(
         annotate = replace(annotate, shifts=kept)
         errors = errors or {}
         annotated, places = annotate.annotated(mod)
-        module, realized = Realize().realized(annotated)
+        module, realized = Realize(sums).realized(annotated)
         stays = {(p.function, p.layer): p.reason for p in [*realized, *places] if p.reason}
         layers = [
             LayerReport(

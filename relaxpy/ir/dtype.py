@@ -5,21 +5,24 @@ from __future__ import annotations
 import math
 import re
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import ml_dtypes
 import numpy as np
 
 from relaxpy.errors import UsageError, did_you_mean
 
+if TYPE_CHECKING:
+    from relaxpy.ir.dim import Dim
+
 _BITS = {
     "bool": 8, "int8": 8, "int16": 16, "int32": 32, "int64": 64,
     "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64,
     "float16": 16, "bfloat16": 16, "float32": 32, "float64": 64,
-    "float8_e4m3fn": 8, "float8_e5m2": 8,
+    "float8_e4m3fn": 8, "float8_e5m2": 8, "int4": 4, "uint4": 4,
 }  # fmt: skip
 
-OF_ML_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+OF_ML_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4")
 """Dtypes that numpy does not have."""
 
 _ALIASES = {
@@ -61,8 +64,23 @@ class DType(str):
 
     @property
     def itemsize(self) -> int:
-        """Size of an element in bytes."""
-        return _BITS[self] // 8
+        """Size of an element in bytes; 1 for one that shares its byte."""
+        return max(_BITS[self] // 8, 1)
+
+    @cached_property
+    def is_packed(self) -> bool:
+        """Whether two elements share a byte, the first one in the low bits. Such a dtype is for storage: it is
+        converted or dequantised before anything is computed."""
+        return self.bits < 8
+
+    @cached_property
+    def unpacked(self) -> DType:
+        """The dtype with the same numbers whose elements are whole bytes."""
+        return DType("int8" if self.is_signed else "uint8") if self.is_packed else self
+
+    def nbytes(self, count: Dim) -> Dim:
+        """The bytes of so many elements in memory."""
+        return (count * self.bits + 7) // 8 if self.is_packed else count * self.itemsize
 
     @cached_property
     def is_float(self) -> bool:
@@ -90,7 +108,7 @@ class DType(str):
     def limits(self) -> tuple[float, float]:
         """The least and the greatest number; infinities for a float that has them."""
         if not self.is_float:
-            limits = np.iinfo(self.numpy)
+            limits = ml_dtypes.iinfo(self.numpy) if self.is_packed else np.iinfo(self.numpy)
             return int(limits.min), int(limits.max)
         if self == "float8_e4m3fn":
             return _float_limits(ml_dtypes.finfo(self.numpy))

@@ -17,6 +17,7 @@ from relaxpy.files import replacing
 from relaxpy.frontend.missing import refuse
 from relaxpy.frontend.onnx.element_types import NAMES, NUMBERS
 from relaxpy.frontend.onnx.model import need_onnx
+from relaxpy.half_bytes import as_bytes
 from relaxpy.ir import (
     Annotation,
     Dim,
@@ -36,6 +37,7 @@ from relaxpy.onnx.write_control import flat, needed
 from relaxpy.onnx.write_table import INSTEAD, load_rules
 from relaxpy.onnx.write_values import Frame, ShapeTensor, Tensor
 from relaxpy.onnx.writer import Writer
+from relaxpy.runtime import dtype as dtypes
 
 OPSET = 21
 """The opset that is written unless another one is asked for."""
@@ -341,10 +343,8 @@ def tensor_of(name: str, array: np.ndarray) -> Any:
     """An array as a TensorProto."""
     from onnx import helper
 
-    plain = np.ascontiguousarray(array).reshape(array.shape)
-    return helper.make_tensor(
-        name, NUMBERS[DType(array.dtype)], array.shape, plain.tobytes(), raw=True
-    )
+    raw = as_bytes(array).tobytes()
+    return helper.make_tensor(name, NUMBERS[DType(array.dtype)], array.shape, raw, raw=True)
 
 
 def _store(
@@ -374,7 +374,7 @@ def _store(
             for name, array in large.items():
                 file.write(b"\0" * (-file.tell() % ALIGNED))
                 entry = _external(name, array, location, file.tell())
-                np.ascontiguousarray(array).tofile(file)
+                as_bytes(array).tofile(file)
                 model.graph.initializer.append(entry)
     if path is not None:
         with replacing(path) as temporary:
@@ -405,7 +405,8 @@ def _external(name: str, array: np.ndarray, location: str, offset: int) -> Any:
 
     entry = onnx.TensorProto(name=name, data_type=NUMBERS[DType(array.dtype)], dims=array.shape)
     entry.data_location = onnx.TensorProto.EXTERNAL
-    for key, value in (("location", location), ("offset", offset), ("length", array.nbytes)):
+    length = dtypes.nbytes(array.dtype.name, array.shape)
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
         entry.external_data.add(key=key, value=str(value))
     return entry
 

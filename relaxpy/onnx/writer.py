@@ -52,6 +52,8 @@ from relaxpy.shape.solve import solve_exact
 
 _ELEMENTS = {"float8_e4m3fn": "float8e4m3fn", "float8_e5m2": "float8e5m2"}
 """Dtype → its name in ONNX's schemas, where that is another one."""
+FIRST_OF_PACKED = 21
+"""The first opset with integers of 4 bits."""
 _TRUTHS = {"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "and": "And", "or": "Or"}
 
 
@@ -310,6 +312,10 @@ class Writer:
         """A tensor of this name with what is known of it."""
         if not isinstance(annotation, TensorType) or annotation.dtype is None:
             raise UnwrittenError("onnx-dtype", f"the dtype of {name!r} is not known", span=span)
+        if annotation.dtype.is_packed and self.opset < FIRST_OF_PACKED:
+            problem = f"{name!r} is of {annotation.dtype}, which opset {self.opset} does not have"
+            advice = f"write a later one: opset={FIRST_OF_PACKED}"
+            raise UnwrittenError("onnx-dtype", problem, span=span, help=advice)
         if annotation.ndim < 0:
             raise UnwrittenError(
                 "onnx-shape", f"the number of dimensions of {name!r} is not known", span=span

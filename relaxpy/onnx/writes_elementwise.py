@@ -384,19 +384,18 @@ def saturated(at: Place, x: Tensor, dtype: DType) -> str:
     """Floats as integers: toward 0, the limits of the dtype beyond them, 0 for NaN. ONNX defines none of the latter."""
     wide: Any = at.cast(x, "float32") if x.dtype.is_narrow else x
     own = DType("float32") if x.dtype.is_narrow else x.dtype
-    info = np.iinfo(dtype.numpy)
-    low, high = float(info.min), float(info.max)
+    low, high = map(float, dtype.limits)
     top = np.asarray(high, own.numpy)
     if (
-        float(top) > info.max
+        float(top) > dtype.limits[1]
     ):  # the largest float below the limit, and what is above it chosen afterwards
         top = np.nextafter(top, np.asarray(0, own.numpy))
     number = at.node("Where", at.node("IsNaN", wide), at.number(0, own), wide)
     inside = at.node("Clip", number, at.number(low, own), at.array(np.asarray(top, own.numpy)))
     found = at.node("Cast", inside, to=NUMBERS[dtype])
-    if float(top) < info.max:
+    if float(top) < dtype.limits[1]:
         beyond = at.node("GreaterOrEqual", number, at.number(high, own))
-        found = at.node("Where", beyond, at.number(info.max, dtype), found)
+        found = at.node("Where", beyond, at.number(dtype.limits[1], dtype), found)
     return found
 
 

@@ -14,7 +14,15 @@ from relaxpy.onnx.writer import Place
 from relaxpy.onnx.writes_elementwise import saturated
 from relaxpy.op.quantization import Dequantize, Quantize
 
-_OF_OPSET = {"int8": 18, "uint8": 18, "int32": 18, "int16": 21, "uint16": 21}
+_OF_OPSET = {
+    "int8": 18,
+    "uint8": 18,
+    "int32": 18,
+    "int16": 21,
+    "uint16": 21,
+    "int4": 21,
+    "uint4": 21,
+}
 """Dtype → the first opset that quantises it."""
 _ROUND = {"half_to_even": "Round", "floor": "Floor", "ceil": "Ceil"}
 

@@ -201,6 +201,8 @@ class Op(Operator):
     never (`relaxpy.transform.MixedPrecision`)."""
     packs: ClassVar[bool] = False
     """Whether it orders the elements of a weight for a kernel: with its padding the result may be larger."""
+    storage: ClassVar[bool] = False
+    """Whether it takes tensors whose elements share bytes. `legalize` gets them, and `out`, as of whole bytes."""
     updates: ClassVar[str] = ""
     """The name of the argument that the result is, but for a part of it. `update`, with the arguments of `legalize`,
     then is a tensor (of `te.serial`) whose program writes that part only, where memory of the argument may be taken."""
@@ -416,10 +418,8 @@ class Op(Operator):
                 if isinstance(value, int)
                 else "float32"
             )
-        limits = np.iinfo(dtype.numpy) if dtype.is_int else None
-        exact = limits is None or (
-            not isinstance(value, float) and limits.min <= value <= limits.max
-        )
+        low, high = dtype.limits
+        exact = not dtype.is_int or (not isinstance(value, float) and low <= value <= high)
         if not exact or (dtype.is_bool and not isinstance(value, bool)):
             raise DeduceError(
                 "op-dtype",

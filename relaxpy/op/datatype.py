@@ -31,6 +31,7 @@ class Astype(Op):
     integer: modulo 2**bits. To bool: whether it is not 0."""
 
     name = "astype"
+    storage = True
     dtype: DType
 
     def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
@@ -40,7 +41,13 @@ class Astype(Op):
         return TensorType(None, self.dtype)
 
     def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
-        return te.compute(out.dims, lambda *i: te.cast(x(*i), out.dtype))
+        saturates = self.dtype.is_packed and "float" in str(x.dtype)
+
+        def element(*i: Any) -> Any:
+            value = te.cast(x(*i), out.dtype)
+            return te.clip(value, *self.dtype.limits) if saturates else value
+
+        return te.compute(out.dims, element)
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         return converted(x, self.dtype)
@@ -60,6 +67,13 @@ class Astype(Op):
             yield sample(cls(DType(dtype)), rand(2, 3, dtype="bool"), dims="n 3")
         yield sample(cls(DType("float32")), rand(3, 0, dtype="int64"), dims="n m")
         yield sample(cls(DType("float32")), rand(2, 3, dtype="bfloat16"), dims="n 3")
+        for dtype in ("int4", "uint4"):
+            yield sample(cls(DType(dtype)), edges, dims="n")
+            yield sample(cls(DType(dtype)), rand(5, dtype="int32", low=-300, high=300), dims="n")
+            for shape, dims in (((3, 5), "n m"), ((3, 4), "n 4"), ((), ""), ((3, 0), "n m")):
+                codes = rand(*shape, dtype="int8", low=0, high=16).astype(DType(dtype).numpy)
+                yield sample(cls(DType("float32")), codes, dims=dims)
+                yield sample(cls(DType("int4")), codes, dims=dims)
 
 
 @define_op

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 import ml_dtypes
-import numpy as np
 
 from relaxpy.errors import DeduceError, RelaxError, defined_at
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
@@ -153,9 +152,11 @@ class Deduction:
     def _result(self, args: list[Annotation | None]) -> Annotation:
         taken = self._scalars_astensors_of(args) if self.op.scalar_args else args
         given = tensors_of(taken)
+        _require_bytes(self, given)
         taken = list(map(dims_said, taken))
         is_open = any(tensor.dtype is None for tensor in given)
         found = self._unknown_dtype(taken) if is_open else self._unknown_shape(taken)
+        _require_bytes(self, tensors_of([found]))
         if len(given) == 1 and isinstance(given[0].shape, Var):  # the result keeps it
             dims = tensors_of(taken)[0].dims
             found = with_shape_variables(found, {dims: given[0].shape} if dims else {})
@@ -550,6 +551,21 @@ def _limits(scalar: PrimType) -> list[Dim]:
         return []
     if not kind.is_int:
         return [dim_op("le", value, int(ml_dtypes.finfo(kind.numpy).max))]
-    limits = np.iinfo(kind.numpy)
-    highest = [] if kind == "uint64" else [dim_op("le", value, int(limits.max))]
-    return [*highest, dim_op("le", int(limits.min), value)]
+    low, high = map(int, kind.limits)
+    highest = [] if kind == "uint64" else [dim_op("le", value, high)]
+    return [*highest, dim_op("le", low, value)]
+
+
+def _require_bytes(d: Deduction, tensors: Sequence[TensorType]) -> None:
+    """Refuse elements that share bytes, unless it is a conversion, which takes and makes them."""
+    packed = next((t.dtype for t in tensors if t.dtype and t.dtype.is_packed), None)
+    if packed is None or d.op.storage:
+        return
+    given = zip(d.op.args, d.args, strict=False)
+    d.fail(
+        f"{packed} is a dtype of storage, two numbers to a byte, and nothing else is computed with it "
+        "than conversions",
+        arg=next((s.name for s, a in given if getattr(a, "dtype", None) == packed), None),
+        code="op-dtype",
+        help=f'compute in another dtype: R.dequantize(…), or R.astype(…, "{packed.unpacked}")',
+    )

@@ -40,9 +40,11 @@ def converted(x: np.ndarray, dtype: str) -> np.ndarray:
     """`x` as `dtype`. Float to integer truncates toward zero and saturates, and NaN becomes 0; numpy leaves these cases
     undefined."""
     source, target = DType(x.dtype), DType(dtype)
+    if source.is_packed:
+        x = x.astype(source.unpacked.numpy)
     if not (source.is_float and target.is_int):
         return x.astype(target.numpy)
-    wide, limits = widened(x), np.iinfo(target.numpy)
-    high, low = wide >= wide.dtype.type(limits.max), wide <= wide.dtype.type(limits.min)
+    wide, (least, most) = widened(x), target.limits
+    high, low = wide >= wide.dtype.type(most), wide <= wide.dtype.type(least)
     inside = np.where(high | low | np.isnan(wide), 0, wide).astype(target.numpy)
-    return np.where(high, limits.max, np.where(low, limits.min, inside)).astype(target.numpy)
+    return np.where(high, most, np.where(low, least, inside)).astype(target.numpy)

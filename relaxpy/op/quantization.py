@@ -22,7 +22,7 @@ from relaxpy.op.threefry import Threefry
 from relaxpy.shape.lattice import Verdict
 from relaxpy.shape.prove import equal
 
-NARROW = ("int8", "uint8", "int16", "uint16")
+NARROW = ("int8", "uint8", "int16", "uint16", "int4", "uint4")
 """Dtypes to quantise to: all values, with a zero point added, are exact in float32."""
 ROUNDINGS = ("half_to_even", "half_away", "floor", "ceil", "stochastic")
 """How `quantize` makes an integer of a quotient."""
@@ -34,6 +34,7 @@ class Quantization(Op):
     """The common part of `quantize` and `dequantize`: one scale and zero point for all of `data` (0-d, or one element),
     or one for each index of `axis`."""
 
+    storage = True
     axis: int = -1
     out_dtype: DType
 
@@ -134,6 +135,8 @@ class Quantize(Quantization):
             zero = te.cast(self.parameter(zero_point, out, i), "float32")
             value = self._rounded(te.cast(data(*i), "float32") / step, out, i) + zero
             code = te.cast(value, out.dtype)
+            if self.out_dtype.is_packed:
+                return te.clip(code, self.lowest, self.out_dtype.limits[1])
             if not self.narrow_range:
                 return code
             return te.maximum(code, te.const(self.lowest, str(out.dtype)))
@@ -174,7 +177,7 @@ class Quantize(Quantization):
     @property
     def lowest(self) -> int:
         """The lowest code."""
-        return int(np.iinfo(self.out_dtype.numpy).min) + self.narrow_range
+        return int(self.out_dtype.limits[0]) + self.narrow_range
 
     def reference(self, data: np.ndarray, scale: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
         step, zero = (self.along(x, data).astype(np.float32) for x in (scale, zero_point))
@@ -199,7 +202,8 @@ class Quantize(Quantization):
         codes = converted(value.astype(np.float32) + zero, self.out_dtype)
         if not self.narrow_range:
             return codes
-        return np.maximum(codes, np.array(self.lowest, self.out_dtype.numpy))
+        lowest = np.array(self.lowest, self.out_dtype.numpy)
+        return np.maximum(codes, lowest).astype(lowest.dtype)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -221,6 +225,10 @@ class Quantize(Quantization):
         yield sample(chances, rand(5, 3), steps, zeros, dims="n m, n, n")
         yield sample(cls(rounding="stochastic"), rand(), one, zero)
         yield sample(cls(), rand(), one, zero)
+        for dtype in ("int4", "uint4"):
+            op = cls(0, DType(dtype), narrow_range=dtype == "int4")
+            yield sample(op, rand(5, 3), steps, zeros[:1], dims="n m, n, 1")
+            yield sample(op, rand(5, 4), steps, zeros.astype(DType(dtype).numpy), dims="n 4, n, n")
         yield wrong(cls(), rand(3, dtype="int32"), one, zero, code="op-dtype", match="float")
         yield wrong(
             cls(out_dtype=DType("float32")), rand(3), one, zero, code="op-dtype", match="int8"
@@ -293,6 +301,10 @@ class Dequantize(Quantization):
         yield sample(cls(), data, steps, zeros, dims="n m, m, m")
         yield sample(cls(0), data.T.astype("uint8"), steps[:1], zeros, dims="m n, 1, m")
         yield sample(cls(), data, steps, zeros[:1], dims="n m, k, l")
+        for dtype in ("int4", "uint4"):
+            codes = rand(3, 5, dtype="int8", low=0, high=16).astype(DType(dtype).numpy)
+            yield sample(cls(), codes, steps, zeros, dims="n m, m, m")
+            yield sample(cls(0), codes[:, :4], steps[:3], codes[:, 0], dims="n 4, n, n")
         large = np.array([-(2**31), 2**31 - 1, 5], np.int32)
         yield sample(cls(), large, one, np.array(-(2**31), np.int32), dims="n,,")
         half = cls(1, DType("float16"))

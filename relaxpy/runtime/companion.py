@@ -6,7 +6,6 @@ Two sections more, which `load` does not read: JSON under the name of what wrote
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,8 +16,9 @@ from numpy.typing import NDArray
 
 from relaxpy.errors import ExecutableError
 from relaxpy.files import given_path
+from relaxpy.half_bytes import as_bytes
+from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.container import ALIGNMENT, open_container, write_container
-from relaxpy.runtime.dtype import from_numpy, to_numpy
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.executable import load as load_executable
 
@@ -40,7 +40,7 @@ def save(
     groups = {group: _described(each) for group, each in arrays.items()}
     pieces: list[Any] = []
     for array in (array for each in arrays.values() for array in each.values()):
-        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        raw = as_bytes(array)
         pieces += [raw, np.zeros(-raw.nbytes % ALIGNMENT, np.uint8)]
     file = given_path(path, what, ExecutableError, "file-write")
     sections = {
@@ -73,15 +73,15 @@ def load(
     for group, entries in data.pop("arrays").items():
         found[group] = {}
         for entry in entries:
-            dtype, shape = to_numpy(entry["dtype"]), tuple(entry["shape"])
-            size = dtype.itemsize * math.prod(shape)
-            found[group][entry["name"]] = memory[:size].view(dtype).reshape(shape)
+            dtype, shape = entry["dtype"], tuple(entry["shape"])
+            size = dtypes.nbytes(dtype, shape)
+            found[group][entry["name"]] = dtypes.from_bytes(memory[:size], dtype, shape)
             memory = memory[-(-size // ALIGNMENT) * ALIGNMENT :]
     return executable, data, found
 
 
 def _described(arrays: Arrays) -> Sequence[Mapping[str, Any]]:
     return [
-        {"name": name, "dtype": from_numpy(array.dtype), "shape": list(array.shape)}
+        {"name": name, "dtype": dtypes.from_numpy(array.dtype), "shape": list(array.shape)}
         for name, array in arrays.items()
     ]

@@ -6,13 +6,17 @@ which is imported on first use.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from relaxpy import half_bytes
 from relaxpy.errors import RuntimeCheckError
+from relaxpy.half_bytes import SHARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +28,13 @@ class DTypeInfo:
     """DLPack type code."""
     bits: int
     itemsize: int
-    """Bytes per element."""
+    """Bytes per element; 1 for one that shares its byte."""
 
 
 # DLPack codes: 0 int, 1 uint, 2 float, 4 bfloat, 6 bool, 7.. the float8 family (dlpack.h, DLDataTypeCode).
 _TABLE: dict[str, tuple[int, int]] = {
     "bool": (6, 8),
+    "int4": (0, 4), "uint4": (1, 4),
     "int8": (0, 8), "int16": (0, 16), "int32": (0, 32), "int64": (0, 64),
     "uint8": (1, 8), "uint16": (1, 16), "uint32": (1, 32), "uint64": (1, 64),
     "float16": (2, 16), "float32": (2, 32), "float64": (2, 64),
@@ -38,7 +43,9 @@ _TABLE: dict[str, tuple[int, int]] = {
     "float8_e4m3fnuz": (11, 8), "float8_e5m2": (12, 8), "float8_e5m2fnuz": (13, 8), "float8_e8m0fnu": (14, 8),
 }  # fmt: skip
 
-INFO = {name: DTypeInfo(name, code, bits, bits // 8) for name, (code, bits) in _TABLE.items()}
+INFO = {
+    name: DTypeInfo(name, code, bits, max(bits // 8, 1)) for name, (code, bits) in _TABLE.items()
+}
 BY_CODE = {(info.code, info.bits): info.name for info in INFO.values()}
 _COMPLEX = 5
 """DLPack's code of complex numbers, which no tensor here has."""
@@ -53,7 +60,9 @@ def not_passed(code: int, bits: int, lanes: int) -> str:
     return f"DLPack type {code}:{bits}x{lanes} cannot be passed"
 
 
-_NUMPY_NAMES = frozenset(name for name, (code, _) in _TABLE.items() if code in (0, 1, 2, 6))
+_NUMPY_NAMES = frozenset(
+    name for name, (code, bits) in _TABLE.items() if code in (0, 1, 2, 6) and bits >= 8
+)
 NATIVE = {np.dtype(name): name for name in _NUMPY_NAMES}
 """numpy's own types, in this machine's byte order. A look-up takes a third of the time of `from_numpy`."""
 
@@ -90,3 +99,14 @@ def from_numpy(dtype: np.dtype[Any]) -> str:
     if name not in INFO:
         raise RuntimeCheckError("dtype", f"arrays of the numpy dtype {dtype} are not supported")
     return name
+
+
+def nbytes(name: str, shape: Sequence[int]) -> int:
+    """The bytes of a tensor in memory."""
+    count = math.prod(shape)
+    return -(-count // 2) if name in SHARED else count * info(name).itemsize
+
+
+def from_bytes(memory: np.ndarray, name: str, shape: Sequence[int]) -> np.ndarray:
+    """The array that a tensor's memory, as uint8, is: a view, if elements have bytes of their own."""
+    return half_bytes.from_bytes(memory, to_numpy(name), shape)

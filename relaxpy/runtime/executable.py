@@ -8,7 +8,6 @@ in a file of relaxpy's own format (`relaxpy.runtime.container`); the same execut
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 from collections.abc import Collection, Mapping, Sequence
@@ -23,6 +22,7 @@ import numpy as np
 
 from relaxpy.errors import ExecutableError, RuntimeCheckError, UsageError
 from relaxpy.files import given_path
+from relaxpy.half_bytes import as_bytes
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.container import (
     ALIGNMENT,
@@ -453,11 +453,10 @@ def _constants(
         name, begin, shape = entry.get("dtype"), entry.get("offset"), entry.get("shape")
         if not isinstance(name, str) or not isinstance(shape, tuple) or type(begin) is not int:
             raise ValueError(f"constants[{number}]: a dtype, a shape and an offset are expected")
-        dtype = dtypes.to_numpy(name)
-        end = begin + math.prod(shape) * dtype.itemsize
+        end = begin + dtypes.nbytes(name, shape)
         if not 0 <= begin <= end <= len(memory) or begin % ALIGNMENT:
             raise ValueError(f"constants[{number}]: bytes {begin} to {end} of {len(memory)}")
-        arrays.append(np.asarray(memory[begin:end]).view(dtype).reshape(shape))
+        arrays.append(dtypes.from_bytes(np.asarray(memory[begin:end]), name, shape))
     return arrays
 
 
@@ -471,11 +470,12 @@ def _lay_out(constants: tuple[Array, ...]) -> tuple[list[dict[str, Any]], list[b
         table.append(
             {"dtype": dtypes.from_numpy(array.dtype), "shape": list(array.shape), "offset": offset}
         )
-        pieces.append(compact.reshape(-1).view(np.uint8))
-        padding = -compact.nbytes % ALIGNMENT
+        raw = as_bytes(compact)
+        pieces.append(raw)
+        padding = -raw.nbytes % ALIGNMENT
         if padding:
             pieces.append(bytes(padding))
-        offset += compact.nbytes + padding
+        offset += raw.nbytes + padding
     return table, pieces
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
 import struct
 import time
@@ -29,6 +28,7 @@ import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.files import moved_to, open_regular, read_regular, remove_abandoned, trim
+from relaxpy.half_bytes import as_bytes
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.container import ALIGNMENT
 from relaxpy.runtime.tensor import Array, Tensor, from_numpy
@@ -123,11 +123,11 @@ def _mapped(file: BinaryIO) -> list[Tensor]:
         memory = np.asarray(np.memmap(file, np.uint8, "r", 0, (offset,)))
     found: list[Tensor] = []
     for entry in json.loads(index):
-        dtype, shape, begin = dtypes.to_numpy(entry["dtype"]), entry["shape"], entry["offset"]
-        end = begin + math.prod(shape) * dtype.itemsize
+        dtype, shape, begin = entry["dtype"], entry["shape"], entry["offset"]
+        end = begin + dtypes.nbytes(dtype, shape)
         if not 0 <= begin <= end <= offset or begin % ALIGNMENT:
             raise ValueError("a tensor is outside the file")
-        found.append(from_numpy(memory[begin:end].view(dtype).reshape(shape)))
+        found.append(from_numpy(dtypes.from_bytes(memory[begin:end], dtype, shape)))
     return found
 
 
@@ -143,10 +143,11 @@ class Writer:
         """Raises: OSError."""
         dtype, shape = dtypes.from_numpy(array.dtype), list(array.shape)
         self._index.append({"dtype": dtype, "shape": shape, "offset": self._end})
-        self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        padding = -array.nbytes % ALIGNMENT
+        raw = as_bytes(array)
+        self._file.write(raw.data)
+        padding = -raw.nbytes % ALIGNMENT
         self._file.write(bytes(padding))
-        self._end += array.nbytes + padding
+        self._end += raw.nbytes + padding
 
     def finish(self) -> None:
         """Writes the index and the footer, and flushes the file to disk. Raises: OSError."""

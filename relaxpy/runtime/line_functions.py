@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator
 from ctypes import c_bool
 from typing import Any
@@ -53,7 +52,7 @@ def require_room(shape: tuple[int, ...], dtype: str, offset: int, have: int | No
     """
     if min(shape, default=0) < 0:
         raise RuntimeCheckError("check", f"a dimension is negative: {shape}")
-    need = offset + math.prod(shape) * dtypes.info(dtype).itemsize
+    need = offset + dtypes.nbytes(dtype, shape)
     if have is not None and have < need:
         raise RuntimeCheckError("check", f"a tensor of {need} bytes in a storage of {have}")
 

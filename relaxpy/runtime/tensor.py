@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relaxpy.errors import RuntimeCheckError
+from relaxpy.half_bytes import SHARED, as_bytes
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.absent import declare_absent, present
+from relaxpy.runtime.capsule import IS_COPY, READ_ONLY, dlpack_flags, dlpack_record
 from relaxpy.runtime.device import CPU, Device
 
 LARGEST = (1 << 63) - 1
@@ -99,12 +101,18 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
     @property
     def nbytes(self) -> int:
         if self._nbytes < 0:
-            self._nbytes = self.size * dtypes.info(self.dtype).itemsize
+            self._nbytes = dtypes.nbytes(self.dtype, self.shape)
         return self._nbytes
 
     def numpy(self) -> Array:
-        """A numpy array over the same memory, which it keeps alive. It is read-only if the memory is."""
+        """A numpy array over the same memory, which it keeps alive. It is read-only if the memory is. If elements share
+        bytes, it is a read-only copy, in which they have bytes of their own."""
         if self._numpy is None:
+            if self.dtype in SHARED:
+                memory = tensor_at(self.pointer, (self.nbytes,), "uint8", self.owner, self.constant)
+                self._numpy = dtypes.from_bytes(memory.numpy(), self.dtype, self.shape)
+                self._numpy.flags.writeable = False
+                return self._numpy
             self._numpy = np.asarray(_ArrayInterface(self)).view(dtypes.to_numpy(self.dtype))
             if not self.writable:
                 self._numpy.flags.writeable = False
@@ -200,6 +208,10 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         numpy makes the capsule, so it is freed without Python. Types that numpy does not export travel as integers, and
         their type is written into the capsule afterwards.
         """
+        if self.dtype in SHARED:
+            raise BufferError(
+                f"elements of {self.dtype} share bytes, which other packages do not read: export t.numpy()"
+            )
         array = self.numpy()
         info = dtypes.info(self.dtype)
         if info.code in (0, 1, 2, 6):
@@ -263,55 +275,6 @@ class _ArrayInterface:
         }
 
 
-class DLTensor(ctypes.Structure):
-    """`DLTensor` of dlpack.h, the description of a tensor for kernels and DLPack."""
-
-    _fields_ = (
-        ("data", ctypes.c_int64),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.c_int64),
-        ("strides", ctypes.c_int64),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-_capsule_name = ctypes.pythonapi.PyCapsule_GetName
-_capsule_name.restype = ctypes.c_char_p
-_capsule_name.argtypes = [ctypes.py_object]
-_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_capsule_pointer.restype = ctypes.c_void_p
-_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-
-# DLManagedTensorVersioned: version (2 × u32), manager_ctx, deleter, flags (u64), then the DLTensor.
-_VERSIONED_OFFSET = 32
-_FLAGS_OFFSET = 24
-READ_ONLY, IS_COPY = 1, 2
-
-
-def dlpack_record(capsule: object) -> DLTensor:
-    """The `DLTensor` inside a DLPack capsule, in place. The capsule owns it."""
-    name: bytes = _capsule_name(capsule)
-    address: int = _capsule_pointer(capsule, name)
-    return DLTensor.from_address(
-        address + (_VERSIONED_OFFSET if name.endswith(b"versioned") else 0)
-    )
-
-
-def dlpack_flags(capsule: object) -> int:
-    """The flags of a DLPack capsule. Capsules before version 1 have none, and their memory may be read-only (jax's
-    arrays are immutable). Like numpy, treat them as read-only."""
-    name: bytes = _capsule_name(capsule)
-    if not name.endswith(b"versioned"):
-        return READ_ONLY
-    address: int = _capsule_pointer(capsule, name)
-    return ctypes.c_uint64.from_address(address + _FLAGS_OFFSET).value
-
-
 def sizes(values: Iterable[int]) -> Shape:
     """A shape value of these sizes.
 
@@ -345,7 +308,7 @@ def empty(shape: tuple[int, ...], dtype: str) -> Tensor:
     """
     shape = tuple(sizes(shape))
     require_countable(shape, dtype)
-    buffer, pointer = allocate(math.prod(shape) * dtypes.info(dtype).itemsize)
+    buffer, pointer = allocate(dtypes.nbytes(dtype, shape))
     return tensor_at(pointer, shape, dtype, buffer)
 
 
@@ -363,10 +326,14 @@ def allocate(nbytes: int) -> tuple[Array, int]:
 
 
 def from_numpy(array: Array, constant: bool = False) -> Tensor:
-    """A tensor over the array's memory; over a copy if items are strided, misaligned or byte-swapped."""
+    """A tensor over the array's memory; over a copy if items are strided, misaligned or byte-swapped, or share bytes in
+    a tensor."""
     name = dtypes.NATIVE.get(array.dtype)
     if name is None or not array.flags.carray:  # compact, aligned, and writable
         name = dtypes.from_numpy(array.dtype)
+        if name in SHARED:
+            memory = as_bytes(array)
+            return tensor_at(address_of(memory), array.shape, name, memory, constant)
         # Zero-sized arrays may have any strides; numpy treats them as compact.
         if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
             array = _compact(array)
@@ -430,6 +397,8 @@ def copied(tensor: Tensor, reason: str, advice: str) -> Tensor:
 
 def _rearranged(tensor: Tensor, array: Array) -> Tensor:
     """The tensor, marked as a compact copy of the array."""
+    if tensor.dtype in SHARED:
+        return copied(tensor, f"is an array of {tensor.dtype}", "the result of another call")
     if not array.dtype.isnative:
         return copied(
             tensor,

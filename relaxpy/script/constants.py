@@ -28,6 +28,7 @@ import numpy as np
 
 from relaxpy.errors import ScriptError, Span
 from relaxpy.files import replacing
+from relaxpy.half_bytes import as_bytes, from_bytes, nbytes
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Constant
@@ -131,6 +132,8 @@ def _shortest(data: np.ndarray) -> Any:
     """Nested lists of Python numbers, with floats as short as their precision allows."""
     if data.dtype.kind in "iub":
         return data.tolist()
+    if DType(data.dtype).is_packed:
+        return data.astype(np.int8).tolist()
     if data.ndim == 0:
         if np.isnan(data):
             return math.nan
@@ -159,7 +162,7 @@ def _bytes(data: np.ndarray) -> memoryview:
     raw = np.ascontiguousarray(data)
     if raw.dtype.isbuiltin == 1:
         raw = raw.astype(raw.dtype.newbyteorder("<"), copy=False)
-    return raw.reshape(-1).view(np.uint8).data
+    return as_bytes(raw).data
 
 
 def _encode(data: np.ndarray) -> str:
@@ -244,7 +247,7 @@ def _decode(entry: str | np.ndarray, annotation: TensorType) -> np.ndarray:
     dtype = DType(str(annotation.dtype))
     assert isinstance(annotation.shape, tuple)
     shape = tuple(dim.value or 0 for dim in annotation.shape)
-    size = math.prod(shape) * dtype.itemsize
+    size = nbytes(dtype.numpy, shape)
     if min(shape, default=0) < 0:
         raise ValueError("an extent is negative")
     if isinstance(entry, np.ndarray):
@@ -255,7 +258,7 @@ def _decode(entry: str | np.ndarray, annotation: TensorType) -> np.ndarray:
         raw = unpack.decompress(packed, size + 1)
     if len(raw) != size:
         raise ValueError(f"{size} bytes are expected")
-    return np.frombuffer(raw, dtype.numpy).reshape(shape)
+    return from_bytes(np.frombuffer(raw, np.uint8), dtype.numpy, shape)
 
 
 def read_file(path: str | PathLike[str]) -> StoredConstants:

@@ -153,9 +153,9 @@ def _fits(array: np.ndarray, dtype: DType) -> bool:
     """Are all numbers representable in the integer dtype? Other dtypes always fit: floats are rounded."""
     if not dtype.is_int or array.dtype.kind == "b" or not array.size:
         return True
-    limits = np.iinfo(dtype.numpy)
+    low, high = dtype.limits
     whole = array.dtype.kind in "iu" or bool(np.all(np.trunc(array) == array))
-    return whole and limits.min <= array.min().item() and array.max().item() <= limits.max
+    return whole and low <= array.min().item() and array.max().item() <= high
 
 
 def _shortly(value: Any) -> str:

@@ -19,7 +19,6 @@ callers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ import numpy as np
 from relaxpy.analysis.in_place import updatable, updated_parameters
 from relaxpy.analysis.tail_calls import tail_calls
 from relaxpy.errors import PassError, RelaxError, RuntimeCheckError, UsageError
+from relaxpy.half_bytes import as_bytes
 from relaxpy.ir.annotation import (
     TensorType,
     TupleType,
@@ -85,6 +85,7 @@ from relaxpy.op.memory import (
     Store,
     View,
 )
+from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime import library
 from relaxpy.runtime.library_call import write_all
 from relaxpy.runtime.patterns import describe, enter, to_value
@@ -583,10 +584,8 @@ class Interpreter:
             case AllocTensor(dtype=dtype, offset=offset):
                 return allocate(args[0], DType(dtype), offset, *args[1:])
             case View(dtype=dtype, offset=offset):
-                whole = np.ascontiguousarray(args[0]).reshape(-1).view(np.uint8)
-                kind = DType(dtype)
-                nbytes = math.prod(args[1]) * kind.itemsize
-                return whole[offset : offset + nbytes].view(kind.numpy).reshape(args[1])
+                memory = as_bytes(args[0])[offset : offset + dtypes.nbytes(dtype, args[1])]
+                return dtypes.from_bytes(memory, dtype, args[1])
             case CopyTo():
                 return args[0]
             case ReadScalar():

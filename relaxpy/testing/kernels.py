@@ -15,9 +15,9 @@ from relaxpy.backend.schedule import ScheduledKernel
 from relaxpy.backend.verify import check_scheduled
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.bytecode import HOST_SLOT, KernelInfo
+from relaxpy.runtime.capsule import DLTensor
 from relaxpy.runtime.devices.registry import runtime_of
 from relaxpy.runtime.executable import Executable
-from relaxpy.runtime.tensor import DLTensor
 from relaxpy.target import Target
 from relaxpy.tir.prim_func import PrimFunc
 

@@ -38,6 +38,7 @@ from relaxpy.testing.op_samples import (
     program_of,
     reference_arrays,
     resized,
+    run_in_memory,
     run_reference,
     samples,
     special,
@@ -244,10 +245,12 @@ def computed_by_loops(s: Sample, symbolic: bool) -> None:
     """The tensor program, translated to Python loops, gives what the reference gives."""
     program, applied, scalars = program_of(s, symbolic)
     wanted = reference_arrays(s)
-    outputs = [np.full(w.shape, 77, w.dtype) for w in wanted]
     with np.errstate(all="ignore"):
         sizes = [d.evaluate(applied.bound) for d in scalars]
-        to_python(program.func)(*applied.arrays, *outputs, *sizes)
+        run = to_python(program.func)
+        outputs = run_in_memory(
+            lambda given, made: run(*given, *made, *sizes), applied.call, applied.arrays, wanted
+        )
     for got, want in zip(outputs, wanted, strict=True):
         assert_close(got, want, s, f"{s.op} {s.dims}")
 
@@ -358,9 +361,13 @@ def same_numbers(kernels: Kernels, name: str, variant: Variant, s: Sample) -> No
     wanted = reference_arrays(s)
     actual = type_of(tuple(wanted) if isinstance(out, TupleType) else wanted[0], out)
     require(actual == out, f"deduce says {out}, and the reference gives {actual}")
-    outputs = [np.full(w.shape, 77, w.dtype) for w in wanted]
     scalars = [d.evaluate(bound) for d in variant.scalars]
-    kernels.run(name, arrays_of(s), outputs, scalars)
+    outputs = run_in_memory(
+        lambda given, made: kernels.run(name, given, made, scalars),
+        variant.applied.call,
+        arrays_of(s),
+        wanted,
+    )
     for got, want in zip(outputs, wanted, strict=True):
         assert_close(got, want, s, "")
         if DType(want.dtype).is_float and DType(want.dtype).bits > 8:  # in 8, a residue becomes 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 
 from relaxpy.errors import Span
+from relaxpy.half_bytes import as_bytes
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, Expr, PrimValue, ShapeExpr, Tuple, Var
+from relaxpy.ir.storage import byte_dims, is_packed
 from relaxpy.op.base import OPS, Sample
 from relaxpy.op.deduce import deduce
 from relaxpy.op.deduction import Deduction
+from relaxpy.runtime import dtype as dtypes
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.writer.te_call import legal_program
 
@@ -119,6 +122,36 @@ def program_of(s: Sample, symbolic: bool) -> tuple[PrimFunc, Applied, tuple[Dim,
             types[i] = None
     program, tir_vars = legal_program(s.op, types, out)
     return program, applied, (tir_vars.dims or ()) if tir_vars else ()
+
+
+def run_in_memory(
+    run: Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], Any],
+    call: Call,
+    inputs: Sequence[np.ndarray],
+    wanted: Sequence[np.ndarray],
+) -> list[np.ndarray]:
+    """The outputs that a program writes, by `run(inputs, outputs)`, which are like `wanted`. It gets the bytes of
+    tensors whose elements share them, in the shape that the annotations of this call say."""
+    types = [deduce(arg) for arg in call.args if isinstance(arg, Var)]
+
+    def stored(array: np.ndarray, annotation: Annotation) -> np.ndarray:
+        if not is_packed(annotation) or not isinstance(annotation, TensorType):
+            return array
+        by_rows = len(byte_dims(annotation.dims or ())) == array.ndim and array.shape[-1] % 2 == 0
+        rows = (*array.shape[:-1], array.shape[-1] // 2) if by_rows else (-1,)
+        return as_bytes(array).reshape(rows)
+
+    given = list(map(stored, inputs, types)) if len(types) == len(inputs) else list(inputs)
+    out = deduce(call)
+    filled = [np.full(w.shape, 77, w.dtype) for w in wanted]
+    outputs = [stored(each, out) for each in filled]
+    run(given, outputs)
+    if not is_packed(out):
+        return outputs
+    return [
+        dtypes.from_bytes(each.reshape(-1), want.dtype.name, want.shape)
+        for each, want in zip(outputs, wanted, strict=True)
+    ]
 
 
 def reference_arrays(s: Sample) -> list[np.ndarray]:
@@ -228,10 +261,8 @@ def special(s: Sample) -> Sample:
         if kind.is_float:
             values = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.5], kind.numpy)
         else:
-            limits = np.iinfo(a.dtype)
-            values = np.array(
-                [limits.min, limits.max, 0, 1, limits.max if limits.min == 0 else -1], kind.numpy
-            )
+            low, high = kind.limits
+            values = np.array([low, high, 0, 1, high if low == 0 else -1], kind.numpy)
         rng = np.random.default_rng(a.size)
         replaced = rng.random(a.shape) < 0.4
         return np.where(replaced, rng.choice(values, a.shape), a).astype(a.dtype)

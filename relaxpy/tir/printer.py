@@ -19,7 +19,7 @@ from relaxpy.ir.nesting import parse_any_depth
 from relaxpy.tir.tree.prepare import LAYOUT
 from relaxpy.tir.tvm import tvm, tvm_ffi
 
-_BARE = ("int64", "int32", "int8")
+_BARE = ("int64", "int32", "int8", "int16")
 """The dtype of literals that are printed bare, in the order tried. The last is never that of an index, for which a bare
 literal would be int64."""
 

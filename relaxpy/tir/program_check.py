@@ -27,10 +27,9 @@ def is_dtype(name: str) -> bool:
     if name == "handle" or name.startswith(("float8", "float4")):
         return True
     try:
-        DType(vector[1] if vector else name)
+        return not DType(vector[1] if vector else name).is_packed
     except UsageError:
         return False
-    return True
 
 
 def _is_plain(value: Any) -> bool:
@@ -195,9 +194,13 @@ class _ProgramCheck:
         if is_dtype(name):
             return
         try:
-            DType(name)
+            dtype = DType(name)
         except UsageError as error:
             self.refuse(var, "tir-dtype", error.message, error.help)
+            return
+        problem = f"a buffer of {dtype}, whose elements share bytes, cannot be read or written"
+        advice = 'take the bytes: T.Buffer(…, "uint8"), of R.memory.view(x, R.shape([bytes]), dtype="uint8")'
+        self.refuse(var, "tir-dtype", problem, advice)
 
     def access(self, access: Any) -> None:
         for index in access.indices:

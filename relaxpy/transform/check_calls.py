@@ -356,4 +356,4 @@ def _nbytes(annotation: Annotation) -> Dim:
             f"the shape of a tensor must be known to allocate it, got {annotation}",
         )
     assert annotation.dtype is not None
-    return product(annotation.dims) * annotation.dtype.itemsize
+    return annotation.dtype.nbytes(product(annotation.dims))

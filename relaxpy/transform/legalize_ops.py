@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from relaxpy.analysis.in_place import last_uses
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
     Binding,
     Call,
@@ -24,12 +25,14 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.names import FreshNames
+from relaxpy.ir.storage import in_memory, is_packed, packed_array
 from relaxpy.ir.visitor import free_sym_vars, map_annotation
 from relaxpy.op.base import Op, number_array
 from relaxpy.op.call import CallTIR, CallTIRInplace
 from relaxpy.op.deduce import deduce
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.intrinsic import ScalarToTensor, TensorToScalar
+from relaxpy.op.memory import View
 from relaxpy.op.sorting import sorting_in_parts
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.buffer_limit import buffer_limit
@@ -102,6 +105,8 @@ class _Legalizer(Rebuilder):
         """By operator and annotations with canonical symbols: the program's name and the symbols that it takes."""
         self.last_uses = last_uses(mod)
         """Calls of operators that may update an argument in place."""
+        self.packed: dict[int, tuple[Constant, Constant]] = {}
+        """Constants whose elements share bytes, each with its bytes, by the identity of the array."""
         self.updates = False
         """Is the call that is replaced now one of them?"""
 
@@ -234,16 +239,38 @@ class _Legalizer(Rebuilder):
         tensors = [
             e for e, a in zip(call.args, args, strict=False) for e in _tensor_leaves(e, a, self)
         ]
+        tensors = [self.in_memory(tensor) for tensor in tensors]
         extra: tuple[Expr, ...] = () if scalars is None else (ShapeExpr(scalars),)
         outs = out.fields if isinstance(out, TupleType) else (out,)
+        types = tuple(map(in_memory, outs))
         made = Call(
-            CallTIR(), (GlobalVar(name), Tuple(tuple(tensors)), *extra), tuple(outs), span=call.span
+            CallTIR(), (GlobalVar(name), Tuple(tuple(tensors)), *extra), types, span=call.span
         )
+        if isinstance(out, TensorType) and is_packed(out):
+            view = View(dtype=str(out.dtype))(self.emit(made), ShapeExpr(out.dims or ()))
+            return dataclasses.replace(view, span=call.span)
         if (
             isinstance(out, TupleType) and len(outs) == 1
         ):  # call_tir with one output returns a tensor
             return Tuple((self.emit(made),), span=call.span)
         return made
+
+    def in_memory(self, tensor: Expr) -> Expr:
+        """A tensor whose elements share bytes as its bytes; others as they are."""
+        if isinstance(tensor, Constant):
+            if not DType(tensor.data.dtype).is_packed:
+                return tensor
+            found = self.packed.get(id(tensor.data))
+            if found is None:
+                found = tensor, Constant(packed_array(tensor.data), span=tensor.span)
+                self.packed[id(tensor.data)] = found
+            return found[1]
+        given = deduce(tensor, self.mod)
+        if not is_packed(given):
+            return tensor
+        made = in_memory(given)
+        assert isinstance(made, TensorType)
+        return self.emit(View(dtype="uint8")(tensor, ShapeExpr(made.dims or ())), "bytes")
 
     def called_program(
         self, op: Op, args: Sequence[Annotation | None], out: Annotation, *, updates: bool = False

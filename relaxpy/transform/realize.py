@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from relaxpy.errors import UsageError
 from relaxpy.ir.annotation import TensorType, TupleType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
@@ -44,7 +45,7 @@ from relaxpy.op.quantization import NARROW, Dequantize, Quantize
 from relaxpy.op.reduce import Max, Sum
 from relaxpy.op.row_major import Flatten, Reshape
 from relaxpy.op.slice import StridedSlice
-from relaxpy.op.unary import Abs
+from relaxpy.op.unary import Abs, Clip
 from relaxpy.transform.annotate import TINY, Place, Sources, layer_of
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
@@ -55,6 +56,8 @@ _MOST_CODE = 127
 """The largest code of a row."""
 _MOST = 2**31 - 1
 """The largest sum."""
+SUMS = ("int32", "int16")
+"""The dtypes that sums may be declared in."""
 _EXACT = ("half_to_even", "half_away")
 """The roundings that give back the codes of numbers that were dequantised: what a division loses is no half."""
 
@@ -70,9 +73,12 @@ class Realize(Pass):
     one of the data of a convolution, which is padded with it; others are subtracted from the codes. A sum must be
     proved to fit into int32 from the depth and the ranges of the codes.
 
-    A `quantize` of a `dequantize` with the same scale and zero point is gone, also with operators between that only
-    move elements. Everything else stays a computation of floats on dequantised numbers; `realized` lists it with the
-    reason.
+    `sums` is the dtype that sums are declared in. With "int16" each is the exact sum, saturated to 16 bits once, so
+    that it does not depend on an order: what an accelerator with so few bits gives at best. Processors sum in 32 bits.
+
+    The maxima of windows of dequantised numbers are computed of codes, and dequantised. A `quantize` of a `dequantize`
+    with the same scale and zero point is gone, also with operators between that only move elements. Everything else
+    stays a computation of floats on dequantised numbers; `realized` lists it with the reason.
 
     Before:
         @R.function
@@ -102,13 +108,18 @@ class Realize(Pass):
     """
 
     name: ClassVar[str] = "realize"
+    sums: str = "int32"
+
+    def __post_init__(self) -> None:
+        if self.sums not in SUMS:
+            raise UsageError("quantization", f"sums are of {' or '.join(SUMS)}, got {self.sums!r}")
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         return self.realized(mod)[0]
 
     def realized(self, mod: IRModule) -> tuple[IRModule, list[Place]]:
         """The module after the pass, and all calls that read a dequantised tensor."""
-        realizer = _Realizer(mod)
+        realizer = _Realizer(mod, self.sums)
         return realizer.run(), realizer.places
 
 
@@ -154,8 +165,9 @@ class _Codes:
 
 
 class _Realizer(Rebuilder):
-    def __init__(self, mod: IRModule) -> None:
+    def __init__(self, mod: IRModule, sums: str) -> None:
         super().__init__(mod)
+        self.sums = DType(sums)
         self.places: list[Place] = []
         self.calls: dict[Var, Call] = {}
         """The calls that the variables so far are bound to."""
@@ -177,11 +189,9 @@ class _Realizer(Rebuilder):
             return self.function(function)
 
         result = self.mod.map_graph_functions(change)
-        return (
-            result.with_functions({**result.functions, **self.programs})
-            if self.programs
-            else result
-        )
+        if not self.programs:
+            return result
+        return result.with_functions({**result.functions, **self.programs})
 
     def start(self, function: Function) -> None:
         self.sources.start(function)
@@ -290,9 +300,8 @@ class _Realizer(Rebuilder):
         if isinstance(call.op, (Linear, Matmul)):
             known = [self.source(arg) for arg in call.args[:2]]
         else:
-            moved = isinstance(
-                call.op, (Reshape, PermuteDims)
-            )  # those of a factor are looked through
+            # Those of a factor are looked through.
+            moved = isinstance(call.op, (Reshape, PermuteDims))
             args = () if moved else call.args
             known = leaves_of(args)
         return any(self.dequantized(arg) is not None for arg in known)
@@ -300,11 +309,8 @@ class _Realizer(Rebuilder):
     def source(self, expr: Expr) -> Expr:
         """The argument of a reshape or a transpose; other values themselves."""
         call = self.calls.get(expr) if isinstance(expr, Var) else None
-        return (
-            call.args[0]
-            if call is not None and isinstance(call.op, (Reshape, PermuteDims))
-            else expr
-        )
+        moves = call is not None and isinstance(call.op, (Reshape, PermuteDims))
+        return call.args[0] if call is not None and moves else expr
 
     def realized_call(self, call: Call) -> Expr:
         match call.op:
@@ -312,6 +318,8 @@ class _Realizer(Rebuilder):
                 return self.matrix_product(call)
             case Convolution():
                 return self.convolution(call)
+            case MaxPooling():
+                return _pooled(self, call)
             case _ if isinstance(call.op, (*_MOVES, Concat)):
                 raise _StaysError("it moves numbers, and no quantize with the same scale follows")
             case _:
@@ -373,6 +381,9 @@ class _Realizer(Rebuilder):
 
     def scaled(self, call: Call, total: Expr, scales: Sequence[Expr], *bias: Expr) -> Expr:
         """The floats of sums: times both scales, with a bias."""
+        if self.sums != "int32":
+            inside = self.emit(Clip(*map(int, self.sums.limits))(total))
+            total = self.emit(Astype(self.sums)(inside))
         value: Expr = self.emit(Astype(DType("float32"))(total))
         right, left = map(self.as_float32, scales)
         value = self.emit(Multiply()(value, right))
@@ -575,3 +586,14 @@ def _equal(a: Expr, b: Expr) -> bool:
     if isinstance(a, Constant) and isinstance(b, Constant):
         return bool(a.data.shape == b.data.shape and np.array_equal(a.data, b.data))
     return a is b
+
+
+def _pooled(r: _Realizer, call: Call) -> Expr:
+    """The largest codes of windows, dequantised: what reads them may read the codes."""
+    own = r.dequantized(call.args[0])
+    assert own is not None, "it reads codes"
+    scale = own.scale.data if isinstance(own.scale, Constant) else None
+    if scale is None or scale.size != 1 or not scale.min() > 0 or not r.is_scalar(own.zero):
+        raise _StaysError("the largest numbers are those of the largest codes of one scale")
+    codes = r.emit(replace(call, span=None, args=(own.codes,)), "codes")
+    return replace(call, op=own.op, args=(codes, own.scale, own.zero))

@@ -27,6 +27,7 @@ from typing import Any
 
 from relaxpy.errors import UsageError
 from relaxpy.files import moved_to
+from relaxpy.half_bytes import SHARED
 from relaxpy.runtime.bytecode import HOST, KernelInfo
 from relaxpy.runtime.codec import encode, exact_json
 from relaxpy.runtime.devices.image import Image
@@ -218,6 +219,12 @@ def refusals(exe: Executable) -> list[str]:
     missing = [name for i, name in enumerate(exe.packed) if i in used and name not in builtins()]
     if missing:
         found.append(f"its machine has no {_some(missing)}")
+    shared = {array.dtype.name for array in exe.constants} & SHARED
+    for instr in (instr for code in exe.functions for instr in code.code):
+        kind = getattr(instr, "pattern", instr)
+        shared |= {getattr(kind, "dtype", "")} & SHARED
+    if shared:
+        found.append(f"it has tensors of {_some(sorted(shared))}, whose elements share bytes")
     if exe.libraries:
         found.append(f"it calls library functions: {_some(exe.libraries)}")
     packed = {weight.param for weight in exe.weight_params if weight.packer >= 0}

@@ -12,9 +12,9 @@ import pytest
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime import VirtualMachine
 from relaxpy.runtime.bytecode import Const, Return
+from relaxpy.runtime.capsule import dlpack_record
 from relaxpy.runtime.devices.registry import runtime_of
 from relaxpy.runtime.devices.tensor import DeviceTensor
-from relaxpy.runtime.tensor import dlpack_record
 from relaxpy.runtime.updates import require_updatable
 from tests.hostile.device import HostileRuntime, fail, hostile_devices, set_policy
 from tests.hostile.test_device import CHAIN, machine, main_of

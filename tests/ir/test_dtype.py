@@ -62,7 +62,7 @@ def test_copies() -> None:
     assert copy.copy(DType("int8")) == "int8"
 
 
-@pytest.mark.parametrize("name", ["float7", "fp4", "int4", "uint4", "int2", "float4_e2m1fn", "nf4"])
+@pytest.mark.parametrize("name", ["float7", "fp4", "int3", "uint3", "int2", "float4_e2m1fn", "nf4"])
 def test_narrow_types_are_no_slips_of_the_pen(name: str) -> None:
     with pytest.raises(UsageError, match="unknown dtype") as caught:
         DType(name)

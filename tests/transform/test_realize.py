@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import relaxpy
+from relaxpy.errors import UsageError
 from relaxpy.ir.expr import Call
 from relaxpy.ir.module import IRModule
 from relaxpy.testing.before_after import check_example
@@ -202,3 +203,64 @@ def test_codes_are_pooled() -> None:
     assert "quantize" not in operators(real)
     x = np.random.default_rng(0).integers(-128, 128, (3, 2, 5, 7)).astype("int8")
     np.testing.assert_array_equal(*(interpret(each, "main", x) for each in (mod, real)))
+
+
+def test_sums_of_16_bits_saturate() -> None:
+    """As they are declared: the exact sum, once, in every kernel as the interpreter says."""
+    shifted = pair("0.5", "7", "uint8")
+    params = 'x: R.Tensor(("n", 37), "uint8"), w: R.Tensor((5, 37), "int8")'
+    body = (
+        f"a = R.dequantize(x, {shifted})\nb = R.dequantize(w, {pair('0.25')})\ny = R.linear(a, b)"
+    )
+    mod = module(body, params)
+    real, (place,) = Realize(sums="int16").realized(mod)
+    assert not place.reason
+    rng = np.random.default_rng(0)
+    x, w = (
+        rng.integers(0, 256, (3, 37)).astype("uint8"),
+        rng.integers(-128, 128, (5, 37)).astype("int8"),
+    )
+    x[1] = 255
+    sums = (x.astype(int) - 7) @ w.T.astype(int)
+    assert np.abs(sums).max() > 2**15
+    want = np.clip(sums, -(2**15), 2**15 - 1) * 0.125
+    np.testing.assert_array_equal(interpret(real, "main", x, w), want)
+    found = relaxpy.VirtualMachine(relaxpy.build(real))["main"](x, w).numpy()
+    np.testing.assert_array_equal(found, want)
+    with pytest.raises(UsageError, match="sums are of int32 or int16, got 'int8'"):
+        Realize(sums="int8")
+
+
+def test_random_programs_with_sums_of_16_bits() -> None:
+    for seed in (5001, 5004):  # convolution, product
+        made = quantized_program(seed)
+        real = Realize(sums="int16")(made.mod)
+        got = relaxpy.VirtualMachine(relaxpy.build(real))["main"](*made.arguments).numpy()
+        np.testing.assert_array_equal(got, interpret(real, "main", *made.arguments), made.text)
+
+
+def test_convolutions_read_the_codes_of_pools() -> None:
+    """As NNCF writes them: nothing quantises the result of a pool again. What else reads it is dequantised."""
+    params = 'x: R.Tensor(("n", 3, 9, 7), "uint8"), w: R.Tensor((5, 3, 3, 3), "int8")'
+    body = f"""
+a = R.dequantize(x, {pair("0.5", "7", "uint8")})
+m = R.nn.max_pool2d(a, (3, 3), strides=(2, 2), padding=(1, 1))
+b = R.dequantize(w, {pair("0.25")})
+c = R.nn.conv2d(m, b, padding=1)
+y = R.add(c, R.sum(m, axis=[1], keepdims=True))
+"""
+    mod = module(body, params)
+    real, places = Realize().realized(mod)
+    assert [place.operator for place in places if not place.reason] == [
+        "nn.max_pool2d",
+        "nn.conv2d",
+    ]
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (2, 3, 9, 7)).astype("uint8")
+    w = rng.integers(-128, 128, (5, 3, 3, 3)).astype("int8")
+    want = interpret(mod, "main", x, w)
+    np.testing.assert_allclose(interpret(real, "main", x, w), want, rtol=1e-6)
+    found = relaxpy.VirtualMachine(relaxpy.build(real))["main"](x, w).numpy()
+    np.testing.assert_allclose(found, want, rtol=1e-5)
+    negative = module(body.replace("0.5", "-0.5"), params)
+    assert "the largest codes" in Realize().realized(negative)[1][0].reason

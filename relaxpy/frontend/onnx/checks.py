@@ -61,11 +61,12 @@ def check_types(node: Node, schema: Any, inputs: Sequence[Any]) -> None:
 
 
 def _dtype(value: Any) -> str | None:
-    """The dtype of a tensor."""
+    """The dtype of a tensor; of integers that share bytes, that of whole ones, in which some of them are."""
     if isinstance(value, Constant):
-        return str(DType(value.data.dtype))
+        return str(DType(value.data.dtype).unpacked)
     annotation = getattr(value, "annotation", None)
-    return str(annotation.dtype) if isinstance(annotation, TensorType) else None
+    dtype = annotation.dtype if isinstance(annotation, TensorType) else None
+    return None if dtype is None else str(dtype.unpacked)
 
 
 def check_names(graph: Graph) -> None:

@@ -14,3 +14,6 @@ NUMBERS = {name: number for number, name in NAMES.items()}
 
 PACKED = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
 """Integers that share bytes, the first one in the lowest bits → their bits."""
+
+STORED = ("int4", "uint4")
+"""Those that are stored so here, too; others are in bytes of their own."""

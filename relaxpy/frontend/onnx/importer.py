@@ -18,13 +18,20 @@ from relaxpy.frontend.onnx.arrays import dtype_of
 from relaxpy.frontend.onnx.branches import Rest, branch
 from relaxpy.frontend.onnx.checks import check_arguments, check_call, check_names, check_types
 from relaxpy.frontend.onnx.contents import Contents
-from relaxpy.frontend.onnx.element_types import NUMBERS, PACKED
+from relaxpy.frontend.onnx.element_types import NUMBERS, PACKED, STORED
 from relaxpy.frontend.onnx.functions import first_version, opsets_of, schema_of, standard_body
 from relaxpy.frontend.onnx.graph import MOST_NESTED, Graph, Node, Reader
 from relaxpy.frontend.onnx.model import read_model
 from relaxpy.frontend.onnx.operators import load_operators
 from relaxpy.frontend.onnx.refused import REFUSED
-from relaxpy.frontend.onnx.table import DRAWING, MOVES, READS_PACKED, attributes_of, rule_of
+from relaxpy.frontend.onnx.table import (
+    DRAWING,
+    MOVES,
+    READS_PACKED,
+    STORED_IS_READ,
+    attributes_of,
+    rule_of,
+)
 from relaxpy.ir import (
     Call,
     Constant,
@@ -308,7 +315,7 @@ class Importer:
             return found[1]
         value: Expr
         given, name_of = array, array.dtype.name
-        if name_of in PACKED:
+        if name_of in PACKED and name_of not in STORED:
             array = array.astype(np.int8 if name_of.startswith("int") else np.uint8)
         if array.nbytes <= site.WRITTEN:
             value = Constant(array)
@@ -480,7 +487,7 @@ class Importer:
         if schema is None:
             check_arguments(node, rule, inputs, attributes)
         at = Site(self, node, values, opsets, 1 if schema is None else version)
-        found = rule(at, *inputs, **attributes)
+        found = rule(at, *(_whole(at, x) for x in inputs), **attributes)
         results = list(found) if is_sequence(found) else [found]
         results = [at.emit(value) if isinstance(value, Expr) else value for value in results]
         if packed and node.op in MOVES:
@@ -848,3 +855,14 @@ def _type(value: Any) -> Any:
         return onnx.TypeProto()
     dims = [None if d.value is None else d.value for d in annotation.dims or ()]
     return onnx.helper.make_tensor_type_proto(NUMBERS[annotation.dtype], dims)
+
+
+def _whole(at: Site, x: Any) -> Any:
+    """A tensor whose elements share bytes as one of whole bytes, unless the node takes it; others as they are."""
+    packed = at.importer.packed
+    name = packed.get(x, "") if isinstance(x, Expr) else ""
+    if name not in STORED or at.node.op in STORED_IS_READ or at.dtype_of(x) != name:
+        return x
+    found = at.cast(x, DType(name).unpacked)
+    packed[found] = name
+    return found

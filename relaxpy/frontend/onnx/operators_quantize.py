@@ -8,14 +8,14 @@ import numpy as np
 
 from relaxpy import op
 from relaxpy.frontend.onnx.arrays import dtype_of
-from relaxpy.frontend.onnx.element_types import NAMES, PACKED
+from relaxpy.frontend.onnx.element_types import NAMES, PACKED, STORED
 from relaxpy.frontend.onnx.importer import Site
 from relaxpy.frontend.onnx.operators_elementwise import constant, converted
 from relaxpy.frontend.onnx.operators_linear import conv
 from relaxpy.frontend.onnx.table import operator
 from relaxpy.ir import DType, Expr
 
-NARROW = ("int8", "uint8", "int16", "uint16")
+NARROW = ("int8", "uint8", "int16", "uint16", *STORED)
 
 
 def spread(at: Site, x: Any, like: Expr, axis: int, block: int = 0) -> Any:
@@ -85,12 +85,14 @@ def dequantized(
 ) -> Any:
     """(x - zero) * scale."""
     given = at.dtype_of(x)
+    if zero is not None and at.dtype_of(zero).is_packed:
+        zero = at.cast(zero, at.dtype_of(zero).unpacked)
     simple = (
         at.ndim(scale) <= 1 and not block and dtype == "float32" and at.dtype_of(scale) == "float32"
     )
     if simple and given in NARROW:
         if zero is None:
-            zero = constant(0, given)
+            zero = constant(0, given.unpacked)
         zero = at.emit(op.reshape(zero, at.shape_of(scale)))
         return op.dequantize(
             x, scale, zero, axis=axis % max(at.ndim(x), 1) if at.ndim(x) else -1, out_dtype=dtype

@@ -73,3 +73,6 @@ MOVES = ("Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten")
 
 READS_PACKED = ("Cast", "DequantizeLinear", "QuantizeLinear", "GatherBlockQuantized")
 """Operators that are right for integers of fewer than 8 bits that are in 8."""
+
+STORED_IS_READ = ("Cast", "DequantizeLinear")
+"""Operators that also read integers of 4 bits that share bytes."""

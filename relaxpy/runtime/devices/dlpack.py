@@ -17,14 +17,11 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from relaxpy.runtime import dtype as dtypes
+from relaxpy.runtime.capsule import IS_COPY, READ_ONLY, dlpack_flags, dlpack_record
 from relaxpy.runtime.devices.queue import Buffer, Queue
 from relaxpy.runtime.devices.tensor import DeviceTensor
 from relaxpy.runtime.tensor import (
-    IS_COPY,
-    READ_ONLY,
     Fixed,
-    dlpack_flags,
-    dlpack_record,
     is_compact,
 )
 

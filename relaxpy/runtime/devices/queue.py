@@ -11,7 +11,6 @@ queue that has waited for the failed one.
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
+from relaxpy.half_bytes import as_bytes
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.device import Device
 from relaxpy.runtime.devices.base import DeviceError, DeviceRuntime, RawQueue
@@ -219,7 +219,7 @@ class Queue:
 
     def new(self, shape: tuple[int, ...], dtype: str) -> DeviceTensor:
         """Like `empty`, on a device other than the host."""
-        nbytes = math.prod(shape) * dtypes.info(dtype).itemsize
+        nbytes = dtypes.nbytes(dtype, shape)
         if not nbytes:
             require_countable(shape, dtype)
         buffer, _ = self.pool.allocate(nbytes)
@@ -289,7 +289,7 @@ class Queue:
         made = self.new(Shape(tensor.shape), tensor.dtype)
         made.constant = constant
         if tensor.nbytes:
-            array: Any = tensor.numpy().reshape(-1).view(np.uint8)
+            array: Any = as_bytes(tensor.numpy())
             handle, data = made.buffer.handle, memoryview(array)
             self._ask(self.runtime.upload, self.raw, handle, made.offset, data)
         return made
@@ -311,8 +311,7 @@ class Queue:
             place = tensor.buffer.handle, tensor.offset
             self._ask(self.runtime.download, self.raw, *place, memoryview(array))
         self.settle(failures)
-        found: Array = array.view(dtypes.to_numpy(tensor.dtype)).reshape(tensor.shape)
-        return found
+        return dtypes.from_bytes(array, tensor.dtype, tensor.shape)
 
 
 def _spoilt(waits: Sequence[tuple[Queue, Queue, _Awaited]]) -> dict[Queue, Queue]:

@@ -11,7 +11,6 @@ counted separately, since the threads' pools keep them. Sizes that depend on the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -284,7 +283,7 @@ def nbytes_of(code: FunctionCode, param: int) -> int:
             ):
                 sizes = [dim for dim in dims if isinstance(dim, int)]
                 known = len(sizes) == len(dims) and bool(dtype)
-                return math.prod(sizes) * dtypes.info(dtype).itemsize if known else 0
+                return dtypes.nbytes(dtype, sizes) if known else 0
             case _:
                 continue
     return 0
@@ -319,7 +318,7 @@ def _function(
         if not isinstance(instr, Alloc):
             continue
         dims = [size or 0 for size in heap[instr.shape : instr.shape + instr.ndim]]
-        nbytes = math.prod(dims) * dtypes.info(instr.dtype).itemsize
+        nbytes = dtypes.nbytes(instr.dtype, dims)
         leaves = instr.storage < 0 and at in kept
         end = len(code.code) - 1 if leaves else lifetimes.last.get(at, at)
         place = code.place(instr)

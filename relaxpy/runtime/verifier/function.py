@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from relaxpy.half_bytes import SHARED
 from relaxpy.runtime import bytecode as bc
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.effects import NAMES, READS, TABLES, sets
@@ -286,6 +287,18 @@ class Function(KernelCalls):
     def nbytes(self, dims: Sequence[Size], dtype: str) -> Size:
         return self.sizes.product(dims, dtypes.info(dtype).itemsize)
 
+    def room(self, have: Sequence[Size], source: str, need: Sequence[Size], target: str) -> Size:
+        """What a view leaves of its tensor: in bytes; in halves of them, if elements share bytes."""
+        halves = [dtype in SHARED for dtype in (source, target)]
+        if not any(halves):
+            return plus(self.nbytes(have, source), self.nbytes(need, target), -1)
+        first, second = (
+            self.sizes.product(dims, 1 if half else 2 * dtypes.info(dtype).itemsize)
+            for dims, dtype, half in zip((have, need), (source, target), halves, strict=True)
+        )
+        spare = number(int(halves[0]))  # the last byte may be half full
+        return plus(plus(first, spare), second, -1)
+
     def alloc(self, at: int, instr: bc.Alloc) -> Value:
         dims = self.dims(instr.shape, instr.ndim)
         proved = self.not_negative(dims)
@@ -329,13 +342,13 @@ class Function(KernelCalls):
         if source.dims is None or not source.dtype:
             proved = False
         else:
-            have = self.nbytes(source.dims, source.dtype)
-            room = plus(have, self.nbytes(dims, instr.dtype), -1)
+            room = self.room(source.dims, source.dtype, dims, instr.dtype)
             if room and not self.sizes.is_at_least_0(room):
                 self.refuted(room, "the view is larger than its tensor")
                 proved = False
             wider = dtypes.info(instr.dtype).itemsize > dtypes.info(source.dtype).itemsize
-            proved = proved and not wider
+            shared = source.dtype in SHARED and instr.dtype in SHARED
+            proved = proved and not wider and not shared  # shared: in whole bytes, when it runs
         if not proved:
             self.unproved.add(at)
             for dim in dims:

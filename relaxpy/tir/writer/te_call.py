@@ -12,11 +12,13 @@ from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import ShapeExpr
 from relaxpy.ir.known import as_known
 from relaxpy.ir.op import crashed
+from relaxpy.ir.storage import as_whole_type, in_memory, is_packed
 from relaxpy.ir.visitor import free_sym_vars
 from relaxpy.tir import te
 from relaxpy.tir.analyzer import VarTable, to_tvm_var
 from relaxpy.tir.numerics.scalar import cast
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.writer.nibbles import Nibbles, packed
 
 
 def legal_program(
@@ -36,18 +38,21 @@ def legal_program(
         scalar = args[i] if spec.kind is TensorType else None
         if isinstance(scalar, PrimType) and scalar.value is not None:
             values[i] = te.Scalar(cast(te.dim(scalar.value), scalar.dtype))
+    whole = as_whole_type(out) if is_packed(out) and isinstance(out, TensorType) else out
     if updates:
         inputs.remove(values[names.index(op.updates)])
     try:
-        results = (op.update if updates else op.legalize)(as_known(out), *values)
+        results = (op.update if updates else op.legalize)(as_known(whole), *values)
     except (RelaxError, RecursionError, MemoryError):
         raise
     except Exception as error:
         raise crashed(PassError, op, "legalize", error) from error
     outputs = list(results) if isinstance(results, (tuple, list)) else [results]
-    _check_results(op, outputs, out)
+    _check_results(op, outputs, whole)
+    if whole is not out:
+        outputs = [packed(outputs[0], whole)]
     outputs = [_copied(o) if any(o.same_as(i) for i in inputs) else o for o in outputs]
-    annotations = [*(a for a in args if a is not None), out]
+    annotations = [in_memory(a) for a in (*args, out) if a is not None]
     symbols = _scalars(annotations, free_sym_vars(annotations))
     program = PrimFunc.from_te(inputs, outputs, symbols)
     return program, ShapeExpr(s.dim for s in symbols) if symbols else None
@@ -112,6 +117,10 @@ def _te_value(annotation: Annotation | None, name: str, inputs: list[te.Tensor])
     match annotation:
         case None:
             return None
+        case TensorType() if is_packed(annotation) and annotation.dims is not None:
+            codes = Nibbles(annotation, name)
+            inputs.append(codes.bytes)
+            return codes
         case TensorType() if annotation.dims is not None and annotation.dtype is not None:
             tensor = te.placeholder(annotation.dims, annotation.dtype, name)
             inputs.append(tensor)

@@ -11,8 +11,8 @@ import pytest
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.bytecode import Return
+from relaxpy.runtime.capsule import DLTensor, dlpack_record
 from relaxpy.runtime.devices.dlpack import borrow, lend
-from relaxpy.runtime.tensor import DLTensor, dlpack_record
 from tests.runtime.devices.test_base import BROKEN, add1, vm_of
 from tests.runtime.support import floats
 from tests.runtime.toy_device import Memory, ToyRuntime, toys

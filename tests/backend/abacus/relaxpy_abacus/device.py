@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 from relaxpy.errors import UsageError
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.bytecode import KernelInfo
+from relaxpy.runtime.capsule import DLTensor
 from relaxpy.runtime.devices.base import DeviceError, DeviceRuntime, Launcher
 from relaxpy.runtime.devices.cpu.kernels import load_kernels
 from relaxpy.runtime.devices.tensor import DeviceTensor
-from relaxpy.runtime.tensor import DLTensor
 
 
 class Work:

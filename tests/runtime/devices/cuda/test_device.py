@@ -17,12 +17,13 @@ import pytest
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime import VirtualMachine
 from relaxpy.runtime.bytecode import KernelParam, Requirement
+from relaxpy.runtime.capsule import dlpack_record
 from relaxpy.runtime.devices.base import DeviceError
 from relaxpy.runtime.devices.cuda.device import CudaRuntime
 from relaxpy.runtime.devices.cuda.driver import bindings
 from relaxpy.runtime.devices.dlpack import borrow
 from relaxpy.runtime.devices.image import Image
-from relaxpy.runtime.tensor import dlpack_record, from_numpy
+from relaxpy.runtime.tensor import from_numpy
 from tests.runtime.devices.cuda import program
 from tests.runtime.devices.cuda.emulation import Emulation, add_kernel, folder, needs_emulation
 from tests.runtime.devices.cuda.kernels import info, ptx, runtime, scale_on
