@@ -131,10 +131,11 @@ class Numbers:
         return value.astype(f"float32x{self.lanes}")
 
     def prefetch(self, begin: Expr, step: Expr, size: int) -> None:
-        """Prefetch the cache lines of a step of as many numbers, the first of which begins at `begin`."""
+        """Prefetch the cache lines of a step of as many numbers, the first of which begins at `begin`, into the second
+        level: the first one holds little more than the block that is used, and waits for few lines at a time."""
         line = CACHE_LINE // max(1, tvm.DataType(self.dtype).bits // 8)
         for n in range(0, size, line):
-            self.program.prefetch(self.view, begin + step * size + n)
+            self.program.prefetch(self.view, begin + step * size + n, level=2)
 
     def in_order(self, vectors: Sequence[Expr]) -> list[Expr]:
         """Vectors that belong to places read by `read`, in the order of memory."""
