@@ -248,10 +248,15 @@ def allowed_by(mask: np.ndarray, vocab: int) -> np.ndarray:
     return np.unpackbits(mask.view(np.uint8), count=vocab, bitorder="little").astype(bool)
 
 
-def ruled_logprob(logits: np.ndarray, mask: np.ndarray, token: int) -> float:
-    """The log-probability of a token by the logits (vocab,) of those that a mask allows."""
-    wide = logits[allowed_by(mask, len(logits))].astype(np.float64)
-    return float(logits[token] - log_sum(wide))
+def ruled_logprob(
+    logits: Callable[[], np.ndarray], mask: np.ndarray, token: int, logprob: float
+) -> float:
+    """The log-probability of a token by the logits (vocab,) of those that a mask allows, given that among all."""
+    if (mask == -1).all():
+        return logprob
+    found = logits()
+    wide = found[allowed_by(mask, len(found))].astype(np.float64)
+    return float(found[token] - log_sum(wide))
 
 
 def no_token(logits: np.ndarray) -> UsageError:
