@@ -132,7 +132,7 @@ class Seq2SeqModel:
         found: list[Written] = []
         try:
             for number, request in zip(running, requests, strict=True):
-                texts = _texts_of(request)
+                texts = request.texts
                 found += _written(texts, self._pieces_of(number, texts))
         finally:
             self._end(running)
@@ -142,7 +142,7 @@ class Seq2SeqModel:
         """The pieces of a request's texts as they are written. Closing the iterator ends them."""
         number = self._begin(request)
         try:
-            yield from self._pieces_of(number, _texts_of(request))
+            yield from self._pieces_of(number, request.texts)
         finally:
             self._end([number])
 
@@ -166,7 +166,11 @@ class Seq2SeqModel:
     ) -> Alignment:
         """How the tokens of a text attend to the encoder's output, and how probable each is after those before it,
         among the tokens below `texts` (None: all). If `features` were encoded lately they are not encoded again.
-        Raises: UsageError (`bad-length`, `bad-prompt`, `cache-full`)."""
+        Raises: UsageError (`bad-length`, `bad-prompt`, `cache-full`; `bad-config` of a model that reads tokens)."""
+        if not self.alignment_heads:
+            raise UsageError(
+                "bad-config", "words are timed by attention to sound, and this model reads tokens"
+            )
         given = np.asarray(tokens, np.int64)
         if not 0 < given.size <= self.decoder.positions or given.ndim != 1:
             raise UsageError(
@@ -224,11 +228,6 @@ class Seq2SeqModel:
                     raise piece.error
                 left -= piece.finish is not None
                 yield piece
-
-
-def _texts_of(request: Request) -> int:
-    """The number of texts that a request gives."""
-    return request.n if request.beams is None else request.beams.num_return_sequences
 
 
 def _written(count: int, pieces: Iterator[Piece]) -> list[Written]:
