@@ -113,7 +113,8 @@ class Scheme:
                 "bad-config", f"{checkpoint.place} says {layers} layers, and has {tensors} tensors"
             )
         if isinstance(own, EncoderDecoderConfig):
-            heads = _alignment_heads(checkpoint)
+            own = own.fitted(checkpoint.tensors)
+            heads = _alignment_heads(checkpoint) if own.mels else ()
             if heads is None:
                 every = range(own.num_attention_heads)
                 heads = tuple((n, head) for n in range(layers // 2, layers) for head in every)
