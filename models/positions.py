@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from relaxpy import nn
-from relaxpy.ir.dim import DimLike
+from relaxpy.ir.dim import Dim
 from relaxpy.nn import op
 
 Sinusoids = Literal["", "marian", "m2m_100"]
@@ -59,7 +59,7 @@ class DistanceBias(nn.Module):
         reach = int(np.flatnonzero(found < count - 1)[-1]) + 2
         return self._of(found[reach - 1 :: -1].copy())
 
-    def among(self, count: DimLike) -> nn.Tensor:
+    def among(self, count: Dim) -> nn.Tensor:
         """Those of all of so many positions for each of them: (1, heads, count, count)."""
         half = self.weight.shape[0] // 2
         before = buckets_of(np.arange(self.most, 0, -1), half, self.most)

@@ -18,12 +18,22 @@ from relaxpy.serve import Beams, Features, Request, Sampling
 from tests.models.seq2seq_checkpoints import CASES, seq2seq
 from tests.sweeps import FULL, quick_target
 
+OF_CHECKPOINTS: list[dict[str, Any]] = [
+    {"max_length": 12, "no_repeat_ngram_size": 2},
+    {
+        "max_length": 14, "min_length": 6, "num_beams": 3, "length_penalty": 2.0, "early_stopping": True,
+        "no_repeat_ngram_size": 2, "forced_bos_token_id": 7, "forced_eos_token_id": 2,
+    },
+    {"max_new_tokens": 9, "num_beams": 4, "length_penalty": -1.0, "forced_bos_token_id": 96, "bad_words_ids": [[12]]},
+]  # fmt: skip
+"""Fields of generation_config.json."""
 TEXTS = [name for name in CASES if "whisper" not in name]
 
 
 @pytest.mark.parametrize("name", TEXTS if FULL else ["bart", "m2m_100", "flan-t5"])
 def test_beside_transformers(tmp_path: Path, name: str) -> None:
     torch: Any = pytest.importorskip("torch")
+    transformers: Any = pytest.importorskip("transformers")
     theirs = seq2seq(name, tmp_path)
     model = load_seq2seq(tmp_path, target=str(quick_target()), batch=4, keep=False)
     rng = np.random.default_rng(0)
@@ -51,6 +61,15 @@ def test_beside_transformers(tmp_path: Path, name: str) -> None:
             early_stopping=False, forced_bos_token_id=None,
         )[0].tolist()[len(prompt) :]  # fmt: skip
         assert list(beams.tokens) == found
+    for options in OF_CHECKPOINTS:
+        config = transformers.GenerationConfig(
+            **options, eos_token_id=2, pad_token_id=1, decoder_start_token_id=3, bos_token_id=0
+        )
+        config.save_pretrained(tmp_path)
+        given = inputs[4]
+        found = theirs.generate(torch.from_numpy(given[None]), config)[0].tolist()[1:]
+        own = model.write(model.request(Features(given)))
+        assert list(own.tokens) == (found[: found.index(2) + 1] if 2 in found else found)
     plan = plan_decoder(tmp_path, Scheme(None), batch=4)
     assert plan.weights == model.decoder.packed.nbytes
     with pytest.raises(UsageError, match="1 to 48 tokens, got 49"):
