@@ -365,13 +365,13 @@ def decoder_program(
 
 
 def quantization(config: DecoderConfig, scheme: Scheme) -> QuantizeWeights:
-    """The pass that quantises the weights of a decoder anew, when they are loaded. Learned positions are few, and stay
-    floats."""
+    """The pass that quantises the weights of a decoder anew, when they are loaded. Positions are few, and stay floats:
+    learned ones, and those that are computed, which are constants."""
     from relaxpy.op.weight_scheme import WeightScheme
     from relaxpy.transform import QuantizeWeights
 
     assert scheme.bits is not None, "weights are quantised"
-    kept = config.kept_whole() | {"positions_weight", "encoder_positions"}
+    kept = config.kept_whole() | {"positions_weight", "encoder_positions", "constant"}
     own: dict[str, WeightScheme] = {}
     if scheme.embeddings is None:
         kept.add("embedding_weight")
