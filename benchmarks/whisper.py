@@ -8,7 +8,8 @@ tiny, base and small, with random weights.
 Each peer has one thread and a process of its own, and they take turns (`turns.py`), each with a recording that it has
 not heard. What is compared is processor time, the least of all turns: other work on the machine lengthens waits, and
 hardly that. The clock runs from samples to tokens: features, encoder, and decoder. `control` is a fixed product of
-matrices: if its figures differ, so did the machine's speed. Results go to benchmarks/results/whisper.json.
+matrices: if its figures differ, so did the machine's speed. Results go to
+benchmarks/results/whisper.json, and into docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -29,11 +30,17 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.report import print_tables, save, saved
+from benchmarks.report import markdown_table, print_tables, replace_section, save, saved
 from benchmarks.turns import Peer, Service
 
 SIZES = {"tiny": (384, 4, 6), "base": (512, 6, 8), "small": (768, 12, 12)}
 """Width, layers of each side, heads."""
+SECTION = "Whisper: 30 seconds of sound in, 64 tokens out"
+INTRO = (
+    "`python benchmarks/whisper.py`, random weights, one thread, greedy. Processor seconds are the least of all turns, "
+    "and what peers are compared by; the clock's are those of a busy machine. CTranslate2 refuses bfloat16 on a "
+    "processor; `control` is a product of matrices, the same in all runs."
+)
 TOKENS = 64
 PROMPT = (50258, 50259, 50359, 50363)
 """<|startoftranscript|>, English, transcribe, without times."""
@@ -283,6 +290,8 @@ def main() -> int:
         results[size] = {**results.get(size, {}), **own}
         save("whisper", results)
     print_tables(tables({size: results[size] for size in sizes}))
+    every = [markdown_table(columns, rows, "lrrrr") for columns, rows in tables(results)]
+    replace_section(SECTION, "\n\n".join([INTRO, *every]))
     return 0
 
 
