@@ -102,6 +102,7 @@ class MarianConfig(BartConfig):
     defaults: ClassVar[Mapping[str, Any]] = {**_SIZES, "vocab_size": 58101}
     placing: ClassVar[Mapping[str, Any]] = {
         "norm_after": True, "final_norm": False, "logits_bias": True, "sinusoids": "marian",
+        "learned_positions": False,
     }  # fmt: skip
 
 
@@ -113,4 +114,4 @@ class M2M100Config(BartConfig):
     defaults: ClassVar[Mapping[str, Any]] = {
         **_SIZES, "vocab_size": 128112, "activation_function": "relu", "scale_embedding": True,
     }  # fmt: skip
-    placing: ClassVar[Mapping[str, Any]] = {"sinusoids": "m2m_100"}
+    placing: ClassVar[Mapping[str, Any]] = {"sinusoids": "m2m_100", "learned_positions": False}

@@ -62,7 +62,7 @@ class Norm(nn.RMSNorm):
         return op.astype(wide, x.dtype)
 
 
-def _norm(config: DecoderConfig, size: int) -> nn.Module:
+def norm_of(config: DecoderConfig, size: int) -> nn.Module:
     """The norm of a configuration over the last axis."""
     if config.layer_norm:
         return nn.LayerNorm(size, config.rms_norm_eps, config.dtype)
@@ -113,13 +113,15 @@ class Attention(nn.Module):
         angles: Angles,
         cache: nn.PagedCache,
         adapters: nn.Adapters,
+        bias: nn.Tensor | None = None,
     ) -> nn.Tensor:
-        """The same for the tokens (1, tokens, hidden) of several sequences, whose pages are updated in place."""
+        """The same for the tokens (1, tokens, hidden) of several sequences, whose pages are updated in place. `bias` is
+        that of `nn.paged_attention`."""
         query, key, value = (op.squeeze(each, 0) for each in self._projected(x, angles, adapters))
         config = self.config
         mixed = cache.attend(
             query, key, value, scale=config.attention_scale, window_size=self.window or None,
-            soft_cap=config.attention_soft_cap, sinks=self.sinks,
+            soft_cap=config.attention_soft_cap, sinks=self.sinks, bias=bias,
         )  # fmt: skip
         return self._output(x, mixed, adapters)
 
@@ -196,9 +198,9 @@ class Layer(nn.Module):
 
     def __init__(self, config: DecoderConfig, number: int = 0) -> None:
         hidden = config.hidden_size
-        self.attention_norm = _norm(config, hidden)
+        self.attention_norm = norm_of(config, hidden)
         self.attention = Attention(config, config.window(number))
-        self.norm = _norm(config, hidden)
+        self.norm = norm_of(config, hidden)
         self.feed_forward = Mixture(config) if config.has_experts(number) else FeedForward(config)
         self.parallel = config.parallel
         self.number, self.check_numbers = number, config.check_numbers
@@ -252,7 +254,7 @@ class Decoder(nn.Module):
             else None
         )
         self.layers = nn.ModuleList([Layer(config, i) for i in range(config.num_hidden_layers)])
-        self.norm = _norm(config, config.hidden_size)
+        self.norm = norm_of(config, config.hidden_size)
         self.head = (
             None
             if config.tie_word_embeddings

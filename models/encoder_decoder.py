@@ -19,10 +19,9 @@ attention to a source.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Self
 
 import numpy as np
 
@@ -30,12 +29,13 @@ from relaxpy import nn
 from relaxpy.errors import UsageError
 from relaxpy.ir import Dim
 from relaxpy.models.checkpoint import Source, flag, gather, whole
-from relaxpy.models.decoder import NO_ADAPTERS, Attention, FeedForward, step_spec
+from relaxpy.models.decoder import NO_ADAPTERS, Attention, FeedForward, norm_of, step_spec
 from relaxpy.models.decoder_config import DecoderConfig
+from relaxpy.models.positions import DistanceBias, Sinusoids, sinusoids
+from relaxpy.models.source_attention import MASKED, CrossAttention, SourceAttention
 from relaxpy.nn import op
 from relaxpy.nn.mlp import activation
 from relaxpy.nn.rotary import Rope
-from relaxpy.nn.tensor import Value
 
 NAMES = {
     "hidden_size": "d_model", "num_hidden_layers": "decoder_layers", "num_attention_heads": "decoder_attention_heads",
@@ -44,8 +44,6 @@ NAMES = {
 """The names that decoders have, and those in the `config.json` of models with an encoder."""
 LINEARS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
 """The linear maps of an attention, and their names in checkpoints."""
-MASKED = -1e30
-"""The score of a position that is not there: large enough that exp gives 0, and far from overflow."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +53,8 @@ class EncoderDecoderConfig(DecoderConfig):
     encoder_layers: int = 0
     encoder_attention_heads: int = 0
     encoder_ffn_dim: int = 0
+    encoder_head_dim: int = 0
+    """Width of a head of the encoder; 0: hidden_size / encoder_attention_heads."""
     mels: int = 0
     """Bands of the log-mel features that the encoder reads; 0: it reads tokens."""
     source_positions: int = 0
@@ -70,14 +70,22 @@ class EncoderDecoderConfig(DecoderConfig):
     """Whether what the last layers give is normalised."""
     logits_bias: bool = False
     """Whether logits have a bias."""
-    sinusoids: Literal["", "marian", "m2m_100"] = ""
+    sinusoids: Sinusoids = ""
     """Positions that are computed, not learned: as Marian or as M2M-100 (NLLB) has them."""
+    distance_buckets: int = 0
+    """Buckets of distances, for which attention of tokens has biases (T5); 0: positions are embedded."""
+    distance_most: int = 0
+    """The distance from which on all are in one bucket."""
+    distances_of_layers: bool = False
+    """Whether each layer has biases of its own, not those of the first."""
+    hidden_scale: float = 1.0
+    """Factor of what the last layer gives, before the head."""
     alignment_heads: tuple[tuple[int, int], ...] = ()
     """(layer, head) of the decoder: those whose attention to a source `align` gives."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.hidden_size % self.encoder_attention_heads:
+        if self.hidden_size % self.encoder_attention_heads and not self.encoder_head_dim:
             raise UsageError(
                 "bad-config",
                 f"d_model {self.hidden_size} is not a multiple of encoder_attention_heads "
@@ -124,6 +132,15 @@ class EncoderDecoderConfig(DecoderConfig):
                 found |= both(f"{own}.feed_forward.down", f"{theirs}.fc2")
         return found
 
+    def fitted(self, tensors: Collection[str]) -> Self:
+        """The configuration of a checkpoint with tensors of these names."""
+        return self
+
+    @property
+    def encoder_width(self) -> int:
+        """Numbers of all heads of the encoder."""
+        return self.encoder_attention_heads * self.encoder_head_dim or self.hidden_size
+
     @property
     def source_page_dtype(self) -> str:
         """Dtype of the keys and values of sources."""
@@ -159,81 +176,6 @@ def common_settings(fields: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class _Projections(nn.Module):
-    """The four linear maps of an attention that reads a source."""
-
-    def __init__(self, config: EncoderDecoderConfig) -> None:
-        self.config = config
-        hidden, dtype = config.hidden_size, config.dtype
-        self.query = nn.Linear(hidden, hidden, config.has_bias("query"), dtype)
-        self.key = nn.Linear(hidden, hidden, config.has_bias("key"), dtype)
-        self.value = nn.Linear(hidden, hidden, config.has_bias("value"), dtype)
-        self.output = nn.Linear(hidden, hidden, config.has_bias("output"), dtype)
-
-
-class SourceAttention(_Projections):
-    """Attention of every position of a source to all."""
-
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
-        """(batch, source, hidden) → the same shape."""
-        batch, source, _ = x.shape
-        heads = self.config.encoder_attention_heads
-        shape = batch, source, heads, self.config.hidden_size // heads
-        query, key, value = (op.reshape(f(x), shape) for f in (self.query, self.key, self.value))
-        return self.output(op.reshape(op.nn.attention(query, key, value), x.shape))
-
-
-class CrossAttention(_Projections):
-    """Attention of the decoder's tokens to a source."""
-
-    def fill(self, x: nn.Tensor, pages: nn.Pages, batch: nn.PagedBatch) -> nn.Pages:
-        """Write the keys and values of encoders' outputs (batch, source, hidden) into their pages. Returns the
-        pages."""
-        cache = nn.PagedCache(pages, batch)
-        config = self.config
-        shape = x.shape[0] * x.shape[1], config.num_attention_heads, config.head_dim
-        dtype = config.dtype if config.source_page_dtype == "int8" else config.source_page_dtype
-        key, value = (op.astype(op.reshape(f(x), shape), dtype) for f in (self.key, self.value))
-        cache.append(key, value)
-        return cache.pages
-
-    def queries(self, x: nn.Tensor) -> nn.Tensor:
-        """(1, tokens, hidden) → (tokens, heads, head)."""
-        config = self.config
-        return op.reshape(self.query(x), (x.shape[1], config.num_attention_heads, config.head_dim))
-
-    def step(self, x: nn.Tensor, pages: nn.Pages, batch: nn.PagedBatch) -> nn.Tensor:
-        """The tokens (1, tokens, hidden) of sequences → the same shape."""
-        config = self.config
-        query = self.queries(x)
-        if config.source_page_dtype == "bfloat16":
-            query = op.astype(query, "bfloat16")
-        mixed = nn.PagedCache(pages, batch).read(query, scale=config.attention_scale)
-        return self.output(op.reshape(op.astype(mixed, config.dtype), x.shape))
-
-    def weights(
-        self, x: nn.Tensor, pages: nn.Pages, table: nn.Tensor, length: Value, heads: list[int]
-    ) -> nn.Tensor:
-        """The weights of the tokens (1, tokens, hidden) of some heads at the positions of a source with pages `table`
-        (width,) and a length (1,): (heads, tokens, width * page size) float32, 0 after the source."""
-        config = self.config
-        chosen = np.array(heads, np.int64)
-        query = op.permute_dims(op.take(self.queries(x), chosen, axis=1), (1, 0, 2))
-        keys = op.take(
-            op.take(pages[0], table, axis=0), chosen, axis=1
-        )  # (width, heads, head, page)
-        width, count, head, size = keys.shape
-        keys = op.astype(keys, "float32")
-        if len(pages) == 4:
-            scales = op.take(op.take(pages[2], table, axis=0), chosen, axis=1)
-            keys = keys * op.expand_dims(scales, 2)
-        keys = op.reshape(op.permute_dims(keys, (1, 2, 0, 3)), (count, head, width * size))
-        scale = config.attention_scale or config.head_dim**-0.5
-        scores = op.matmul(op.astype(query, "float32") * scale, keys)
-        there = op.less(op.arange(width * size), op.astype(length, "int64"))
-        return op.nn.softmax(op.where(there, scores, MASKED), axis=-1)
-
-
 class _Layer(nn.Module):
     """The feed-forward network of a layer, and its norms: before each part, or after the sum with its input."""
 
@@ -261,9 +203,9 @@ class SourceLayer(_Layer):
         super().__init__(config, config.encoder_ffn_dim)
         self.attention = SourceAttention(config)
 
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
+    def forward(self, x: nn.Tensor, bias: nn.Tensor | None) -> nn.Tensor:
         """(batch, source, hidden) → the same shape."""
-        mixed = self.attention(self._before(self.attention_norm, x))
+        mixed = self.attention(self._before(self.attention_norm, x), bias)
         return self._fed(self._behind(self.attention_norm, x + mixed))
 
 
@@ -277,11 +219,13 @@ class CrossLayer(_Layer):
         self.cross = CrossAttention(config)
 
     def step(
-        self, x: nn.Tensor, cache: nn.PagedCache, pages: nn.Pages, batch: nn.PagedBatch
-    ) -> nn.Tensor:
+        self, x: nn.Tensor, cache: nn.PagedCache, pages: nn.Pages, batch: nn.PagedBatch,
+        bias: nn.Tensor | None,
+    ) -> nn.Tensor:  # fmt: skip
         """The tokens (1, tokens, hidden) of several sequences, whose pages in `cache` are updated in place; `batch`
-        tells the sequences' pages of sources."""
-        mixed = self.attention.step(self._before(self.attention_norm, x), None, cache, NO_ADAPTERS)
+        tells the sequences' pages of sources, `bias` is that of `nn.paged_attention`."""
+        y = self._before(self.attention_norm, x)
+        mixed = self.attention.step(y, None, cache, NO_ADAPTERS, bias)
         x = self._behind(self.attention_norm, x + mixed)
         x = self._behind(
             self.cross_norm, x + self.cross.step(self._before(self.cross_norm, x), pages, batch)
@@ -324,7 +268,8 @@ class Encoder(nn.Module):
         self.config = config
         shape = config.source_positions, config.hidden_size
         self.sound = Sound(config) if config.mels else None
-        self.positions = None if config.sinusoids else nn.Parameter(shape, config.dtype)
+        self.positions = nn.Parameter(shape, config.dtype) if config.learned_positions else None
+        self.distances = _distances(config, config.encoder_attention_heads, config.encoder_layers)
         self.embedding_norm = _norm(config) if config.embedding_norm else None
         self.layers = nn.ModuleList([SourceLayer(config) for _ in range(config.encoder_layers)])
         self.norm = _norm(config) if config.final_norm else None
@@ -335,13 +280,16 @@ class Encoder(nn.Module):
         config = self.config
         x = x if self.sound is None else self.sound(x)
         source, table = x.shape[1], self.positions
-        if table is None:
-            table = op.astype(sinusoids(config, config.source_positions), config.dtype)
-        positions = op.strided_slice(table, (0,), (0,), (source,))
-        x = x + op.match_cast(positions, (source, config.hidden_size))
+        if config.sinusoids:
+            hidden, most = config.hidden_size, config.source_positions
+            table = op.astype(sinusoids(config.sinusoids, hidden, most), config.dtype)
+        if table is not None:
+            positions = op.strided_slice(table, (0,), (0,), (source,))
+            x = x + op.match_cast(positions, (source, config.hidden_size))
         x = x if self.embedding_norm is None else self.embedding_norm(x)
-        for layer in self.layers:
-            x = layer(x)
+        biases = [each.among(source) for each in self.distances]
+        for number, layer in enumerate(self.layers):
+            x = layer(x, _of_layer(biases, number))
         return x if self.norm is None else self.norm(x)
 
 
@@ -356,7 +304,8 @@ class EncoderDecoder(nn.Module):
             config.vocab_size, hidden, dtype, config.check_inputs, "token ids"
         )
         most = config.max_position_embeddings
-        self.positions = None if config.sinusoids else nn.Embedding(most, hidden, dtype)
+        self.positions = nn.Embedding(most, hidden, dtype) if config.learned_positions else None
+        self.distances = _distances(config, config.num_attention_heads, config.num_hidden_layers)
         self.embedding_norm = _norm(config) if config.embedding_norm else None
         self.layers = nn.ModuleList([CrossLayer(config) for _ in range(config.num_hidden_layers)])
         self.norm = _norm(config) if config.final_norm else None
@@ -412,8 +361,12 @@ class EncoderDecoder(nn.Module):
         batch = nn.PagedBatch(positions, starts, op.squeeze(tables, 0), lengths, config.page_size)
         others = self._sources_of(starts, source_tables, source_lengths, sources)
         x = op.reshape(self._embedded(tokens, positions), (1, tokens.shape[0], config.hidden_size))
-        for layer, own, source in zip(self.layers, caches, sources, strict=True):
-            x = layer.step(x, nn.PagedCache(own, batch), source, others)
+        biases = [each.after() for each in self.distances]
+        for number, (layer, own, source) in enumerate(
+            zip(self.layers, caches, sources, strict=True)
+        ):
+            bias = _of_layer(biases, number)
+            x = layer.step(x, nn.PagedCache(own, batch), source, others, bias)
         return self._logits(op.take(op.squeeze(x, 0), rows, axis=0))
 
     def align(
@@ -494,18 +447,17 @@ class EncoderDecoder(nn.Module):
         return x if scale == 1.0 else x * scale
 
     def _embedded(self, ids: nn.Tensor, positions: nn.Tensor) -> nn.Tensor:
+        config, x = self.config, self._scaled(self.embedding(ids))
         if self.positions is not None:
-            at = self.positions(positions)
-        else:
-            table = op.astype(
-                sinusoids(self.config, self.config.max_position_embeddings), self.config.dtype
-            )
-            at = op.take(table, positions, axis=0)
-        x = self._scaled(self.embedding(ids)) + at
+            x = x + self.positions(positions)
+        elif config.sinusoids:
+            table = sinusoids(config.sinusoids, config.hidden_size, config.max_position_embeddings)
+            x = x + op.take(op.astype(table, config.dtype), positions, axis=0)
         return x if self.embedding_norm is None else self.embedding_norm(x)
 
     def _logits(self, x: nn.Tensor) -> nn.Tensor:
         x = x if self.norm is None else self.norm(x)
+        x = x if self.config.hidden_scale == 1.0 else x * self.config.hidden_scale
         found = op.linear(x, self.embedding.weight) if self.head is None else self.head(x)
         found = found if self.logits_bias is None else found + self.logits_bias
         found = op.astype(found, "float32")
@@ -516,27 +468,22 @@ class EncoderDecoder(nn.Module):
         )
 
 
-def sinusoids(config: EncoderDecoderConfig, count: int) -> np.ndarray:
-    """The computed positions (count, hidden) float32: sines and then cosines of the positions at geometric frequencies
-    (Vaswani et al., 2017), as the two families have them."""
-    hidden = config.hidden_size
-    half = (hidden + 1) // 2
-    if config.sinusoids == "marian":
-        angles = np.arange(count)[:, None] / 10000 ** (2 * np.arange(half) / hidden)
-        found = np.concatenate([np.sin(angles), np.cos(angles[:, : hidden // 2])], 1)
-        return found.astype(np.float32)
-    half = hidden // 2
-    falling = -np.float32(math.log(10000) / max(half - 1, 1))
-    step = np.exp(np.arange(half, dtype=np.float32) * falling)
-    angles = (np.arange(count, dtype=np.float32) + 2)[:, None] * step
-    found = np.concatenate(
-        [np.sin(angles), np.cos(angles), np.zeros((count, hidden % 2), np.float32)], 1
-    )
-    return found.astype(np.float32)
-
-
 def _norm(config: EncoderDecoderConfig) -> nn.Module:
-    return nn.LayerNorm(config.hidden_size, config.rms_norm_eps, config.dtype)
+    return norm_of(config, config.hidden_size)
+
+
+def _distances(
+    config: EncoderDecoderConfig, heads: int, layers: int
+) -> nn.ModuleList[DistanceBias]:
+    """The biases by distance of all layers, or of each."""
+    count = (layers if config.distances_of_layers else 1) if config.distance_buckets else 0
+    given = config.distance_buckets, config.distance_most, heads, config.dtype
+    return nn.ModuleList([DistanceBias(*given) for _ in range(count)])
+
+
+def _of_layer(biases: list[nn.Tensor], number: int) -> nn.Tensor | None:
+    """The bias of a layer."""
+    return biases[min(number, len(biases) - 1)] if biases else None
 
 
 def encoder_decoder_spec(config: EncoderDecoderConfig) -> dict[str, dict[str, Any]]:

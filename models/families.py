@@ -24,6 +24,7 @@ from relaxpy.models.phi3 import Phi3Config
 from relaxpy.models.qwen2 import Qwen2Config
 from relaxpy.models.qwen3 import Qwen3Config
 from relaxpy.models.qwen3_moe import Qwen3MoeConfig
+from relaxpy.models.t5 import MT5Config, T5Config, UMT5Config
 from relaxpy.models.whisper import WhisperConfig
 from relaxpy.runtime.checkpoint import Source, map_tensors, weight_files
 
@@ -37,8 +38,10 @@ FAMILIES: dict[str, type[DecoderConfig]] = {
 """The decoders."""
 SEQ2SEQ: dict[str, type[EncoderDecoderConfig]] = {
     each.model_type: each
-    for each in (WhisperConfig, BartConfig, MBartConfig, MarianConfig, M2M100Config)
-}
+    for each in (
+        WhisperConfig, BartConfig, MBartConfig, MarianConfig, M2M100Config, T5Config, MT5Config, UMT5Config,
+    )
+}  # fmt: skip
 """Models with an encoder and a decoder."""
 ENCODERS: dict[str, type[BertConfig]] = {BertConfig.model_type: BertConfig}
 

@@ -113,7 +113,8 @@ class Scheme:
                 "bad-config", f"{checkpoint.place} says {layers} layers, and has {tensors} tensors"
             )
         if isinstance(own, EncoderDecoderConfig):
-            heads = _alignment_heads(checkpoint)
+            own = own.fitted(checkpoint.tensors)
+            heads = _alignment_heads(checkpoint) if own.mels else ()
             if heads is None:
                 every = range(own.num_attention_heads)
                 heads = tuple((n, head) for n in range(layers // 2, layers) for head in every)
@@ -364,13 +365,13 @@ def decoder_program(
 
 
 def quantization(config: DecoderConfig, scheme: Scheme) -> QuantizeWeights:
-    """The pass that quantises the weights of a decoder anew, when they are loaded. Learned positions are few, and stay
-    floats."""
+    """The pass that quantises the weights of a decoder anew, when they are loaded. Positions are few, and stay floats:
+    learned ones, and those that are computed, which are constants."""
     from relaxpy.op.weight_scheme import WeightScheme
     from relaxpy.transform import QuantizeWeights
 
     assert scheme.bits is not None, "weights are quantised"
-    kept = config.kept_whole() | {"positions_weight", "encoder_positions"}
+    kept = config.kept_whole() | {"positions_weight", "encoder_positions", "constant"}
     own: dict[str, WeightScheme] = {}
     if scheme.embeddings is None:
         kept.add("embedding_weight")

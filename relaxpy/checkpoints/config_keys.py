@@ -70,6 +70,17 @@ READ: Mapping[str, frozenset[str]] = {
         )
         for family in ("bart", "mbart", "marian", "m2m_100")
     },
+    **{
+        family: frozenset(
+            "vocab_size d_model d_kv d_ff num_layers num_decoder_layers num_heads n_positions feed_forward_proj "
+            "relative_attention_num_buckets relative_attention_max_distance layer_norm_epsilon is_encoder_decoder "
+            "tie_word_embeddings scale_decoder_outputs "
+            # what feed_forward_proj says, too; of training, of a head that classifies, and of texts
+            "dense_act_fn is_gated_act dropout_rate initializer_factor classifier_dropout is_decoder output_past "
+            "decoder_start_token_id max_length".split()
+        )
+        for family in ("t5", "mt5", "umt5")
+    },
     "whisper": frozenset(
         "vocab_size d_model num_mel_bins encoder_layers encoder_attention_heads encoder_ffn_dim decoder_layers "
         "decoder_attention_heads decoder_ffn_dim max_source_positions max_target_positions activation_function "

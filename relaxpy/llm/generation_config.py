@@ -15,6 +15,8 @@ from relaxpy.checkpoints.unread import unknown_fields, warn_unread
 from relaxpy.errors import UsageError
 from relaxpy.llm.checkpoint_files import optional_json
 from relaxpy.llm.stop_strings import StopStrings
+from relaxpy.narrow import is_sequence
+from relaxpy.serve.beams import Beams
 from relaxpy.serve.sampling import Sampling
 
 GENERATION_CONFIG_FILE = "generation_config.json"
@@ -96,6 +98,72 @@ class Recommended:
                 help="say max_tokens, which goes first",
             )
         return min(self.max_length - prompt, room)
+
+
+@dataclass(frozen=True)
+class RecommendedSearch:
+    """The same of a model with an encoder."""
+
+    defaults: Recommended
+    beams: Beams | None
+    """None: texts are drawn."""
+    start: tuple[int, ...]
+    """The prompt, where none is given."""
+    ends: frozenset[int]
+    first: int | None
+    """The token that comes first after a prompt of one token."""
+    last: int | None
+    """The token that comes last in a text of the greatest length."""
+
+
+_OF_CONFIGS = (
+    "num_beams", "length_penalty", "early_stopping", "no_repeat_ngram_size", "max_length", "min_length",
+    "forced_bos_token_id", "forced_eos_token_id", "decoder_start_token_id", "eos_token_id", "bad_words_ids",
+    "num_return_sequences", "repetition_penalty", "suppress_tokens", "begin_suppress_tokens",
+)  # fmt: skip
+"""Fields that older versions of transformers wrote into config.json."""
+_SEARCHES: Mapping[str, Any] = {
+    "num_beams": 1, "length_penalty": 1.0, "early_stopping": False, "num_return_sequences": 1,
+}  # fmt: skip
+"""Options of `Beams` by the same names."""
+_TOKENS_OF_SEARCH = "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id"
+
+
+def recommended_search(folder: Path | None, config: Mapping[str, Any]) -> RecommendedSearch:
+    """The generation defaults of a checkpoint with an encoder: of a folder, or by these fields of `config.json`. Warns
+    and raises as `recommended`."""
+    path = (folder or Path()) / GENERATION_CONFIG_FILE
+    fields = optional_json(path) if folder is not None else {}
+    older = {name: config[name] for name in _OF_CONFIGS if name in config} if not fields else {}
+    given = {name: value for name, value in {**older, **fields}.items() if value is not None}
+    try:
+        start, first, last = (_token(name, given.get(name)) for name in _TOKENS_OF_SEARCH)
+        ends: Any = given.get("eos_token_id", ())
+        ends = ends if is_sequence(ends) else (ends,)
+        own = frozenset(each for n in ends if (each := _token("eos_token_id", n)) is not None)
+        search = {name: given.get(name, value) for name, value in _SEARCHES.items()}
+        is_one = search["num_beams"] == 1 or given.get("do_sample")
+        found = RecommendedSearch(
+            _recommended(given),
+            None if is_one else Beams(**search),
+            () if start is None else (start,),
+            own,
+            first,
+            last,
+        )
+    except UsageError as error:
+        raise UsageError("bad-checkpoint", f"{path}: {error.message}") from None
+    followed = (
+        {*_SEARCHES, *_TOKENS_OF_SEARCH} if not given.get("do_sample") else {*_TOKENS_OF_SEARCH}
+    )
+    warn_unread(path, _not_followed({n: x for n, x in given.items() if n not in followed}))
+    return found
+
+
+def _token(name: str, value: Any) -> int | None:
+    if value is not None and (type(value) is not int or value < 0):
+        raise UsageError("sampling", f"{name} must be a token, got {value!r}")
+    return value
 
 
 def recommended(folder: Path) -> Recommended:

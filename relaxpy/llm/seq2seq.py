@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from pathlib import Path
 from threading import Lock
 
 import numpy as np
@@ -73,16 +74,22 @@ def load_seq2seq(
     """
     from relaxpy.checkpoints.hub import local_checkpoint
 
-    decoder = load_decoder(local_checkpoint(place), scheme or FLOATS, target=target, keep=keep)
-    return Seq2SeqModel(decoder, batch=batch)
+    folder = local_checkpoint(place)
+    decoder = load_decoder(folder, scheme or FLOATS, target=target, keep=keep)
+    return Seq2SeqModel(decoder, batch=batch, folder=folder)
 
 
 class Seq2SeqModel:
     """An encoder and decoder with its engine and its pages. Safe to use from several threads: steps run one after the
     other, and what several threads write is written together."""
 
-    def __init__(self, decoder: LoadedDecoder, *, batch: int = 8) -> None:
-        """Raises: UsageError: `bad-config` for a decoder without an encoder, `out-of-memory`."""
+    def __init__(
+        self, decoder: LoadedDecoder, *, batch: int = 8, folder: Path | None = None
+    ) -> None:
+        """`folder` is where `request` finds the checkpoint's generation_config.json.
+
+        Raises: UsageError: `bad-config` for a decoder without an encoder, `out-of-memory`.
+        """
         source, size = decoder.source, decoder.page_size
         if source is None:
             kind = decoder.config.get("model_type")
@@ -106,6 +113,7 @@ class Seq2SeqModel:
             drafts=False,
             source_pages=sources,
         )
+        self._folder = folder
         self._lock = Lock()
         self._numbers = count()
         self._inboxes: dict[int, deque[Piece]] = {}
@@ -121,6 +129,33 @@ class Seq2SeqModel:
         """(layer, head) of those that `alignment` gives."""
         return self.decoder.alignment_heads
 
+    def request(
+        self, features: Features, prompt: Sequence[int] = (), max_tokens: int | None = None
+    ) -> Request:
+        """What transformers' `generate` does with this checkpoint, by its generation_config.json, or without one by its
+        config.json: a search with `num_beams`, or a draw, with all options of sampling, lengths, `forced_bos_token_id`
+        and `forced_eos_token_id`. Without a prompt it is `decoder_start_token_id`. Fields that are not followed are
+        named in a warning (`UnreadWarning`).
+
+        Raises: UsageError: `bad-checkpoint` for wrong fields, `bad-prompt` without a prompt, `bad-length`.
+        """
+        from relaxpy.llm.generation_config import recommended_search
+
+        found = recommended_search(self._folder, self.decoder.config)
+        given = tuple(prompt) or found.start
+        if not given:
+            raise UsageError(
+                "bad-prompt", "the checkpoint names no decoder_start_token_id: give a prompt"
+            )
+        room = self.decoder.positions - len(given)
+        most = found.defaults.most_tokens(len(given), room) if max_tokens is None else max_tokens
+        sampling = found.defaults.sampling_after(len(given))
+        forced = [(0, found.first)] if len(given) == 1 and found.first is not None else []
+        if found.last is not None:
+            forced.append((most - 1, found.last))
+        sampling = replace(sampling, forced_tokens=tuple(forced))
+        return Request(0, given, most, sampling, found.ends, features=features, beams=found.beams)
+
     def write(self, request: Request) -> Written:
         """Write the text of a request (its first one) to its end. Raises: UsageError, the error of its last piece."""
         return self.write_all([request])[0]
@@ -132,7 +167,7 @@ class Seq2SeqModel:
         found: list[Written] = []
         try:
             for number, request in zip(running, requests, strict=True):
-                texts = _texts_of(request)
+                texts = request.texts
                 found += _written(texts, self._pieces_of(number, texts))
         finally:
             self._end(running)
@@ -142,7 +177,7 @@ class Seq2SeqModel:
         """The pieces of a request's texts as they are written. Closing the iterator ends them."""
         number = self._begin(request)
         try:
-            yield from self._pieces_of(number, _texts_of(request))
+            yield from self._pieces_of(number, request.texts)
         finally:
             self._end([number])
 
@@ -166,7 +201,11 @@ class Seq2SeqModel:
     ) -> Alignment:
         """How the tokens of a text attend to the encoder's output, and how probable each is after those before it,
         among the tokens below `texts` (None: all). If `features` were encoded lately they are not encoded again.
-        Raises: UsageError (`bad-length`, `bad-prompt`, `cache-full`)."""
+        Raises: UsageError (`bad-length`, `bad-prompt`, `cache-full`; `bad-config` of a model that reads tokens)."""
+        if not self.alignment_heads:
+            raise UsageError(
+                "bad-config", "words are timed by attention to sound, and this model reads tokens"
+            )
         given = np.asarray(tokens, np.int64)
         if not 0 < given.size <= self.decoder.positions or given.ndim != 1:
             raise UsageError(
@@ -224,11 +263,6 @@ class Seq2SeqModel:
                     raise piece.error
                 left -= piece.finish is not None
                 yield piece
-
-
-def _texts_of(request: Request) -> int:
-    """The number of texts that a request gives."""
-    return request.n if request.beams is None else request.beams.num_return_sequences
 
 
 def _written(count: int, pieces: Iterator[Piece]) -> list[Written]:

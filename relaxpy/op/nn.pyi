@@ -858,6 +858,7 @@ def paged_attention(
     sinks: TensorLike | None = None,
     key_scales: TensorLike | None = None,
     value_scales: TensorLike | None = None,
+    bias: TensorLike | None = None,
     scale: float | None = None,
     causal: bool = True,
     window_size: int | None = None,
@@ -868,8 +869,10 @@ def paged_attention(
     (pages, key heads, width, page size) and `value_pages` (pages, key heads, page size, value width); page p of
     sequence s is number tables[s, p]. lengths[s] counts the keys of sequence s, with those of its tokens, which must be
     in the pages already. Integer pages have `key_scales` and `value_scales` (pages, key heads, page size). `sinks`
-    (heads,) is for each head a score more in the softmax, that of no key. The result is (tokens, heads, value width); a
-    token in no sequence gives 0, and every sequence's result is the same to the bit whatever the others are.
+    (heads,) is for each head a score more in the softmax, that of no key. `bias` (heads, reach) is added to causal
+    scores by distance, as T5 has it (Raffel et al., 2019): its last column for a token's own key, each one before for
+    the key before, the first one for all that are further. The result is (tokens, heads, value width); a token in no
+    sequence gives 0, and every sequence's result is the same to the bit whatever the others are.
 
     scale: Factor of the scores; None: 1 / sqrt(width).
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
+from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
@@ -30,8 +31,10 @@ class PagedAttention(Op):
     (pages, key heads, width, page size) and `value_pages` (pages, key heads, page size, value width); page p of
     sequence s is number tables[s, p]. lengths[s] counts the keys of sequence s, with those of its tokens, which must be
     in the pages already. Integer pages have `key_scales` and `value_scales` (pages, key heads, page size). `sinks`
-    (heads,) is for each head a score more in the softmax, that of no key. The result is (tokens, heads, value width); a
-    token in no sequence gives 0, and every sequence's result is the same to the bit whatever the others are."""
+    (heads,) is for each head a score more in the softmax, that of no key. `bias` (heads, reach) is added to causal
+    scores by distance, as T5 has it (Raffel et al., 2019): its last column for a token's own key, each one before for
+    the key before, the first one for all that are further. The result is (tokens, heads, value width); a token in no
+    sequence gives 0, and every sequence's result is the same to the bit whatever the others are."""
 
     name = "nn.paged_attention"
     no_vjp = "it serves a cache: nn.attention has a rule"
@@ -49,7 +52,7 @@ class PagedAttention(Op):
         self, d: Deduction, query: KnownTensor, key_pages: KnownTensor, value_pages: KnownTensor,
         starts: KnownTensor, tables: KnownTensor, lengths: KnownTensor,
         sinks: KnownTensor | None = None, key_scales: KnownTensor | None = None,
-        value_scales: KnownTensor | None = None,
+        value_scales: KnownTensor | None = None, bias: KnownTensor | None = None,
     ) -> TensorType:  # fmt: skip
         d.need_float(query, "query")
         ranks = {
@@ -62,6 +65,7 @@ class PagedAttention(Op):
             "sinks": (sinks, "heads"),
             "key_scales": (key_scales, "pages, key heads, page size"),
             "value_scales": (value_scales, "pages, key heads, page size"),
+            "bias": (bias, "heads, reach"),
         }
         for name, (x, axes) in ranks.items():
             wanted = axes.count(",") + 1
@@ -93,6 +97,8 @@ class PagedAttention(Op):
             for axis, wanted in enumerate((pages, groups, size) if x is not None else ()):
                 assert x is not None
                 d.same_dim(x.dims[axis], wanted, f"sizes of pages and {name} differ", arg=name)
+        if bias is not None:
+            self._check_bias(d, bias, heads)
         d.require(
             self.window_size is None or (self.window_size > 0 and self.causal),
             f"window_size must be positive, of causal attention; got {self.window_size}",
@@ -103,6 +109,16 @@ class PagedAttention(Op):
             f"soft_cap must be positive, got {self.soft_cap}", arg="soft_cap",
         )  # fmt: skip
         return TensorType((tokens, heads, value_pages.dims[3]), query.dtype)
+
+    def _check_bias(self, d: Deduction, bias: KnownTensor, heads: Dim) -> None:
+        d.need_float(bias, "bias")
+        d.same_dim(bias.dims[0], heads, "numbers of heads differ", arg="bias")
+        d.ensure(dim_op("le", 1, bias.dims[1]), "bias has no distances", arg="bias")
+        d.require(
+            self.causal and self.soft_cap is None,
+            "bias is added to the scores of causal attention without a soft cap", arg="bias",
+            help="nn.attention takes a bias for each query and key",
+        )  # fmt: skip
 
     def _check_dtypes(
         self, d: Deduction, query: KnownTensor, keys: KnownTensor, values: KnownTensor,
@@ -137,17 +153,19 @@ class PagedAttention(Op):
     def legalize(
         self, out: KnownTensor, query: te.Tensor, key_pages: te.Tensor, value_pages: te.Tensor,
         starts: te.Tensor, tables: te.Tensor, lengths: te.Tensor, sinks: te.Tensor | None,
-        key_scales: te.Tensor | None, value_scales: te.Tensor | None,
+        key_scales: te.Tensor | None, value_scales: te.Tensor | None, bias: te.Tensor | None,
     ) -> te.Tensor:  # fmt: skip
         from relaxpy.tir.writer import paged_attention as program
 
         window, cap = self.window_size or 0, self.soft_cap or 0.0
         scoring = program.Scoring(
-            self.scale, self.causal, window, cap, sinks is not None, key_scales is not None
-        )
+            self.scale, self.causal, window, cap, sinks is not None, key_scales is not None,
+            bias is not None,
+        )  # fmt: skip
         operands = program.Operands(
-            query, key_pages, value_pages, starts, tables, lengths, sinks, key_scales, value_scales
-        )
+            query, key_pages, value_pages, starts, tables, lengths, sinks, key_scales, value_scales,
+            bias,
+        )  # fmt: skip
         size = te.dims(key_pages)[3]
         return program.paged_attention(scoring, operands, out.dims, size, out.dtype)
 
@@ -155,7 +173,7 @@ class PagedAttention(Op):
         self, query: np.ndarray, key_pages: np.ndarray, value_pages: np.ndarray,
         starts: np.ndarray, tables: np.ndarray, lengths: np.ndarray,
         sinks: np.ndarray | None = None, key_scales: np.ndarray | None = None,
-        value_scales: np.ndarray | None = None,
+        value_scales: np.ndarray | None = None, bias: np.ndarray | None = None,
     ) -> np.ndarray:  # fmt: skip
         starts, tables = starts.astype(np.int64), tables.astype(np.int64)
         q = widened(query)
@@ -181,6 +199,9 @@ class PagedAttention(Op):
                     score = q[token, h] @ keys * q.dtype.type(scale)
                     if self.soft_cap is not None:
                         score = np.tanh(score / self.soft_cap) * self.soft_cap
+                    if bias is not None:
+                        column = np.arange(low, high) - place + (bias.shape[1] - 1)
+                        score = score + bias[h, np.maximum(column, 0)].astype(q.dtype)
                     sink = [] if sinks is None or not len(sinks) else [sinks[h].astype(q.dtype)]
                     largest = np.max([*score, *sink])
                     powers = np.exp(score - largest)
@@ -215,6 +236,24 @@ class PagedAttention(Op):
         scales = rand(7, 2, 4, low=0.01, high=0.03), rand(7, 2, 4, low=0.02, high=0.04)
         quantised = f"{dims}, n 2 4, n 2 4"
         yield sample(cls(), q, *whole, *batch, (), *scales, dims=quantised, atol=1e-5)
+        biased = (*batch, (), (), (), rand(4, 5))
+        yield sample(cls(scale=1.0), q, k, v, *biased, dims=f"{dims}, 4 5", atol=1e-5)
+        yield sample(
+            cls(window_size=3),
+            q,
+            k,
+            v,
+            *batch,
+            rand(4),
+            (),
+            (),
+            rand(4, 1),
+            dims=f"{sinks}, 4 1",
+            atol=1e-5,
+        )
+        yield sample(
+            cls(), q, *whole, *batch, (), *scales, rand(4, 99), dims=f"{quantised}, 4 r", atol=1e-5
+        )
         yield wrong(cls(), q, k[:, :, :7], v, *batch, code="shape-mismatch", match="widths")
         yield wrong(cls(), q, k[:6], v, *batch, code="shape-mismatch", match="numbers of pages")
         yield wrong(cls(), q, k, v[:, :1], *batch, code="shape-mismatch", match="heads of key")
@@ -228,6 +267,14 @@ class PagedAttention(Op):
         yield wrong(cls(), half[0], k, v, *batch, code="op-dtype", match="float16")
         yield wrong(cls(), q, *whole, *batch, code="op-arguments", match="key_scales")
         yield wrong(cls(), q, k, v, *batch, (), *scales, code="op-arguments", match="no scales")
+        none = *batch, (), (), ()
+        yield wrong(cls(), q, k, v, *none, rand(3, 5), code="shape-mismatch", match="heads")
+        yield wrong(cls(), q, k, v, *none, rand(4, 0), code="shape-mismatch", match="no distances")
+        yield wrong(cls(), q, k, v, *none, rand(4), code="op-rank", match="bias")
+        yield wrong(
+            cls(causal=False), q, k, v, *none, rand(4, 5), code="op-arguments", match="causal"
+        )
+        yield wrong(cls(soft_cap=2.0), q, k, v, *none, rand(4, 5), code="op-arguments", match="cap")
         yield wrong(cls(window_size=0), q, k, v, *batch, code="op-arguments", match="window_size")
         yield wrong(cls(soft_cap=-1.0), q, k, v, *batch, code="op-arguments", match="soft_cap")
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from relaxpy.errors import UsageError
 from relaxpy.serve.sampling import Draw
-from relaxpy.serve.token_rules import forbidden_tokens, token_biases
+from relaxpy.serve.token_rules import forbidden_tokens, forced_token, token_biases
 
 _F = np.float32
 
@@ -142,6 +142,10 @@ class BeamSearch:
 def beam_scores(logits: np.ndarray, draw: Draw) -> np.ndarray:
     """The log-probabilities (vocabulary,) float32 of the next token of a beam by its logits, after the rules of its
     draw: as transformers has it, log-probabilities first. What is ruled out has minus infinity."""
+    if (forced := forced_token(draw)) is not None:
+        found = np.full(len(logits), -np.inf, _F)
+        found[forced] = 0
+        return found
     wide = logits.astype(_F)
     wide = wide - wide.max()
     scores = wide - np.log(np.exp(wide).sum(dtype=_F))

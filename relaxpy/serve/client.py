@@ -137,7 +137,7 @@ class EngineClient:
         self._streams[number] = queue
         if len(self._streams) == 1:
             self._heard = time.monotonic()
-        left, timer = request.n, None
+        left, timer = request.texts, None
         if seconds is not None:
             late = too_late(seconds)
             timer = asyncio.get_running_loop().call_later(seconds, queue.put_nowait, late)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,6 +47,10 @@ def _tensors(arrays: Any) -> Any:
     if is_tuple(arrays):
         return tuple(map(_tensors, arrays))
     return from_numpy(np.ascontiguousarray(arrays))
+
+
+def _row(logits: Callable[[], np.ndarray], row: int) -> np.ndarray:
+    return logits()[row]
 
 
 class DecoderModel:
@@ -125,9 +130,9 @@ class DecoderModel:
         if ruled:
             logprobs = logprobs.copy()
             for row in ruled:
-                logprobs[row] = ruled_logprob(
-                    as_numbers()[row], given[_MASKS][row], int(drawn[row])
-                )
+                of_row = partial(_row, as_numbers, row)
+                mask, before = given[_MASKS][row], float(logprobs[row])
+                logprobs[row] = ruled_logprob(of_row, mask, int(drawn[row]), before)
         return drawn, logprobs
 
     def logits(self, logits: Any) -> np.ndarray:

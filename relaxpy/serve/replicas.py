@@ -174,7 +174,7 @@ class ReplicaClient:
     async def submit(self, request: Request, seconds: float | None = None) -> AsyncGenerator[Piece]:
         """Like `EngineClient.submit`. A request whose replica ends before its first piece is sent again."""
         deadline = None if seconds is None else time.monotonic() + seconds
-        left, deaths, tries = request.n, 0, 0
+        left, deaths, tries = request.texts, 0, 0
         while left:
             if self._closing:
                 raise UsageError("engine", "the server is about to stop", help="try again later")

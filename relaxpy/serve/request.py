@@ -104,6 +104,11 @@ class Request:
         return self.n if self.beams is None else self.beams.num_beams
 
     @property
+    def texts(self) -> int:
+        """The texts that come of it."""
+        return self.n if self.beams is None else self.beams.num_return_sequences
+
+    @property
     def most_tokens(self) -> int:
         """The length of a text of this request that is never cut short, prompt included."""
         return len(self.prompt) + self.max_tokens

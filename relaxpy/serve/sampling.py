@@ -14,7 +14,7 @@ from relaxpy.errors import UsageError
 from relaxpy.narrow import is_sequence
 from relaxpy.serve.log_sum import log_sum
 from relaxpy.serve.timestamp_rules import TimestampRules
-from relaxpy.serve.token_rules import forbidden_tokens, token_biases
+from relaxpy.serve.token_rules import forbidden_tokens, forced_token, token_biases
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class Sampling:
     """So many tokens in a row come only once, the prompt included; 0: as often as they like."""
     sequence_bias: tuple[tuple[tuple[int, ...], float], ...] = ()
     """Sequences of tokens, and what is added to the logit of the last one after the others."""
+    forced_tokens: tuple[tuple[int, int], ...] = ()
+    """Places after the prompt, 0 for the first token, and the token that comes there, with probability 1."""
     timestamps: TimestampRules | None = None
     """The rules of times in a text of speech (Whisper)."""
 
@@ -99,12 +101,17 @@ class Sampling:
         need(are_biases, "sequence_bias", "pairs of a sequence of tokens and a number")
         biases = tuple((tuple(tokens), float(by)) for tokens, by in biases)
         object.__setattr__(self, "sequence_bias", biases)
+        forced: Any = self.forced_tokens
+        are_forced = is_sequence(forced) and all(_are_tokens(p) and len(p) == 2 for p in forced)
+        need(are_forced, "forced_tokens", "pairs of a place and a token")
+        object.__setattr__(self, "forced_tokens", tuple((place, token) for place, token in forced))
 
     def check_vocabulary(self, vocab: int) -> None:
         """Raises: UsageError (`sampling`) for a bias of a token that a vocabulary of this size does not have."""
         biased = {
             "bias": [*self.bias],
             "sequence_bias": [t for s, _ in self.sequence_bias for t in s],
+            "forced_tokens": [token for _, token in self.forced_tokens],
         }
         for name, tokens in biased.items():
             if wrong := [token for token in tokens if token >= vocab]:
@@ -156,6 +163,7 @@ class SamplingOptions(TypedDict, total=False):
     bad_words_ids: Sequence[Sequence[int]] | None
     no_repeat_ngram_size: int | None
     sequence_bias: Sequence[tuple[Sequence[int], float]] | None
+    forced_tokens: Sequence[tuple[int, int]] | None
     timestamps: TimestampRules | None
 
 
@@ -213,6 +221,9 @@ def sampling_arguments(
             rules.restrict(allowed, draw.tokens[draw.prompt :], logits()[row])
             packed = np.packbits(allowed, bitorder="little")
             masks[row].view(np.uint8)[: len(packed)] = packed
+        if (forced := forced_token(draw)) is not None:
+            masks[row] = 0
+            masks[row].view(np.uint32)[forced // 32] = np.uint32(1) << np.uint32(forced % 32)
 
     penalised = [
         draw.tokens
@@ -248,10 +259,15 @@ def allowed_by(mask: np.ndarray, vocab: int) -> np.ndarray:
     return np.unpackbits(mask.view(np.uint8), count=vocab, bitorder="little").astype(bool)
 
 
-def ruled_logprob(logits: np.ndarray, mask: np.ndarray, token: int) -> float:
-    """The log-probability of a token by the logits (vocab,) of those that a mask allows."""
-    wide = logits[allowed_by(mask, len(logits))].astype(np.float64)
-    return float(logits[token] - log_sum(wide))
+def ruled_logprob(
+    logits: Callable[[], np.ndarray], mask: np.ndarray, token: int, logprob: float
+) -> float:
+    """The log-probability of a token by the logits (vocab,) of those that a mask allows, given that among all."""
+    if (mask == -1).all():
+        return logprob
+    found = logits()
+    wide = found[allowed_by(mask, len(found))].astype(np.float64)
+    return float(found[token] - log_sum(wide))
 
 
 def no_token(logits: np.ndarray) -> UsageError:

@@ -34,6 +34,12 @@ def forbidden_tokens(draw: Draw) -> set[int]:
     return found
 
 
+def forced_token(draw: Draw) -> int | None:
+    """The token that has to come next, whatever the other options say; None: there is none."""
+    written = len(draw.tokens) - draw.prompt
+    return next((token for place, token in draw.sampling.forced_tokens if place == written), None)
+
+
 def token_biases(draw: Draw) -> dict[int, float]:
     """What is added to logits: biases of tokens, and those of sequences of which all but the last token are there."""
     options = draw.sampling

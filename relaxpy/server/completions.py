@@ -7,12 +7,13 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from relaxpy.serve.beams import Beams
 from relaxpy.serve.request import Score
 from relaxpy.server import known_fields
 from relaxpy.server.bodies import MaxTokensOrNone, SamplingBody
@@ -24,6 +25,11 @@ from relaxpy.server.logprobs import CompletionLogprobs, prompt_logprobs
 from relaxpy.server.served_model import Delta, Order, ServedModel, Tally
 
 _MOST_PROMPTS = 128
+_OF_DRAWS: Mapping[str, tuple[Any, ...]] = {
+    "temperature": (0,), "top_p": (1,), "top_k": (0, -1), "min_p": (0,), "stop": ([],), "logprobs": (0,),
+    "prompt_logprobs": (),
+}  # fmt: skip
+"""What a search with beams does not follow, and the values at which it asks for nothing."""
 _Token = Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
@@ -45,18 +51,45 @@ class CompletionBody(SamplingBody):
     echo: bool = False
     add_special_tokens: bool = True
     """Whether the model's own tokens are put around a prompt that is a text."""
-    best_of: int | None = None
+    best_of: Annotated[int, Field(ge=1, le=128)] | None = None
+    """Of a search with beams, how many there are; `n` of the texts are given."""
+    use_beam_search: bool = False
+    length_penalty: Annotated[float, Field(ge=-100, le=100)] | None = None
+    early_stopping: bool | Literal["never"] = False
     stream_options: StreamOptions | None = None
 
     def prompts(self) -> list[str | list[int]]:
-        """Each prompt, a text or tokens. Raises: ApiError for what is not offered."""
-        if self.best_of not in (None, self.n):
-            raise ApiError("best_of is not offered: ask for n and choose", param="best_of")
+        """Each prompt, a text or tokens."""
         if isinstance(self.prompt, str):
             return [self.prompt]
         if isinstance(self.prompt[0], int):
             return [[token for token in self.prompt if isinstance(token, int)]]
         return [each for each in self.prompt if not isinstance(each, int)]
+
+    def beams(self) -> Beams | None:
+        """The search that is asked for. Raises: ApiError for what it does not follow, and for its options without
+        it."""
+        if not self.use_beam_search:
+            if self.best_of not in (None, self.n):
+                raise ApiError("best_of is not offered: ask for n and choose", param="best_of")
+            for name, rest in (("length_penalty", (None, 1)), ("early_stopping", (False,))):
+                if getattr(self, name) not in rest:
+                    raise ApiError(f"{name} is for use_beam_search", param=name)
+            return None
+        for name, rest in _OF_DRAWS.items():
+            if getattr(self, name) not in (None, *rest):
+                raise ApiError(f"use_beam_search does not follow {name}: leave it out", param=name)
+        for name, _ in self.forms():
+            raise ApiError("use_beam_search follows no grammar: leave one of them out", param=name)
+        if self.echo and self.logprobs is not None:
+            raise ApiError("use_beam_search tells no log-probabilities of the prompt", param="echo")
+        width = self.n if self.best_of is None else self.best_of
+        if width < self.n:
+            raise ApiError(
+                f"best_of is {width}, the beams, and n {self.n} of them", param="best_of"
+            )
+        penalty = 1.0 if self.length_penalty is None else self.length_penalty
+        return Beams(width, penalty, self.early_stopping, self.n)
 
 
 async def completions(server: Server, request: Request) -> Response:
@@ -91,6 +124,7 @@ def _orders(
     first = tokenizer.number(tokenizer.special.get("bos_token", ""))
     orders: list[Order] = []
     texts: list[str] = []
+    beams = body.beams()
     for prompt in body.prompts():
         if isinstance(prompt, str):
             model.check_size(len(prompt))
@@ -109,6 +143,7 @@ def _orders(
             top=body.logprobs,
             begins=tokenizer.special_tokens.issuperset(tokens),
             echo=body.echo,
+            beams=beams,
         )
         orders.append(order)
         shown = ""
@@ -138,7 +173,8 @@ async def _deltas(
             queue.put_nowait(error)
 
     tasks = [
-        asyncio.create_task(write(number * order.n, order)) for number, order in enumerate(orders)
+        asyncio.create_task(write(number * order.texts, order))
+        for number, order in enumerate(orders)
     ]
     left = len(tasks)
     try:
@@ -168,7 +204,7 @@ async def _events(
     echo: bool,
 ) -> AsyncGenerator[str]:
     usage = {"usage": None} if with_usage else {}
-    n = orders[0].n
+    n = orders[0].texts
     logprobs = [CompletionLogprobs(model, order, echo) for order in orders for _ in range(n)]
     scores: list[Sequence[Score]] = [()] * len(orders)
     begun = set[int]()
@@ -199,7 +235,7 @@ async def _whole(
     head: Mapping[str, Any],
     body: CompletionBody,
 ) -> Response:
-    n = orders[0].n
+    n = orders[0].texts
     found: list[list[Delta]] = [[] for _ in range(len(orders) * n)]
     async with aclosing(_deltas(server, model, orders, tally)) as deltas:
         async for number, delta in deltas:

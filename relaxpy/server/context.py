@@ -16,6 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from relaxpy.errors import UsageError
+from relaxpy.serve.beams import Beams
 from relaxpy.serve.grammar import Grammar
 from relaxpy.serve.json_schema import mismatch
 from relaxpy.serve.pages import NONE
@@ -160,11 +161,14 @@ class Server:
         shown: frozenset[int] = frozenset(),
         begins: bool = False,
         echo: bool = False,
+        beams: Beams | None = None,
     ) -> Order:
-        """The order of a body; with `echo` and `top` the tokens of the prompt have log-probabilities, too. Raises:
-        ApiError, UsageError."""
-        if body.n > (most := model.settings.running):
-            raise ApiError(f"n is at most {most}, the texts that are written at once", param="n")
+        """The order of a body; with `echo` and `top` the tokens of the prompt have log-probabilities, too. With `beams`
+        they are searched, and come instead of `body.n` texts. Raises: ApiError, UsageError."""
+        name, at_once = ("n", body.n) if beams is None else ("best_of", beams.num_beams)
+        if at_once > (most := model.settings.running):
+            found = f"{name} is at most {most}, the texts that are written at once"
+            raise ApiError(found, param=name)
         if body.min_tokens > (max_tokens if max_tokens not in (None, -1) else body.min_tokens):
             raise ApiError("min_tokens is more than max_tokens", param="min_tokens")
         if body.prompt_logprobs is not None and body.stream:
@@ -191,7 +195,7 @@ class Server:
                 model.tokenizer.encode_literally,
             ),
             own.union(body.stop_token_ids or ()),
-            body.n,
+            body.n if beams is None else 1,
             top,
             adapter,
             f"{client}\n{body.cache_salt}" if body.cache_salt or self._several_keys else "",
@@ -202,13 +206,14 @@ class Server:
             stop=model.defaults.stop if (stops := body.stops) is None else stops,
             shown=shown,
             begins=begins,
+            beams=beams,
         )
 
     async def deltas(self, model: ServedModel, order: Order, tally: Tally) -> AsyncGenerator[Delta]:
         """The texts of an order, within the time that an answer may take, and counted. A finished one that has a schema
         is compared with it before its last part leaves. Raises: ApiError."""
         seconds = self.settings.request_seconds
-        texts = [""] * order.n
+        texts = [""] * order.texts
         try:
             async with aclosing(model.write(order, tally, seconds)) as deltas:
                 async for delta in deltas:

@@ -49,6 +49,7 @@ _MODEL_ONLY = "it is for models that are not offered"
 _TEXT_MODEL = "answers are texts"
 _BY_SERVER = "it is an option of the server"
 _NOT_SHOWN = "answers do not have it"
+_BEAMS = "/v1/completions searches with beams"
 _STRICT = "arguments fit their schema when tool_choice asks for the call; others are as the model writes them"
 
 TEXTS: Mapping[str, Field] = {
@@ -62,8 +63,9 @@ TEXTS: Mapping[str, Field] = {
     **_ignored("request_id session_id", "the header x-request-id names a request"),
     **_ignored("guided_decoding_backend", "there is one, and all forms are followed"),
     **_ignored("stream_interval", "an event comes with each step"),
-    **_refused("use_beam_search watermarking", "it is not offered: leave it out", False),
-    **_refused("length_penalty", "it is for beam search, which is not offered", 1),
+    **_refused("watermarking", "it is not offered: leave it out", False),
+    **_refused("use_beam_search early_stopping", _BEAMS, False),
+    **_refused("length_penalty", _BEAMS, 1),
     **_refused("include_stop_str_in_output no_stop_trim", "texts end before a stop string", False),
     **_refused("skip_special_tokens", "texts have no special tokens; see logprobs for them", True),
     **_refused("spaces_between_special_tokens", "texts have no special tokens", True),
@@ -159,7 +161,7 @@ CHAT: Mapping[str, Field] = {
     **_refused("thinking enable_thinking", "write reasoning_effort, or chat_template_kwargs"),
 }
 COMPLETIONS: Mapping[str, Field] = {
-    **TEXTS,
+    **{name: each for name, each in TEXTS.items() if each.text != _BEAMS},
     **_ignored("metadata", _RECORDS),
     **_refused("suffix", "models continue a prompt; a model for filling in has its own marks", ""),
     **_refused("input_prefix input_suffix input_extra", "models continue a prompt", "", []),

@@ -199,7 +199,7 @@ class ServedModel:
                 order.ends,
                 min_tokens=order.sampling.min_tokens,
             )
-            for _ in range(order.n)
+            for _ in range(order.texts)
         ]
         async with aclosing(self.client.submit(order, seconds)) as pieces:
             async for piece in pieces:

@@ -42,6 +42,8 @@ class Case:
     dtype: str = "float32"
     pages: str = ""
     sinks: bool = False
+    reach: int = 0
+    """Columns of the bias; 0: there is none."""
 
     def shapes(self) -> dict[str, tuple[Sequence[Any], str]]:
         """The inputs."""
@@ -59,6 +61,8 @@ class Case:
         if kind == "int8":
             scales = (("n", self.groups, self.size), "float32")
             found |= {"key_scales": scales, "value_scales": scales}
+        if self.reach:
+            found["bias"] = ((self.heads, self.reach), "float32")
         return found
 
     def program(self) -> PrimFunc:
@@ -68,7 +72,7 @@ class Case:
             for name, (shape, dtype) in self.shapes().items()
         }
         out: Any = TensorType((NAMES["t"], self.heads, self.column), self.dtype)
-        given = {name: x.get(name) for name in ("sinks", "key_scales", "value_scales")}
+        given = {name: x.get(name) for name in ("sinks", "key_scales", "value_scales", "bias")}
         made = self.op.legalize(out, *list(x.values())[:6], **given)
         return PrimFunc.from_te(list(x.values()), [made])
 
@@ -79,9 +83,8 @@ class Case:
             f"{name}: R.Tensor({tuple(shape)!r}, {dtype!r})"
             for name, (shape, dtype) in shapes.items()
         )
-        given = [*shapes]
-        if "key_scales" in shapes and not self.sinks:
-            given.insert(6, "()")
+        optional = ("sinks", "key_scales", "value_scales", "bias")
+        given = [*shapes][:6] + [name if name in shapes else "()" for name in optional]
         options = {
             "scale": op.scale,
             "causal": op.causal,
@@ -150,6 +153,7 @@ def main({params}):
                 "key_scales": (*at, key % self.size),
                 "value_scales": (*at, key % self.size),
                 "sinks": (0,),
+                "bias": (0, self.reach - 1),
             }
             if name in places and x[name].dtype != np.int8:
                 x[name][places[name]] = np.nan

@@ -15,6 +15,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,11 +23,16 @@ import numpy as np
 import pytest
 
 from benchmarks.report import ROOT, markdown_table, replace_section, save, saved
+from relaxpy.checkpoints import open_checkpoint
 from relaxpy.ir.expr import Var
 from relaxpy.models.checkpoint import read_weights
-from relaxpy.models.decoder import Decoder, step_spec
-from relaxpy.models.families import decoder_config
-from relaxpy.models.loaded import LoadedDecoder, Scheme, load_decoder, quantization
+from relaxpy.models.loaded import (
+    LoadedDecoder,
+    Scheme,
+    decoder_program,
+    load_decoder,
+    quantization,
+)
 from relaxpy.serve import PageBook
 from tests.models.family_checkpoints import CASES, checkpoint, text
 
@@ -65,18 +71,23 @@ def checkpoint_of(name: str, folder: Path) -> Any:
     return checkpoint(name, folder, **sizes)
 
 
-def with_rounded_weights(folder: Path, target: Path, scheme: Scheme) -> Any:
-    """The model of transformers on the weights that a scheme's codes mean, or that the dtype has; written to `target`."""
+def with_rounded_weights(
+    folder: Path, target: Path, scheme: Scheme, kind: str = "AutoModelForCausalLM"
+) -> Any:
+    """The model of transformers, of this class, on the weights that a scheme's codes mean, or that the dtype has; written
+    to `target`."""
     safetensors: Any = pytest.importorskip("safetensors.numpy")
     torch: Any = pytest.importorskip("torch")
     transformers: Any = pytest.importorskip("transformers")
 
-    config, tensors = decoder_config(folder, "float32"), read_weights(folder)
+    checkpoint, tensors = open_checkpoint(folder), read_weights(folder)
+    config = replace(scheme, dtype="float32").applied(checkpoint)
     if scheme.bits is not None:
-        mod, _ = Decoder(config).export(step_spec(config))
-        step, function = quantization(config, scheme), cast(Any, mod["step"])
+        mod, _ = decoder_program(checkpoint, config, Scheme(None, activations=None))
+        step = quantization(config, scheme)
         known = {
             cast(Var, var).name: (step.scheme_of(var), axis)
+            for function in mod.graph_functions.values()
             for var, axis in step.weights(function).items()
         }
         for name, source in config.sources_in(tensors).items():
@@ -99,9 +110,11 @@ def with_rounded_weights(folder: Path, target: Path, scheme: Scheme) -> Any:
     (target / "config.json").write_bytes((folder / "config.json").read_bytes())
     found = {name: np.ascontiguousarray(x) for name, x in tensors.items()}
     safetensors.save_file(found, target / "model.safetensors", {"format": "pt"})
-    return transformers.AutoModelForCausalLM.from_pretrained(
-        target, dtype=torch.float32, attn_implementation="eager"
-    ).eval()
+    return (
+        getattr(transformers, kind)
+        .from_pretrained(target, dtype=torch.float32, attn_implementation="eager")
+        .eval()
+    )
 
 
 class Run:

@@ -1,4 +1,4 @@
-"""BART, mBART, Marian and M2M-100 beside transformers: logits over inputs of several lengths, and texts."""
+"""BART, mBART, Marian, M2M-100 and the T5s beside transformers: logits over inputs of several lengths, and texts."""
 
 from __future__ import annotations
 
@@ -11,33 +11,30 @@ import pytest
 
 from relaxpy.errors import UsageError
 from relaxpy.llm.seq2seq import load_seq2seq
+from relaxpy.models.decoder_plan import plan_decoder
 from relaxpy.models.families import SEQ2SEQ
+from relaxpy.models.loaded import Scheme
 from relaxpy.serve import Beams, Features, Request, Sampling
+from tests.models.seq2seq_checkpoints import CASES, seq2seq
 from tests.sweeps import FULL, quick_target
 
-SIZES: dict[str, Any] = {
-    "vocab_size": 97, "encoder_layers": 2, "encoder_attention_heads": 2, "decoder_layers": 2, "decoder_attention_heads": 4,
-    "decoder_ffn_dim": 56, "encoder_ffn_dim": 72, "d_model": 40, "max_position_embeddings": 48, "pad_token_id": 1,
-    "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": None, "init_std": 0.25,
-}  # fmt: skip
-NAMES = {"bart": "Bart", "mbart": "MBart", "marian": "Marian", "m2m_100": "M2M100"}
-OTHERS: dict[str, dict[str, Any]] = {
-    "bart": {}, "mbart": {"scale_embedding": True, "activation_function": "relu"},
-    "marian": {"scale_embedding": True, "activation_function": "swish"}, "m2m_100": {},
-}  # fmt: skip
+OF_CHECKPOINTS: list[dict[str, Any]] = [
+    {"max_length": 12, "no_repeat_ngram_size": 2},
+    {
+        "max_length": 14, "min_length": 6, "num_beams": 3, "length_penalty": 2.0, "early_stopping": True,
+        "no_repeat_ngram_size": 2, "forced_bos_token_id": 7, "forced_eos_token_id": 2,
+    },
+    {"max_new_tokens": 9, "num_beams": 4, "length_penalty": -1.0, "forced_bos_token_id": 96, "bad_words_ids": [[12]]},
+]  # fmt: skip
+"""Fields of generation_config.json."""
+TEXTS = [name for name in CASES if "whisper" not in name]
 
 
-@pytest.mark.parametrize("name", NAMES if FULL else ["bart", "m2m_100"])
+@pytest.mark.parametrize("name", TEXTS if FULL else ["bart", "m2m_100", "flan-t5"])
 def test_beside_transformers(tmp_path: Path, name: str) -> None:
     torch: Any = pytest.importorskip("torch")
     transformers: Any = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{NAMES[name]}Config")(**SIZES, **OTHERS[name])
-    class_name = {"marian": "MarianMTModel"}.get(name, f"{NAMES[name]}ForConditionalGeneration")
-    theirs = getattr(transformers, class_name)(config).eval()
-    if hasattr(theirs, "final_logits_bias"):
-        theirs.final_logits_bias.normal_()
-    theirs.save_pretrained(tmp_path)
+    theirs = seq2seq(name, tmp_path)
     model = load_seq2seq(tmp_path, target=str(quick_target()), batch=4, keep=False)
     rng = np.random.default_rng(0)
     inputs = [rng.integers(3, 97, n) for n in (9, 1, 48, 9, 31, 9, 17)]
@@ -64,10 +61,23 @@ def test_beside_transformers(tmp_path: Path, name: str) -> None:
             early_stopping=False, forced_bos_token_id=None,
         )[0].tolist()[len(prompt) :]  # fmt: skip
         assert list(beams.tokens) == found
+    for options in OF_CHECKPOINTS:
+        config = transformers.GenerationConfig(
+            **options, eos_token_id=2, pad_token_id=1, decoder_start_token_id=3, bos_token_id=0
+        )
+        config.save_pretrained(tmp_path)
+        given = inputs[4]
+        found = theirs.generate(torch.from_numpy(given[None]), config)[0].tolist()[1:]
+        own = model.write(model.request(Features(given)))
+        assert list(own.tokens) == (found[: found.index(2) + 1] if 2 in found else found)
+    plan = plan_decoder(tmp_path, Scheme(None), batch=4)
+    assert plan.weights == model.decoder.packed.nbytes
     with pytest.raises(UsageError, match="1 to 48 tokens, got 49"):
         model.write(dataclasses.replace(requests[0], features=Features(np.full(49, 5))))
     with pytest.raises(UsageError, match="0 to 96"):
         model.write(dataclasses.replace(requests[0], features=Features(np.array([97]))))
+    with pytest.raises(UsageError, match="attention to sound"):
+        model.align(Features(inputs[0]), (2, 5))
 
 
 def test_what_is_refused() -> None:
@@ -79,4 +89,4 @@ def test_what_is_refused() -> None:
         ({"activation_function": "sine"}, "sine"),
     ):
         with pytest.raises(UsageError, match=match):
-            SEQ2SEQ["marian"].from_dict({**SIZES, **change})
+            SEQ2SEQ["marian"].from_dict({**CASES["marian"][1], **change})

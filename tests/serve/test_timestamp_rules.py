@@ -59,7 +59,7 @@ def test_in_a_draw() -> None:
     assert np.flatnonzero(second).tolist() == [n for n in range(FIRST) if n != NO_TIMES]
     power = np.exp(logits[0].astype(np.float64))
     wanted = np.log(power[FIRST + 3] / power[first].sum())
-    assert ruled_logprob(logits[0], masks[0], FIRST + 3) == pytest.approx(wanted)
+    assert ruled_logprob(lambda: logits[0], masks[0], FIRST + 3, 0.0) == pytest.approx(wanted)
 
 
 def test_mistakes() -> None:
@@ -67,3 +67,10 @@ def test_mistakes() -> None:
         TimestampRules(-1, 2, 3)
     with pytest.raises(UsageError, match="rules of timestamps"):
         Sampling(timestamps=3)  # type: ignore[arg-type]
+
+
+def test_a_mask_that_allows_all_changes_no_probability() -> None:
+    def never() -> np.ndarray:
+        raise AssertionError("the logits are not looked at")
+
+    assert ruled_logprob(never, np.full(3, -1, np.int32), 5, -1.25) == -1.25

@@ -120,7 +120,7 @@ def test_fields_of_the_clients_are_known(kind: Any, theirs: str) -> None:
 
 OTHERS: dict[type[Body], tuple[str, ...]] = {
     ChatBody: (
-        "use_beam_search top_k min_p repetition_penalty watermarking length_penalty stop_token_ids include_stop_str_in_output "
+        "use_beam_search early_stopping top_k min_p repetition_penalty watermarking length_penalty stop_token_ids include_stop_str_in_output "
         "ignore_eos min_tokens skip_special_tokens spaces_between_special_tokens truncate_prompt_tokens truncation_side "
         "prompt_logprobs logprob_token_ids allowed_token_ids bad_words echo add_generation_prompt continue_final_message "
         "add_special_tokens documents chat_template chat_template_kwargs media_io_kwargs mm_processor_kwargs structured_outputs "

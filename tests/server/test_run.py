@@ -129,9 +129,22 @@ def test_texts_after_prompts(client: Any) -> None:
     assert all(len(each) == 2 for each in found.logprobs.top_logprobs)
     assert found.logprobs.text_offset[1] == len(found.logprobs.tokens[0])
     assert write(prompt=[5, 6, 7]).usage.prompt_tokens == 3
+    searched = write(n=2, extra_body={"use_beam_search": True, "best_of": 3, "length_penalty": 0.5})
+    assert [choice.index for choice in searched.choices] == [0, 1]
+    assert len({choice.text for choice in searched.choices}) == 2
+    assert write(extra_body={"use_beam_search": True}).choices[0].text == one
+    beams: dict[str, Any] = {"use_beam_search": True, "best_of": 2}
     for wrong, name in (
         ({"suffix": "x"}, "suffix"),
         ({"best_of": 9}, "best_of"),
+        ({"extra_body": {"length_penalty": 2}}, "length_penalty"),
+        ({"extra_body": {"early_stopping": "never"}}, "early_stopping"),
+        ({"extra_body": {**beams, "best_of": 5}}, "best_of is at most 4"),
+        ({"extra_body": beams, "n": 3}, "best_of is 2"),
+        ({"extra_body": beams, "temperature": 0.5}, "temperature"),
+        ({"extra_body": beams, "stop": "x"}, "does not follow stop"),
+        ({"extra_body": {**beams, "guided_regex": "a"}}, "no grammar"),
+        ({"extra_body": beams, "logprobs": 2}, "logprobs"),
         ({"prompt": []}, "prompt"),
     ):
         with pytest.raises(openai.BadRequestError, match=name):

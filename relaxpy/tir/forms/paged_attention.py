@@ -45,13 +45,18 @@ def paged_attention_of(func: tirx.PrimFunc) -> PagedForm | None:
     rest = tuple(ranks[len(_RANKS) :])
     if tuple(ranks[: len(_RANKS)]) != _RANKS or len(out.shape) != 3:
         return None
-    if rest not in ((), (1,), (3, 3), (1, 3, 3)) or len(rows_of(func)) != 1:
+    has_sinks, is_quantised, has_bias = rest[:1] == (1,), 3 in rest, rest[-1:] == (2,)
+    if (
+        rest != (1,) * has_sinks + (3, 3) * is_quantised + (2,) * has_bias
+        or len(rows_of(func)) != 1
+    ):
         return None
-    has_sinks, is_quantised = rest[:1] == (1,), rest[-2:] == (3, 3)
-    sinks = given[6] if has_sinks else None
-    scales = given[-2:] if is_quantised else (None, None)
-    operands = Operands(*given[:6], sinks, *scales)
-    for scoring in _candidates(func, has_sinks, is_quantised):
+    left = iter(given[len(_RANKS) :])
+    others = [
+        next(left) if there else None for there in (has_sinks, is_quantised, is_quantised, has_bias)
+    ]
+    operands = Operands(*given[: len(_RANKS)], *others)
+    for scoring in _candidates(func, (has_sinks, is_quantised, has_bias)):
         if tvm_ffi.structural_equal(
             _bare(func), _written(operands, scoring, str(out.dtype)), map_free_vars=True
         ):
@@ -77,8 +82,8 @@ def _written(operands: Operands, scoring: Scoring, dtype: str) -> tirx.PrimFunc:
     return _bare(PrimFunc.from_te(inputs, [out]).func)
 
 
-def _candidates(func: tirx.PrimFunc, has_sinks: bool, is_quantised: bool) -> Iterator[Scoring]:
-    """The options that the numbers of a program allow, likely ones first."""
+def _candidates(func: tirx.PrimFunc, operands: tuple[bool, bool, bool]) -> Iterator[Scoring]:
+    """The options that the numbers of a program allow, likely ones first. `operands`: has it sinks, scales, a bias?"""
     floats: list[float] = []
     integers: set[int] = set()
     caps: list[float] = []
@@ -97,8 +102,8 @@ def _candidates(func: tirx.PrimFunc, has_sinks: bool, is_quantised: bool) -> Ite
     scales = [each for each in dict.fromkeys(floats) if each not in (0.0, LOWEST, cap)]
     windows = sorted({each + n for each in integers for n in (0, 1) if each + n > 0})
     for causal, window in [(True, 0), (False, 0), *((True, each) for each in windows)]:
-        for scale in (*scales, cap or None, None):
-            yield Scoring(scale, causal, window, cap, has_sinks, is_quantised)
+        for scale in (*scales, cap or None, None, 1.0):  # a factor of 1 is not written
+            yield Scoring(scale, causal, window, cap, *operands)
 
 
 def _value(number: Any) -> Sequence[float]:

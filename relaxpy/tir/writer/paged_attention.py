@@ -40,6 +40,8 @@ class Scoring:
     """Has the softmax of each head one score more, that of a sink, which has no value?"""
     is_quantised: bool = False
     """Are the pages integers, with a scale for each token and key head?"""
+    has_bias: bool = False
+    """Is a number added to a score by the distance of its key?"""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,9 @@ class Operands:
     key_scales: Any = None
     """(pages, key heads, page size)."""
     value_scales: Any = None
+    bias: Any = None
+    """(heads, reach): the last column for a query's own key, each one before for the key before, the first one for all
+    that are further."""
 
     @property
     def given(self) -> list[Any]:
@@ -166,7 +171,7 @@ class _Row:
         length = known(p, "length", length)
         left = known(p, "left", self._integer(x.starts, own + 1) - self.token)
         """The number of the sequence's tokens from this one on."""
-        place = known(p, "place", _between(length - left, te.dim(-1), length - 1))
+        self.place = place = known(p, "place", _between(length - left, te.dim(-1), length - 1))
         self.own = own
         self.high = known(p, "end", place + 1 if self.scoring.causal else length)
         self.low = te.dim(0)
@@ -194,7 +199,7 @@ class _Row:
         new = cell(p, "new", self.largest.get())
         with p.loop("j", count, about=32) as n:
             j = start + n
-            score = known(p, "score", self._score(number, j))
+            score = known(p, "score", self._score(number, j, first))
             p.write(self.scores, j, value=score)
             new.set(scalar.maximum(new.get(), score))
         self._rescale(new.get())
@@ -209,8 +214,8 @@ class _Row:
                 part = weight * self._float(x.value_pages, number, self.group, j, c)
                 p.write(self.sums, c, value=p.read(self.sums, c) + part)
 
-    def _score(self, number: Expr, key: Expr) -> Expr:
-        """The score of a product."""
+    def _score(self, number: Expr, key: Expr, first: Expr) -> Expr:
+        """The score of a product with a key of a page, the keys of which begin with the `first` one of the sequence."""
         scoring, score = self.scoring, self.p.read(self.scores, key)
         if scoring.is_quantised:
             score = score * self._float(self.x.key_scales, number, self.group, key)
@@ -218,6 +223,9 @@ class _Row:
         if scoring.soft_cap:
             score = scalar.tanh(score / te.const(scoring.soft_cap, self.wide))
             score = score * te.const(scoring.soft_cap, self.wide)
+        if scoring.has_bias:
+            column = first + key - self.place + (self.x.bias.shape[1] - 1)
+            score = score + self._float(self.x.bias, self.head, scalar.maximum(column, te.dim(0)))
         return score
 
     def _scale(self) -> Expr:

@@ -22,6 +22,7 @@ from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu import narrowing
 from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.rules.attention_access import LOWEST, as_numbers, as_words, share_of, splat
+from relaxpy.backend.cpu.rules.paged_bias import MOST_REACH, Biases
 from relaxpy.backend.cpu.rules.paged_tile import (
     LOG2_E,
     Ahead,
@@ -72,6 +73,9 @@ def _fits(form: PagedForm, lanes: int) -> bool:
     if not heads or not width or not groups or not size or not columns:
         return False
     if str(form.out.dtype) not in ("float32", "float16", "bfloat16"):
+        return False
+    reach = 1 if form.x.bias is None else loops.constant(form.x.bias.shape[1])
+    if reach is None or reach > MOST_REACH:
         return False
     rows = heads // groups
     whole = size % lanes == 0 and columns % lanes == 0 and heads % groups == 0
@@ -295,6 +299,9 @@ class _Program:
             p, sizes, scoring, self.keys, products, self.weighing, self.scales, state
         )
         self._allocate_results(rows)
+        self.biases = None
+        if self.x.bias is not None:
+            self.biases = Biases(p, sizes, self.x.bias, self.group * sizes.rows)
         self.key_copy = self.value_copy = None
         if rows >= MANY_ROWS:
             self.key_copy = p.allocate("keys", products.words * sizes.block, "float32")
@@ -438,11 +445,20 @@ class _Program:
             low, high = self._bounds(run, p.let("token", tirx.Min(token, run.end - 1)))
             return low - start, high - start
 
+        def bias(row: Expr, key: Expr) -> Expr:
+            assert self.biases is not None
+            token, head = (
+                _part(row - run.base, sizes.rows),
+                _remainder(row - run.base, int64(sizes.rows)),
+            )
+            return self.biases.of_keys(head, run.shift + run.token + token - start - key)
+
+        biases = None if self.biases is None else bias
         tilings, rows = self._few_rows(run, first, end)
         source = self._in_pages(pages)
         if is_copied is False:
             self._prefetch_scales(pages)
-            self.tiles.score(source, tilings)
+            self.tiles.score(source, tilings, biases)
             self.tiles.weigh(rows, bounds, pages.scales)
             self.tiles.gather(source, tilings)
             return
@@ -452,10 +468,10 @@ class _Program:
         rows = p.let("first_row", low), p.let("end_row", high)
         with p.when(is_copied):
             self._copy(pages)
-            self.tiles.score(copy, shared)
+            self.tiles.score(copy, shared, biases)
         with p.otherwise(is_copied):
             self._prefetch_scales(pages)
-            self.tiles.score(source, tilings)
+            self.tiles.score(source, tilings, biases)
         self.tiles.weigh(rows, bounds, pages.scales)
         with p.when(is_copied):
             self.tiles.gather(copy, shared)

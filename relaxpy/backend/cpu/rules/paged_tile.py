@@ -131,10 +131,11 @@ class Numbers:
         return value.astype(f"float32x{self.lanes}")
 
     def prefetch(self, begin: Expr, step: Expr, size: int) -> None:
-        """Prefetch the cache lines of a step of as many numbers, the first of which begins at `begin`."""
+        """Prefetch the cache lines of a step of as many numbers, the first of which begins at `begin`, into the second
+        level: the first one holds little more than the block that is used, and waits for few lines at a time."""
         line = CACHE_LINE // max(1, tvm.DataType(self.dtype).bits // 8)
         for n in range(0, size, line):
-            self.program.prefetch(self.view, begin + step * size + n)
+            self.program.prefetch(self.view, begin + step * size + n, level=2)
 
     def in_order(self, vectors: Sequence[Expr]) -> list[Expr]:
         """Vectors that belong to places read by `read`, in the order of memory."""
@@ -231,15 +232,19 @@ class Tiles:
         with p.loop("c", columns // lanes) as c:
             p.store(self.sums, row * columns + c * lanes, splat(0.0, lanes), lanes)
 
-    def score(self, block: Block, tilings: Sequence[Tiling]) -> None:
-        """The scores of a block's keys for the rows of the tiles."""
+    def score(
+        self, block: Block, tilings: Sequence[Tiling],
+        bias: Callable[[Expr, Expr], Expr] | None = None,
+    ) -> None:  # fmt: skip
+        """The scores of a block's keys for the rows of the tiles; `bias` has what is added to those of a row, for the
+        vector of keys from a number on."""
         p, sizes = self.program, self.sizes
         with p.loop("page", sizes.pages, rolled=True) as page, p.when(block.exists(page)):
             for tiling in tilings:
                 across = sizes.across(tiling.height, sizes.vectors)
                 for first in range(0, sizes.vectors, across):
                     key = page * sizes.page + first * sizes.lanes
-                    tile = partial(self._products, tiling.height, block, page, first)
+                    tile = partial(self._products, tiling.height, block, page, first, bias)
                     tiling.visit(key, tile)
 
     def weigh(
@@ -271,7 +276,10 @@ class Tiles:
             with p.loop("part", sizes.columns // (across * lanes)) as part:
                 tiling.visit(int64(0), partial(self._sums, tiling, block, part, across))
 
-    def _products(self, height: int, block: Block, page: Expr, first: int, row: Expr) -> None:
+    def _products(
+        self, height: int, block: Block, page: Expr, first: int,
+        bias: Callable[[Expr, Expr], Expr] | None, row: Expr,
+    ) -> None:  # fmt: skip
         """The scores of the rows of a tile, for some vectors of a page's keys."""
         p, sizes, lanes = self.program, self.sizes, self.sizes.lanes
         across = sizes.across(height, sizes.vectors)
@@ -308,6 +316,8 @@ class Tiles:
                     place = block.scales(page) + (first + n) * lanes
                     (scale,) = self.key_scales.read(place, 1)
                     score = score * scale
+                if bias is not None:
+                    score = score + bias(row + r, number + n * lanes)
                 place = (row + r) * sizes.block + (number + n * lanes)
                 p.store(self.scores, place, score, lanes)
 

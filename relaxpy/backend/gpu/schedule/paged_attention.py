@@ -92,8 +92,8 @@ class _PagedAttention(AttentionTile[_Row]):
         for buffer in (form.x.query, form.x.key_pages, form.x.value_pages):
             self.reads(buffer)
         others = (form.x.starts, form.x.tables, form.x.lengths, form.out)
-        scales = (form.x.sinks, form.x.key_scales, form.x.value_scales)
-        self.views = {b: self.p.flat_view(b) for b in (*others, *scales) if b is not None}
+        optional = (form.x.sinks, form.x.key_scales, form.x.value_scales, form.x.bias)
+        self.views = {b: self.p.flat_view(b) for b in (*others, *optional) if b is not None}
         if form.x.key_scales is not None:
             self.scales = shared(self.p, "scales", 2 * self.block, "float32")
             """Of the keys of a block, and of its values."""
@@ -183,6 +183,11 @@ class _PagedAttention(AttentionTile[_Row]):
         score = product * _float(self.depth**-0.5 if scoring.scale is None else scoring.scale)
         if scoring.soft_cap:
             score = tirx.tanh(score / _float(scoring.soft_cap)) * _float(scoring.soft_cap)
+        if (bias := self.x.bias) is not None:
+            reach = bias.shape[1]
+            column = _between(key - self.shift - row.token + reach - 1, 0, reach - 1)
+            own = load(self.views[bias], row.head * reach + column)
+            score = score + tirx.Cast("float32", own)
         return score
 
     def weight(self, power: Expr, place: Expr) -> Expr:

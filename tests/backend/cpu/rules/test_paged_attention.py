@@ -43,6 +43,13 @@ CASES = {
     "many words": Case(heads=16, groups=2, width=32, column=64, size=32, dtype="bfloat16"),
     "integers": Case(pages="int8", sinks=True),
     "small integers": Case(dtype="bfloat16", pages="int8"),
+    "distances": Case(op=PagedAttention(scale=1.0), reach=37),
+    "few distances": Case(
+        heads=6, groups=1, width=5, op=PagedAttention(window_size=19), reach=1, pages="int8"
+    ),
+    "distances in words": Case(
+        heads=3, groups=3, width=6, column=32, size=32, dtype="bfloat16", reach=16, sinks=True
+    ),
 }
 BATCHES = (([1], [1]), ([40], [40]), ([17, 3, 48, 2], [1, 3, 20, 0]), ([16, 32], [2, 16]))
 

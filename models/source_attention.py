@@ -1,0 +1,101 @@
+"""Attention in models with an encoder: of its positions to each other, and of the decoder's tokens to what it gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from relaxpy import nn
+from relaxpy.nn import op
+from relaxpy.nn.tensor import Value
+
+if TYPE_CHECKING:
+    from relaxpy.models.encoder_decoder import EncoderDecoderConfig
+
+MASKED = -1e30
+"""The score of a position that is not there: large enough that exp gives 0, and far from overflow."""
+
+
+class _Projections(nn.Module):
+    """The four linear maps of an attention that reads a source."""
+
+    def __init__(self, config: EncoderDecoderConfig, width: int) -> None:
+        """`width`: numbers of all heads."""
+        self.config = config
+        hidden, dtype = config.hidden_size, config.dtype
+        self.query = nn.Linear(hidden, width, config.has_bias("query"), dtype)
+        self.key = nn.Linear(hidden, width, config.has_bias("key"), dtype)
+        self.value = nn.Linear(hidden, width, config.has_bias("value"), dtype)
+        self.output = nn.Linear(width, hidden, config.has_bias("output"), dtype)
+
+
+class SourceAttention(_Projections):
+    """Attention of every position of a source to all."""
+
+    def __init__(self, config: EncoderDecoderConfig) -> None:
+        super().__init__(config, config.encoder_width)
+
+    def forward(self, x: nn.Tensor, bias: nn.Tensor | None) -> nn.Tensor:
+        """(batch, source, hidden) → the same shape; `bias` is that of `nn.attention`."""
+        batch, source, _ = x.shape
+        heads, width = self.config.encoder_attention_heads, self.config.encoder_width
+        shape = batch, source, heads, width // heads
+        query, key, value = (op.reshape(f(x), shape) for f in (self.query, self.key, self.value))
+        mixed = op.nn.attention(query, key, value, bias, scale=self.config.attention_scale)
+        return self.output(op.reshape(mixed, (batch, source, width)))
+
+
+class CrossAttention(_Projections):
+    """Attention of the decoder's tokens to a source."""
+
+    def __init__(self, config: EncoderDecoderConfig) -> None:
+        super().__init__(config, config.num_attention_heads * config.head_dim)
+
+    def fill(self, x: nn.Tensor, pages: nn.Pages, batch: nn.PagedBatch) -> nn.Pages:
+        """Write the keys and values of encoders' outputs (batch, source, hidden) into their pages. Returns the
+        pages."""
+        cache = nn.PagedCache(pages, batch)
+        config = self.config
+        shape = x.shape[0] * x.shape[1], config.num_attention_heads, config.head_dim
+        dtype = config.dtype if config.source_page_dtype == "int8" else config.source_page_dtype
+        key, value = (op.astype(op.reshape(f(x), shape), dtype) for f in (self.key, self.value))
+        cache.append(key, value)
+        return cache.pages
+
+    def queries(self, x: nn.Tensor) -> nn.Tensor:
+        """(1, tokens, hidden) → (tokens, heads, head)."""
+        config = self.config
+        return op.reshape(self.query(x), (x.shape[1], config.num_attention_heads, config.head_dim))
+
+    def step(self, x: nn.Tensor, pages: nn.Pages, batch: nn.PagedBatch) -> nn.Tensor:
+        """The tokens (1, tokens, hidden) of sequences → the same shape."""
+        config = self.config
+        query = self.queries(x)
+        if config.source_page_dtype == "bfloat16":
+            query = op.astype(query, "bfloat16")
+        mixed = nn.PagedCache(pages, batch).read(query, scale=config.attention_scale)
+        shape = *x.shape[:2], config.num_attention_heads * config.head_dim
+        return self.output(op.reshape(op.astype(mixed, config.dtype), shape))
+
+    def weights(
+        self, x: nn.Tensor, pages: nn.Pages, table: nn.Tensor, length: Value, heads: list[int]
+    ) -> nn.Tensor:
+        """The weights of the tokens (1, tokens, hidden) of some heads at the positions of a source with pages `table`
+        (width,) and a length (1,): (heads, tokens, width * page size) float32, 0 after the source."""
+        config = self.config
+        chosen = np.array(heads, np.int64)
+        query = op.permute_dims(op.take(self.queries(x), chosen, axis=1), (1, 0, 2))
+        keys = op.take(
+            op.take(pages[0], table, axis=0), chosen, axis=1
+        )  # (width, heads, head, page)
+        width, count, head, size = keys.shape
+        keys = op.astype(keys, "float32")
+        if len(pages) == 4:
+            scales = op.take(op.take(pages[2], table, axis=0), chosen, axis=1)
+            keys = keys * op.expand_dims(scales, 2)
+        keys = op.reshape(op.permute_dims(keys, (1, 2, 0, 3)), (count, head, width * size))
+        scale = config.attention_scale or config.head_dim**-0.5
+        scores = op.matmul(op.astype(query, "float32") * scale, keys)
+        there = op.less(op.arange(width * size), op.astype(length, "int64"))
+        return op.nn.softmax(op.where(there, scores, MASKED), axis=-1)
