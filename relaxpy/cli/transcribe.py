@@ -38,6 +38,7 @@ Examples:
   relaxpy transcribe talk.mp3 --format srt > talk.srt        subtitles
   relaxpy transcribe *.wav --format vtt --output-dir subs    a file for each recording
   relaxpy transcribe interview.m4a --words --format json     with the times of words
+  relaxpy transcribe meeting.m4a --vad-filter --batch-size 8         without silence, windows together
   relaxpy transcribe vortrag.webm --language de --task translate    in English
 
 A recording is a file of sound, or of video with sound. A model is a folder with a checkpoint of Whisper, or a name on
@@ -90,6 +91,21 @@ the Hugging Face hub; it is compiled at its first use, and kept.
     "--independent", is_flag=True, help="Windows do not know the text before them: no loops."
 )
 @click.option(
+    "--vad-filter", is_flag=True, help="Cut out silence before the model hears the recording."
+)
+@click.option(
+    "--vad-model",
+    type=click.Path(),
+    metavar="FILE",
+    help="Silero's ONNX file, which tells speech from silence (default: loudness does).",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Hear so many windows of a recording together, cut at pauses.",
+)
+@click.option(
     "--max-line-width", type=click.IntRange(min=1), metavar="N", help="Characters of a line."
 )
 @click.option(
@@ -118,6 +134,9 @@ def transcribe(
     beam_size: int,
     without_timestamps: bool,
     independent: bool,
+    vad_filter: bool,
+    vad_model: str | None,
+    batch_size: int | None,
     **given: Any,
 ) -> None:
     """Write what is spoken in recordings, FILE..., as text or subtitles."""
@@ -129,7 +148,10 @@ def transcribe(
         "language": language, "task": task, "initial_prompt": initial_prompt, "hotwords": hotwords,
         "beam_size": beam_size, "without_timestamps": without_timestamps,
         "condition_on_previous_text": not independent, "word_timestamps": words or layout.needs_words,
+        "vad_filter": vad_filter, "batch_size": batch_size,
     }  # fmt: skip
+    if vad_model is not None:
+        asked["vad_parameters"] = {"model": vad_model}
     if temperature is not None:
         asked["temperature"] = temperature
     if clip_timestamps is not None:

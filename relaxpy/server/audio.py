@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from time import perf_counter
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
+from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -26,10 +27,37 @@ from relaxpy.speech.options import TEMPERATURES, TranscriptionOptionsDict
 
 _FILES = {"text": "txt", "srt": "srt", "vtt": "vtt"}
 """Formats of answers that are files, and their names in `relaxpy.speech.formats`."""
+_WINDOWS = 8
+"""Windows of a recording that are heard together, where it is cut at pauses."""
 
 
 def _listed(given: Any) -> Any:
     return [given] if isinstance(given, str) else given
+
+
+class ServerVad(Body):
+    """How speech is told from silence, with OpenAI's names and defaults."""
+
+    type: Literal["server_vad"]
+    threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
+    prefix_padding_ms: Annotated[int, Field(ge=0, le=10_000)] = 300
+    silence_duration_ms: Annotated[int, Field(ge=0, le=60_000)] = 200
+
+    def parameters(self) -> dict[str, Any]:
+        """As `vad_parameters`."""
+        return {
+            "threshold": self.threshold,
+            "speech_pad_ms": self.prefix_padding_ms,
+            "min_silence_duration_ms": self.silence_duration_ms,
+        }
+
+
+def _object(given: Any) -> Any:
+    """JSON in the field of a form."""
+    if isinstance(given, str) and given.lstrip().startswith("{"):
+        with suppress(ValueError):
+            return from_json(given)
+    return given
 
 
 class SpeechBody(Body):
@@ -57,6 +85,12 @@ class SpeechBody(Body):
         | None
     ) = None
     """What has times in verbose JSON; None: segments."""
+    chunking_strategy: Annotated[Literal["auto"] | ServerVad | None, BeforeValidator(_object)] = (
+        None
+    )
+    """Whether windows are cut at pauses and heard together, and without silence if it says what that is."""
+    vad_filter: bool = False
+    """Whether silence is cut out."""
     seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] = 0
     stream: bool = False
 
@@ -86,7 +120,14 @@ class SpeechBody(Body):
 
     def options(self, task: str) -> TranscriptionOptionsDict:
         """As `Transcriber.transcribe` takes them."""
+        chunks = self.chunking_strategy
+        cut: TranscriptionOptionsDict = {"vad_filter": self.vad_filter}
+        if chunks is not None:
+            cut["batch_size"] = _WINDOWS
+        if isinstance(chunks, ServerVad):
+            cut |= {"vad_filter": True, "vad_parameters": chunks.parameters()}
         return {
+            **cut,
             "task": task,
             "language": self.language or None,
             "initial_prompt": self.prompt or None,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -64,8 +65,9 @@ class Recogniser(Protocol):
     positions: int
     """The most tokens of a text, prompt included."""
 
-    def write(self, features: np.ndarray, request: WindowRequest) -> WindowText:
-        """The text of a window; of several that are drawn, the one with the largest log-probability by its length."""
+    def write(self, asked: Sequence[tuple[np.ndarray, WindowRequest]]) -> list[WindowText]:
+        """The text of each window, by its features; of several that are drawn, the one with the largest log-probability
+        by its length. Windows are written together."""
         ...
 
     def logprobs(self, features: np.ndarray, tokens: tuple[int, ...]) -> np.ndarray:

@@ -36,7 +36,7 @@ _WITH_LENGTH = {"aiff", "caf", "flac", "matroska"}
 """Formats that say how long they are."""
 _UNKNOWN = 0x7FFF0000
 """A length of more bytes stands for one that was not known when the file was begun."""
-_PIECE = 30 * RATE
+PIECE = 30 * RATE
 """Samples of a piece."""
 _MOST_CHANNELS = 64
 _KEPT = 10 * 60 * RATE
@@ -98,7 +98,7 @@ class Sound:
     def pieces(self) -> Iterator[np.ndarray]:
         """The samples, piece by piece, float32."""
         if len(self._kept) or is_ndarray(self._given):
-            yield from (self._kept[k : k + _PIECE] for k in range(0, len(self._kept), _PIECE))
+            yield from (self._kept[k : k + PIECE] for k in range(0, len(self._kept), PIECE))
             return
         with _opened(self._given, self.name) as file, closing(_decoded(file, self.name)) as pieces:
             yield from pieces
@@ -293,10 +293,10 @@ def _stream(av: Any, container: Any, stream: Any, name: str) -> Iterator[np.ndar
                 ) from None
             broken = error
             break
-        while count >= _PIECE:
+        while count >= PIECE:
             joined = np.concatenate(waiting)
-            yield joined[:_PIECE]
-            waiting, count, total = [joined[_PIECE:]], count - _PIECE, total + _PIECE
+            yield joined[:PIECE]
+            waiting, count, total = [joined[PIECE:]], count - PIECE, total + PIECE
     if broken is not None:
         raise UsageError(
             "bad-sound",

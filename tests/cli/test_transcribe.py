@@ -55,6 +55,13 @@ def test_several_recordings_to_stdout(tmp_path: Path) -> None:
     assert "bad-sound" in done.stderr
 
 
+def test_windows_without_silence(tmp_path: Path) -> None:
+    done = run(PAUSES, "--vad-filter", "--batch-size", "2")
+    assert done.stdout.split() == ["four", "nine", "zero", "seven"]
+    assert "nothing asks for it" in str(run(PAUSES, "--vad-model", "silero.onnx").stderr)
+    assert run(PAUSES, "--vad-filter", "--vad-model", str(tmp_path / "none.onnx")).exit_code == 1
+
+
 def test_mistakes(tmp_path: Path) -> None:
     assert run(SHORT, "--format", "docx").exit_code == 2
     assert "no sound that can be decoded" in run(__file__).stderr

@@ -189,7 +189,9 @@ def test_two_clients_at_once(ears: Any) -> None:
         ({"timestamp_granularities[]": ["word"]}, "timestamp_granularities", "verbose_json"),
         ({"timestamp_granularities[]": ["letter"], "response_format": "verbose_json"}, "timestamp_granularities.0", "word"),
         ({"include[]": ["logprobs"]}, "include", "is not offered"),
-        ({"chunking_strategy": '{"type": "server_vad"}'}, "chunking_strategy", "is not offered"),
+        ({"chunking_strategy": '{"type": "client_vad"}'}, "chunking_strategy", "server_vad"),
+        ({"chunking_strategy": "none"}, "chunking_strategy", "auto"),
+        ({"chunking_strategy[type]": "server_vad", "chunking_strategy[threshold]": "2"}, "chunking_strategy.threshold", "1"),
         ({"known_speaker_names[]": ["Ann"]}, "known_speaker_names", "who speaks"),
         ({"stream": "true", "response_format": "srt"}, "stream", "srt"),
         ({"langauge": "en"}, "langauge", "write language"),
@@ -205,11 +207,27 @@ def test_wrong_fields(
     assert answer.json()["error"]["param"] == param
 
 
+def test_windows_at_pauses(ears: Any, http: httpx.Client) -> None:
+    """OpenAI's chunking strategies, as its client sends them, and silence that is cut out."""
+    strategies: list[Any] = [
+        "auto",
+        {"type": "server_vad", "silence_duration_ms": 300, "threshold": 0.4},
+    ]
+    for strategy in strategies:
+        found = ears.transcriptions.create(
+            model="digits", file=PAUSES, chunking_strategy=strategy, response_format="verbose_json"
+        )
+        assert found.text == "four nine zero seven"
+        assert abs(found.segments[-1].end - 2.91) < 0.5
+    assert sent(http, sound=PAUSES, vad_filter="true").json()["text"] == "four nine zero seven"
+    as_json = '{"type": "server_vad"}'
+    assert "nine" in sent(http, sound=PAUSES, chunking_strategy=as_json).json()["text"]
+
+
 def test_harmless_fields_are_taken(http: httpx.Client) -> None:
     given = {
-        "chunking_strategy": "auto",
         "n": "1",
-        "vad_filter": "false",
+        "vad": "false",
         "user": "me",
         "seed": "7",
     }
