@@ -11,6 +11,7 @@ a Whisper in relaxpy's engine (`transcriber`). `WhisperModel` and
 `BatchedInferencePipeline` have faster-whisper's interfaces."""
 
 from relaxpy.speech.languages import LANGUAGES
+from relaxpy.speech.live import LiveText, LiveTranscriber
 from relaxpy.speech.load import load_transcriber
 from relaxpy.speech.log_mel import LogMel
 from relaxpy.speech.options import TranscriptionOptions
@@ -22,6 +23,8 @@ from relaxpy.speech.whisper_model import BatchedInferencePipeline, WhisperModel
 __all__ = [
     "LANGUAGES",
     "BatchedInferencePipeline",
+    "LiveText",
+    "LiveTranscriber",
     "LogMel",
     "Segment",
     "Sound",

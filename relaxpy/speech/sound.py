@@ -69,7 +69,7 @@ class Sound:
         self._at = 0
         self._waiting: list[np.ndarray] = []
         if is_ndarray(given):
-            self._kept = _checked(given)
+            self._kept = checked(given)
         kept: list[np.ndarray] = []
         for piece in self.pieces():
             self.length += len(piece)
@@ -153,8 +153,8 @@ def _name(given: Any) -> str:
         ) from None
 
 
-def _checked(given: np.ndarray) -> np.ndarray:
-    """Samples as float32."""
+def checked(given: np.ndarray) -> np.ndarray:
+    """Samples as float32. Raises: UsageError (`bad-sound`)."""
     if given.ndim != 1:
         raise UsageError(
             "bad-sound",

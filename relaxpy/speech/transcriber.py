@@ -24,6 +24,7 @@ import numpy as np
 
 from relaxpy.speech.course import FRAMES, Course
 from relaxpy.speech.cut_sound import CutSound
+from relaxpy.speech.live import LiveTranscriber
 from relaxpy.speech.log_mel import LogMel
 from relaxpy.speech.material import Material, material
 from relaxpy.speech.options import TranscriptionOptions, TranscriptionOptionsDict
@@ -82,6 +83,16 @@ class Transcriber:
             check=check,
         )
         return Transcription(self, heard, chosen, check)
+
+    def live(
+        self, *, step: float | None = None, **options: Unpack[TranscriptionOptionsDict]
+    ) -> LiveTranscriber:
+        """Hears sound while it is spoken (`relaxpy.speech.live`). It is heard anew each `step` seconds: 1 unless it is
+        given, and less for models of short windows. Options are those of `transcribe` that say how a text is written.
+
+        Raises: UsageError (`bad-arguments`).
+        """
+        return LiveTranscriber(self, step, {**options})
 
     def detect_language(
         self, given: Given | Spectrum, *, segments: int = 1, threshold: float = 0.5
