@@ -20,6 +20,7 @@ from relaxpy.server.bodies import Body
 from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
 from relaxpy.server.errors import ApiError
 from relaxpy.server.forms import FORM
+from relaxpy.server.logprobs import LEAST
 from relaxpy.server.speech_model import SpeechModel
 from relaxpy.speech import LANGUAGES, Segment, TranscriptionInfo
 from relaxpy.speech.formats import written
@@ -85,6 +86,12 @@ class SpeechBody(Body):
         | None
     ) = None
     """What has times in verbose JSON; None: segments."""
+    include: Annotated[
+        list[Literal["logprobs"]],
+        BeforeValidator(_listed),
+        Field(default_factory=list, max_length=1),
+    ]
+    """`logprobs`: the log-probabilities of the tokens of the text, in JSON."""
     chunking_strategy: Annotated[Literal["auto"] | ServerVad | None, BeforeValidator(_object)] = (
         None
     )
@@ -111,6 +118,13 @@ class SpeechBody(Body):
             raise ApiError(
                 f"timestamp_granularities: only with response_format verbose_json, which has times, not {form}",
                 param="timestamp_granularities",
+            )
+        if self.include and form != "json":
+            raise ApiError(
+                f"include: logprobs are in the format json, not in {form}: its segments have avg_logprob"
+                if form == "verbose_json"
+                else f"include: logprobs are in the format json, not in {form}",
+                param="include",
             )
         if self.stream and form not in ("json", "text"):
             raise ApiError(
@@ -188,6 +202,20 @@ class _Heard:
         assert self.info is not None
         return self.info.duration
 
+    def logprobs(self, segments: Sequence[Segment]) -> dict[str, Any]:
+        """Those of the tokens of text, if they were asked for."""
+        if not self.body.include:
+            return {}
+        vocabulary = self.model.transcriber.vocabulary
+        found: list[dict[str, Any]] = []
+        for each in segments:
+            for token, logprob in zip(each.tokens, each.logprobs, strict=True):
+                if token < vocabulary.end and logprob is not None:
+                    data = vocabulary.tokenizer.token_bytes(token)
+                    text = data.decode("utf-8", "replace")
+                    found.append({"token": text, "bytes": [*data], "logprob": max(logprob, LEAST)})
+        return {"logprobs": found}
+
     @property
     def usage(self) -> dict[str, Any]:
         """As OpenAI counts recordings."""
@@ -215,13 +243,16 @@ def _shown(name: str) -> str:
 
 
 async def _events(heard: _Heard, held: AsyncExitStack) -> AsyncGenerator[str]:
-    text = ""
+    text, probable = "", list[dict[str, Any]]()
     async with held, aclosing(heard.segments()) as segments:
         async for segment in segments:
             delta = segment.text if text else segment.text.lstrip()
             text += delta
-            yield event({"type": "transcript.text.delta", "delta": delta})
-    yield event({"type": "transcript.text.done", "text": text, "usage": heard.usage})
+            own = heard.logprobs([segment])
+            probable += own.get("logprobs", [])
+            yield event({"type": "transcript.text.delta", "delta": delta, **own})
+    last = {"logprobs": probable} if heard.body.include else {}
+    yield event({"type": "transcript.text.done", "text": text, **last, "usage": heard.usage})
 
 
 async def _whole(heard: _Heard) -> Response:
@@ -240,7 +271,7 @@ def _written(heard: _Heard, segments: Sequence[Segment]) -> Response:
         return Response(text, media_type="text/plain; charset=utf-8")
     text = "".join(each.text for each in segments).strip()
     if body.response_format == "json":
-        return answer({"text": text, "usage": heard.usage})
+        return answer({"text": text, **heard.logprobs(segments), "usage": heard.usage})
     code = "en" if heard.task == "translate" else info.language
     data: dict[str, Any] = {
         "task": heard.task,

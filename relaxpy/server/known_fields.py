@@ -211,7 +211,6 @@ _SPEAKERS = "whisperx and pyannote.audio say who speaks"
 _HEARD = "recordings are heard as openai-whisper hears them"
 SPEECH: Mapping[str, Field] = {
     # OpenAI
-    **_refused("include", "segments of verbose_json have avg_logprob", []),
     **_refused("keywords", "write hotwords, a text", []),
     **_refused("languages", "write language, or nothing: it is heard", []),
     **_refused("known_speaker_names known_speaker_references", _SPEAKERS, []),

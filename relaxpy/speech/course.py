@@ -101,7 +101,10 @@ class Course:
         begin = self.seek
         self.seek = after if after > begin else begin + frames  # times of words may stand still
         self._go_on()
+        at = 0
         for piece in pieces:
+            logprobs = heard.logprobs[at : at + len(piece.tokens)]
+            at += len(piece.tokens)
             text = self.transcriber.vocabulary.decode(piece.tokens)
             if piece.start == piece.end or not text.strip():
                 continue
@@ -110,6 +113,7 @@ class Course:
                 0, begin, piece.start, piece.end, text, piece.tokens, heard.mean_logprob,
                 heard.compression_ratio, heard.no_speech_prob,
                 piece.words if self.options.word_timestamps else None, heard.temperature,
+                logprobs,
             )  # fmt: skip
         if (
             not self.options.condition_on_previous_text

@@ -89,4 +89,5 @@ def _best(written: Sequence[Written], asked: WindowRequest) -> WindowText:
 
 def _text(written: Written, end: int, probe: float) -> WindowText:
     tokens = written.tokens[:-1] if written.tokens[-1:] == (end,) else written.tokens
-    return WindowText(tokens, sum(written.logprobs), probe)
+    own = written.logprobs[: len(tokens)]
+    return WindowText(tokens, sum(written.logprobs), probe, own)

@@ -50,6 +50,8 @@ class WindowText:
     """The sum of the logarithms of their probabilities, with that of the end."""
     probe: float
     """The probability that was asked for."""
+    logprobs: tuple[float, ...] = ()
+    """Of the tokens."""
 
     @property
     def mean_logprob(self) -> float:

@@ -39,6 +39,8 @@ _UNKNOWN = 0x7FFF0000
 PIECE = 30 * RATE
 """Samples of a piece."""
 _MOST_CHANNELS = 64
+_MOST_NAMED = 8
+"""Channels that have places, by which FFmpeg mixes them. Of more it does not know how."""
 _KEPT = 10 * 60 * RATE
 """Samples that are kept in memory: decoded anew are only recordings that are longer."""
 _LARGEST = 1e4
@@ -284,6 +286,7 @@ def _stream(av: Any, container: Any, stream: Any, name: str) -> Iterator[np.ndar
                     resampler, shape = av.AudioResampler("s16", "mono", RATE), now
                 if frame.format.name.startswith(("flt", "dbl")):
                     _check_range(frame.to_ndarray(), name, total + count)
+                frame = _mixed(av, frame)
                 frame.pts = None  # gaps and jumps of clocks are none of the sound
                 taken(resampler.resample(frame))
         except (av.FFmpegError, OSError, ValueError) as error:
@@ -312,6 +315,23 @@ def _stream(av: Any, container: Any, stream: Any, name: str) -> Iterator[np.ndar
         raise _cut(name, f"it says that it has {said:.2f} s, and ends after {seconds:.2f} s")
     if count:
         yield np.concatenate(waiting)
+
+
+def _mixed(av: Any, frame: Any) -> Any:
+    """A frame, and of one of many channels their mean, as a frame of one."""
+    count = frame.layout.nb_channels
+    if count <= _MOST_NAMED:
+        return frame
+    array = frame.to_ndarray()
+    samples = array if frame.format.is_planar else array.reshape(-1, count).T
+    mean = samples.mean(axis=0, dtype=np.float64)
+    if samples.dtype == np.uint8:
+        mean = (mean - 128) / 128
+    elif samples.dtype.kind == "i":
+        mean /= float(np.iinfo(samples.dtype).max)
+    found = av.AudioFrame.from_ndarray(mean[None].astype(np.float32), format="flt", layout="mono")
+    found.rate = frame.sample_rate
+    return found
 
 
 def _said(container: Any) -> float | None:

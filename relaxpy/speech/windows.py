@@ -25,6 +25,8 @@ class HeardWindow:
     no_speech_prob: float
     compression_ratio: float
     temperature: float
+    logprobs: tuple[float | None, ...] = ()
+    """Of the tokens; None for those of the prefix."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,10 @@ def _heard(
     tokens = (*prompt.begun, *written.tokens)
     text = vocabulary.decode(tokens).strip()
     ratio = compression_ratio(text)
-    return HeardWindow(tokens, text, written.mean_logprob, written.probe, ratio, temperature)
+    logprobs = (*(None for _ in prompt.begun), *written.logprobs)
+    return HeardWindow(
+        tokens, text, written.mean_logprob, written.probe, ratio, temperature, logprobs
+    )
 
 
 def compression_ratio(text: str) -> float:
