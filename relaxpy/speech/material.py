@@ -42,6 +42,8 @@ class Material:
     first: Spectrum
     """Where the language is heard."""
     vad: VadOptions | None = None
+    speech: np.ndarray | None = None
+    """Whether frames of 512 samples have speech, where silence is cut out."""
 
 
 def material(
@@ -97,16 +99,16 @@ def material(
     margin = round(RATE * vad.speech_pad_ms / 1000)
     cuts = [CutSound(sound, ranges, margin) for ranges in windows]
     seconds = sum(cut.seconds for cut in cuts)
-    shown = vad if options.vad_filter else None
+    shown, speech = (vad, detector.speech) if options.vad_filter else (None, None)
     if options.batch_size is None:
         whole = spectrum_of(cuts[0])
         parts = [Part(lambda: whole, None, cuts[0])]
-        return Material(parts, sound.seconds, seconds, whole, shown)
+        return Material(parts, sound.seconds, seconds, whole, shown, speech)
     first = windows[: options.language_detection_segments]
     # A window is kept while it is heard: windows before it would be decoded anew.
     parts = [Part(_of_window(spectrum_of, cut), None, cut) for cut in cuts]
     of_first = spectrum_of(CutSound(sound, [part for each in first for part in each]))
-    return Material(parts, sound.seconds, seconds, of_first, shown)
+    return Material(parts, sound.seconds, seconds, of_first, shown, speech)
 
 
 def _of_window(spectrum_of: Callable[[Any], Spectrum], cut: CutSound) -> Callable[[], Spectrum]:

@@ -31,6 +31,8 @@ _SHORT = 0.098
 """Seconds: where speech is too long it is cut in a silence of more than these, if there is one."""
 _QUIET = -100.0
 """Decibels of no sound."""
+_GAP = 3
+"""Frames: a pause before a word is longer, and what is left of another word shorter."""
 _FAINT = -60.0
 """Decibels of full scale below which nobody speaks, by loudness."""
 
@@ -83,6 +85,12 @@ class VadOptions:
                 )
         return cls(**(given or {}))
 
+    @property
+    def lowest(self) -> float:
+        """The score below which speech ends."""
+        given = self.neg_threshold
+        return max(self.threshold - 0.15, 0.01) if given is None else given
+
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -96,6 +104,8 @@ class Detector:
         self._score = _loudness if options.model is None else _silero(options.model)
         self._held = np.zeros(_CONTEXT, np.float32)
         self._scores: list[np.ndarray] = []
+        self.speech = np.zeros(0, bool)
+        """Whether a frame has speech; known after `spoken`."""
 
     def hear(self, piece: np.ndarray) -> None:
         """The next samples, float32."""
@@ -113,6 +123,7 @@ class Detector:
         scores = np.concatenate(self._scores)
         if self.options.model is None:
             scores = _by_loudness(scores, max(1, length // FRAME))
+        self.speech = scores >= self.options.lowest
         found = _spoken(scores, length, self.options)
         return _padded(found, length, round(RATE * self.options.speech_pad_ms / 1000))
 
@@ -169,8 +180,7 @@ def _silero(path: str | os.PathLike[str]) -> Callable[[np.ndarray], np.ndarray]:
 
 def _spoken(scores: np.ndarray, length: int, options: VadOptions) -> list[Range]:
     """Speech by the scores of frames (silero-vad, `get_speech_timestamps`)."""
-    low = options.neg_threshold
-    low = max(options.threshold - 0.15, 0.01) if low is None else low
+    low = options.lowest
     least = RATE * options.min_speech_duration_ms / 1000
     pause = RATE * options.min_silence_duration_ms / 1000
     padding = RATE * options.speech_pad_ms / 1000
@@ -222,6 +232,21 @@ def _padded(ranges: Sequence[Range], length: int, padding: int) -> list[Range]:
             found[k + 1] = max(0, following[0] - after), following[1]
         found[k] = max(0, start - before), min(length, stop + after)
     return found
+
+
+def trimmed(start: float, end: float, speech: np.ndarray) -> tuple[float, float]:
+    """A word without the silence at its ends, by the frames that have speech; attention gives the pause before a word
+    to the word. What is left of another word before the pause is none of it."""
+    first = int(start * RATE) // FRAME
+    own = np.flatnonzero(speech[first : -(-round(end * RATE) // FRAME)])
+    if len(own) > 1:
+        gap = int(np.diff(own).argmax())
+        if own[gap + 1] - own[gap] > _GAP >= gap + 1:
+            own = own[gap + 1 :]
+    if not len(own):
+        return start, end
+    first_loud, last_loud = (first + own[0]) * FRAME, (first + own[-1] + 1) * FRAME
+    return max(start, round(first_loud / RATE, 2)), min(end, round(last_loud / RATE, 2))
 
 
 def within(ranges: Sequence[Range], clips: Sequence[Range]) -> list[Range]:

@@ -30,6 +30,7 @@ from relaxpy.speech.material import Material, material
 from relaxpy.speech.options import TranscriptionOptions, TranscriptionOptionsDict
 from relaxpy.speech.recogniser import Recogniser
 from relaxpy.speech.segments import Segment, TranscriptionInfo
+from relaxpy.speech.silence import trimmed
 from relaxpy.speech.spectrum import Spectrum
 from relaxpy.speech.vocabulary import Vocabulary
 from relaxpy.speech.windows import hear
@@ -197,7 +198,7 @@ class Transcription:
                 break
             self.position = running[0].position
             for segment in running[0].taken():
-                yield replace(segment, id=next(number))
+                yield self._trimmed(replace(segment, id=next(number)))
             asked = [each for each in running if not each.course.is_over]
             if not asked:
                 continue
@@ -215,6 +216,15 @@ class Transcription:
                 each.found += each.course.take(text)
         clips = self._material.parts[-1].clips if self._material.parts else None
         self.position = clips[-1][1] / FRAMES if clips else self.info.duration
+
+    def _trimmed(self, segment: Segment) -> Segment:
+        """A segment whose words do not begin or end in silence, where that is known."""
+        speech = self._material.speech
+        if speech is None or not segment.words:
+            return segment
+        times = [trimmed(word.start, word.end, speech) for word in segment.words]
+        words = [replace(w, start=a, end=b) for w, (a, b) in zip(segment.words, times, strict=True)]
+        return replace(segment, start=words[0].start, end=words[-1].end, words=tuple(words))
 
 
 @dataclass

@@ -19,7 +19,15 @@ from relaxpy.speech import (
     load_transcriber,
 )
 from relaxpy.speech.cut_sound import CutSound
-from relaxpy.speech.silence import FRAME, Detector, VadOptions, cut_at_pauses, packed, within
+from relaxpy.speech.silence import (
+    FRAME,
+    Detector,
+    VadOptions,
+    cut_at_pauses,
+    packed,
+    trimmed,
+    within,
+)
 from tests.speech.test_transcriber import FOLDER, RECORDED, SAID, share_heard, words_of
 
 RATE = 16_000
@@ -101,6 +109,19 @@ def test_rules() -> None:
     long = {"min_silence_duration_ms": 2000, "max_speech_duration_s": 21 * FRAME / RATE}
     assert frames_of(9 * speech + 5 * pause + 9 * speech, **long) == [(0, 9), (14, 23)]
     assert frames_of(30 * speech, **long) == [(0, 21), (22, 30)]
+
+
+def test_words_without_silence() -> None:
+    """By hand: frames of 32 ms, of which 2 and 10 to 14 have speech."""
+    speech = np.zeros(20, bool)
+    speech[[2, 10, 11, 12, 14]] = True
+    assert trimmed(0.1, 0.6, speech) == (0.32, 0.48)  # frame 2 is the end of another word
+    assert trimmed(0.35, 0.4, speech) == (0.35, 0.4)
+    assert trimmed(0.13, 0.3, speech) == (0.13, 0.3)  # nothing is there
+    assert trimmed(0.0, 0.2, speech) == (0.06, 0.1)
+    speech[3:6] = True  # a word, and another one
+    assert trimmed(0.0, 0.6, speech) == (0.06, 0.48)
+    assert trimmed(0.7, 9.0, speech) == (0.7, 9.0)
 
 
 def test_windows() -> None:
