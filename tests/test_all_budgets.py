@@ -47,8 +47,8 @@ runtime: the devices' launchers, what a tensor can do (`DLPack`, pages) and what
 since; compiler core: convolutions, recurrent layers and their recognition in `tir` (numerics, forms), quantised weights,
 the flow of integers, mixed precision, derivatives, scales that go into weights, a table of simpler expressions, levels;
 op: operators of ONNX, and a rule of differentiation for each that has one; product: the server's interfaces, formats
-of checkpoints, models with an encoder, and speech with its routes, silence, and what is heard while it is spoken; testing: the tools of developers are in the wheel;
-importers: ONNX and torch, whose operators each need a few lines; values that torch takes for sizes are checked.
+of checkpoints, models with an encoder, and speech with its routes, silence, and what is heard while it is spoken;
+testing: the tools of developers are in the wheel; importers: ONNX and torch, whose operators each need a few lines; values that torch takes for sizes are checked.
 """
 
 ISINSTANCE = 15.0

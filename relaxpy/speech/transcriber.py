@@ -182,23 +182,27 @@ class Transcription:
         waiting = iter(enumerate(self._material.parts))
         running: list[_Running] = []
         seeds, number = count(options.seed), count(1)
-        while True:
-            while sum(not each.course.is_over for each in running) < (options.batch_size or 1):
+        is_last = False
+        while not is_last or running:
+            while not is_last and sum(not each.course.is_over for each in running) < (
+                options.batch_size or 1
+            ):
                 k, part = next(waiting, (0, None))
                 if part is None:
+                    is_last = True
                     break
                 own = options if k == 0 else replace(options, prefix=None)
                 spectrum = part.spectrum()
                 clips = part.clips or ((0, spectrum.frames),)
                 course = Course(transcriber, own, self.info.language, spectrum, clips)
                 running.append(_Running(course, part.cut))
-            while running and (running[0].course.is_over and not running[0].found):
+            while running:
+                self.position = running[0].position
+                for segment in running[0].taken():
+                    yield self._trimmed(replace(segment, id=next(number)))
+                if not running[0].course.is_over:
+                    break
                 running.pop(0)
-            if not running:
-                break
-            self.position = running[0].position
-            for segment in running[0].taken():
-                yield self._trimmed(replace(segment, id=next(number)))
             asked = [each for each in running if not each.course.is_over]
             if not asked:
                 continue

@@ -247,6 +247,22 @@ def test_batches_are_what_windows_are_alone(digits: Transcriber) -> None:
     assert all(0.5 <= a <= b <= 2.2 or 4.0 <= a <= b <= 5.0 for _, a, b, _ in clipped)
 
 
+def test_batches_are_given_as_they_are_heard(
+    digits: Transcriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits to be given is at most a few windows, however long the recording is."""
+    samples = np.concatenate([samples_of("pauses.flac")] * 12)
+    heard: list[int] = []
+    write = digits.recogniser.write
+    monkeypatch.setattr(
+        digits.recogniser, "write", lambda asked: (heard.append(len(asked)), write(asked))[1]
+    )
+    for segment in digits.transcribe(samples, batch_size=3, temperature=0, language="en"):
+        given = segment.start / 3  # windows of at most 3 seconds
+        assert sum(heard) <= 1.5 * given + 9
+    assert max(heard) == 3
+
+
 def test_nobody_is_heard(digits: Transcriber) -> None:
     for options in HEARD:
         transcription = digits.transcribe(np.zeros(50_000, np.float32), **options)
