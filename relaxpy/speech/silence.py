@@ -32,7 +32,7 @@ _SHORT = 0.098
 _QUIET = -100.0
 """Decibels of no sound."""
 _GAP = 3
-"""Frames: a pause before a word is longer, and what is left of another word shorter."""
+"""Frames: a pause beside a word is longer, and what is there of another word not."""
 _FAINT = -60.0
 """Decibels of full scale below which nobody speaks, by loudness."""
 
@@ -236,16 +236,20 @@ def _padded(ranges: Sequence[Range], length: int, padding: int) -> list[Range]:
 
 def trimmed(start: float, end: float, speech: np.ndarray) -> tuple[float, float]:
     """A word without the silence at its ends, by the frames that have speech; attention gives the pause before a word
-    to the word. What is left of another word before the pause is none of it."""
+    to the word. What is there of another word beyond a pause is none of it."""
     first = int(start * RATE) // FRAME
     own = np.flatnonzero(speech[first : -(-round(end * RATE) // FRAME)])
-    if len(own) > 1:
-        gap = int(np.diff(own).argmax())
-        if own[gap + 1] - own[gap] > _GAP >= gap + 1:
-            own = own[gap + 1 :]
+    for _ in range(2):  # one at the beginning, one at the end
+        gap = int(np.diff(own).argmax()) if len(own) > 1 else 0
+        if len(own) < 2 or own[gap + 1] - own[gap] <= _GAP:
+            break
+        before, after = gap + 1, len(own) - gap - 1
+        if min(before, after) > _GAP:
+            break
+        own = own[before:] if before <= after else own[:before]
     if not len(own):
         return start, end
-    first_loud, last_loud = (first + own[0]) * FRAME, (first + own[-1] + 1) * FRAME
+    first_loud, last_loud = (first + int(own[0])) * FRAME, (first + int(own[-1]) + 1) * FRAME
     return max(start, round(first_loud / RATE, 2)), min(end, round(last_loud / RATE, 2))
 
 

@@ -121,6 +121,11 @@ def test_words_without_silence() -> None:
     assert trimmed(0.0, 0.2, speech) == (0.06, 0.1)
     speech[3:6] = True  # a word, and another one
     assert trimmed(0.0, 0.6, speech) == (0.06, 0.48)
+    speech[18] = True  # another one begins
+    assert trimmed(0.3, 0.6, speech) == (0.32, 0.48)
+    speech[[13, 14]] = False
+    assert trimmed(0.25, 0.6, speech) == (0.32, 0.42)
+    speech[17:] = False
     assert trimmed(0.7, 9.0, speech) == (0.7, 9.0)
 
 
