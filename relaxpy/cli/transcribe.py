@@ -227,7 +227,11 @@ def _hear_live(transcriber: Transcriber, asked: dict[str, Any]) -> None:
         if is_shown:  # grey, and the cursor stays before it
             click.echo(f"\x1b7\x1b[2m{printable(provisional)}\x1b[0m\x1b8", err=True, nl=False)
 
-    while data := sys.stdin.buffer.read1(1 << 16):
+    source: Any = sys.stdin.buffer  # read1 gives what there is
+    while True:
+        data: bytes = source.read1(1 << 16)
+        if not data:
+            break
         held += data
         whole = len(held) // 2 * 2
         part, held = held[:whole], held[whole:]

@@ -66,7 +66,8 @@ class VadOptions:
                 continue
             is_share = each.name.endswith("threshold")
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not is_number or not 0 <= value <= (1 if is_share else math.inf):
+            number = float(value) if is_number else -1.0
+            if not 0 <= number <= (1 if is_share else math.inf):
                 expected = "from 0 to 1" if is_share else "a number of at least 0"
                 raise UsageError(
                     "bad-arguments", f"{each.name} of vad_parameters is {expected}, got {value!r}"

@@ -237,7 +237,7 @@ class _Running:
 
     course: Course
     cut: CutSound | None
-    found: list[Segment] = field(default_factory=list)
+    found: list[Segment] = field(default_factory=list[Segment])
     """Segments that were not given yet."""
 
     @property
