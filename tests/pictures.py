@@ -26,7 +26,7 @@ from relaxpy.explain import explain, page
 from relaxpy.models.bert import SPEC, BertConfig, BertEncoder
 from tests.server.chromium import Page, browser
 from tests.server.running import server_process
-from tests.server.test_page_of_speech import spoken
+from tests.server.test_all_page_of_speech import spoken
 from tests.web.support import served
 
 DOCS = Path("docs")
