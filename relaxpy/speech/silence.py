@@ -61,12 +61,13 @@ class VadOptions:
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            value: Any = getattr(self, each.name)
+            value: object = getattr(self, each.name)
             if each.name == "model" or (value is None and each.name == "neg_threshold"):
                 continue
             is_share = each.name.endswith("threshold")
-            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            number = float(value) if is_number else -1.0
+            number = -1.0
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                number = float(value)
             if not 0 <= number <= (1 if is_share else math.inf):
                 expected = "from 0 to 1" if is_share else "a number of at least 0"
                 raise UsageError(
